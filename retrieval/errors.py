@@ -1,0 +1,69 @@
+"""Errors of the retrieval package: every message is complete and may be shown to a person as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class CairnError(Exception):
+    """Something a person can act upon. `str(error)` says what went wrong, with which thing, and what to do next."""
+
+
+class ExtractError(CairnError):
+    """A file could not be read as a document (damaged, locked, empty, too large, hostile)."""
+
+    def __init__(self, reason: str):
+        super().__init__(reason)
+        self.reason = reason
+
+
+class InvalidRequest(CairnError, ValueError):
+    """An argument that cannot be served: empty question, k below 1, unknown sort order."""
+
+
+class NotFound(CairnError, LookupError):
+    """No such document, collection, job, answer or page."""
+
+    def __init__(self, kind: str, key: object):
+        super().__init__(f"There is no {kind} {key!r} in this library. `cairn list` shows what there is.")
+        self.kind, self.key = kind, key
+
+
+class MemoryMismatch(CairnError):
+    """The stored memory was made by another model, tokenizer or storage setting."""
+
+    def __init__(self, fields: Sequence[str], detail: str = ""):
+        names = ", ".join(fields)
+        super().__init__(
+            f"The stored memory does not belong to this model: {names} "
+            f"{'differs' if len(fields) == 1 else 'differ'}.{' ' + detail if detail else ''} "
+            "Open the library with the model that made it, or read every document again with this one: "
+            "`cairn repair --reingest`."
+        )
+        self.fields = tuple(fields)
+
+
+class NotEnoughSpace(CairnError):
+    """The disk cannot hold what a document's memory would need."""
+
+    def __init__(self, source: str, needed_bytes: int, free_bytes: int):
+        super().__init__(
+            f"{source} needs about {needed_bytes / 1e6:,.0f} MB on disk and only {free_bytes / 1e6:,.0f} MB are free. "
+            "Free some space, delete documents, or choose another folder with --home."
+        )
+        self.needed_bytes, self.free_bytes = needed_bytes, free_bytes
+
+
+class DamagedMemory(CairnError):
+    """Stored blocks failed their checksum; nothing that depends on them is shown."""
+
+    def __init__(self, document: str, detail: str):
+        super().__init__(
+            f"The stored memory of {document} is damaged ({detail}), so no answer is given from it. "
+            "`cairn verify` lists all damage, `cairn repair` reads the damaged documents again."
+        )
+        self.document = document
+
+
+class Cancelled(CairnError):
+    """A job was cancelled by its owner."""

@@ -1,0 +1,222 @@
+"""What a question returns: passages, answers and the attention behind them. Plain values, JSON-able through `to_dict`.
+
+- Page numbers are 0-based; boxes are fractions 0..1 of the displayed page, origin top left.
+- Character positions index the document's extracted text; `end` is exclusive.
+- "Gate mass" is attention: the landmark probability of a block, between 0 and 1 for each query and head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+
+def to_plain(value: Any) -> Any:
+    """Value -> the same made of dicts, lists, strings, numbers: ready for `json.dumps`."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    return value
+
+
+@dataclass(frozen=True)
+class PageBox:
+    """One rectangle on one page."""
+
+    page: int
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_plain(self)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> PageBox:
+        return cls(**plain)
+
+
+@dataclass(frozen=True)
+class PassageBlock:
+    """One stored block inside a passage: its characters, its boxes, and the attention it received (0..1)."""
+
+    block_id: int
+    score: float
+    start: int
+    end: int
+    boxes: tuple[PageBox, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_plain(self)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> PassageBlock:
+        return cls(**{**plain, "boxes": tuple(PageBox.from_dict(box) for box in plain["boxes"])})
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Readable text around one or more neighbouring blocks of one document.
+
+    `score` (0..1) is the gate mass of its blocks. `text` is the document's text from `start_index` to `end_index`, cut at
+    sentence borders where there are any; the blocks may reach a little beyond it.
+    """
+
+    document_id: str
+    source: str
+    title: str
+    pages: tuple[int, ...]
+    page_labels: tuple[str, ...]
+    start_index: int
+    end_index: int
+    text: str
+    score: float
+    block_ids: tuple[int, ...]
+    blocks: tuple[PassageBlock, ...]
+    total_pages: int = 0
+
+    @property
+    def boxes(self) -> tuple[PageBox, ...]:
+        return tuple(box for block in self.blocks for box in block.boxes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_plain(self)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Passage:
+        return cls(
+            **{
+                **plain,
+                "pages": tuple(plain["pages"]),
+                "page_labels": tuple(plain["page_labels"]),
+                "block_ids": tuple(plain["block_ids"]),
+                "blocks": tuple(PassageBlock.from_dict(block) for block in plain["blocks"]),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class AnswerToken:
+    """One generated token and the stored blocks that it attended to.
+
+    `blocks`: (block id, gate mass averaged over memory layers and heads), strongest first. `memory_share`: their sum, the
+    part of this token's attention that went to documents. `quoted_from`: (document id, start, end) of the characters that
+    this token was copied from, in quote mode.
+    """
+
+    text: str
+    logprob: float
+    memory_share: float
+    blocks: tuple[tuple[int, float], ...]
+    quoted_from: tuple[str, int, int] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_plain(self)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> AnswerToken:
+        quoted = plain.get("quoted_from")
+        return cls(
+            text=plain["text"],
+            logprob=plain["logprob"],
+            memory_share=plain["memory_share"],
+            blocks=tuple((int(block), float(mass)) for block, mass in plain["blocks"]),
+            quoted_from=(str(quoted[0]), int(quoted[1]), int(quoted[2])) if quoted else None,
+        )
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Wall-clock seconds since the question arrived: search done, first token out, all done."""
+
+    search_seconds: float
+    first_token_seconds: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A finished answer with its evidence, as it is stored, reopened and exported.
+
+    `passages`: what was read, by gate mass over the whole answer. `near_misses`: the next best candidates that were not
+    read, by search score. `heat`: block id -> [memory layer][head] mean gate mass over the answer's tokens; its rows follow
+    `layers` (absolute numbers). `found` False: the documents do not say. `confidence`: 0..1. `memory_share`: mean over tokens.
+    """
+
+    id: str
+    conversation_id: str | None
+    question: str
+    text: str
+    found: bool
+    confidence: float
+    quote: bool
+    tokens: tuple[AnswerToken, ...]
+    passages: tuple[Passage, ...]
+    near_misses: tuple[Passage, ...]
+    memory_share: float
+    layers: tuple[int, ...]
+    heads: int
+    heat: Mapping[int, tuple[tuple[float, ...], ...]]
+    timings: Timings
+    model: str
+    memory: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    created_at: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_plain(self)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Answer:
+        return cls(
+            **{
+                **plain,
+                "tokens": tuple(AnswerToken.from_dict(token) for token in plain["tokens"]),
+                "passages": tuple(Passage.from_dict(passage) for passage in plain["passages"]),
+                "near_misses": tuple(Passage.from_dict(passage) for passage in plain["near_misses"]),
+                "layers": tuple(plain["layers"]),
+                "heat": {int(block): _matrix(rows) for block, rows in plain["heat"].items()},
+                "timings": Timings(**plain["timings"]),
+            }
+        )
+
+
+def _matrix(rows: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(float(cell) for cell in row) for row in rows)
+
+
+@dataclass(frozen=True)
+class AnswerHead:
+    """One line of the answer history."""
+
+    id: str
+    question: str
+    text: str
+    created_at: str
+    conversation_id: str | None
+    found: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_plain(self)
+
+
+@dataclass(frozen=True)
+class BlockEffect:
+    """Causal check of one block: log-probability of the stored answer with all blocks it read, and without this one.
+
+    `delta` = logprob_without - logprob_with, in nats over the whole answer; negative when the block made the answer likelier.
+    Not an attention weight.
+    """
+
+    block_id: int
+    logprob_with: float
+    logprob_without: float
+    delta: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_plain(self)
