@@ -1,0 +1,87 @@
+"""Grouped softmax: the attention weights of the paper (arXiv 2305.16300, section 3.1, equations 1-3).
+
+- A token of the query's own block, and the landmark of every earlier block, share one softmax (p).
+- A token of an earlier block gets p(its landmark) * softmax over its own block: the landmark is the gate of its block.
+- A landmark is never read itself: its weight is handed to its block. Rows sum to 1.
+- Both forms compute in float32 and are differentiable by autograd. No I/O, no positions, no memory.
+
+`grouped_softmax` takes landmarks at any places. `fold_far_blocks` is the fast form for landmarks on the block grid: it rewrites the
+scores so that one ordinary softmax gives the same weights: s'_j = s_j + (landmark logit - logsumexp of the block).
+
+Axes: B batch, H heads, Q queries, K keys.
+"""
+
+import torch
+from torch import Tensor
+
+MASKED = -1e30
+"""Logit of what must not be seen. Finite, so that a row without any visible key stays finite (its weights are never used)."""
+
+
+def grouped_softmax(scores_BHQK: Tensor, visible_BQK: Tensor, is_landmark_BK: Tensor) -> Tensor:
+    """Weights for landmarks at arbitrary places (spec section 4).
+
+    scores: scaled logits; visible: causal and not padding, before a block's own landmark is hidden; is_landmark: True where a
+    landmark stands. Returns weights_BHQK in the dtype of `scores`, 0 for landmarks and for everything invisible. Two adjacent
+    landmarks make an empty block, which swallows its gate's weight; a query that sees nothing gets a row of zeros.
+    """
+    scores = scores_BHQK.float()
+    block_BK = is_landmark_BK.long().cumsum(-1) - is_landmark_BK.long()  # landmarks strictly before
+    num_blocks = int(block_BK.max()) + 1
+    own_BQ1 = torch.where(visible_BQK, block_BK[:, None, :], -1).amax(-1, keepdim=True)
+    landmark, block = is_landmark_BK[:, None, :], block_BK[:, None, :]
+    local_BQK = visible_BQK & (block == own_BQ1) & ~landmark
+    gate_BQK = visible_BQK & (block < own_BQ1) & landmark
+    far_BQK = visible_BQK & (block < own_BQ1) & ~landmark
+
+    first = (local_BQK | gate_BQK)[:, None]
+    p = scores.masked_fill(~first, MASKED).softmax(-1) * first
+    index = block_BK[:, None, None, :].expand_as(scores)
+    far = scores.masked_fill(~far_BQK[:, None], MASKED)
+    # Per block maximum, then exponentials and their sum: a softmax inside each block.
+    shape = (*scores.shape[:-1], num_blocks)
+    peak = torch.full(shape, MASKED, device=scores.device).scatter_reduce(-1, index, far.detach(), "amax", include_self=True)
+    expd = (far - peak.gather(-1, index)).exp() * far_BQK[:, None]
+    total = torch.zeros(shape, device=scores.device).scatter_add(-1, index, expd)
+    within = expd / total.gather(-1, index).clamp_min(torch.finfo(torch.float32).tiny)
+    gates = torch.zeros(shape, device=scores.device).scatter_add(-1, index, p * gate_BQK[:, None])
+    weights = p * local_BQK[:, None] + gates.gather(-1, index) * within
+    return weights.to(scores_BHQK.dtype)
+
+
+def fold_far_blocks(scores_BHQK: Tensor, block_size: int, valid_BK: Tensor | None = None) -> Tensor:
+    """Logits whose ordinary softmax equals the grouped softmax, for landmarks on the block grid.
+
+    scores: scaled logits of the last Q of K positions against all K; key j is a landmark iff j % block_size == block_size - 1.
+    valid: False at padding (which nobody sees). Causality is applied here. Returns float32 logits_BHQK.
+    """
+    num_queries, num_keys = scores_BHQK.shape[-2:]
+    device = scores_BHQK.device
+    key_K = torch.arange(num_keys, device=device)
+    query_Q1 = torch.arange(num_keys - num_queries, num_keys, device=device)[:, None]
+    own_QK = key_K // block_size == query_Q1 // block_size
+    landmark_K = key_K % block_size == block_size - 1
+    scores = scores_BHQK.float()
+    if valid_BK is not None:
+        scores = scores.masked_fill(~valid_BK[:, None, None, :], MASKED)
+    near = scores.masked_fill((key_K > query_Q1) | landmark_K, MASKED)
+    if num_keys <= block_size:
+        return near
+    blocks = torch.nn.functional.pad(scores, (0, -num_keys % block_size), value=MASKED).unflatten(-1, (-1, block_size))
+    tokens, landmarks = blocks[..., :-1], blocks[..., -1:]
+    far = torch.cat((tokens.log_softmax(-1) + landmarks, torch.full_like(landmarks, MASKED)), -1).flatten(-2)[..., :num_keys]
+    earlier_QK = key_K // block_size < query_Q1 // block_size
+    return torch.where(own_QK, near, far.masked_fill(~earlier_QK, MASKED))
+
+
+def fold_slots(scores_BHQSL: Tensor, lengths_BHQS: Tensor) -> Tensor:
+    """The same folding for selected blocks: each slot is one far block, its landmark in the last row.
+
+    lengths: ordinary tokens in each slot (rows beyond them, but for the landmark, are padding); broadcastable.
+    Returns float32 logits_BHQSL; the landmark's own column is masked, its logit has moved to its tokens.
+    """
+    scores = scores_BHQSL.float()
+    tokens, landmarks = scores[..., :-1], scores[..., -1:]
+    row = torch.arange(tokens.shape[-1], device=scores.device)
+    tokens = tokens.masked_fill(row >= lengths_BHQS[..., None], MASKED)
+    return torch.cat((tokens.log_softmax(-1) + landmarks, torch.full_like(landmarks, MASKED)), -1)
