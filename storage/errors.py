@@ -1,0 +1,86 @@
+"""Errors of the storage package: each message says what is wrong, with which thing, and what to do next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class StorageError(Exception):
+    """Anything that storage cannot do for a reason outside the program: a damaged file, a full disk, a missing row."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One thing found damaged in one shard.
+
+    `section` is "file", "header", "lengths", "landmarks", "checksums" or "piece"; a piece (the keys and values of one
+    block of one head) also says its absolute `layer` number, its key/value `head` and its `block` number in the shard.
+    """
+
+    shard: str
+    section: str
+    reason: str
+    layer: int | None = None
+    head: int | None = None
+    block: int | None = None
+
+    def __str__(self) -> str:
+        place = f"{self.shard}, {self.section}"
+        if self.section == "piece":
+            place = f"{self.shard}, block {self.block} of layer {self.layer}, head {self.head}"
+        return f"{place}: {self.reason}"
+
+
+class DamagedMemory(StorageError):
+    """Stored bytes are not the bytes that were written. Raised before any of them is returned."""
+
+    def __init__(self, damage: Damage):
+        super().__init__(f"Stored memory is damaged ({damage}). `cairn repair` reads the damaged documents again.")
+        self.damage = damage
+
+    @property
+    def shard(self) -> str:
+        return self.damage.shard
+
+
+class DamagedBlock(DamagedMemory):
+    """One block of one head is damaged, see `damage.layer`, `damage.head`, `damage.block`."""
+
+
+class DamagedShard(DamagedMemory):
+    """The front of a shard file (header, lengths, landmarks, checksums) is damaged, or the file is cut short."""
+
+
+class MissingShard(DamagedShard):
+    """A shard file that should exist does not."""
+
+
+class ForeignShard(StorageError):
+    """A shard was written by another model, or with other settings, than this store was opened for."""
+
+    def __init__(self, shard: str, field: str, stored: object, expected: object):
+        super().__init__(
+            f"{shard} holds memory with {field} {stored!r}, but {expected!r} is in use. "
+            "Open it with what made it, or ingest the document again."
+        )
+        self.shard, self.field = shard, field
+
+
+class StoreFull(StorageError):
+    """The disk had no room for a shard; nothing of it was kept."""
+
+
+class NotFound(StorageError, LookupError):
+    """The catalogue holds no such row (any more)."""
+
+    def __init__(self, kind: str, key: object):
+        super().__init__(f"There is no {kind} {key!r} in this library.")
+        self.kind, self.key = kind, key
+
+
+class NameTaken(StorageError, ValueError):
+    """A collection of that name exists already."""
+
+
+class CatalogueTooNew(StorageError):
+    """The database was made by a newer release than this one."""

@@ -1,0 +1,37 @@
+"""What made stored memory: keys and values only mean something to the very model that produced them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class MemoryFingerprint:
+    """Named digests and settings of the producer: weights, tokenizer, rope, block_size, landmark_token_id,
+    memory_layers, kv_dtype, format_version. Two memories mix only when all fields are equal."""
+
+    fields: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        for name, value in self.fields.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise ValueError(f"fingerprint field {name!r} must be text, not {value!r}")
+        object.__setattr__(self, "fields", dict(sorted(self.fields.items())))
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 over the sorted fields, tagged with its algorithm and purpose."""
+        plain = json.dumps(self.fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return "sha256:" + hashlib.sha256(b"cairn memory fingerprint\n" + plain.encode()).hexdigest()
+
+    def differences(self, other: MemoryFingerprint) -> list[str]:
+        """Names of the fields that differ, fields that only one of the two has included; sorted."""
+        names = self.fields.keys() | other.fields.keys()
+        return sorted(name for name in names if self.fields.get(name) != other.fields.get(name))

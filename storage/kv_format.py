@@ -1,0 +1,182 @@
+"""The bytes of a shard file: what stands where. No I/O here; docs/kv-file-format.md describes the same in words.
+
+prefix | JSON header | lengths | landmarks | checksums | pieces
+
+- A *piece* is the keys and values of one block of one head in one layer, contiguous: what one read brings.
+- Pieces stand in the order [layer][kv head][block]; inside a piece [key|value][token][dim].
+- Everything is little-endian; every byte of the file is under a checksum.
+- A piece's checksum is seeded with its place, so a piece moved elsewhere is as wrong as a changed one.
+
+Axes: N stored blocks, Y memory layers, G KV heads, L tokens in a block (landmark last), D head dim.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+MAGIC = b"CAIRN-KV"
+FORMAT_VERSION = 1
+PREFIX = struct.Struct("<8sIII")  # magic, format version, size of the JSON header, crc32 of (first 16 bytes + JSON)
+ALIGNMENT = 64  # sections start at multiples of a cache line
+SCALES_BYTES = 8  # an int8 piece begins with two float32: the scale of its keys and that of its values
+
+_TORCH_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "int8": torch.int8}
+# int8 memory may come from a model of any dtype: fp16 keeps three more bits of a landmark than bf16 does.
+_LANDMARK_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "int8": torch.float16}
+
+
+@dataclass(frozen=True)
+class KVLayout:
+    """Shape and number format of stored memory.
+
+    `layers` are absolute layer numbers; `block_size` counts the landmark; `dtype` is "bf16", "fp16", "fp32" or "int8".
+    """
+
+    layers: tuple[int, ...]
+    kv_heads: int
+    block_size: int
+    head_dim: int
+    dtype: str
+
+    def __post_init__(self) -> None:
+        if self.dtype not in _TORCH_DTYPES:
+            raise ValueError(f"kv dtype {self.dtype!r} is not one of {', '.join(_TORCH_DTYPES)}")
+        if not self.layers or len(set(self.layers)) != len(self.layers):
+            raise ValueError(f"layers must be distinct layer numbers, at least one: {self.layers}")
+        if min(self.kv_heads, self.head_dim) < 1 or self.block_size < 2:
+            raise ValueError(f"kv_heads and head_dim must be at least 1 and block_size at least 2: {self}")
+
+    @property
+    def stored_dtype(self) -> torch.dtype:
+        """The torch dtype of the numbers in a piece."""
+        return _TORCH_DTYPES[self.dtype]
+
+    @property
+    def landmark_dtype(self) -> torch.dtype:
+        """16 bit always, but float32 where the whole memory is."""
+        return _LANDMARK_DTYPES[self.dtype]
+
+    @property
+    def read_dtype(self) -> torch.dtype:
+        """What reading returns: the stored dtype, and float32 for int8 (dequantised)."""
+        return torch.float32 if self.dtype == "int8" else self.stored_dtype
+
+    @property
+    def piece_bytes(self) -> int:
+        numbers = 2 * self.block_size * self.head_dim * self.stored_dtype.itemsize
+        return numbers + (SCALES_BYTES if self.dtype == "int8" else 0)
+
+    @property
+    def block_bytes(self) -> int:
+        """What one block takes on disk, everything included but the shard's header."""
+        heads = len(self.layers) * self.kv_heads
+        return heads * (self.piece_bytes + self.head_dim * self.landmark_dtype.itemsize + 4) + 4
+
+    def blocks_per_shard(self, shard_bytes: int) -> int:
+        """How many blocks fit into a shard of about `shard_bytes`; at least one."""
+        return max(1, shard_bytes // self.block_bytes)
+
+
+@dataclass(frozen=True)
+class Section:
+    offset: int
+    size: int  # padding to ALIGNMENT included
+    crc32: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the JSON header says. `pieces_offset` is where the first piece starts; the file ends after the last one."""
+
+    name: str
+    fingerprint: str
+    layout: KVLayout
+    num_blocks: int
+    lengths: Section
+    landmarks: Section
+    checksums: Section
+    pieces_offset: int
+
+    @property
+    def num_pieces(self) -> int:
+        return len(self.layout.layers) * self.layout.kv_heads * self.num_blocks
+
+    @property
+    def file_bytes(self) -> int:
+        return self.pieces_offset + self.num_pieces * self.layout.piece_bytes
+
+    @property
+    def shape_NYGD(self) -> tuple[int, int, int, int]:
+        return self.num_blocks, len(self.layout.layers), self.layout.kv_heads, self.layout.head_dim
+
+
+def padded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def piece_seed(fingerprint: str, name: str, layer: int, head: int, block: int) -> int:
+    """Starting value of a piece's crc32: binds the bytes to the model, the file and the place they belong to."""
+    return zlib.crc32(struct.pack("<III", layer, head, block), shard_seed(fingerprint, name))
+
+
+def shard_seed(fingerprint: str, name: str) -> int:
+    return zlib.crc32(f"{fingerprint} {name}".encode())
+
+
+def encode_front(
+    name: str, fingerprint: str, layout: KVLayout, num_blocks: int, sections: Mapping[str, bytes]
+) -> tuple[Header, bytes]:
+    """Everything before the pieces, from the raw bytes of the sections "lengths", "landmarks", "checksums"."""
+    header_bytes = padded(PREFIX.size + 1024 + 8 * len(layout.layers) + len(name) + len(fingerprint)) - PREFIX.size
+    offset = PREFIX.size + header_bytes
+    bodies, places = [], {}
+    for section in ("lengths", "landmarks", "checksums"):
+        body = sections[section].ljust(padded(len(sections[section])), b"\0")
+        places[section] = Section(offset, len(body), zlib.crc32(body))
+        bodies.append(body)
+        offset += len(body)
+    header = Header(name, fingerprint, layout, num_blocks, **places, pieces_offset=offset)
+    fields = asdict(header) | {"landmark_dtype": str(layout.landmark_dtype).removeprefix("torch.")}
+    text = json.dumps(fields).encode()
+    assert len(text) <= header_bytes, "the header outgrew its space"
+    text = text.ljust(header_bytes)
+    crc = zlib.crc32(text, zlib.crc32(PREFIX.pack(MAGIC, FORMAT_VERSION, header_bytes, 0)[:16]))
+    return header, PREFIX.pack(MAGIC, FORMAT_VERSION, header_bytes, crc) + text + b"".join(bodies)
+
+
+def decode_prefix(prefix: bytes) -> tuple[int, int]:
+    """Size and crc32 of the JSON header. Raises `ValueError` (in words, without the file's name) if it is no shard."""
+    if len(prefix) < PREFIX.size:
+        raise ValueError("the file is cut short")
+    magic, version, header_bytes, crc = PREFIX.unpack(prefix)
+    if magic != MAGIC:
+        raise ValueError("it does not begin with the mark of a Cairn memory file")
+    if version != FORMAT_VERSION:
+        raise ValueError(f"it has format version {version}, and this release reads version {FORMAT_VERSION}")
+    return header_bytes, crc
+
+
+def decode_header(prefix: bytes, text: bytes) -> Header:
+    """The header from its prefix and JSON. Raises `ValueError` (in words) when either is not as it was written."""
+    header_bytes, crc = decode_prefix(prefix)
+    if len(text) < header_bytes:
+        raise ValueError("the file is cut short")
+    if zlib.crc32(text, zlib.crc32(prefix[:16])) != crc:
+        raise ValueError("its checksum does not match")
+    fields = json.loads(text)
+    fields.pop("landmark_dtype")
+    layout = KVLayout(**fields.pop("layout") | {"layers": tuple(json.loads(text)["layout"]["layers"])})
+    sections = {name: Section(**fields.pop(name)) for name in ("lengths", "landmarks", "checksums")}
+    return Header(**fields, layout=layout, **sections)
+
+
+def bytes_of(tensor: Tensor) -> bytes:
+    """The tensor's numbers, in C order, as they lie in memory."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

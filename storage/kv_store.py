@@ -1,0 +1,287 @@
+"""Keys and values of blocks in immutable shard files; the catalogue says which of them exist.
+
+    store = KVBlockStore(home / "kv", layout, fingerprint.digest)
+    shard = store.write(keys_NYGLD, values_NYGLD, lengths_N)           # durable, but part of no document yet
+    catalogue.commit_shard(document_id, shard, blocks)                 # now it exists
+    keys_LD, values_LD = store.read(shard.name, layer=3, head=0, block=7)
+
+- `layer` is always an absolute layer number, one of `layout.layers`.
+- Everything returned was checked against its checksum; `DamagedMemory` is raised instead of returning wrong numbers.
+- One store may be used by many threads; several stores (processes) may read and write the same folder.
+
+Axes: N stored blocks, P pieces (a block of one head), Y memory layers, G KV heads, L tokens in a block (landmark last),
+D head dim.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+import uuid
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from storage.errors import Damage
+from storage.kv_format import (
+    SCALES_BYTES,
+    Header,
+    KVLayout,
+    bytes_of,
+    encode_front,
+    piece_seed,
+)
+from storage.quantise import dequantise, quantise
+from storage.shard_file import TEMPORARY, OpenShard, sync_folder, verify_file, write_durably
+
+SUFFIX = ".kv"
+
+
+@dataclass(frozen=True)
+class ShardFile:
+    """A shard as written: `name` is its path inside the store, `checksum` is "sha256:..." over the whole file."""
+
+    name: str
+    size_bytes: int
+    checksum: str
+    num_blocks: int
+
+
+class KVBlockStore:
+    """See the module. `fingerprint` is the digest of the memory's `MemoryFingerprint`.
+
+    `check`: "first touch" verifies a piece when it is first read through this store, "every read" each time.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        layout: KVLayout,
+        fingerprint: str,
+        *,
+        check: Literal["first touch", "every read"] = "first touch",
+        max_open_files: int = 256,
+    ):
+        self.folder = Path(folder)
+        self.layout = layout
+        self.fingerprint = fingerprint
+        self._check_always = check == "every read"
+        self._max_open_files = max_open_files
+        self._open: OrderedDict[str, OpenShard] = OrderedDict()
+        self._lock = threading.Lock()
+        self._layer_index = {layer: index for index, layer in enumerate(layout.layers)}
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    # Writing
+
+    def write(self, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor, *, group: str = "") -> ShardFile:
+        """Store N blocks as one durable shard file; it belongs to no document until the catalogue commits it.
+
+        `lengths_N` counts each block's ordinary tokens (landmark not included). `group` is a folder inside the store,
+        by custom the document's id. Raises `ValueError` for wrong shapes and numbers that the dtype cannot hold,
+        `StoreFull` when the disk cannot take it.
+        """
+        self._check_shapes(keys_NYGLD, values_NYGLD, lengths_N)
+        name = f"{group}/{uuid.uuid4().hex}{SUFFIX}" if group else f"{uuid.uuid4().hex}{SUFFIX}"
+        contents = self._encode(name, keys_NYGLD.detach(), values_NYGLD.detach(), lengths_N)
+        write_durably(self._path(name), contents)
+        checksum = "sha256:" + hashlib.sha256(contents).hexdigest()
+        return ShardFile(name, len(contents), checksum, len(lengths_N))
+
+    def _check_shapes(self, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor) -> None:
+        layout = self.layout
+        expected = (len(lengths_N), len(layout.layers), layout.kv_heads, layout.block_size, layout.head_dim)
+        for what, tensor in (("keys", keys_NYGLD), ("values", values_NYGLD)):
+            if tuple(tensor.shape) != expected:
+                raise ValueError(f"{what} have shape {tuple(tensor.shape)}, this store takes {expected}")
+        if len(lengths_N) == 0:
+            raise ValueError("a shard holds at least one block")
+        if int(lengths_N.min()) < 1 or int(lengths_N.max()) >= layout.block_size:
+            raise ValueError(f"a block holds 1 to {layout.block_size - 1} tokens beside its landmark: {lengths_N}")
+
+    def _encode(self, name: str, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor) -> memoryview:
+        layout, num_blocks = self.layout, len(lengths_N)
+        landmarks_NYGD = keys_NYGLD[..., -1, :].cpu().to(layout.landmark_dtype)
+        pieces = self._encode_pieces(keys_NYGLD, values_NYGLD, lengths_N)
+        if not bool(torch.isfinite(landmarks_NYGD).all()):
+            raise ValueError(f"a landmark key is not finite in {layout.landmark_dtype}; store this model's memory as bf16")
+        checksums = np.empty(len(pieces), "<u4")
+        heads = [(layer, head) for layer in layout.layers for head in range(layout.kv_heads)]
+        places = ((layer, head, block) for layer, head in heads for block in range(num_blocks))
+        for index, (layer, head, block) in enumerate(places):
+            checksums[index] = zlib.crc32(pieces[index], piece_seed(self.fingerprint, name, layer, head, block))
+        sections = {
+            "lengths": np.asarray(lengths_N.cpu(), "<u4").tobytes(),
+            "landmarks": bytes_of(landmarks_NYGD),
+            "checksums": checksums.tobytes(),
+        }
+        header, front = encode_front(name, self.fingerprint, layout, num_blocks, sections)
+        contents = bytearray(header.file_bytes)
+        contents[: len(front)] = front
+        memoryview(contents)[len(front) :] = pieces.reshape(-1).data
+        return memoryview(contents)
+
+    def _encode_pieces(self, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor) -> np.ndarray:
+        """uint8 `[pieces, bytes]` in file order."""
+        layout = self.layout
+        rows_YGN2LD = torch.stack([keys_NYGLD.cpu(), values_NYGLD.cpu()], dim=3).permute(1, 2, 0, 3, 4, 5)
+        num_pieces = rows_YGN2LD[..., 0, 0, 0].numel()
+        if layout.dtype == "int8":
+            valid_NL = torch.arange(layout.block_size)[None, :] < lengths_N.cpu()[:, None]
+            rows_YGN2LD, scales_YGN2 = quantise(rows_YGN2LD, valid_NL[:, None].expand(-1, 2, -1))
+            if not bool(torch.isfinite(scales_YGN2).all()):
+                raise ValueError("keys and values must be finite numbers")
+            scales = scales_YGN2.contiguous().view(torch.uint8).reshape(num_pieces, SCALES_BYTES)
+            numbers = rows_YGN2LD.contiguous().view(torch.uint8).reshape(num_pieces, -1)
+            return torch.cat([scales, numbers], dim=1).numpy()
+        stored = rows_YGN2LD.to(layout.stored_dtype).contiguous()
+        if not bool(torch.isfinite(stored).all()):
+            raise ValueError(f"keys or values are not finite in {layout.dtype}; store this model's memory as bf16")
+        return stored.view(num_pieces, -1).view(torch.uint8).numpy()
+
+    # Reading
+
+    def read(self, shard: str, layer: int, head: int, block: int) -> tuple[Tensor, Tensor]:
+        """keys_LD, values_LD of one block of one head: one read of the disk."""
+        keys_PLD, values_PLD = self.read_pieces(layer, [(shard, head, block)])
+        return keys_PLD[0], values_PLD[0]
+
+    def read_blocks(self, shard: str, layer: int, blocks: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """keys_NGLD, values_NGLD of blocks of one shard, in the order asked for."""
+        return self.read_many([(shard, block) for block in blocks], layer)
+
+    def read_many(self, refs: Sequence[tuple[str, int]], layer: int) -> tuple[Tensor, Tensor]:
+        """keys_NGLD, values_NGLD of `(shard, block)` pairs, in the order asked for."""
+        heads = range(self.layout.kv_heads)
+        keys_PLD, values_PLD = self.read_pieces(layer, [(shard, head, block) for shard, block in refs for head in heads])
+        shape = (len(refs), self.layout.kv_heads, self.layout.block_size, self.layout.head_dim)
+        return keys_PLD.view(shape), values_PLD.view(shape)
+
+    def read_pieces(self, layer: int, pieces: Sequence[tuple[str, int, int]]) -> tuple[Tensor, Tensor]:
+        """keys_PLD, values_PLD of `(shard, head, block)` triples of one layer, in the order asked for.
+
+        Views of one buffer (strided, each `[L, D]` contiguous) in `layout.read_dtype`. Raises `DamagedMemory`.
+        """
+        layout, layer_index = self.layout, self._layer_index[layer]
+        size = layout.piece_bytes
+        raw = torch.empty((len(pieces), size), dtype=torch.uint8)
+        bytes_ = memoryview(raw.numpy()).cast("B") if pieces else memoryview(b"")
+        shards: dict[str, OpenShard] = {}
+        for index, (name, head, block) in enumerate(pieces):
+            shard = shards.get(name)
+            if shard is None:
+                shard = shards[name] = self._shard(name)
+            assert 0 <= head < layout.kv_heads and 0 <= block < shard.header.num_blocks, (name, head, block)
+            shard.read_piece(bytes_[index * size : (index + 1) * size], layer_index, head, block, check=self._check_always)
+        if layout.dtype == "int8":
+            return self._dequantised(raw, layer_index, pieces, shards)
+        rows_P2LD = raw.view(-1).view(layout.stored_dtype).view(-1, 2, layout.block_size, layout.head_dim)
+        return rows_P2LD[:, 0], rows_P2LD[:, 1]
+
+    def _dequantised(
+        self, raw: Tensor, layer_index: int, pieces: Sequence[tuple[str, int, int]], shards: dict[str, OpenShard]
+    ) -> tuple[Tensor, Tensor]:
+        layout = self.layout
+        scales_P2 = raw[:, :SCALES_BYTES].contiguous().view(torch.float32)
+        numbers_P2LD = raw[:, SCALES_BYTES:].view(torch.int8).view(-1, 2, layout.block_size, layout.head_dim)
+        rows_P2LD = dequantise(numbers_P2LD, scales_P2)
+        landmarks = {name: self._landmarks_of(shard) for name, shard in shards.items()}
+        for index, (name, head, block) in enumerate(pieces):
+            rows_P2LD[index, 0, -1] = landmarks[name][block, layer_index, head]
+        return rows_P2LD[:, 0], rows_P2LD[:, 1]
+
+    def landmarks(self, shard: str) -> Tensor:
+        """landmarks_NYGD, the key of every block's landmark, in `layout.landmark_dtype`."""
+        return self._landmarks_of(self._shard(shard))
+
+    def lengths(self, shard: str) -> Tensor:
+        """lengths_N (int64): ordinary tokens of each block."""
+        opened = self._shard(shard)
+        lengths = np.frombuffer(opened.section("lengths"), "<u4", opened.header.num_blocks)
+        return torch.from_numpy(lengths.astype(np.int64))
+
+    def header(self, shard: str) -> Header:
+        """What the shard says about itself."""
+        return self._shard(shard).header
+
+    def _landmarks_of(self, shard: OpenShard) -> Tensor:
+        numbers = torch.frombuffer(bytearray(shard.section("landmarks")), dtype=self.layout.landmark_dtype)
+        shape = shard.header.shape_NYGD
+        return numbers[: int(np.prod(shape))].view(shape)
+
+    def _shard(self, name: str) -> OpenShard:
+        with self._lock:
+            shard = self._open.get(name)
+            if shard is not None:
+                self._open.move_to_end(name)
+        if shard is not None:
+            shard.refresh()
+            return shard
+        shard = OpenShard(self._path(name), name)
+        shard.require("fingerprint", shard.header.fingerprint, self.fingerprint)
+        shard.require("layout", shard.header.layout, self.layout)
+        with self._lock:
+            self._open[name] = shard
+            while len(self._open) > self._max_open_files:
+                self._open.popitem(last=False)
+        return shard
+
+    def _path(self, name: str) -> Path:
+        assert ".." not in name and not name.startswith("/"), name
+        return self.folder / name
+
+    # Upkeep
+
+    def verify(self, shard: str, checksum: str | None = None) -> list[Damage]:
+        """Every damaged part of a shard, from a fresh reading of all of it; `checksum` is that of its `ShardFile`."""
+        return verify_file(self._path(shard), shard, _sha256_of, checksum)
+
+    def delete(self, shards: Iterable[str]) -> int:
+        """Remove shard files (those that are gone already are no error), and folders left empty. Returns bytes freed."""
+        freed_bytes, folders = 0, set()
+        for name in shards:
+            with self._lock:
+                self._open.pop(name, None)
+            path = self._path(name)
+            with contextlib.suppress(FileNotFoundError):
+                size_bytes = path.stat().st_size
+                path.unlink()
+                freed_bytes += size_bytes
+                folders.add(path.parent)
+        for folder in folders:
+            sync_folder(folder)
+            if folder != self.folder:
+                with contextlib.suppress(OSError):  # not empty, or another process removed it
+                    folder.rmdir()
+        return freed_bytes
+
+    def files(self) -> set[str]:
+        """Names of all files in the store's folder, unfinished ones included."""
+        found = set()
+        for folder, _, names in os.walk(self.folder):
+            found |= {(Path(folder) / name).relative_to(self.folder).as_posix() for name in names}
+        return found
+
+    def close(self) -> None:
+        """Let go of open files. The store may be used again."""
+        with self._lock:
+            self._open.clear()
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a file of the store is a temporary one that a crash (or a writer at work) left behind."""
+    return name.rsplit("/", 1)[-1].startswith(TEMPORARY)
+
+
+def _sha256_of(path: Path) -> str:
+    with open(path, "rb") as file:
+        return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()

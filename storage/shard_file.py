@@ -1,0 +1,171 @@
+"""One shard file: writing it so that it is whole or absent, and reading pieces of it, each checked on first touch.
+
+- Written: temporary file, fsync, rename, fsync of the folder. A crash leaves a temporary file or a whole shard.
+- Read with pread straight into the caller's buffer: one copy, and a file cut short is an error, not a SIGBUS.
+- A piece that passed is remembered in a bitmap; when the file's size or times change, everything is checked again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+import weakref
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from struct import pack
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from storage.errors import Damage, DamagedBlock, DamagedShard, ForeignShard, MissingShard, StoreFull
+from storage.kv_format import PREFIX, Header, Section, decode_header, decode_prefix, shard_seed
+
+TEMPORARY = ".writing-"  # file names that begin so were never finished
+SectionName: TypeAlias = Literal["lengths", "landmarks", "checksums"]
+
+
+def write_durably(path: Path, contents: memoryview) -> None:
+    """Put `contents` at `path` so that after a crash the file is there whole or not at all."""
+    made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0) as file:
+            written = 0
+            while written < len(contents):
+                written += file.write(contents[written:])
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise StoreFull(
+            f"{path.name} ({len(contents) / 1e6:.1f} MB) could not be written to {path.parent}: {error.strerror}. "
+            "Nothing of it was kept; make room or choose another folder, then try again."
+        ) from error
+    for folder in {path.parent, *(folder.parent for folder in made)}:
+        sync_folder(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and removals inside `folder` survive a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class OpenShard:
+    """A shard file opened for reading; its front is checked when opened. Safe to share between threads.
+
+    The descriptor is closed when the last user lets go, so deleting a shard never pulls it from under a reader.
+    """
+
+    def __init__(self, path: Path, name: str):
+        self.name = name
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            raise MissingShard(Damage(name, "file", "the file is missing")) from None
+        weakref.finalize(self, os.close, self._descriptor)
+        self._load()
+
+    def _load(self) -> None:
+        self._state = self._stat()
+        self.header = self._read_header()
+        self._seed = shard_seed(self.header.fingerprint, self.name)
+        if self._state[0] != self.header.file_bytes:
+            reason = f"it has {self._state[0]} bytes and should have {self.header.file_bytes}"
+            raise DamagedShard(Damage(self.name, "file", reason))
+        self.checksums = np.frombuffer(self.section("checksums"), "<u4", self.header.num_pieces)
+        self.verified = np.zeros(self.header.num_pieces, dtype=bool)
+
+    def _stat(self) -> tuple[int, int, int]:
+        state = os.fstat(self._descriptor)
+        return state.st_size, state.st_mtime_ns, state.st_ino
+
+    def refresh(self) -> None:
+        """Forget what was verified if the file was touched since. Costs one fstat."""
+        if self._stat() != self._state:
+            self._load()
+
+    def require(self, field: str, stored: object, expected: object) -> None:
+        if stored != expected:
+            raise ForeignShard(self.name, field, stored, expected)
+
+    def _read_header(self) -> Header:
+        try:
+            prefix = os.pread(self._descriptor, PREFIX.size, 0)
+            header_bytes, _ = decode_prefix(prefix)
+            header = decode_header(prefix, os.pread(self._descriptor, header_bytes, PREFIX.size))
+        except (ValueError, OSError) as error:
+            raise DamagedShard(Damage(self.name, "header", str(error))) from error
+        if header.name != self.name:
+            raise DamagedShard(Damage(self.name, "header", f"this is the file of {header.name}"))
+        return header
+
+    def section(self, which: SectionName) -> bytes:
+        """A section's bytes, padding included. Raises `DamagedShard`."""
+        place: Section = getattr(self.header, which)
+        try:
+            body = os.pread(self._descriptor, place.size, place.offset)
+        except OSError as error:
+            raise DamagedShard(Damage(self.name, which, str(error))) from error
+        if len(body) != place.size:
+            raise DamagedShard(Damage(self.name, which, "the file is cut short"))
+        if zlib.crc32(body) != place.crc32:
+            raise DamagedShard(Damage(self.name, which, "its checksum does not match"))
+        return body
+
+    def read_piece(self, into: memoryview, layer_index: int, head: int, block: int, *, check: bool = False) -> None:
+        """Fill `into` with one piece. Raises `DamagedBlock` before the caller sees wrong bytes.
+
+        `check` verifies the piece even if it was verified before.
+        """
+        header = self.header
+        layout = header.layout
+        place = (layer_index * layout.kv_heads + head) * header.num_blocks + block
+        try:
+            count = os.preadv(self._descriptor, (into,), header.pieces_offset + place * layout.piece_bytes)
+        except OSError as error:
+            raise DamagedBlock(self._piece_damage(str(error), layer_index, head, block)) from error
+        if count != layout.piece_bytes:
+            raise DamagedBlock(self._piece_damage("the file is cut short", layer_index, head, block))
+        if check or not self.verified[place]:
+            seed = zlib.crc32(pack("<III", layout.layers[layer_index], head, block), self._seed)
+            if zlib.crc32(into, seed) != self.checksums[place]:
+                raise DamagedBlock(self._piece_damage("its checksum does not match", layer_index, head, block))
+            self.verified[place] = True
+
+    def _piece_damage(self, reason: str, layer_index: int, head: int, block: int) -> Damage:
+        layer = self.header.layout.layers[layer_index]
+        return Damage(self.name, "piece", reason, layer=layer, head=head, block=block)
+
+
+def verify_file(path: Path, name: str, checksum_of: Callable[[Path], str] | None, expected: str | None) -> list[Damage]:
+    """Every damaged part of a shard file, read afresh. `expected` is the whole-file checksum the catalogue keeps."""
+    damages: list[Damage] = []
+    try:
+        shard = OpenShard(path, name)
+    except DamagedShard as error:
+        return [error.damage]
+    for which in ("lengths", "landmarks"):
+        try:
+            shard.section(which)
+        except DamagedShard as error:
+            damages.append(error.damage)
+    layout = shard.header.layout
+    piece = memoryview(bytearray(layout.piece_bytes))
+    for place in range(shard.header.num_pieces):
+        rest, block = divmod(place, shard.header.num_blocks)
+        layer_index, head = divmod(rest, layout.kv_heads)
+        try:
+            shard.read_piece(piece, layer_index, head, block)
+        except DamagedBlock as error:
+            damages.append(error.damage)
+    if not damages and expected is not None and checksum_of is not None and checksum_of(path) != expected:
+        damages.append(Damage(name, "file", "it is whole, but not the file that was committed"))
+    return damages
