@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 from tqdm import tqdm
+from transformers import PreTrainedModel
 
 from model.training.batches import Batches
 from model.training.checkpoint import Progress, latest_checkpoint, load_checkpoint, save_checkpoint
@@ -30,11 +31,9 @@ class TrainingDiverged(RuntimeError):
     """The loss or a gradient is no longer a finite number."""
 
 
-class SavableModel(Protocol):
-    """What the loop needs of a `LandmarkModel`."""
-
-    @property
-    def network(self) -> nn.Module: ...
+@runtime_checkable
+class SavesItself(Protocol):
+    """A model that can write itself as a whole, as `LandmarkModel` does."""
 
     def save(self, folder: Path) -> None: ...
 
@@ -56,7 +55,7 @@ class TrainingResult:
 
 
 def run_training(
-    model: SavableModel | nn.Module,
+    model: nn.Module,
     batches: Batches,
     loss_fn: LossFunction,
     settings: TrainingSettings,
@@ -69,8 +68,7 @@ def run_training(
 ) -> TrainingResult:
     """Train `model` in place until `settings.steps` or `settings.max_seconds`, whichever comes first.
 
-    `model` is an `nn.Module`, or something with `.network` and `.save(folder)`. `folder` receives `log.jsonl` and
-    `checkpoints/`; if it holds a checkpoint the run resumes there, unless `resume` is False (then it is a
+    `folder` receives `log.jsonl` and `checkpoints/` (each with `model/`, if the model has `save(folder)`); if it holds a checkpoint the run resumes there, unless `resume` is False (then it is a
     ValueError).
     Raises TrainingDiverged when the loss or the gradient stops being finite.
     """
@@ -82,7 +80,7 @@ def run_training(
 class _Run:
     def __init__(
         self,
-        model: SavableModel | nn.Module,
+        model: nn.Module,
         batches: Batches,
         loss_fn: LossFunction,
         settings: TrainingSettings,
@@ -94,17 +92,16 @@ class _Run:
         self.model, self.batches, self.loss_fn, self.settings = model, batches, loss_fn, settings
         self.folder, self.evaluate, self.progress_bar = folder, evaluate, progress_bar
         self.accelerator = accelerator
-        self.network: nn.Module = model if isinstance(model, nn.Module) else model.network
         if settings.activation_checkpointing:
-            self.network.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
+            enable_activation_checkpointing(model)
         if settings.compile:
-            self.network.compile()
+            compile_layers(model)
         # FSDP shards in place and needs the optimizer after it; without FSDP the network stays as it is.
         self.sharded = accelerator.distributed_type.value == "FSDP"
         if self.sharded:
-            self.network = shard(self.network, accelerator)
-        self.optimizer = make_optimizer(self.network, settings)
-        self.device = next(self.network.parameters()).device
+            shard(model, accelerator)
+        self.optimizer = make_optimizer(self.model, settings)
+        self.device = next(self.model.parameters()).device
         self.progress = Progress()
         self.began = 0.0
         self.seconds_before = 0.0
@@ -118,7 +115,7 @@ class _Run:
         if checkpoint is not None:
             if not resume:
                 raise ValueError(f"{self.folder} already holds a run. Resume it, or choose an empty folder.")
-            self.progress = load_checkpoint(checkpoint, self.network, self.optimizer)
+            self.progress = load_checkpoint(checkpoint, self.model, self.optimizer)
             assert self.progress.data is not None
             self.batches.load_state(self.progress.data)
         self.log = RunLog(self.folder / "log.jsonl", resumed_step=self.progress.step) if self.is_main else None
@@ -129,7 +126,7 @@ class _Run:
         stream, window = iter(self.batches), _Window()
         last: dict[str, float] = {}
         evaluation: dict[str, float] = {}
-        self.network.train()
+        self.model.train()
         with tqdm(
             total=settings.steps,
             initial=self.progress.step,
@@ -183,7 +180,7 @@ class _Run:
         self.average_gradients()
         norm = None
         if settings.clip_norm is not None:
-            norm = _item(nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip_norm))
+            norm = _item(nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm))
         if not math.isfinite(mean_loss) or (norm is not None and not math.isfinite(norm)):
             raise TrainingDiverged(
                 f"Step {self.progress.step + 1}: loss {mean_loss}, gradient norm {norm}. The last checkpoint in "
@@ -214,7 +211,7 @@ class _Run:
         """Plain data parallelism. Sharded networks average in their own backward."""
         if self.accelerator.num_processes == 1 or self.sharded:
             return
-        for parameter in self.network.parameters():
+        for parameter in self.model.parameters():
             if parameter.requires_grad:
                 if parameter.grad is None:  # unused here, perhaps used by another process: all must take part
                     parameter.grad = torch.zeros_like(parameter)
@@ -223,30 +220,26 @@ class _Run:
     def run_evaluation(self, evaluate: Evaluation) -> dict[str, float]:
         """Must not change what training does next: random state and mode are put back; its time does not count."""
         started, cpu = time.monotonic(), torch.get_rng_state()
-        self.network.eval()
+        self.model.eval()
         with torch.no_grad(), self.autocast():
             values = {name: float(value) for name, value in evaluate(self.model, self.progress.step).items()}
-        self.network.train()
+        self.model.train()
         torch.set_rng_state(cpu)
         self.began += time.monotonic() - started
         return values
 
     def save(self) -> None:
         started = time.monotonic()
-        whole = (
-            not self.sharded
-            and not isinstance(self.model, nn.Module)
-            and all(p.requires_grad for p in self.network.parameters())
-        )
+        whole = not self.sharded and all(parameter.requires_grad for parameter in self.model.parameters())
         save_checkpoint(
             self.folder / "checkpoints",
-            self.network,
+            self.model,
             self.optimizer,
             self.progress,
             self.settings.as_dict(),
             keep=self.settings.keep_checkpoints,
             write=self.is_main,
-            save_model=self.model.save if whole and not isinstance(self.model, nn.Module) else None,
+            save_model=self.model.save if whole and isinstance(self.model, SavesItself) else None,
         )
         self.accelerator.wait_for_everyone()
         self.began += time.monotonic() - started
@@ -324,16 +317,33 @@ def make_optimizer(network: nn.Module, settings: TrainingSettings) -> torch.opti
     return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=settings.betas, eps=settings.eps, fused=True)
 
 
-def shard(network: nn.Module, accelerator: Accelerator) -> nn.Module:
-    """FSDP through accelerate. Version 2 shards the very modules we hold, so the model around it needs no change."""
+def enable_activation_checkpointing(model: nn.Module) -> None:
+    """Keep only the inputs of each layer; the backward pass computes the rest again."""
+    for backbone in _backbones(model):
+        backbone.gradient_checkpointing_enable({"use_reentrant": False})
+
+
+def compile_layers(model: nn.Module) -> None:
+    """torch.compile of each decoder layer in place: the layers share one compiled form, and any loss around them still works."""
+    for backbone in _backbones(model):
+        for layer in backbone.model.layers:
+            layer.compile()
+
+
+def shard(model: nn.Module, accelerator: Accelerator) -> None:
+    """FSDP through accelerate. Version 2 shards the very modules we hold, so whoever holds the model sees no change."""
     if getattr(accelerator.state.fsdp_plugin, "fsdp_version", 1) != 2:
-        raise ValueError(
-            "Sharded training needs FSDP version 2: start with `accelerate launch --use_fsdp --fsdp_version 2 ...`."
-        )
-    sharded = accelerator.prepare_model(network)
-    if sharded is not network:
+        raise ValueError("Sharded training needs FSDP version 2: `accelerate launch --use_fsdp --fsdp_version 2 ...`.")
+    if accelerator.prepare_model(model) is not model:
         raise ValueError("accelerate replaced the network while sharding; turn off cpu_ram_efficient_loading.")
-    return sharded
+
+
+def _backbones(model: nn.Module) -> list[PreTrainedModel]:
+    """The transformers models inside `model`; ValueError if there is none."""
+    found = [module for module in model.modules() if isinstance(module, PreTrainedModel) and hasattr(module, "lm_head")]
+    if not found:
+        raise ValueError("Activation checkpointing and compilation need a transformers model inside the trained one.")
+    return found
 
 
 def _due(step: int, every: int) -> bool:
