@@ -1,0 +1,74 @@
+# Cairn. `make app` serves the web UI, `make test` runs the tests; both build .venv first and need only Python 3.11+ and make.
+# `make check` is everything that has to be green. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV   ?= .venv
+HOST   ?= 127.0.0.1
+PORT   ?= 7860
+PYTEST_ARGS ?=
+
+BIN    := $(VENV)/bin
+PY     := $(BIN)/python
+TORCH  := $(shell sed -n 's/^\(torch==.*\)$$/\1/p' requirements.txt)
+PIP    := $(PY) -m pip install --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help app install test lint types contracts docs docs-check check requirements clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
+
+app: install ## Serve the web UI on http://127.0.0.1:7860 with the shipped checkpoint
+	$(PY) -m app serve --host $(HOST) --port $(PORT)
+
+install: $(VENV)/.installed ## Make .venv with everything that the application needs
+
+test: $(VENV)/.installed-dev ## Run the tests (PYTEST_ARGS="tests/app -k cli" for some of them)
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed-dev ## Style of the code
+	$(BIN)/ruff check .
+
+types: $(VENV)/.installed-dev ## Types of the code
+	$(BIN)/mypy
+
+contracts: $(VENV)/.installed-dev ## Which package may import what
+	$(BIN)/lint-imports
+
+docs: $(VENV)/.installed ## Write the generated pages (docs/cli.md, docs/settings.md) anew
+	$(PY) -m app.reference docs
+
+docs-check: $(VENV)/.installed ## Fail where a generated page is not what the code says
+	$(PY) -m app.reference docs --check
+
+check: test lint types contracts docs-check ## Everything that has to be green
+
+# Pins for one version of every package. Build tags (+cpu) and the packages of one GPU vendor stay out: they follow torch.
+requirements: $(VENV)/.installed-dev ## Compile requirements*.txt from pyproject.toml
+	for part in "requirements.txt" "requirements-dev.txt --extra=dev --extra=train --constraint=requirements.txt"; do \
+	  set -- $$part; out=$$1; shift; \
+	  $(BIN)/pip-compile --quiet --upgrade --strip-extras --no-annotate --no-header --allow-unsafe --no-emit-index-url \
+	    --no-emit-find-links --no-emit-trusted-host "$$@" --output-file $(VENV)/compiled.txt pyproject.toml && \
+	  { echo "# Compiled from pyproject.toml by 'make requirements'."; \
+	    sed -e 's/+[a-z0-9.]*$$//' -e '/^nvidia-/d' -e '/^triton/d' -e '/^cuda-/d' -e '/^#/d' -e '/^$$/d' -e '/^-/d' \
+	    $(VENV)/compiled.txt; } > $$out || exit 1; \
+	done
+
+clean: ## Remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
+
+# torch goes first: an environment that already has a build of this version (CUDA, ROCm) keeps it.
+$(VENV)/.installed: requirements.txt pyproject.toml | $(PY)
+	$(PIP) "$(TORCH)"
+	$(PIP) -r requirements.txt
+	$(PIP) --no-deps --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
+	$(PIP) -r requirements-dev.txt
+	@touch $@
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Cairn needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)

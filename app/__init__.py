@@ -1,0 +1,1 @@
+"""The app: web UI, HTTP API, command line, settings and the job runner. Everything goes through `retrieval.library.Library`."""

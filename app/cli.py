@@ -1,0 +1,5 @@
+"""Command line of Cairn."""
+
+
+def run() -> None:
+    raise SystemExit("Not there yet.")
