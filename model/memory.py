@@ -77,9 +77,9 @@ class RamMemory:
     def __init__(self, layers: Sequence[int], *, capacity: int | None = None) -> None:
         self._layers = tuple(layers)
         self._capacity = capacity
-        self._keys: dict[int, Tensor] = {}  # layer -> keys_BGNLD
-        self._values: dict[int, Tensor] = {}
-        self._lengths_BN: Tensor | None = None
+        self._keys: dict[int, _GrowingAxis] = {}  # layer -> keys_BGNLD
+        self._values: dict[int, _GrowingAxis] = {}
+        self._lengths_BN = _GrowingAxis(1)
 
     @classmethod
     def from_blocks(cls, layers: Sequence[int], blocks: Sequence[KVBlock], *, capacity: int | None = None,
@@ -99,39 +99,65 @@ class RamMemory:
 
     @property
     def num_blocks(self) -> int:
-        return 0 if self._lengths_BN is None else self._lengths_BN.shape[1]
+        return self._lengths_BN.length
 
     def append(self, layers: dict[int, tuple[Tensor, Tensor]], lengths_BN: Tensor) -> None:
         """Store new blocks behind the old ones: keys_BGNLD and values_BGNLD by layer, ordinary tokens per block."""
         assert set(layers) == set(self._layers)
-
-        def joined(old: Tensor | None, new: Tensor, axis: int) -> Tensor:
-            both = new if old is None else torch.cat((old, new), axis)
-            start = 0 if self._capacity is None else max(0, both.shape[axis] - self._capacity)
-            return both.narrow(axis, start, both.shape[axis] - start)
-
         for layer, (keys_BGNLD, values_BGNLD) in layers.items():
-            self._keys[layer] = joined(self._keys.get(layer), keys_BGNLD, 2)
-            self._values[layer] = joined(self._values.get(layer), values_BGNLD, 2)
-        self._lengths_BN = joined(self._lengths_BN, lengths_BN, 1)
+            for rows, new in ((self._keys, keys_BGNLD), (self._values, values_BGNLD)):
+                rows.setdefault(layer, _GrowingAxis(2)).append(new, self._capacity)
+        self._lengths_BN.append(lengths_BN, self._capacity)
 
     def rows(self, index: Tensor) -> "RamMemory":
         """The memory of some rows of the batch."""
         part = RamMemory(self._layers, capacity=self._capacity)
-        if self._lengths_BN is not None:
-            part.append({layer: (self._keys[layer][index], self._values[layer][index]) for layer in self._layers}, self._lengths_BN[index])
+        if self.num_blocks:
+            layers = {layer: (self._keys[layer].view()[index], self._values[layer].view()[index]) for layer in self._layers}
+            part.append(layers, self._lengths_BN.view()[index])
         return part
 
     def landmarks(self, layer: int) -> Tensor:
         """landmarks_BGND of a layer, before rotation."""
-        return self._keys[layer][..., -1, :]
+        return self._keys[layer].view()[..., -1, :]
 
     def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
         return vote(queries_BGXRD @ self.landmarks(layer).unsqueeze(2).transpose(-1, -2), k)
 
     def read(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        assert self._lengths_BN is not None
         batch, groups = ids_BGXS.shape[:2]
         row = torch.arange(batch, device=ids_BGXS.device).view(-1, 1, 1, 1)
         head = torch.arange(groups, device=ids_BGXS.device).view(1, -1, 1, 1)
-        return self._keys[layer][row, head, ids_BGXS], self._values[layer][row, head, ids_BGXS], self._lengths_BN[row, ids_BGXS]
+        keys, values = self._keys[layer].view(), self._values[layer].view()
+        return keys[row, head, ids_BGXS], values[row, head, ids_BGXS], self._lengths_BN.view()[row, ids_BGXS]
+
+
+class _GrowingAxis:
+    """A tensor that grows along one axis; room doubles, so that n appends copy O(n) and not O(n^2)."""
+
+    def __init__(self, axis: int) -> None:
+        self._axis = axis
+        self._room: Tensor | None = None
+        self.length = 0
+
+    def view(self) -> Tensor:
+        assert self._room is not None, "nothing stored yet"
+        return self._room.narrow(self._axis, 0, self.length)
+
+    def append(self, new: Tensor, capacity: int | None) -> None:
+        axis, added = self._axis, new.shape[self._axis]
+        if capacity is not None:
+            both = new if self._room is None else torch.cat((self.view(), new), axis)
+            self._room = both.narrow(axis, max(0, both.shape[axis] - capacity), min(capacity, both.shape[axis])).clone()
+            self.length = self._room.shape[axis]
+            return
+        if self._room is None:
+            self._room = new.clone()
+        elif self.length + added > self._room.shape[axis]:
+            shape = list(self._room.shape)
+            shape[axis] = 2 * (self.length + added)
+            room = self._room.new_empty(shape)
+            room.narrow(axis, 0, self.length).copy_(self.view())
+            self._room = room
+        self._room.narrow(axis, self.length, added).copy_(new)
+        self.length += added

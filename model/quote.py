@@ -1,0 +1,74 @@
+"""Quotation: decoding restricted to text that stands verbatim in given blocks.
+
+A cursor holds every place where the quotation so far could stand. The next token must continue one of them, so whatever the model
+writes is an exact quotation and its place is known.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from model.errors import ModelError
+
+Place = tuple[int, int]
+"""(number of the block in the memory, row of the token in the block)"""
+
+
+@dataclass(frozen=True)
+class QuoteSource:
+    """Text that may be quoted: raw tokens by block number, and for each block the number of the block that continues it, if any."""
+
+    tokens_by_block: Sequence[Sequence[int]]
+    next_block: Sequence[int | None] = ()
+    may_start: frozenset[int] | None = None
+    """Tokens that a quotation may begin with (those that begin a word, say). None: all."""
+
+    def __post_init__(self) -> None:
+        if self.next_block and len(self.next_block) != len(self.tokens_by_block):
+            raise ModelError("next_block must name a successor (or None) for every block that may be quoted.")
+
+    def token_at(self, place: Place) -> int:
+        return self.tokens_by_block[place[0]][place[1]]
+
+    def after(self, place: Place) -> Place | None:
+        """The place behind `place`, across the border of blocks that continue each other."""
+        block, row = place
+        if row + 1 < len(self.tokens_by_block[block]):
+            return block, row + 1
+        following = self.next_block[block] if self.next_block else None
+        return (following, 0) if following is not None and len(self.tokens_by_block[following]) else None
+
+
+@dataclass
+class QuoteCursor:
+    """Where the quotation so far can stand."""
+
+    source: QuoteSource
+    places: list[Place] | None = None
+    """Places of the last token quoted; None before the first."""
+    _starts: dict[int, list[Place]] = field(default_factory=dict)
+
+    def allowed(self) -> dict[int, list[Place]]:
+        """Tokens that continue the quotation (or begin it), each with its places."""
+        if self.places is None:
+            if not self._starts:
+                self._starts = self._all_places()
+            return self._starts
+        following: dict[int, list[Place]] = defaultdict(list)
+        for place in self.places:
+            if (after := self.source.after(place)) is not None:
+                following[self.source.token_at(after)].append(after)
+        return following
+
+    def advance(self, token: int) -> Place:
+        """Quote one more token; returns the first place it can stand at (a longer quotation may rule that place out)."""
+        self.places = self.allowed()[token]
+        return self.places[0]
+
+    def _all_places(self) -> dict[int, list[Place]]:
+        starts: dict[int, list[Place]] = defaultdict(list)
+        for block, tokens in enumerate(self.source.tokens_by_block):
+            for row, token in enumerate(tokens):
+                if self.source.may_start is None or token in self.source.may_start:
+                    starts[token].append((block, row))
+        return starts

@@ -1,0 +1,103 @@
+"""A text that grows: raw tokens in, hidden states out, landmarks and windows handled here.
+
+Under *library* positions everything fed stays in the local window and a stored memory is read. Under *paper* positions the local window
+holds the unfinished block only: after each window the finished blocks move into the memory, as the published implementation does.
+
+Axes: B batch (1 here), T tokens fed, E hidden width, G KV heads, N blocks, L tokens in a block, D head dim.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from model.backbone import LandmarkModel
+from model.errors import ModelError
+from model.memory import MemoryReader, RamMemory, Selection
+from model.reading import ReadPolicy
+
+
+@dataclass(frozen=True, eq=False)
+class Fed:
+    """What one call of `feed` gave: hidden states of all its tokens, landmarks included."""
+
+    hidden_TE: Tensor
+    landmarks: tuple[bool, ...]
+    selections: tuple[tuple[Selection, ...], ...]
+    """One tuple of reads for each forward pass, that is for each window."""
+
+    def next_row(self, landmark_in_loss: bool) -> int:
+        """Row whose output chooses the next token: the last one, but before a landmark if those were not trained to predict."""
+        return -2 if self.landmarks[-1] and not landmark_in_loss else -1
+
+    def predicting_rows(self, landmark_in_loss: bool) -> list[int]:
+        """For each raw token fed, the row whose output chooses the token after it."""
+        raw = [row for row, landmark in enumerate(self.landmarks) if not landmark]
+        last = len(self.landmarks) - 1
+        return [row + 1 if landmark_in_loss and row < last and self.landmarks[row + 1] else row for row in raw]
+
+
+class LandmarkStream:
+    """One growing text over an optional memory.
+
+    window_blocks: blocks of one forward pass under paper positions (default: the model's).
+    """
+
+    def __init__(
+        self, model: LandmarkModel, *, memory: MemoryReader | None = None, reading: ReadPolicy, window_blocks: int | None = None
+    ) -> None:
+        self.model = model
+        self.reading = reading
+        self.window_tokens = (window_blocks or model.config.window_blocks) * model.config.block_size
+        self.memory: MemoryReader | None
+        if reading.positions == "paper":
+            if memory is not None and not isinstance(memory, RamMemory):
+                raise ModelError("positions='paper' grows its own memory: pass a RamMemory or none, or choose positions='library'.")
+            self.memory = memory if memory is not None else RamMemory(range(model.num_layers))
+        else:
+            self.memory = memory
+        self._cache = DynamicCache()
+        self._local = 0  # tokens in the local window, landmarks included
+
+    @torch.no_grad()
+    def feed(self, raw_ids: Sequence[int]) -> Fed:
+        """Read more raw tokens (at least one). Raises `ContextTooLong` when the window has no room, `ModelError` for a landmark id."""
+        if not len(raw_ids):
+            raise ModelError("nothing to read: give at least one token.")
+        ids = self.model.with_landmarks(raw_ids, filled=self._local % self.model.config.block_size)
+        hidden, selections = [], []
+        for piece in self._pieces(ids):
+            stored = self.memory.num_blocks if self.memory is not None else 0
+            self.model.check_window(self._local + len(piece), self.reading, stored)
+            context = self.model.context(reader=self.memory, reading=self.reading)
+            hidden.append(self.model.encode(torch.tensor([piece], device=self.model.device), context, self._cache)[0])
+            selections.append(tuple(context.selections))
+            self._local += len(piece)
+            if self.reading.positions == "paper":
+                self._move_finished_blocks()
+        landmark = self.model.config.landmark_token_id
+        return Fed(torch.cat(hidden), tuple(token == landmark for token in ids), tuple(selections))
+
+    def _pieces(self, ids: list[int]) -> list[list[int]]:
+        """Windows of the paper: full ones on the block grid, the first completing what stands unfinished."""
+        if self.reading.positions == "library":
+            return [ids]
+        first = self.window_tokens - self._local
+        return [ids[:first]] + [ids[at : at + self.window_tokens] for at in range(first, len(ids), self.window_tokens)]
+
+    def _move_finished_blocks(self) -> None:
+        size = self.model.config.block_size
+        finished = self._local // size
+        if not finished:
+            return
+        assert isinstance(self.memory, RamMemory)
+        layers, rest = {}, DynamicCache()
+        for layer, cached in enumerate(self._cache.layers):
+            cut = finished * size
+            if layer in self.memory.layers:
+                layers[layer] = (cached.keys[:, :, :cut].unflatten(2, (finished, size)), cached.values[:, :, :cut].unflatten(2, (finished, size)))
+            rest.update(cached.keys[:, :, cut:], cached.values[:, :, cut:], layer)
+        self.memory.append(layers, torch.full((1, finished), size - 1, device=self.model.device))
+        self._cache, self._local = rest, self._local - finished * size
