@@ -1,0 +1,95 @@
+"""Questions before ingestion, one at a time."""
+
+import threading
+import time
+
+from retrieval.turns import ModelTurns
+
+
+def run(*targets):
+    threads = [threading.Thread(target=target, daemon=True) for target in targets]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_nobody_shares_the_model():
+    turns, inside, worst = ModelTurns(), [0], [0]
+
+    def work(turn):
+        def body():
+            for _ in range(50):
+                with turn():
+                    inside[0] += 1
+                    worst[0] = max(worst[0], inside[0])
+                    time.sleep(0.0001)
+                    inside[0] -= 1
+
+        return body
+
+    run(work(turns.for_question), work(turns.for_question), work(turns.for_ingestion))
+    assert worst[0] == 1
+
+
+def test_a_waiting_question_goes_before_ingestion_that_waits_longer():
+    turns, order = ModelTurns(), []
+
+    def ingest():
+        with turns.for_ingestion():
+            order.append("ingestion")
+
+    def ask():
+        with turns.for_question():
+            order.append("question")
+
+    with turns.for_ingestion():
+        threads = [threading.Thread(target=ingest)]
+        threads[0].start()
+        time.sleep(0.05)
+        threads.append(threading.Thread(target=ask))
+        threads[1].start()
+        time.sleep(0.05)
+    for thread in threads:
+        thread.join(10)
+    assert order == ["question", "ingestion"]
+
+
+def test_ingestion_stays_away_between_the_steps_of_an_open_question():
+    turns, order = ModelTurns(), []
+
+    def ingest():
+        with turns.for_ingestion():
+            order.append("ingestion")
+
+    with turns.question_open():
+        with turns.for_question():
+            order.append("token 1")
+        thread = threading.Thread(target=ingest)
+        thread.start()
+        time.sleep(0.05)
+        with turns.for_question():
+            order.append("token 2")
+    thread.join(10)
+    assert order == ["token 1", "token 2", "ingestion"]
+
+
+def test_a_reader_that_stopped_reading_does_not_hold_ingestion_up_for_ever():
+    turns = ModelTurns(patience_seconds=0.05)
+    with turns.question_open():
+        began = time.monotonic()
+        with turns.for_ingestion():
+            pass
+    assert 0.04 < time.monotonic() - began < 5
+
+
+def test_a_failing_step_gives_the_model_back():
+    turns = ModelTurns()
+    try:
+        with turns.for_question():
+            raise RuntimeError("step failed")
+    except RuntimeError:
+        pass
+    with turns.for_ingestion():
+        pass
