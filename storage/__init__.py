@@ -6,7 +6,9 @@ Knows no model, no tokenizer and no PDF. Open both halves, write a shard, commit
     store = KVBlockStore(home / "kv", layout, fingerprint.digest)
 """
 
+from storage.catalogue import Catalogue
 from storage.errors import (
+    CatalogueTooNew,
     Damage,
     DamagedBlock,
     DamagedMemory,
@@ -21,21 +23,63 @@ from storage.errors import (
 from storage.fingerprint import MemoryFingerprint
 from storage.kv_format import FORMAT_VERSION, KVLayout
 from storage.kv_store import KVBlockStore, ShardFile
+from storage.records import (
+    AnswerHead,
+    Block,
+    BlockRefs,
+    Box,
+    Collection,
+    Conversation,
+    DeletedDocuments,
+    Document,
+    ExtractedText,
+    Job,
+    JobProgress,
+    NewBlock,
+    NewDocument,
+    Page,
+    Shard,
+    StoredAnswer,
+    Submitted,
+    Totals,
+)
+from storage.workers import this_worker
 
 __all__ = [
     "FORMAT_VERSION",
+    "AnswerHead",
+    "Block",
+    "BlockRefs",
+    "Box",
+    "Catalogue",
+    "CatalogueTooNew",
+    "Collection",
+    "Conversation",
     "Damage",
     "DamagedBlock",
     "DamagedMemory",
     "DamagedShard",
+    "DeletedDocuments",
+    "Document",
+    "ExtractedText",
     "ForeignShard",
+    "Job",
+    "JobProgress",
     "KVBlockStore",
     "KVLayout",
     "MemoryFingerprint",
     "MissingShard",
     "NameTaken",
+    "NewBlock",
+    "NewDocument",
     "NotFound",
+    "Page",
+    "Shard",
     "ShardFile",
     "StorageError",
     "StoreFull",
+    "StoredAnswer",
+    "Submitted",
+    "Totals",
+    "this_worker",
 ]

@@ -17,6 +17,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -136,7 +137,8 @@ def encode_front(
     """Everything before the pieces, from the raw bytes of the sections "lengths", "landmarks", "checksums"."""
     header_bytes = padded(PREFIX.size + 1024 + 8 * len(layout.layers) + len(name) + len(fingerprint)) - PREFIX.size
     offset = PREFIX.size + header_bytes
-    bodies, places = [], {}
+    bodies: list[bytes] = []
+    places: dict[str, Any] = {}
     for section in ("lengths", "landmarks", "checksums"):
         body = sections[section].ljust(padded(len(sections[section])), b"\0")
         places[section] = Section(offset, len(body), zlib.crc32(body))
@@ -172,9 +174,11 @@ def decode_header(prefix: bytes, text: bytes) -> Header:
         raise ValueError("its checksum does not match")
     fields = json.loads(text)
     fields.pop("landmark_dtype")
-    layout = KVLayout(**fields.pop("layout") | {"layers": tuple(json.loads(text)["layout"]["layers"])})
-    sections = {name: Section(**fields.pop(name)) for name in ("lengths", "landmarks", "checksums")}
-    return Header(**fields, layout=layout, **sections)
+    fields["layout"]["layers"] = tuple(fields["layout"]["layers"])
+    fields["layout"] = KVLayout(**fields["layout"])
+    for name in ("lengths", "landmarks", "checksums"):
+        fields[name] = Section(**fields[name])
+    return Header(**fields)
 
 
 def bytes_of(tensor: Tensor) -> bytes:

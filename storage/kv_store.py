@@ -113,7 +113,7 @@ class KVBlockStore:
         landmarks_NYGD = keys_NYGLD[..., -1, :].cpu().to(layout.landmark_dtype)
         pieces = self._encode_pieces(keys_NYGLD, values_NYGLD, lengths_N)
         if not bool(torch.isfinite(landmarks_NYGD).all()):
-            raise ValueError(f"a landmark key is not finite in {layout.landmark_dtype}; store this model's memory as bf16")
+            raise ValueError(f"a landmark key is not finite in {layout.landmark_dtype}; store the memory as bf16")
         checksums = np.empty(len(pieces), "<u4")
         heads = [(layer, head) for layer in layout.layers for head in range(layout.kv_heads)]
         places = ((layer, head, block) for layer, head in heads for block in range(num_blocks))
@@ -162,7 +162,8 @@ class KVBlockStore:
     def read_many(self, refs: Sequence[tuple[str, int]], layer: int) -> tuple[Tensor, Tensor]:
         """keys_NGLD, values_NGLD of `(shard, block)` pairs, in the order asked for."""
         heads = range(self.layout.kv_heads)
-        keys_PLD, values_PLD = self.read_pieces(layer, [(shard, head, block) for shard, block in refs for head in heads])
+        pieces = [(shard, head, block) for shard, block in refs for head in heads]
+        keys_PLD, values_PLD = self.read_pieces(layer, pieces)
         shape = (len(refs), self.layout.kv_heads, self.layout.block_size, self.layout.head_dim)
         return keys_PLD.view(shape), values_PLD.view(shape)
 
@@ -174,14 +175,15 @@ class KVBlockStore:
         layout, layer_index = self.layout, self._layer_index[layer]
         size = layout.piece_bytes
         raw = torch.empty((len(pieces), size), dtype=torch.uint8)
-        bytes_ = memoryview(raw.numpy()).cast("B") if pieces else memoryview(b"")
+        bytes_ = raw.view(-1).numpy().data
         shards: dict[str, OpenShard] = {}
         for index, (name, head, block) in enumerate(pieces):
             shard = shards.get(name)
             if shard is None:
                 shard = shards[name] = self._shard(name)
             assert 0 <= head < layout.kv_heads and 0 <= block < shard.header.num_blocks, (name, head, block)
-            shard.read_piece(bytes_[index * size : (index + 1) * size], layer_index, head, block, check=self._check_always)
+            piece = bytes_[index * size : (index + 1) * size]
+            shard.read_piece(piece, layer_index, head, block, check=self._check_always)
         if layout.dtype == "int8":
             return self._dequantised(raw, layer_index, pieces, shards)
         rows_P2LD = raw.view(-1).view(layout.stored_dtype).view(-1, 2, layout.block_size, layout.head_dim)
@@ -246,7 +248,7 @@ class KVBlockStore:
         return verify_file(self._path(shard), shard, _sha256_of, checksum)
 
     def delete(self, shards: Iterable[str]) -> int:
-        """Remove shard files (those that are gone already are no error), and folders left empty. Returns bytes freed."""
+        """Remove shard files (one that is gone already is no error) and folders left empty. Returns bytes freed."""
         freed_bytes, folders = 0, set()
         for name in shards:
             with self._lock:

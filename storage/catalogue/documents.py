@@ -1,0 +1,237 @@
+"""Documents: their rows, pages and text."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from storage.catalogue.jobs import insert_job, latest_job
+from storage.catalogue.rows import Tables, batches, document_of, now, page_of, search_text
+from storage.errors import NotFound
+from storage.records import (
+    DeletedDocuments,
+    Document,
+    DocumentSort,
+    DocumentState,
+    ExtractedText,
+    NewDocument,
+    Page,
+    Submitted,
+)
+from storage.schema import answer_documents, answers, blocks, document_texts, documents, pages, shards
+
+_ORDER: dict[DocumentSort, tuple[ColumnElement[Any], ...]] = {
+    "added": (documents.c.added_at.desc(),),
+    "title": (func.lower(documents.c.title),),
+    "source": (func.lower(documents.c.source),),
+    "pages": (documents.c.num_pages.desc(),),
+    "size": (documents.c.size_bytes.desc(),),
+}
+
+
+class DocumentTables(Tables):
+    def add_document(self, new: NewDocument, *, note: str = "") -> Submitted:
+        """Make the document and a queued job for it, unless its content is stored, or being stored, by the same model.
+
+        The fingerprint must be known (`put_fingerprint`). Raises `NotFound` for an unknown collection or fingerprint.
+        """
+        same = (
+            (documents.c.content_sha256 == new.content_sha256)
+            & (documents.c.fingerprint == new.fingerprint)
+            & (documents.c.owner_id.is_(None) if new.owner_id is None else documents.c.owner_id == new.owner_id)
+            & documents.c.state.in_(("ingesting", "ready"))
+        )
+        row = {name: getattr(new, name) for name in new.__dataclass_fields__} | {
+            "search_text": search_text(new.title, new.source),
+            "state": "ingesting",
+            "notes": "[]",
+            "added_at": now(),
+            **dict.fromkeys(("num_pages", "num_characters", "num_tokens", "num_blocks", "size_bytes"), 0),
+        }
+        try:
+            with self.database.write() as connection:
+                existing = connection.execute(select(documents).where(same)).first()
+                if existing is not None:
+                    return Submitted(document_of(existing), latest_job(connection, existing.id), already_stored=True)
+                connection.execute(insert(documents).values(row))
+                job = insert_job(connection, new.id, "ingest", note=note)
+                return Submitted(one_document(connection, new.id), job, already_stored=False)
+        except IntegrityError as error:
+            raise NotFound("collection, fingerprint or free document id", new) from error
+
+    def document(self, document_id: str) -> Document:
+        """Raises `NotFound`."""
+        with self.database.read() as connection:
+            return one_document(connection, document_id)
+
+    def find_document(self, content_sha256: str, fingerprint: str) -> Document | None:
+        """The ready document with this content made by this model, if there is one."""
+        with self.database.read() as connection:
+            row = connection.execute(
+                select(documents).where(
+                    documents.c.content_sha256 == content_sha256,
+                    documents.c.fingerprint == fingerprint,
+                    documents.c.state == "ready",
+                )
+            ).first()
+            return None if row is None else document_of(row)
+
+    def documents(
+        self,
+        *,
+        search: str = "",
+        collection_id: str | None = None,
+        state: DocumentState | None = None,
+        sort: DocumentSort = "added",
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[Document]:
+        """Documents whose title or source contains `search` (any case), newest first unless sorted otherwise."""
+        if sort not in _ORDER:
+            raise ValueError(f"documents are sorted by {', '.join(_ORDER)}, not {sort!r}")
+        chosen = _filtered(select(documents), search, collection_id, state)
+        chosen = chosen.order_by(*_ORDER[sort], documents.c.id).limit(limit).offset(offset)
+        with self.database.read() as connection:
+            return [document_of(row) for row in connection.execute(chosen)]
+
+    def count_documents(
+        self, *, search: str = "", collection_id: str | None = None, state: DocumentState | None = None
+    ) -> int:
+        """How many documents `documents` would give without a limit."""
+        counted = _filtered(select(func.count()).select_from(documents), search, collection_id, state)
+        with self.database.read() as connection:
+            return connection.execute(counted).scalar_one()
+
+    def rename_document(self, document_id: str, title: str) -> Document:
+        """Give it another title. Raises `NotFound`, and `ValueError` for an empty title."""
+        if not title.strip():
+            raise ValueError("A document needs a title.")
+        with self.database.write() as connection:
+            source = one_document(connection, document_id).source
+            values = {"title": title.strip(), "search_text": search_text(title, source)}
+            connection.execute(update(documents).where(documents.c.id == document_id).values(values))
+            return one_document(connection, document_id)
+
+    def move_document(self, document_id: str, collection_id: str | None) -> Document:
+        """Put it into a collection, or into none. Raises `NotFound`."""
+        try:
+            with self.database.write() as connection:
+                one_document(connection, document_id)
+                moved = update(documents).where(documents.c.id == document_id)
+                connection.execute(moved.values(collection_id=collection_id))
+                return one_document(connection, document_id)
+        except IntegrityError as error:
+            raise NotFound("collection", collection_id) from error
+
+    def save_extracted(
+        self,
+        document_id: str,
+        *,
+        text: str,
+        pages_read: Sequence[Page],
+        title: str | None = None,
+        num_tokens: int = 0,
+        notes: Sequence[str] = (),
+        extras: Mapping[str, Any] | None = None,
+    ) -> Document:
+        """Keep what reading the file gave: text, pages, title, counts, notes. Replaces what was kept before.
+
+        Raises `NotFound`.
+        """
+        compressed = zlib.compress(text.encode("utf-8", "surrogatepass"), 6)
+        with self.database.write() as connection:
+            before = one_document(connection, document_id)
+            title = (title or "").strip() or before.title
+            values = {
+                "title": title,
+                "search_text": search_text(title, before.source),
+                "num_pages": len(pages_read),
+                "num_characters": len(text),
+                "num_tokens": num_tokens,
+                "notes": json.dumps(list(notes)),
+            }
+            connection.execute(update(documents).where(documents.c.id == document_id).values(values))
+            for table in (document_texts, pages):
+                connection.execute(delete(table).where(table.c.document_id == document_id))
+            kept = {"document_id": document_id, "text": compressed, "extras": json.dumps(extras or {})}
+            connection.execute(insert(document_texts).values(kept))
+            if pages_read:
+                rows = [{"document_id": document_id} | vars(page) for page in pages_read]
+                connection.execute(insert(pages), rows)
+            return one_document(connection, document_id)
+
+    def extracted_text(self, document_id: str) -> ExtractedText:
+        """The text and extras that `save_extracted` kept. Raises `NotFound`."""
+        with self.database.read() as connection:
+            row = connection.execute(select(document_texts).where(document_texts.c.document_id == document_id)).first()
+        if row is None:
+            raise NotFound("text of document", document_id)
+        return ExtractedText(zlib.decompress(row.text).decode("utf-8", "surrogatepass"), json.loads(row.extras))
+
+    def pages(self, document_id: str) -> list[Page]:
+        """The document's pages in order; empty if none were kept."""
+        with self.database.read() as connection:
+            rows = connection.execute(select(pages).where(pages.c.document_id == document_id).order_by(pages.c.number))
+            return [page_of(row) for row in rows]
+
+    def set_document_state(self, document_id: str, state: DocumentState, *, notes: Sequence[str] | None = None) -> None:
+        """Raises `NotFound`. Use `finish_document` for "ready"."""
+        assert state != "ready", "finish_document checks that the memory is whole"
+        values: dict[str, Any] = {"state": state} | ({} if notes is None else {"notes": json.dumps(list(notes))})
+        with self.database.write() as connection:
+            if connection.execute(update(documents).where(documents.c.id == document_id).values(values)).rowcount == 0:
+                raise NotFound("document", document_id)
+
+    def delete_documents(self, document_ids: Iterable[str]) -> DeletedDocuments:
+        """Delete documents with their pages, text, blocks, shards, jobs, and every answer that used one of them.
+
+        Afterwards remove the files named in the result; a crash in between leaves orphans that `gc` removes. Documents
+        that are gone already are left out of the result.
+        """
+        with self.database.write() as connection:
+            return delete_document_rows(connection, list(dict.fromkeys(document_ids)))
+
+
+def delete_document_rows(connection: Connection, document_ids: Sequence[str]) -> DeletedDocuments:
+    """The deletion itself, inside the caller's transaction."""
+    found: list[Any] = []
+    shard_names: list[str] = []
+    num_blocks = num_answers = 0
+    for batch in batches(document_ids):
+        wanted = documents.c.id.in_(batch)
+        found += connection.execute(select(documents.c.id, documents.c.stored_file).where(wanted)).all()
+        shard_names += connection.execute(select(shards.c.name).where(shards.c.document_id.in_(batch))).scalars()
+        counted = select(func.count()).select_from(blocks).where(blocks.c.document_id.in_(batch))
+        num_blocks += connection.execute(counted).scalar_one()
+        quoting = select(answer_documents.c.answer_id).where(answer_documents.c.document_id.in_(batch))
+        num_answers += connection.execute(delete(answers).where(answers.c.id.in_(quoting))).rowcount
+        connection.execute(delete(documents).where(wanted))
+    return DeletedDocuments(
+        document_ids=tuple(row.id for row in found),
+        num_blocks=num_blocks,
+        num_answers=num_answers,
+        shards=tuple(shard_names),
+        stored_files=tuple(row.stored_file for row in found if row.stored_file),
+    )
+
+
+def _filtered(chosen: Select[Any], search: str, collection_id: str | None, state: str | None) -> Select[Any]:
+    for word in search.casefold().split():
+        chosen = chosen.where(documents.c.search_text.contains(word, autoescape=True))
+    if collection_id is not None:
+        chosen = chosen.where(documents.c.collection_id == collection_id)
+    if state is not None:
+        chosen = chosen.where(documents.c.state == state)
+    return chosen
+
+
+def one_document(connection: Connection, document_id: str) -> Document:
+    row = connection.execute(select(documents).where(documents.c.id == document_id)).first()
+    if row is None:
+        raise NotFound("document", document_id)
+    return document_of(row)

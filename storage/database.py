@@ -1,0 +1,77 @@
+"""The connection to the catalogue's database: SQLite set up to keep what it acknowledged, or another.
+
+- Readers never wait for a writer nor the other way round (WAL); writers wait for each other, up to 15 seconds.
+- A writer takes its lock when it begins (BEGIN IMMEDIATE): a transaction that started by reading cannot fail halfway.
+- `synchronous=FULL`: a committed shard or document survives a power failure, not only the death of the process. The
+  shard file was fsynced before, so its row must not be weaker; there are a few commits a second, so it costs little.
+- Everything SQLite-only is guarded by `is_sqlite`; nothing else here depends on it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+
+BUSY_MILLISECONDS = 15_000
+
+
+class Database:
+    """Engine plus the two ways to use it: `read()` and `write()`, each one short transaction."""
+
+    def __init__(self, url: str):
+        parsed = make_url(url)
+        self.is_sqlite = parsed.get_backend_name() == "sqlite"
+        self.path: Path | None = None
+        if self.is_sqlite:
+            if not parsed.database or parsed.database == ":memory:":
+                raise ValueError("The catalogue must be a file, e.g. sqlite:////home/me/cairn/cairn.sqlite3")
+            self.path = Path(parsed.database)
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.engine: Engine = create_engine(parsed)
+        self._writer = self.engine.execution_options(begin_immediate=True)
+        # Threads of this process queue here, in order, instead of polling for SQLite's lock.
+        self._writing = threading.Lock()
+        if self.is_sqlite:
+            event.listen(self.engine, "connect", _configure_sqlite)
+            event.listen(self.engine, "begin", _begin_sqlite)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """One consistent view of the database."""
+        with self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """One transaction that may write: committed at the end, or nothing of it. Keep it short; do not nest."""
+        with self._writing, self._writer.connect() as connection, connection.begin():
+            yield connection
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def _configure_sqlite(connection: Any, _record: Any) -> None:
+    # The driver must not begin transactions by itself (it would emit none for SELECT and DDL): _begin_sqlite does.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout={BUSY_MILLISECONDS}")
+    mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
+    if mode != "wal":  # changing it needs an exclusive lock, so only the first opener does
+        mode = cursor.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+    if mode != "wal":
+        raise ValueError(f"The catalogue's folder cannot hold a write-ahead log ({mode}); use a local disk.")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA secure_delete=FAST")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    immediate = connection.get_execution_options().get("begin_immediate", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")

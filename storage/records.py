@@ -1,0 +1,234 @@
+"""What the catalogue hands out and takes in: frozen values, never rows or sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+DocumentState = Literal["ingesting", "ready", "failed", "cancelled"]
+JobState = Literal["queued", "running", "done", "failed", "cancelled"]
+JobKind = Literal["ingest", "repair"]
+DocumentSort = Literal["added", "title", "source", "pages", "size"]
+# Page from 0, then x0, y0, x1, y1 as fractions of the displayed page, origin top left.
+Box = tuple[int, float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Collection:
+    id: str
+    name: str
+    num_documents: int
+    created_at: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """`number` counts from 0; `start`, `end`: its characters in the document's text; `width`, `height` in points."""
+
+    number: int
+    label: str
+    width: float
+    height: float
+    start: int
+    end: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class NewDocument:
+    """What is known when a file is handed in. `id` is a fresh uuid in hex."""
+
+    id: str
+    source: str
+    title: str
+    kind: str
+    content_sha256: str
+    fingerprint: str
+    stored_file: str | None = None
+    collection_id: str | None = None
+    owner_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Document:
+    """`size_bytes` counts its shards. Only a "ready" document is searched."""
+
+    id: str
+    source: str
+    title: str
+    kind: str
+    content_sha256: str
+    fingerprint: str
+    stored_file: str | None
+    collection_id: str | None
+    owner_id: str | None
+    num_pages: int
+    num_characters: int
+    num_tokens: int
+    num_blocks: int
+    size_bytes: int
+    state: DocumentState
+    notes: tuple[str, ...]
+    added_at: str
+
+
+@dataclass(frozen=True)
+class NewBlock:
+    """One block of a shard about to be committed: its characters in the document's text, its tokens and its boxes."""
+
+    start: int
+    end: int
+    tokens: tuple[int, ...]
+    boxes: tuple[Box, ...] = ()
+
+
+@dataclass(frozen=True)
+class Block:
+    """`ordinal` counts from 0 within the document, `index_in_shard` within its shard file."""
+
+    id: int
+    document_id: str
+    ordinal: int
+    start: int
+    end: int
+    tokens: tuple[int, ...]
+    boxes: tuple[Box, ...]
+    shard_id: int
+    shard: str
+    index_in_shard: int
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A committed shard file; its blocks have the ids `first_block_id` .. `first_block_id + num_blocks - 1`."""
+
+    id: int
+    document_id: str
+    name: str
+    size_bytes: int
+    checksum: str
+    num_blocks: int
+    first_ordinal: int
+    first_block_id: int
+
+    @property
+    def block_ids(self) -> range:
+        return range(self.first_block_id, self.first_block_id + self.num_blocks)
+
+
+@dataclass(frozen=True)
+class BlockRefs:
+    """Where every block of a scope lies, ascending by block id; all arrays have one entry a block.
+
+    `shards` maps a shard id to its `Shard`; `shards[shard_ids[i]].name` and `indices[i]` are what the store wants.
+    """
+
+    block_ids: np.ndarray  # int64
+    shard_ids: np.ndarray  # int64
+    indices: np.ndarray  # int32
+    shards: Mapping[int, Shard]
+
+    def __len__(self) -> int:
+        return len(self.block_ids)
+
+
+@dataclass(frozen=True)
+class JobProgress:
+    """How far a running job is. `eta_seconds` is None while unknown."""
+
+    stage: str
+    pages_done: int = 0
+    pages_total: int = 0
+    tokens_done: int = 0
+    tokens_total: int = 0
+    tokens_per_second: float = 0.0
+    eta_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    id: str
+    document_id: str
+    kind: JobKind
+    state: JobState
+    progress: JobProgress
+    error: str
+    note: str
+    cancel_requested: bool
+    attempt: int
+    worker: str
+    heartbeat_at: str | None
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """`already_stored`: the same content was there, made by the same model; then `job` is its last one, untouched."""
+
+    document: Document
+    job: Job | None
+    already_stored: bool
+
+
+@dataclass(frozen=True)
+class DeletedDocuments:
+    """What a deletion took out of the catalogue, and the files that nothing needs any more."""
+
+    document_ids: tuple[str, ...]
+    num_blocks: int
+    num_answers: int
+    shards: tuple[str, ...]
+    stored_files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Conversation:
+    id: str
+    title: str
+    created_at: str
+
+
+@dataclass(frozen=True)
+class AnswerHead:
+    id: str
+    conversation_id: str | None
+    question: str
+    text: str
+    created_at: str
+
+
+@dataclass(frozen=True)
+class StoredAnswer(AnswerHead):
+    """`body` is the JSON that was stored, unchanged."""
+
+    body: str
+    document_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Totals:
+    """How much the catalogue holds; blocks, tokens and bytes of ready documents."""
+
+    num_documents: int
+    num_blocks: int
+    num_tokens: int
+    size_bytes: int
+    num_shards: int
+    num_answers: int
+
+
+@dataclass(frozen=True)
+class ExtractedText:
+    """A document's text and what else reading the file gave (outline, metadata: JSON values)."""
+
+    text: str
+    extras: Mapping[str, Any] = field(default_factory=dict)
