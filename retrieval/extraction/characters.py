@@ -1,0 +1,141 @@
+"""The characters of one PDF page as PDFium sees them, in display coordinates.
+
+Legend: N visible characters of the page, in the order in which the file draws them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+import pypdfium2 as pdfium
+import pypdfium2.raw as pdfium_c
+
+HYPHEN = 0x2010  # PDFium marks a hyphen at a line's end as 0x02 or 0xFFFE; kept as a Unicode hyphen until lines are joined
+_LINE_END_HYPHENS = (0x02, 0xFFFE)
+_WHITE = np.array([0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000])
+_NOTHING = np.array([0x200B, 0x200C, 0x200D, 0x200E, 0x200F, 0x2060, 0xFEFF, 0xFFFF, *range(0x202A, 0x202F)])
+
+
+@dataclass(frozen=True)
+class PageCharacters:
+    """Points (1/72 inch), origin top left of the displayed page, y downwards.
+
+    `box_N4` spans the line's height (ascent to descent) and the advance; `origin_N2` is the point on the baseline;
+    `turn_N` is the direction of the text as displayed, in quarter turns clockwise; `spaced_N` says that white space
+    precedes the character in the file. `unreadable` counts glyphs without a character code.
+    """
+
+    width: float
+    height: float
+    code_N: np.ndarray
+    box_N4: np.ndarray
+    origin_N2: np.ndarray
+    size_N: np.ndarray
+    weight_N: np.ndarray
+    turn_N: np.ndarray
+    spaced_N: np.ndarray
+    unreadable: int
+
+
+def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage) -> PageCharacters:
+    """All visible characters of a page; those outside the displayed part of the page are left out."""
+    raw, count = text_page.raw, text_page.count_chars()
+    code_N = np.fromiter((pdfium_c.FPDFText_GetUnicode(raw, i) for i in range(count)), np.uint32, count)
+    generated_N = np.fromiter((pdfium_c.FPDFText_IsGenerated(raw, i) for i in range(count)), np.int8, count) == 1
+    white_N = np.isin(code_N, _WHITE) | generated_N
+    real_N = ~white_N & (code_N != 0) & ~np.isin(code_N, _NOTHING)
+    unreadable = int(((code_N == 0) & ~generated_N).sum())
+    # white space between this visible character and the one before it
+    white_before = np.cumsum(white_N)
+    real = np.flatnonzero(real_N)
+    spaced = np.diff(white_before[real], prepend=0) > 0
+
+    code = code_N[real]
+    code[np.isin(code, _LINE_END_HYPHENS)] = HYPHEN
+    loose, tight, origin, matrix, size, weight = _geometry(raw, real)
+    box = _line_boxes(loose, tight, origin, matrix, size)
+    scale = np.hypot(matrix[:, 2], matrix[:, 3])
+    size = np.where(scale > 0, size * scale, size)
+
+    show = _Display(page)
+    angle = np.arctan2(matrix[:, 1], matrix[:, 0])
+    turn = (np.round(-angle / (np.pi / 2)).astype(int) + show.rotation) % 4
+    box, origin = show.boxes(box), show.points(origin)
+    middle = (box[:, :2] + box[:, 2:]) / 2
+    seen = ((middle >= 0) & (middle <= (show.width, show.height))).all(axis=1)
+    box[:, 0::2] = box[:, 0::2].clip(0, show.width)
+    box[:, 1::2] = box[:, 1::2].clip(0, show.height)
+    return PageCharacters(
+        show.width, show.height, code[seen], box[seen], origin[seen], size[seen], weight[seen], turn[seen],
+        spaced[seen], unreadable,
+    )  # fmt: skip
+
+
+def _geometry(raw: pdfium_c.FPDF_TEXTPAGE, indices: np.ndarray) -> tuple[np.ndarray, ...]:
+    """PDFium's numbers for the given characters, in page space: loose_N4 and tight_N4 (left, bottom, right, top), ..."""
+    count = len(indices)
+    loose = np.zeros((count, 4), np.float32)  # FS_RECTF: left, top, right, bottom
+    matrix = np.zeros((count, 6), np.float32)
+    tight = np.zeros((count, 4), np.float64)  # left, right, bottom, top
+    origin = np.zeros((count, 2), np.float64)
+    size = np.zeros(count, np.float64)
+    weight = np.zeros(count, np.int32)
+    rects = (pdfium_c.FS_RECTF * count).from_buffer(loose) if count else []
+    matrices = (pdfium_c.FS_MATRIX * count).from_buffer(matrix) if count else []
+    number = ctypes.c_double
+    left, right, bottom, top, x, y = (number() for _ in range(6))
+    for row, i in enumerate(indices.tolist()):
+        pdfium_c.FPDFText_GetLooseCharBox(raw, i, rects[row])
+        pdfium_c.FPDFText_GetMatrix(raw, i, matrices[row])
+        pdfium_c.FPDFText_GetCharBox(raw, i, left, right, bottom, top)
+        tight[row] = left.value, bottom.value, right.value, top.value
+        pdfium_c.FPDFText_GetCharOrigin(raw, i, x, y)
+        origin[row] = x.value, y.value
+        size[row] = pdfium_c.FPDFText_GetFontSize(raw, i)
+        weight[row] = pdfium_c.FPDFText_GetFontWeight(raw, i)
+    loose = loose[:, [0, 3, 2, 1]].astype(np.float64)
+    return loose, tight, origin, matrix.astype(np.float64), size, weight
+
+
+def _line_boxes(
+    loose: np.ndarray, tight: np.ndarray, origin: np.ndarray, matrix: np.ndarray, size: np.ndarray
+) -> np.ndarray:
+    """Boxes of even height: the font's own where it is believable, the ink where it is not."""
+    ink = (tight[:, 2] > tight[:, 0]) & (tight[:, 3] > tight[:, 1])
+    loose_height = np.minimum(loose[:, 3] - loose[:, 1], loose[:, 2] - loose[:, 0])
+    height = size * np.hypot(matrix[:, 2], matrix[:, 3])
+    believable = np.isfinite(loose).all(axis=1) & (loose[:, 2] > loose[:, 0]) & (loose[:, 3] > loose[:, 1])
+    believable &= loose_height < 3 * np.maximum(height, 1)
+    low = np.where(ink[:, None], np.minimum(loose[:, :2], tight[:, :2]), loose[:, :2])
+    high = np.where(ink[:, None], np.maximum(loose[:, 2:], tight[:, 2:]), loose[:, 2:])
+    both = np.hstack([low, high])
+    point = np.hstack([origin - 0.1, origin + 0.1])
+    return np.where(believable[:, None], both, np.where(ink[:, None], tight, point))
+
+
+class _Display:
+    """Page space (y upwards, CropBox and rotation not applied) to display space in points."""
+
+    def __init__(self, page: pdfium.PdfPage):
+        bounds = pdfium_c.FS_RECTF()
+        pdfium_c.FPDF_GetPageBoundingBox(page.raw, bounds)
+        self.left, self.bottom, self.right, self.top = bounds.left, bounds.bottom, bounds.right, bounds.top
+        self.rotation = (page.get_rotation() // 90) % 4
+        wide, high = self.right - self.left, self.top - self.bottom
+        self.width, self.height = (high, wide) if self.rotation % 2 else (wide, high)
+
+    def points(self, xy: np.ndarray) -> np.ndarray:
+        x, y = xy[:, 0], xy[:, 1]
+        ways = {
+            0: (x - self.left, self.top - y),
+            1: (y - self.bottom, x - self.left),
+            2: (self.right - x, y - self.bottom),
+            3: (self.top - y, self.right - x),
+        }
+        return np.stack(ways[self.rotation], axis=1)
+
+    def boxes(self, box: np.ndarray) -> np.ndarray:
+        a, b = self.points(box[:, :2]), self.points(box[:, 2:])
+        return np.hstack([np.minimum(a, b), np.maximum(a, b)])

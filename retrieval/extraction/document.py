@@ -1,0 +1,116 @@
+"""What an extracted document is: its text, its pages, and the place of every character.
+
+Legend: N characters of the text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from retrieval.passages import PageBox
+
+NO_PAGE = -1  # page and line of a character that stands on no page (inserted white space, text files)
+
+
+@dataclass(frozen=True)
+class ExtractLimits:
+    """What one file may cost. A file that costs more is refused with a reason; nothing else suffers."""
+
+    seconds: float = 300.0  # wall clock and processor time
+    memory_bytes: int = 3 << 30  # address space on top of what the reader itself takes; platforms without limits ignore it
+    pages: int = 5_000
+    pixels: int = 40_000_000  # of one page image
+    characters: int = 10_000_000
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "memory_bytes", "pages", "pixels", "characters"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"ExtractLimits.{name} must be above 0, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class ExtractedPage:
+    """One page: `text[start:end]` is what stands on it; sizes in points (1/72 inch) as displayed.
+
+    `label` is the printed page number where the file states it ("iv", "12"), else the 1-based number; "" for files
+    without pages. `note` is "" or what is wrong with the page ("no text: scanned image?").
+    """
+
+    number: int
+    label: str
+    width: float
+    height: float
+    start: int
+    end: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class OutlineEntry:
+    """One heading of the file's table of contents. `level` counts from 0; `start` is a position in the text."""
+
+    title: str
+    level: int
+    page: int | None = None
+    start: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ExtractedDocument:
+    """Normalised text with the place of every character.
+
+    `page_N` (int32) is the 0-based page, `line_N` (int32) the printed line (numbered through the document; a line never
+    spans two columns) and `box_N4` (float32: x0, y0, x1, y1) the box as fractions of the displayed page, rotation and
+    CropBox applied, origin top left. White space and characters of files without pages have page and line -1.
+    Files without pages (.txt, .md, .html, .docx) have one page with label "" and size 0, and no boxes.
+    """
+
+    title: str
+    text: str
+    pages: tuple[ExtractedPage, ...]
+    outline: tuple[OutlineEntry, ...]
+    metadata: dict[str, str]
+    page_N: np.ndarray
+    line_N: np.ndarray
+    box_N4: np.ndarray
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        length = len(self.text)
+        assert self.page_N.shape == self.line_N.shape == (length,) and self.box_N4.shape == (length, 4)
+
+    def boxes(self, start: int, end: int) -> list[PageBox]:
+        """Exact line boxes of `text[start:end]`, in reading order; none bridges two lines, columns or pages."""
+        if not 0 <= start <= end <= len(self.text):
+            raise ValueError(f"no span {start}:{end} in a text of {len(self.text)} characters")
+        placed = np.flatnonzero(self.page_N[start:end] >= 0) + start
+        if placed.size == 0:
+            return []
+        lines = self.line_N[placed]
+        firsts = np.flatnonzero(np.r_[True, lines[1:] != lines[:-1]])
+        low = np.minimum.reduceat(self.box_N4[placed, :2], firsts, axis=0)
+        high = np.maximum.reduceat(self.box_N4[placed, 2:], firsts, axis=0)
+        pages = self.page_N[placed[firsts]]
+        return [
+            PageBox(int(page), float(x0), float(y0), float(x1), float(y1))
+            for page, (x0, y0), (x1, y1) in zip(pages, low, high, strict=True)
+        ]
+
+    def page_at(self, position: int) -> int:
+        """The page on which the character at `position` stands; for white space the page around it."""
+        if not 0 <= position <= len(self.text):
+            raise ValueError(f"no position {position} in a text of {len(self.text)} characters")
+        starts = [page.start for page in self.pages]
+        return max(0, int(np.searchsorted(starts, position, side="right")) - 1)
+
+
+def without_pages(
+    title: str, text: str, outline: tuple[OutlineEntry, ...], metadata: dict[str, str], notes: tuple[str, ...] = ()
+) -> ExtractedDocument:
+    """A document of a format that has no pages: one page, no boxes."""
+    nowhere_N = np.full(len(text), NO_PAGE, np.int32)
+    page = ExtractedPage(0, "", 0.0, 0.0, 0, len(text))
+    boxes_N4 = np.zeros((len(text), 4), np.float32)
+    return ExtractedDocument(title, text, (page,), outline, metadata, nowhere_N, nowhere_N, boxes_N4, notes)

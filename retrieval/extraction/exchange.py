@@ -1,0 +1,77 @@
+"""Files between the worker process and its caller: JSON, UTF-8 text and plain arrays, no pickle.
+
+The caller does not trust the worker (it read a possibly hostile file): sizes, shapes and ranges are checked.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from retrieval.errors import ExtractError
+from retrieval.extraction.document import ExtractedDocument, ExtractedPage, ExtractLimits, OutlineEntry
+
+IMAGE = "page.png"
+_RESULT, _TEXT, _ARRAYS = "result.json", "text.txt", "places.npz"
+_RESULT_BYTES = 64 << 20
+
+
+def write_failure(folder: Path, reason: str) -> None:
+    (folder / _RESULT).write_text(json.dumps({"error": reason}), encoding="utf-8")
+
+
+def write_document(folder: Path, document: ExtractedDocument) -> None:
+    (folder / _TEXT).write_bytes(document.text.encode("utf-8"))
+    np.savez(folder / _ARRAYS, page_N=document.page_N, line_N=document.line_N, box_N4=document.box_N4)
+    facts = {
+        "title": document.title,
+        "pages": [asdict(page) for page in document.pages],
+        "outline": [asdict(entry) for entry in document.outline],
+        "metadata": document.metadata,
+        "notes": document.notes,
+    }
+    (folder / _RESULT).write_text(json.dumps(facts), encoding="utf-8")  # last: its presence says that all is written
+
+
+def read_result(folder: Path) -> dict[str, Any] | None:
+    """The facts that the worker wrote, or None if it ended before it could. Raises ExtractError with its reason."""
+    path = folder / _RESULT
+    if not path.is_file() or path.stat().st_size > _RESULT_BYTES:
+        return None
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:  # killed while writing
+        return None
+    if "error" in facts:
+        raise ExtractError(str(facts["error"]))
+    return facts
+
+
+def read_document(folder: Path, facts: dict[str, Any], limits: ExtractLimits) -> ExtractedDocument:
+    """Raises ValueError, KeyError or TypeError where the files are not what a sound worker writes."""
+    if (folder / _TEXT).stat().st_size > 4 * limits.characters or (folder / _ARRAYS).stat().st_size > 32 * limits.characters + 4096:
+        raise ValueError("result too large")
+    text = (folder / _TEXT).read_bytes().decode("utf-8")
+    with np.load(folder / _ARRAYS, allow_pickle=False) as arrays:
+        page_N, line_N, box_N4 = arrays["page_N"], arrays["line_N"], arrays["box_N4"]
+    pages = tuple(ExtractedPage(**page) for page in facts["pages"])
+    outline = tuple(OutlineEntry(**entry) for entry in facts["outline"])
+    sound = (
+        page_N.shape == line_N.shape == (len(text),)
+        and box_N4.shape == (len(text), 4)
+        and page_N.dtype == line_N.dtype == np.int32
+        and box_N4.dtype == np.float32
+        and bool(np.isfinite(box_N4).all())
+        and (len(text) == 0 or (page_N.max() < len(pages) and page_N.min() >= -1))
+        and all(0 <= page.start <= page.end <= len(text) for page in pages)
+    )
+    if not sound:
+        raise ValueError("result inconsistent")
+    return ExtractedDocument(
+        str(facts["title"]), text, pages, outline, {str(k): str(v) for k, v in facts["metadata"].items()},
+        page_N, line_N, box_N4.clip(0, 1), tuple(map(str, facts["notes"])),
+    )  # fmt: skip

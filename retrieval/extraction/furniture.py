@@ -1,0 +1,72 @@
+"""Running heads, running feet and page numbers: lines that repeat from page to page and belong to no text."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from retrieval.extraction.normalise import TextLine
+
+_SHORTEST_DOCUMENT = 3  # pages; below that nothing can be told to repeat
+_OUTERMOST = 4  # lines from the top and from the bottom of a page that may be heads and feet
+_ZONE = 0.14  # share of the page's height in which heads and feet stand
+_NEARBY = 6  # pages; a head may change with the chapter
+_NUMBER = re.compile(r"(?:page\s*|p\.\s*|[-–—\[(|]\s*)?(\d{1,5}|[ivxlc]{1,8})(?:\s*(?:of|/)\s*\d{1,5})?\s*[-–—\])|.]?", re.I)
+_DIGITS = re.compile(r"\d+|\b[ivxlc]+\b", re.I)
+
+
+def find_furniture(pages: Sequence[Sequence[TextLine]], heights: Sequence[float]) -> list[set[int]]:
+    """For each page the numbers of the lines to leave out."""
+    dropped: list[set[int]] = [set() for _ in pages]
+    if len(pages) < _SHORTEST_DOCUMENT:
+        return dropped
+    body_size = _body_size(pages)
+    seen: dict[str, list[tuple[int, int, float]]] = defaultdict(list)
+    numbers: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
+    for page, lines in enumerate(pages):
+        for index in _outer_lines(lines, heights[page]):
+            line = lines[index]
+            place = line.y0 / max(heights[page], 1.0)
+            number = _NUMBER.fullmatch(line.text.strip())
+            if number:
+                value = _value(number[1])
+                if value is not None:
+                    numbers[value - page].append((page, index, place))
+            if line.size <= 1.2 * body_size:
+                seen[_DIGITS.sub("#", line.text.strip().lower())].append((page, index, place))
+    for group in (*seen.values(), *numbers.values()):
+        for page, index, place in group:
+            neighbours = {p for p, _, y in group if abs(p - page) <= _NEARBY and abs(y - place) < 0.02}
+            if len(neighbours) >= _SHORTEST_DOCUMENT:
+                dropped[page].add(index)
+    return dropped
+
+
+def _outer_lines(lines: Sequence[TextLine], height: float) -> list[int]:
+    upright = [i for i, line in enumerate(lines) if line.turn == 0]
+    by_height = sorted(upright, key=lambda i: lines[i].y0)
+    top = [i for i in by_height[:_OUTERMOST] if lines[i].y1 < _ZONE * height]
+    bottom = [i for i in by_height[-_OUTERMOST:] if lines[i].y0 > (1 - _ZONE) * height]
+    return sorted({*top, *bottom})
+
+
+def _body_size(pages: Sequence[Sequence[TextLine]]) -> float:
+    sizes = np.array([line.size for lines in pages for line in lines])
+    weights = np.array([len(line.text) for lines in pages for line in lines])
+    if not len(sizes):
+        return 0.0
+    order = np.argsort(sizes)
+    return float(sizes[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)])
+
+
+def _value(text: str) -> int | None:
+    if text.isdigit():
+        return int(text)
+    values = [{"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}[letter] for letter in text.lower()]
+    total = 0
+    for value, following in zip(values, [*values[1:], 0], strict=True):
+        total += -value if value < following else value
+    return -total  # roman numbers count apart from arabic ones

@@ -1,0 +1,248 @@
+"""PDF files: pypdf checks, unlocks and describes them, PDFium reads text and draws pages.
+
+Runs inside the worker process only (PDFium is neither thread-safe nor safe from hostile files).
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from pathlib import Path
+
+import pypdf
+import pypdf.errors
+import pypdfium2 as pdfium
+import pypdfium2.raw as pdfium_c
+
+from retrieval.errors import ExtractError
+from retrieval.extraction.characters import PageCharacters, read_characters
+from retrieval.extraction.document import ExtractedDocument, ExtractedPage, ExtractLimits, OutlineEntry
+from retrieval.extraction.furniture import find_furniture
+from retrieval.extraction.layout import read_lines
+from retrieval.extraction.normalise import TextLine, plain_line
+from retrieval.extraction.paragraphs import join_lines
+
+NO_TEXT = "no text: scanned image?"
+UNREADABLE = "text without character codes: cannot be read"
+NEEDS_PASSWORD = "This PDF needs a password to be opened. Give it with the file (command line: --password)."
+WRONG_PASSWORD = "The password does not open this PDF. Check it and try again."
+
+_OUTLINE_ENTRIES = 20_000
+
+
+def extract_pdf(path: Path, limits: ExtractLimits, password: str | None) -> ExtractedDocument:
+    """Text, places, outline and metadata of a PDF. Raises ExtractError with the reason."""
+    _check_signature(path)
+    notes: list[str] = []
+    metadata, outline_source = _describe(path, password, notes)
+    document = _open(path, password)
+    try:
+        count = len(document)
+        if count == 0:
+            raise ExtractError("This PDF has no pages: it is damaged or was cut off. Export it again from its source.")
+        if count > limits.pages:
+            raise ExtractError(f"This PDF has {count:,} pages; at most {limits.pages:,} are read. Split it and add the parts.")
+        pages_lines, facts = _read_pages(document, limits)
+        outline = outline_source or _outline_of_pdfium(document)
+        return _assemble(path, pages_lines, facts, metadata, outline, notes)
+    finally:
+        document.close()
+
+
+def render_pdf_page(path: Path, page: int, width_px: int, limits: ExtractLimits, password: str | None) -> bytes:
+    """One page as PNG, `width_px` wide; narrower where the image would pass `limits.pixels`."""
+    _check_signature(path)
+    document = _open(path, password)
+    try:
+        if not 0 <= page < len(document):
+            raise ExtractError(f"There is no page {page + 1}: the document has {len(document)} pages.")
+        sheet = document[page]
+        wide, high = sheet.get_size()
+        if wide <= 0 or high <= 0:
+            raise ExtractError(f"Page {page + 1} has no size and cannot be drawn.")
+        scale = min(width_px / wide, (limits.pixels / (wide * high)) ** 0.5)
+        if wide * scale < 1 or high * scale < 1:
+            raise ExtractError(f"Page {page + 1} measures {wide:.0f} x {high:.0f} points and cannot be drawn.")
+        buffer = io.BytesIO()
+        sheet.render(scale=scale, may_draw_forms=True).to_pil().convert("RGB").save(buffer, "PNG")
+        return buffer.getvalue()
+    finally:
+        document.close()
+
+
+def _check_signature(path: Path) -> None:
+    with path.open("rb") as file:
+        start = file.read(1024)
+    if not start:
+        raise ExtractError("The file is empty (0 bytes).")
+    if b"%PDF-" not in start:
+        kind = next((name for magic, name in _OTHER_KINDS.items() if start.startswith(magic)), "something else")
+        raise ExtractError(f"The file is named .pdf but is not a PDF: its content is {kind}.")
+
+
+_OTHER_KINDS = {
+    b"PK\x03\x04": "a zip archive or an office document (.docx?)",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"\x89PNG": "a PNG image",
+    b"<!DOCTYPE": "a web page",
+    b"<html": "a web page",
+    b"{\\rtf": "an RTF document",
+    b"\xd0\xcf\x11\xe0": "an old office document (.doc?)",
+    b"%!PS": "PostScript",
+}
+
+
+def _open(path: Path, password: str | None) -> pdfium.PdfDocument:
+    try:
+        return pdfium.PdfDocument(path, password=password)
+    except pdfium.PdfiumError as error:
+        code = getattr(error, "err_code", None)
+        if code == pdfium_c.FPDF_ERR_PASSWORD:
+            raise ExtractError(WRONG_PASSWORD if password else NEEDS_PASSWORD) from error
+        if code == pdfium_c.FPDF_ERR_SECURITY:
+            raise ExtractError("This PDF is locked with a method that cannot be opened here.") from error
+        whole = _has_end(path)
+        hint = "its inner structure is damaged" if whole else "it is cut off (was the download complete?)"
+        raise ExtractError(f"This PDF cannot be read: {hint}. Fetch or export it again.") from error
+
+
+def _has_end(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(0, io.SEEK_END)
+        file.seek(max(0, file.tell() - 2048))
+        return b"%%EOF" in file.read()
+
+
+def _describe(path: Path, password: str | None, notes: list[str]) -> tuple[dict[str, str], tuple[OutlineEntry, ...]]:
+    """Metadata and outline by pypdf. What pypdf cannot read is noted, not fatal: PDFium has the last word on the text."""
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it reports every oddity of a file
+    try:
+        reader = pypdf.PdfReader(path, strict=False)
+        if reader.is_encrypted and not reader.decrypt(password or ""):
+            raise ExtractError(WRONG_PASSWORD if password else NEEDS_PASSWORD)
+        found = reader.metadata or {}
+        metadata = {
+            key.lstrip("/").lower(): str(value)[:2000]
+            for key, value in found.items()
+            if isinstance(value, str) and value.strip()
+        }
+        if reader.xfa:
+            notes.append("A dynamic form (XFA): only what the file prints without filling in is read.")
+    except ExtractError:
+        raise
+    except Exception as error:  # a third-party parser on a possibly hostile file may raise anything
+        notes.append(f"The file is irregular ({type(error).__name__}); metadata and outline may be missing.")
+        return {}, ()
+    try:
+        outline = tuple(_walk(reader, reader.outline, 0))
+    except Exception as error:  # same
+        notes.append(f"The table of contents is damaged ({type(error).__name__}) and was left out.")
+        outline = ()
+    return metadata, outline[:_OUTLINE_ENTRIES]
+
+
+def _walk(reader: pypdf.PdfReader, entries: list, level: int) -> list[OutlineEntry]:
+    result: list[OutlineEntry] = []
+    for entry in entries:
+        if isinstance(entry, list):
+            result += _walk(reader, entry, level + 1)
+        else:
+            page = reader.get_destination_page_number(entry)
+            result.append(OutlineEntry(str(entry.title)[:500], level, page if page is not None and page >= 0 else None))
+    return result
+
+
+def _outline_of_pdfium(document: pdfium.PdfDocument) -> tuple[OutlineEntry, ...]:
+    entries: list[OutlineEntry] = []
+    for bookmark in document.get_toc(max_depth=15):
+        target = bookmark.get_dest()
+        page = target.get_index() if target is not None else None
+        entries.append(OutlineEntry(bookmark.get_title()[:500], bookmark.level, page))
+        if len(entries) >= _OUTLINE_ENTRIES:
+            break
+    return tuple(entries)
+
+
+def _read_pages(document: pdfium.PdfDocument, limits: ExtractLimits) -> tuple[list[list[TextLine]], list[ExtractedPage]]:
+    """Page by page; only plain lines are kept. The pages' spans are filled in later."""
+    all_lines: list[list[TextLine]] = []
+    facts: list[ExtractedPage] = []
+    characters = 0
+    for number in range(len(document)):
+        label = document.get_page_label(number) or str(number + 1)
+        try:
+            page = document[number]
+        except pdfium.PdfiumError:
+            facts.append(ExtractedPage(number, label, 0.0, 0.0, 0, 0, "damaged page: cannot be read"))
+            all_lines.append([])
+            continue
+        text_page = page.get_textpage()
+        characters += text_page.count_chars()
+        if characters > limits.characters:
+            raise ExtractError(
+                f"The text has more than {limits.characters:,} characters (page {number + 1} of {len(document)}). "
+                "Split the file and add the parts."
+            )
+        sheet = read_characters(page, text_page)
+        lines = [made for line in read_lines(sheet) if (made := plain_line(number, sheet, line)) is not None]
+        facts.append(ExtractedPage(number, label, sheet.width, sheet.height, 0, 0, _note(sheet)))
+        all_lines.append(lines)
+        text_page.close()
+        page.close()
+    return all_lines, facts
+
+
+def _note(sheet: PageCharacters) -> str:
+    readable = len(sheet.code_N)
+    if readable == 0:
+        return UNREADABLE if sheet.unreadable else NO_TEXT
+    return UNREADABLE if sheet.unreadable > readable else ""
+
+
+def _assemble(
+    path: Path,
+    pages_lines: list[list[TextLine]],
+    facts: list[ExtractedPage],
+    metadata: dict[str, str],
+    outline: tuple[OutlineEntry, ...],
+    notes: list[str],
+) -> ExtractedDocument:
+    dropped = find_furniture(pages_lines, [page.height for page in facts])
+    kept = [[line for i, line in enumerate(lines) if i not in out] for lines, out in zip(pages_lines, dropped, strict=True)]
+    text, page_N, line_N, box_N4, spans = join_lines(kept)
+    if not text.strip():
+        raise ExtractError(
+            f"No page of this PDF ({len(facts)} pages) has text: it is probably a scan. Reading scans (OCR) is not built in "
+            "yet. Make it searchable first, for instance with `ocrmypdf in.pdf out.pdf`, and add the result."
+        )
+    pages = tuple(
+        ExtractedPage(page.number, page.label, page.width, page.height, start, end, page.note)
+        for page, (start, end) in zip(facts, spans, strict=True)
+    )
+    silent = [page.number + 1 for page in pages if page.note]
+    if silent:
+        shown = ", ".join(map(str, silent[:20])) + (" ..." if len(silent) > 20 else "")
+        notes.append(f"{len(silent)} of {len(pages)} pages have no readable text (scanned images?): page {shown}.")
+    outline = tuple(_with_start(entry, pages) for entry in outline)
+    return ExtractedDocument(
+        _title(metadata, kept, path), text, pages, outline, metadata, page_N, line_N, box_N4, tuple(notes)
+    )
+
+
+def _with_start(entry: OutlineEntry, pages: tuple[ExtractedPage, ...]) -> OutlineEntry:
+    if entry.page is None or not 0 <= entry.page < len(pages):
+        return OutlineEntry(entry.title, entry.level)
+    return OutlineEntry(entry.title, entry.level, entry.page, pages[entry.page].start)
+
+
+def _title(metadata: dict[str, str], pages_lines: list[list[TextLine]], path: Path) -> str:
+    """The stated title if it looks like one, else the largest print in the upper part of page one, else the file's name."""
+    stated = " ".join(metadata.get("title", "").split())
+    if len(stated) > 3 and not stated.lower().startswith(("microsoft word", "untitled", "powerpoint")) and "." not in stated[-5:-2]:
+        return stated[:300]
+    first = [line for line in (pages_lines[0] if pages_lines else []) if line.turn == 0][:40]
+    largest = max((line.size for line in first), default=0.0)
+    title = " ".join(line.text for line in first if line.size > 0.95 * largest)
+    if 3 < len(title) <= 200 and sum(line.size < 0.9 * largest for line in first) > 2:
+        return " ".join(title.split())
+    return path.stem

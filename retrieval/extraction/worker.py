@@ -1,0 +1,96 @@
+"""The process in which one file is read: limited in memory and time, so that a hostile file fails alone.
+
+Started by `retrieval.extract` as `python -m retrieval.extraction.worker`; the request comes as JSON on standard input
+(never in the arguments, which other users can list: it may hold a password), the result goes to files in a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from retrieval.errors import ExtractError
+from retrieval.extraction.document import ExtractedDocument, ExtractLimits
+from retrieval.extraction.exchange import IMAGE, write_document, write_failure
+
+
+def main() -> int:
+    request: dict[str, Any] = json.load(sys.stdin)
+    folder, path = Path(request["folder"]), Path(request["path"])
+    limits = ExtractLimits(**request["limits"])
+    try:
+        _serve(request, folder, path, limits)
+    except ExtractError as error:
+        write_failure(folder, error.reason)
+    except MemoryError:
+        write_failure(folder, f"Reading the file took more than {limits.memory_bytes / 1e9:.1f} GB of memory. Split it.")
+    except RecursionError:
+        write_failure(folder, "The file is built in endless loops: it is damaged or made to do harm.")
+    return 0
+
+
+def _serve(request: dict[str, Any], folder: Path, path: Path, limits: ExtractLimits) -> None:
+    suffix, password = request["suffix"], request["password"]
+    if request["task"] == "render":
+        from retrieval.extraction.pdf import render_pdf_page
+
+        _restrict(limits)
+        image = render_pdf_page(path, request["page"], request["width_px"], limits, password)
+        (folder / IMAGE).write_bytes(image)
+        return
+    document: ExtractedDocument
+    if suffix == ".pdf":
+        from retrieval.extraction.pdf import extract_pdf
+
+        _restrict(limits)
+        document = extract_pdf(path, limits, password)
+    elif suffix == ".docx":
+        from retrieval.extraction.office import extract_docx
+
+        _restrict(limits)
+        document = extract_docx(path, limits)
+    else:
+        from retrieval.extraction.markup import extract_markup
+
+        _restrict(limits)
+        document = extract_markup(path, suffix, limits)
+    write_document(folder, document)
+
+
+def _restrict(limits: ExtractLimits) -> None:
+    """Limits of the operating system, where it has them; set after the imports, whose own need is not the file's."""
+    try:
+        import resource
+    except ImportError:  # Windows: the wall clock of the parent remains
+        return
+    seconds = int(limits.seconds) + 1
+    wanted = {
+        resource.RLIMIT_CPU: seconds,
+        resource.RLIMIT_AS: _address_space() + limits.memory_bytes,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: 2 << 30,
+    }
+    for kind, value in wanted.items():
+        _, hard = resource.getrlimit(kind)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        try:
+            resource.setrlimit(kind, (value, hard))
+        except (ValueError, OSError):  # macOS refuses RLIMIT_AS
+            continue
+
+
+def _address_space() -> int:
+    """Bytes of address space this process holds now."""
+    try:
+        fields = Path("/proc/self/statm").read_text().split()
+    except OSError:
+        return 2 << 30
+    import resource
+
+    return int(fields[0]) * resource.getpagesize()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
