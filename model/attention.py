@@ -70,22 +70,34 @@ class LandmarkContext:
 
 
 def landmark_attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, scaling: float, dropout: float = 0.0,
-    *, landmark: LandmarkContext | None = None, **_: object,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    *,
+    landmark: LandmarkContext | None = None,
+    **_: object,
 ) -> tuple[Tensor, None]:
     """Attention of query_BHQD over the local key_BGKD, value_BGKD (K >= Q, the queries being the last) and over the chosen blocks.
 
     The signature is that of transformers' attention registry. Returns out_BQHD.
     """
     if landmark is None:
-        raise ModelError("this backbone runs landmark attention: call it through LandmarkModel, which says where landmarks stand.")
+        raise ModelError(
+            "this backbone runs landmark attention: call it through LandmarkModel, which says where landmarks stand."
+        )
     if attention_mask is not None:
         raise ModelError("landmark attention takes no attention mask: pad on the right and pass valid_BK.")
     num_queries, num_keys = query.shape[2], key.shape[2]
     start, size = landmark.local_start, landmark.block_size
     rotated_query = rotate(query, *landmark.table(start + num_keys - num_queries, start + num_keys, query))
     rotated_key = rotate(key, *landmark.table(start, start + num_keys, key))
-    reads = landmark.reader is not None and module.layer_idx in landmark.reader.layers and landmark.reader.num_blocks > 0
+    reads = (
+        landmark.reader is not None and module.layer_idx in landmark.reader.layers and landmark.reader.num_blocks > 0
+    )
     if landmark.search_queries is not None:
         landmark.search_queries[module.layer_idx] = _search_frame(landmark, query, num_keys, scaling)
 
@@ -95,13 +107,17 @@ def landmark_attention(
         weights_BHQK = logits_BHQK.softmax(-1)
         out = _weighted(weights_BHQK, value, dropout)
     else:
-        slots = _read(landmark, module.layer_idx, query, rotated_query, groups=key.shape[1], num_keys=num_keys, scaling=scaling)
+        slots = _read(
+            landmark, module.layer_idx, query, rotated_query, groups=key.shape[1], num_keys=num_keys, scaling=scaling
+        )
         logits_BHQSL = _slot_logits(slots, rotated_query, scaling)
         both = torch.cat((logits_BHQSL.flatten(-2), logits_BHQK), -1).softmax(-1)
         slot_weights, weights_BHQK = both.split((logits_BHQSL.shape[-1] * logits_BHQSL.shape[-2], num_keys), -1)
         slot_weights = slot_weights.unflatten(-1, logits_BHQSL.shape[-2:])
         gate_BHQS = slot_weights.sum(-1)
-        landmark.selections.append(Selection(module.layer_idx, slots.ids_BGXS, gate_BHQS.detach(), 1 - gate_BHQS.detach().sum(-1)))
+        landmark.selections.append(
+            Selection(module.layer_idx, slots.ids_BGXS, gate_BHQS.detach(), 1 - gate_BHQS.detach().sum(-1))
+        )
         out = _weighted(weights_BHQK, value, dropout) + _slot_values(slots, slot_weights)
     if landmark.weights is not None:
         landmark.weights.append(weights_BHQK)
@@ -140,7 +156,14 @@ def _search_frame(context: LandmarkContext, query_BHQD: Tensor, num_keys: int, s
 
 
 def _read(
-    context: LandmarkContext, layer: int, query: Tensor, rotated_query: Tensor, *, groups: int, num_keys: int, scaling: float
+    context: LandmarkContext,
+    layer: int,
+    query: Tensor,
+    rotated_query: Tensor,
+    *,
+    groups: int,
+    num_keys: int,
+    scaling: float,
 ) -> _Slots:
     """Choose blocks by their landmarks, fetch them and rotate their keys to their slots."""
     reader, reading, size = context.reader, context.reading, context.block_size
@@ -156,7 +179,9 @@ def _read(
         cos, sin = context.table(0, size, keys)
     else:
         if not isinstance(reader, RamMemory):
-            raise ModelError("positions='paper' needs a RamMemory: only one text read in windows has newest blocks; use 'library'.")
+            raise ModelError(
+                "positions='paper' needs a RamMemory: only one text read in windows has newest blocks; use 'library'."
+            )
         stored = reader.num_blocks
         table = context.table(0, context.local_start, query)
         places = paper_landmark_slots(stored, reading.top_k, query.device) * size + size - 1
@@ -180,6 +205,8 @@ def _slot_logits(slots: _Slots, rotated_query_BHQD: Tensor, scaling: float) -> T
 def _slot_values(slots: _Slots, weights_BHQSL: Tensor) -> Tensor:
     groups, voters = slots.ids_BGXS.shape[1:3]
     batch, heads, queries = weights_BHQSL.shape[:3]
-    rows = weights_BHQSL.to(slots.values_BGXSLD.dtype).unflatten(1, (groups, -1)).flatten(2, 3).unflatten(2, (voters, -1))
+    rows = (
+        weights_BHQSL.to(slots.values_BGXSLD.dtype).unflatten(1, (groups, -1)).flatten(2, 3).unflatten(2, (voters, -1))
+    )
     out = torch.einsum("bgxrsl,bgxsld->bgxrd", rows, slots.values_BGXSLD)
     return out.reshape(batch, heads, queries, -1)

@@ -10,12 +10,19 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedConfig, PreTrainedModel
-from transformers import PreTrainedTokenizerBase
+from transformers import (
+    AttentionInterface,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    DynamicCache,
+    PreTrainedConfig,
+)
 
 from model.attention import DeferredRotary, LandmarkContext, landmark_attention
 from model.blocks import insert_landmarks
@@ -50,10 +57,10 @@ class Prompt:
 class LandmarkModel(nn.Module):
     """A causal language model with landmark attention, its tokenizer and its settings."""
 
-    def __init__(self, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: LandmarkConfig, *, source: str = "") -> None:
+    def __init__(self, backbone: Any, tokenizer: Any, config: LandmarkConfig, *, source: str = "") -> None:
         super().__init__()
         check_backbone(backbone.config)
-        self.backbone = backbone
+        self.backbone: Any = backbone  # transformers types the parts of a model as "Tensor | Module"
         self.tokenizer = tokenizer
         self.config = config
         self.source = source
@@ -62,7 +69,9 @@ class LandmarkModel(nn.Module):
         register_attention()
         backbone.set_attn_implementation(ATTENTION_NAME)
         if config.memory_layers is not None and not set(config.memory_layers) <= set(range(self.num_layers)):
-            raise ModelError(f"memory_layers {config.memory_layers} name layers that the model does not have (0 to {self.num_layers - 1}).")
+            raise ModelError(
+                f"memory_layers {config.memory_layers} name layers that the model does not have (0 to {self.num_layers - 1})."
+            )
 
     # -- shape -----------------------------------------------------------------------------------------------------------------
 
@@ -94,7 +103,11 @@ class LandmarkModel(nn.Module):
     @property
     def memory_layers(self) -> tuple[int, ...]:
         """Absolute numbers of the layers whose blocks are stored."""
-        return self.config.memory_layers if self.config.memory_layers is not None else tuple(range(min(1, self.num_layers - 1), self.num_layers))
+        return (
+            self.config.memory_layers
+            if self.config.memory_layers is not None
+            else tuple(range(min(1, self.num_layers - 1), self.num_layers))
+        )
 
     @property
     def max_positions(self) -> int:
@@ -105,7 +118,9 @@ class LandmarkModel(nn.Module):
 
     # -- forward ---------------------------------------------------------------------------------------------------------------
 
-    def context(self, *, valid_BK: Tensor | None = None, reader: MemoryReader | None = None, reading: ReadPolicy | None = None) -> LandmarkContext:
+    def context(
+        self, *, valid_BK: Tensor | None = None, reader: MemoryReader | None = None, reading: ReadPolicy | None = None
+    ) -> LandmarkContext:
         """What attention needs for one forward pass; keep it to look at `selections` afterwards."""
         return LandmarkContext(self.config.block_size, self.backbone.model.rotary_emb.rotary, valid_BK, reader, reading)
 
@@ -114,7 +129,11 @@ class LandmarkModel(nn.Module):
         # The positions are placeholders: rotation is deferred, so the backbone's own numbering never matters.
         positions = torch.zeros((1, ids_BT.shape[1]), dtype=torch.long, device=ids_BT.device)
         return self.backbone.model(
-            input_ids=ids_BT, position_ids=positions, past_key_values=cache, use_cache=cache is not None, landmark=context
+            input_ids=ids_BT,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=cache is not None,
+            landmark=context,
         ).last_hidden_state
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -122,12 +141,25 @@ class LandmarkModel(nn.Module):
         return self.backbone.lm_head(hidden)
 
     def forward(self, ids_BT: Tensor, valid_BT: Tensor | None = None) -> Tensor:
-        """logits_BTV of a whole text with landmarks in place, read in one pass without memory (the training forward)."""
+        """logits_BTV of a whole text with landmarks in place, read in one pass without memory (the training forward).
+
+        valid: False at padding, which must stand on the right: on the left it would shift the block grid.
+        """
+        if valid_BT is not None and bool((valid_BT[:, 1:] & ~valid_BT[:, :-1]).any()):
+            raise ModelError(
+                "padding stands before text: landmark attention needs its padding on the right (padding_side='right')."
+            )
         return self.logits(self.encode(ids_BT, self.context(valid_BK=valid_BT)))
 
     def check_window(self, window_tokens: int, reading: ReadPolicy | None = None, num_blocks: int = 0) -> None:
         """Raise `ContextTooLong` if a local window and the slots before it need more positions than the backbone has."""
-        slots = 0 if reading is None else LIBRARY_LOCAL_SLOT if reading.positions == "library" else min(reading.top_k, num_blocks) + 1
+        slots = (
+            0
+            if reading is None
+            else LIBRARY_LOCAL_SLOT
+            if reading.positions == "library"
+            else min(reading.top_k, num_blocks) + 1
+        )
         needed = slots * self.config.block_size + window_tokens
         if needed > self.max_positions:
             raise ContextTooLong(
@@ -165,7 +197,9 @@ class LandmarkModel(nn.Module):
     def with_landmarks(self, raw_ids: Iterable[int], *, filled: int = 0) -> list[int]:
         """Raw tokens with landmarks put in place (see `blocks.insert_landmarks`)."""
         config = self.config
-        return insert_landmarks(list(raw_ids), block_size=config.block_size, landmark_token_id=config.landmark_token_id, filled=filled)
+        return insert_landmarks(
+            list(raw_ids), block_size=config.block_size, landmark_token_id=config.landmark_token_id, filled=filled
+        )
 
     # -- checkpoint ------------------------------------------------------------------------------------------------------------
 
@@ -207,7 +241,11 @@ def register_attention() -> None:
 
 
 def load_backbone(
-    path_or_hub_id: str | Path, *, device: str | torch.device | None = None, dtype: torch.dtype | None = None, block_size: int = 64
+    path_or_hub_id: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | None = None,
+    block_size: int = 64,
 ) -> LandmarkModel:
     """Load a checkpoint as a landmark model, ready for inference.
 
@@ -217,31 +255,43 @@ def load_backbone(
     """
     source = str(path_or_hub_id)
     if Path(source).exists() and not (Path(source) / "config.json").is_file():
-        raise ModelError(f"{source} holds no checkpoint: config.json is missing. Give the folder of a Hugging Face checkpoint.")
+        raise ModelError(
+            f"{source} holds no checkpoint: config.json is missing. Give the folder of a Hugging Face checkpoint."
+        )
     try:
         config = AutoConfig.from_pretrained(source)
     except OSError as error:
-        raise ModelError(f"no checkpoint at {source}: neither a folder nor a model that could be downloaded ({error}).") from error
+        raise ModelError(
+            f"no checkpoint at {source}: neither a folder nor a model that could be downloaded ({error})."
+        ) from error
     check_backbone(config)
-    target = torch.device(device) if device is not None else torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    target = (
+        torch.device(device) if device is not None else torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    )
     tokenizer = AutoTokenizer.from_pretrained(source)
     if not tokenizer.is_fast:
-        raise UnsupportedBackbone(f"{source} has no fast tokenizer (tokenizer.json), which gives the place of every token in the text.")
-    backbone = AutoModelForCausalLM.from_pretrained(source, dtype=dtype or _default_dtype(config, target))
+        raise UnsupportedBackbone(
+            f"{source} has no fast tokenizer (tokenizer.json), which gives the place of every token in the text."
+        )
+    backbone: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype or _default_dtype(config, target))
     landmark = getattr(config, "landmark", None)
     if landmark is None:
-        settings = LandmarkConfig(block_size=block_size, landmark_token_id=add_landmark_token(backbone, tokenizer), stop=("\n",))
+        settings = LandmarkConfig(
+            block_size=block_size, landmark_token_id=add_landmark_token(backbone, tokenizer), stop=("\n",)
+        )
     else:
         settings = LandmarkConfig.from_dict(landmark)
         if settings.landmark_token_id >= backbone.get_input_embeddings().num_embeddings:
-            raise ModelError(f"config.landmark names token {settings.landmark_token_id}, which the vocabulary does not have.")
+            raise ModelError(
+                f"config.landmark names token {settings.landmark_token_id}, which the vocabulary does not have."
+            )
     return LandmarkModel(backbone.to(target).eval(), tokenizer, settings, source=source)
 
 
-def add_landmark_token(backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+def add_landmark_token(backbone: Any, tokenizer: Any) -> int:
     """Give the vocabulary a landmark token; its input and output rows start as the mean of the old rows. Returns its id."""
     old = len(tokenizer)
-    tokenizer.add_special_tokens({"additional_special_tokens": [LANDMARK_TOKEN]}, replace_additional_special_tokens=False)
+    tokenizer.add_tokens([LANDMARK_TOKEN], special_tokens=True)
     token = int(tokenizer.convert_tokens_to_ids(LANDMARK_TOKEN))
     if token >= backbone.get_input_embeddings().num_embeddings:
         backbone.resize_token_embeddings(token + 1, mean_resizing=False)
@@ -260,8 +310,16 @@ def check_backbone(config: PreTrainedConfig) -> None:
         )
     kind = (_rope(config) or {}).get("rope_type", "default")
     if kind not in TESTED_ROPE:
-        raise UnsupportedBackbone(f"rope type {kind!r} is not supported: stored keys need positions that do not depend on the length "
-                                  f"({', '.join(TESTED_ROPE)}).")
+        raise UnsupportedBackbone(
+            f"rope type {kind!r} is not supported: stored keys need positions that do not depend on the length "
+            f"({', '.join(TESTED_ROPE)})."
+        )
+
+
+def cached(cache: DynamicCache, layer: int) -> tuple[Tensor, Tensor]:
+    """keys_BGTD and values_BGTD, before rotation, that a forward pass left in the cache."""
+    held: Any = cache.layers[layer]
+    return held.keys, held.values
 
 
 def _rope(config: PreTrainedConfig) -> dict:

@@ -16,7 +16,9 @@ def insert_landmarks(raw_ids: Sequence[int], *, block_size: int, landmark_token_
     Raises `ModelError` if a raw token is the landmark itself: only the grid places landmarks.
     """
     if landmark_token_id in raw_ids:
-        raise ModelError("the input contains the landmark token, which only the block grid may place; remove it from the text.")
+        raise ModelError(
+            "the input contains the landmark token, which only the block grid may place; remove it from the text."
+        )
     per_block = block_size - 1
     assert 0 <= filled < per_block
     out: list[int] = []

@@ -61,7 +61,9 @@ class LandmarkConfig:
         """Inverse of `to_dict`. Raises `ModelError` for keys that this version does not know."""
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
-            raise ModelError(f"config.landmark has unknown settings {unknown}: the checkpoint was made by a newer version; update Cairn.")
+            raise ModelError(
+                f"config.landmark has unknown settings {unknown}: the checkpoint was made by a newer version; update Cairn."
+            )
         plain = dict(values)
         for name in ("memory_layers", "stop"):
             if plain.get(name) is not None:

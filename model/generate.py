@@ -18,6 +18,8 @@ from model.quote import Place, QuoteCursor, QuoteSource
 from model.reading import ReadPolicy
 from model.stream import Fed, LandmarkStream
 
+NO_TOKEN = -1
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
@@ -39,7 +41,7 @@ class Sampling:
 
 @dataclass(frozen=True, eq=False)
 class GeneratedToken:
-    """One token of the answer."""
+    """One token of the answer; at its end possibly `NO_TOKEN`, which only brings text that was held back."""
 
     id: int
     text: str
@@ -53,8 +55,14 @@ class GeneratedToken:
 
 
 def generate(
-    model: LandmarkModel, prompt_ids: Sequence[int], *, memory: MemoryReader | None = None, reading: ReadPolicy | None = None,
-    sampling: Sampling | None = None, quote_from: QuoteSource | None = None, cancelled: Callable[[], bool] = lambda: False,
+    model: LandmarkModel,
+    prompt_ids: Sequence[int],
+    *,
+    memory: MemoryReader | None = None,
+    reading: ReadPolicy | None = None,
+    sampling: Sampling | None = None,
+    quote_from: QuoteSource | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
     window_blocks: int | None = None,
 ) -> Iterator[GeneratedToken]:
     """Answer a prompt of raw tokens, any length, over a memory.
@@ -77,12 +85,15 @@ def generate(
         if token is None or token == model.tokenizer.eos_token_id:
             break
         piece, stopped = text.add(token)
-        yield GeneratedToken(token, piece, float(logprobs_V[token]), selections, place)
-        if stopped or count + 1 == sampling.max_tokens:
+        last = count + 1 == sampling.max_tokens
+        yield GeneratedToken(
+            token, piece + text.flush() if last and not stopped else piece, float(logprobs_V[token]), selections, place
+        )
+        if stopped or last:
             return
         fed = stream.feed([token])
     if rest := text.flush():
-        yield GeneratedToken(-1, rest, 0.0, (), None)
+        yield GeneratedToken(NO_TOKEN, rest, 0.0, (), None)
 
 
 def question_queries(model: LandmarkModel, prompt_ids: Sequence[int]) -> Tensor:
@@ -102,7 +113,11 @@ def question_queries(model: LandmarkModel, prompt_ids: Sequence[int]) -> Tensor:
 
 
 def answer_logprob(
-    model: LandmarkModel, prompt_ids: Sequence[int], answer_ids: Sequence[int], *, memory: MemoryReader | None = None,
+    model: LandmarkModel,
+    prompt_ids: Sequence[int],
+    answer_ids: Sequence[int],
+    *,
+    memory: MemoryReader | None = None,
     reading: ReadPolicy | None = None,
 ) -> Tensor:
     """Natural log-probability of each answer token after the prompt, the answer read in one pass. float32, on the CPU."""
@@ -137,11 +152,19 @@ def one_query(read: Selection, row: int) -> Selection:
     groups = ids.shape[1]
     if ids.shape[2] == heads * queries // groups:  # every token chose for itself
         ids = ids.unflatten(2, (-1, queries))[:, :, :, row]
-    return replace(read, ids_BGXS=ids, gate_BHQS=read.gate_BHQS[:, :, row, None], local_BHQ=read.local_BHQ[:, :, row, None])
+    return replace(
+        read, ids_BGXS=ids, gate_BHQS=read.gate_BHQS[:, :, row, None], local_BHQ=read.local_BHQ[:, :, row, None]
+    )
 
 
 def _choose(
-    model: LandmarkModel, logprobs_V: Tensor, sampling: Sampling, cursor: QuoteCursor | None, random: torch.Generator, *, started: bool
+    model: LandmarkModel,
+    logprobs_V: Tensor,
+    sampling: Sampling,
+    cursor: QuoteCursor | None,
+    random: torch.Generator,
+    *,
+    started: bool,
 ) -> tuple[int | None, Place | None]:
     """The next token and, in quote mode, its place; None when a quotation is at its end."""
     if cursor is None:

@@ -40,7 +40,9 @@ def grouped_softmax(scores_BHQK: Tensor, visible_BQK: Tensor, is_landmark_BK: Te
     far = scores.masked_fill(~far_BQK[:, None], MASKED)
     # Per block maximum, then exponentials and their sum: a softmax inside each block.
     shape = (*scores.shape[:-1], num_blocks)
-    peak = torch.full(shape, MASKED, device=scores.device).scatter_reduce(-1, index, far.detach(), "amax", include_self=True)
+    peak = torch.full(shape, MASKED, device=scores.device).scatter_reduce(
+        -1, index, far.detach(), "amax", include_self=True
+    )
     expd = (far - peak.gather(-1, index)).exp() * far_BQK[:, None]
     total = torch.zeros(shape, device=scores.device).scatter_add(-1, index, expd)
     within = expd / total.gather(-1, index).clamp_min(torch.finfo(torch.float32).tiny)
@@ -69,7 +71,9 @@ def fold_far_blocks(scores_BHQK: Tensor, block_size: int, valid_BK: Tensor | Non
         return near
     blocks = torch.nn.functional.pad(scores, (0, -num_keys % block_size), value=MASKED).unflatten(-1, (-1, block_size))
     tokens, landmarks = blocks[..., :-1], blocks[..., -1:]
-    far = torch.cat((tokens.log_softmax(-1) + landmarks, torch.full_like(landmarks, MASKED)), -1).flatten(-2)[..., :num_keys]
+    far = torch.cat((tokens.log_softmax(-1) + landmarks, torch.full_like(landmarks, MASKED)), -1).flatten(-2)[
+        ..., :num_keys
+    ]
     earlier_QK = key_K // block_size < query_Q1 // block_size
     return torch.where(own_QK, near, far.masked_fill(~earlier_QK, MASKED))
 

@@ -82,8 +82,15 @@ class RamMemory:
         self._lengths_BN = _GrowingAxis(1)
 
     @classmethod
-    def from_blocks(cls, layers: Sequence[int], blocks: Sequence[KVBlock], *, capacity: int | None = None,
-                    device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "RamMemory":
+    def from_blocks(
+        cls,
+        layers: Sequence[int],
+        blocks: Sequence[KVBlock],
+        *,
+        capacity: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> "RamMemory":
         """A memory of one row from finished blocks; the Y axis of the blocks belongs to `layers`, in order."""
         memory = cls(layers, capacity=capacity)
         if blocks:
@@ -113,7 +120,9 @@ class RamMemory:
         """The memory of some rows of the batch."""
         part = RamMemory(self._layers, capacity=self._capacity)
         if self.num_blocks:
-            layers = {layer: (self._keys[layer].view()[index], self._values[layer].view()[index]) for layer in self._layers}
+            layers = {
+                layer: (self._keys[layer].view()[index], self._values[layer].view()[index]) for layer in self._layers
+            }
             part.append(layers, self._lengths_BN.view()[index])
         return part
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from model.backbone import LandmarkModel
+from model.backbone import LandmarkModel, cached
 from model.blocks import num_blocks
 from model.errors import ModelError
 from model.memory import KVBlock, RamMemory
@@ -52,10 +52,17 @@ def prefill_batch(
         keys_YBGNLD, values_YBGNLD, lengths = _read_window(model, windows, memory, kv_dtype)
         for row, number in enumerate(rows):
             for block in range(num_blocks(len(windows[row]), model.config.block_size)):
-                yield number, KVBlock(keys_YBGNLD[:, row, :, block], values_YBGNLD[:, row, :, block], int(lengths[row, block]))
+                yield (
+                    number,
+                    KVBlock(keys_YBGNLD[:, row, :, block], values_YBGNLD[:, row, :, block], int(lengths[row, block])),
+                )
         start += per_window
         alive = [row for row, number in enumerate(rows) if len(documents[number]) > start]
-        memory = memory.rows(torch.tensor(alive, dtype=torch.long, device=model.device)) if memory is not None and alive else memory
+        memory = (
+            memory.rows(torch.tensor(alive, dtype=torch.long, device=model.device))
+            if memory is not None and alive
+            else memory
+        )
         rows = [rows[row] for row in alive]
 
 
@@ -65,9 +72,13 @@ def _recent_memory(model: LandmarkModel, recent: Sequence[KVBlock]) -> RamMemory
     if not capacity:
         return None
     model.check_window(
-        model.config.window_blocks * model.config.block_size, ReadPolicy(top_k=capacity, positions="paper"), num_blocks=capacity
+        model.config.window_blocks * model.config.block_size,
+        ReadPolicy(top_k=capacity, positions="paper"),
+        num_blocks=capacity,
     )
-    return RamMemory.from_blocks(model.memory_layers, list(recent)[-capacity:], capacity=capacity, device=model.device, dtype=model.dtype)
+    return RamMemory.from_blocks(
+        model.memory_layers, list(recent)[-capacity:], capacity=capacity, device=model.device, dtype=model.dtype
+    )
 
 
 @torch.no_grad()
@@ -77,7 +88,9 @@ def _read_window(
     """One forward pass; appends its blocks to `memory`. Returns keys_YBGNLD, values_YBGNLD and lengths_BN."""
     config, size = model.config, model.config.block_size
     if any(config.landmark_token_id in window for window in windows):
-        raise ModelError("the text contains the landmark token, which only the block grid may place; remove it from the text.")
+        raise ModelError(
+            "the text contains the landmark token, which only the block grid may place; remove it from the text."
+        )
     blocks = max(num_blocks(len(window), size) for window in windows)
     ids = torch.zeros((len(windows), blocks, size), dtype=torch.long)
     lengths = torch.zeros((len(windows), blocks), dtype=torch.long)
@@ -93,15 +106,20 @@ def _read_window(
 
     stored = memory.num_blocks if memory is not None else 0
     reading = ReadPolicy(top_k=max(1, config.context_blocks), positions="paper")
-    context = model.context(valid_BK=None if full else valid.flatten(1).to(model.device), reader=memory if stored else None, reading=reading)
+    context = model.context(
+        valid_BK=None if full else valid.flatten(1).to(model.device), reader=memory if stored else None, reading=reading
+    )
     cache = DynamicCache()
     model.encode(ids.flatten(1).to(model.device), context, cache)
     read = [
-        tuple(kv.unflatten(2, (blocks, size)).to(kv_dtype or kv.dtype) for kv in (cache.layers[layer].keys, cache.layers[layer].values))
+        tuple(kv.unflatten(2, (blocks, size)).to(kv_dtype or kv.dtype) for kv in cached(cache, layer))
         for layer in model.memory_layers
     ]
     lengths = lengths.to(model.device)
     if memory is not None:
-        layers = {layer: (k.to(model.dtype), v.to(model.dtype)) for layer, (k, v) in zip(model.memory_layers, read, strict=True)}
+        layers = {
+            layer: (k.to(model.dtype), v.to(model.dtype))
+            for layer, (k, v) in zip(model.memory_layers, read, strict=True)
+        }
         memory.append(layers, lengths)
     return torch.stack([keys for keys, _ in read]), torch.stack([values for _, values in read]), lengths.cpu()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from model.backbone import LandmarkModel
+from model.backbone import LandmarkModel, cached
 from model.errors import ModelError
 from model.memory import MemoryReader, RamMemory, Selection
 from model.reading import ReadPolicy
@@ -46,7 +46,12 @@ class LandmarkStream:
     """
 
     def __init__(
-        self, model: LandmarkModel, *, memory: MemoryReader | None = None, reading: ReadPolicy, window_blocks: int | None = None
+        self,
+        model: LandmarkModel,
+        *,
+        memory: MemoryReader | None = None,
+        reading: ReadPolicy,
+        window_blocks: int | None = None,
     ) -> None:
         self.model = model
         self.reading = reading
@@ -54,7 +59,9 @@ class LandmarkStream:
         self.memory: MemoryReader | None
         if reading.positions == "paper":
             if memory is not None and not isinstance(memory, RamMemory):
-                raise ModelError("positions='paper' grows its own memory: pass a RamMemory or none, or choose positions='library'.")
+                raise ModelError(
+                    "positions='paper' grows its own memory: pass a RamMemory or none, or choose positions='library'."
+                )
             self.memory = memory if memory is not None else RamMemory(range(model.num_layers))
         else:
             self.memory = memory
@@ -94,10 +101,14 @@ class LandmarkStream:
             return
         assert isinstance(self.memory, RamMemory)
         layers, rest = {}, DynamicCache()
-        for layer, cached in enumerate(self._cache.layers):
-            cut = finished * size
+        cut = finished * size
+        for layer in range(self.model.num_layers):
+            keys, values = cached(self._cache, layer)
             if layer in self.memory.layers:
-                layers[layer] = (cached.keys[:, :, :cut].unflatten(2, (finished, size)), cached.values[:, :, :cut].unflatten(2, (finished, size)))
-            rest.update(cached.keys[:, :, cut:], cached.values[:, :, cut:], layer)
+                layers[layer] = (
+                    keys[:, :, :cut].unflatten(2, (finished, size)),
+                    values[:, :, :cut].unflatten(2, (finished, size)),
+                )
+            rest.update(keys[:, :, cut:], values[:, :, cut:], layer)
         self.memory.append(layers, torch.full((1, finished), size - 1, device=self.model.device))
         self._cache, self._local = rest, self._local - finished * size

@@ -1,12 +1,21 @@
 """Small models made in memory for tests: random weights, a byte-level tokenizer, every supported family."""
 
+from copy import deepcopy
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, PreTrainedConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen3Config,
+)
 
 from model.backbone import LandmarkModel
 from model.config import LandmarkConfig
@@ -14,7 +23,7 @@ from model.config import LandmarkConfig
 GOLDEN = Path(__file__).parent / "golden" / "tiny_mf7"
 
 
-def byte_tokenizer(num_special: int = 4) -> PreTrainedTokenizerFast:
+def byte_tokenizer() -> PreTrainedTokenizerFast:
     """One token a byte (256), then <landmark>, <bos>, <end>, <pad>."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(BPE({char: index for index, char in enumerate(alphabet)}, []))
@@ -26,14 +35,31 @@ def byte_tokenizer(num_special: int = 4) -> PreTrainedTokenizerFast:
 
 
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64}
-LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-          "original_max_position_embeddings": 64}
-SHAPE = {"vocab_size": 264, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
-         "num_key_value_heads": 2, "max_position_embeddings": 2048}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 5e5,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+SHAPE = {
+    "vocab_size": 264,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+}
 FAMILIES: dict[str, PreTrainedConfig] = {
-    "llama": LlamaConfig(**SHAPE), "llama-llama3-rope": LlamaConfig(**SHAPE, rope_parameters=LLAMA3),
-    "llama-yarn": LlamaConfig(**SHAPE, rope_parameters=YARN), "llama-tied": LlamaConfig(**SHAPE, tie_word_embeddings=True),
-    "mistral": MistralConfig(**SHAPE, sliding_window=None), "qwen2": Qwen2Config(**SHAPE), "qwen3": Qwen3Config(**SHAPE, head_dim=16),
+    "llama": LlamaConfig(**SHAPE),
+    "llama-llama3-rope": LlamaConfig(**SHAPE, rope_parameters=LLAMA3),
+    "llama-yarn": LlamaConfig(**SHAPE, rope_parameters=YARN),
+    "llama-tied": LlamaConfig(**SHAPE, tie_word_embeddings=True),
+    "mistral": MistralConfig(**SHAPE, sliding_window=None),
+    "qwen2": Qwen2Config(**SHAPE),
+    "qwen3": Qwen3Config(**SHAPE, head_dim=16),
     "qwen3-yarn": Qwen3Config(**SHAPE, head_dim=16, rope_parameters=YARN),
 }
 
@@ -41,7 +67,7 @@ FAMILIES: dict[str, PreTrainedConfig] = {
 def tiny_model(family: str = "llama", *, block_size: int = 8, seed: int = 1, **settings: object) -> LandmarkModel:
     """A random model of a supported family with a byte tokenizer; three layers, 64 wide, in float32 on the CPU."""
     torch.manual_seed(seed)
-    backbone = AutoModelForCausalLM.from_config(FAMILIES[family]).eval()
+    backbone = AutoModelForCausalLM.from_config(deepcopy(FAMILIES[family])).eval()
     tokenizer = byte_tokenizer()
     landmark = tokenizer.convert_tokens_to_ids("<landmark>")
     config = LandmarkConfig(block_size=block_size, landmark_token_id=landmark, **settings)  # type: ignore[arg-type]

@@ -25,7 +25,9 @@ def test_grouped_softmax_gives_the_recorded_weights_and_gradients(case: str) -> 
     data = load(GOLDEN / "softmax" / f"{case}.npz")
     scores = data["scores"].float().requires_grad_()
     visible, landmark = data["visible"].bool(), data["is_landmark"].bool()
-    weights = grouped_softmax(scores, visible.expand_as(scores)[:, 0], landmark.expand_as(scores)[:, 0, 0] if landmark.dim() > 2 else landmark)
+    weights = grouped_softmax(
+        scores, visible.expand_as(scores)[:, 0], landmark.expand_as(scores)[:, 0, 0] if landmark.dim() > 2 else landmark
+    )
     torch.testing.assert_close(weights, data["weights"].float(), atol=1e-5, rtol=1e-5)
     (weights * data["upstream_grad"]).sum().backward()
     torch.testing.assert_close(scores.grad, data["grad_scores"].float(), atol=1e-5, rtol=1e-4)
@@ -53,8 +55,10 @@ def test_the_training_forward_gives_recorded_logits_losses_attention_and_gradien
     model = golden_model().train()
     ids = data["input_ids"].long()
     hidden: list[torch.Tensor] = []
-    hooks = [layer.register_forward_hook(lambda _m, _i, out: hidden.append(out)) for layer in
-             [model.backbone.model.embed_tokens, *model.backbone.model.layers[:-1], model.backbone.model.norm]]
+    hooks = [
+        layer.register_forward_hook(lambda _m, _i, out: hidden.append(out))
+        for layer in [model.backbone.model.embed_tokens, *model.backbone.model.layers[:-1], model.backbone.model.norm]
+    ]
     logits, weights = run(model, ids)
     for hook in hooks:
         hook.remove()
