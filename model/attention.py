@@ -1,28 +1,34 @@
 """The one attention function: training (no memory) and inference (selected blocks in slots) alike.
 
-- Plugged into transformers through its public attention registry, with rotation deferred into this function: queries, keys and the
-  cache hold tensors *before* rotation (after q/k-norm), and every key gets its position here (see `positions.py`).
-- Keys = [selected blocks in slots | local window], both on one block grid; weights by grouped softmax (see `grouped_softmax.py`).
-- The function knows nothing of where blocks live; the reader knows nothing of softmax or positions. Imports nothing of transformers.
+- Plugged into transformers through its public attention registry, with rotation deferred into this function: queries,
+  keys and the cache hold tensors *before* rotation (after q/k-norm), and every key gets its position here (see
+  `positions.py`).
+- Keys = [selected blocks in slots | local window], both on one block grid; weights by grouped softmax (see
+  `grouped_softmax.py`).
+- The function knows nothing of where blocks live; the reader knows nothing of softmax or positions. Imports nothing
+  of transformers.
 
-Axes: B batch, H query heads, G KV heads, X voter groups per KV head, R rows that vote together, Q queries, K local keys, S slots,
-L tokens in a block (landmark last), D head dim, N stored blocks.
+Axes: B batch, H query heads, G KV heads, X voter groups per KV head, R rows that vote together, Q queries, K local
+keys, S slots, L tokens in a block (landmark last), D head dim, N stored blocks.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from model.errors import ModelError
 from model.grouped_softmax import fold_far_blocks, fold_slots
+from model.kernels.blockwise import blockwise_attention
 from model.memory import MemoryReader, RamMemory, Selection
 from model.positions import LIBRARY_LOCAL_SLOT, paper_landmark_slots, paper_read_slots, rotary_tables, rotate
 from model.reading import ReadPolicy, vote
 
 
 class DeferredRotary(nn.Module):
-    """Stands in for the backbone's rotary embedding: returns cos = 1, sin = 0, and keeps the real one for `landmark_attention`."""
+    """Stands in for the backbone's rotary embedding: returns cos = 1, sin = 0, and keeps the real one for
+    `landmark_attention`."""
 
     def __init__(self, rotary: nn.Module) -> None:
         super().__init__()
@@ -70,7 +76,7 @@ class LandmarkContext:
 
 
 def landmark_attention(
-    module: nn.Module,
+    module: Any,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -81,7 +87,8 @@ def landmark_attention(
     landmark: LandmarkContext | None = None,
     **_: object,
 ) -> tuple[Tensor, None]:
-    """Attention of query_BHQD over the local key_BGKD, value_BGKD (K >= Q, the queries being the last) and over the chosen blocks.
+    """Attention of query_BHQD over the local key_BGKD, value_BGKD (K >= Q, the queries being the last) and over the
+    chosen blocks.
 
     The signature is that of transformers' attention registry. Returns out_BQHD.
     """
@@ -101,6 +108,9 @@ def landmark_attention(
     if landmark.search_queries is not None:
         landmark.search_queries[module.layer_idx] = _search_frame(landmark, query, num_keys, scaling)
 
+    if not reads and num_queries == num_keys and _trains(landmark, query, dropout):
+        out = blockwise_attention(rotated_query, rotated_key, value, block_size=size, scaling=scaling)
+        return out.transpose(1, 2).contiguous(), None
     scores_BHQK = _grouped(rotated_query, key.shape[1]) @ rotated_key.unsqueeze(2).transpose(-1, -2)
     logits_BHQK = fold_far_blocks(scores_BHQK.flatten(1, 2).float() * scaling, size, landmark.valid_BK)
     if not reads:
@@ -122,6 +132,12 @@ def landmark_attention(
     if landmark.weights is not None:
         landmark.weights.append(weights_BHQK)
     return out.transpose(1, 2).contiguous(), None
+
+
+def _trains(context: LandmarkContext, query: Tensor, dropout: float) -> bool:
+    """Whether this is a plain training pass over a whole text, which the form linear in memory serves (its twin is
+    the code below)."""
+    return query.requires_grad and context.weights is None and context.valid_BK is None and not dropout
 
 
 @dataclass
@@ -148,7 +164,8 @@ def _weighted(weights_BHQK: Tensor, value_BGKD: Tensor, dropout: float) -> Tenso
 def _search_frame(context: LandmarkContext, query_BHQD: Tensor, num_keys: int, scaling: float) -> Tensor:
     """Queries such that the product with an un-rotated landmark key is its logit in slot 0.
 
-    q at position p and a landmark at position m = L - 1 meet as R(p - m) q . k; YaRN scales both sides, hence the second factor.
+    q at position p and a landmark at position m = L - 1 meet as R(p - m) q . k; YaRN scales both sides, hence the
+    second factor.
     """
     first = context.local_start + num_keys - query_BHQD.shape[2] - (context.block_size - 1)
     cos, sin = context.table(first, first + query_BHQD.shape[2], query_BHQD)

@@ -1,7 +1,9 @@
 """Any tested Hugging Face causal language model as a landmark model. The only module that calls transformers.
 
-- `load_backbone` swaps the rotary embedding for a deferred one and the attention for `landmark_attention`; weights stay as they are.
-- Families by allow-list: others differ in ways that go wrong silently (interleaved rotation, soft caps, layers without positions).
+- `load_backbone` swaps the rotary embedding for a deferred one and the attention for `landmark_attention`; weights
+  stay as they are.
+- Families by allow-list: others differ in ways that go wrong silently (interleaved rotation, soft caps, layers
+  without positions).
 - `config.landmark` is saved with the checkpoint; the attention choice is not, so it is set at every load.
 """
 
@@ -70,10 +72,11 @@ class LandmarkModel(nn.Module):
         backbone.set_attn_implementation(ATTENTION_NAME)
         if config.memory_layers is not None and not set(config.memory_layers) <= set(range(self.num_layers)):
             raise ModelError(
-                f"memory_layers {config.memory_layers} name layers that the model does not have (0 to {self.num_layers - 1})."
+                f"memory_layers {config.memory_layers} name layers that the model does not have "
+                f"(0 to {self.num_layers - 1})."
             )
 
-    # -- shape -----------------------------------------------------------------------------------------------------------------
+    # shape
 
     @property
     def device(self) -> torch.device:
@@ -111,12 +114,13 @@ class LandmarkModel(nn.Module):
 
     @property
     def max_positions(self) -> int:
-        """Positions the backbone was trained for; a sliding window counts as such, since keys beyond it were never seen."""
+        """Positions the backbone was trained for; a sliding window counts as such, since keys beyond it were never
+        seen."""
         config = self.backbone.config
         window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
         return min(config.max_position_embeddings, window or config.max_position_embeddings)
 
-    # -- forward ---------------------------------------------------------------------------------------------------------------
+    # forward
 
     def context(
         self, *, valid_BK: Tensor | None = None, reader: MemoryReader | None = None, reading: ReadPolicy | None = None
@@ -125,7 +129,8 @@ class LandmarkModel(nn.Module):
         return LandmarkContext(self.config.block_size, self.backbone.model.rotary_emb.rotary, valid_BK, reader, reading)
 
     def encode(self, ids_BT: Tensor, context: LandmarkContext, cache: DynamicCache | None = None) -> Tensor:
-        """hidden_BTE of tokens with landmarks on the block grid, after the final norm. The cache takes keys before rotation."""
+        """hidden_BTE of tokens with landmarks on the block grid, after the final norm. The cache takes keys before
+        rotation."""
         # The positions are placeholders: rotation is deferred, so the backbone's own numbering never matters.
         positions = torch.zeros((1, ids_BT.shape[1]), dtype=torch.long, device=ids_BT.device)
         return self.backbone.model(
@@ -152,7 +157,8 @@ class LandmarkModel(nn.Module):
         return self.logits(self.encode(ids_BT, self.context(valid_BK=valid_BT)))
 
     def check_window(self, window_tokens: int, reading: ReadPolicy | None = None, num_blocks: int = 0) -> None:
-        """Raise `ContextTooLong` if a local window and the slots before it need more positions than the backbone has."""
+        """Raise `ContextTooLong` if a local window and the slots before it need more positions than the backbone
+        has."""
         slots = (
             0
             if reading is None
@@ -163,11 +169,12 @@ class LandmarkModel(nn.Module):
         needed = slots * self.config.block_size + window_tokens
         if needed > self.max_positions:
             raise ContextTooLong(
-                f"the local window of {window_tokens} tokens and {slots} slots of {self.config.block_size} need {needed} positions, but the "
+                f"the local window of {window_tokens} tokens and {slots} slots of {self.config.block_size} "
+                f"need {needed} positions, but the "
                 f"model has {self.max_positions}: shorten the question, or choose a smaller window or top_k."
             )
 
-    # -- text ------------------------------------------------------------------------------------------------------------------
+    # text
 
     def tokenize(self, text: str) -> TokenizedText:
         """Tokens of plain text with their character spans; names of special tokens in it are plain text too."""
@@ -181,7 +188,8 @@ class LandmarkModel(nn.Module):
         return TokenizedText(list(encoding.ids), offsets[:, 0], offsets[:, 1])
 
     def prompt(self, question: str) -> Prompt:
-        """The question inside the model's prompt template, begin-of-text token first where the tokenizer has that habit."""
+        """The question inside the model's prompt template, begin-of-text token first where the tokenizer has that
+        habit."""
         before, after = self.config.prompt.split("{question}", 1)
         head = self.tokenizer(before, add_special_tokens=True)["input_ids"]
         if self.tokenizer.eos_token_id is not None and head and head[-1] == self.tokenizer.eos_token_id:
@@ -201,7 +209,7 @@ class LandmarkModel(nn.Module):
             list(raw_ids), block_size=config.block_size, landmark_token_id=config.landmark_token_id, filled=filled
         )
 
-    # -- checkpoint ------------------------------------------------------------------------------------------------------------
+    # checkpoint
 
     def save(self, folder: str | Path) -> None:
         """Write weights (safetensors), config with `landmark`, and tokenizer in Hugging Face layout."""
@@ -209,12 +217,13 @@ class LandmarkModel(nn.Module):
         self.backbone.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
-    def with_config(self, **changes: object) -> "LandmarkModel":
+    def with_config(self, **changes: Any) -> "LandmarkModel":
         """The same weights under changed landmark settings."""
         return LandmarkModel(self.backbone, self.tokenizer, replace(self.config, **changes), source=self.source)
 
     def identity(self) -> dict[str, str]:
-        """What determines the bytes of a memory, field by field: weights, tokenizer, rope, block size, landmark, stored layers."""
+        """What determines the bytes of a memory, field by field: weights, tokenizer, rope, block size, landmark,
+        stored layers."""
         config = self.backbone.config
         return {
             "weights": self._weights_digest(),
@@ -236,7 +245,8 @@ class LandmarkModel(nn.Module):
 
 
 def register_attention() -> None:
-    """Make `landmark_attention` known to transformers (process-wide, so done when a model is made and never at import)."""
+    """Make `landmark_attention` known to transformers (process-wide, so done when a model is made and never at
+    import)."""
     AttentionInterface.register(ATTENTION_NAME, landmark_attention)
 
 
@@ -249,9 +259,10 @@ def load_backbone(
 ) -> LandmarkModel:
     """Load a checkpoint as a landmark model, ready for inference.
 
-    Device: CUDA if there is one, else CPU. Dtype: bfloat16 on CUDA and for models over a billion parameters, else float32.
-    A checkpoint that is not a landmark model yet gets a landmark token, its rows the mean of the old ones, and blocks of `block_size`.
-    Raises `UnsupportedBackbone` for families and configurations that were not tested, `ModelError` for a folder without a checkpoint.
+    Device: CUDA if there is one, else CPU. Dtype: bfloat16 on CUDA and for models over a billion parameters, else
+    float32. A checkpoint that is not a landmark model yet gets a landmark token, its rows the mean of the old ones,
+    and blocks of `block_size`. Raises `UnsupportedBackbone` for families and configurations that were not tested,
+    `ModelError` for a folder without a checkpoint.
     """
     source = str(path_or_hub_id)
     if Path(source).exists() and not (Path(source) / "config.json").is_file():
@@ -289,7 +300,8 @@ def load_backbone(
 
 
 def add_landmark_token(backbone: Any, tokenizer: Any) -> int:
-    """Give the vocabulary a landmark token; its input and output rows start as the mean of the old rows. Returns its id."""
+    """Give the vocabulary a landmark token; its input and output rows start as the mean of the old rows. Returns its
+    id."""
     old = len(tokenizer)
     tokenizer.add_tokens([LANDMARK_TOKEN], special_tokens=True)
     token = int(tokenizer.convert_tokens_to_ids(LANDMARK_TOKEN))
@@ -305,7 +317,8 @@ def check_backbone(config: PreTrainedConfig) -> None:
     """Raise `UnsupportedBackbone` for what landmark attention was not tested on."""
     if config.model_type not in TESTED_FAMILIES:
         raise UnsupportedBackbone(
-            f"model family {config.model_type!r} is not supported: landmark attention is tested on {', '.join(TESTED_FAMILIES)} "
+            f"model family {config.model_type!r} is not supported: landmark attention is tested on "
+            f"{', '.join(TESTED_FAMILIES)} "
             "(Llama 1-3 and SmolLM2, Mistral, Qwen2/2.5, Qwen3). Choose a checkpoint of one of these."
         )
     kind = (_rope(config) or {}).get("rope_type", "default")

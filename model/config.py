@@ -1,4 +1,5 @@
-"""`LandmarkConfig`: what makes a causal language model a landmark model. Travels inside the checkpoint as `config.landmark`."""
+"""`LandmarkConfig`: what makes a causal language model a landmark model. Travels inside the checkpoint as
+`config.landmark`."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -20,10 +21,11 @@ class LandmarkConfig:
     """Tokens in a block, its landmark (the last one) included; at least 2. The published `mem_freq` is one less."""
     landmark_token_id: int
     landmark_in_loss: bool = False
-    """True if training predicted landmarks too; then the output *at* a landmark chooses the next token (spec: include_landmark_in_loss)."""
+    """True if training predicted landmarks too; then the output *at* a landmark chooses the next token (spec:
+    include_landmark_in_loss)."""
     memory_layers: tuple[int, ...] | None = None
-    """Absolute numbers of the layers whose keys and values are stored. None: every layer but the first, whose landmark keys are all
-    equal (same embedding, no context yet), so that it cannot tell blocks apart."""
+    """Absolute numbers of the layers whose keys and values are stored. None: every layer but the first, whose
+    landmark keys are all equal (same embedding, no context yet), so that it cannot tell blocks apart."""
     window_blocks: int = 8
     """Local window of prefill, in blocks."""
     context_blocks: int = 4
@@ -62,7 +64,8 @@ class LandmarkConfig:
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise ModelError(
-                f"config.landmark has unknown settings {unknown}: the checkpoint was made by a newer version; update Cairn."
+                f"config.landmark has unknown settings {unknown}: the checkpoint was made by a newer version; "
+                "update Cairn."
             )
         plain = dict(values)
         for name in ("memory_layers", "stop"):

@@ -1,6 +1,7 @@
 """Decoding over a memory: token stream, sampling, stop strings, quotation; and the question asked alone.
 
-A landmark is never emitted: the block grid places it. Attention of every forward pass is recorded (`GeneratedToken.selections`).
+A landmark is never emitted: the block grid places it. Attention of every forward pass is recorded
+(`GeneratedToken.selections`).
 
 Axes: B batch (1 here), H query heads, Q queries, D head dim, Y memory layers, V vocabulary, E hidden width.
 """
@@ -23,7 +24,8 @@ NO_TOKEN = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How tokens are chosen. temperature 0 is greedy; top_p keeps the smallest set of tokens with that much probability."""
+    """How tokens are chosen. temperature 0 is greedy; top_p keeps the smallest set of tokens with that much
+    probability."""
 
     max_tokens: int = 128
     temperature: float = 0.0
@@ -45,7 +47,8 @@ class GeneratedToken:
 
     id: int
     text: str
-    """Text that became final with this token; may be empty while a character or a possible stop string is unfinished."""
+    """Text that became final with this token; may be empty while a character or a possible stop string is
+    unfinished."""
     logprob: float
     """Natural logarithm of its probability among all tokens (landmark excluded), before temperature."""
     selections: tuple[Selection, ...]
@@ -67,9 +70,9 @@ def generate(
 ) -> Iterator[GeneratedToken]:
     """Answer a prompt of raw tokens, any length, over a memory.
 
-    Under library positions the prompt and the answer form the local window; under paper positions the prompt is read in windows of
-    `window_blocks` and may continue a `RamMemory`. The answer ends at a stop string, at the end-of-text token, after
-    `sampling.max_tokens`, when nothing is left to quote, or when `cancelled()` says so between two tokens.
+    Under library positions the prompt and the answer form the local window; under paper positions the prompt is read
+    in windows of `window_blocks` and may continue a `RamMemory`. The answer ends at a stop string, at the end-of-text
+    token, after `sampling.max_tokens`, when nothing is left to quote, or when `cancelled()` says so between two tokens.
     """
     sampling = sampling or Sampling()
     stream = LandmarkStream(model, memory=memory, reading=reading or ReadPolicy(), window_blocks=window_blocks)
@@ -97,7 +100,8 @@ def generate(
 
 
 def question_queries(model: LandmarkModel, prompt_ids: Sequence[int]) -> Tensor:
-    """queries_YHQD of the prompt's raw tokens in the search frame, float32: the question encoded alone, reading nothing.
+    """queries_YHQD of the prompt's raw tokens in the search frame, float32: the question encoded alone, reading
+    nothing.
 
     The product of a query with an un-rotated landmark key is the landmark's logit under library positions.
     """
@@ -120,7 +124,8 @@ def answer_logprob(
     memory: MemoryReader | None = None,
     reading: ReadPolicy | None = None,
 ) -> Tensor:
-    """Natural log-probability of each answer token after the prompt, the answer read in one pass. float32, on the CPU."""
+    """Natural log-probability of each answer token after the prompt, the answer read in one pass. float32, on the
+    CPU."""
     stream = LandmarkStream(model, memory=memory, reading=reading or ReadPolicy())
     config = model.config
     fed = stream.feed(prompt_ids)

@@ -5,8 +5,9 @@
 - A landmark is never read itself: its weight is handed to its block. Rows sum to 1.
 - Both forms compute in float32 and are differentiable by autograd. No I/O, no positions, no memory.
 
-`grouped_softmax` takes landmarks at any places. `fold_far_blocks` is the fast form for landmarks on the block grid: it rewrites the
-scores so that one ordinary softmax gives the same weights: s'_j = s_j + (landmark logit - logsumexp of the block).
+`grouped_softmax` takes landmarks at any places. `fold_far_blocks` is the fast form for landmarks on the block grid:
+it rewrites the scores so that one ordinary softmax gives the same weights: s'_j = s_j + (landmark logit - logsumexp
+of the block).
 
 Axes: B batch, H heads, Q queries, K keys.
 """
@@ -15,15 +16,17 @@ import torch
 from torch import Tensor
 
 MASKED = -1e30
-"""Logit of what must not be seen. Finite, so that a row without any visible key stays finite (its weights are never used)."""
+"""Logit of what must not be seen. Finite, so that a row without any visible key stays finite (its weights are never
+used)."""
 
 
 def grouped_softmax(scores_BHQK: Tensor, visible_BQK: Tensor, is_landmark_BK: Tensor) -> Tensor:
     """Weights for landmarks at arbitrary places (spec section 4).
 
-    scores: scaled logits; visible: causal and not padding, before a block's own landmark is hidden; is_landmark: True where a
-    landmark stands. Returns weights_BHQK in the dtype of `scores`, 0 for landmarks and for everything invisible. Two adjacent
-    landmarks make an empty block, which swallows its gate's weight; a query that sees nothing gets a row of zeros.
+    scores: scaled logits; visible: causal and not padding, before a block's own landmark is hidden; is_landmark: True
+    where a landmark stands. Returns weights_BHQK in the dtype of `scores`, 0 for landmarks and for everything
+    invisible. Two adjacent landmarks make an empty block, which swallows its gate's weight; a query that sees nothing
+    gets a row of zeros.
     """
     scores = scores_BHQK.float()
     block_BK = is_landmark_BK.long().cumsum(-1) - is_landmark_BK.long()  # landmarks strictly before
@@ -54,8 +57,8 @@ def grouped_softmax(scores_BHQK: Tensor, visible_BQK: Tensor, is_landmark_BK: Te
 def fold_far_blocks(scores_BHQK: Tensor, block_size: int, valid_BK: Tensor | None = None) -> Tensor:
     """Logits whose ordinary softmax equals the grouped softmax, for landmarks on the block grid.
 
-    scores: scaled logits of the last Q of K positions against all K; key j is a landmark iff j % block_size == block_size - 1.
-    valid: False at padding (which nobody sees). Causality is applied here. Returns float32 logits_BHQK.
+    scores: scaled logits of the last Q of K positions against all K; key j is a landmark iff j % block_size ==
+    block_size - 1. valid: False at padding (which nobody sees). Causality is applied here. Returns float32 logits_BHQK.
     """
     num_queries, num_keys = scores_BHQK.shape[-2:]
     device = scores_BHQK.device

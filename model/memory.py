@@ -3,8 +3,8 @@
 A reader knows where blocks are and how to search their landmarks; it knows nothing of softmax, positions or text.
 Keys are always *before* rotation.
 
-Axes: B batch, H query heads, G KV heads, X voter groups per KV head, R rows that vote together, Q queries, N stored blocks, S slots,
-L tokens in a block (landmark last), D head dim, Y memory layers.
+Axes: B batch, H query heads, G KV heads, X voter groups per KV head, R rows that vote together, Q queries, N stored
+blocks, S slots, L tokens in a block (landmark last), D head dim, Y memory layers.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,8 @@ class KVBlock:
     keys_YGLD: Tensor
     values_YGLD: Tensor
     num_tokens: int
-    """Ordinary tokens: rows 0..num_tokens-1. Row L-1 is the landmark. Rows between are padding: only a text's last block has any."""
+    """Ordinary tokens: rows 0..num_tokens-1. Row L-1 is the landmark. Rows between are padding: only a text's last
+    block has any."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +66,13 @@ class MemoryReader(Protocol):
         """
 
     def read(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """keys_BGXSLD, values_BGXSLD (before rotation, on the device and in the dtype of the model) and lengths_BGXS (int64)."""
+        """keys_BGXSLD, values_BGXSLD (before rotation, on the device and in the dtype of the model) and lengths_BGXS
+        (int64)."""
 
 
 class RamMemory:
-    """Blocks kept as tensors, for texts read in windows, for training with a memory, and as the oracle for every other reader.
+    """Blocks kept as tensors, for texts read in windows, for training with a memory, and as the oracle for every
+    other reader.
 
     All rows of the batch hold the same number of blocks. `capacity` keeps only that many, dropping the oldest.
     """

@@ -2,13 +2,13 @@
 
 Frame of a read (spec section 5.3), in blocks of L positions:
 
-    paper    | slot 0: all older blocks are scored here | slots 1..k: the k newest, at their true distance | local window ...
-    library  | slot 0: every stored block is scored and read here | one empty slot | local window ...
+    paper    | slot 0: all older blocks are scored here | slots 1..k: the k newest, at their true distance | local
+    window ... library  | slot 0: every stored block is scored and read here | one empty slot | local window ...
 
-In the paper frame the i-th chosen block (in text order) is read in slot i if it is older than the k newest and in slot i + 1 otherwise,
-so that an empty slot separates old from new. In the library frame documents have no order among each other: all chosen blocks share
-the one far slot. The logit that chooses a block is then the very logit that gates it, storage order cannot matter, and the number of
-blocks read is not limited by the context.
+In the paper frame the i-th chosen block (in text order) is read in slot i if it is older than the k newest and in
+slot i + 1 otherwise, so that an empty slot separates old from new. In the library frame documents have no order among
+each other: all chosen blocks share the one far slot. The logit that chooses a block is then the very logit that gates
+it, storage order cannot matter, and the number of blocks read is not limited by the context.
 
 Axes: B batch, G KV heads, X voter groups, S slots, N stored blocks, L tokens in a block, K keys, D head dim.
 """

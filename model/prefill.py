@@ -1,9 +1,11 @@
 """Documents into blocks: a stream of windows through the model, finished `KVBlock`s out.
 
-- A window holds `config.window_blocks` blocks and reads the `config.context_blocks` blocks before it at their true distance, so that
-  memory is bounded by the window and a text of any length is read in one pass.
-- A text's last block may be short: it is padded, the padding is hidden from everybody, and its landmark stands at its usual place.
-- With `kv_dtype`, windows read what a store would give back, so that a run resumed from stored blocks continues exactly as before.
+- A window holds `config.window_blocks` blocks and reads the `config.context_blocks` blocks before it at their true
+  distance, so that memory is bounded by the window and a text of any length is read in one pass.
+- A text's last block may be short: it is padded, the padding is hidden from everybody, and its landmark stands at its
+  usual place.
+- With `kv_dtype`, windows read what a store would give back, so that a run resumed from stored blocks continues
+  exactly as before.
 
 Axes: B batch, T tokens, G KV heads, N blocks, L tokens in a block, D head dim, Y memory layers.
 """
@@ -27,8 +29,9 @@ def prefill(
 ) -> Iterator[KVBlock]:
     """Read one text of raw tokens and hand out its blocks window by window.
 
-    recent: the blocks before the first token, of which the last `context_blocks` are read; to resume, give tokens from a multiple of
-    `window_blocks` full blocks on. kv_dtype: dtype of the blocks (default: the model's). Nothing is read ahead of a full window.
+    recent: the blocks before the first token, of which the last `context_blocks` are read; to resume, give tokens
+    from a multiple of `window_blocks` full blocks on. kv_dtype: dtype of the blocks (default: the model's). Nothing
+    is read ahead of a full window.
     """
     memory = _recent_memory(model, recent)
     source = iter(tokens)
@@ -42,7 +45,8 @@ def prefill(
 def prefill_batch(
     model: LandmarkModel, documents: Sequence[Sequence[int]], *, kv_dtype: torch.dtype | None = None
 ) -> Iterator[tuple[int, KVBlock]]:
-    """Read several texts side by side; yields (number of the text, block), blocks of one text in order. Same blocks as one by one."""
+    """Read several texts side by side; yields (number of the text, block), blocks of one text in order. Same blocks
+    as one by one."""
     memory = _recent_memory(model, ())
     rows = [number for number, document in enumerate(documents) if len(document)]
     per_window = model.config.window_blocks * model.config.tokens_per_block

@@ -1,7 +1,7 @@
 """Quotation: decoding restricted to text that stands verbatim in given blocks.
 
-A cursor holds every place where the quotation so far could stand. The next token must continue one of them, so whatever the model
-writes is an exact quotation and its place is known.
+A cursor holds every place where the quotation so far could stand. The next token must continue one of them, so
+whatever the model writes is an exact quotation and its place is known.
 """
 
 from collections import defaultdict
@@ -16,7 +16,8 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class QuoteSource:
-    """Text that may be quoted: raw tokens by block number, and for each block the number of the block that continues it, if any."""
+    """Text that may be quoted: raw tokens by block number, and for each block the number of the block that continues
+    it, if any."""
 
     tokens_by_block: Sequence[Sequence[int]]
     next_block: Sequence[int | None] = ()
@@ -61,7 +62,8 @@ class QuoteCursor:
         return following
 
     def advance(self, token: int) -> Place:
-        """Quote one more token; returns the first place it can stand at (a longer quotation may rule that place out)."""
+        """Quote one more token; returns the first place it can stand at (a longer quotation may rule that place
+        out)."""
         self.places = self.allowed()[token]
         return self.places[0]
 

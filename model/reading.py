@@ -1,7 +1,8 @@
-"""How a read chooses blocks: who votes, how many blocks are taken, which positions they get, and which of equal blocks wins.
+"""How a read chooses blocks: who votes, how many blocks are taken, which positions they get, and which of equal
+blocks wins.
 
-Tie rule: of blocks with equal votes the newest (highest number) is taken. In the first layer all landmark keys are equal before
-rotation, so there the rule alone decides.
+Tie rule: of blocks with equal votes the newest (highest number) is taken. In the first layer all landmark keys are
+equal before rotation, so there the rule alone decides.
 
 Axes: B batch, G KV heads, X voter groups per KV head, R rows that vote together, N stored blocks, S slots.
 """
@@ -24,8 +25,8 @@ class ReadPolicy:
 
     top_k: int = 8
     voters: Voters = "group"
-    """token: every query token of every head chooses for itself, as in the paper; head: one set per head and forward pass; group: one
-    set per KV head and forward pass, so that each KV head is gathered once."""
+    """token: every query token of every head chooses for itself, as in the paper; head: one set per head and forward
+    pass; group: one set per KV head and forward pass, so that each KV head is gathered once."""
     positions: Positions = "library"
 
     def __post_init__(self) -> None:
@@ -44,7 +45,8 @@ class ReadPolicy:
 def vote(logits_BGXRN: Tensor, k: int) -> Tensor:
     """ids_BGXS, ascending: the k blocks that each voter group chooses from its landmark logits.
 
-    One row: its largest logits. Several rows: the largest of softmax probabilities, each block at its maximum over the rows (spec 5.4).
+    One row: its largest logits. Several rows: the largest of softmax probabilities, each block at its maximum over
+    the rows (spec 5.4).
     """
     if logits_BGXRN.shape[-2] == 1:
         return top_blocks(logits_BGXRN.squeeze(-2), k)
@@ -52,7 +54,8 @@ def vote(logits_BGXRN: Tensor, k: int) -> Tensor:
 
 
 def top_blocks(votes: Tensor, k: int) -> Tensor:
-    """The k largest of the last axis as ascending int64 indices; among equals the highest index. No host synchronisation."""
+    """The k largest of the last axis as ascending int64 indices; among equals the highest index. No host
+    synchronisation."""
     count = votes.shape[-1]
     order = torch.arange(count, device=votes.device)
     if k >= count:

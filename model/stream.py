@@ -1,7 +1,8 @@
 """A text that grows: raw tokens in, hidden states out, landmarks and windows handled here.
 
-Under *library* positions everything fed stays in the local window and a stored memory is read. Under *paper* positions the local window
-holds the unfinished block only: after each window the finished blocks move into the memory, as the published implementation does.
+Under *library* positions everything fed stays in the local window and a stored memory is read. Under *paper*
+positions the local window holds the unfinished block only: after each window the finished blocks move into the
+memory, as the published implementation does.
 
 Axes: B batch (1 here), T tokens fed, E hidden width, G KV heads, N blocks, L tokens in a block, D head dim.
 """
@@ -29,7 +30,8 @@ class Fed:
     """One tuple of reads for each forward pass, that is for each window."""
 
     def next_row(self, landmark_in_loss: bool) -> int:
-        """Row whose output chooses the next token: the last one, but before a landmark if those were not trained to predict."""
+        """Row whose output chooses the next token: the last one, but before a landmark if those were not trained to
+        predict."""
         return -2 if self.landmarks[-1] and not landmark_in_loss else -1
 
     def predicting_rows(self, landmark_in_loss: bool) -> list[int]:
@@ -70,7 +72,8 @@ class LandmarkStream:
 
     @torch.no_grad()
     def feed(self, raw_ids: Sequence[int]) -> Fed:
-        """Read more raw tokens (at least one). Raises `ContextTooLong` when the window has no room, `ModelError` for a landmark id."""
+        """Read more raw tokens (at least one). Raises `ContextTooLong` when the window has no room, `ModelError` for
+        a landmark id."""
         if not len(raw_ids):
             raise ModelError("nothing to read: give at least one token.")
         ids = self.model.with_landmarks(raw_ids, filled=self._local % self.model.config.block_size)

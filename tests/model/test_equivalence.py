@@ -1,4 +1,5 @@
-"""Oracles that need no recordings: the model's own one-pass forward, Hugging Face's attention, and a loop written from the paper."""
+"""Oracles that need no recordings: the model's own one-pass forward, Hugging Face's attention, and a loop written
+from the paper."""
 
 import math
 from copy import deepcopy

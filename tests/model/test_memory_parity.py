@@ -1,4 +1,5 @@
-"""Inference with block memory against the recordings of the published implementation: selections, logits, greedy tokens."""
+"""Inference with block memory against the recordings of the published implementation: selections, logits, greedy
+tokens."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""Numbers recorded from the published implementation (epfml/landmark-attention at d963e50; see tests/golden/README.md)."""
+"""Numbers recorded from the published implementation (epfml/landmark-attention at d963e50; see
+tests/golden/README.md)."""
 
 from pathlib import Path
 
