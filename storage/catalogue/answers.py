@@ -81,6 +81,13 @@ class AnswerTables(Tables):
             connection.execute(insert(conversations).values(vars(made) | {"owner_id": owner_id}))
         return made
 
+    def ensure_conversation(self, conversation_id: str, title: str) -> None:
+        """Make the conversation unless there is one of that id."""
+        with self.database.write() as connection:
+            known = select(conversations.c.id).where(conversations.c.id == conversation_id)
+            if connection.execute(known).first() is None:
+                connection.execute(insert(conversations).values(id=conversation_id, title=title, created_at=now()))
+
     def conversations(self, *, limit: int | None = 100) -> list[Conversation]:
         """Newest first."""
         chosen = select(conversations.c.id, conversations.c.title, conversations.c.created_at)

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, 
 from sqlalchemy.exc import IntegrityError
 
 from storage.catalogue.jobs import insert_job, latest_job
-from storage.catalogue.rows import Tables, batches, document_of, now, page_of, search_text
+from storage.catalogue.rows import Tables, batches, document_of, mark_memory_changed, now, page_of, search_text
 from storage.errors import NotFound
 from storage.records import (
     DeletedDocuments,
@@ -202,6 +202,7 @@ def delete_document_rows(connection: Connection, document_ids: Sequence[str]) ->
     found: list[Any] = []
     shard_names: list[str] = []
     num_blocks = num_answers = 0
+    mark_memory_changed(connection)
     for batch in batches(document_ids):
         wanted = documents.c.id.in_(batch)
         found += connection.execute(select(documents.c.id, documents.c.stored_file).where(wanted)).all()

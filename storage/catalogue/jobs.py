@@ -146,8 +146,8 @@ def finish_job(connection: Connection, job_id: str, note: str) -> None:
 
 def _claim(connection: Connection, job_id: str, worker: str) -> Job:
     moment = now()
-    values: dict[str, Any] = {"state": "running", "worker": worker, "attempt": jobs.c.attempt + 1, "heartbeat_at": moment}
-    values |= {"started_at": moment, "cancel_requested": False, "error": ""}
+    values: dict[str, Any] = {"state": "running", "worker": worker, "attempt": jobs.c.attempt + 1}
+    values |= {"started_at": moment, "heartbeat_at": moment, "cancel_requested": False, "error": ""}
     connection.execute(update(jobs).where(jobs.c.id == job_id).values(values))
     return _one(connection, job_id)
 

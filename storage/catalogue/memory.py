@@ -11,7 +11,16 @@ from sqlalchemy import Connection, Select, func, insert, or_, select, update
 
 from storage.catalogue.documents import one_document
 from storage.catalogue.jobs import finish_job, write_progress
-from storage.catalogue.rows import Tables, batches, block_of, now, pack_boxes, pack_tokens, shard_of
+from storage.catalogue.rows import (
+    Tables,
+    batches,
+    block_of,
+    mark_memory_changed,
+    now,
+    pack_boxes,
+    pack_tokens,
+    shard_of,
+)
 from storage.errors import NotFound
 from storage.fingerprint import MemoryFingerprint
 from storage.kv_store import ShardFile
@@ -67,23 +76,29 @@ class MemoryTables(Tables):
             if row.num_blocks != new.num_blocks:
                 raise ValueError(f"{old} holds {row.num_blocks} blocks, its replacement {new.num_blocks}")
             connection.execute(update(shards).where(shards.c.id == row.id).values(**vars(new)))
+            mark_memory_changed(connection)
             grown = documents.c.size_bytes + new.size_bytes - row.size_bytes
             connection.execute(update(documents).where(documents.c.id == row.document_id).values(size_bytes=grown))
             return shard_of(connection.execute(select(shards).where(shards.c.id == row.id)).one())
 
-    def drop_shards(self, document_id: str, *, from_ordinal: int = 0) -> tuple[str, ...]:
+    def drop_shards(
+        self, document_id: str, *, from_ordinal: int = 0, fingerprint: str | None = None
+    ) -> tuple[str, ...]:
         """Take the document's shards from a block on out of it, to write them anew; it is not searched meanwhile.
 
-        Returns the files that nothing needs any more.
+        `fingerprint`: digest of the model that will write them, if it is another one. Returns the files that nothing
+        needs any more.
         """
         with self.database.write() as connection:
             behind = (shards.c.document_id == document_id) & (shards.c.first_ordinal >= from_ordinal)
             names = tuple(connection.execute(select(shards.c.name).where(behind)).scalars())
+            mark_memory_changed(connection)
             connection.execute(shards.delete().where(behind))
             sums = [func.coalesce(func.sum(column), 0) for column in (shards.c.num_blocks, shards.c.size_bytes)]
             kept = select(*sums).where(shards.c.document_id == document_id)
             num_blocks, size_bytes = connection.execute(kept).one()
             values = {"num_blocks": num_blocks, "size_bytes": size_bytes, "state": "ingesting"}
+            values |= {} if fingerprint is None else {"fingerprint": fingerprint}
             connection.execute(update(documents).where(documents.c.id == document_id).values(values))
             return names
 
@@ -95,6 +110,7 @@ class MemoryTables(Tables):
         with self.database.write() as connection:
             if connection.execute(update(documents).where(documents.c.id == document_id).values(values)).rowcount == 0:
                 raise NotFound("document", document_id)
+            mark_memory_changed(connection)
             if job_id is not None:
                 finish_job(connection, job_id, note)
             return one_document(connection, document_id)
@@ -146,6 +162,12 @@ class MemoryTables(Tables):
         with self.database.read() as connection:
             found = [shard_of(row) for row in connection.execute(chosen)]
         return _refs(found)
+
+    def memory_version(self) -> int:
+        """A number that grows whenever what questions may read changes, whichever process changes it."""
+        with self.database.read() as connection:
+            version = select(counters.c.next_value).where(counters.c.name == "memory version")
+            return connection.execute(version).scalar() or 0
 
     def totals(self) -> Totals:
         """How much there is."""

@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import numpy as np
-from sqlalchemy import Row
+from sqlalchemy import Connection, Row, insert, update
 
 from storage.database import Database
 from storage.records import Block, Box, Document, Job, JobProgress, Page, Shard
+from storage.schema import counters
 
 Item = TypeVar("Item")
 BATCH = 500  # values in one IN (...): well below every database's limit
@@ -31,6 +32,13 @@ def now() -> str:
 def batches(items: Sequence[Item], size: int = BATCH) -> Iterator[Sequence[Item]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
+
+
+def mark_memory_changed(connection: Connection) -> None:
+    """Inside the transaction that changes what questions may read: readers of any process notice (`memory_version`)."""
+    mine = counters.c.name == "memory version"
+    if connection.execute(update(counters).where(mine).values(next_value=counters.c.next_value + 1)).rowcount == 0:
+        connection.execute(insert(counters).values(name="memory version", next_value=1))
 
 
 def search_text(*parts: str) -> str:
