@@ -17,7 +17,7 @@ from typing import Any
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedDocument, ExtractedPage, ExtractLimits, OutlineEntry
-from retrieval.extraction.exchange import IMAGE, read_document, read_result
+from retrieval.extraction.exchange import IMAGE, out_of_memory, read_document, read_result
 
 __all__ = [
     "SUFFIXES",
@@ -42,7 +42,7 @@ def extract(path: str | Path, *, limits: ExtractLimits | None = None, password: 
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         known = ", ".join(SUFFIXES)
-        raise ExtractError(f"{suffix or 'A file without an ending'} is not a format that can be read. These are: {known}.")
+        raise ExtractError(f"{suffix or 'A file without an ending'} is no format that can be read. These are: {known}.")
     _check_file(path)
     with tempfile.TemporaryDirectory(prefix="cairn-extract-") as folder:
         request = {"task": "extract", "suffix": suffix, "password": password}
@@ -50,7 +50,7 @@ def extract(path: str | Path, *, limits: ExtractLimits | None = None, password: 
         try:
             return read_document(Path(folder), facts, limits)
         except (ValueError, KeyError, TypeError, OSError) as error:
-            raise ExtractError(f"Reading the file gave an inconsistent result ({error}). It is probably damaged.") from error
+            raise ExtractError(f"Reading the file gave no sound result ({error}). It is probably damaged.") from error
 
 
 def render_page(
@@ -138,14 +138,13 @@ def _explain(status: int, complaint: str, limits: ExtractLimits) -> ExtractError
     """What the end of a worker that left no result means."""
     if status == -getattr(signal, "SIGXCPU", 24):
         return _took_too_long(limits)
-    memory = f"{limits.memory_bytes / 1e9:.1f} GB"
     if "MemoryError" in complaint or "bad_alloc" in complaint or status == -getattr(signal, "SIGKILL", 9):
-        return ExtractError(f"Reading the file took more than {memory} of memory and was stopped. Split it or export it again.")
+        return ExtractError(out_of_memory(limits))
     if status < 0:
-        name = signal.Signals(-status).name
         return ExtractError(
-            f"The reader crashed on this file ({name}): it is damaged, made to do harm, or needs more than {memory} of memory. "
-            "Nothing else is affected. Export it again and retry."
+            f"The reader crashed on this file ({signal.Signals(-status).name}): it is damaged, made to do harm, or "
+            f"needs more than {limits.memory_bytes / 1e9:.1f} GB of memory. Nothing else is affected. "
+            "Export it again and retry."
         )
     last = complaint.strip().splitlines()[-1:] or ["no message"]
-    return ExtractError(f"The file could not be read ({last[0][:200]}). It is probably damaged; export it again and retry.")
+    return ExtractError(f"The file could not be read ({last[0][:200]}). It is damaged; export it again and retry.")

@@ -1,1 +1,1 @@
-"""Files to text that knows where every character stands. `retrieval.extract` is the way in; this package does the work."""
+"""Files to text that knows where every character stands. The way in is `retrieval.extract`."""

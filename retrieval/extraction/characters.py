@@ -12,9 +12,10 @@ import numpy as np
 import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
-HYPHEN = 0x2010  # PDFium marks a hyphen at a line's end as 0x02 or 0xFFFE; kept as a Unicode hyphen until lines are joined
+HYPHEN = 0x2010  # PDFium marks a hyphen at a line's end as 0x02 or 0xFFFE; a Unicode hyphen until lines are joined
 _LINE_END_HYPHENS = (0x02, 0xFFFE)
-_WHITE = np.array([0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000])
+_WHITE = np.array([*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F,
+                   0x3000])  # fmt: skip
 _NOTHING = np.array([0x200B, 0x200C, 0x200D, 0x200E, 0x200F, 0x2060, 0xFEFF, 0xFFFF, *range(0x202A, 0x202F)])
 
 
@@ -23,8 +24,9 @@ class PageCharacters:
     """Points (1/72 inch), origin top left of the displayed page, y downwards.
 
     `box_N4` spans the line's height (ascent to descent) and the advance; `origin_N2` is the point on the baseline;
-    `turn_N` is the direction of the text as displayed, in quarter turns clockwise; `spaced_N` says that white space
-    precedes the character in the file. `unreadable` counts glyphs without a character code.
+    `turn_N` is the direction of the text as displayed, in quarter turns clockwise; `spaced_N` says whether white space
+    precedes the character: 0 none, 1 PDFium supposes so, 2 the file has it. `unreadable` counts glyphs without a
+    character code.
     """
 
     width: float
@@ -47,10 +49,10 @@ def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage) -> Page
     white_N = np.isin(code_N, _WHITE) | generated_N
     real_N = ~white_N & (code_N != 0) & ~np.isin(code_N, _NOTHING)
     unreadable = int(((code_N == 0) & ~generated_N).sum())
-    # white space between this visible character and the one before it
-    white_before = np.cumsum(white_N)
     real = np.flatnonzero(real_N)
-    spaced = np.diff(white_before[real], prepend=0) > 0
+    # white space between this visible character and the one before it
+    any_before, file_before = (np.diff(np.cumsum(w)[real], prepend=0) > 0 for w in (white_N, white_N & ~generated_N))
+    spaced = any_before.astype(np.int8) + file_before
 
     code = code_N[real]
     code[np.isin(code, _LINE_END_HYPHENS)] = HYPHEN
@@ -74,7 +76,7 @@ def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage) -> Page
 
 
 def _geometry(raw: pdfium_c.FPDF_TEXTPAGE, indices: np.ndarray) -> tuple[np.ndarray, ...]:
-    """PDFium's numbers for the given characters, in page space: loose_N4 and tight_N4 (left, bottom, right, top), ..."""
+    """PDFium's numbers for the given characters in page space; boxes as left, bottom, right, top."""
     count = len(indices)
     loose = np.zeros((count, 4), np.float32)  # FS_RECTF: left, top, right, bottom
     matrix = np.zeros((count, 6), np.float32)

@@ -19,7 +19,7 @@ class ExtractLimits:
     """What one file may cost. A file that costs more is refused with a reason; nothing else suffers."""
 
     seconds: float = 300.0  # wall clock and processor time
-    memory_bytes: int = 3 << 30  # address space on top of what the reader itself takes; platforms without limits ignore it
+    memory_bytes: int = 3 << 30  # address space beyond the reader's own; not limited where the platform cannot
     pages: int = 5_000
     pixels: int = 40_000_000  # of one page image
     characters: int = 10_000_000

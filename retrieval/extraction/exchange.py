@@ -20,6 +20,14 @@ _RESULT, _TEXT, _ARRAYS = "result.json", "text.txt", "places.npz"
 _RESULT_BYTES = 64 << 20
 
 
+def out_of_memory(limits: ExtractLimits) -> str:
+    """The reason that a person reads."""
+    return (
+        f"Reading the file took more than {limits.memory_bytes / 1e9:.1f} GB of memory and was stopped. "
+        "Split it or export it again."
+    )
+
+
 def write_failure(folder: Path, reason: str) -> None:
     (folder / _RESULT).write_text(json.dumps({"error": reason}), encoding="utf-8")
 
@@ -53,8 +61,9 @@ def read_result(folder: Path) -> dict[str, Any] | None:
 
 def read_document(folder: Path, facts: dict[str, Any], limits: ExtractLimits) -> ExtractedDocument:
     """Raises ValueError, KeyError or TypeError where the files are not what a sound worker writes."""
-    if (folder / _TEXT).stat().st_size > 4 * limits.characters or (folder / _ARRAYS).stat().st_size > 32 * limits.characters + 4096:
-        raise ValueError("result too large")
+    for name, most in ((_TEXT, 8 * limits.characters), (_ARRAYS, 64 * limits.characters + 65_536)):
+        if (folder / name).stat().st_size > most:  # spelled-out ligatures may outnumber the printed characters
+            raise ValueError("result too large")
     text = (folder / _TEXT).read_bytes().decode("utf-8")
     with np.load(folder / _ARRAYS, allow_pickle=False) as arrays:
         page_N, line_N, box_N4 = arrays["page_N"], arrays["line_N"], arrays["box_N4"]

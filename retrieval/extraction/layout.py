@@ -112,7 +112,10 @@ def _fragments(page: PageCharacters, members: np.ndarray, box: np.ndarray, origi
     bounds = np.array([[box[p, 0].min(), box[p, 1].min(), box[p, 2].max(), box[p, 3].max()] for p in pieces])
     bounds = bounds.reshape(-1, 4)
     return _Fragments(
-        *bounds.T,
+        bounds[:, 0],
+        bounds[:, 1],
+        bounds[:, 2],
+        bounds[:, 3],
         size=np.array([np.median(size[p]) for p in pieces]),
         count=np.array([len(p) for p in pieces], dtype=int),
         members=[members[p] for p in pieces],
@@ -183,6 +186,10 @@ def _is_two_columns(f: _Fragments, run: np.ndarray, gutter: float) -> bool:
     # quantiles: a page number or a hanging bracket may stand in the gutter
     if np.quantile(f.x0[right], 0.05) - np.quantile(f.x1[left], 0.95) < 0.6 * size:
         return False
+    sides = np.isin(np.sort(run), right)  # in the order of drawing
+    changes = int((sides[1:] != sides[:-1]).sum())
+    if changes <= 4 and f.x0[right].min() - f.x1[left].max() > 2 * size:
+        return True  # two boxes drawn one after the other
     side_by_side = min(f.y1[left].max(), f.y1[right].max()) - max(f.y0[left].min(), f.y0[right].min())
     if side_by_side < 0.5 * _GUTTER_ROWS * size:
         return False
@@ -198,8 +205,6 @@ def _is_two_columns(f: _Fragments, run: np.ndarray, gutter: float) -> bool:
         return False
     # The order of drawing tells prose from tables: columns are drawn one after the other (few changes of side) or line
     # by line straight across (about one change a line); tables with cells of several lines lie between.
-    sides = np.isin(np.sort(run), right)
-    changes = int((sides[1:] != sides[:-1]).sum())
     if changes <= max(4, 0.2 * min(rows)):
         return True
     return changes >= 0.8 * min(rows) and min(fills) > 0.75
@@ -285,14 +290,13 @@ def _line(
     indices = np.concatenate([f.members[number] for number in row.tolist()])
     starts = np.cumsum([0, *(len(f.members[number]) for number in row.tolist())])[:-1]
     size_N = page.size_N[indices]
-    size = float(np.median(size_N))
-    gaps = page.spaced_N[indices].astype(np.int8)
+    size = float(np.quantile(size_N, 0.85))  # small capitals and note marks do not count
+    spaced = page.spaced_N[indices][1:]
     distance = np.maximum(box[indices[1:], 0] - box[indices[:-1], 2], box[indices[:-1], 0] - box[indices[1:], 2])
     at_start = np.zeros(len(indices), dtype=bool)
     at_start[starts] = True
-    gaps[1:][at_start[1:]] = np.where(distance[at_start[1:]] > 0.15 * size, 1, gaps[1:][at_start[1:]])
-    gaps[1:][distance > _CELL_GAP * size] = 2
-    gaps[0] = 0
+    is_space = (spaced == 2) | ((spaced == 1) & (distance > 0.08 * size)) | (at_start[1:] & (distance > 0.15 * size))
+    gaps = np.r_[0, np.where(distance > _CELL_GAP * size, 2, is_space)].astype(np.int8)
     level = float(np.median(origin[indices[size_N > 0.85 * size], 1])) if (size_N > 0.85 * size).any() else 0.0
     raised = (size_N < 0.85 * size) & (origin[indices, 1] < level - 0.15 * size)
     x0, y0 = box[indices, :2].min(axis=0)

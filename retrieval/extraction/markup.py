@@ -143,8 +143,8 @@ def _table_row(line: str) -> str:
 _SILENT = {"script", "style", "template", "noscript", "svg", "iframe", "object", "head", "select", "canvas", "math"}
 _BLOCK = {
     "address", "article", "aside", "blockquote", "body", "caption", "dd", "details", "div", "dl", "dt", "fieldset",
-    "figcaption", "figure", "footer", "form", "header", "hr", "li", "main", "nav", "ol", "p", "pre", "section", "summary",
-    "table", "tbody", "tfoot", "thead", "tr", "ul",
+    "figcaption", "figure", "footer", "form", "header", "hr", "li", "main", "nav", "ol", "p", "pre", "section",
+    "summary", "table", "tbody", "tfoot", "thead", "tr", "ul",
 }  # fmt: skip
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _ROWS = {"tr", "li", "dt", "dd"}

@@ -77,7 +77,7 @@ def plain_line(page_number: int, page: PageCharacters, line: Line) -> TextLine |
             if gaps[i]:
                 letters.append(_cell_border(letters) if gaps[i] == 2 else " ")
                 sources.append(_NOWHERE)
-            elif raised[i] and not raised[i - 1] and _is_note_mark(code, letters):
+            elif raised[i] != raised[i - 1] and (_is_note_mark(code, letters) if raised[i] else _after_note(codes, i)):
                 letters.append(" ")
                 sources.append(_NOWHERE)
         if code in _ACCENTS and i + 1 < len(codes) and _stand_together(boxes[i], boxes[i + 1]):
@@ -121,7 +121,13 @@ def _is_note_mark(code: int, letters: list[str]) -> bool:
     if not (0x30 <= code <= 0x39 or chr(code) in "*†‡§¶∗"):
         return False
     tail = "".join(letters[-3:])
-    return (len(tail) == 3 and tail.isalpha()) or tail[-1:] in tuple(".,;:!?)]}\"'”’")
+    name = tail[-2:-1].isupper() and tail[-1:].islower()  # "Li" with a note, but not "cm" with a 2
+    return (len(tail) == 3 and tail.isalpha()) or name or tail[-1:] in tuple(".,;:!?)]}\"'”’")
+
+
+def _after_note(codes: list[int], i: int) -> bool:
+    """Whether the text of a note begins here, behind its raised mark at the start of the line."""
+    return i <= 2 and chr(codes[i]).isalpha() and all(chr(code) in "0123456789*†‡§¶∗" for code in codes[:i])
 
 
 def _stand_together(first: np.ndarray, second: np.ndarray) -> bool:

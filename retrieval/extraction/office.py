@@ -30,7 +30,7 @@ def extract_docx(path: Path, limits: ExtractLimits) -> ExtractedDocument:
         start = file.read(8)
     if start.startswith(b"\xd0\xcf\x11\xe0"):
         raise ExtractError(
-            "This is an old .doc file or a Word document with a password. Save it as .docx without a password and add it again."
+            "This is an old .doc file or a Word document with a password. Save it as .docx without one and retry."
         )
     try:
         with zipfile.ZipFile(path) as archive:
@@ -54,8 +54,9 @@ def extract_docx(path: Path, limits: ExtractLimits) -> ExtractedDocument:
 def _parse(archive: zipfile.ZipFile, name: str) -> Element:
     """One XML part. Document type declarations (entities, expansion bombs) and unpacking bombs are refused."""
     info = archive.getinfo(name)
-    if info.file_size > _PART_BYTES or (info.file_size > 1 << 20 and info.file_size > _RATIO * max(1, info.compress_size)):
-        raise ExtractError(f"The Word document unpacks to {info.file_size / 1e6:,.0f} MB and is refused: it looks made to do harm.")
+    size = info.file_size
+    if size > _PART_BYTES or (size > 1 << 20 and size > _RATIO * max(1, info.compress_size)):
+        raise ExtractError(f"The Word document unpacks to {size / 1e6:,.0f} MB: refused, it looks made to do harm.")
     builder = ElementTree.TreeBuilder()
     parser = expat.ParserCreate(namespace_separator="}")
     depth = 0
@@ -114,7 +115,8 @@ def _heading_styles(styles: Element) -> dict[str, int]:
 
 
 def _metadata(core: Element) -> dict[str, str]:
-    found = {"title": core.findtext(f"{_DC}title"), "author": core.findtext(f"{_DC}creator"), "subject": core.findtext(f"{_DC}subject")}
+    names = {"title": "title", "author": "creator", "subject": "subject"}
+    found = {ours: core.findtext(_DC + theirs) for ours, theirs in names.items()}
     return {key: value.strip()[:2000] for key, value in found.items() if value and value.strip()}
 
 

@@ -6,8 +6,10 @@ Legend: N characters of the document, C characters of a line.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +23,7 @@ _NUMBERED = re.compile(r"(?:\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)]|\[\d{1,3}\]|\d{1
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _LAST_WORD = re.compile(r"[\w-]*$")
 _FIRST_WORD = re.compile(r"[^\W\d_]+")
+_FIRST_PIECE = re.compile(r"[^\s/–—-]+[/–—-]?|\S+")
 _ADDRESS = re.compile(r"(?:https?://|www\.|doi\.org|doi:)\S*$")
 
 
@@ -48,8 +51,19 @@ class Words:
         return self._count[head] > 2 and self._count[tail] > 2 and len(head) > 3 and len(tail) > 3
 
 
-def join_lines(pages: Sequence[Sequence[TextLine]]) -> tuple[str, np.ndarray, np.ndarray, np.ndarray, list[tuple[int, int]]]:
-    """Text, page_N, line_N, box_N4 and the span of each page's characters."""
+@dataclass(frozen=True)
+class RunningText:
+    """The document's text, the place of its characters (see ExtractedDocument) and the span of each page."""
+
+    text: str
+    page_N: np.ndarray
+    line_N: np.ndarray
+    box_N4: np.ndarray
+    spans: list[tuple[int, int]]
+
+
+def join_lines(pages: Sequence[Sequence[TextLine]]) -> RunningText:
+    """The running text of all pages' lines, given in reading order."""
     lines = [line for page in pages for line in page]
     words = Words(lines)
     margins = _margins(lines)
@@ -63,7 +77,9 @@ def join_lines(pages: Sequence[Sequence[TextLine]]) -> tuple[str, np.ndarray, np
     for number, line in enumerate(lines):
         text, box, placed = line.text, line.box_C4, line.placed_C
         following = lines[number + 1] if number + 1 < len(lines) else None
-        separator = "" if following is None else _separator(line, following, margins, first_of_paragraph)
+        separator = ""
+        if following is not None:
+            separator = _separator(line, following, margins[number], margins[number + 1], first_of_paragraph)
         if separator == SPACE and following is not None:
             kept, separator = _join_words(text, following.text, words)
             text, box, placed = text[:kept], box[:kept], placed[:kept]
@@ -88,7 +104,7 @@ def join_lines(pages: Sequence[Sequence[TextLine]]) -> tuple[str, np.ndarray, np
             span[:] = last, last
         last = span[1]
     empty = np.zeros(0, np.int32)
-    return (
+    return RunningText(
         "".join(texts),
         np.concatenate([empty, *page_parts]),
         np.concatenate([empty, *line_parts]),
@@ -97,68 +113,108 @@ def join_lines(pages: Sequence[Sequence[TextLine]]) -> tuple[str, np.ndarray, np
     )
 
 
+@dataclass(frozen=True)
 class _Margins:
-    """Left and right edge and usual line distance of one column on one page."""
+    """Edges and usual line distance of the print around a line."""
 
-    def __init__(self, lines: Sequence[TextLine]):
-        self.left = min(line.x0 for line in lines)
-        self.right = max(line.x1 for line in lines)
-        steps = [
-            below.y1 - above.y1
-            for above, below in zip(lines[:-1], lines[1:], strict=True)
-            if abs(above.size - below.size) < 0.1 * above.size and 0.5 < (below.y1 - above.y1) / max(above.size, 1) < 2.2
-        ]
-        self.step = float(np.median(steps)) if steps else 0.0
+    left: float
+    right: float
+    step: float
 
 
-def _margins(lines: Sequence[TextLine]) -> dict[tuple[int, int], _Margins]:
+def _margins(lines: Sequence[TextLine]) -> list[_Margins]:
+    """For each line the edges of its block (lines that follow closely), or of its column where the block is small."""
     columns: dict[tuple[int, int], list[TextLine]] = {}
-    for line in lines:
+    blocks: list[list[TextLine]] = []
+    for number, line in enumerate(lines):
         columns.setdefault((line.page, line.column), []).append(line)
-    return {key: _Margins(members) for key, members in columns.items()}
+        if number and _same_block(lines[number - 1], line):
+            blocks[-1].append(line)
+        else:
+            blocks.append([line])
+    step_of = {place: _usual_step(members) for place, members in columns.items()}
+    result: list[_Margins] = []
+    for block in blocks:
+        place = (block[0].page, block[0].column)
+        edges = block if len(block) > 2 else columns[place]
+        left, right = min(line.x0 for line in edges), max(line.x1 for line in edges)
+        result += [_Margins(left, right, step_of[place])] * len(block)
+    return result
 
 
-def _separator(a: TextLine, b: TextLine, margins: dict[tuple[int, int], _Margins], a_is_first: bool) -> str:
+def _same_block(above: TextLine, below: TextLine) -> bool:
+    step = below.y1 - above.y1
+    return (
+        (above.page, above.column, above.turn) == (below.page, below.column, below.turn)
+        and abs(above.size - below.size) <= 0.12 * max(above.size, below.size)
+        and 0.5 * above.size < step < 2.2 * above.size
+        and min(above.x1, below.x1) > max(above.x0, below.x0)
+    )
+
+
+def _usual_step(lines: Sequence[TextLine]) -> float:
+    pairs = [(a, b) for a, b in zip(lines[:-1], lines[1:], strict=True) if _same_block(a, b)]
+    return float(np.median([b.y1 - a.y1 for a, b in pairs])) if pairs else 0.0
+
+
+def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins, a_is_first: bool) -> str:
     """What stands between two lines that follow each other."""
-    margin = margins[a.page, a.column]
     em = max(a.size, 1.0)
     ends = bool(_SENTENCE_END.search(a.text))
     hyphen = a.text.endswith(LINE_HYPHENS) and len(a.text) > 1 and a.text[-2].isalpha()
-    short = a.x1 < margin.right - 2 * em
+    # The line ended before its time: the next word would have had room.
+    broken_off = not hyphen and _room(a, margin_a) > _first_word_width(b) + 0.5 * em
+    together = (a.page, a.column) == (b.page, b.column)
+    step = b.y1 - a.y1
     if a.turn != b.turn or abs(a.size - b.size) > 0.12 * max(a.size, b.size):
         return PARAGRAPH
     if a.cells > 1 or b.cells > 1:
-        near = (a.page, a.column) == (b.page, b.column) and 0 <= b.y0 - a.y0 < 3 * em
-        return ROW if near else PARAGRAPH
-    if a.bold != b.bold and (short or b.bold):
+        return ROW if together and 0 <= b.y0 - a.y0 < 3 * em else PARAGRAPH
+    if a.bold != b.bold and (broken_off or (b.bold and ends)):
         return PARAGRAPH
     if _BULLET.match(b.text):
-        return PARAGRAPH if (a.page, a.column) != (b.page, b.column) else ROW
-    if (a.page, a.column) != (b.page, b.column):
-        other = margins[b.page, b.column]
-        indented = b.x0 > other.left + 0.8 * em
+        return ROW if together and step < 3 * em else PARAGRAPH
+    if not together:
+        indented = b.x0 > margin_b.left + 0.8 * em
         if hyphen or (not ends and b.text[:1].islower()):
             return SPACE
-        return PARAGRAPH if ends or short or indented or b.text[:1].isdigit() else SPACE
-    step = b.y1 - a.y1
-    if step <= 0 and b.x0 < a.x1 or step < -em:
+        return PARAGRAPH if ends or broken_off or indented or a.bold or b.text[:1].isdigit() else SPACE
+    if step < -em or (step <= 0.3 * em and b.x0 < a.x1):
         return PARAGRAPH  # another box
-    if step > max(1.35 * margin.step, 1.2 * em) if margin.step else step > 1.9 * em:
-        return PARAGRAPH
-    if _NUMBERED.match(b.text) and (ends or short) and b.x0 <= a.x0 + 3 * em:
+    if step > max(1.35 * margin_a.step, 1.2 * em) if margin_a.step else step > 1.9 * em:
         return PARAGRAPH
     indent = b.x0 - a.x0
-    if (ends or short) and not hyphen:
+    if (ends or broken_off) and not hyphen:
+        if _NUMBERED.match(b.text) and indent < 3 * em:
+            return ROW
         if 0.8 * em < indent < 6 * em and b.text[:1].isupper():
             return PARAGRAPH
         if indent < -0.8 * em and not a_is_first:
             return PARAGRAPH
-        width = margin.right - margin.left
-        if ends and a.x1 < margin.right - 0.12 * width and not a.text.endswith((",", ";")):
-            return PARAGRAPH
-        if a.x1 < margin.left + 0.5 * width and not b.text[:1].islower():
-            return ROW
+    if broken_off:
+        return PARAGRAPH if ends and a.text[-1] not in ":;," else ROW
     return SPACE
+
+
+def _room(line: TextLine, margin: _Margins) -> float:
+    """Free space behind the end of a line."""
+    if unicodedata.bidirectional(line.text[0]) in ("R", "AL"):
+        return line.x0 - margin.left
+    return margin.right - line.x1
+
+
+def _first_word_width(line: TextLine) -> float:
+    """Width of the piece before the first place where a line may be divided."""
+    match = _FIRST_PIECE.match(line.text)
+    count = len(match[0]) if match else len(line.text)
+    axis = line.turn % 2  # of the page along which this text runs
+    box = line.box_C4[line.placed_C]
+    word = line.box_C4[:count][line.placed_C[:count]]
+    if not len(word):
+        return 0.0
+    whole = float(box[:, 2 + axis].max() - box[:, axis].min())
+    part = float(word[:, 2 + axis].max() - word[:, axis].min())
+    return (line.x1 - line.x0) * part / whole if whole > 0 else 0.0
 
 
 def _join_words(text: str, following: str, words: Words) -> tuple[int, str]:
@@ -171,7 +227,7 @@ def _join_words(text: str, following: str, words: Words) -> tuple[int, str]:
         if _ADDRESS.search(text) or tail is None or head is None or words.keeps_hyphen(head[0], tail[0]):
             return len(text), NOTHING if following[:1].isalnum() else SPACE
         return len(text) - 1, NOTHING
-    if text.endswith("—") and len(text) > 1 and not text[-2].isspace():
+    if text.endswith(("—", "–")) and len(text) > 1 and not text[-2].isspace():
         return len(text), NOTHING
     if _ADDRESS.search(text) and text[-1] in "/._=&?-%#" and not following[:1].isupper():
         return len(text), NOTHING

@@ -17,7 +17,7 @@ import pypdfium2.raw as pdfium_c
 from retrieval.errors import ExtractError
 from retrieval.extraction.characters import PageCharacters, read_characters
 from retrieval.extraction.document import ExtractedDocument, ExtractedPage, ExtractLimits, OutlineEntry
-from retrieval.extraction.furniture import find_furniture
+from retrieval.extraction.furniture import body_size, find_furniture, notes_last
 from retrieval.extraction.layout import read_lines
 from retrieval.extraction.normalise import TextLine, plain_line
 from retrieval.extraction.paragraphs import join_lines
@@ -41,7 +41,9 @@ def extract_pdf(path: Path, limits: ExtractLimits, password: str | None) -> Extr
         if count == 0:
             raise ExtractError("This PDF has no pages: it is damaged or was cut off. Export it again from its source.")
         if count > limits.pages:
-            raise ExtractError(f"This PDF has {count:,} pages; at most {limits.pages:,} are read. Split it and add the parts.")
+            raise ExtractError(
+                f"This PDF has {count:,} pages; at most {limits.pages:,} are read. Split it and add the parts."
+            )
         pages_lines, facts = _read_pages(document, limits)
         outline = outline_source or _outline_of_pdfium(document)
         return _assemble(path, pages_lines, facts, metadata, outline, notes)
@@ -114,13 +116,13 @@ def _has_end(path: Path) -> bool:
 
 
 def _describe(path: Path, password: str | None, notes: list[str]) -> tuple[dict[str, str], tuple[OutlineEntry, ...]]:
-    """Metadata and outline by pypdf. What pypdf cannot read is noted, not fatal: PDFium has the last word on the text."""
+    """Metadata and outline by pypdf. What pypdf cannot read is noted, not fatal: PDFium may still read the text."""
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it reports every oddity of a file
     try:
         reader = pypdf.PdfReader(path, strict=False)
         if reader.is_encrypted and not reader.decrypt(password or ""):
             raise ExtractError(WRONG_PASSWORD if password else NEEDS_PASSWORD)
-        found = reader.metadata or {}
+        found: dict[str, object] = dict(reader.metadata or {})
         metadata = {
             key.lstrip("/").lower(): str(value)[:2000]
             for key, value in found.items()
@@ -163,7 +165,9 @@ def _outline_of_pdfium(document: pdfium.PdfDocument) -> tuple[OutlineEntry, ...]
     return tuple(entries)
 
 
-def _read_pages(document: pdfium.PdfDocument, limits: ExtractLimits) -> tuple[list[list[TextLine]], list[ExtractedPage]]:
+def _read_pages(
+    document: pdfium.PdfDocument, limits: ExtractLimits
+) -> tuple[list[list[TextLine]], list[ExtractedPage]]:
     """Page by page; only plain lines are kept. The pages' spans are filled in later."""
     all_lines: list[list[TextLine]] = []
     facts: list[ExtractedPage] = []
@@ -208,16 +212,20 @@ def _assemble(
     notes: list[str],
 ) -> ExtractedDocument:
     dropped = find_furniture(pages_lines, [page.height for page in facts])
-    kept = [[line for i, line in enumerate(lines) if i not in out] for lines, out in zip(pages_lines, dropped, strict=True)]
-    text, page_N, line_N, box_N4, spans = join_lines(kept)
-    if not text.strip():
+    usual = body_size(pages_lines)
+    kept = [
+        notes_last([line for i, line in enumerate(lines) if i not in out], usual)
+        for lines, out in zip(pages_lines, dropped, strict=True)
+    ]
+    running = join_lines(kept)
+    if not running.text.strip():
         raise ExtractError(
-            f"No page of this PDF ({len(facts)} pages) has text: it is probably a scan. Reading scans (OCR) is not built in "
-            "yet. Make it searchable first, for instance with `ocrmypdf in.pdf out.pdf`, and add the result."
+            f"No page of this PDF ({len(facts)} pages) has text: it is probably a scan. Reading scans (OCR) is not "
+            "built in yet. Make it searchable first, for instance with `ocrmypdf in.pdf out.pdf`, and add the result."
         )
     pages = tuple(
         ExtractedPage(page.number, page.label, page.width, page.height, start, end, page.note)
-        for page, (start, end) in zip(facts, spans, strict=True)
+        for page, (start, end) in zip(facts, running.spans, strict=True)
     )
     silent = [page.number + 1 for page in pages if page.note]
     if silent:
@@ -225,8 +233,9 @@ def _assemble(
         notes.append(f"{len(silent)} of {len(pages)} pages have no readable text (scanned images?): page {shown}.")
     outline = tuple(_with_start(entry, pages) for entry in outline)
     return ExtractedDocument(
-        _title(metadata, kept, path), text, pages, outline, metadata, page_N, line_N, box_N4, tuple(notes)
-    )
+        _title(metadata, kept, path), running.text, pages, outline, metadata,
+        running.page_N, running.line_N, running.box_N4, tuple(notes),
+    )  # fmt: skip
 
 
 def _with_start(entry: OutlineEntry, pages: tuple[ExtractedPage, ...]) -> OutlineEntry:
@@ -236,9 +245,10 @@ def _with_start(entry: OutlineEntry, pages: tuple[ExtractedPage, ...]) -> Outlin
 
 
 def _title(metadata: dict[str, str], pages_lines: list[list[TextLine]], path: Path) -> str:
-    """The stated title if it looks like one, else the largest print in the upper part of page one, else the file's name."""
+    """The stated title if it looks like one, else the largest print on page one, else the file's name."""
     stated = " ".join(metadata.get("title", "").split())
-    if len(stated) > 3 and not stated.lower().startswith(("microsoft word", "untitled", "powerpoint")) and "." not in stated[-5:-2]:
+    is_file_name = "." in stated[-5:-2] or stated.lower().startswith(("microsoft word", "untitled", "powerpoint"))
+    if len(stated) > 3 and not is_file_name:
         return stated[:300]
     first = [line for line in (pages_lines[0] if pages_lines else []) if line.turn == 0][:40]
     largest = max((line.size for line in first), default=0.0)

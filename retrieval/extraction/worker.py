@@ -13,7 +13,7 @@ from typing import Any
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedDocument, ExtractLimits
-from retrieval.extraction.exchange import IMAGE, write_document, write_failure
+from retrieval.extraction.exchange import IMAGE, out_of_memory, write_document, write_failure
 
 
 def main() -> int:
@@ -25,7 +25,7 @@ def main() -> int:
     except ExtractError as error:
         write_failure(folder, error.reason)
     except MemoryError:
-        write_failure(folder, f"Reading the file took more than {limits.memory_bytes / 1e9:.1f} GB of memory. Split it.")
+        write_failure(folder, out_of_memory(limits))
     except RecursionError:
         write_failure(folder, "The file is built in endless loops: it is damaged or made to do harm.")
     return 0
