@@ -104,9 +104,7 @@ def load_checkpoint(
         if optimizer is not None:
             for name, parameter in _trained_parameters(network):
                 prefix = name + "/"
-                entries = {
-                    key.removeprefix(prefix): stored.get_tensor(key) for key in keys if key.startswith(prefix)
-                }
+                entries = {key.removeprefix(prefix): stored.get_tensor(key) for key in keys if key.startswith(prefix)}
                 optimizer.state[parameter] = {key: _like(value, parameter, key) for key, value in entries.items()}
         if random_state:
             torch.set_rng_state(stored.get_tensor(_CPU_RANDOM))

@@ -133,6 +133,8 @@ class _Run:
             unit="step",
             disable=not (self.progress_bar and self.is_main),
         ) as bar:
+            if self.evaluate is not None and settings.evaluate_every and self.progress.step == 0:
+                self.write_evaluation()  # the start of the curve
             while not self.finished:
                 step = self.progress.step + 1
                 rate = settings.rate(self.progress.step, self.seconds)
@@ -158,8 +160,7 @@ class _Run:
                     window = _Window()
                 bar.update()
                 if self.evaluate is not None and (finished or _due(step, settings.evaluate_every)):
-                    evaluation = self.run_evaluation(self.evaluate)
-                    self.write_log({f"evaluation/{name}": value for name, value in evaluation.items()})
+                    evaluation = self.write_evaluation()
                 if finished or _due(step, settings.save_every):
                     self.save()
         return TrainingResult(self.progress.step, self.progress.seconds, self.progress.tokens, last, evaluation)
@@ -217,15 +218,17 @@ class _Run:
                     parameter.grad = torch.zeros_like(parameter)
                 parameter.grad = self.accelerator.reduce(parameter.grad, reduction="mean")
 
-    def run_evaluation(self, evaluate: Evaluation) -> dict[str, float]:
+    def write_evaluation(self) -> dict[str, float]:
         """Must not change what training does next: random state and mode are put back; its time does not count."""
+        assert self.evaluate is not None
         started, cpu = time.monotonic(), torch.get_rng_state()
         self.model.eval()
         with torch.no_grad(), self.autocast():
-            values = {name: float(value) for name, value in evaluate(self.model, self.progress.step).items()}
+            values = {name: float(value) for name, value in self.evaluate(self.model, self.progress.step).items()}
         self.model.train()
         torch.set_rng_state(cpu)
         self.began += time.monotonic() - started
+        self.write_log({f"evaluation/{name}": value for name, value in values.items()})
         return values
 
     def save(self) -> None:

@@ -31,9 +31,7 @@ class TrainingSettings:
     evaluate_every: int = 0  # 0: only at the end, if there is something to evaluate
     save_every: int = 0  # 0: only at the end
     keep_checkpoints: int = 2
-    max_seconds: float | None = (
-        None  # over all resumes; the schedule follows steps or time, whichever is further
-    )
+    max_seconds: float | None = None  # over all resumes; the schedule follows steps or time, whichever is further
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.accumulation < 1 or self.log_every < 1 or self.keep_checkpoints < 1:
