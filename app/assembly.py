@@ -1,0 +1,90 @@
+"""Settings -> a library with its model: the one place where parts are put together.
+
+Imports of torch and transformers happen at the first call, so that `cairn --help` and `cairn list` start at once.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.errors import SettingsError
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+    from model.backbone import LandmarkModel
+    from retrieval.library import Library
+
+
+def open_library(settings: Settings) -> Library:
+    """The library in `settings.home`, made if new. The model is loaded when it is first needed, not here."""
+    keep_quiet()
+    from retrieval.library import Library
+
+    prepare_home(settings.home)
+    return Library.open(
+        settings.home,
+        lambda: load_model(settings),
+        database_url=settings.database_url,
+        kv_dtype=settings.kv_dtype,
+        index=settings.index,
+        hot_bytes=int(settings.hot_bytes),
+    )
+
+
+def load_model(settings: Settings) -> LandmarkModel:
+    """The checkpoint that the settings name, on their device. Raises SettingsError with what to change."""
+    keep_quiet()
+    from model.backbone import load_backbone
+
+    check_model(settings.model)
+    device = None if settings.device == "auto" else settings.device
+    dtype = None if settings.dtype == "auto" else settings.dtype
+    try:
+        return load_backbone(settings.model, device=device, dtype=dtype, block_size=settings.block_size)
+    except (AssertionError, RuntimeError) as error:  # how torch says that a device is missing or unknown
+        if device is None:
+            raise
+        raise SettingsError(
+            f"The model cannot run on device {device!r}: {str(error).splitlines()[0]} "
+            "Set CAIRN_DEVICE to cpu or auto; `cairn doctor` shows which devices there are."
+        ) from error
+
+
+def check_model(model: str) -> None:
+    """Refuse a path without a checkpoint, before anything heavy is loaded. `org/model` is left to the hub."""
+    path = Path(model).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise SettingsError(
+                f"{path} holds no checkpoint: config.json is missing. --model takes a checkpoint's folder."
+            )
+        return
+    looks_like_path = (
+        path.is_absolute() or model.startswith((".", "~")) or model.count("/") != 1 or path.parent.is_dir()
+    )
+    if path.exists() or looks_like_path:
+        raise SettingsError(
+            f"There is no checkpoint at {path}: it is not a folder. --model takes a checkpoint's folder."
+        )
+
+
+def prepare_home(home: Path) -> None:
+    """Make the home folder, readable by its owner only. Raises SettingsError when it cannot be used."""
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise SettingsError(
+            f"The home folder {home} cannot be made: {error.strerror}. Choose another with --home."
+        ) from error
+    if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
+        raise SettingsError(f"The home folder {home} cannot be written. Choose another with --home.")
+
+
+def keep_quiet() -> None:
+    """Before transformers is first imported: no telemetry, no progress bars on a stranger's terminal."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

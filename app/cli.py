@@ -1,5 +1,0 @@
-"""Command line of Cairn."""
-
-
-def run() -> None:
-    raise SystemExit("Not there yet.")

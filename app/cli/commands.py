@@ -1,0 +1,93 @@
+"""The commands and their order, and the one place where a problem becomes a line on stderr and an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from app.cli import ingest, questions, serve, shelf, upkeep
+from app.cli.options import HomeOption, ModelOption, Place
+from app.cli.output import tell, user_message
+
+INTERRUPTED = 130
+
+
+class Commands(TyperGroup):
+    """Commands in the order in which they were added; problems that a user can solve end as one line."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            tell("\nStopped. Documents that were being read go on from there when the same command is given again.")
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:  # the reader of the pipe has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except Exception as error:
+            message = user_message(error)
+            if message is None:
+                raise
+            tell(f"cairn: {message}")
+            raise typer.Exit(1) from error
+
+
+cli = typer.Typer(
+    name="cairn",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+
+
+@cli.callback()
+def options(
+    context: typer.Context,
+    home: HomeOption = None,
+    model: ModelOption = None,
+    version: bool = typer.Option(
+        False, "--version", is_eager=True, callback=lambda on: _version() if on else None, help="Say which."
+    ),
+) -> None:
+    """Ask questions of your own documents, and see which passages the model's attention read for the answer."""
+    context.obj = Place(home, model)
+
+
+def _version() -> None:
+    from importlib.metadata import version
+
+    typer.echo(f"cairn {version('cairn')}")
+    raise typer.Exit
+
+
+for name, command in (
+    ("ingest", ingest.ingest),
+    ("search", questions.search),
+    ("ask", questions.ask),
+    ("list", shelf.list_),
+    ("show", shelf.show),
+    ("delete", shelf.delete),
+    ("export", shelf.export),
+    ("verify", upkeep.verify),
+    ("repair", upkeep.repair),
+    ("gc", upkeep.gc),
+    ("doctor", upkeep.doctor),
+    ("serve", serve.serve),
+):
+    cli.command(name)(command)
+
+
+def run() -> None:
+    """Entry of the console script."""
+    cli(prog_name="cairn" if Path(sys.argv[0]).name == "cairn" else "python -m app")

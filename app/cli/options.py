@@ -1,0 +1,64 @@
+"""Options that many commands share, and from them the settings and the library of this call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+    from retrieval.library import Library
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--home", metavar="DIR", help="Where everything lives (or CAIRN_HOME; default: the platform's data folder)."
+    ),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option("--model", metavar="PATH", help="Checkpoint (or CAIRN_MODEL; default: the one that is shipped)."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to stdout and nothing else.")]
+BlocksOption = Annotated[
+    int, typer.Option("-k", "--top-k", min=1, max=1024, metavar="N", help="How many blocks to choose.")
+]
+DocumentsOption = Annotated[
+    list[str] | None,
+    typer.Option("--document", metavar="DOCUMENT", help="Only this document (id or file name); repeatable."),
+]
+CollectionsOption = Annotated[
+    list[str] | None, typer.Option("--collection", metavar="NAME", help="Only this collection; repeatable.")
+]
+QuestionsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--questions", metavar="FILE.jsonl", help='One {"id", "question"} a line (- is stdin); answers in JSON lines.'
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Place:
+    """--home and --model as given before the command's name."""
+
+    home: Path | None = None
+    model: str | None = None
+
+
+def settings_of(context: typer.Context, home: Path | None, model: str | None, **overrides: object) -> Settings:
+    """Settings of this call: options after the command win over those before it, and these over the environment."""
+    from app.settings import load_settings
+
+    place = context.obj if isinstance(context.obj, Place) else Place()
+    return load_settings(home=home or place.home, model=model or place.model, **overrides)
+
+
+def library_of(context: typer.Context, home: Path | None, model: str | None) -> Library:
+    """The library of this call, open; to be closed by the caller (it is a context manager)."""
+    from app import assembly
+
+    return assembly.open_library(settings_of(context, home, model))

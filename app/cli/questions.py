@@ -1,0 +1,235 @@
+"""`cairn search` and `cairn ask`: one question, or many from a file with the model loaded once."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli.lookup import scope_of
+from app.cli.options import (
+    BlocksOption,
+    CollectionsOption,
+    DocumentsOption,
+    HomeOption,
+    JsonOption,
+    ModelOption,
+    QuestionsOption,
+    library_of,
+)
+from app.cli.output import duration, one_line, printable, say, tell, user_message, write_json
+from retrieval.errors import InvalidRequest
+from retrieval.passages import Answer, Passage
+
+if TYPE_CHECKING:
+    from retrieval.library import Library
+    from retrieval.records import Scope
+
+
+@dataclass(frozen=True)
+class Question:
+    """One line of a question file; `id` is the caller's, of any JSON type."""
+
+    id: Any
+    text: str
+
+
+def search(
+    context: typer.Context,
+    query: Annotated[str | None, typer.Argument(metavar="QUERY", show_default=False, help="What to look for.")] = None,
+    top_k: BlocksOption = 8,
+    document: DocumentsOption = None,
+    collection: CollectionsOption = None,
+    questions: QuestionsOption = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+) -> None:
+    """Show the passages that attention chooses for QUERY, best first."""
+    asked = _questions(query, questions)
+    with library_of(context, home, model) as library:
+        scope = scope_of(library, document, collection)
+        if questions is not None:
+            _answer_all(asked, lambda question: search_row(library, question, top_k, scope))
+            return
+        row = search_row(library, asked[0], top_k, scope)
+        if as_json:
+            write_json(row)
+            return
+        passages = library_passages(row)
+        say("\n\n".join(passages) if passages else "Nothing is stored there yet. `cairn ingest PATH` reads documents.")
+
+
+def ask(
+    context: typer.Context,
+    question: Annotated[
+        str | None, typer.Argument(metavar="QUESTION", show_default=False, help="What to answer.")
+    ] = None,
+    top_k: BlocksOption = 8,
+    quote: Annotated[bool, typer.Option("--quote", help="Copy the answer word for word from the documents.")] = False,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", min=1, max=4096, metavar="N", help="Longest answer.")
+    ] = 128,
+    document: DocumentsOption = None,
+    collection: CollectionsOption = None,
+    questions: QuestionsOption = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+) -> None:
+    """Answer QUESTION and show the passages that were read for it.
+
+    The answer is kept: `cairn list --answers` lists answers, `cairn export` writes one with its evidence.
+    """
+    asked = _questions(question, questions)
+    with library_of(context, home, model) as library:
+        scope = scope_of(library, document, collection)
+
+        def answer(one: Question, on_token: Callable[[str], None] = lambda _text: None) -> Answer:
+            items = library.ask(one.text, k=top_k, within=scope, quote=quote, max_tokens=max_tokens)
+            for item in items:
+                if isinstance(item, Answer):
+                    return item
+                on_token(item.text)
+            raise AssertionError("ask ended without an answer")
+
+        if questions is not None:
+            _answer_all(asked, lambda one: answer_row(answer(one), one.id))
+        elif as_json:
+            result = answer(asked[0])
+            write_json({**answer_row(result, result.id), "question": result.question})
+        else:
+            _tell_story(lambda on_token: answer(asked[0], on_token))
+
+
+def search_row(library: Library, question: Question, k: int, scope: Scope | None) -> dict[str, Any]:
+    """The line that scripts read. A search generates nothing, so what belongs to generation is null."""
+    begun = time.perf_counter()
+    passages = library.search(question.text, k, within=scope)
+    return {
+        "id": question.id,
+        "passages": [passage_row(passage) for passage in passages],
+        "memory_share": None,
+        "first_token_seconds": None,
+        "seconds": round(time.perf_counter() - begun, 4),
+    }
+
+
+def answer_row(answer: Answer, identity: Any) -> dict[str, Any]:
+    """The line that scripts read."""
+    return {
+        "id": identity,
+        "answer": answer.text,
+        "passages": [passage_row(passage) for passage in answer.passages],
+        "memory_share": round(answer.memory_share, 4),
+        "first_token_seconds": round(answer.timings.first_token_seconds, 4),
+        "seconds": round(answer.timings.seconds, 4),
+        "answer_id": answer.id,
+        "found": answer.found,
+        "confidence": round(answer.confidence, 4),
+    }
+
+
+def passage_row(passage: Passage) -> dict[str, Any]:
+    """`pages` are 0-based; `start_index` and `end_index` count characters of the document's text."""
+    return {
+        "document_id": passage.document_id,
+        "source": passage.source,
+        "pages": list(passage.pages),
+        "page_labels": list(passage.page_labels),
+        "start_index": passage.start_index,
+        "end_index": passage.end_index,
+        "text": passage.text,
+        "score": passage.score,
+        "block_ids": list(passage.block_ids),
+    }
+
+
+def read_questions(path: str) -> list[Question]:
+    """A file of {"id", "question"} lines, or stdin for "-". Raises InvalidRequest naming the line that is not one."""
+    if path == "-":
+        lines = sys.stdin.read().splitlines()
+    else:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    questions = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            questions.append(Question(row["id"], row["question"]))
+        except (ValueError, KeyError, TypeError):
+            row = None
+        if row is None or not isinstance(questions[-1].text, str):
+            raise InvalidRequest(f'{path}, line {number}: a line looks like {{"id": "1", "question": "Who ...?"}}.')
+    if not questions:
+        raise InvalidRequest(f"{path} holds no question.")
+    return questions
+
+
+def _questions(text: str | None, path: str | None) -> list[Question]:
+    if (text is None) == (path is None):
+        raise typer.BadParameter("give either a question or --questions FILE.jsonl.")
+    return read_questions(path) if path is not None else [Question(None, text or "")]
+
+
+def _answer_all(questions: list[Question], answer: Callable[[Question], dict[str, Any]]) -> None:
+    """One line each, also for a question that fails; exit status 1 if any did."""
+    failed = False
+    for question in questions:
+        try:
+            write_json(answer(question))
+        except Exception as error:
+            message = user_message(error)
+            if message is None:
+                raise
+            failed = True
+            write_json({"id": question.id, "error": message})
+            tell(f"question {question.id}: {message}")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _tell_story(answer: Callable[[Callable[[str], None]], Answer]) -> None:
+    """For people: the words as they come, then what they rest on."""
+    streamed: list[str] = []
+
+    def write(text: str) -> None:
+        text = printable(text)
+        streamed.append(text)
+        typer.echo(text.lstrip() if len(streamed) == 1 else text, nl=False)
+        sys.stdout.flush()
+
+    result = answer(write)
+    if streamed:
+        say()
+    if "".join(streamed).strip() != printable(result.text).strip():
+        say(printable(result.text).strip())
+    if result.passages:
+        say(f"\nRead for it ({result.memory_share:.0%} of the attention went to documents):")
+        say("\n".join(passage_text(at, passage_row(passage)) for at, passage in enumerate(result.passages, 1)))
+    if not result.found and result.near_misses:
+        say("\nNearest passages, which were not enough:")
+        say("\n".join(passage_text(at, passage_row(passage)) for at, passage in enumerate(result.near_misses, 1)))
+    timings = result.timings
+    say(
+        f"\nanswer {result.id}, first word after {duration(timings.first_token_seconds)}, "
+        f"{duration(timings.seconds)} in all. `cairn export {result.id}` keeps it."
+    )
+
+
+def library_passages(row: dict[str, Any]) -> list[str]:
+    """Passages of a search row, for people."""
+    return [passage_text(at, passage, width=400) for at, passage in enumerate(row["passages"], 1)]
+
+
+def passage_text(number: int, passage: dict[str, Any], width: int = 160) -> str:
+    pages = ", ".join(passage["page_labels"]) or ", ".join(str(page + 1) for page in passage["pages"])
+    head = f"{number:2}. {passage['score']:.3f}  {printable(passage['source'])}, page {printable(pages)}"
+    return f"{head}\n    {one_line(passage['text'], width)}"

@@ -1,0 +1,101 @@
+"""`cairn serve`: the web UI and the HTTP API, with a runner that works the ingestion queue off."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.options import HomeOption, JsonOption, ModelOption, settings_of
+from app.cli.output import tell, write_json
+from app.errors import SettingsError
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+
+SHUTDOWN_SECONDS = 5
+
+
+def serve(
+    context: typer.Context,
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="ADDRESS", help="Or CAIRN_HOST; default 127.0.0.1.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", metavar="PORT", help="Or CAIRN_PORT; default 7860, 0 takes a free one.")
+    ] = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+) -> None:
+    """Serve the web UI and the HTTP API until Ctrl-C.
+
+    With --json, one line says where once it answers.
+    """
+    settings = settings_of(context, home, model, host=host, port=port)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for chatty in ("httpx", "mcp", "asyncio", "PIL"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    run_server(settings, as_json=as_json)
+
+
+def run_server(settings: Settings, *, as_json: bool) -> None:
+    """Blocks until the process is told to stop. Raises SettingsError before anything heavy where it cannot work."""
+    from app import assembly
+
+    assembly.check_model(settings.model)
+    assembly.prepare_home(settings.home)
+    listener = listen(settings.host, settings.port)
+    address, port = settings.host, listener.getsockname()[1]
+    url = f"http://{f'[{address}]' if ':' in address else address}:{port}"
+    tell(f"Cairn starts on {url} ...")
+
+    import uvicorn
+
+    from app.api import build_app
+    from app.jobs import JobRunner
+
+    class Server(uvicorn.Server):
+        """Says where it is once requests are answered."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets=sockets)
+            if self.started:
+                if as_json:
+                    write_json({"url": url, "home": str(settings.home)})
+                tell(f"Cairn is at {url} (Ctrl-C stops it; documents are kept in {settings.home})")
+
+    with assembly.open_library(settings) as library:
+        try:
+            app = build_app(settings, library)
+        except ValueError as error:  # an address that needs a password, a password that is too short
+            raise SettingsError(str(error)) from error
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=bool(settings.proxies),
+            forwarded_allow_ips=settings.proxies or None,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        )
+        with JobRunner(library):
+            Server(config).run(sockets=[listener])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket. Raises SettingsError when the address is taken or is not this machine's."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise SettingsError(
+            f"Nothing can be served on {host} port {port}: {error.strerror}. Choose others with --host and --port."
+        ) from error
+    return listener

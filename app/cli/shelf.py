@@ -1,0 +1,151 @@
+"""`cairn list`, `show`, `delete` and `export`: what is in the library, and out of it."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.lookup import find_answer_id, find_document
+from app.cli.options import HomeOption, JsonOption, ModelOption, library_of
+from app.cli.output import facts, one_line, printable, say, size, table, tell, write_json
+
+
+class Kind(StrEnum):
+    """What `cairn list` lists."""
+
+    documents = "documents"
+    collections = "collections"
+    jobs = "jobs"
+    answers = "answers"
+
+
+def list_(
+    context: typer.Context,
+    collections: Annotated[bool, typer.Option("--collections", help="List collections instead.")] = False,
+    jobs: Annotated[bool, typer.Option("--jobs", help="List ingestion jobs instead, newest first.")] = False,
+    answers: Annotated[bool, typer.Option("--answers", help="List answers instead, newest first.")] = False,
+    search: Annotated[
+        str, typer.Option("--search", metavar="TEXT", help="Only those whose name or text holds TEXT.")
+    ] = "",
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+) -> None:
+    """List documents."""
+    flags = {Kind.collections: collections, Kind.jobs: jobs, Kind.answers: answers}
+    if sum(flags.values()) > 1:
+        raise typer.BadParameter("choose one of --collections, --jobs and --answers.")
+    kind = next((kind for kind, chosen in flags.items() if chosen), Kind.documents)
+    with library_of(context, home, model) as library:
+        if kind is Kind.documents:
+            documents = library.documents(search=search)
+            rows = [one.to_dict() for one in documents]
+            heads, right = ("document", "source", "pages", "tokens", "size", "state", "added"), (2, 3, 4)
+            cells = [
+                (d.id, d.source, d.pages, f"{d.tokens:,}", size(d.size_bytes), d.state, d.added_at[:16])
+                for d in documents
+            ]
+        elif kind is Kind.collections:
+            groups = [one for one in library.collections() if search.lower() in one.name.lower()]
+            rows = [one.to_dict() for one in groups]
+            heads, right = ("collection", "name", "documents"), (2,)
+            cells = [(one.id, one.name, one.documents) for one in groups]
+        elif kind is Kind.jobs:
+            work = [one for one in library.jobs() if search.lower() in one.source.lower()]
+            rows = [one.to_dict() for one in work]
+            heads, right = ("job", "source", "state", "pages", "error"), (3,)
+            cells = [
+                (one.id, one.source, one.state, f"{one.pages_done}/{one.pages}", one.error or one.note) for one in work
+            ]
+        else:
+            given = library.answers(limit=1000, search=search)
+            rows = [one.to_dict() for one in given]
+            heads, right = ("answer", "asked", "question", "answer text"), ()
+            cells = [(one.id, one.created_at[:16], one.question, one.text) for one in given]
+    if as_json:
+        for row in rows:
+            write_json(row)
+    elif rows:
+        say(table(heads, cells, right=right))
+    else:
+        tell(f"There are no {kind}{' like that' if search else ''} yet.")
+
+
+def show(
+    context: typer.Context,
+    document: Annotated[str, typer.Argument(metavar="DOCUMENT", help="Its id, the start of it, or its file name.")],
+    page: Annotated[
+        int | None, typer.Option("--page", min=1, metavar="N", help="Also the text of page N, counted from 1.")
+    ] = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+) -> None:
+    """Show what is known of one document."""
+    with library_of(context, home, model) as library:
+        found = find_document(library, document)
+        text = library.page_text(found.id, page - 1) if page is not None else None
+    if as_json:
+        write_json({**found.to_dict(), **({"page": text.to_dict()} if text else {})})
+        return
+    say(printable(facts(found.to_dict())))
+    if text is not None:
+        say(f"\npage {text.label or page}, {len(text.blocks)} blocks{', ' + text.note if text.note else ''}\n")
+        say(printable(text.text))
+
+
+def delete(
+    context: typer.Context,
+    documents: Annotated[list[str], typer.Argument(metavar="DOCUMENT...", help="Ids, starts of ids, or file names.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+) -> None:
+    """Delete documents and the answers that used them."""
+    with library_of(context, home, model) as library:
+        found = {one.id: one for one in (find_document(library, key) for key in documents)}
+        if not yes and not as_json and sys.stdin.isatty():
+            names = ", ".join(one_line(one.source, 60) for one in found.values())
+            typer.confirm(
+                f"Delete {names}, with the answers that used {'it' if len(found) == 1 else 'them'}?",
+                abort=True,
+                err=True,
+            )
+        deleted = library.delete_documents(list(found))
+    if as_json:
+        write_json(deleted.to_dict())
+    else:
+        say(
+            f"Deleted {deleted.documents} documents and {deleted.answers} answers; "
+            f"{size(deleted.freed_bytes)} are free again."
+        )
+
+
+def export(
+    context: typer.Context,
+    answer: Annotated[str, typer.Argument(metavar="ANSWER", help="Its id, the start of it, or `last`.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there instead of stdout.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The whole record as JSON instead of a page for people.")
+    ] = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+) -> None:
+    """Write an answer with its evidence as an HTML page or JSON."""
+    from app.export import answer_as_html, answer_as_json
+
+    with library_of(context, home, model) as library:
+        record = library.answer(find_answer_id(library, answer))
+        text = (answer_as_json if as_json else answer_as_html)(library, record)
+    if output is None:
+        say(text)
+    else:
+        output.write_text(text, encoding="utf-8")
+        tell(f"Written to {output}.")

@@ -1,0 +1,142 @@
+"""Settings: what a person may choose outside a command, read once from CAIRN_* variables.
+
+- Nothing else reads the environment. Frozen: below `app`, functions take the values that they use.
+- Secrets may come from files: CAIRN_PASSWORD_FILE, CAIRN_TOKEN_FILE.
+- A CAIRN_* variable that is no setting is an error, not a typo that goes unnoticed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError
+
+from app.errors import SettingsError
+
+PREFIX = "CAIRN_"
+SHIPPED_MODEL = Path(__file__).resolve().parent.parent / "model" / "default"
+SECRETS = ("password", "token")
+SECRET_FILE_LIMIT = 4096
+
+
+def default_home() -> Path:
+    return Path(platformdirs.user_data_dir("cairn", appauthor=False))
+
+
+class Settings(BaseModel):
+    """All settings. Sizes may be written as `2GB`, `500MiB` or in bytes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    home: Path = Field(
+        default_factory=default_home, description="Folder where everything lives: catalogue, memory, originals."
+    )
+    model: str = Field(
+        default=str(SHIPPED_MODEL),
+        min_length=1,
+        description="Folder of the checkpoint, or its name on the Hugging Face hub.",
+    )
+    block_size: int = Field(
+        default=64,
+        ge=2,
+        le=4096,
+        description="Tokens in a block, for checkpoints that were not trained with landmarks.",
+    )
+    device: str = Field(
+        default="auto", min_length=1, description="`auto` (the GPU if there is one), `cpu`, `cuda`, `cuda:1`."
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto", description="Number format of the model."
+    )
+    kv_dtype: Literal["bf16", "fp16", "fp32", "int8"] = Field(
+        default="bf16", description="Number format of stored memory."
+    )
+    index: Literal["auto", "exact", "faiss"] = Field(default="auto", description="How landmarks are searched.")
+    hot_bytes: ByteSize = Field(
+        default=ByteSize(1 << 30), ge=0, description="RAM for stored blocks that were read recently."
+    )
+    database_url: str | None = Field(
+        default=None, description="SQLAlchemy URL of the catalogue; unset: `cairn.sqlite3` in the home folder."
+    )
+    host: str = Field(
+        default="127.0.0.1", min_length=1, description="Address to serve on; others than this machine need a password."
+    )
+    port: int = Field(default=7860, ge=0, le=65535, description="Port to serve on; 0 takes a free one.")
+    password: str | None = Field(
+        default=None, repr=False, description="Password of the web UI, plain or as argon2 hash."
+    )
+    token: str | None = Field(default=None, repr=False, description="Bearer token for programs (HTTP API, MCP).")
+    max_upload_bytes: ByteSize = Field(
+        default=ByteSize(200_000_000), ge=1, description="Largest file that may be uploaded."
+    )
+    max_uploads: int = Field(default=100, ge=1, description="Uploaded files that may wait at the same time.")
+    max_library_bytes: ByteSize | None = Field(
+        default=None, description="Uploads stop when the library is this large; unset: never."
+    )
+    min_free_bytes: ByteSize = Field(
+        default=ByteSize(1_000_000_000), ge=0, description="Uploads leave this much disk free."
+    )
+    questions_at_once: int = Field(
+        default=1, ge=1, le=64, description="Questions that the server answers at the same time."
+    )
+    proxies: str = Field(
+        default="",
+        description="Addresses of reverse proxies whose X-Forwarded headers are believed, separated by commas.",
+    )
+
+
+def load_settings(environment: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
+    """Settings of this process. `overrides` (not None) win over the environment, which wins over the defaults.
+
+    `environment` replaces the process's own, for tests. Raises SettingsError naming the variable and what it may be.
+    """
+    env = dict(os.environ if environment is None else environment)
+    values = _from_environment(env)
+    values.update({name: value for name, value in overrides.items() if value is not None})
+    try:
+        settings = Settings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        source = f"--{name.replace('_', '-')}" if overrides.get(name) is not None else PREFIX + name.upper()
+        raise SettingsError(f"{source} cannot be used: {first['msg']}.") from None
+    return settings.model_copy(update={"home": settings.home.expanduser().absolute()})
+
+
+def _from_environment(env: Mapping[str, str]) -> dict[str, str]:
+    known = {PREFIX + name.upper(): name for name in Settings.model_fields}
+    files = {f"{PREFIX}{name.upper()}_FILE": name for name in SECRETS}
+    values: dict[str, str] = {}
+    for variable, value in env.items():
+        if not variable.startswith(PREFIX) or not value:  # empty counts as unset, as Docker and systemd pass it
+            continue
+        if variable in known:
+            values[known[variable]] = value
+        elif variable not in files:
+            near = difflib.get_close_matches(variable, [*known, *files], n=1)
+            hint = f"Did you mean {near[0]}?" if near else "docs/settings.md lists them all."
+            raise SettingsError(f"{variable} is not a setting. {hint}")
+    for variable, name in files.items():
+        if env.get(variable):
+            if name in values:
+                raise SettingsError(f"{PREFIX}{name.upper()} and {variable} are both set; unset one of them.")
+            values[name] = _secret(variable, Path(env[variable]))
+    return values
+
+
+def _secret(variable: str, path: Path) -> str:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{variable} names {path}, which cannot be read: {error.strerror}.") from error
+    secret = content[:SECRET_FILE_LIMIT].decode("utf-8", errors="strict").strip() if content.isascii() else ""
+    if not secret or len(content) > SECRET_FILE_LIMIT:
+        raise SettingsError(
+            f"{variable} names {path}, which holds no secret: one line of ASCII characters is expected."
+        )
+    return secret

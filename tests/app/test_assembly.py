@@ -1,0 +1,70 @@
+"""Settings -> library and model: what reaches them, and what is refused before anything heavy is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import assembly
+from app.errors import SettingsError
+from app.settings import load_settings
+from retrieval.library import Library
+
+
+def test_every_library_setting_reaches_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(Library, "open", classmethod(lambda _cls, home, _model, **rest: seen.update(home=home, **rest)))
+    env = {"CAIRN_DATABASE_URL": "sqlite:///x", "CAIRN_KV_DTYPE": "int8"}
+    assembly.open_library(load_settings(env, home=tmp_path / "new" / "home", index="exact", hot_bytes=5))
+    assert seen == {
+        "home": tmp_path / "new" / "home",
+        "database_url": "sqlite:///x",
+        "kv_dtype": "int8",
+        "index": "exact",
+        "hot_bytes": 5,
+    }
+    assert (tmp_path / "new" / "home").stat().st_mode & 0o777 == 0o700
+
+
+def test_the_model_is_loaded_with_its_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import model.backbone
+
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(model.backbone, "load_backbone", lambda *given, **named: calls.append((*given, named)))
+    (tmp_path / "config.json").write_text("{}")
+    path = str(tmp_path)
+    assembly.load_model(load_settings({}, model=path))
+    assembly.load_model(load_settings({}, model=path, device="cpu", dtype="bfloat16", block_size=32))
+    assert calls == [
+        (path, {"device": None, "dtype": None, "block_size": 64}),
+        (path, {"device": "cpu", "dtype": "bfloat16", "block_size": 32}),
+    ]
+
+
+def test_a_device_that_is_not_there_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import model.backbone
+
+    def refuse(*_given: object, **_named: object) -> None:
+        raise AssertionError("Torch not compiled with CUDA enabled")
+
+    monkeypatch.setattr(model.backbone, "load_backbone", refuse)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(SettingsError, match="device 'cuda': Torch not compiled with CUDA enabled.*CAIRN_DEVICE"):
+        assembly.load_model(load_settings({}, model=str(tmp_path), device="cuda"))
+
+
+def test_a_path_without_a_checkpoint_is_refused_and_a_hub_name_is_not(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="config.json is missing"):
+        assembly.check_model(str(tmp_path))
+    for path in (tmp_path / "nothing", "./nothing", "~/nothing", "nothing", "a/b/c"):
+        with pytest.raises(SettingsError, match="There is no checkpoint at"):
+            assembly.check_model(str(path))
+    assembly.check_model("some-organisation/some-model")
+
+
+def test_a_home_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match="cannot be made.*--home"):
+        assembly.prepare_home(tmp_path / "file" / "home")

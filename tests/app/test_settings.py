@@ -1,0 +1,117 @@
+"""Settings: where values come from, which wins, and what a person reads when one cannot be used."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import platformdirs
+import pytest
+from pydantic import ValidationError
+
+from app.settings import SHIPPED_MODEL, Settings, SettingsError, load_settings
+
+
+def test_defaults_serve_this_machine_only_with_the_shipped_model() -> None:
+    settings = load_settings({})
+    assert (settings.host, settings.port) == ("127.0.0.1", 7860)
+    assert settings.model == str(SHIPPED_MODEL) and SHIPPED_MODEL.parts[-2:] == ("model", "default")
+    assert settings.home == Path(platformdirs.user_data_dir("cairn", appauthor=False))
+    assert settings.password is None and settings.token is None
+
+
+def test_options_win_over_the_environment_and_this_over_defaults(tmp_path: Path) -> None:
+    env = {"CAIRN_PORT": "8000", "CAIRN_HOST": "::1", "UNRELATED": "x"}
+    settings = load_settings(env, port=9000, host=None)
+    assert (settings.port, settings.host) == (9000, "::1")
+
+
+def test_the_process_environment_is_read_when_no_other_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAIRN_INDEX", "faiss")
+    assert load_settings().index == "faiss"
+
+
+def test_sizes_may_have_units() -> None:
+    assert load_settings({"CAIRN_HOT_BYTES": "2GB"}).hot_bytes == 2_000_000_000
+    assert load_settings({"CAIRN_HOT_BYTES": "512MiB"}).hot_bytes == 512 << 20
+    assert load_settings({"CAIRN_MAX_LIBRARY_BYTES": "1000"}).max_library_bytes == 1000
+
+
+def test_home_is_absolute_and_knows_the_tilde(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert load_settings({"CAIRN_HOME": "~/notes"}).home == tmp_path / "notes"
+    assert load_settings({"CAIRN_HOME": "here"}).home == tmp_path / "here"
+
+
+def test_an_empty_variable_counts_as_unset() -> None:
+    assert load_settings({"CAIRN_PORT": "", "CAIRN_PASSWORD": ""}).port == 7860
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CAIRN_PORT", "many"),
+        ("CAIRN_PORT", "70000"),
+        ("CAIRN_KV_DTYPE", "fp8"),
+        ("CAIRN_INDEX", "fast"),
+        ("CAIRN_DTYPE", "float8"),
+        ("CAIRN_HOT_BYTES", "-1"),
+        ("CAIRN_BLOCK_SIZE", "1"),
+        ("CAIRN_MAX_UPLOADS", "0"),
+        ("CAIRN_QUESTIONS_AT_ONCE", "0"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{name} cannot be used: "):
+        load_settings({name: value})
+
+
+def test_a_refused_option_is_named_as_it_was_typed() -> None:
+    with pytest.raises(SettingsError, match="^--port cannot be used"):
+        load_settings({}, port=70000)
+
+
+def test_a_mistyped_variable_is_refused_with_the_right_name() -> None:
+    with pytest.raises(SettingsError, match="CAIRN_HOM is not a setting. Did you mean CAIRN_HOME?"):
+        load_settings({"CAIRN_HOM": "/x"})
+    with pytest.raises(SettingsError, match=re.escape("docs/settings.md")):
+        load_settings({"CAIRN_ZZZZZZZZZ": "1"})
+
+
+def test_secrets_come_from_files_and_never_show(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("correct horse battery\n")
+    settings = load_settings({"CAIRN_PASSWORD_FILE": str(file), "CAIRN_TOKEN": "0123456789abcdef"})
+    assert settings.password == "correct horse battery" and settings.token == "0123456789abcdef"
+    assert "horse" not in repr(settings) and "0123456789abcdef" not in str(settings)
+
+
+def test_a_secret_file_must_be_there_hold_something_and_be_the_only_source(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    with pytest.raises(SettingsError, match="cannot be read: No such file"):
+        load_settings({"CAIRN_PASSWORD_FILE": str(file)})
+    file.write_text("\n")
+    with pytest.raises(SettingsError, match="holds no secret"):
+        load_settings({"CAIRN_PASSWORD_FILE": str(file)})
+    file.write_bytes(b"\xff\xfe" * 9)
+    with pytest.raises(SettingsError, match="holds no secret"):
+        load_settings({"CAIRN_PASSWORD_FILE": str(file)})
+    file.write_text("correct horse battery")
+    with pytest.raises(SettingsError, match="both set"):
+        load_settings({"CAIRN_PASSWORD_FILE": str(file), "CAIRN_PASSWORD": "another"})
+
+
+def test_refused_secrets_are_not_repeated() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings({}, password=["a secret"])
+    assert "a secret" not in str(caught.value)
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValidationError):
+        load_settings({}).port = 1  # type: ignore[misc]
+
+
+def test_every_setting_is_explained() -> None:
+    assert [name for name, field in Settings.model_fields.items() if not field.description] == []
