@@ -1,0 +1,116 @@
+"""build_app: settings and a library -> the web app: HTTP API, MCP, and the UI at "/"."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Protocol
+
+from fastapi import FastAPI
+from fastapi.responses import FileResponse, Response
+from fastapi.staticfiles import StaticFiles
+
+from app.api import documents, errors, machine, questions
+from app.api.intake import Intake, IntakeLimits
+from app.api.preferences import PreferenceFile
+from app.mcp import build_mcp, mcp_app
+from app.security import Access, Guard, PageHeaders, check_binding
+from app.ui.blocks import mount_ui
+from retrieval.library import Library
+
+UI_FOLDER = Path(__file__).parent.parent / "ui"
+MAX_BODY_BYTES = 1_000_000
+MULTIPART_OVERHEAD_BYTES = 100_000
+DESCRIPTION = """Document question answering in which retrieval is the model's own attention.
+
+Errors have one shape: `{"error": {"code": "...", "message": "..."}}`. With a password set, programs send
+`Authorization: Bearer TOKEN`. Pages are 0-based; boxes are fractions of the displayed page, origin top left.
+"""
+
+
+class ServerSettings(Protocol):
+    """What the web app takes from the settings."""
+
+    @property
+    def home(self) -> Path: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def password(self) -> str | None: ...
+    @property
+    def token(self) -> str | None: ...
+    @property
+    def max_upload_bytes(self) -> int: ...
+    @property
+    def max_uploads(self) -> int: ...
+    @property
+    def max_library_bytes(self) -> int | None: ...
+    @property
+    def min_free_bytes(self) -> int: ...
+    @property
+    def questions_at_once(self) -> int: ...
+
+
+def build_app(settings: ServerSettings, library: Library) -> FastAPI:
+    """The whole web app over an open library. Raises ValueError for an address that needs a password."""
+    check_binding(settings.host, password=settings.password, token=settings.token)
+    access = Access(password=settings.password, token=settings.token)
+    limits = IntakeLimits(
+        file_bytes=settings.max_upload_bytes,
+        files=settings.max_uploads,
+        library_bytes=settings.max_library_bytes,
+        free_disk_bytes=settings.min_free_bytes,
+    )
+    intake = Intake(library, settings.home / "uploads", limits)
+    preferences = PreferenceFile(settings.home / "preferences.json")
+    desk = questions.AskDesk(settings.questions_at_once)
+    tools = build_mcp(library)
+    tools_app = mcp_app(tools)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with tools.session_manager.run():
+            yield
+        desk.close()
+        intake.close()
+
+    app = FastAPI(
+        title="Cairn",
+        description=DESCRIPTION,
+        version="1",
+        docs_url=None,  # FastAPI's page loads its scripts from elsewhere; /docs is our own
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+        lifespan=lifespan,
+    )
+    errors.install(app)
+    app.include_router(machine.sign_in_router(access))
+    app.include_router(documents.router(library, intake), prefix="/api/v1")
+    app.include_router(questions.router(library, preferences, desk), prefix="/api/v1")
+    app.include_router(machine.router(library, preferences, limits), prefix="/api/v1")
+    _add_pages(app)
+    app.mount("/mcp", tools_app)
+    mount_ui(app, preferences=preferences, home=settings.home)
+    app.add_middleware(
+        Guard,
+        access=access,
+        host=settings.host,
+        max_body_bytes=MAX_BODY_BYTES,
+        max_upload_bytes=settings.max_upload_bytes + MULTIPART_OVERHEAD_BYTES,
+    )
+    app.add_middleware(PageHeaders)  # outermost: refusals carry the headers too
+    return app
+
+
+def _add_pages(app: FastAPI) -> None:
+    @app.get("/docs", include_in_schema=False)
+    def reference() -> Response:
+        return FileResponse(UI_FOLDER / "reference.html", media_type="text/html")
+
+    @app.get("/api/{rest:path}", include_in_schema=False)
+    def no_such_address(rest: str) -> Response:
+        raise errors.Refused(404, "not_found", "There is no such address. /docs lists them all.")
+
+    app.mount("/ui", StaticFiles(directory=UI_FOLDER / "static"), name="ui")
+

@@ -1,0 +1,197 @@
+"""HTTP: files on their way in, jobs, documents, collections, pages."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, File, Form, Query, Response, UploadFile
+from pydantic import BaseModel, Field
+
+from app.api.errors import Refused
+from app.api.intake import Intake, shown_name
+from retrieval.library import Library
+from retrieval.passages import to_plain
+
+PAGE_SIZES = Query(ge=1, le=500)
+MIN_WIDTH_PX, MAX_WIDTH_PX = 100, 2400
+Plain = dict[str, Any]
+
+
+class Start(BaseModel):
+    collection: str | None = Field(None, max_length=200, description="Name; made if new")
+    password: str | None = Field(None, max_length=1000, description="For an encrypted PDF")
+
+
+class Retry(BaseModel):
+    password: str | None = Field(None, max_length=1000)
+
+
+class Name(BaseModel):
+    name: str = Field(min_length=1, max_length=200)
+
+
+class DocumentChange(BaseModel):
+    """Only the fields that are present change; `collection_id` null takes the document out of its collection."""
+
+    title: str | None = Field(None, min_length=1, max_length=500)
+    collection_id: str | None = None
+
+
+class Identities(BaseModel):
+    document_ids: list[str] = Field(min_length=1, max_length=5000)
+
+
+def router(library: Library, intake: Intake) -> APIRouter:
+    routes = APIRouter()
+    _add_uploads(routes, intake)
+    _add_jobs(routes, library)
+    _add_documents(routes, library)
+    _add_collections(routes, library)
+    _add_pages(routes, library)
+    return routes
+
+
+def _add_uploads(routes: APIRouter, intake: Intake) -> None:
+    @routes.post("/estimate", tags=["files"])
+    def estimate(file: Annotated[UploadFile, File()], password: Annotated[str | None, Form()] = None) -> Plain:
+        """What storing a file would cost: pages, tokens, bytes on disk, seconds. The file is not kept."""
+        found = intake.estimate_now(file.file, file.filename or "", password)
+        return {**found.to_dict(), "fits": found.fits}
+
+    @routes.post("/documents", status_code=202, tags=["files"])
+    def upload(
+        file: Annotated[list[UploadFile], File()],
+        collection: Annotated[str | None, Form(max_length=200)] = None,
+        password: Annotated[str | None, Form(max_length=1000)] = None,
+    ) -> Plain:
+        """Store files: one durable job each. Answers at once; the work goes on by itself."""
+        if len(file) > intake.limits.files:
+            raise Refused(429, "too_many_files", f"At most {intake.limits.files} files at a time.")
+        jobs, refused = [], []
+        for one in file:
+            try:
+                job = intake.submit(one.file, one.filename or "", collection=collection, password=password)
+                jobs.append(job.to_dict())
+            except Refused as error:
+                if len(file) == 1:
+                    raise
+                refused.append({"source": shown_name(one.filename or ""), "code": error.code, "message": str(error)})
+        return {"jobs": jobs, "refused": refused}
+
+    @routes.post("/uploads", status_code=201, tags=["files"])
+    def stage(file: Annotated[UploadFile, File()]) -> Plain:
+        """Send a file without starting: it waits, is estimated, and is stored on `start`."""
+        return intake.stage(file.file, file.filename or "").to_dict()
+
+    @routes.get("/uploads", tags=["files"])
+    def staged() -> Plain:
+        """Files that wait, with their estimates."""
+        return {"uploads": [file.to_dict() for file in intake.files()]}
+
+    @routes.post("/uploads/{upload_id}/start", status_code=202, tags=["files"])
+    def start(upload_id: str, start: Start) -> Plain:
+        """Store a waiting file."""
+        return intake.start(upload_id, collection=start.collection or None, password=start.password).to_dict()
+
+    @routes.delete("/uploads/{upload_id}", status_code=204, tags=["files"])
+    def discard(upload_id: str) -> None:
+        """Forget a waiting file."""
+        intake.discard([upload_id])
+
+
+def _add_jobs(routes: APIRouter, library: Library) -> None:
+    @routes.get("/jobs", tags=["jobs"])
+    def jobs(active_only: bool = False, limit: Annotated[int, PAGE_SIZES] = 200) -> Plain:
+        """Newest first."""
+        return {"jobs": [job.to_dict() for job in library.jobs(active_only=active_only, limit=limit)]}
+
+    @routes.get("/jobs/{job_id}", tags=["jobs"])
+    def job(job_id: str) -> Plain:
+        return library.job(job_id).to_dict()
+
+    @routes.post("/jobs/{job_id}/cancel", tags=["jobs"])
+    def cancel(job_id: str) -> Plain:
+        """Stops within one window; what was stored of the document is removed."""
+        return library.cancel_job(job_id).to_dict()
+
+    @routes.post("/jobs/{job_id}/retry", tags=["jobs"])
+    def retry(job_id: str, retry: Retry | None = None) -> Plain:
+        """Queue a failed or cancelled job again."""
+        return library.retry_job(job_id, password=retry.password if retry else None).to_dict()
+
+
+def _add_documents(routes: APIRouter, library: Library) -> None:
+    @routes.get("/documents", tags=["documents"])
+    def documents(
+        search: Annotated[str, Query(max_length=500)] = "",
+        collection_id: str | None = None,
+        sort: str = "added",
+        limit: Annotated[int, PAGE_SIZES] = 50,
+        offset: Annotated[int, Query(ge=0)] = 0,
+    ) -> Plain:
+        """Documents by name and title; `sort`: added, source, title, size, pages."""
+        found = library.documents(search=search, collection_id=collection_id, sort=sort)
+        page = [document.to_dict() for document in found[offset : offset + limit]]
+        return {"documents": page, "total": len(found), "size_bytes": sum(document.size_bytes for document in found)}
+
+    @routes.post("/documents/delete", tags=["documents"])
+    def delete_many(which: Identities) -> Plain:
+        """Delete documents with everything that came from them, answers included."""
+        return to_plain(library.delete_documents(which.document_ids))
+
+    @routes.get("/documents/{document_id}", tags=["documents"])
+    def document(document_id: str) -> Plain:
+        return library.document(document_id).to_dict()
+
+    @routes.patch("/documents/{document_id}", tags=["documents"])
+    def change(document_id: str, change: DocumentChange) -> Plain:
+        """Rename, or move to a collection."""
+        if change.title is not None:
+            library.rename_document(document_id, change.title.strip())
+        if "collection_id" in change.model_fields_set:
+            library.move_document(document_id, change.collection_id)
+        return library.document(document_id).to_dict()
+
+    @routes.delete("/documents/{document_id}", tags=["documents"])
+    def delete(document_id: str) -> Plain:
+        """Delete one document with everything that came from it, answers included."""
+        return to_plain(library.delete_documents([document_id]))
+
+
+def _add_collections(routes: APIRouter, library: Library) -> None:
+    @routes.get("/collections", tags=["collections"])
+    def collections() -> Plain:
+        return {"collections": [collection.to_dict() for collection in library.collections()]}
+
+    @routes.post("/collections", status_code=201, tags=["collections"])
+    def create(name: Name) -> Plain:
+        return library.create_collection(name.name.strip()).to_dict()
+
+    @routes.patch("/collections/{collection_id}", tags=["collections"])
+    def rename(collection_id: str, name: Name) -> Plain:
+        return library.rename_collection(collection_id, name.name.strip()).to_dict()
+
+    @routes.delete("/collections/{collection_id}", status_code=204, tags=["collections"])
+    def delete(collection_id: str) -> None:
+        """The collection goes, its documents stay."""
+        library.delete_collection(collection_id)
+
+
+def _add_pages(routes: APIRouter, library: Library) -> None:
+    @routes.get(
+        "/documents/{document_id}/pages/{page}.png",
+        tags=["pages"],
+        response_class=Response,
+        responses={200: {"content": {"image/png": {}}}},
+    )
+    def image(
+        document_id: str, page: int, width_px: Annotated[int, Query(ge=MIN_WIDTH_PX, le=MAX_WIDTH_PX)] = 1200
+    ) -> Response:
+        """Picture of a page (0-based)."""
+        png = library.page_image(document_id, page, width_px=width_px)
+        return Response(png, media_type="image/png", headers={"Cache-Control": "private, max-age=3600"})
+
+    @routes.get("/documents/{document_id}/pages/{page}", tags=["pages"])
+    def text(document_id: str, page: int) -> Plain:
+        """Text of a page with its blocks: character spans and boxes."""
+        return library.page_text(document_id, page).to_dict()

@@ -1,0 +1,89 @@
+"""Errors of the HTTP API: one shape, fixed messages.
+
+- `{"error": {"code": "...", "message": "..."}}`; the code is for programs, the message for people.
+- Only errors written for people (CairnError) show their own text; anything else is logged and answered with a fixed sentence.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from app.security import refusal
+from retrieval.errors import (
+    CairnError,
+    DamagedMemory,
+    ExtractError,
+    InvalidRequest,
+    MemoryMismatch,
+    NotEnoughSpace,
+    NotFound,
+)
+
+log = logging.getLogger("cairn.api")
+
+_STATUS: tuple[tuple[type[CairnError], int, str], ...] = (
+    (NotFound, 404, "not_found"),
+    (NotEnoughSpace, 507, "not_enough_space"),
+    (MemoryMismatch, 409, "memory_mismatch"),
+    (DamagedMemory, 409, "damaged_memory"),
+    (ExtractError, 422, "unreadable_file"),
+    (InvalidRequest, 422, "invalid_request"),
+)
+INTERNAL = "Something went wrong on this machine. The server's log says what."
+_HTTP_MESSAGES = {404: ("not_found", "There is nothing here."), 405: ("wrong_method", "This address does not do that.")}
+
+
+class Refused(CairnError):
+    """A request that the app itself turns down: `status` and `code` say how, the text says why and what to do."""
+
+    def __init__(self, status: int, code: str, message: str):
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+def describe(error: Exception) -> tuple[int, str, str]:
+    """Exception -> (HTTP status, code, message that may be shown)."""
+    if isinstance(error, Refused):
+        return error.status, error.code, str(error)
+    for kind, status, code in _STATUS:
+        if isinstance(error, kind):
+            return status, code, str(error)
+    if isinstance(error, CairnError):
+        return 409, "refused", str(error)
+    return 500, "internal", INTERNAL
+
+
+def error_body(error: Exception) -> dict[str, object]:
+    """The error as the payload of an event or a response; unknown errors are logged, never shown."""
+    status, code, message = describe(error)
+    if status == 500:
+        log.error("request failed", exc_info=error)
+    return {"error": {"code": code, "message": message}}
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of `app` leave in the one shape."""
+
+    @app.exception_handler(CairnError)
+    async def known(_request: Request, error: CairnError) -> Response:
+        return JSONResponse(error_body(error), status_code=describe(error)[0])
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(_request: Request, error: RequestValidationError) -> Response:
+        names = sorted({".".join(str(part) for part in item["loc"][1:]) for item in error.errors()} - {""})
+        fields = f" Check: {', '.join(names)[:200]}." if names else ""
+        return refusal(422, "invalid_request", f"The request is not in the expected form.{fields} /docs shows the form.")
+
+    @app.exception_handler(HTTPException)
+    async def plain(_request: Request, error: HTTPException) -> Response:
+        code, message = _HTTP_MESSAGES.get(error.status_code, ("refused", "The request was refused."))
+        return refusal(error.status_code, code, message)
+
+    @app.exception_handler(Exception)
+    async def unknown(_request: Request, error: Exception) -> Response:
+        return JSONResponse(error_body(error), status_code=500)

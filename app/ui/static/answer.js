@@ -1,0 +1,125 @@
+// The answer as tokens that can be pointed at, its meter, and its actions.
+
+import { address, remove } from "./api.js";
+import { announce, button, confirm, duration, h, percent, replace, toast, weight } from "./dom.js";
+import { opacity } from "./reading.js";
+
+export function tokenSpan(token, index) {
+  return h("span", { class: "token", data: { token: index }, style: { "--share": token.memory_share.toFixed(3) } }, token.text);
+}
+
+// Draws the finished answer into `node`; `options.lowShare` is where doubt begins.
+export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain }) {
+  const { answer } = reading;
+  const spans = answer.tokens.map(tokenSpan);
+  const box = h("div", {
+    class: "answer-text", role: "group", tabindex: "0",
+    "aria-label": "Answer. Arrow keys move from word to word, Enter keeps one, Escape lets go.",
+  }, spans.length ? spans : h("span", { class: "soft" }, answer.text || "Stopped before a word was written."));
+  pointing(box, spans, reading);
+  reading.onChange(() => paint(spans, reading));
+  paint(spans, reading);
+  replace(node,
+    answer.found ? null : unsupported(answer),
+    h("div", { class: answer.found ? "" : "unsupported" }, box),
+    meter(answer, lowShare),
+    actions(answer, { onDeleted, onAgain }));
+}
+
+function pointing(box, spans, reading) {
+  const indexOf = (event) => {
+    const span = event.target.closest?.(".token");
+    return span ? Number(span.dataset.token) : null;
+  };
+  box.addEventListener("pointerover", (event) => event.pointerType === "mouse" && reading.hoverToken(indexOf(event)));
+  box.addEventListener("pointerleave", () => reading.hoverToken(null));
+  box.addEventListener("click", (event) => {
+    const index = indexOf(event);
+    if (index !== null) reading.chooseToken(index);
+  });
+  box.addEventListener("keydown", (event) => {
+    if (!spans.length) return;
+    const at = reading.hover ?? reading.token;
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (step) {
+      event.preventDefault();
+      const next = at === null ? 0 : Math.min(spans.length - 1, Math.max(0, at + step));
+      reading.hoverToken(next);
+      const token = reading.answer.tokens[next];
+      announce(`${token.text.trim() || "space"}: ${percent(token.memory_share)} on the documents`);
+    } else if (event.key === "Enter" && at !== null) {
+      event.preventDefault();
+      reading.chooseToken(at);
+    } else if (event.key === "Escape") {
+      reading.clear();
+    }
+  });
+  box.addEventListener("blur", () => reading.hoverToken(null));
+}
+
+function paint(spans, reading) {
+  const uses = reading.block === null ? null : reading.tokenWeights(reading.block);
+  const strongest = uses ? Math.max(1e-9, ...uses) : 1;
+  spans.forEach((span, index) => {
+    span.classList.toggle("chosen", reading.token === index);
+    span.classList.toggle("pointed", reading.hover === index);
+    span.classList.toggle("uses", Boolean(uses && uses[index]));
+    span.style.setProperty("--use", uses ? opacity(uses[index], strongest).toFixed(3) : "0");
+    if (uses?.[index]) span.title = `${weight(uses[index])} of this word's attention on the block`;
+    else span.removeAttribute("title");
+  });
+}
+
+function unsupported(answer) {
+  const words = answer.tokens.map((token) => token.text).join("").trim();
+  const guess = words && words !== answer.text.trim();
+  return h("div", { class: "verdict", role: "note" },
+    h("strong", {}, "The documents do not say."),
+    h("span", {}, words
+      ? ` No passage gives this question enough attention.${guess ? " What the model would have written follows;" : " The words below"} ${guess ? "do" : ""} not rest on them.`.replace("The words below  not", "The words below do not")
+      : " No passage gives this question enough attention."));
+}
+
+function meter(answer, lowShare) {
+  const share = answer.memory_share, low = answer.tokens.length > 0 && share < lowShare;
+  return h("div", { class: `meter ${low ? "low" : ""}` },
+    h("div", {
+      class: "meter-bar", role: "meter", "aria-label": "Attention on the documents", "aria-valuemin": "0",
+      "aria-valuemax": "100", "aria-valuenow": Math.round(100 * share),
+    }, h("div", { class: "meter-fill", style: { width: `${(100 * share).toFixed(1)}%` } })),
+    h("div", { class: "meter-text" },
+      h("b", {}, percent(share)), " of the attention was on the documents, ",
+      h("b", {}, percent(1 - share)), " on the question and the answer itself."),
+    low ? h("div", { class: "warning", role: "note" },
+      "That is little: this answer rests mostly on the model itself. Check the passages before you rely on it.") : null);
+}
+
+function actions(answer, { onDeleted, onAgain }) {
+  const at = `answers/${answer.id}`;
+  const link = (label, format) => h("a", { class: "button quiet small", href: address(`${at}/export?format=${format}`), download: true }, label);
+  const time = answer.timings;
+  return h("div", { class: "actions" },
+    h("span", { class: "soft grow" },
+      `First word after ${time.first_token_seconds < 10 ? time.first_token_seconds.toFixed(2) : Math.round(time.first_token_seconds)} s, all in ${duration(time.seconds)}`),
+    button("Copy", { class: "button quiet small", onclick: () => copy(answer.text) }),
+    link("Export HTML", "html"), link("Export JSON", "json"),
+    button("Ask again", { class: "button quiet small", onclick: onAgain }),
+    button("Delete", { class: "button quiet small", onclick: async () => {
+      if (!(await confirm("Delete this answer?", "The question, the answer and its record of attention go.", "Delete"))) return;
+      try {
+        await remove(at);
+        onDeleted();
+      } catch (error) {
+        toast(error.message, "bad");
+      }
+    } }));
+}
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    toast("Copied.");
+  } catch {
+    toast("This browser does not allow copying here.", "bad");
+  }
+}

@@ -1,0 +1,101 @@
+// The HTTP API of this server, and nothing else: paths are relative to where this file was served from.
+
+const ROOT = new URL("../api/v1/", import.meta.url);
+
+export class ApiError extends Error {
+  constructor(status, code, message) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+export const address = (path) => new URL(path, ROOT).toString();
+
+function query(values) {
+  const kept = Object.entries(values).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return kept.length ? `?${new URLSearchParams(kept)}` : "";
+}
+
+async function problem(response) {
+  let error = {};
+  try {
+    error = (await response.json()).error || {};
+  } catch {
+    // not our JSON: a proxy between us and the server answered
+  }
+  if (response.status === 401) location.assign(new URL("../../login", ROOT));
+  return new ApiError(response.status, error.code || "unknown", error.message || `The server answered ${response.status}.`);
+}
+
+async function call(method, path, body, signal) {
+  let response;
+  try {
+    response = await fetch(address(path), {
+      method, signal,
+      headers: body === undefined ? {} : { "Content-Type": "application/json" },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, "unreachable", "The server does not answer. Is it still running?");
+  }
+  if (!response.ok) throw await problem(response);
+  return response.status === 204 ? null : response.json();
+}
+
+export const get = (path, values = {}) => call("GET", path + query(values));
+export const post = (path, body = {}) => call("POST", path, body);
+export const patch = (path, body) => call("PATCH", path, body);
+export const remove = (path) => call("DELETE", path);
+
+// Send one file; `onProgress` gets shares from 0 to 1.
+export function upload(file, onProgress) {
+  return new Promise((resolve, reject) => {
+    const form = new FormData();
+    form.append("file", file, file.name);
+    const request = new XMLHttpRequest();
+    request.open("POST", address("uploads"));
+    request.upload.addEventListener("progress", (event) => event.lengthComputable && onProgress(event.loaded / event.total));
+    request.addEventListener("error", () => reject(new ApiError(0, "unreachable", `${file.name} could not be sent.`)));
+    request.addEventListener("load", () => {
+      let body = {};
+      try {
+        body = JSON.parse(request.responseText);
+      } catch {
+        // answered below by status
+      }
+      if (request.status < 300) resolve(body);
+      else reject(new ApiError(request.status, body.error?.code, body.error?.message || `${file.name} was refused.`));
+    });
+    request.send(form);
+  });
+}
+
+// Put a question; `on` has handlers by event name: started, token, answer, error. Resolves when the stream ends.
+export async function ask(request, on, signal) {
+  const response = await fetch(address("ask"), {
+    method: "POST", signal, headers: { "Content-Type": "application/json" }, body: JSON.stringify(request),
+  });
+  if (!response.ok) throw await problem(response);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let buffer = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    buffer += value;
+    for (let end = buffer.indexOf("\n\n"); end >= 0; end = buffer.indexOf("\n\n")) {
+      deliver(buffer.slice(0, end), on);
+      buffer = buffer.slice(end + 2);
+    }
+  }
+}
+
+function deliver(text, on) {
+  let name = "", data = "";
+  for (const line of text.split("\n")) {
+    if (line.startsWith("event: ")) name = line.slice(7);
+    else if (line.startsWith("data: ")) data += line.slice(6);
+  }
+  if (name && on[name]) on[name](JSON.parse(data));
+}

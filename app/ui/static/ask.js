@@ -1,0 +1,275 @@
+// The conversation: put a question, watch the answer come, stop it, ask on. The state outlives redraws of the page.
+
+import { ask, get, post } from "./api.js";
+import { mountAnswer, tokenSpan } from "./answer.js";
+import { announce, button, h, icon, replace, toast } from "./dom.js";
+import { mountEvidence } from "./evidence.js";
+import { Reading } from "./reading.js";
+import { chooseScope, describeScope, emptyScope } from "./scope.js";
+
+const SAMPLES = [
+  "What is a landmark?",
+  "Where are the documents kept?",
+  "How is the evidence for an answer chosen?",
+];
+
+const state = {
+  conversation: null, turns: [], chosen: null, scope: emptyScope(), running: null, lowShare: 0.25, documents: null, goTo: () => {},
+};
+let parts = null;
+
+const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((one) => one.toString(16).padStart(2, "0")).join("");
+
+export function mountAsk(node, { goTo }) {
+  state.goTo = goTo;
+  const input = h("textarea", {
+    id: "question", class: "question-input", rows: "1", maxlength: "4000", placeholder: "Ask your documents…", "aria-label": "Question",
+    oninput: () => grow(input),
+    onkeydown: (event) => {
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+        event.preventDefault();
+        submit();
+      }
+    },
+  });
+  const send = h("button", { type: "button", class: "send", id: "send", "aria-label": "Ask", onclick: submitOrStop }, icon("send"));
+  const scope = h("button", { type: "button", class: "scope", id: "scope", onclick: pickScope });
+  const fresh = button("New conversation", { class: "button quiet small", id: "new-conversation", onclick: startOver }, "plus");
+  const turns = h("div", { class: "turns" });
+  const evidence = h("aside", { class: "evidence", id: "evidence", "aria-label": "Evidence" });
+  const composer = h("div", { class: "composer" },
+    h("div", { class: "composer-box" }, input, send),
+    h("div", { class: "row composer-foot" }, scope, h("span", { class: "grow" }), fresh));
+  parts = { node, input, send, scope, fresh, turns, evidence };
+  replace(node, h("div", { class: "ask" }, h("section", { class: "conversation", "aria-label": "Conversation" }, turns, composer), evidence));
+  drawScope();
+  drawTurns();
+  refreshFacts();
+}
+
+document.addEventListener("cairn:view", (event) => {
+  if (event.detail.view !== "ask" || !parts) return;
+  refreshFacts();
+});
+
+async function refreshFacts() {
+  try {
+    const [preferences, documents] = await Promise.all([get("preferences"), get("documents", { limit: 1 })]);
+    state.lowShare = preferences.low_share;
+    const before = state.documents;
+    state.documents = documents.total;
+    if (!state.turns.length && before !== state.documents) drawTurns();
+  } catch {
+    // the next question will say that the server is gone
+  }
+}
+
+function grow(input) {
+  input.style.height = "auto";
+  input.style.height = `${Math.min(input.scrollHeight, 220)}px`;
+}
+
+function drawScope() {
+  replace(parts.scope, icon("filter"), h("span", {}, describeScope(state.scope)));
+  parts.scope.classList.toggle("narrowed", Boolean(state.scope.documents.size + state.scope.collections.size));
+}
+
+async function pickScope() {
+  const chosen = await chooseScope(state.scope);
+  if (chosen) {
+    state.scope = chosen;
+    drawScope();
+  }
+  parts.scope.focus();
+}
+
+function startOver() {
+  state.running?.abort();
+  state.conversation = null;
+  state.turns = [];
+  state.chosen = null;
+  drawTurns();
+  state.goTo("ask");
+  parts.input.focus();
+}
+
+function submitOrStop() {
+  if (state.running) stop();
+  else submit();
+}
+
+function submit() {
+  const question = parts.input.value.trim();
+  if (!question || state.running) return;
+  parts.input.value = "";
+  grow(parts.input);
+  put(question);
+}
+
+async function stop() {
+  const turn = state.turns.at(-1);
+  announce("Stopping.");
+  if (!turn?.askId) {
+    state.running?.abort();
+    return;
+  }
+  try {
+    await post(`ask/${turn.askId}/stop`);
+  } catch {
+    state.running?.abort();
+  }
+}
+
+async function put(question) {
+  state.conversation ||= newId();
+  const turn = { question, words: [], reading: null, status: "Searching the memory…", error: "", askId: null, node: null };
+  state.turns.push(turn);
+  state.chosen = turn;
+  const controller = new AbortController();
+  state.running = controller;
+  showRunning(true);
+  drawTurns();
+  turn.node.scrollIntoView({ block: "start", behavior: "smooth" });
+  try {
+    await ask({
+      question, conversation_id: state.conversation,
+      within: { document_ids: [...state.scope.documents.keys()], collection_ids: [...state.scope.collections.keys()] },
+    }, {
+      started: ({ ask_id, ahead }) => {
+        turn.askId = ask_id;
+        if (ahead) setStatus(turn, ahead === 1 ? "Waiting: one question is ahead." : `Waiting: ${ahead} questions are ahead.`);
+      },
+      token: (token) => addWord(turn, token),
+      answer: (answer) => { turn.reading = new Reading(answer); },
+      error: ({ error }) => { turn.error = error.message; },
+    }, controller.signal);
+    if (!turn.reading && !turn.error) turn.error = "The answer broke off. Ask again.";
+  } catch (error) {
+    turn.error = error.name === "AbortError" ? "Stopped." : error.message;
+  }
+  if (state.running === controller) {
+    state.running = null;
+    showRunning(false);
+  }
+  if (!state.turns.includes(turn)) return;
+  drawTurn(turn);
+  drawEvidence();
+  announce(turn.error || `Answer finished: ${turn.reading.answer.text}`);
+  if (turn.reading && state.turns.at(-1) === turn) state.goTo("ask", { answer: turn.reading.answer.id });
+}
+
+function showRunning(running) {
+  replace(parts.send, icon(running ? "stop" : "send"));
+  parts.send.setAttribute("aria-label", running ? "Stop" : "Ask");
+  parts.send.classList.toggle("stop", running);
+}
+
+function setStatus(turn, text) {
+  turn.status = text;
+  if (turn.statusNode) turn.statusNode.textContent = text;
+}
+
+function addWord(turn, token) {
+  if (turn.statusNode) {
+    turn.statusNode.remove();
+    turn.statusNode = null;
+  }
+  const span = tokenSpan(token, turn.words.length);
+  turn.words.push(token);
+  turn.stream?.append(span);
+}
+
+function drawTurns() {
+  if (!parts) return;
+  if (!state.turns.length) {
+    replace(parts.turns, hero());
+  } else {
+    replace(parts.turns, state.turns.map((turn) => {
+      turn.node = h("article", { class: "turn" });
+      drawTurn(turn);
+      return turn.node;
+    }));
+  }
+  parts.fresh.hidden = !state.turns.length;
+  parts.node.classList.toggle("empty", !state.turns.length);
+  drawEvidence();
+}
+
+function drawTurn(turn) {
+  const body = h("div", { class: "turn-body" });
+  const question = h("h2", {
+    class: "question", tabindex: turn.reading ? "0" : undefined, onclick: () => choose(turn),
+    onkeydown: (event) => event.key === "Enter" && choose(turn),
+  }, turn.question);
+  replace(turn.node, question, body);
+  turn.node.classList.toggle("current", turn === state.chosen);
+  if (turn.reading) {
+    mountAnswer(body, turn.reading, {
+      lowShare: state.lowShare, onAgain: () => { if (!state.running) put(turn.question); },
+      onDeleted: () => { state.turns = state.turns.filter((one) => one !== turn); state.chosen = state.turns.at(-1) || null; drawTurns(); },
+    });
+  } else if (turn.error) {
+    replace(body, turn.words.length ? h("div", { class: "answer-text" }, turn.words.map(tokenSpan)) : null,
+      h("div", { class: "verdict bad", role: "alert" }, turn.error),
+      h("div", { class: "actions" }, button("Ask again", { class: "button small", onclick: () => { if (!state.running) put(turn.question); } })));
+  } else {
+    turn.stream = h("div", { class: "answer-text streaming", role: "log", "aria-live": "polite", "aria-label": "Answer" }, turn.words.map(tokenSpan));
+    turn.statusNode = turn.words.length ? null : h("div", { class: "status-line", role: "status" }, turn.status);
+    replace(body, turn.stream, turn.statusNode);
+  }
+}
+
+function choose(turn) {
+  if (!turn.reading || state.chosen === turn) return;
+  state.chosen = turn;
+  for (const one of state.turns) one.node.classList.toggle("current", one === turn);
+  drawEvidence();
+}
+
+function drawEvidence() {
+  const reading = state.chosen?.reading;
+  parts.evidence.hidden = !state.turns.length;
+  if (reading) mountEvidence(parts.evidence, reading);
+  else replace(parts.evidence, state.turns.length ? h("div", { class: "evidence-wait" },
+    h("h2", { class: "evidence-title" }, "What the model read"),
+    state.running ? [1, 2, 3].map(() => h("div", { class: "ghost" })) : h("p", { class: "soft" }, "No evidence for this question.")) : null);
+}
+
+function hero() {
+  const nothing = state.documents === 0;
+  return h("div", { class: "hero" },
+    h("img", { src: new URL("mark.svg", import.meta.url), alt: "", width: "64", height: "64" }),
+    h("h1", {}, "Ask your documents"),
+    h("p", {}, "The model reads its answer out of them with its own attention. For every word you can see which passages it looked at, on the page."),
+    nothing
+      ? h("div", { class: "row centre" }, button("Add documents first", { class: "button primary", onclick: () => state.goTo("library") }, "up"))
+      : h("div", { class: "samples" }, SAMPLES.map((text) => h("button", {
+          type: "button", class: "sample", onclick: () => { if (!state.running) put(text); },
+        }, text))));
+}
+
+// Open a stored answer with the whole conversation that it belongs to.
+export async function openAnswer(id) {
+  if (state.turns.some((turn) => turn.reading?.answer.id === id)) {
+    choose(state.turns.find((turn) => turn.reading?.answer.id === id));
+    return;
+  }
+  if (state.running) {
+    toast("An answer is being written. Stop it, or wait for it.");
+    return;
+  }
+  try {
+    const answer = await get(`answers/${encodeURIComponent(id)}`);
+    const conversation = answer.conversation_id;
+    const heads = conversation ? (await get("answers", { conversation_id: conversation, limit: 20 })).answers.reverse() : [];
+    const answers = await Promise.all(heads.map((head) => head.id === id ? answer : get(`answers/${encodeURIComponent(head.id)}`)));
+    if (!answers.some((one) => one.id === id)) answers.push(answer);
+    state.conversation = conversation;
+    state.turns = answers.map((one) => ({ question: one.question, words: [], reading: new Reading(one), error: "", node: null }));
+    state.chosen = state.turns.find((turn) => turn.reading.answer.id === id);
+    drawTurns();
+    state.chosen.node?.scrollIntoView({ block: "start" });
+  } catch (error) {
+    toast(error.message, "bad");
+  }
+}

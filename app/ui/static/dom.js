@@ -1,0 +1,154 @@
+// Elements from data. Text only ever becomes a text node: nothing here parses HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "style") for (const [key, one] of Object.entries(value)) node.style.setProperty(key, one);
+    else if (name === "data") for (const [key, one] of Object.entries(value)) node.dataset[key] = one;
+    else if (name === "value" || name === "checked" || name === "disabled") node[name] = value;
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return node;
+}
+
+export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+export const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+
+export function replace(node, ...children) {
+  node.replaceChildren(...children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false));
+  return node;
+}
+
+const ICONS = {
+  send: "M4 12h15M13 6l6 6-6 6",
+  stop: "M7 7h10v10H7z",
+  page: "M7 3h7l4 4v14H7zM14 3v4h4",
+  trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
+  close: "M6 6l12 12M18 6L6 18",
+  back: "M15 5l-7 7 7 7",
+  next: "M9 5l7 7-7 7",
+  plus: "M12 5v14M5 12h14",
+  minus: "M5 12h14",
+  edit: "M5 19h3l10-10-3-3L5 16zM13 8l3 3",
+  retry: "M19 12a7 7 0 1 1-2-5M19 4v4h-4",
+  down: "M12 4v11M7 11l5 5 5-5M5 20h14",
+  up: "M12 20V8M7 12l5-5 5 5M5 4h14",
+  filter: "M4 6h16M7 12h10M10 18h4",
+  copy: "M9 9h10v11H9zM5 15V4h10",
+  scale: "M12 4v16M6 20h12M5 8h14M5 8l-2.5 6h5zM19 8l-2.5 6h5z",
+  sun: "M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8M12 3v2M12 19v2M3 12h2M19 12h2M5.6 5.6l1.4 1.4M17 17l1.4 1.4M18.4 5.6L17 7M7 17l-1.4 1.4",
+  moon: "M19 14.5A7.5 7.5 0 0 1 9.5 5 7.5 7.5 0 1 0 19 14.5z",
+  half: "M12 4a8 8 0 1 0 0 16zM12 4a8 8 0 0 1 0 16",
+};
+
+export const icon = (name) =>
+  svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
+
+export const button = (label, attributes, iconName) =>
+  h("button", { type: "button", class: "button", ...attributes }, iconName ? icon(iconName) : null, h("span", {}, label));
+
+export const iconButton = (label, iconName, attributes) =>
+  h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, ...attributes }, icon(iconName));
+
+export const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
+
+export function weight(share) {
+  return share >= 0.1 ? percent(share) : percent(share, share >= 0.001 ? 1 : 2);
+}
+
+export function bytes(count) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let at = 0;
+  while (count >= 999.5 && at < units.length - 1) {
+    count /= 1000;
+    at += 1;
+  }
+  return `${at === 0 || count >= 100 ? Math.round(count) : count.toFixed(1)} ${units[at]}`;
+}
+
+export function duration(seconds) {
+  if (seconds < 1) return "under a second";
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return `${(seconds / 3600).toFixed(1)} h`;
+}
+
+export const number = (count) => Math.round(count).toLocaleString("en");
+export const plural = (count, one, many) => `${number(count)} ${count === 1 ? one : many || `${one}s`}`;
+
+export function when(text) {
+  const date = new Date(text);
+  if (!text || Number.isNaN(date.getTime())) return "";
+  const today = new Date().toDateString() === date.toDateString();
+  return today
+    ? date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })
+    : date.toLocaleDateString([], { day: "numeric", month: "short", year: "numeric" });
+}
+
+export function pagesOf(passage) {
+  const labels = passage.page_labels.length ? passage.page_labels : passage.pages.map((page) => String(page + 1));
+  if (!labels.length) return "";
+  return labels.length === 1 ? `page ${labels[0]}` : `pages ${labels[0]}–${labels[labels.length - 1]}`;
+}
+
+export const nameOf = (thing) => thing.title || thing.source;
+
+let announcer;
+export function announce(text) {
+  announcer ||= document.body.appendChild(h("div", { class: "sr-only", role: "status", "aria-live": "polite" }));
+  announcer.textContent = text;
+}
+
+let toasts;
+export function toast(text, kind = "") {
+  toasts ||= document.body.appendChild(h("div", { class: "toasts", role: "alert" }));
+  const one = h("div", { class: `toast ${kind}` }, text);
+  toasts.append(one);
+  setTimeout(() => one.remove(), kind === "bad" ? 9000 : 4500);
+}
+
+// A question before something that cannot be undone. Resolves to true or false.
+export function confirm(title, text, yes) {
+  return new Promise((resolve) => {
+    const dialog = h("dialog", { class: "dialog", "aria-label": title },
+      h("form", { method: "dialog" },
+        h("h2", {}, title), h("p", {}, text),
+        h("div", { class: "row end" },
+          h("button", { class: "button quiet", value: "no" }, "Keep"),
+          h("button", { class: "button danger", value: "yes" }, yes))));
+    dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes"); });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+// One line of text from the person. Resolves to it, or null.
+export function askText(title, label, value = "", { type = "text", yes = "Save" } = {}) {
+  return new Promise((resolve) => {
+    const input = h("input", { class: "input", type, value, id: "ask-text", maxlength: "500", autocomplete: "off" });
+    const dialog = h("dialog", { class: "dialog", "aria-label": title },
+      h("form", { method: "dialog" },
+        h("h2", {}, title), h("label", { for: "ask-text" }, label), input,
+        h("div", { class: "row end" },
+          h("button", { class: "button quiet", value: "no", formnovalidate: true }, "Cancel"),
+          h("button", { class: "button primary", value: "yes" }, yes))));
+    // Enter submits with the first button of a form, which here would cancel.
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") { event.preventDefault(); dialog.close("yes"); }
+    });
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(dialog.returnValue === "yes" ? input.value.trim() : null);
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+    input.select();
+  });
+}

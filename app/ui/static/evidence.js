@@ -1,0 +1,209 @@
+// What the model read for one answer: passages, heads, timeline, near misses. Everything follows the Reading.
+
+import { post } from "./api.js";
+import { button, h, iconButton, nameOf, pagesOf, percent, replace, toast, weight } from "./dom.js";
+import { heatMap, timeline } from "./maps.js";
+import { cutAtBlocks, opacity } from "./reading.js";
+import { openViewer } from "./viewer.js";
+
+const PANELS = [
+  ["passages", "Passages"],
+  ["heads", "Layers and heads"],
+  ["timeline", "Timeline"],
+  ["missed", "Near misses"],
+];
+let chosenPanel = "passages";
+
+export function mountEvidence(node, reading) {
+  const focus = h("div", { class: "focus" });
+  const panel = h("div", { class: "panel", role: "tabpanel", id: "evidence-panel", tabindex: "0" });
+  const tabs = h("div", { class: "subtabs", role: "tablist", "aria-label": "Evidence" });
+  const buttons = PANELS.map(([name, label]) => h("button", {
+    type: "button", role: "tab", id: `evidence-${name}`, "aria-controls": "evidence-panel", data: { panel: name },
+    onclick: () => show(name),
+  }, label, name === "missed" && reading.answer.near_misses.length ? h("span", { class: "count" }, reading.answer.near_misses.length) : null));
+  tabs.append(...buttons);
+  tabs.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const at = PANELS.findIndex(([name]) => name === chosenPanel);
+    show(PANELS[(at + step + PANELS.length) % PANELS.length][0]);
+    buttons.find((one) => one.dataset.panel === chosenPanel).focus();
+  });
+  let update = () => {};
+
+  function show(name) {
+    chosenPanel = name;
+    for (const one of buttons) {
+      const chosen = one.dataset.panel === name;
+      one.setAttribute("aria-selected", String(chosen));
+      one.tabIndex = chosen ? 0 : -1;
+    }
+    panel.setAttribute("aria-labelledby", `evidence-${name}`);
+    update = { passages, heads: heatMap, timeline, missed: nearMisses }[name](panel, reading);
+    update();
+  }
+
+  reading.onChange(() => {
+    drawFocus(focus, reading);
+    update();
+  });
+  replace(node, h("h2", { class: "evidence-title" }, "What the model read"), focus, tabs, panel);
+  drawFocus(focus, reading);
+  show(chosenPanel);
+}
+
+// The line that says what is being looked at, with the two numbers of a chosen block.
+function drawFocus(node, reading) {
+  const { answer, block } = reading;
+  const token = reading.shownToken;
+  const letGo = iconButton("Back to the whole answer", "close", { onclick: () => reading.clear() });
+  if (block !== null) {
+    replace(node, blockCard(reading, block, letGo));
+  } else if (token !== null) {
+    const one = answer.tokens[token];
+    replace(node, h("div", { class: "focus-line" },
+      h("span", {}, "For the word ", h("q", {}, one.text.trim() || "␣"), ": ", h("b", {}, percent(one.memory_share)),
+        " on the documents, in ", String(one.blocks.length), one.blocks.length === 1 ? " block" : " blocks"),
+      reading.token === null ? null : letGo));
+  } else {
+    replace(node, h("div", { class: "focus-line soft" },
+      "The whole answer. Point at a word to see what it was read from, or at a passage to see which words used it."));
+  }
+}
+
+function blockCard(reading, block, letGo) {
+  const place = reading.places.get(block), effect = reading.effects.get(block);
+  const strongest = reading.tokenWeights(block)
+    .map((mass, index) => [mass, index]).filter(([mass]) => mass > 0).sort((a, b) => b[0] - a[0]).slice(0, 5);
+  return h("div", { class: "block-card" },
+    h("div", { class: "row" },
+      h("strong", { class: "grow" }, `Block ${reading.rank(block)}`, place ? ` · ${nameOf(place.passage)}` : ""), letGo),
+    h("div", { class: "two-numbers" },
+      h("div", {}, h("div", { class: "figure" }, weight(reading.totals.get(block) || 0)), h("div", { class: "soft" }, "Attention"),
+        h("div", { class: "fine" }, "how much it was read")),
+      h("div", { "aria-live": "polite" }, effect ? effectFigure(effect) : measureButton(reading, block))),
+    strongest.length ? h("div", { class: "fine" }, "Used most for ",
+      strongest.map(([mass, index], at) => [at ? ", " : "",
+        h("button", { type: "button", class: "word", onclick: () => reading.chooseToken(index) },
+          reading.answer.tokens[index].text.trim() || "␣"), ` ${weight(mass)}`])) : null);
+}
+
+function effectFigure(effect) {
+  const factor = Math.exp(Math.abs(effect.delta)), less = effect.delta < 0;
+  const shown = factor >= 1000 ? "over 1000" : factor >= 10 ? factor.toFixed(0) : factor.toFixed(2);
+  return [
+    h("div", { class: "figure effect" }, Math.abs(effect.delta) < 0.005 ? "none" : `${shown} ×`),
+    h("div", { class: "soft" }, "Effect on the answer"),
+    h("div", { class: "fine" }, Math.abs(effect.delta) < 0.005 ? "without it the answer is as likely"
+      : `${less ? "less" : "more"} likely without it (${effect.delta > 0 ? "+" : ""}${effect.delta.toFixed(2)} nats)`),
+  ];
+}
+
+function measureButton(reading, block) {
+  const measure = button("Measure effect", {
+    class: "button small", onclick: async () => {
+      measure.disabled = true;
+      measure.lastChild.textContent = "Reading again…";
+      try {
+        reading.learnEffect(block, await post(`answers/${reading.answer.id}/effect/${block}`));
+      } catch (error) {
+        toast(error.message, "bad");
+        measure.disabled = false;
+        measure.lastChild.textContent = "Measure effect";
+      }
+    },
+  }, "scale");
+  return [measure, h("div", { class: "fine" }, "leaves the block out and weighs the same answer again")];
+}
+
+function passages(panel, reading) {
+  const { answer } = reading;
+  if (!answer.passages.length) {
+    replace(panel, h("p", { class: "empty-note" }, "Nothing was read for this answer."));
+    return () => {};
+  }
+  const marks = [], cards = [];
+  const strongestPassage = Math.max(1e-9, ...answer.passages.map((one) => one.score));
+  answer.passages.forEach((passage, index) => {
+    const bar = h("div", { class: "score-fill" });
+    const score = h("span", { class: "score-text" });
+    const card = h("article", { class: "passage", data: { passage: index } },
+      h("header", {},
+        h("span", { class: "rank", "aria-hidden": "true" }, index + 1),
+        h("div", { class: "grow" },
+          h("div", { class: "passage-title" }, nameOf(passage)),
+          h("div", { class: "soft" }, pagesOf(passage))),
+        h("div", { class: "score" }, score, h("div", { class: "score-bar" }, bar))),
+      passageText(passage, reading, marks),
+      h("footer", {}, button("Show on the page", {
+        class: "button quiet small", onclick: () => openViewer({ passage, reading }),
+      }, "page")));
+    cards.push({ card, passage, bar, score });
+  });
+  replace(panel, h("div", { class: "passages" }, cards.map((one) => one.card)));
+  return () => {
+    const weights = reading.weights(), strongest = reading.strongest(weights), whole = weights === reading.totals;
+    for (const { mark, block } of marks) {
+      const mass = weights.get(block) || 0;
+      mark.style.setProperty("--mark", opacity(mass, strongest).toFixed(3));
+      mark.classList.toggle("chosen", reading.block === block);
+      mark.setAttribute("aria-pressed", String(reading.block === block));
+      mark.title = `Block ${reading.rank(block)}: ${weight(mass)} of the attention`;
+    }
+    for (const { card, passage, bar, score } of cards) {
+      const mass = whole ? passage.score : passage.block_ids.reduce((sum, id) => sum + (weights.get(id) || 0), 0);
+      bar.style.width = `${Math.min(100, (100 * mass) / (whole ? strongestPassage : strongest)).toFixed(1)}%`;
+      score.textContent = mass > 0 ? weight(mass) : "–";
+      card.classList.toggle("dim", mass <= 0);
+    }
+  };
+}
+
+function passageText(passage, reading, marks) {
+  const pieces = cutAtBlocks(passage.text, passage.start_index, passage.blocks);
+  const text = h("div", { class: "passage-text" }, pieces.map((piece) => {
+    if (piece.block === null) return piece.text;
+    const choose = () => reading.chooseBlock(piece.block);
+    const mark = h("mark", {
+      tabindex: "0", role: "button", data: { block: piece.block }, onclick: choose,
+      onkeydown: (event) => {
+        if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(); }
+        if (event.key === "Escape") reading.clear();
+      },
+    }, piece.text);
+    marks.push({ mark, block: piece.block });
+    return mark;
+  }));
+  if (passage.text.length < 700) return text;
+  text.classList.add("clamped");
+  const more = button("Show all of it", { class: "button quiet small", onclick: () => {
+    more.lastChild.textContent = text.classList.toggle("clamped") ? "Show all of it" : "Show less";
+  } });
+  return [text, more];
+}
+
+function nearMisses(panel, reading) {
+  const { answer } = reading;
+  const last = answer.passages.length ? Math.min(...answer.passages.map((one) => one.score)) : 0;
+  replace(panel,
+    h("p", { class: "fine" }, "These stood next in line when the memory was searched, and were not read. The score is that of the search, before any word was written."),
+    answer.near_misses.length ? h("div", { class: "passages" }, answer.near_misses.map((passage, index) =>
+      h("article", { class: "passage missed" },
+        h("header", {},
+          h("span", { class: "rank" }, `+${index + 1}`),
+          h("div", { class: "grow" }, h("div", { class: "passage-title" }, nameOf(passage)), h("div", { class: "soft" }, pagesOf(passage))),
+          h("div", { class: "score" }, h("span", { class: "score-text" }, passage.score.toFixed(3)),
+            h("div", { class: "fine" }, gap(passage, answer.near_misses, index, last)))),
+        h("div", { class: "passage-text" }, passage.text),
+        h("footer", {}, button("Show on the page", {
+          class: "button quiet small", onclick: () => openViewer({ passage, reading: null }),
+        }, "page")))))
+      : h("p", { class: "empty-note" }, "Nothing else came close."));
+  return () => {};
+}
+
+function gap(passage, all, index) {
+  if (index === 0) return "closest";
+  return `${(all[0].score - passage.score).toFixed(3)} behind the closest`;
+}

@@ -1,0 +1,59 @@
+// Which documents a question may read: a dialog with collections and documents.
+
+import { get } from "./api.js";
+import { button, h, nameOf, plural, replace, toast } from "./dom.js";
+
+export const emptyScope = () => ({ documents: new Map(), collections: new Map() });
+
+export function describeScope({ documents, collections }) {
+  const count = documents.size + collections.size;
+  if (!count) return "All documents";
+  if (count === 1) return [...documents.values(), ...collections.values()][0];
+  return [documents.size ? plural(documents.size, "document") : "", collections.size ? plural(collections.size, "collection") : ""]
+    .filter(Boolean).join(", ");
+}
+
+// Resolves to a new scope, or null when the dialog was left.
+export function chooseScope(current) {
+  const chosen = { documents: new Map(current.documents), collections: new Map(current.collections) };
+  return new Promise((resolve) => {
+    const list = h("div", { class: "pick-list" });
+    const search = h("input", { class: "input", type: "search", placeholder: "Find a document…", "aria-label": "Find a document", oninput: () => later() });
+    const dialog = h("dialog", { class: "dialog wide", "aria-label": "Which documents may be read" },
+      h("h2", {}, "Which documents may be read"),
+      h("p", { class: "soft" }, "Nothing chosen means all of them."),
+      search, list,
+      h("div", { class: "row end" },
+        button("All documents", { class: "button quiet", onclick: () => finish(emptyScope()) }),
+        button("Use these", { class: "button primary", onclick: () => finish(chosen) })));
+    let timer, result = null;
+    const later = () => { clearTimeout(timer); timer = setTimeout(fill, 150); };
+    const finish = (scope) => { result = scope; dialog.close(); };
+    dialog.addEventListener("close", () => { dialog.remove(); resolve(result); });
+
+    const tick = (kept, id, name, detail) => h("label", { class: "pick" },
+      h("input", { type: "checkbox", checked: kept.has(id), onchange: (event) => (event.target.checked ? kept.set(id, name) : kept.delete(id)) }),
+      h("span", { class: "grow" }, name), h("span", { class: "soft" }, detail));
+
+    async function fill() {
+      try {
+        const [groups, found] = await Promise.all([get("collections"), get("documents", { search: search.value, limit: 100, sort: "title" })]);
+        const words = search.value.toLowerCase();
+        const collections = groups.collections.filter((one) => one.name.toLowerCase().includes(words));
+        replace(list,
+          collections.length ? h("h3", {}, "Collections") : null,
+          collections.map((one) => tick(chosen.collections, one.id, one.name, plural(one.documents, "document"))),
+          h("h3", {}, "Documents"),
+          found.documents.map((one) => tick(chosen.documents, one.id, nameOf(one), plural(one.pages, "page"))),
+          found.total > found.documents.length ? h("p", { class: "soft" }, `${found.total - found.documents.length} more: type to find them.`) : null,
+          found.documents.length ? null : h("p", { class: "soft" }, "None."));
+      } catch (error) {
+        toast(error.message, "bad");
+      }
+    }
+
+    document.body.append(dialog);
+    dialog.showModal();
+    fill();
+  });
+}

@@ -1,0 +1,68 @@
+"""The web app over the fake library on a free port, for browser tests and for looking at it: `python -m tests.app.serving`."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from app.api import build_app
+
+
+@dataclass(frozen=True)
+class FakeSettings:
+    """What `build_app` takes from the settings."""
+
+    home: Path
+    host: str = "127.0.0.1"
+    password: str | None = None
+    token: str | None = None
+    max_upload_bytes: int = 20_000_000
+    max_uploads: int = 20
+    max_library_bytes: int | None = None
+    min_free_bytes: int = 0
+    questions_at_once: int = 8
+
+
+@contextmanager
+def served(app: Any):
+    """Yields the app's address; stops it afterwards."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", lifespan="on"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        if not thread.is_alive():
+            raise RuntimeError("the server did not start")
+        time.sleep(0.02)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+
+
+def main() -> None:
+    import tempfile
+
+    from tests.app.fake_library import FakeLibrary
+
+    library = FakeLibrary(token_seconds=0.04)
+    library.add("reservoir-handbook.pdf", title="Handbook of the Upper Valley Reservoir", pages=12)
+    library.add("council-minutes-2025.pdf", title="Minutes of the council, spring 2025", pages=7)
+    library.add("walks.pdf", title="Walks around the lake", pages=4)
+    library.move_document(next(iter(library.document_rows)), library.create_collection("Waterworks").id)
+    app = build_app(FakeSettings(Path(tempfile.mkdtemp())), library)  # type: ignore[arg-type]
+    uvicorn.run(app, host="127.0.0.1", port=7998, log_level="warning")
+
+
+if __name__ == "__main__":
+    main()
