@@ -7,10 +7,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
+
+from model.backbone import LandmarkModel
+from model.generate import answer_logprob
+from retrieval import intake, upkeep
+from retrieval.ask import Asker, Question
+from retrieval.errors import InvalidRequest, NotFound
+from retrieval.extract import render_page
+from retrieval.ingest import Ingestion, claim, claim_next
 from retrieval.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
 from retrieval.records import (
     Collection,
@@ -24,15 +34,31 @@ from retrieval.records import (
     Scope,
     VerifyReport,
 )
-
-if TYPE_CHECKING:
-    from model.backbone import LandmarkModel
+from retrieval.resident import ResidentMemory
+from retrieval.search import search
+from retrieval.sources import Sources
+from retrieval.views import collection_view, document_view, head_view, job_view, page_text_view, stored_already
+from retrieval.workspace import SHARD_BYTES, Workspace
+from storage.catalogue import Catalogue
+from storage.errors import NameTaken
+from storage.errors import NotFound as NoRow
+from storage.kv_format import KVLayout
+from storage.records import DocumentSort
+from storage.records import Job as JobRow
+from storage.shard_file import sync_folder
 
 __all__ = ["Library", "Scope"]
 
+SORTS = ("added", "source", "title", "size", "pages")
+
 
 class Library:
-    """A folder of documents whose keys and values were read once by one landmark model."""
+    """A folder of documents whose keys and values were read once by one landmark model. Make one with `open`."""
+
+    def __init__(self, workspace: Workspace, resident: ResidentMemory):
+        self._workspace, self._resident = workspace, resident
+        self._catalogue = workspace.catalogue
+        self._sources = Sources(workspace.catalogue)
 
     @classmethod
     def open(
@@ -44,99 +70,181 @@ class Library:
         kv_dtype: str = "bf16",
         index: str = "auto",
         hot_bytes: int = 1 << 30,
+        shard_bytes: int = SHARD_BYTES,
     ) -> Library:
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
-        `index`: "exact", "faiss", or "auto" (exact up to a documented size). `hot_bytes` bounds the cache of stored blocks.
+        `kv_dtype`: "bf16", "fp16", "fp32" or "int8". `index`: "exact", "faiss", or "auto" (exact up to a documented size).
+        `hot_bytes` bounds the cache of stored blocks. Raises `InvalidRequest`, `storage.errors.CatalogueTooNew`.
         """
-        raise NotImplementedError
+        home = Path(home).expanduser().resolve()
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            KVLayout((0,), 1, 2, 1, kv_dtype)
+            catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}")
+        except ValueError as error:
+            raise InvalidRequest(str(error)) from error
+        workspace = Workspace(home, catalogue, model, kv_dtype=kv_dtype, shard_bytes=shard_bytes)
+        library = cls(workspace, ResidentMemory(workspace, index=index, hot_bytes=hot_bytes))
+        catalogue.recover_jobs()
+        return library
+
+    def warm_up(self) -> None:
+        """Load the model and the landmarks now (from a background thread, say) instead of at the first question."""
+        with self._resident.open_snapshot():
+            pass
 
     # Ingestion
 
     def estimate(self, path: Path, *, password: str | None = None) -> Estimate:
         """What `submit` of this file would cost. Raises ExtractError."""
-        raise NotImplementedError
+        return intake.estimate(self._workspace, Path(path), password)
 
     def submit(
         self, path: Path, *, collection: str | None = None, source: str | None = None, password: str | None = None
     ) -> Job:
         """Copy the file in and queue it. `collection` is a name, made if new; `source` the name shown (default: the file's).
 
-        A file whose content is already stored by this model gives a job in state "done" with note "already stored".
+        A file whose content is already stored by this model gives a job in state "done" with note "already stored"; one
+        that is just being stored gives the job at work. Raises ExtractError, NotEnoughSpace, MemoryMismatch.
         """
-        raise NotImplementedError
+        submitted = intake.submit(
+            self._workspace, Path(path), collection=collection, source=source, password=password
+        )
+        if submitted.already_stored and submitted.document.state == "ready":
+            return stored_already(submitted.document, submitted.job)
+        assert submitted.job is not None, "a document that is not ready has a job"
+        return job_view(submitted.job, submitted.document)
 
     def run_job(self, job_id: str, *, on_progress: Callable[[Job], None] | None = None) -> Job:
         """Work one job off in this thread; resumes at the last committed shard. Never raises for what the file did."""
-        raise NotImplementedError
+        with self._rows():
+            claimed = claim(self._workspace, job_id)
+        return self.job(job_id) if claimed is None else self._run(claimed, on_progress)
 
     def run_next_job(self, *, on_progress: Callable[[Job], None] | None = None) -> Job | None:
         """Work off the oldest waiting job, if there is one."""
-        raise NotImplementedError
+        claimed = claim_next(self._workspace)
+        return None if claimed is None else self._run(claimed, on_progress)
+
+    def _run(self, claimed: JobRow, on_progress: Callable[[Job], None] | None) -> Job:
+        def notify(row: JobRow) -> None:
+            if on_progress is not None:
+                on_progress(self._job(row))
+
+        ended = Ingestion(self._workspace, claimed, notify).run()
+        self._sources.forget([ended.document_id])
+        return self._job(ended)
+
+    def _job(self, row: JobRow) -> Job:
+        try:
+            return job_view(row, self._catalogue.document(row.document_id))
+        except NoRow:
+            return job_view(row, None)
 
     def jobs(self, *, active_only: bool = False, limit: int = 200) -> list[Job]:
         """Newest first."""
-        raise NotImplementedError
+        return [self._job(row) for row in self._catalogue.jobs(active_only=active_only, limit=limit)]
 
     def job(self, job_id: str) -> Job:
-        raise NotImplementedError
+        """Raises NotFound."""
+        with self._rows():
+            return self._job(self._catalogue.job(job_id))
 
     def cancel_job(self, job_id: str) -> Job:
-        """Cancel; a running job stops within one window and what it had stored is removed."""
-        raise NotImplementedError
+        """A running job stops within one window. What it stored stays, unseen, until it is retried or deleted."""
+        with self._rows():
+            return self._job(self._catalogue.cancel_job(job_id))
 
     def retry_job(self, job_id: str, *, password: str | None = None) -> Job:
-        """Queue a failed or cancelled job again."""
-        raise NotImplementedError
+        """Queue a failed or cancelled job again; it goes on where it stopped."""
+        with self._rows():
+            row = self._catalogue.retry_job(job_id)
+            if password is not None:
+                self._workspace.passwords[row.document_id] = password
+            return self._job(row)
 
     # Documents and collections
 
     def documents(self, *, search: str = "", collection_id: str | None = None, sort: str = "added") -> list[Document]:
         """`sort`: "added" (newest first), "source", "title", "size", "pages"."""
-        raise NotImplementedError
+        if sort not in SORTS:
+            raise InvalidRequest(f"Documents are sorted by {', '.join(SORTS)}, not {sort!r}.")
+        rows = self._catalogue.documents(search=search, collection_id=collection_id, sort=cast(DocumentSort, sort))
+        return [document_view(row) for row in rows]
 
     def document(self, document_id: str) -> Document:
-        raise NotImplementedError
+        with self._rows():
+            return document_view(self._catalogue.document(document_id))
 
     def rename_document(self, document_id: str, title: str) -> Document:
-        raise NotImplementedError
+        with self._rows():
+            return document_view(self._catalogue.rename_document(document_id, title))
 
     def move_document(self, document_id: str, collection_id: str | None) -> Document:
-        raise NotImplementedError
+        with self._rows():
+            return document_view(self._catalogue.move_document(document_id, collection_id))
 
     def delete_documents(self, document_ids: Sequence[str]) -> Deleted:
-        """Remove rows, stored memory, originals, page images, and answers that used them."""
-        raise NotImplementedError
+        """Remove rows, stored memory, originals, page images, and answers that used them. Unknown ids are ignored."""
+        rows = self._catalogue.delete_documents(document_ids)
+        return upkeep.delete(self._workspace, self._resident, self._sources, rows)
 
     def collections(self) -> list[Collection]:
-        raise NotImplementedError
+        return [collection_view(row) for row in self._catalogue.collections()]
 
     def create_collection(self, name: str) -> Collection:
-        raise NotImplementedError
+        with self._rows():
+            return collection_view(self._catalogue.create_collection(name))
 
     def rename_collection(self, collection_id: str, name: str) -> Collection:
-        raise NotImplementedError
+        with self._rows():
+            return collection_view(self._catalogue.rename_collection(collection_id, name))
 
-    def delete_collection(self, collection_id: str) -> None:
-        """Remove the collection; its documents stay, in no collection."""
-        raise NotImplementedError
+    def delete_collection(self, collection_id: str, *, with_documents: bool = False) -> Deleted:
+        """Remove the collection; its documents stay, in no collection, unless `with_documents`."""
+        with self._rows():
+            rows = self._catalogue.delete_collection(collection_id, with_documents=with_documents)
+        return upkeep.delete(self._workspace, self._resident, self._sources, rows)
 
     def page_image(self, document_id: str, page: int, *, width_px: int = 1200) -> bytes:
-        """PNG of one page (0-based)."""
-        raise NotImplementedError
+        """PNG of one page (0-based), drawn once and kept. Raises NotFound, ExtractError (not a PDF, password missing)."""
+        document = self.document(document_id)
+        if not 0 <= page < max(1, document.pages):
+            raise NotFound(f"page of {document.source}", page)
+        folder = self._workspace.pages_folder / document_id
+        kept = folder / f"{page}-{width_px}.png"
+        if kept.is_file():
+            return kept.read_bytes()
+        path = intake.original_of(self._workspace, document_id)
+        image = render_page(path, page, width_px=width_px, password=self._workspace.passwords.get(document_id))
+        folder.mkdir(exist_ok=True, mode=0o700)
+        unfinished = kept.with_name(f".{kept.name}")
+        unfinished.write_bytes(image)
+        unfinished.replace(kept)
+        sync_folder(folder)
+        return image
 
     def page_text(self, document_id: str, page: int) -> PageText:
-        raise NotImplementedError
+        """Raises NotFound."""
+        with self._rows():
+            pages = self._catalogue.pages(document_id)
+            if not 0 <= page < len(pages):
+                raise NotFound("page", page)
+            found = self._catalogue.blocks_of_document(document_id, start=pages[page].start, end=pages[page].end)
+            text = self._sources.text(document_id)
+            return page_text_view(document_id, pages[page], text, {block.id: block for block in found})
 
     def original(self, document_id: str) -> Path:
-        """The stored original file."""
-        raise NotImplementedError
+        """The kept copy of the original file. Raises NotFound."""
+        return intake.original_of(self._workspace, document_id)
 
     # Questions
 
     def search(self, query: str, k: int = 8, *, within: Scope | None = None) -> list[Passage]:
         """Passages by the attention that the query gives them, best first; exactly k unless the scope holds fewer blocks."""
-        raise NotImplementedError
+        with self._rows():
+            return search(self._workspace, self._resident, self._sources, query, k, within)
 
     def ask(
         self,
@@ -151,45 +259,90 @@ class Library:
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[AnswerToken | Answer]:
         """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share it."""
-        raise NotImplementedError
+        asked = Question(
+            text=question,
+            k=k,
+            scope=within,
+            quote=quote,
+            max_tokens=max_tokens,
+            voters=voters,
+            conversation_id=conversation_id,
+        )
+        with self._rows():
+            yield from Asker(self._workspace, self._resident, self._sources, asked).run(cancelled)
 
     def answers(self, *, limit: int = 100, search: str = "", conversation_id: str | None = None) -> list[AnswerHead]:
         """Newest first."""
-        raise NotImplementedError
+        rows = self._catalogue.answers(limit=limit, search=search, conversation_id=conversation_id)
+        return [head_view(row) for row in rows]
 
     def answer(self, answer_id: str) -> Answer:
-        raise NotImplementedError
+        """As it was given. Raises NotFound."""
+        with self._rows():
+            return Answer.from_dict(json.loads(self._catalogue.answer(answer_id).body))
 
     def delete_answer(self, answer_id: str) -> None:
-        raise NotImplementedError
+        with self._rows():
+            self._catalogue.delete_answer(answer_id)
 
     def effect_of_block(self, answer_id: str, block_id: int) -> BlockEffect:
-        """How much less likely the stored answer becomes when this block is left out."""
-        raise NotImplementedError
+        """How much less likely the stored answer becomes when this block is left out of what the model may read."""
+        answer = self.answer(answer_id)
+        token_ids, candidates = answer.settings["token_ids"], answer.settings["candidates"]
+        if not token_ids or block_id not in candidates:
+            raise InvalidRequest("This block was not among those that the answer could read, so it had no effect on it.")
+        policy = Question(text=answer.question, k=answer.settings["k"], voters=answer.settings["voters"]).policy()
+        turns, model = self._workspace.turns, self._workspace.loaded().model
+        with turns.question_open(), self._resident.open_snapshot() as snapshot:
+            logprobs = []
+            for ids in (candidates, [other for other in candidates if other != block_id]):
+                reader = snapshot.reader(snapshot.positions_of_blocks(ids))
+                with turns.for_question():
+                    prompt = model.prompt(answer.settings["asked"]).ids
+                    each = answer_logprob(model, prompt, token_ids, memory=reader, reading=policy)
+                logprobs.append(float(each.sum()))
+        return BlockEffect(block_id, logprobs[0], logprobs[1], logprobs[1] - logprobs[0])
 
     # Upkeep
 
     def verify(self) -> VerifyReport:
         """Re-derive every checksum; name what is damaged or orphaned."""
-        raise NotImplementedError
+        return upkeep.verify(self._workspace)
 
     def repair(self, *, reingest: bool = False) -> RepairReport:
-        """Read damaged documents again from their originals; `reingest`: all documents, for another model."""
-        raise NotImplementedError
+        """Make damaged parts of the memory again; `reingest`: read all documents again that another model has read."""
+        if reingest:
+            return upkeep.reingest(self._workspace, self._resident, self._sources, self.run_job)
+        return upkeep.repair(self._workspace, self._resident)
 
     def gc(self) -> GcReport:
         """Remove files that no row knows."""
-        raise NotImplementedError
+        return upkeep.gc(self._workspace)
 
     def doctor(self) -> dict[str, Any]:
         """What this machine and this library can do, and what is wrong; JSON-able."""
-        raise NotImplementedError
+        return upkeep.doctor(self._workspace, self._resident)
 
     def close(self) -> None:
-        raise NotImplementedError
+        self._workspace.store.close()
+        self._catalogue.close()
 
     def __enter__(self) -> Library:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    @contextmanager
+    def _rows(self) -> Iterator[None]:
+        """The catalogue's complaints in this package's words."""
+        try:
+            yield
+        except NoRow as error:
+            raise NotFound(error.kind, error.key) from error
+        except NameTaken as error:
+            raise InvalidRequest(str(error)) from error
+        except (InvalidRequest, NotFound):
+            raise
+        except ValueError as error:
+            raise InvalidRequest(str(error)) from error

@@ -114,6 +114,7 @@ class AnswerToken:
     memory_share: float
     blocks: tuple[tuple[int, float], ...]
     quoted_from: tuple[str, int, int] | None = None
+    token_id: int = -1
 
     def to_dict(self) -> dict[str, Any]:
         return to_plain(self)
@@ -127,6 +128,7 @@ class AnswerToken:
             memory_share=plain["memory_share"],
             blocks=tuple((int(block), float(mass)) for block, mass in plain["blocks"]),
             quoted_from=(str(quoted[0]), int(quoted[1]), int(quoted[2])) if quoted else None,
+            token_id=plain.get("token_id", -1),
         )
 
 

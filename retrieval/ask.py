@@ -1,0 +1,279 @@
+"""Ask: search narrows the memory to candidates, the model answers while reading them, and what it read becomes the evidence.
+
+- Everything that was shown is stored with the answer, so that it can be reopened and exported as it was.
+- A memory that does not hold the answer is said so: by the calibrated search confidence, before a word is generated.
+- Each step takes its own turn at the model, so that several people are answered side by side.
+
+Axes: C candidates (ascending positions), Y memory layers, H query heads.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
+from uuid import uuid4
+
+import numpy as np
+from torch import Tensor
+
+from model.backbone import LandmarkModel
+from model.errors import ModelError
+from model.generate import GeneratedToken, Sampling, generate
+from model.quote import QuoteSource
+from model.reading import ReadPolicy, Voters
+from retrieval.attribution import AnswerMass
+from retrieval.errors import CairnError, InvalidRequest
+from retrieval.passages import Answer, AnswerToken, Passage, Timings, to_plain
+from retrieval.prompts import with_conversation, word_starts
+from retrieval.readable import Hit, join_neighbours
+from retrieval.records import Scope
+from retrieval.resident import MemorySnapshot, ResidentMemory
+from retrieval.search import Found, check_count, find_blocks, hits_of
+from retrieval.sources import Sources
+from retrieval.workspace import Workspace
+from storage.errors import DamagedMemory as DamagedFile
+from storage.errors import NotFound as NoRow
+from storage.records import Block
+
+NOT_IN_DOCUMENTS = "The documents do not say."
+CANDIDATES_PER_PASSAGE = 4
+NEAR_MISSES = 5
+# An answer's record keeps this many blocks for each token; a question has at most a few dozen candidates.
+BLOCKS_PER_TOKEN = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What to answer and how."""
+
+    text: str
+    k: int
+    scope: Scope | None = None
+    quote: bool = False
+    max_tokens: int = 128
+    voters: str = "group"
+    conversation_id: str | None = None
+
+    def policy(self) -> ReadPolicy:
+        """Raises `InvalidRequest`."""
+        check_count(self.k)
+        try:
+            return ReadPolicy(top_k=self.k, voters=cast(Voters, self.voters), positions="library")
+        except ModelError as error:
+            raise InvalidRequest(str(error)) from error
+
+    def sampling(self, model: LandmarkModel) -> Sampling:
+        """Raises `InvalidRequest`."""
+        try:
+            return Sampling(max_tokens=self.max_tokens, stop=model.config.stop)
+        except ModelError as error:
+            raise InvalidRequest(str(error)) from error
+
+
+class Asker:
+    """Answers one question; one instance a question."""
+
+    def __init__(self, workspace: Workspace, resident: ResidentMemory, sources: Sources, question: Question):
+        self._workspace, self._resident, self._sources = workspace, resident, sources
+        self._question = question
+        self._began = time.perf_counter()
+        self._first_token_seconds = 0.0
+
+    def run(self, cancelled: Callable[[], bool] = lambda: False) -> Iterator[AnswerToken | Answer]:
+        """The answer's tokens, then the stored answer. Cancelled: the answer so far."""
+        question, workspace = self._question, self._workspace
+        policy = question.policy()
+        with workspace.turns.question_open(), self._resident.open_snapshot() as snapshot:
+            model = workspace.loaded().model
+            sampling, asked = question.sampling(model), self._asked()
+            found = find_blocks(workspace, snapshot, asked, CANDIDATES_PER_PASSAGE * question.k, question.scope)
+            search_seconds = self._seconds()
+            positions_C = found.positions_C.sort().values
+            mass = AnswerMass(model.memory_layers, model.num_heads, len(positions_C))
+            tokens: list[AnswerToken] = []
+            token_ids: list[int] = []
+            answerable = len(positions_C) > 0 and _above_threshold(model, found)
+            if answerable:
+                reader = snapshot.reader(positions_C)
+                quoting = self._quoting(model, snapshot, positions_C) if question.quote else None
+                steps = generate(
+                    model,
+                    model.prompt(asked).ids,
+                    memory=reader,
+                    reading=policy,
+                    sampling=sampling,
+                    quote_from=quoting.source if quoting else None,
+                    cancelled=cancelled,
+                )
+                for step in self._in_turns(steps):
+                    token = self._token(step, mass, reader.block_ids(), quoting)
+                    tokens.append(token)
+                    token_ids += [step.id] if step.id >= 0 else []
+                    yield token
+            evidence = self._evidence(snapshot, found, positions_C, mass) if tokens else self._only_search(snapshot, found)
+            text = "".join(token.text for token in tokens).strip()
+            answer = Answer(
+                id=uuid4().hex,
+                conversation_id=question.conversation_id,
+                question=question.text,
+                text=text if text else NOT_IN_DOCUMENTS,
+                found=bool(text),
+                confidence=found.confidence,
+                quote=question.quote,
+                tokens=tuple(tokens),
+                passages=tuple(evidence.passages),
+                near_misses=tuple(evidence.near_misses),
+                memory_share=_mean([token.memory_share for token in tokens if token.blocks]),
+                layers=model.memory_layers,
+                heads=model.num_heads,
+                heat=evidence.heat,
+                timings=Timings(search_seconds, self._first_token_seconds, self._seconds()),
+                model=model.source or "model",
+                memory=workspace.loaded().fingerprint.digest,
+                settings=self._settings(asked, token_ids, snapshot, positions_C),
+                created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
+            )
+        store_answer(workspace, answer)
+        yield answer
+
+    def _seconds(self) -> float:
+        return time.perf_counter() - self._began
+
+    def _asked(self) -> str:
+        """The question with what it needs of the conversation before it."""
+        if self._question.conversation_id is None:
+            return self._question.text.strip()
+        heads = self._workspace.catalogue.answers(conversation_id=self._question.conversation_id, limit=1)
+        return with_conversation(self._question.text, [head.question for head in heads])
+
+    def _in_turns(self, steps: Iterator[GeneratedToken]) -> Iterator[GeneratedToken]:
+        while True:
+            try:
+                with self._workspace.turns.for_question():
+                    step = next(steps, None)
+            except DamagedFile as error:
+                raise self._resident.damaged(error) from error
+            except ModelError as error:
+                raise InvalidRequest(f"The question cannot be answered: {error}") from error
+            if step is None:
+                return
+            if not self._first_token_seconds:
+                self._first_token_seconds = self._seconds()
+            yield step
+
+    def _token(
+        self, step: GeneratedToken, mass: AnswerMass, ids_C: np.ndarray, quoting: _Quoting | None
+    ) -> AnswerToken:
+        if step.id < 0:  # text that was held back; no token of its own
+            return AnswerToken(step.text, 0.0, 0.0, (), token_id=-1)
+        token_mass = mass.add(step.selections)
+        blocks = tuple((int(ids_C[block]), share) for block, share in token_mass.strongest(BLOCKS_PER_TOKEN))
+        quoted = quoting.place(*step.quote) if quoting and step.quote else None
+        return AnswerToken(step.text, step.logprob, token_mass.memory_share, blocks, quoted, step.id)
+
+    def _quoting(self, model: LandmarkModel, snapshot: MemorySnapshot, positions_C: Tensor) -> _Quoting:
+        ids = snapshot.blocks.ids_N[positions_C.numpy()].tolist()
+        rows = self._workspace.catalogue.block_rows(ids)
+        return _Quoting(model, [rows.get(block_id) for block_id in ids])
+
+    def _evidence(
+        self, snapshot: MemorySnapshot, found: Found, positions_C: Tensor, mass: AnswerMass
+    ) -> _Evidence:
+        """Passages by attention; of equal attention (none) the better search result first."""
+        rank = {int(position): index for index, position in enumerate(found.positions_C)}
+        mass_C = mass.mass_C
+        order = sorted(range(len(positions_C)), key=lambda c: (-float(mass_C[c]), rank[int(positions_C[c])]))
+        hits = hits_of(snapshot, positions_C[order], mass_C[order])
+        heat = {
+            hit.block_id: tuple(tuple(round(float(cell), 6) for cell in row) for row in mass.heat_YHC[:, :, c])
+            for hit, c in zip(hits, order, strict=True)
+            if float(mass_C[c]) > 0
+        }
+        return self._split(hits, heat)
+
+    def _only_search(self, snapshot: MemorySnapshot, found: Found) -> _Evidence:
+        """Nothing was generated: the best search results are near misses."""
+        hits = hits_of(snapshot, found.positions_C, found.gates_C)
+        return _Evidence([], self._sources.passages(join_neighbours(hits, NEAR_MISSES)), {})
+
+    def _split(self, hits: Sequence[Hit], heat: dict[int, tuple[tuple[float, ...], ...]]) -> _Evidence:
+        passages = self._sources.passages(join_neighbours(hits, self._question.k))
+        shown = {block_id for passage in passages for block_id in passage.block_ids}
+        missed = [hit for hit in hits if hit.block_id not in shown][:NEAR_MISSES]
+        return _Evidence(passages, self._sources.passages([[hit] for hit in missed]), heat)
+
+    def _settings(
+        self, asked: str, token_ids: Sequence[int], snapshot: MemorySnapshot, positions_C: Tensor
+    ) -> dict[str, Any]:
+        question = self._question
+        return {
+            "k": question.k,
+            "voters": question.voters,
+            "max_tokens": question.max_tokens,
+            "quote": question.quote,
+            "scope": to_plain(question.scope or Scope()),
+            "asked": asked,
+            "token_ids": list(token_ids),
+            "candidates": snapshot.blocks.ids_N[positions_C.numpy()].tolist(),
+            "index": self._resident.kind,
+        }
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    passages: list[Passage]
+    near_misses: list[Passage]
+    heat: dict[int, tuple[tuple[float, ...], ...]]
+
+
+class _Quoting:
+    """Quotation from the candidate blocks, and the characters that a quoted token stands for."""
+
+    def __init__(self, model: LandmarkModel, blocks: Sequence[Block | None]):
+        self._model, self._blocks = model, blocks
+        number = {(block.document_id, block.ordinal): index for index, block in enumerate(blocks) if block is not None}
+        following = [None if b is None else number.get((b.document_id, b.ordinal + 1)) for b in blocks]
+        tokens = [() if block is None else block.tokens for block in blocks]
+        self.source = QuoteSource(tokens, following, word_starts(model))
+
+    def place(self, index: int, row: int) -> tuple[str, int, int] | None:
+        """(document id, start, end) of one token; characters that tokens share belong to each of them."""
+        block = self._blocks[index]
+        assert block is not None, "only blocks with tokens are quoted"
+        start = block.start + len(self._model.decode(block.tokens[:row]))
+        end = block.start + len(self._model.decode(block.tokens[: row + 1]))
+        return block.document_id, min(start, block.end), min(max(end, start), block.end)
+
+
+def _above_threshold(model: LandmarkModel, found: Found) -> bool:
+    threshold = model.config.answer_threshold
+    return threshold is None or found.confidence >= threshold
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def store_answer(workspace: Workspace, answer: Answer) -> None:
+    """Keep the answer with its evidence. Raises `CairnError` if a document of its evidence was deleted meanwhile."""
+    if answer.conversation_id is not None:
+        workspace.catalogue.ensure_conversation(answer.conversation_id, answer.question)
+    evidence = (*answer.passages, *answer.near_misses)
+    try:
+        workspace.catalogue.save_answer(
+            answer_id=answer.id,
+            conversation_id=answer.conversation_id,
+            question=answer.question,
+            text=answer.text,
+            body=json.dumps(answer.to_dict(), separators=(",", ":")),
+            document_ids=[passage.document_id for passage in evidence],
+            created_at=answer.created_at,
+        )
+    except NoRow as error:
+        raise CairnError(
+            "A document that this answer rests on was deleted while it was written, so it was not kept. Ask again."
+        ) from error

@@ -1,0 +1,114 @@
+"""Groups of found blocks into passages: their text, pages and boxes from the catalogue."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from retrieval.passages import PageBox, Passage, PassageBlock
+from retrieval.readable import Hit, readable_span
+from storage.catalogue import Catalogue
+from storage.errors import NotFound as NoRow
+from storage.records import Block, Document, Page
+
+_KEPT_CHARACTERS = 20_000_000
+
+
+@dataclass(frozen=True)
+class _Source:
+    document: Document
+    pages: tuple[Page, ...]
+    text: str
+
+
+class Sources:
+    """Reads documents' text and pages, keeping recently used ones. Thread-safe."""
+
+    def __init__(self, catalogue: Catalogue):
+        self._catalogue = catalogue
+        self._kept: OrderedDict[str, tuple[str, tuple[Page, ...]]] = OrderedDict()
+        self._characters = 0
+        self._lock = threading.Lock()
+
+    def passages(self, groups: Sequence[Sequence[Hit]]) -> list[Passage]:
+        """One passage a group, in the same order. Groups whose document was deleted meanwhile are left out."""
+        blocks = self._catalogue.block_rows([hit.block_id for group in groups for hit in group])
+        made = []
+        for group in groups:
+            present = [(hit, blocks[hit.block_id]) for hit in group if hit.block_id in blocks]
+            if not present:
+                continue
+            try:
+                source = self._source(present[0][1].document_id)
+            except NoRow:
+                continue
+            made.append(_passage(source, present))
+        return made
+
+    def forget(self, document_ids: Sequence[str]) -> None:
+        """Documents that were deleted or read again."""
+        with self._lock:
+            for document_id in document_ids:
+                text, _ = self._kept.pop(document_id, ("", ()))
+                self._characters -= len(text)
+
+    def text(self, document_id: str) -> str:
+        """Raises `storage.errors.NotFound`."""
+        return self._source(document_id).text
+
+    def _source(self, document_id: str) -> _Source:
+        document = self._catalogue.document(document_id)  # always fresh: titles change
+        with self._lock:
+            kept = self._kept.get(document_id)
+            if kept is not None:
+                self._kept.move_to_end(document_id)
+                return _Source(document, kept[1], kept[0])
+        text, pages = self._catalogue.extracted_text(document_id).text, tuple(self._catalogue.pages(document_id))
+        with self._lock:
+            if document_id not in self._kept:
+                self._kept[document_id] = (text, pages)
+                self._characters += len(text)
+            while self._characters > _KEPT_CHARACTERS and len(self._kept) > 1:
+                _, (dropped, _) = self._kept.popitem(last=False)
+                self._characters -= len(dropped)
+        return _Source(document, pages, text)
+
+
+def _passage(source: _Source, found: Sequence[tuple[Hit, Block]]) -> Passage:
+    first, last = found[0][1], found[-1][1]
+    start, end = readable_span(source.text, first.start, last.end)
+    blocks = tuple(
+        PassageBlock(block.id, _share(hit.score), block.start, block.end, tuple(PageBox(*box) for box in block.boxes))
+        for hit, block in found
+    )
+    pages = _pages(source.pages, blocks)
+    return Passage(
+        document_id=source.document.id,
+        source=source.document.source,
+        title=source.document.title,
+        pages=tuple(page.number for page in pages),
+        page_labels=tuple(page.label for page in pages),
+        start_index=start,
+        end_index=end,
+        text=source.text[start:end],
+        score=_share(sum(hit.score for hit, _ in found)),
+        block_ids=tuple(block.id for _, block in found),
+        blocks=blocks,
+        total_pages=source.document.num_pages,
+    )
+
+
+def _pages(pages: Sequence[Page], blocks: Sequence[PassageBlock]) -> list[Page]:
+    """Pages that the blocks stand on: those of their boxes, or where there are none, those of their characters."""
+    boxed = {box.page for block in blocks for box in block.boxes}
+    if boxed:
+        return [page for page in pages if page.number in boxed]
+    start, end = blocks[0].start, blocks[-1].end
+    touched = [page for page in pages if page.start < end and start < page.end]
+    return touched or list(pages[:1])
+
+
+def _share(score: float) -> float:
+    return min(1.0, max(0.0, float(score)))

@@ -1,0 +1,251 @@
+"""Looking after a library: deleting, verifying, repairing, clearing up, and saying what the machine can do."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from retrieval.errors import CairnError, NotFound
+from retrieval.ingest import rebuild_shard
+from retrieval.intake import INCOMING, abandoned_files, free_bytes, original_of
+from retrieval.records import DamageReport, Deleted, GcReport, Job, RepairReport, VerifyReport
+from retrieval.resident import ResidentMemory
+from retrieval.sources import Sources
+from retrieval.workspace import Workspace
+from storage.errors import StorageError
+from storage.records import DeletedDocuments, Shard
+
+
+def delete(workspace: Workspace, resident: ResidentMemory, sources: Sources, rows: DeletedDocuments) -> Deleted:
+    """Remove the files of documents whose rows are gone; files that a question still reads go when it is answered."""
+    sources.forget(rows.document_ids)
+    resident.forget_shards(rows.shards)
+    for document_id in rows.document_ids:
+        workspace.passwords.pop(document_id, None)
+    originals = [workspace.original(name) for name in rows.stored_files]
+    freed = sum(_size(workspace.kv_folder / name) for name in rows.shards) + sum(_size(path) for path in originals)
+    freed += sum(_folder_size(workspace.pages_folder / document_id) for document_id in rows.document_ids)
+
+    def unlink() -> None:
+        workspace.store.delete(rows.shards)
+        for path in originals:
+            path.unlink(missing_ok=True)
+            for incoming in workspace.files_folder.glob(f"{INCOMING}*-{path.name}"):
+                incoming.unlink(missing_ok=True)
+        for document_id in rows.document_ids:
+            shutil.rmtree(workspace.pages_folder / document_id, ignore_errors=True)
+
+    resident.when_unread(unlink)
+    return Deleted(len(rows.document_ids), rows.num_blocks, rows.num_answers, freed)
+
+
+def verify(workspace: Workspace) -> VerifyReport:
+    """Re-derives the checksum of every shard, block and original, and lists files that no row knows."""
+    began = time.monotonic()
+    documents = {document.id: document for document in workspace.catalogue.documents()}
+    shards = workspace.catalogue.shards()
+    damage = []
+    for shard in shards:
+        source = documents[shard.document_id].source if shard.document_id in documents else ""
+        for found in workspace.store.verify(shard.name, shard.checksum):
+            damage.append(DamageReport(shard.document_id, source, shard.name, str(found)))
+    for document in documents.values():
+        if reason := _original_damage(workspace, document.id, document.content_sha256):
+            damage.append(DamageReport(document.id, document.source, "", reason))
+    return VerifyReport(
+        documents=len(documents),
+        shards=len(shards),
+        blocks=sum(shard.num_blocks for shard in shards),
+        size_bytes=sum(shard.size_bytes for shard in shards),
+        seconds=time.monotonic() - began,
+        damage=tuple(damage),
+        orphans=tuple(_orphans(workspace)),
+    )
+
+
+def _original_damage(workspace: Workspace, document_id: str, content_sha256: str) -> str:
+    try:
+        path = original_of(workspace, document_id)
+        with open(path, "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != content_sha256:
+                return "the original file has changed since it was added; delete the document and add it again"
+    except NotFound:
+        return "the original file is missing; its memory still answers, but it cannot be read again"
+    except OSError as error:
+        return f"the original file cannot be read: {error.strerror}"
+    return ""
+
+
+def _orphans(workspace: Workspace) -> list[str]:
+    shards, images = _orphaned_shards(workspace), _orphaned_images(workspace)
+    return [f"kv/{name}" for name in shards] + [_name(workspace, path) for path in (*abandoned_files(workspace), *images)]
+
+
+def _name(workspace: Workspace, path: Path) -> str:
+    return path.relative_to(workspace.home).as_posix()
+
+
+def _orphaned_shards(workspace: Workspace) -> list[str]:
+    """Files of the store that no row names. A running job's own files are left alone: its commit may be on the way."""
+    files = workspace.store.files()  # listed first: what is committed meanwhile is then found among the rows
+    at_work = {job.document_id for job in workspace.catalogue.jobs(active_only=True) if job.state == "running"}
+    known = {shard.name for shard in workspace.catalogue.shards()}
+    return sorted(name for name in files - known if name.split("/")[0] not in at_work)
+
+
+def _orphaned_images(workspace: Workspace) -> list[Path]:
+    known = {document.id for document in workspace.catalogue.documents()}
+    return sorted(path for path in workspace.pages_folder.iterdir() if path.name not in known)
+
+
+def gc(workspace: Workspace) -> GcReport:
+    """Removes orphans."""
+    workspace.catalogue.recover_jobs()
+    shards = _orphaned_shards(workspace)
+    removed, freed = [f"kv/{name}" for name in shards], workspace.store.delete(shards)
+    for path in abandoned_files(workspace):
+        freed += _size(path)
+        path.unlink(missing_ok=True)
+        removed.append(_name(workspace, path))
+    for path in _orphaned_images(workspace):
+        freed += _folder_size(path)
+        shutil.rmtree(path, ignore_errors=True)
+        removed.append(_name(workspace, path))
+    return GcReport(tuple(removed), freed)
+
+
+def repair(workspace: Workspace, resident: ResidentMemory) -> RepairReport:
+    """Makes damaged shards again, in order, from the tokens in the catalogue; blocks keep their numbers."""
+    began = time.monotonic()
+    documents = {document.id: document.source for document in workspace.catalogue.documents()}
+    repaired: list[str] = []
+    failed: list[tuple[str, str]] = []
+    blocks = 0
+    for document_id, source in documents.items():
+        shards = workspace.catalogue.shards(document_id)
+        damaged = [shard for shard in shards if workspace.store.verify(shard.name, shard.checksum)]
+        try:
+            for shard in damaged:
+                _remake(workspace, resident, shard)
+                blocks += shard.num_blocks
+        except (CairnError, StorageError, ValueError) as error:
+            failed.append((source, str(error)))
+            continue
+        if damaged:
+            repaired.append(source)
+    return RepairReport(tuple(repaired), tuple(failed), blocks, time.monotonic() - began)
+
+
+def _remake(workspace: Workspace, resident: ResidentMemory, shard: Shard) -> None:
+    loaded = workspace.loaded()
+    before = workspace.catalogue.shards(shard.document_id)
+    made = rebuild_shard(workspace, loaded, before, shard)
+    workspace.catalogue.replace_shard(shard.name, made)
+    resident.forget_shards([shard.name])
+    resident.when_unread(lambda: workspace.store.delete([shard.name]))
+
+
+def reingest(
+    workspace: Workspace, resident: ResidentMemory, sources: Sources, run_job: Callable[[str], Job]
+) -> RepairReport:
+    """Reads every document again whose memory another model made (or none did), from its original.
+
+    First all documents are handed over to this model, then the jobs are worked off: after a crash they go on by themselves.
+    """
+    began = time.monotonic()
+    loaded = workspace.loaded(any_memory=True)
+    digest = workspace.catalogue.put_fingerprint(loaded.fingerprint)
+    failed: list[tuple[str, str]] = []
+    for document in workspace.catalogue.documents():
+        if document.fingerprint == digest:
+            continue
+        if reason := _original_damage(workspace, document.id, document.content_sha256):
+            failed.append((document.source, reason))
+            continue
+        names = workspace.catalogue.drop_shards(document.id, fingerprint=digest)
+        workspace.catalogue.add_job(document.id, "ingest", note="read again for another model")
+        sources.forget([document.id])
+        resident.forget_shards(names)
+        resident.when_unread(lambda names=names: workspace.store.delete(names))  # type: ignore[misc]
+    if failed and any(document.fingerprint != digest for document in workspace.catalogue.documents()):
+        return RepairReport((), tuple(failed), 0, time.monotonic() - began)
+    done = [run_job(job.id) for job in reversed(workspace.catalogue.jobs(active_only=True))]
+    return RepairReport(
+        repaired=tuple(job.source for job in done if job.state == "done"),
+        failed=(*failed, *((job.source, job.error) for job in done if job.state == "failed")),
+        blocks=sum(job.blocks for job in done if job.state == "done"),
+        seconds=time.monotonic() - began,
+    )
+
+
+def doctor(workspace: Workspace, resident: ResidentMemory) -> dict[str, Any]:
+    """What this machine and this library can do, and what is wrong with them."""
+    problems: list[str] = []
+    model: dict[str, Any] = {}
+    try:
+        loaded = workspace.loaded(any_memory=True)
+        model = {
+            "source": loaded.model.source,
+            "device": str(loaded.model.device),
+            "dtype": str(loaded.model.dtype).removeprefix("torch."),
+            "layers": loaded.model.num_layers,
+            "memory_layers": list(loaded.model.memory_layers),
+            "heads": loaded.model.num_heads,
+            "kv_heads": loaded.model.num_kv_heads,
+            "block_size": loaded.model.config.block_size,
+            "bytes_per_token": round(loaded.layout.block_bytes / loaded.model.config.tokens_per_block),
+            "identity": loaded.fingerprint.digest,
+            "calibrated": loaded.model.config.answer_threshold is not None,
+        }
+        workspace.check_memory()
+    except CairnError as error:
+        problems.append(str(error))
+    except (OSError, ValueError) as error:
+        problems.append(f"The model cannot be loaded: {error}")
+    free = free_bytes(workspace)
+    if free < 1 << 30:
+        problems.append(f"Only {free / 1e6:,.0f} MB are free on the disk of {workspace.home}.")
+    failed = [job for job in workspace.catalogue.jobs(limit=200) if job.state == "failed"]
+    problems += [f"A document could not be read: {job.error}" for job in failed[:5]]
+    return {
+        "machine": _machine(),
+        "home": str(workspace.home),
+        "free_bytes": free,
+        "model": model,
+        "memory": vars(workspace.catalogue.totals()) | {"kv_dtype": workspace.kv_dtype},
+        "index": {"kind": resident.kind, "resident_bytes": resident.size_bytes},
+        "versions": {name: importlib.metadata.version(name) for name in ("torch", "transformers", "faiss-cpu")},
+        "problems": problems,
+    }
+
+
+def _machine() -> dict[str, Any]:
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return {
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "memory_bytes": pages,
+        "gpus": gpus,
+    }
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _folder_size(folder: Path) -> int:
+    return sum(_size(path) for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
+
+

@@ -1,0 +1,107 @@
+"""Rows of the catalogue as the records that the library hands out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from retrieval.passages import AnswerHead, PageBox
+from retrieval.records import Collection, Document, Job, PageText, TextBlock
+from storage import records as rows
+
+
+def document_view(row: rows.Document) -> Document:
+    return Document(
+        id=row.id,
+        source=row.source,
+        title=row.title,
+        collection_id=row.collection_id,
+        pages=row.num_pages,
+        tokens=row.num_tokens,
+        blocks=row.num_blocks,
+        size_bytes=row.size_bytes,
+        state=row.state,
+        added_at=row.added_at,
+        content_hash=row.content_sha256,
+        notes=row.notes,
+    )
+
+
+def collection_view(row: rows.Collection) -> Collection:
+    return Collection(row.id, row.name, row.num_documents, row.created_at)
+
+
+def job_view(row: rows.Job, document: rows.Document | None, *, note: str = "") -> Job:
+    """`document` None: it was deleted under the job."""
+    progress = row.progress
+    return Job(
+        id=row.id,
+        document_id=row.document_id,
+        source=document.source if document else "(deleted)",
+        collection_id=document.collection_id if document else None,
+        state=row.state,
+        stage="done" if row.state == "done" else progress.stage,
+        pages_done=progress.pages_done,
+        pages=progress.pages_total or (document.num_pages if document else 0),
+        tokens_done=progress.tokens_done,
+        tokens=progress.tokens_total or (document.num_tokens if document else 0),
+        blocks=document.num_blocks if document else 0,
+        size_bytes=document.size_bytes if document else 0,
+        tokens_per_second=progress.tokens_per_second,
+        eta_seconds=progress.eta_seconds if row.state == "running" else None,
+        seconds=_seconds(row),
+        error=row.error,
+        note=note or row.note,
+        created_at=row.created_at,
+    )
+
+
+def stored_already(document: rows.Document, row: rows.Job | None) -> Job:
+    """The answer to handing in what is there: a finished job, which no row stands behind if its own is gone."""
+    return Job(
+        id=row.id if row else "",
+        document_id=document.id,
+        source=document.source,
+        collection_id=document.collection_id,
+        state="done",
+        stage="done",
+        pages_done=document.num_pages,
+        pages=document.num_pages,
+        tokens_done=document.num_tokens,
+        tokens=document.num_tokens,
+        blocks=document.num_blocks,
+        size_bytes=document.size_bytes,
+        tokens_per_second=0.0,
+        eta_seconds=None,
+        seconds=0.0,
+        error="",
+        note="already stored",
+        created_at=document.added_at,
+    )
+
+
+def _seconds(row: rows.Job) -> float:
+    if row.started_at is None:
+        return 0.0
+    end = datetime.fromisoformat(row.finished_at) if row.finished_at else datetime.now(UTC)
+    return max(0.0, (end - datetime.fromisoformat(row.started_at)).total_seconds())
+
+
+def head_view(row: rows.AnswerHead) -> AnswerHead:
+    return AnswerHead(row.id, row.question, row.text, row.created_at, row.conversation_id)
+
+
+def page_text_view(document_id: str, page: rows.Page, text: str, blocks: Mapping[int, rows.Block]) -> PageText:
+    touching = [block for block in blocks.values() if block.start < page.end and page.start < block.end]
+    return PageText(
+        document_id=document_id,
+        page=page.number,
+        label=page.label,
+        text=text[page.start : page.end],
+        start=page.start,
+        blocks=tuple(
+            TextBlock(block.id, block.start, block.end, tuple(PageBox(*box) for box in block.boxes))
+            for block in touching
+        ),
+        note=page.note,
+    )
