@@ -8,6 +8,7 @@ Knows no model, no tokenizer and no PDF. Open both halves, write a shard, commit
 
 from storage.catalogue import Catalogue
 from storage.errors import (
+    CannotWrite,
     CatalogueTooNew,
     Damage,
     DamagedBlock,
@@ -51,6 +52,7 @@ __all__ = [
     "Block",
     "BlockRefs",
     "Box",
+    "CannotWrite",
     "Catalogue",
     "CatalogueTooNew",
     "Collection",

@@ -66,8 +66,12 @@ class ForeignShard(StorageError):
         self.shard, self.field = shard, field
 
 
-class StoreFull(StorageError):
-    """The disk had no room for a shard; nothing of it was kept."""
+class CannotWrite(StorageError):
+    """A shard could not be written; nothing of it was kept."""
+
+
+class StoreFull(CannotWrite):
+    """The disk (or the user's share of it) had no room for a shard."""
 
 
 class NotFound(StorageError, LookupError):

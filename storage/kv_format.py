@@ -26,6 +26,7 @@ MAGIC = b"CAIRN-KV"
 FORMAT_VERSION = 1
 PREFIX = struct.Struct("<8sIII")  # magic, format version, size of the JSON header, crc32 of (first 16 bytes + JSON)
 ALIGNMENT = 64  # sections start at multiples of a cache line
+SECTIONS = ("lengths", "landmarks", "checksums")
 SCALES_BYTES = 8  # an int8 piece begins with two float32: the scale of its keys and that of its values
 
 _TORCH_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "int8": torch.int8}
@@ -131,26 +132,40 @@ def shard_seed(fingerprint: str, name: str) -> int:
     return zlib.crc32(f"{fingerprint} {name}".encode())
 
 
+def front_bytes(name: str, fingerprint: str, layout: KVLayout, num_blocks: int) -> int:
+    """Size of everything before the pieces."""
+    header = _header(name, fingerprint, layout, num_blocks, dict.fromkeys(SECTIONS, b""))
+    return header.pieces_offset
+
+
 def encode_front(
     name: str, fingerprint: str, layout: KVLayout, num_blocks: int, sections: Mapping[str, bytes]
-) -> tuple[Header, bytes]:
-    """Everything before the pieces, from the raw bytes of the sections "lengths", "landmarks", "checksums"."""
-    header_bytes = padded(PREFIX.size + 1024 + 8 * len(layout.layers) + len(name) + len(fingerprint)) - PREFIX.size
-    offset = PREFIX.size + header_bytes
-    bodies: list[bytes] = []
-    places: dict[str, Any] = {}
-    for section in ("lengths", "landmarks", "checksums"):
-        body = sections[section].ljust(padded(len(sections[section])), b"\0")
-        places[section] = Section(offset, len(body), zlib.crc32(body))
-        bodies.append(body)
-        offset += len(body)
-    header = Header(name, fingerprint, layout, num_blocks, **places, pieces_offset=offset)
+) -> bytes:
+    """Everything before the pieces, from the raw bytes of its `SECTIONS`."""
+    header = _header(name, fingerprint, layout, num_blocks, sections)
+    header_bytes = header.lengths.offset - PREFIX.size
     fields = asdict(header) | {"landmark_dtype": str(layout.landmark_dtype).removeprefix("torch.")}
-    text = json.dumps(fields).encode()
-    assert len(text) <= header_bytes, "the header outgrew its space"
-    text = text.ljust(header_bytes)
+    text = json.dumps(fields).encode().ljust(header_bytes)
+    assert len(text) == header_bytes, "the header outgrew its space"
     crc = zlib.crc32(text, zlib.crc32(PREFIX.pack(MAGIC, FORMAT_VERSION, header_bytes, 0)[:16]))
-    return header, PREFIX.pack(MAGIC, FORMAT_VERSION, header_bytes, crc) + text + b"".join(bodies)
+    bodies = [sections[which].ljust(getattr(header, which).size, b"\0") for which in SECTIONS]
+    return PREFIX.pack(MAGIC, FORMAT_VERSION, header_bytes, crc) + text + b"".join(bodies)
+
+
+def _header(name: str, fingerprint: str, layout: KVLayout, num_blocks: int, sections: Mapping[str, bytes]) -> Header:
+    heads = len(layout.layers) * layout.kv_heads
+    sizes = {
+        "lengths": 4 * num_blocks,
+        "landmarks": num_blocks * heads * layout.head_dim * layout.landmark_dtype.itemsize,
+        "checksums": 4 * num_blocks * heads,
+    }
+    offset = padded(PREFIX.size + 1024 + 8 * len(layout.layers) + len(name) + len(fingerprint))
+    places: dict[str, Any] = {}
+    for which in SECTIONS:
+        size = padded(sizes[which])
+        places[which] = Section(offset, size, zlib.crc32(sections[which].ljust(size, b"\0")))
+        offset += size
+    return Header(name, fingerprint, layout, num_blocks, **places, pieces_offset=offset)
 
 
 def decode_prefix(prefix: bytes) -> tuple[int, int]:
@@ -176,8 +191,8 @@ def decode_header(prefix: bytes, text: bytes) -> Header:
     fields.pop("landmark_dtype")
     fields["layout"]["layers"] = tuple(fields["layout"]["layers"])
     fields["layout"] = KVLayout(**fields["layout"])
-    for name in ("lengths", "landmarks", "checksums"):
-        fields[name] = Section(**fields[name])
+    for which in SECTIONS:
+        fields[which] = Section(**fields[which])
     return Header(**fields)
 
 

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import threading
 import uuid
-import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,16 +31,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from storage.encoding import decode_pieces, encode_shard, restore_landmarks
 from storage.errors import Damage
-from storage.kv_format import (
-    SCALES_BYTES,
-    Header,
-    KVLayout,
-    bytes_of,
-    encode_front,
-    piece_seed,
-)
-from storage.quantise import dequantise, quantise
+from storage.kv_format import Header, KVLayout
 from storage.shard_file import TEMPORARY, OpenShard, sync_folder, verify_file, write_durably
 
 SUFFIX = ".kv"
@@ -90,63 +83,11 @@ class KVBlockStore:
         by custom the document's id. Raises `ValueError` for wrong shapes and numbers that the dtype cannot hold,
         `StoreFull` when the disk cannot take it.
         """
-        self._check_shapes(keys_NYGLD, values_NYGLD, lengths_N)
         name = f"{group}/{uuid.uuid4().hex}{SUFFIX}" if group else f"{uuid.uuid4().hex}{SUFFIX}"
-        contents = self._encode(name, keys_NYGLD.detach(), values_NYGLD.detach(), lengths_N)
+        contents = encode_shard(name, self.fingerprint, self.layout, keys_NYGLD, values_NYGLD, lengths_N)
         write_durably(self._path(name), contents)
         checksum = "sha256:" + hashlib.sha256(contents).hexdigest()
         return ShardFile(name, len(contents), checksum, len(lengths_N))
-
-    def _check_shapes(self, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor) -> None:
-        layout = self.layout
-        expected = (len(lengths_N), len(layout.layers), layout.kv_heads, layout.block_size, layout.head_dim)
-        for what, tensor in (("keys", keys_NYGLD), ("values", values_NYGLD)):
-            if tuple(tensor.shape) != expected:
-                raise ValueError(f"{what} have shape {tuple(tensor.shape)}, this store takes {expected}")
-        if len(lengths_N) == 0:
-            raise ValueError("a shard holds at least one block")
-        if int(lengths_N.min()) < 1 or int(lengths_N.max()) >= layout.block_size:
-            raise ValueError(f"a block holds 1 to {layout.block_size - 1} tokens beside its landmark: {lengths_N}")
-
-    def _encode(self, name: str, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor) -> memoryview:
-        layout, num_blocks = self.layout, len(lengths_N)
-        landmarks_NYGD = keys_NYGLD[..., -1, :].cpu().to(layout.landmark_dtype)
-        pieces = self._encode_pieces(keys_NYGLD, values_NYGLD, lengths_N)
-        if not bool(torch.isfinite(landmarks_NYGD).all()):
-            raise ValueError(f"a landmark key is not finite in {layout.landmark_dtype}; store the memory as bf16")
-        checksums = np.empty(len(pieces), "<u4")
-        heads = [(layer, head) for layer in layout.layers for head in range(layout.kv_heads)]
-        places = ((layer, head, block) for layer, head in heads for block in range(num_blocks))
-        for index, (layer, head, block) in enumerate(places):
-            checksums[index] = zlib.crc32(pieces[index], piece_seed(self.fingerprint, name, layer, head, block))
-        sections = {
-            "lengths": np.asarray(lengths_N.cpu(), "<u4").tobytes(),
-            "landmarks": bytes_of(landmarks_NYGD),
-            "checksums": checksums.tobytes(),
-        }
-        header, front = encode_front(name, self.fingerprint, layout, num_blocks, sections)
-        contents = bytearray(header.file_bytes)
-        contents[: len(front)] = front
-        memoryview(contents)[len(front) :] = pieces.reshape(-1).data
-        return memoryview(contents)
-
-    def _encode_pieces(self, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor) -> np.ndarray:
-        """uint8 `[pieces, bytes]` in file order."""
-        layout = self.layout
-        rows_YGN2LD = torch.stack([keys_NYGLD.cpu(), values_NYGLD.cpu()], dim=3).permute(1, 2, 0, 3, 4, 5)
-        num_pieces = rows_YGN2LD[..., 0, 0, 0].numel()
-        if layout.dtype == "int8":
-            valid_NL = torch.arange(layout.block_size)[None, :] < lengths_N.cpu()[:, None]
-            rows_YGN2LD, scales_YGN2 = quantise(rows_YGN2LD, valid_NL[:, None].expand(-1, 2, -1))
-            if not bool(torch.isfinite(scales_YGN2).all()):
-                raise ValueError("keys and values must be finite numbers")
-            scales = scales_YGN2.contiguous().view(torch.uint8).reshape(num_pieces, SCALES_BYTES)
-            numbers = rows_YGN2LD.contiguous().view(torch.uint8).reshape(num_pieces, -1)
-            return torch.cat([scales, numbers], dim=1).numpy()
-        stored = rows_YGN2LD.to(layout.stored_dtype).contiguous()
-        if not bool(torch.isfinite(stored).all()):
-            raise ValueError(f"keys or values are not finite in {layout.dtype}; store this model's memory as bf16")
-        return stored.view(num_pieces, -1).view(torch.uint8).numpy()
 
     # Reading
 
@@ -184,26 +125,15 @@ class KVBlockStore:
             assert 0 <= head < layout.kv_heads and 0 <= block < shard.header.num_blocks, (name, head, block)
             piece = bytes_[index * size : (index + 1) * size]
             shard.read_piece(piece, layer_index, head, block, check=self._check_always)
-        if layout.dtype == "int8":
-            return self._dequantised(raw, layer_index, pieces, shards)
-        rows_P2LD = raw.view(-1).view(layout.stored_dtype).view(-1, 2, layout.block_size, layout.head_dim)
-        return rows_P2LD[:, 0], rows_P2LD[:, 1]
-
-    def _dequantised(
-        self, raw: Tensor, layer_index: int, pieces: Sequence[tuple[str, int, int]], shards: dict[str, OpenShard]
-    ) -> tuple[Tensor, Tensor]:
-        layout = self.layout
-        scales_P2 = raw[:, :SCALES_BYTES].contiguous().view(torch.float32)
-        numbers_P2LD = raw[:, SCALES_BYTES:].view(torch.int8).view(-1, 2, layout.block_size, layout.head_dim)
-        rows_P2LD = dequantise(numbers_P2LD, scales_P2)
-        landmarks = {name: self._landmarks_of(shard) for name, shard in shards.items()}
-        for index, (name, head, block) in enumerate(pieces):
-            rows_P2LD[index, 0, -1] = landmarks[name][block, layer_index, head]
-        return rows_P2LD[:, 0], rows_P2LD[:, 1]
+        keys_PLD, values_PLD = decode_pieces(raw, layout)
+        if layout.dtype == "int8" and pieces:
+            kept = {name: self._landmarks_of(shard) for name, shard in shards.items()}
+            restore_landmarks(keys_PLD, [kept[name][block, layer_index, head] for name, head, block in pieces])
+        return keys_PLD, values_PLD
 
     def landmarks(self, shard: str) -> Tensor:
         """landmarks_NYGD, the key of every block's landmark, in `layout.landmark_dtype`."""
-        return self._landmarks_of(self._shard(shard))
+        return self._landmarks_of(self._shard(shard)).clone()
 
     def lengths(self, shard: str) -> Tensor:
         """lengths_N (int64): ordinary tokens of each block."""
@@ -216,9 +146,14 @@ class KVBlockStore:
         return self._shard(shard).header
 
     def _landmarks_of(self, shard: OpenShard) -> Tensor:
-        numbers = torch.frombuffer(bytearray(shard.section("landmarks")), dtype=self.layout.landmark_dtype)
-        shape = shard.header.shape_NYGD
-        return numbers[: int(np.prod(shape))].view(shape)
+        if shard.landmarks_NYGD is None:
+            numbers = torch.frombuffer(bytearray(shard.section("landmarks")), dtype=self.layout.landmark_dtype)
+            shape = shard.header.shape_NYGD
+            landmarks_NYGD = numbers[: math.prod(shape)].view(shape)
+            if self.layout.dtype != "int8":  # only int8 memory needs them at every read
+                return landmarks_NYGD
+            shard.landmarks_NYGD = landmarks_NYGD
+        return shard.landmarks_NYGD
 
     def _shard(self, name: str) -> OpenShard:
         with self._lock:

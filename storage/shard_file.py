@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import uuid
 import weakref
@@ -18,8 +19,9 @@ from struct import pack
 from typing import Literal, TypeAlias
 
 import numpy as np
+from torch import Tensor
 
-from storage.errors import Damage, DamagedBlock, DamagedShard, ForeignShard, MissingShard, StoreFull
+from storage.errors import CannotWrite, Damage, DamagedBlock, DamagedShard, ForeignShard, MissingShard, StoreFull
 from storage.kv_format import PREFIX, Header, Section, decode_header, decode_prefix, shard_seed
 
 TEMPORARY = ".writing-"  # file names that begin so were never finished
@@ -41,7 +43,8 @@ def write_durably(path: Path, contents: memoryview) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise StoreFull(
+        kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else CannotWrite
+        raise kind(
             f"{path.name} ({len(contents) / 1e6:.1f} MB) could not be written to {path.parent}: {error.strerror}. "
             "Nothing of it was kept; make room or choose another folder, then try again."
         ) from error
@@ -81,6 +84,7 @@ class OpenShard:
             reason = f"it has {self._state[0]} bytes and should have {self.header.file_bytes}"
             raise DamagedShard(Damage(self.name, "file", reason))
         self.checksums = np.frombuffer(self.section("checksums"), "<u4", self.header.num_pieces)
+        self.landmarks_NYGD: Tensor | None = None  # kept by the store where it needs them often
         self.verified = np.zeros(self.header.num_pieces, dtype=bool)
 
     def _stat(self) -> tuple[int, int, int]:

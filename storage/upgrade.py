@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,11 +18,6 @@ from sqlalchemy import inspect, text
 
 from storage.database import Database
 from storage.errors import CatalogueTooNew
-
-try:
-    import fcntl
-except ImportError:  # Windows: two processes opening a new catalogue at once are not kept apart there
-    fcntl = None  # type: ignore[assignment]
 
 HEAD = "0001"  # the newest revision in migrations/versions; a test compares
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -88,7 +84,7 @@ def _run_alembic(database: Database, migrations: Path, head: str) -> None:
 
 @contextlib.contextmanager
 def _one_at_a_time(database: Database) -> Iterator[None]:
-    if database.path is None or fcntl is None:
+    if database.path is None:
         yield
         return
     with open(database.path.with_name(database.path.name + ".lock"), "w") as file:

@@ -82,6 +82,12 @@ class JobTables(Tables):
                 _mark_unfinished_document(connection, job, state)
             return _one(connection, job_id)
 
+    def release_job(self, job_id: str) -> None:
+        """A worker that must stop hands its running job back; whoever takes it next goes on with it."""
+        with self.database.write() as connection:
+            mine = (jobs.c.id == job_id) & (jobs.c.state == "running")
+            connection.execute(update(jobs).where(mine).values(state="queued", worker=""))
+
     def retry_job(self, job_id: str) -> Job:
         """Queue a failed or cancelled job again; it goes on behind the last committed shard. Raises `NotFound`."""
         with self.database.write() as connection:
