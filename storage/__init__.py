@@ -44,6 +44,7 @@ from storage.records import (
     Submitted,
     Totals,
 )
+from storage.upkeep import Garbage, ShardDamage, StorageReport, collect_garbage, verify
 from storage.workers import this_worker
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "Document",
     "ExtractedText",
     "ForeignShard",
+    "Garbage",
     "Job",
     "JobProgress",
     "KVBlockStore",
@@ -77,11 +79,15 @@ __all__ = [
     "NotFound",
     "Page",
     "Shard",
+    "ShardDamage",
     "ShardFile",
     "StorageError",
+    "StorageReport",
     "StoreFull",
     "StoredAnswer",
     "Submitted",
     "Totals",
+    "collect_garbage",
     "this_worker",
+    "verify",
 ]

@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 
-BUSY_MILLISECONDS = 15_000
+BUSY_SECONDS = 15
 
 
 class Database:
@@ -60,7 +60,7 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
     # The driver must not begin transactions by itself (it would emit none for SELECT and DDL): _begin_sqlite does.
     connection.isolation_level = None
     cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout={BUSY_MILLISECONDS}")
+    cursor.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
     mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
     if mode != "wal":  # changing it needs an exclusive lock, so only the first opener does
         mode = cursor.execute("PRAGMA journal_mode=WAL").fetchone()[0]
@@ -69,6 +69,7 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA secure_delete=FAST")
+    cursor.execute("PRAGMA journal_size_limit=67108864")
     cursor.close()
 
 

@@ -7,7 +7,7 @@ D head dim.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -71,8 +71,10 @@ def _fill_pieces(
 
 
 def decode_pieces(raw_P: Tensor, layout: KVLayout) -> tuple[Tensor, Tensor]:
-    """keys_PLD, values_PLD from uint8 `[P, piece_bytes]`: a view of it, except for int8, where landmark keys are missing
-    (zeros or saturated): `restore_landmarks`."""
+    """keys_PLD, values_PLD from uint8 `[P, piece_bytes]`: a view of it, except for int8.
+
+    int8 keys still lack their landmark rows, see `restore_landmarks`.
+    """
     shape = (-1, 2, layout.block_size, layout.head_dim)
     if layout.dtype != "int8":
         rows_P2LD = raw_P.view(-1).view(layout.stored_dtype).view(shape)
@@ -82,9 +84,17 @@ def decode_pieces(raw_P: Tensor, layout: KVLayout) -> tuple[Tensor, Tensor]:
     return rows_P2LD[:, 0], rows_P2LD[:, 1]
 
 
-def restore_landmarks(keys_PLD: Tensor, landmarks_PD: Sequence[Tensor]) -> None:
-    """Put the landmark keys, which are stored in 16 bit, into dequantised keys."""
-    keys_PLD[:, -1] = torch.stack(list(landmarks_PD)).to(keys_PLD.dtype)
+def restore_landmarks(
+    keys_PLD: Tensor,
+    layer_index: int,
+    pieces: Sequence[tuple[str, int, int]],
+    landmarks_NYGD: Mapping[str, Tensor],
+) -> None:
+    """Put the landmark keys, which are stored in 16 bit, into dequantised keys of (shard, head, block) `pieces`."""
+    for name, kept_NYGD in landmarks_NYGD.items():
+        mine = [(index, head, block) for index, (shard, head, block) in enumerate(pieces) if shard == name]
+        index_P, head_P, block_P = torch.tensor(mine).unbind(1)
+        keys_PLD[index_P, -1] = kept_NYGD[block_P, layer_index, head_P].to(keys_PLD.dtype)
 
 
 def _check_shapes(layout: KVLayout, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor) -> None:

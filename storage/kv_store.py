@@ -128,7 +128,7 @@ class KVBlockStore:
         keys_PLD, values_PLD = decode_pieces(raw, layout)
         if layout.dtype == "int8" and pieces:
             kept = {name: self._landmarks_of(shard) for name, shard in shards.items()}
-            restore_landmarks(keys_PLD, [kept[name][block, layer_index, head] for name, head, block in pieces])
+            restore_landmarks(keys_PLD, layer_index, pieces, kept)
         return keys_PLD, values_PLD
 
     def landmarks(self, shard: str) -> Tensor:
@@ -180,7 +180,9 @@ class KVBlockStore:
 
     def verify(self, shard: str, checksum: str | None = None) -> list[Damage]:
         """Every damaged part of a shard, from a fresh reading of all of it; `checksum` is that of its `ShardFile`."""
-        return verify_file(self._path(shard), shard, _sha256_of, checksum)
+        return verify_file(
+            self._path(shard), shard, fingerprint=self.fingerprint, expected=checksum, checksum_of=file_checksum
+        )
 
     def delete(self, shards: Iterable[str]) -> int:
         """Remove shard files (one that is gone already is no error) and folders left empty. Returns bytes freed."""
@@ -219,6 +221,7 @@ def is_unfinished(name: str) -> bool:
     return name.rsplit("/", 1)[-1].startswith(TEMPORARY)
 
 
-def _sha256_of(path: Path) -> str:
+def file_checksum(path: Path) -> str:
+    """What `ShardFile.checksum` should be."""
     with open(path, "rb") as file:
         return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()

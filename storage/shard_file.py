@@ -149,13 +149,27 @@ class OpenShard:
         return Damage(self.name, "piece", reason, layer=layer, head=head, block=block)
 
 
-def verify_file(path: Path, name: str, checksum_of: Callable[[Path], str] | None, expected: str | None) -> list[Damage]:
-    """Every damaged part of a shard file, read afresh. `expected` is the whole-file checksum the catalogue keeps."""
-    damages: list[Damage] = []
+def verify_file(
+    path: Path,
+    name: str,
+    *,
+    fingerprint: str | None = None,
+    num_blocks: int | None = None,
+    expected: str | None = None,
+    checksum_of: Callable[[Path], str] | None = None,
+) -> list[Damage]:
+    """Every damaged part of a shard file, from a fresh reading of all of it.
+
+    The rest is what the catalogue says about it: the model that made it, its blocks, its whole-file checksum.
+    """
     try:
         shard = OpenShard(path, name)
     except DamagedShard as error:
         return [error.damage]
+    damages: list[Damage] = []
+    for field, said in (("fingerprint", fingerprint), ("num_blocks", num_blocks)):
+        if said is not None and getattr(shard.header, field) != said:
+            damages.append(Damage(name, "header", f"{field} is not that of the committed file"))
     for which in ("lengths", "landmarks"):
         try:
             shard.section(which)

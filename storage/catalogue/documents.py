@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
-from sqlalchemy.exc import IntegrityError
 
 from storage.catalogue.jobs import insert_job, latest_job
 from storage.catalogue.rows import Tables, batches, document_of, mark_memory_changed, now, page_of, search_text
@@ -23,7 +22,7 @@ from storage.records import (
     Page,
     Submitted,
 )
-from storage.schema import answer_documents, answers, blocks, document_texts, documents, pages, shards
+from storage.schema import answer_documents, answers, blocks, collections, document_texts, documents, pages, shards
 
 _ORDER: dict[DocumentSort, tuple[ColumnElement[Any], ...]] = {
     "added": (documents.c.added_at.desc(),),
@@ -38,7 +37,7 @@ class DocumentTables(Tables):
     def add_document(self, new: NewDocument, *, note: str = "") -> Submitted:
         """Make the document and a queued job for it, unless its content is stored, or being stored, by the same model.
 
-        The fingerprint must be known (`put_fingerprint`). Raises `NotFound` for an unknown collection or fingerprint.
+        `put_fingerprint` must have made the fingerprint known. Raises `NotFound` for an unknown collection.
         """
         same = (
             (documents.c.content_sha256 == new.content_sha256)
@@ -53,16 +52,14 @@ class DocumentTables(Tables):
             "added_at": now(),
             **dict.fromkeys(("num_pages", "num_characters", "num_tokens", "num_blocks", "size_bytes"), 0),
         }
-        try:
-            with self.database.write() as connection:
-                existing = connection.execute(select(documents).where(same)).first()
-                if existing is not None:
-                    return Submitted(document_of(existing), latest_job(connection, existing.id), already_stored=True)
-                connection.execute(insert(documents).values(row))
-                job = insert_job(connection, new.id, "ingest", note=note)
-                return Submitted(one_document(connection, new.id), job, already_stored=False)
-        except IntegrityError as error:
-            raise NotFound("collection, fingerprint or free document id", new) from error
+        with self.database.write() as connection:
+            existing = connection.execute(select(documents).where(same)).first()
+            if existing is not None:
+                return Submitted(document_of(existing), latest_job(connection, existing.id), already_stored=True)
+            _require_collection(connection, new.collection_id)
+            connection.execute(insert(documents).values(row))
+            job = insert_job(connection, new.id, "ingest", note=note)
+            return Submitted(one_document(connection, new.id), job, already_stored=False)
 
     def document(self, document_id: str) -> Document:
         """Raises `NotFound`."""
@@ -119,14 +116,12 @@ class DocumentTables(Tables):
 
     def move_document(self, document_id: str, collection_id: str | None) -> Document:
         """Put it into a collection, or into none. Raises `NotFound`."""
-        try:
-            with self.database.write() as connection:
-                one_document(connection, document_id)
-                moved = update(documents).where(documents.c.id == document_id)
-                connection.execute(moved.values(collection_id=collection_id))
-                return one_document(connection, document_id)
-        except IntegrityError as error:
-            raise NotFound("collection", collection_id) from error
+        with self.database.write() as connection:
+            one_document(connection, document_id)
+            _require_collection(connection, collection_id)
+            moved = update(documents).where(documents.c.id == document_id)
+            connection.execute(moved.values(collection_id=collection_id))
+            return one_document(connection, document_id)
 
     def save_extracted(
         self,
@@ -229,6 +224,13 @@ def _filtered(chosen: Select[Any], search: str, collection_id: str | None, state
     if state is not None:
         chosen = chosen.where(documents.c.state == state)
     return chosen
+
+
+def _require_collection(connection: Connection, collection_id: str | None) -> None:
+    if collection_id is not None:
+        known = connection.execute(select(collections.c.id).where(collections.c.id == collection_id)).first()
+        if known is None:
+            raise NotFound("collection", collection_id)
 
 
 def one_document(connection: Connection, document_id: str) -> Document:

@@ -45,6 +45,7 @@ class JobTables(Tables):
         """Take the oldest queued job; no two workers get the same one. `worker`: see `storage.workers.this_worker`."""
         with self.database.write() as connection:
             oldest = select(jobs.c.id).where(jobs.c.state == "queued").order_by(jobs.c.created_at, jobs.c.id).limit(1)
+            oldest = oldest.with_for_update(skip_locked=True)  # SQLite has no such thing, and one writer at a time
             job_id = connection.execute(oldest).scalar()
             return None if job_id is None else _claim(connection, job_id, worker)
 

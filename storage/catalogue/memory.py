@@ -108,8 +108,10 @@ class MemoryTables(Tables):
         """All its shards are committed: from now on it is searched, and its job is done. Raises `NotFound`."""
         values: dict[str, Any] = {"state": "ready"} | ({} if num_tokens is None else {"num_tokens": num_tokens})
         with self.database.write() as connection:
-            if connection.execute(update(documents).where(documents.c.id == document_id).values(values)).rowcount == 0:
-                raise NotFound("document", document_id)
+            document = one_document(connection, document_id)
+            committed = select(func.count()).select_from(blocks).where(blocks.c.document_id == document_id)
+            assert connection.execute(committed).scalar_one() == document.num_blocks, "blocks and shards went apart"
+            connection.execute(update(documents).where(documents.c.id == document_id).values(values))
             mark_memory_changed(connection)
             if job_id is not None:
                 finish_job(connection, job_id, note)
