@@ -148,8 +148,8 @@ class FaissLandmarkIndex:
 
     def _parameters(self, index: faiss.Index, selector: faiss.IDSelector) -> faiss.SearchParameters:
         if isinstance(index, faiss.IndexIVF):
-            return faiss.SearchParametersIVF(sel=selector, nprobe=self._probes)
-        return faiss.SearchParameters(sel=selector)
+            return faiss.SearchParametersIVF(sel=selector, nprobe=self._probes)  # type: ignore[call-arg]
+        return faiss.SearchParameters(sel=selector)  # type: ignore[call-arg]
 
 
 def _vectors(landmarks_NYGD: Tensor) -> np.ndarray:

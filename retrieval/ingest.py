@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -81,6 +82,9 @@ class Ingestion:
         except (OSError, MemoryError, RuntimeError) as error:
             logger.exception("job %s failed", job.id)
             return self._end("failed", error=f"Something unexpected went wrong ({type(error).__name__}: {error}).")
+        except BaseException:  # the process is told to stop: somebody else, or the next start, goes on with the job
+            self._catalogue.release_job(job.id)
+            raise
         return self._catalogue.job(job.id)
 
     def _end(self, state: str, *, error: str = "", note: str = "") -> Job:
@@ -124,12 +128,13 @@ class Ingestion:
             raise ExtractError("The file holds no text. If it is a scan, make it searchable first (OCR) and add the result.")
         if self._catalogue.shards(document_id) and self._catalogue.extracted_text(document_id).text != extracted.text:
             self._workspace.store.delete(self._catalogue.drop_shards(document_id))
+        first_time = self._catalogue.document(document_id).num_characters == 0  # later the title may be the user's own
         pages = [Page(p.number, p.label, p.width, p.height, p.start, p.end, p.note) for p in extracted.pages]
         self._catalogue.save_extracted(
             document_id,
             text=extracted.text,
             pages_read=pages,
-            title=extracted.title,
+            title=_stated_title(extracted, path) if first_time else None,
             num_tokens=len(tokens.ids),
             notes=(*extracted.notes, *_page_notes(pages)),
             extras={
@@ -247,6 +252,11 @@ def claim(workspace: Workspace, job_id: str) -> Job | None:
 def claim_next(workspace: Workspace) -> Job | None:
     workspace.catalogue.recover_jobs()
     return workspace.catalogue.claim_next_job(this_worker())
+
+
+def _stated_title(extracted: ExtractedDocument, path: Path) -> str | None:
+    """None where extraction could only offer the file's name: ours is a number, the user's is in the catalogue."""
+    return None if extracted.title == path.stem else extracted.title
 
 
 def _page_notes(pages: Sequence[Page]) -> list[str]:

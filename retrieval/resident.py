@@ -77,7 +77,7 @@ class ResidentMemory:
         self._snapshot: MemorySnapshot | None = None
         self._version: int | None = None
         self._readers = 0
-        self._when_unread: list[Callable[[], None]] = []
+        self._when_unread: list[Callable[[], object]] = []
 
     @property
     def kind(self) -> str:
@@ -103,7 +103,7 @@ class ResidentMemory:
             for action in due:
                 action()
 
-    def when_unread(self, action: Callable[[], None]) -> None:
+    def when_unread(self, action: Callable[[], object]) -> None:
         """Run `action` (removing files) as soon as no open snapshot can need them; now, if there is none."""
         with self._lock:
             if self._readers:
@@ -145,14 +145,20 @@ class ResidentMemory:
 
     def _new_index(self, *, faiss: bool) -> None:
         layout, model = self._workspace.loaded().layout, self._workspace.loaded().model
-        where = {"dtype": model.dtype, "device": model.device}
         self._shards, self._lengths = {}, {}
         if faiss:
             self._index = FaissLandmarkIndex(
-                layout.layers, layout.kv_heads, layout.head_dim, factory=self._faiss_factory, **where
+                layout.layers,
+                layout.kv_heads,
+                layout.head_dim,
+                factory=self._faiss_factory,
+                dtype=model.dtype,
+                device=model.device,
             )
         else:
-            self._index = ExactLandmarkIndex(layout.layers, layout.kv_heads, layout.head_dim, **where)
+            self._index = ExactLandmarkIndex(
+                layout.layers, layout.kv_heads, layout.head_dim, dtype=model.dtype, device=model.device
+            )
 
     def _drop(self, shards: Sequence[Shard]) -> None:
         if not shards:

@@ -9,6 +9,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,7 @@ def _remake(workspace: Workspace, resident: ResidentMemory, shard: Shard) -> Non
     made = rebuild_shard(workspace, loaded, before, shard)
     workspace.catalogue.replace_shard(shard.name, made)
     resident.forget_shards([shard.name])
-    resident.when_unread(lambda: workspace.store.delete([shard.name]))
+    resident.when_unread(partial(workspace.store.delete, [shard.name]))
 
 
 def reingest(
@@ -175,7 +176,7 @@ def reingest(
         workspace.catalogue.add_job(document.id, "ingest", note="read again for another model")
         sources.forget([document.id])
         resident.forget_shards(names)
-        resident.when_unread(lambda names=names: workspace.store.delete(names))  # type: ignore[misc]
+        resident.when_unread(partial(workspace.store.delete, names))
     if failed and any(document.fingerprint != digest for document in workspace.catalogue.documents()):
         return RepairReport((), tuple(failed), 0, time.monotonic() - began)
     done = [run_job(job.id) for job in reversed(workspace.catalogue.jobs(active_only=True))]

@@ -1,0 +1,158 @@
+"""The memory as a LangChain retriever.
+
+    retriever = LandmarkRetriever(library=library, k=4)                   # in this process
+    retriever = RemoteLandmarkRetriever(url="http://127.0.0.1:7860", token="...", k=4)     # a served library
+    documents = retriever.invoke("When was it built?", k=3, filter={"collection_id": "..."})
+
+Both give exactly `k` documents, best first, unless the memory holds fewer blocks or `score_threshold` is set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+from pydantic import Field, SecretStr, field_validator
+
+from retrieval.errors import CairnError, InvalidRequest
+from retrieval.library import Library
+from retrieval.passages import Passage
+from retrieval.records import Scope
+
+Filter = Mapping[str, str | Sequence[str]]
+
+
+def document_of(passage: Passage) -> Document:
+    """A passage as LangChain keeps it. Metadata is JSON-able; pages count from 0, boxes are fractions of the page."""
+    return Document(
+        id=f"{passage.document_id}-{'-'.join(map(str, passage.block_ids))}",
+        page_content=passage.text,
+        metadata={
+            "source": passage.source,
+            "title": passage.title,
+            "page": passage.pages[0] if passage.pages else 0,
+            "page_label": passage.page_labels[0] if passage.page_labels else "",
+            "pages": list(passage.pages),
+            "total_pages": passage.total_pages,
+            "start_index": passage.start_index,
+            "score": passage.score,
+            "score_kind": "landmark",
+            "document_id": passage.document_id,
+            "block_ids": list(passage.block_ids),
+            "bboxes": [box.to_dict() for box in passage.boxes],
+        },
+    )
+
+
+def scope_of(wanted: Filter | None) -> Scope | None:
+    """`{"document_id": ...}`, `{"collection_id": ...}` or both, each one id or several. Raises `InvalidRequest`."""
+    if not wanted:
+        return None
+    if unknown := set(wanted) - {"document_id", "collection_id"}:
+        raise InvalidRequest(f"A filter names document_id or collection_id, not {', '.join(sorted(unknown))}.")
+    ids = {name: (value,) if isinstance(value, str) else tuple(value) for name, value in wanted.items()}
+    if not any(ids.values()):
+        raise InvalidRequest("A filter that names no document finds nothing; leave it out to search everything.")
+    return Scope(ids.get("document_id", ()), ids.get("collection_id", ()))
+
+
+class _PassageRetriever(BaseRetriever):
+    k: int = Field(default=4, ge=1)
+    """Passages a query gives."""
+    score_threshold: float | None = Field(default=None, ge=0, le=1)
+    """Passages under this share of attention are left out; there may then be fewer than `k`."""
+    filter: dict[str, str | list[str]] | None = None
+    """Documents or collections to search: `{"document_id": ...}`, `{"collection_id": ...}`, one id or a list."""
+
+    @abstractmethod
+    def _passages(self, query: str, k: int, scope: Scope | None) -> list[Passage]: ...
+
+    def _get_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
+        score_threshold: float | None = None,
+        filter: Filter | None = None,
+    ) -> list[Document]:
+        return self._find(query, k, score_threshold, filter)
+
+    async def _aget_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        k: int | None = None,
+        score_threshold: float | None = None,
+        filter: Filter | None = None,
+    ) -> list[Document]:
+        return await asyncio.to_thread(self._find, query, k, score_threshold, filter)
+
+    def _find(
+        self, query: str, k: int | None, score_threshold: float | None, wanted: Filter | None
+    ) -> list[Document]:
+        """What the call says wins over what the retriever was made with."""
+        least = self.score_threshold if score_threshold is None else score_threshold
+        scope = scope_of(self.filter if wanted is None else wanted)
+        passages = self._passages(query, self.k if k is None else k, scope)
+        return [document_of(passage) for passage in passages if least is None or passage.score >= least]
+
+
+class LandmarkRetriever(_PassageRetriever):
+    """Passages of a library in this process, ranked by the attention that the query gives them."""
+
+    library: Library = Field(exclude=True, repr=False)
+
+    def _passages(self, query: str, k: int, scope: Scope | None) -> list[Passage]:
+        return self.library.search(query, k, within=scope)
+
+
+class RemoteLandmarkRetriever(_PassageRetriever):
+    """Passages of a library served by `cairn serve`, on this machine or another."""
+
+    url: str
+    """Where it is served, for example http://127.0.0.1:7860."""
+    token: SecretStr | None = Field(default=None, exclude=True)
+    timeout_seconds: float = Field(default=60.0, gt=0)
+
+    @field_validator("url")
+    @classmethod
+    def _is_http(cls, url: str) -> str:
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise ValueError(f"url must begin with http:// or https://, not {url!r}")
+        return url.rstrip("/")
+
+    def _passages(self, query: str, k: int, scope: Scope | None) -> list[Passage]:
+        body = {"query": query, "k": k, "within": (scope or Scope()).to_dict()}
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token.get_secret_value()}"
+        request = urllib.request.Request(
+            f"{self.url}/api/v1/search", data=json.dumps(body).encode(), headers=headers, method="POST"
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=self.timeout_seconds) as response:
+                found = json.load(response)
+        except urllib.error.HTTPError as error:
+            raise CairnError(f"{self.url} refused the search ({error.code}): {_reason(error)}") from error
+        except (urllib.error.URLError, TimeoutError, ValueError) as error:
+            raise CairnError(f"{self.url} could not be searched: {error}. Is `cairn serve` running there?") from error
+        return [Passage.from_dict(passage) for passage in found["passages"]]
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    try:
+        plain = json.load(error)
+    except ValueError:
+        return str(error.reason)
+    return str(plain.get("error", plain) if isinstance(plain, dict) else plain)
