@@ -136,7 +136,7 @@ function passages(panel, reading) {
           h("div", { class: "soft" }, pagesOf(passage))),
         h("div", { class: "score" }, score, h("div", { class: "score-bar" }, bar))),
       passageText(passage, reading, marks),
-      h("footer", {}, button("Show on the page", {
+      h("div", { class: "passage-foot" }, button("Show on the page", {
         class: "button quiet small", onclick: () => openViewer({ passage, reading }),
       }, "page")));
     cards.push({ card, passage, bar, score });
@@ -196,7 +196,7 @@ function nearMisses(panel, reading) {
           h("div", { class: "score" }, h("span", { class: "score-text" }, passage.score.toFixed(3)),
             h("div", { class: "fine" }, gap(passage, answer.near_misses, index, last)))),
         h("div", { class: "passage-text" }, passage.text),
-        h("footer", {}, button("Show on the page", {
+        h("div", { class: "passage-foot" }, button("Show on the page", {
           class: "button quiet small", onclick: () => openViewer({ passage, reading: null }),
         }, "page")))))
       : h("p", { class: "empty-note" }, "Nothing else came close."));

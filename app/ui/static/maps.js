@@ -15,7 +15,7 @@ export function heatMap(panel, reading) {
     rows.forEach((row, layer) => row.forEach((mass, at) => { if (mass > rows[best[0]][best[1]]) best = [layer, at]; }));
     const says = rows.length && answer.heads
       ? `Strongest: layer ${answer.layers[best[0]] + 1}, head ${best[1] + 1}, ${weight(rows[best[0]][best[1]])}.` : "No attention was recorded.";
-    const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "heat", role: "img", "aria-label": `Attention by layer and head. ${says}` },
+    const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, class: "heat", role: "img", "aria-label": `Attention by layer and head. ${says}` },
       answer.heads <= 40 ? Array.from({ length: answer.heads }, (_, at) =>
         svg("text", { x: left + (at + 0.5) * cell, y: 13, "text-anchor": "middle" }, at + 1)) : null,
       rows.map((row, layer) => [
@@ -43,7 +43,8 @@ export function timeline(panel, reading) {
     replace(panel, h("p", { class: "empty-note" }, "Nothing was read for this answer."));
     return () => {};
   }
-  const cell = Math.max(9, Math.min(26, Math.floor(400 / tokens.length))), line = 22, left = 34;
+  const line = 22, left = 34, room = (panel.clientWidth || 480) - 52 - left;
+  const cell = Math.max(9, Math.min(30, Math.floor(room / tokens.length)));
   const width = left + tokens.length * cell, height = blocks.length * line + 4;
   const top = Math.max(1e-9, ...tokens.flatMap((token) => token.blocks.map(([, mass]) => mass)));
   const band = svg("rect", { class: "band", y: 0, width: cell, height, x: -100 });

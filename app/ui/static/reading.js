@@ -101,7 +101,7 @@ export class Reading extends EventTarget {
 }
 
 // Opacity of a mark: something visible for the weakest, calm for the strongest.
-export const opacity = (mass, strongest) => (mass <= 0 ? 0 : 0.13 + 0.5 * Math.min(1, mass / strongest));
+export const opacity = (mass, strongest) => (mass <= 0 ? 0 : 0.09 + 0.41 * Math.min(1, mass / strongest) ** 1.4);
 
 // Text from `start` on, cut at blocks: [{ text, block }]. What overlaps is clipped to the earlier block.
 export function cutAtBlocks(text, start, blocks) {
