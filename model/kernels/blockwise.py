@@ -1,17 +1,24 @@
 """Landmark attention over one whole text (the training case), in memory linear in its length.
 
-- Nothing of size queries x keys is kept for the backward pass: it saves q, k, v, out and log Z per row, and computes weights anew.
-- Every earlier block counts as one entry, its landmark logit, in the softmax over [own block | earlier blocks]; causality between
+- Nothing of size queries x keys is kept for the backward pass: it saves q, k, v, out and log Z per row, and computes
+  weights anew.
+- Every earlier block counts as one entry, its landmark logit, in the softmax over [own block | earlier blocks];
+  causality between
   blocks is therefore a mask on the few landmark logits, and tokens of earlier blocks need none.
 - Query blocks are worked off in tiles that stop at the last block they can see.
-- Plain torch: runs on CPU and CUDA, eager and under torch.compile. Softmax in float32; products in the dtype of `value`.
+- Plain torch: runs on CPU and CUDA, eager and under torch.compile. Softmax in float32; products in the dtype of
+  `value`.
 
-For query i in block c, scores s_j, landmark logits l_g: Z = sum over own exp(s_j) + sum over g < c exp(l_g), G_g = exp(l_g) / Z,
-a_j = softmax of s within block g, p_j = exp(s_j) / Z. With dP_j = dout . v_j, D_g = sum over g of a_j dP_j and D = dout . out:
+For query i in block c, scores s_j, landmark logits l_g: Z = sum over own exp(s_j) + sum over g < c exp(l_g), G_g =
+exp(l_g) / Z,
+a_j = softmax of s within block g, p_j = exp(s_j) / Z. With dP_j = dout . v_j, D_g = sum over g of a_j dP_j and D = dout
+. out:
 dl_g = G_g (D_g - D), ds_j = G_g a_j (dP_j - D_g) in earlier blocks, ds_j = p_j (dP_j - D) in the own one.
 
-Axes: B batch, H query heads, G KV heads, T tokens (landmarks included), N blocks, R query rows of a block (its L positions times the
-query heads of a KV head), L tokens in a block (landmark last), J = L - 1 ordinary ones, M rows of a tile, F earlier blocks of a tile, D head dim.
+Axes: B batch, H query heads, G KV heads, T tokens (landmarks included), N blocks, R query rows of a block (its L
+positions times the
+query heads of a KV head), L tokens in a block (landmark last), J = L - 1 ordinary ones, M rows of a tile, F earlier
+blocks of a tile, D head dim.
 """
 
 from typing import Any
@@ -27,7 +34,9 @@ TILE_ROWS = 256
 def blockwise_attention(
     query_BHTD: Tensor, key_BGTD: Tensor, value_BGTD: Tensor, *, block_size: int, scaling: float
 ) -> Tensor:
-    """out_BHTD in the dtype of `value`, for rotated queries and keys that start at a block border; the last block may be unfinished."""
+    """out_BHTD in the dtype of `value`, for rotated queries and keys that start at a block border; the last block may
+    be unfinished.
+    """
     return _Blockwise.apply(query_BHTD, key_BGTD, value_BGTD, block_size, scaling)
 
 
@@ -75,7 +84,8 @@ def _forward(query: Tensor, key: Tensor, value: Tensor, block_size: int, scaling
 
 
 def _backward(
-    query: Tensor, key: Tensor, value: Tensor, out: Tensor, log_z_BGNR: Tensor, dout: Tensor, block_size: int, scaling: float
+    query: Tensor, key: Tensor, value: Tensor, out: Tensor, log_z_BGNR: Tensor, dout: Tensor, block_size: int, scaling:
+    float
 ) -> tuple[Tensor, Tensor, Tensor]:
     heads, length = query.shape[1:3]
     kind, groups, per_block = value.dtype, key.shape[1], block_size - 1
@@ -125,7 +135,9 @@ def _backward(
 def _tile_logits(
     q_BGMD: Tensor, far_k: Tensor, landmarks_BGND: Tensor, first: int, last: int, block_size: int
 ) -> tuple[Tensor, Tensor]:
-    """Weights within each block that the tile can see (float32), and its landmark logits, masked where the block is not earlier."""
+    """Weights within each block that the tile can see (float32), and its landmark logits, masked where the block is not
+    earlier.
+    """
     seen, per_block = last - 1, block_size - 1
     within = _scores(q_BGMD, far_k[:, :, : seen * per_block]).unflatten(-1, (seen, per_block)).softmax(-1)
     gates_BGMF = _scores(q_BGMD, landmarks_BGND[:, :, :seen])
@@ -136,7 +148,9 @@ def _tile_logits(
 
 
 def _tiles(num_blocks: int, rows_per_block: int) -> list[tuple[int, int]]:
-    """Tiles (first, last) of query blocks. The first block alone sees nothing earlier, so it never is a tile of its own."""
+    """Tiles (first, last) of query blocks. The first block alone sees nothing earlier, so it never is a tile of its
+    own.
+    """
     step = max(1, TILE_ROWS // rows_per_block)
     borders = [0, *range(max(2, step), num_blocks, step), num_blocks]
     return list(zip(borders[:-1], borders[1:], strict=True))
@@ -168,7 +182,8 @@ def _far(x_BGNLD: Tensor) -> Tensor:
 
 
 def _own_mask(q_BGNRD: Tensor, block_size: int) -> Tensor:
-    """0 where a row sees a position of its own block, else MASKED: causal, and the landmark is hidden from everybody."""
+    """0 where a row sees a position of its own block, else MASKED: causal, and the landmark is hidden from everybody.
+    """
     position = torch.arange(block_size, device=q_BGNRD.device)
     hidden = (position > position[:, None]) | (position == block_size - 1)
     mask = torch.zeros(hidden.shape, device=q_BGNRD.device).masked_fill(hidden, MASKED)

@@ -19,8 +19,7 @@ def read_documents(file: Path) -> Iterator[str]:
     kind = file.with_suffix("").suffix if file.suffix == ".xz" else file.suffix
     if kind not in (".txt", ".jsonl"):
         raise ValueError(f"{file} is neither .txt nor .jsonl (nor one of them with .xz): convert it first.")
-    opened = lzma.open(file, "rt", encoding="utf-8") if file.suffix == ".xz" else file.open(encoding="utf-8")
-    with opened as lines:
+    with lzma.open(file, "rt", encoding="utf-8") if file.suffix == ".xz" else file.open(encoding="utf-8") as lines:
         if kind == ".txt":
             yield lines.read()
             return
@@ -40,7 +39,9 @@ def write_token_file(
     vocab_size: int,
     eos_token_id: int,
 ) -> int:
-    """Join documents by end-of-text tokens into one token file; returns the number of tokens. Appears complete or not at all."""
+    """Join documents by end-of-text tokens into one token file; returns the number of tokens. Appears complete or not
+    at all.
+    """
     kind = np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished, count = file.with_name(file.name + ".unfinished"), 0

@@ -68,8 +68,8 @@ def run_training(
 ) -> TrainingResult:
     """Train `model` in place until `settings.steps` or `settings.max_seconds`, whichever comes first.
 
-    `folder` receives `log.jsonl` and `checkpoints/` (each with `model/`, if the model has `save(folder)`); if it holds a checkpoint the run resumes there, unless `resume` is False (then it is a
-    ValueError).
+    `folder` receives `log.jsonl` and `checkpoints/` (each with `model/`, if the model has `save(folder)`); if it holds
+    a checkpoint the run resumes there, unless `resume` is False (then it is a ValueError).
     Raises TrainingDiverged when the loss or the gradient stops being finite.
     """
     run = _Run(model, batches, loss_fn, settings, folder, evaluate, progress_bar, accelerator or Accelerator())
@@ -128,7 +128,7 @@ class _Run:
         evaluation: dict[str, float] = {}
         self.model.train()
         with tqdm(
-            total=settings.steps,
+            total=None if settings.max_seconds else settings.steps,
             initial=self.progress.step,
             unit="step",
             disable=not (self.progress_bar and self.is_main),
@@ -327,7 +327,7 @@ def enable_activation_checkpointing(model: nn.Module) -> None:
 
 
 def compile_layers(model: nn.Module) -> None:
-    """torch.compile of each decoder layer in place: the layers share one compiled form, and any loss around them still works."""
+    """torch.compile of each decoder layer in place: layers share one compiled form, and any loss around them works."""
     for backbone in _backbones(model):
         for layer in backbone.model.layers:
             layer.compile()

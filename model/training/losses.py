@@ -10,7 +10,9 @@ from model.backbone import LandmarkModel
 from model.training.packing import IGNORED, Rows
 
 HEAD_POSITIONS = 2048
-"""Positions whose logits exist at one time: with a vocabulary of 50,000 these are 400 MB in float32, and the backward pass makes them anew."""
+"""Positions whose logits exist at one time: with a vocabulary of 50,000 these are 400 MB in float32, and the backward
+pass makes them anew.
+"""
 
 
 def next_token_loss(model: LandmarkModel, rows: Rows) -> tuple[Tensor, dict[str, float | Tensor], int]:
@@ -24,7 +26,9 @@ def next_token_loss(model: LandmarkModel, rows: Rows) -> tuple[Tensor, dict[str,
 
 
 def summed_cross_entropy(head: Callable[[Tensor], Tensor], hidden_ME: Tensor, targets_M: Tensor) -> Tensor:
-    """Sum of cross-entropies in float32, a slice of positions at a time, so that memory does not grow with positions x vocabulary."""
+    """Sum of cross-entropies in float32, a slice of positions at a time, so that memory does not grow with positions x
+    vocabulary.
+    """
 
     def part(hidden: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(head(hidden).float(), targets, reduction="sum")

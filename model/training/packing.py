@@ -1,7 +1,10 @@
-"""Documents -> rows on the block grid, with targets. Where landmarks stand and what they predict follows landmark-spec 2 and 3.
+"""Documents -> rows on the block grid, with targets. Where landmarks stand and what they predict follows landmark-spec
+2 and 3.
 
-- A row is N raw tokens of the stream of documents, joined by end-of-text; landmarks come on top, after every `block_size - 1` raw ones.
-- Every row starts a block. (lm_benchmark cuts its windows anywhere; ours start at a block border, since training attention is a grid.)
+- A row is N raw tokens of the stream of documents, joined by end-of-text; landmarks come on top, after every
+  `block_size - 1` raw ones.
+- Every row starts a block. (lm_benchmark cuts its windows anywhere; ours start at a block border, since training
+  attention is a grid.)
 - Both sources are `Batches`: they say where they stand, and go on there after a kill.
 
 Axes: B rows, T tokens with landmarks, N raw tokens.
@@ -23,8 +26,10 @@ IGNORED = -100
 """Target of a position that is not trained; the value that torch's cross-entropy skips."""
 
 TargetRule = Literal["all", "skip-landmarks", "lm-benchmark"]
-"""all: the next token, landmarks included, as input and as target (the published LLaMA fine-tuning, include_landmark_in_loss).
-skip-landmarks: landmarks predict nothing and are not predicted; the last raw token of a block predicts the first of the next.
+"""all: the next token, landmarks included, as input and as target (the published LLaMA fine-tuning,
+include_landmark_in_loss).
+skip-landmarks: landmarks predict nothing and are not predicted; the last raw token of a block predicts the first of the
+next.
 lm-benchmark: the same, and an end-of-text token predicts nothing either."""
 
 
@@ -145,7 +150,8 @@ class TokenRows:
 class StreamedRows:
     """Rows straight from text files, tokenized as they come, the files over and over; nothing is stored.
 
-    The position is file, document and the raw tokens that do not fill a row yet. Resuming reads the current file again up to the
+    The position is file, document and the raw tokens that do not fill a row yet. Resuming reads the current file again
+    up to the
     document, without tokenizing it.
     """
 

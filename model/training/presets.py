@@ -1,4 +1,6 @@
-"""Presets: a run as a TOML file. Tables: [architecture] (from scratch only), [rows], [training], [lora] (fine-tuning only)."""
+"""Presets: a run as a TOML file. Tables: [architecture] (from scratch only), [rows], [training], [lora] (fine-tuning
+only).
+"""
 
 import tomllib
 from dataclasses import dataclass, field, fields
@@ -70,7 +72,8 @@ def preset_names() -> list[str]:
 
 
 def load_preset(name_or_file: str, overrides: list[str] | None = None) -> Preset:
-    """A preset by its name or from a TOML file. `overrides` are "table.key=value" with a TOML value (a bare word is a string).
+    """A preset by its name or from a TOML file. `overrides` are "table.key=value" with a TOML value (a bare word is a
+    string).
 
     Raises ValueError naming the unknown preset, table or key.
     """
@@ -96,10 +99,12 @@ def _build(kind: type[_T], table: dict[str, Any], file: Path) -> _T:
     known = {item.name for item in fields(kind)}  # type: ignore[arg-type]
     if unknown := sorted(set(table) - known):
         raise ValueError(f"{file}: unknown keys {', '.join(unknown)}; known are {', '.join(sorted(known))}.")
-    # TOML has no null: a false stands for "none" where None is a value.
-    values = {key: None if value is False and key in ("clip_norm", "max_seconds") else value for key, value in table.items()}
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    for key in ("clip_norm", "max_seconds"):  # TOML has no null: false stands for "none"
+        if values.get(key) is False:
+            values[key] = None
     try:
-        return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+        return kind(**values)
     except TypeError as error:
         raise ValueError(f"{file}: {error}") from error
 

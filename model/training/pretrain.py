@@ -31,7 +31,7 @@ def pretrain(
     device: str | None = None,
     progress_bar: bool = True,
 ) -> TrainingResult:
-    """Train a new model of the preset's architecture; the model lies in `folder/checkpoints/<last>/model` afterwards.
+    """Train a new model of the preset's architecture; the model lies in `folder/model` afterwards.
 
     `data` and `heldout` are text files, or one token file (`.bin`) each.
     """
@@ -41,15 +41,18 @@ def pretrain(
     model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     batches = rows_of(data, model, preset.rows, seed=preset.training.seed)
     evaluate = heldout_loss(rows_of(heldout, model, preset.rows, seed=0), heldout_rows) if heldout else None
-    return run_training(
+    result = run_training(
         model, batches, next_token_loss, preset.training, folder, evaluate=evaluate, progress_bar=progress_bar
     )
+    model.save(folder / "model")
+    return result
 
 
 def new_model(
     architecture: Architecture, tokenizer: PreTrainedTokenizerBase, rows: RowSettings, *, seed: int
 ) -> LandmarkModel:
-    """A randomly initialised Llama with landmark attention, float32. A landmark is added to the tokenizer if missing."""
+    """A randomly initialised Llama with landmark attention, float32. A landmark is added to the tokenizer if missing.
+    """
     torch.manual_seed(seed)
     if tokenizer.eos_token_id is None:
         raise ValueError("The tokenizer has no end-of-text token, which separates documents; set its eos_token.")
@@ -125,5 +128,15 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def open_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """"bytes", or a folder or hub id of a Hugging Face tokenizer."""
+    """ "bytes", or a folder or hub id of a Hugging Face tokenizer."""
     return byte_tokenizer() if name == "bytes" else AutoTokenizer.from_pretrained(name)
+
+
+def plain_tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Tokens of a text in which names of special tokens are plain text too."""
+    fast = tokenizer.backend_tokenizer
+    fast.encode_special_tokens = True
+    try:
+        return list(fast.encode(text, add_special_tokens=False).ids)
+    finally:
+        fast.encode_special_tokens = False

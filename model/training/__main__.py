@@ -1,0 +1,232 @@
+"""`python -m model.training`: pre-train, fine-tune, evaluate, plot, recover released weights."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from model.errors import ModelError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status. What a user did wrong is one line on stderr and status 2."""
+    parsed = parser().parse_args(arguments)
+    try:
+        parsed.run(parsed)
+    except (ValueError, FileNotFoundError) as error:
+        print(f"{type(error).__name__ if not isinstance(error, ModelError) else 'error'}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line, so that its documentation can be generated."""
+    top = argparse.ArgumentParser(prog="python -m model.training", description=__doc__.split(":", 1)[1].strip())
+    commands = top.add_subparsers(required=True, metavar="command")
+    _add_tokenize(commands.add_parser("tokenize", help="write text files as one token file"))
+    _add_training(commands.add_parser("pretrain", help="train a new model from scratch"), from_scratch=True)
+    _add_training(commands.add_parser("finetune", help="train a checkpoint further"), from_scratch=False)
+    _add_evaluate(commands.add_parser("evaluate", help="passkey accuracy, or perplexity with a memory"))
+    plot = commands.add_parser("plot", help="draw the losses of a run")
+    plot.add_argument("run_folder", metavar="RUN", type=Path)
+    plot.add_argument("--out", type=Path, help="SVG file (default: RUN/loss.svg)")
+    plot.set_defaults(run=_plot)
+    _add_recover(commands.add_parser("recover-llama", help="LLaMA-7B landmark weights from the published difference"))
+    return top
+
+
+def _add_tokenize(command: argparse.ArgumentParser) -> None:
+    command.add_argument("files", metavar="FILE", type=Path, nargs="+", help="text: .txt or .jsonl, also with .xz")
+    command.add_argument("--tokenizer", required=True, help='folder of a tokenizer, or "bytes"')
+    command.add_argument("--out", required=True, type=Path, help="token file to write (.bin)")
+    command.set_defaults(run=_tokenize)
+
+
+def _add_training(command: argparse.ArgumentParser, *, from_scratch: bool) -> None:
+    from model.training.presets import preset_names
+
+    command.add_argument("--preset", required=True, help=f"{', '.join(preset_names())}, or a TOML file")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="TABLE.KEY=VALUE",
+        help="change one value of the preset; repeat it",
+    )
+    if from_scratch:
+        command.add_argument("--tokenizer", required=True, help='folder of a tokenizer, or "bytes"')
+    else:
+        command.add_argument("--model", required=True, help="folder or hub id of the checkpoint to start from")
+        command.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the weights")
+    command.add_argument("--data", required=True, nargs="+", type=Path, help="text files, or one token file")
+    command.add_argument("--heldout", nargs="*", default=[], type=Path, help="text files, or one token file")
+    command.add_argument("--heldout-rows", type=int, default=64, help="rows of the held-out loss (default: 64)")
+    command.add_argument("--out", required=True, type=Path, help="folder of the run; a run found there is resumed")
+    command.add_argument("--device", help="cpu or cuda (default: cuda if there is one)")
+    command.set_defaults(run=_pretrain if from_scratch else _finetune)
+
+
+def _add_evaluate(command: argparse.ArgumentParser) -> None:
+    kinds = command.add_subparsers(required=True, metavar="kind")
+    passkey = kinds.add_parser("passkey", help="accuracy by context length")
+    passkey.add_argument("--lengths", nargs="+", type=int, default=[0, 2000, 5000, 10000, 20000, 38000])
+    passkey.add_argument("--prompts", type=int, default=50, help="prompts per length")
+    passkey.add_argument("--max-tokens", type=int, default=10, help="tokens of an answer")
+    passkey.add_argument("--k", type=int, default=5, help="blocks read per choice")
+    passkey.add_argument("--positions", choices=("paper", "library"), default="paper")
+    passkey.add_argument("--window", type=int, help="blocks of a window (default: the model's)")
+    passkey.add_argument("--seed", type=int, default=0)
+    passkey.set_defaults(run=_passkey)
+    perplexity = kinds.add_parser("perplexity", help="by evaluation length, window, k and stored blocks")
+    perplexity.add_argument(
+        "--data", required=True, nargs="+", type=Path, help="held-out text files, or one token file"
+    )
+    perplexity.add_argument("--lengths", nargs="+", type=int, default=[512, 2048], help="raw tokens of a segment")
+    perplexity.add_argument("--window", nargs="+", type=int, default=[5], help="blocks of a window")
+    perplexity.add_argument("--k", nargs="+", type=int, default=[0, 2, 4], help="blocks read; 0: no memory")
+    perplexity.add_argument(
+        "--blocks", nargs="+", type=int, default=[0], help="blocks kept in memory, the oldest dropped; 0: all"
+    )
+    perplexity.add_argument("--segments", type=int, help="segments of each length (default: all)")
+    perplexity.set_defaults(run=_perplexity)
+    for kind in (passkey, perplexity):
+        kind.add_argument("--model", required=True, help="folder or hub id of a landmark checkpoint")
+        kind.add_argument("--voters", choices=("token", "head", "group"), default="token", help="who chooses blocks")
+        kind.add_argument("--device")
+        kind.add_argument("--dtype", choices=("float32", "bfloat16"))
+        kind.add_argument("--out", type=Path, help="JSON file for the scores")
+
+
+def _add_recover(command: argparse.ArgumentParser) -> None:
+    from model.recover import PUBLISHED_CHECKSUM
+
+    command.add_argument("--original", required=True, type=Path, help="folder of LLaMA-7B in Hugging Face layout")
+    command.add_argument("--difference", required=True, type=Path, help="folder of the published difference")
+    command.add_argument("--out", required=True, type=Path, help="folder to write")
+    command.add_argument("--checksum", type=float, default=PUBLISHED_CHECKSUM, help="expected sum of all weights")
+    command.add_argument("--no-checksum", action="store_true", help="do not compare the sum")
+    command.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="to store")
+    command.set_defaults(run=_recover)
+
+
+def _tokenize(given: argparse.Namespace) -> None:
+    from model.training.documents import read_documents, write_token_file
+    from model.training.pretrain import open_tokenizer, plain_tokens
+
+    tokenizer = open_tokenizer(given.tokenizer)
+    documents = (text for file in given.files for text in read_documents(file))
+    count = write_token_file(
+        given.out,
+        documents,
+        lambda text: plain_tokens(tokenizer, text),
+        vocab_size=len(tokenizer) + 1,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    print(f"{count:,} tokens in {given.out}")
+
+
+def _pretrain(given: argparse.Namespace) -> None:
+    from model.training.presets import load_preset
+    from model.training.pretrain import open_tokenizer, pretrain
+
+    preset = load_preset(given.preset, given.set)
+    result = pretrain(
+        preset,
+        open_tokenizer(given.tokenizer),
+        given.data,
+        given.out,
+        heldout=given.heldout,
+        heldout_rows=given.heldout_rows,
+        device=given.device,
+    )
+    print(f"step {result.step}, {result.tokens:,} tokens, {result.seconds:.0f} s; model in {given.out / 'model'}")
+
+
+def _finetune(given: argparse.Namespace) -> None:
+    from model.training.finetune import finetune
+    from model.training.presets import load_preset
+
+    preset = load_preset(given.preset, given.set)
+    result = finetune(
+        preset,
+        given.model,
+        given.data,
+        given.out,
+        heldout=given.heldout,
+        heldout_rows=given.heldout_rows,
+        device=given.device,
+        dtype=getattr(torch, given.dtype),
+    )
+    print(f"step {result.step}, {result.tokens:,} tokens, {result.seconds:.0f} s; model in {given.out / 'model'}")
+
+
+def _passkey(given: argparse.Namespace) -> None:
+    from model.backbone import load_backbone
+    from model.reading import ReadPolicy
+    from model.training.evaluate import report
+    from model.training.passkey import passkey_scores
+
+    model = load_backbone(given.model, device=given.device, dtype=getattr(torch, given.dtype) if given.dtype else None)
+    reading = ReadPolicy(top_k=given.k, voters=given.voters, positions=given.positions)
+    scores = passkey_scores(
+        model,
+        given.lengths,
+        prompts=given.prompts,
+        reading=reading,
+        window_blocks=given.window,
+        max_tokens=given.max_tokens,
+        seed=given.seed,
+    )
+    report("passkey", _settings(given), scores, given.out)
+
+
+def _perplexity(given: argparse.Namespace) -> None:
+    from model.backbone import load_backbone
+    from model.training.evaluate import heldout_tokens, report
+    from model.training.perplexity import perplexity_scores
+
+    model = load_backbone(given.model, device=given.device, dtype=getattr(torch, given.dtype) if given.dtype else None)
+    scores = perplexity_scores(
+        model,
+        heldout_tokens(model, given.data),
+        lengths=given.lengths,
+        windows=given.window,
+        top_ks=given.k,
+        blocks=[count or None for count in given.blocks],
+        voters=given.voters,
+        segments=given.segments,
+    )
+    report("perplexity", _settings(given), scores, given.out)
+
+
+def _plot(given: argparse.Namespace) -> None:
+    from model.training.plot import plot_run
+
+    print(plot_run(given.run_folder, given.out))
+
+
+def _recover(given: argparse.Namespace) -> None:
+    from model.recover import recover_llama
+
+    checksum = None if given.no_checksum else given.checksum
+    total = recover_llama(
+        given.original, given.difference, given.out, checksum=checksum, dtype=getattr(torch, given.dtype)
+    )
+    print(f"sum of all weights {total:.4f}; model in {given.out}")
+
+
+def _settings(given: argparse.Namespace) -> dict[str, object]:
+    plain = {name: value for name, value in vars(given).items() if name not in ("run", "out")}
+    return {
+        name: [str(v) if isinstance(v, Path) else v for v in value] if isinstance(value, list) else value
+        for name, value in plain.items()
+    }
+
+
+if __name__ == "__main__":
+    if "ACCELERATE_USE_FSDP" in os.environ:
+        os.environ.setdefault("FSDP_VERSION", "2")
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""A start for the default model from which landmarks retrieve before any training.
+
+- Token embeddings: a code that tokens of one word form share whatever their case, one they share with their stem, and the (whitened)
+  word embedding of a small sentence encoder; weighted by inverse document frequency. What is left of the norm lies in one common
+  direction, so that after RMSNorm a frequent token says little.
+- Layer 0: landmarks attend evenly, values pass through: the landmark becomes the weighted bag of its block.
+- Memory layers: queries and keys share one projection on the slowly rotating dimensions, so that a landmark's logit is the likeness of a
+  question token to the bag.
+
+Everything after that is learned. Axes: V vocabulary, E hidden width.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
+
+
+COMMON = -1
+"""The hidden dimension that all tokens share."""
+SUFFIXES = ("ing", "ed", "es", "s", "ly")
+
+
+def document_frequency(token_lists: Iterable[Sequence[int]], vocab_size: int, tokens_per_block: int) -> NDArray[np.float32]:
+    """Inverse document frequency of every token, blocks counting as documents."""
+    found, blocks = np.zeros(vocab_size), 0
+    for ids in token_lists:
+        for start in range(0, len(ids), tokens_per_block):
+            found[np.unique(ids[start : start + tokens_per_block])] += 1
+            blocks += 1
+    return np.log((blocks - found + 0.5) / (found + 0.5) + 1).astype(np.float32)
+
+
+def teacher_embeddings(tokenizer: PreTrainedTokenizerBase, teacher: Path) -> NDArray[np.float32]:
+    """For every token the mean word embedding of its pieces in the sentence encoder in folder `teacher`; zeros for what it lacks."""
+    weights = load_file(teacher / "model.safetensors")
+    table = next(value for name, value in weights.items() if name.endswith("word_embeddings.weight")).astype(np.float32)
+    pieces = Tokenizer.from_file(str(teacher / "tokenizer.json"))
+    pieces.no_padding()
+    vocabulary, centre = pieces.get_vocab(), table[2000:].mean(0)
+    unknown = vocabulary["[UNK]"]
+    out = np.zeros((len(tokenizer), table.shape[1]), np.float32)
+    for token in range(len(tokenizer)):
+        text = tokenizer.decode([token])
+        word = text.strip().lower()
+        if not text.startswith(" ") and "##" + word in vocabulary:
+            ids = [vocabulary["##" + word]]
+        else:
+            ids = [piece for piece in pieces.encode(word, add_special_tokens=False).ids if piece != unknown]
+        if ids:
+            out[token] = (table[ids] - centre).mean(0)
+    return out
+
+
+def token_codes(
+    tokenizer: PreTrainedTokenizerBase, idf_V: NDArray[np.float32], width: int, *, teacher_VE: NDArray[np.float32] | None, seed: int = 0
+) -> NDArray[np.float32]:
+    """Embeddings_VE of norm 1: content weighted by idf, the rest of the norm in the common dimension."""
+    random = np.random.default_rng(seed)
+    texts = [tokenizer.decode([token]) for token in range(len(tokenizer))]
+    forms = [re.sub(r"\s+", "", text).lower() or text for text in texts]
+    codes = _shared_codes(forms, width - 1, random) + 0.4 * _shared_codes([_stem(form) for form in forms], width - 1, random)
+    if teacher_VE is not None:
+        codes = codes + 0.5 * _whitened(teacher_VE, width - 1)
+    index = {form: number for number, form in enumerate(dict.fromkeys(forms))}
+    of_form = np.array([index[form] for form in forms])
+    seen = np.bincount(of_form, weights=np.exp(-idf_V.astype(np.float64)))
+    idf = np.minimum(idf_V, -np.log(np.minimum(1.0, seen[of_form])))
+    share = np.clip(idf / 9.0, 0.02, 0.99).astype(np.float32)[:, None]
+    return np.concatenate((_unit(codes) * share, np.sqrt(1 - share**2)), 1).astype(np.float32)
+
+
+def _shared_codes(keys: Sequence[str], width: int, random: np.random.Generator) -> NDArray[np.float32]:
+    index = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    table = _unit(random.standard_normal((len(index), width)).astype(np.float32))
+    return table[[index[key] for key in keys]]
+
+
+def _stem(form: str) -> str:
+    for suffix in SUFFIXES:
+        if len(form) > len(suffix) + 3 and form.endswith(suffix):
+            return form[: -len(suffix)]
+    return form
+
+
+def _whitened(table: NDArray[np.float32], width: int) -> NDArray[np.float32]:
+    centred = table - table.mean(0)
+    values, vectors = np.linalg.eigh(centred.T @ centred)
+    values, vectors = np.sqrt(np.maximum(values[::-1], 0)), vectors[:, ::-1]
+    floor = 0.3 * values[min(50, len(values) - 1)]
+    white = _unit(centred @ vectors / (values + floor))[:, :width]
+    return np.pad(white, ((0, 0), (0, width - white.shape[1])))
+
+
+def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    return rows / np.maximum(1e-6, np.linalg.norm(rows, axis=1, keepdims=True))
+
+
+def build_backbone(config: LlamaConfig, codes_VE: NDArray[np.float32], *, memory_layers: Sequence[int], block_size: int,
+                   landmark_token_id: int, seed: int = 0) -> LlamaForCausalLM:
+    """A Llama whose landmarks are bags of their blocks."""
+    torch.manual_seed(seed)
+    network = LlamaForCausalLM(config)
+    width, heads, head_dim = config.hidden_size, config.num_attention_heads, config.head_dim
+    if config.num_key_value_heads != heads or heads * head_dim != width:
+        raise ValueError("the landmark start needs as many KV heads as query heads, together as wide as the hidden state.")
+    frequencies = _Rotation(config)
+    slow = frequencies.slow_dims(block_size)
+    with torch.no_grad():
+        embedding = network.get_input_embeddings().weight
+        embedding.copy_(torch.from_numpy(codes_VE) * 0.5)
+        embedding[landmark_token_id] = 0.0
+        embedding[landmark_token_id, COMMON] = 0.1
+        network.model.norm.weight.fill_(0.4)
+        for number, layer in enumerate(network.model.layers):
+            attention, mlp = layer.self_attn, layer.mlp
+            projection = _orthogonal(width).view(heads, head_dim, width).clone()
+            projection[:, :, COMMON] = 0
+            gain = torch.where(slow, 0.75, 0.0)[None, :, None]
+            noise = 0.01 if number else 0.003
+            shared = (projection * gain).reshape(width, width)
+            attention.q_proj.weight.copy_(shared + noise * torch.randn(width, width))
+            attention.k_proj.weight.copy_(shared + noise * torch.randn(width, width))
+            if number == 0:
+                through = _orthogonal(width)
+                attention.v_proj.weight.copy_(through)
+                attention.o_proj.weight.copy_(0.15 * through.T)
+            else:
+                attention.v_proj.weight.normal_(0, 0.03)
+                attention.o_proj.weight.normal_(0, 0.003)
+            mlp.gate_proj.weight.normal_(0, 0.03)
+            mlp.up_proj.weight.normal_(0, 0.03)
+            mlp.down_proj.weight.normal_(0, 0.0015)
+    return network
+
+
+class _Rotation:
+    """Which dimensions of a head turn little over the length of a question, so that likeness survives the distance."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        theta = float(config.rope_parameters["rope_theta"])
+        half = config.head_dim // 2
+        self.frequency = theta ** (-torch.arange(half) / half)
+
+    def slow_dims(self, block_size: int) -> Tensor:
+        slow = self.frequency * block_size < 1.5
+        return torch.cat((slow, slow))
+
+
+def _orthogonal(width: int) -> Tensor:
+    return torch.linalg.qr(torch.randn(width, width)).Q
+
+
