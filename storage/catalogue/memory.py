@@ -171,6 +171,26 @@ class MemoryTables(Tables):
             version = select(counters.c.next_value).where(counters.c.name == "memory version")
             return connection.execute(version).scalar() or 0
 
+    def counting_problems(self) -> list[str]:
+        """Documents whose rows, shards and blocks disagree, in words; empty unless somebody edited the tables."""
+        in_shards = select(func.coalesce(func.sum(shards.c.num_blocks), 0)).where(
+            shards.c.document_id == documents.c.id
+        )
+        in_blocks = select(func.count()).select_from(blocks).where(blocks.c.document_id == documents.c.id)
+        counted = select(
+            documents.c.id,
+            documents.c.source,
+            documents.c.num_blocks,
+            in_shards.scalar_subquery(),
+            in_blocks.scalar_subquery(),
+        )
+        with self.database.read() as connection:
+            return [
+                f"document {id_} ({source}) should have {said} blocks; its shards hold {held}, {listed} are listed"
+                for id_, source, said, held, listed in connection.execute(counted)
+                if not said == held == listed
+            ]
+
     def totals(self) -> Totals:
         """How much there is."""
         ready = documents.c.state == "ready"

@@ -1,0 +1,89 @@
+"""Tiny stored documents for the storage tests. Axes as in storage/kv_store.py."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from storage import (
+    Catalogue,
+    Document,
+    KVBlockStore,
+    KVLayout,
+    MemoryFingerprint,
+    NewBlock,
+    NewDocument,
+    Page,
+    Shard,
+    ShardFile,
+)
+
+LAYOUT = KVLayout(layers=(1, 2, 5), kv_heads=2, block_size=6, head_dim=4, dtype="bf16")
+FINGERPRINT = MemoryFingerprint({"weights": "w", "block_size": "6"})
+
+
+def database_url(home: Path) -> str:
+    return f"sqlite:///{home}/cairn.sqlite3"
+
+
+def open_home(home: Path, layout: KVLayout = LAYOUT) -> tuple[Catalogue, KVBlockStore]:
+    catalogue = Catalogue.open(database_url(home))
+    digest = catalogue.put_fingerprint(FINGERPRINT)
+    return catalogue, KVBlockStore(home / "kv", layout, digest)
+
+
+def random_blocks(layout: KVLayout, num_blocks: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """keys_NYGLD, values_NYGLD in float32 and lengths_N; the last block is short."""
+    random = torch.Generator().manual_seed(seed)
+    shape = (num_blocks, len(layout.layers), layout.kv_heads, layout.block_size, layout.head_dim)
+    lengths_N = torch.full((num_blocks,), layout.block_size - 1)
+    lengths_N[-1] = max(1, layout.block_size // 2)
+    return torch.randn(shape, generator=random), torch.randn(shape, generator=random), lengths_N
+
+
+def write_shard(store: KVBlockStore, num_blocks: int = 3, seed: int = 0, group: str = "") -> ShardFile:
+    return store.write(*random_blocks(store.layout, num_blocks, seed), group=group)
+
+
+def new_document(seed: int = 0, *, collection_id: str | None = None, title: str = "") -> NewDocument:
+    return NewDocument(
+        id=uuid.uuid4().hex,
+        source=f"report-{seed}.pdf",
+        title=title or f"Report {seed}",
+        kind="pdf",
+        content_sha256=f"{seed:064x}",
+        fingerprint=FINGERPRINT.digest,
+        stored_file=f"{seed}.pdf",
+        collection_id=collection_id,
+    )
+
+
+def new_blocks(num_blocks: int, first: int = 0) -> list[NewBlock]:
+    ordinals = range(first, first + num_blocks)
+    return [NewBlock(10 * i, 10 * i + 10, (i, i + 1, i + 2), ((0, 0.1, 0.2, 0.3, 0.4),)) for i in ordinals]
+
+
+def commit(
+    catalogue: Catalogue, store: KVBlockStore, document_id: str, *, num_blocks: int = 3, seed: int = 0, first: int = 0
+) -> Shard:
+    shard = write_shard(store, num_blocks, seed, group=document_id)
+    return catalogue.commit_shard(document_id, shard, new_blocks(num_blocks, first))
+
+
+def add_ready(
+    catalogue: Catalogue, store: KVBlockStore, seed: int = 0, *, num_shards: int = 2, collection_id: str | None = None
+) -> Document:
+    """A whole document of `num_shards` shards of three blocks."""
+    submitted = catalogue.add_document(new_document(seed, collection_id=collection_id))
+    assert submitted.job is not None and not submitted.already_stored
+    document_id = submitted.document.id
+    job = catalogue.claim_job(submitted.job.id, "test")
+    assert job is not None
+    pages = [Page(0, "i", 595.0, 842.0, 0, 30), Page(1, "1", 595.0, 842.0, 30, 60, "no text")]
+    catalogue.save_extracted(document_id, text="x" * 60, pages_read=pages, num_tokens=9 * num_shards)
+    for number in range(num_shards):
+        commit(catalogue, store, document_id, seed=100 * seed + number, first=3 * number)
+    return catalogue.finish_document(document_id, job_id=job.id)
