@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,9 +8,18 @@ from storage import Catalogue, KVBlockStore
 from tests.storage.stored import LAYOUT, open_home
 
 
+@pytest.fixture(scope="session")
+def empty_catalogue(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A catalogue's file as the first opening leaves it (migrations take most of a catalogue test's time)."""
+    folder = tmp_path_factory.mktemp("empty")
+    open_home(folder)[0].close()
+    return folder / "cairn.sqlite3"
+
+
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[tuple[Catalogue, KVBlockStore]]:
+def home(tmp_path: Path, empty_catalogue: Path) -> Iterator[tuple[Catalogue, KVBlockStore]]:
     """An empty catalogue and store."""
+    shutil.copy(empty_catalogue, tmp_path)
     catalogue, store = open_home(tmp_path)
     yield catalogue, store
     catalogue.close()

@@ -1,0 +1,146 @@
+"""Durable jobs: claimed once, resumed after a crash, cancelled between two steps."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from storage import JobProgress, NotFound, this_worker
+from storage.workers import is_alive
+from tests.storage.stored import FINGERPRINT, add_ready, commit, new_blocks, new_document, open_home, write_shard
+
+# A worker that was, on this machine, and is no more.
+DEAD = f"{socket.gethostname()}/{2**22 + 1}/1"
+
+
+@pytest.fixture
+def submitted(home):
+    catalogue, _ = home
+    return [catalogue.add_document(new_document(seed)) for seed in range(3)]
+
+
+def test_jobs_are_claimed_oldest_first_and_once(catalogue, submitted):
+    claimed = [catalogue.claim_next_job("worker") for _ in range(4)]
+    assert [job and job.id for job in claimed] == [each.job.id for each in submitted] + [None]
+    assert {job.state for job in claimed[:3]} == {"running"}
+    assert claimed[0].attempt == 1 and claimed[0].started_at is not None
+    assert catalogue.claim_job(submitted[0].job.id, "another") is None
+
+
+def test_progress_is_kept_and_says_whether_to_go_on(catalogue, submitted):
+    job = catalogue.claim_next_job("worker")
+    progress = JobProgress("reading", 1, 10, 500, 5000, 250.0, 18.0)
+    assert catalogue.report_progress(job.id, progress)
+    assert catalogue.job(job.id).progress == progress
+    assert catalogue.cancel_job(job.id).cancel_requested
+    assert not catalogue.report_progress(job.id, progress)
+    assert not catalogue.report_progress("gone", progress)
+
+
+def test_a_committed_shard_moves_its_job_in_the_same_transaction(home, submitted):
+    catalogue, store = home
+    job = catalogue.claim_next_job("worker")
+    shard = write_shard(store, group=job.document_id)
+    progress = JobProgress("reading", tokens_done=9, tokens_total=18)
+    catalogue.commit_shard(job.document_id, shard, new_blocks(3), job_id=job.id, progress=progress)
+    assert catalogue.job(job.id).progress == progress
+    assert catalogue.document(job.document_id).num_blocks == 3
+
+
+def test_a_waiting_job_is_cancelled_at_once(catalogue, submitted):
+    job = catalogue.cancel_job(submitted[0].job.id)
+    assert job.state == "cancelled" and job.finished_at is not None
+    assert catalogue.document(job.document_id).state == "cancelled"
+    assert catalogue.claim_next_job("worker").id == submitted[1].job.id
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+def test_a_job_that_ended_badly_can_be_tried_again_behind_its_last_shard(home, submitted, state):
+    catalogue, store = home
+    job = catalogue.claim_next_job("worker")
+    commit(catalogue, store, job.document_id)
+    ended = catalogue.end_job(job.id, state, error="out of memory")
+    assert (ended.state, ended.error) == (state, "out of memory")
+    assert catalogue.document(job.document_id).state == state
+    again = catalogue.retry_job(job.id)
+    assert (again.state, again.error, again.cancel_requested) == ("queued", "", False)
+    assert catalogue.document(job.document_id).state == "ingesting"
+    assert catalogue.claim_job(job.id, "worker").attempt == 2
+    assert len(catalogue.shards(job.document_id)) == 1
+
+
+def test_a_finished_job_is_left_alone_by_retry_and_cancel(home):
+    catalogue, store = home
+    document = add_ready(catalogue, store)
+    (job,) = catalogue.jobs(document_id=document.id)
+    assert job.state == "done" and job.finished_at is not None
+    assert catalogue.retry_job(job.id) == catalogue.cancel_job(job.id) == job
+
+
+def test_a_failed_repair_does_not_take_a_whole_document_from_the_search(home):
+    catalogue, store = home
+    document = add_ready(catalogue, store)
+    job = catalogue.add_job(document.id, "repair")
+    assert catalogue.add_job(document.id, "repair") == job
+    catalogue.claim_job(job.id, "worker")
+    catalogue.end_job(job.id, "failed", error="x")
+    assert catalogue.document(document.id).state == "ready"
+    with pytest.raises(NotFound):
+        catalogue.add_job("nothing", "repair")
+
+
+def test_jobs_of_dead_workers_are_queued_again_and_those_of_living_ones_are_not(catalogue, submitted):
+    dead = catalogue.claim_next_job(DEAD)
+    living = catalogue.claim_next_job(this_worker())
+    assert [job.id for job in catalogue.recover_jobs()] == [dead.id]
+    assert catalogue.job(dead.id).state == "queued"
+    assert catalogue.job(living.id).state == "running"
+
+
+def test_a_job_whose_cancelling_the_crash_interrupted_is_cancelled_at_recovery(catalogue, submitted):
+    job = catalogue.claim_next_job(DEAD)
+    catalogue.cancel_job(job.id)
+    catalogue.recover_jobs()
+    assert catalogue.job(job.id).state == "cancelled"
+    assert catalogue.document(job.document_id).state == "cancelled"
+
+
+def test_a_released_job_waits_for_the_next_worker(catalogue, submitted):
+    job = catalogue.claim_next_job("worker")
+    catalogue.release_job(job.id)
+    assert catalogue.claim_next_job("another").id == job.id
+
+
+def test_active_jobs_are_listed_newest_first(catalogue, submitted):
+    catalogue.end_job(catalogue.claim_next_job("worker").id, "failed")
+    active = catalogue.jobs(active_only=True)
+    assert [job.id for job in active] == [submitted[2].job.id, submitted[1].job.id]
+    assert len(catalogue.jobs()) == 3
+    assert len(catalogue.jobs(limit=1)) == 1
+
+
+def test_a_process_is_alive_until_it_ends_and_its_number_may_be_used_again():
+    assert is_alive(this_worker())
+    child = subprocess.run(
+        [sys.executable, "-c", "from storage import this_worker; print(this_worker())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not is_alive(child.stdout.strip())
+    host, _, started = this_worker().split("/")
+    assert not is_alive(f"{host}/{os.getpid()}/{int(started) - 1}")  # same number, an earlier process
+    assert not is_alive(f"another-{host}/{os.getpid()}/{started}")
+    assert not is_alive("worker")
+
+
+def test_jobs_survive_reopening(tmp_path):
+    catalogue, _ = open_home(tmp_path)
+    job = catalogue.add_document(new_document()).job
+    catalogue.close()
+    catalogue, _ = open_home(tmp_path)
+    assert catalogue.claim_next_job("worker").id == job.id
+    assert catalogue.fingerprints() == [FINGERPRINT]
+    catalogue.close()
