@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 from importlib.metadata import PackageNotFoundError, version
@@ -21,8 +20,6 @@ def examine(settings: Settings) -> dict[str, Any]:
     report: dict[str, Any] = {
         "home": str(settings.home),
         "model_path": settings.model,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "system": f"{platform.system()} {platform.machine()}",
         "versions": {"python": platform.python_version(), **_versions()},
     }
     problems: list[str] = []
@@ -37,9 +34,9 @@ def examine(settings: Settings) -> dict[str, Any]:
         if message is None:
             raise
         problems.append(message)
-    report.setdefault("free_disk_bytes", _free_disk(settings))
-    if report["free_disk_bytes"] is not None and report["free_disk_bytes"] < LITTLE_DISK_BYTES:
-        problems.append(f"Little disk space is left at {settings.home}: {report['free_disk_bytes'] / 1e6:,.0f} MB.")
+    report.setdefault("free_bytes", _free_disk(settings))
+    if report["free_bytes"] is not None and report["free_bytes"] < LITTLE_DISK_BYTES:
+        problems.append(f"Little disk space is left at {settings.home}: {report['free_bytes'] / 1e6:,.0f} MB.")
     return {**report, "problems": list(dict.fromkeys(problems))}
 
 

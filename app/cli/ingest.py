@@ -20,17 +20,16 @@ from retrieval.records import Job
 if TYPE_CHECKING:
     from retrieval.library import Library
 
-KINDS = frozenset({".pdf", ".txt", ".md", ".html", ".htm", ".docx"})
 GOOD = frozenset({"done", "already stored"})
 
 
 def ingest(
     context: typer.Context,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, or folders to search for them.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Files, or folders to search for them.")],
     collection: Annotated[
         str | None, typer.Option("--collection", metavar="NAME", help="Put them there; made if new.")
     ] = None,
-    password: Annotated[str | None, typer.Option("--password", help="For encrypted PDFs.")] = None,
+    password: Annotated[str | None, typer.Option("--password", metavar="TEXT", help="For encrypted PDFs.")] = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
     model: ModelOption = None,
@@ -50,7 +49,7 @@ def ingest(
             else:
                 _report(row)
     if not count:
-        tell(f"There is nothing to read there: no file ends in {', '.join(sorted(KINDS))}.")
+        tell(f"There is nothing to read there: no file ends in {', '.join(suffixes())}.")
     elif count > 1 and not as_json:
         tell(f"{count - failed} of {count} files are stored.")
     if failed or not count:
@@ -62,6 +61,7 @@ def files_below(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
 
     A path that is no folder is passed on as it is: whoever reads it says what is wrong with it.
     """
+    readable = frozenset(suffixes())
     for path in paths:
         if not path.is_dir():
             yield path, path.name
@@ -70,8 +70,15 @@ def files_below(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for name in sorted(names):
                 file = Path(folder, name)
-                if file.suffix.lower() in KINDS and not name.startswith("."):
+                if file.suffix.lower() in readable and not name.startswith("."):
                     yield file, file.relative_to(path).as_posix()
+
+
+def suffixes() -> tuple[str, ...]:
+    """Ends of the names of files that can be read."""
+    from retrieval.extract import SUFFIXES
+
+    return SUFFIXES
 
 
 def _ingest_one(

@@ -36,7 +36,7 @@ def serve(
     """
     settings = settings_of(context, home, model, host=host, port=port)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for chatty in ("httpx", "mcp", "asyncio", "PIL"):
+    for chatty in ("httpx", "mcp", "asyncio", "PIL", "faiss"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     run_server(settings, as_json=as_json)
 
@@ -45,6 +45,7 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
     """Blocks until the process is told to stop. Raises SettingsError before anything heavy where it cannot work."""
     from app import assembly
 
+    assembly.keep_quiet()
     assembly.check_model(settings.model)
     assembly.prepare_home(settings.home)
     listener = listen(settings.host, settings.port)

@@ -100,7 +100,7 @@ def show(
 
 def delete(
     context: typer.Context,
-    documents: Annotated[list[str], typer.Argument(metavar="DOCUMENT...", help="Ids, starts of ids, or file names.")],
+    documents: Annotated[list[str], typer.Argument(metavar="DOCUMENT", help="Ids, starts of ids, or file names.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,

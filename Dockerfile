@@ -1,0 +1,45 @@
+# Cairn in a container: the same steps as the Makefile, a user without rights, one volume.
+#
+#   CPU:  docker build -t cairn .
+#   GPU:  docker build -t cairn --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126 .
+#         docker run --gpus all ...
+#   Run:  docker run -p 7860:7860 -v cairn:/data -e CAIRN_PASSWORD=... cairn
+#
+# CUDA comes with that build of torch; the host needs nothing but its driver and the NVIDIA container toolkit.
+
+FROM python:3.11-slim-bookworm
+
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends make libgomp1 \
+ && rm -rf /var/lib/apt/lists/* \
+ && useradd --uid 10001 --create-home cairn \
+ && install -d -o cairn -g cairn /srv/cairn /data
+
+USER cairn
+WORKDIR /srv/cairn
+
+# Packages first: they change seldom. torch is taken from its own index; the Makefile keeps a build that is there.
+COPY --chown=cairn:cairn requirements.txt Makefile ./
+RUN python3 -m venv .venv && .venv/bin/python -m pip install --no-cache-dir --index-url "$TORCH_INDEX" "$(grep '^torch==' requirements.txt)"
+RUN .venv/bin/python -m pip install --no-cache-dir -r requirements.txt
+
+COPY --chown=cairn:cairn pyproject.toml README.md LICENSE ./
+COPY --chown=cairn:cairn storage storage
+COPY --chown=cairn:cairn model model
+COPY --chown=cairn:cairn retrieval retrieval
+COPY --chown=cairn:cairn app app
+RUN make install
+
+ENV CAIRN_HOME=/data \
+    CAIRN_HOST=0.0.0.0 \
+    PYTHONUNBUFFERED=1
+VOLUME /data
+EXPOSE 7860
+
+HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
+  CMD [".venv/bin/python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:7860/healthz', timeout=4)"]
+
+# Addresses beyond this machine are served with a password only: CAIRN_PASSWORD, or CAIRN_PASSWORD_FILE for a secret.
+CMD [".venv/bin/python", "-m", "app", "serve"]

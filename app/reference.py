@@ -1,0 +1,124 @@
+"""Writes docs/cli.md and docs/settings.md from the code: `python -m app.reference docs [--check]` (`make docs`)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ByteSize
+
+HELP_COLUMNS = "80"
+NOTE = "<!-- Written by `make docs` from the code; change the code, not this page. -->"
+
+
+def cli_page() -> str:
+    """The help of every command, as the program prints it."""
+    from typer.testing import CliRunner
+
+    from app.cli import cli
+
+    def help_of(*command: str) -> str:
+        result = CliRunner().invoke(cli, [*command, "--help"], prog_name="cairn", env={"COLUMNS": HELP_COLUMNS})
+        assert result.exit_code == 0, result.output
+        return "\n".join(line.rstrip() for line in result.stdout.strip().splitlines())
+
+    parts = [
+        "# Command line",
+        NOTE,
+        "`cairn` and `python -m app` are the same program. Every command takes `--json`; what it then writes to "
+        "stdout is JSON and nothing else, one object or one line an item. Progress and problems go to stderr. Exit "
+        "status: 0 done, 1 something failed, 2 the command was written wrongly, 130 interrupted.",
+        "What scripts may rely on:\n\n"
+        "- `cairn ingest --json`, a line a file: `source`, `document_id`, `status` (`done`, `already stored`, "
+        "`failed`, `cancelled`), `pages`, `tokens`, `blocks`, `size_bytes`, `seconds`, `error`.\n"
+        "- `cairn ask --json`, a line a question: `id`, `answer`, `passages` (`document_id`, `source`, `pages` counted "
+        "from 0, `page_labels`, `start_index`, `end_index`, `text`, `score`, `block_ids`), `memory_share`, "
+        "`first_token_seconds`, `seconds`, `answer_id`, `found`, `confidence`.\n"
+        "- `cairn search --json`: the same without the answer; `memory_share` and `first_token_seconds` are null.\n"
+        '- A question that failed: `{"id", "error"}`; the others are answered all the same.',
+        _fenced(help_of()),
+    ]
+    for name in cli_commands():
+        parts += [f"## cairn {name}", _fenced(help_of(name))]
+    return "\n\n".join(parts) + "\n"
+
+
+def cli_commands() -> list[str]:
+    """Names of all commands, in the order of the help."""
+    from app.cli import cli
+
+    return [command.name for command in cli.registered_commands if command.name]
+
+
+def settings_page() -> str:
+    """One row a setting."""
+    from app.settings import PREFIX, SECRETS, SHIPPED_MODEL, Settings
+
+    rows = []
+    for name, field in Settings.model_fields.items():
+        if name == "home":
+            default = "the platform's data folder, `~/.local/share/cairn` on Linux"
+        elif field.default == str(SHIPPED_MODEL):
+            default = "the checkpoint that is shipped, `model/default`"
+        else:
+            default = "unset" if field.default in (None, "") else f"`{_shown(field.default)}`"
+        also = f" Or the file named by `{PREFIX}{name.upper()}_FILE`." if name in SECRETS else ""
+        rows.append(f"| `{PREFIX}{name.upper()}` | {default} | {field.description}{also}{_choices(field.annotation)} |")
+    return (
+        "\n\n".join(
+            [
+                "# Settings",
+                NOTE,
+                "Settings are environment variables. An option of a command wins over its variable. Sizes may be "
+                "written as `2GB`, `512MiB` or in bytes. A variable that begins with `CAIRN_` and is no setting is "
+                "refused, so that a typo does not go unnoticed. How questions are put (blocks, answer length, quoting) "
+                "is chosen in the web UI and kept in `preferences.json` in the home folder.",
+                "| variable | default | meaning |\n|---|---|---|\n" + "\n".join(rows),
+            ]
+        )
+        + "\n"
+    )
+
+
+def _shown(default: object) -> str:
+    if not isinstance(default, ByteSize):
+        return str(default)
+    return f"{default >> 20}MiB" if default % (1 << 20) == 0 else f"{default // 10**6}MB"
+
+
+def _choices(annotation: object) -> str:
+    values = [value for value in getattr(annotation, "__args__", ()) if isinstance(value, str)]
+    return f" One of {', '.join(f'`{value}`' for value in values)}." if values else ""
+
+
+def _fenced(text: str) -> str:
+    return f"```text\n{text}\n```"
+
+
+PAGES = {"cli.md": cli_page, "settings.md": settings_page}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the pages into a folder, or with --check name those that are not current."""
+    parser = argparse.ArgumentParser(prog="python -m app.reference", description="Write the generated pages.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is not current")
+    options = parser.parse_args(arguments)
+    os.environ.pop("FORCE_COLOR", None)
+    stale = 0
+    for name, page in PAGES.items():
+        path, text = options.folder / name, page()
+        if not options.check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            print(f"{path} is not what the code says; `make docs` writes it anew.", file=sys.stderr)
+            stale += 1
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,41 @@
+"""The generated pages are what the code says, and every command and option explains itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from app import reference
+from app.cli import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("name", list(reference.PAGES))
+def test_a_generated_page_is_current(name: str) -> None:
+    written = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert written == reference.PAGES[name](), "run `make docs`"
+
+
+def test_a_stale_page_is_found_and_written_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reference.main([str(tmp_path), "--check"]) == 1
+    assert capsys.readouterr().err.count("make docs") == len(reference.PAGES)
+    assert reference.main([str(tmp_path)]) == 0
+    assert reference.main([str(tmp_path), "--check"]) == 0
+
+
+def test_every_command_and_option_has_help() -> None:
+    group = typer.main.get_command(cli)
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        assert command.help, name
+        for parameter in command.params:
+            assert getattr(parameter, "help", None), f"{name} {parameter.name}"
+
+
+def test_every_command_takes_json_home_and_model() -> None:
+    group = typer.main.get_command(cli)
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert {"--json", "--home", "--model"} <= options, name
