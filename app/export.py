@@ -91,7 +91,9 @@ def _near_miss(passage: Passage) -> str:
 
 
 def _pages(passage: Passage) -> str:
-    labels = ", ".join(escape(label) for label in passage.page_labels) or ", ".join(str(page + 1) for page in passage.pages)
+    labels = ", ".join(escape(label) for label in passage.page_labels) or ", ".join(
+        str(page + 1) for page in passage.pages
+    )
     return f"page {labels}"
 
 
@@ -103,7 +105,9 @@ def _marked(passage: Passage, strongest: float) -> str:
         if start >= end:
             continue
         out.append(escape(_cut(passage, at, start)))
-        out.append(f"<mark style='background:rgba(var(--mark),{_opacity(block, strongest):.2f})'>{escape(_cut(passage, start, end))}</mark>")
+        out.append(
+            f"<mark style='background:rgba(var(--mark),{_opacity(block, strongest):.2f})'>{escape(_cut(passage, start, end))}</mark>"
+        )
         at = end
     out.append(escape(_cut(passage, at, passage.end_index)))
     return "".join(out)
@@ -144,7 +148,10 @@ def _pictures(library: Library, answer: Answer, strongest: float) -> Iterable[st
 
 
 def _heat(answer: Answer) -> str:
-    sums = [[sum(rows[layer][head] for rows in answer.heat.values()) for head in range(answer.heads)] for layer in range(len(answer.layers))]
+    sums = [
+        [sum(rows[layer][head] for rows in answer.heat.values()) for head in range(answer.heads)]
+        for layer in range(len(answer.layers))
+    ]
     top = max((cell for row in sums for cell in row), default=0.0) or 1.0
     head = "".join(f"<th>{number + 1}</th>" for number in range(answer.heads))
     body = "".join(

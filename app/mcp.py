@@ -25,7 +25,7 @@ INSTRUCTIONS = (
 
 def build_mcp(library: Library) -> MCPServer:
     """The server object with its three tools."""
-    server = MCPServer("cairn", title="Cairn document memory", instructions=INSTRUCTIONS)
+    server = MCPServer("cairn", title="Cairn document memory", instructions=INSTRUCTIONS, log_level="WARNING")
 
     @server.tool()
     def ask(question: str, document_ids: list[str] | None = None, k: int = 8) -> dict[str, Any]:
@@ -51,7 +51,8 @@ def build_mcp(library: Library) -> MCPServer:
         """Documents in the library: id, file name, title, pages, state."""
         found = library.documents(search=search)[:MAX_LISTED]
         return [
-            {"id": one.id, "source": one.source, "title": one.title, "pages": one.pages, "state": one.state} for one in found
+            {"id": one.id, "source": one.source, "title": one.title, "pages": one.pages, "state": one.state}
+            for one in found
         ]
 
     return server
@@ -63,7 +64,9 @@ def mcp_app(server: MCPServer) -> Starlette:
         streamable_http_path="/",
         json_response=True,
         stateless_http=True,
-        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # Guard does it for all routes
+        transport_security=TransportSecuritySettings(
+            enable_dns_rebinding_protection=False
+        ),  # Guard does it for all routes
     )
 
 

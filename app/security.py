@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import ipaddress
 import json
+import logging
 import re
 import secrets
 import threading
@@ -22,10 +23,13 @@ from urllib.parse import urlsplit
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import HTTPConnection
+from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+log = logging.getLogger("cairn.api")
+
+INTERNAL = "Something went wrong on this machine. The server's log says what."
 SESSION_COOKIE = "cairn_session"
 SESSION_SECONDS = 7 * 24 * 3600
 MAX_SESSIONS = 1000
@@ -123,7 +127,9 @@ class Access:
     is let in, which `check_binding` allows on loopback only. Sessions live in memory: a restart asks for the password again.
     """
 
-    def __init__(self, *, password: str | None = None, token: str | None = None, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self, *, password: str | None = None, token: str | None = None, clock: Callable[[], float] = time.monotonic
+    ):
         if password and not password.startswith("$argon2") and len(password) < MIN_PASSWORD_LENGTH:
             raise ValueError(f"The password is too short: use {MIN_PASSWORD_LENGTH} characters or more.")
         if token and len(token) < MIN_TOKEN_LENGTH:
@@ -198,10 +204,6 @@ def refusal(status: int, code: str, message: str, headers: dict[str, str] | None
     return JSONResponse({"error": {"code": code, "message": message}}, status_code=status, headers=headers)
 
 
-class _BodyTooLarge(Exception):
-    pass
-
-
 class Guard:
     """Host, origin, path, size and credentials of every request, in that order.
 
@@ -230,7 +232,9 @@ class Guard:
     def _refuse(self, connection: HTTPConnection, method: str) -> Response | None:
         headers, path = connection.headers, connection.scope["path"]
         if self._local_only and not is_loopback(_host_name(headers)):
-            return refusal(421, "wrong_host", "This server answers on this machine only. Open http://127.0.0.1 instead.")
+            return refusal(
+                421, "wrong_host", "This server answers on this machine only. Open http://127.0.0.1 instead."
+            )
         if not _same_origin(headers, method):
             return refusal(403, "cross_site", "Another web site asked for this, so it was refused.")
         if not (OWN_PATHS.fullmatch(path) or GRADIO_PATHS.fullmatch(path)):
@@ -257,25 +261,29 @@ class Guard:
         if not declared.isdigit() or int(declared) > limit:
             await too_large(scope, receive, send)
             return
-        received, started = 0, False
+        received, refused = 0, False
 
         async def counted() -> Message:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > limit:
-                raise _BodyTooLarge
-            return message
+            # To the route it looks as if the sender had hung up; whatever it makes of that is replaced below.
+            return {"type": "http.disconnect"} if received > limit else message
 
-        async def noticed(message: Message) -> None:
-            nonlocal started
-            started = True
-            await send(message)
+        async def answered(message: Message) -> None:
+            nonlocal refused
+            if received <= limit:
+                await send(message)
+            elif not refused:
+                refused = True
+                await too_large(scope, receive, send)
 
         try:
-            await self._app(scope, counted, noticed)
-        except _BodyTooLarge:
-            if not started:
+            await self._app(scope, counted, answered)
+        except ClientDisconnect:
+            if received <= limit:
+                raise
+            if not refused:
                 await too_large(scope, receive, send)
 
 
@@ -318,10 +326,12 @@ class PageHeaders:
             return
         nonce = secrets.token_urlsafe(16)
         start: Message | None = None
+        sent = False
         page = bytearray()
 
         async def with_headers(message: Message) -> None:
-            nonlocal start
+            nonlocal start, sent
+            sent = True
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 self._set(headers, nonce, scope["path"])
@@ -339,7 +349,13 @@ class PageHeaders:
                     await send(start)
                     await send({"type": "http.response.body", "body": body})
 
-        await self._app(scope, receive, with_headers)
+        try:
+            await self._app(scope, receive, with_headers)
+        except Exception:  # here and not in the framework's handler, which would answer without these headers
+            if sent:
+                raise
+            log.exception("request failed")
+            await refusal(500, "internal", INTERNAL)(scope, receive, with_headers)
 
     def _set(self, headers: MutableHeaders, nonce: str, path: str) -> None:
         headers["Content-Security-Policy"] = content_policy(nonce)

@@ -11,12 +11,11 @@ from fastapi import FastAPI
 from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-from app.api import documents, errors, machine, questions
+from app.api import documents, errors, first_start, machine, questions
 from app.api.intake import Intake, IntakeLimits
 from app.api.preferences import PreferenceFile
 from app.mcp import build_mcp, mcp_app
 from app.security import Access, Guard, PageHeaders, check_binding
-from app.ui.blocks import mount_ui
 from retrieval.library import Library
 
 UI_FOLDER = Path(__file__).parent.parent / "ui"
@@ -52,8 +51,11 @@ class ServerSettings(Protocol):
     def questions_at_once(self) -> int: ...
 
 
-def build_app(settings: ServerSettings, library: Library) -> FastAPI:
-    """The whole web app over an open library. Raises ValueError for an address that needs a password."""
+def build_app(settings: ServerSettings, library: Library, *, page: bool = True) -> FastAPI:
+    """The web app over an open library: HTTP API, MCP and, unless `page` is False, the UI at "/".
+
+    Raises ValueError for an address that needs a password, or a password that is too short.
+    """
     check_binding(settings.host, password=settings.password, token=settings.token)
     access = Access(password=settings.password, token=settings.token)
     limits = IntakeLimits(
@@ -70,6 +72,7 @@ def build_app(settings: ServerSettings, library: Library) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        first_start.start(library, settings.home)
         async with tools.session_manager.run():
             yield
         desk.close()
@@ -91,7 +94,10 @@ def build_app(settings: ServerSettings, library: Library) -> FastAPI:
     app.include_router(machine.router(library, preferences, limits), prefix="/api/v1")
     _add_pages(app)
     app.mount("/mcp", tools_app)
-    mount_ui(app, preferences=preferences, home=settings.home)
+    if page:
+        from app.ui.blocks import mount_ui  # here: importing Gradio takes seconds
+
+        mount_ui(app, preferences=preferences, home=settings.home)
     app.add_middleware(
         Guard,
         access=access,
@@ -113,4 +119,3 @@ def _add_pages(app: FastAPI) -> None:
         raise errors.Refused(404, "not_found", "There is no such address. /docs lists them all.")
 
     app.mount("/ui", StaticFiles(directory=UI_FOLDER / "static"), name="ui")
-

@@ -13,7 +13,7 @@ from retrieval.library import Library
 from retrieval.passages import to_plain
 
 PAGE_SIZES = Query(ge=1, le=500)
-MIN_WIDTH_PX, MAX_WIDTH_PX = 100, 2400
+PICTURE_WIDTHS_PX = (300, 600, 900, 1200, 1800, 2400)  # a few only, since each is kept on disk
 Plain = dict[str, Any]
 
 
@@ -155,6 +155,7 @@ def _add_documents(routes: APIRouter, library: Library) -> None:
     @routes.delete("/documents/{document_id}", tags=["documents"])
     def delete(document_id: str) -> Plain:
         """Delete one document with everything that came from it, answers included."""
+        library.document(document_id)  # says so if there is none
         return to_plain(library.delete_documents([document_id]))
 
 
@@ -185,9 +186,10 @@ def _add_pages(routes: APIRouter, library: Library) -> None:
         responses={200: {"content": {"image/png": {}}}},
     )
     def image(
-        document_id: str, page: int, width_px: Annotated[int, Query(ge=MIN_WIDTH_PX, le=MAX_WIDTH_PX)] = 1200
+        document_id: str, page: int, width_px: Annotated[int, Query(ge=1, le=PICTURE_WIDTHS_PX[-1])] = 1200
     ) -> Response:
-        """Picture of a page (0-based)."""
+        """Picture of a page (0-based), at least `width_px` wide: 300, 600, 900, 1200, 1800 or 2400."""
+        width_px = next(width for width in PICTURE_WIDTHS_PX if width >= width_px)
         png = library.page_image(document_id, page, width_px=width_px)
         return Response(png, media_type="image/png", headers={"Cache-Control": "private, max-age=3600"})
 

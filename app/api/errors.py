@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from app.security import refusal
+from app.security import INTERNAL, refusal
 from retrieval.errors import (
     CairnError,
     DamagedMemory,
@@ -34,7 +34,6 @@ _STATUS: tuple[tuple[type[CairnError], int, str], ...] = (
     (ExtractError, 422, "unreadable_file"),
     (InvalidRequest, 422, "invalid_request"),
 )
-INTERNAL = "Something went wrong on this machine. The server's log says what."
 _HTTP_MESSAGES = {404: ("not_found", "There is nothing here."), 405: ("wrong_method", "This address does not do that.")}
 
 
@@ -77,13 +76,11 @@ def install(app: FastAPI) -> None:
     async def malformed(_request: Request, error: RequestValidationError) -> Response:
         names = sorted({".".join(str(part) for part in item["loc"][1:]) for item in error.errors()} - {""})
         fields = f" Check: {', '.join(names)[:200]}." if names else ""
-        return refusal(422, "invalid_request", f"The request is not in the expected form.{fields} /docs shows the form.")
+        return refusal(
+            422, "invalid_request", f"The request is not in the expected form.{fields} /docs shows the form."
+        )
 
     @app.exception_handler(HTTPException)
     async def plain(_request: Request, error: HTTPException) -> Response:
         code, message = _HTTP_MESSAGES.get(error.status_code, ("refused", "The request was refused."))
         return refusal(error.status_code, code, message)
-
-    @app.exception_handler(Exception)
-    async def unknown(_request: Request, error: Exception) -> Response:
-        return JSONResponse(error_body(error), status_code=500)

@@ -170,12 +170,16 @@ class Intake:
     def _check_room(self, name: str) -> None:
         free = shutil.disk_usage(self._folder).free
         if free < self.limits.free_disk_bytes + self.limits.file_bytes:
-            raise Refused(507, "not_enough_space", f"{name}: only {free / 1e9:.1f} GB are free on the disk. Free some first.")
+            raise Refused(
+                507, "not_enough_space", f"{name}: only {free / 1e9:.1f} GB are free on the disk. Free some first."
+            )
         if self.limits.library_bytes is not None:
             used = sum(document.size_bytes for document in self._library.documents())
             if used >= self.limits.library_bytes:
                 quota = self.limits.library_bytes / 1e9
-                raise Refused(507, "quota", f"{name}: the library has reached its {quota:.1f} GB. Delete documents first.")
+                raise Refused(
+                    507, "quota", f"{name}: the library has reached its {quota:.1f} GB. Delete documents first."
+                )
 
     def _copy(self, stream: BinaryIO, path: Path, name: str, staged_bytes: int) -> int:
         size = 0
@@ -187,7 +191,9 @@ class Intake:
                     most = self.limits.file_bytes / 1e6
                     raise Refused(413, "too_large", f"{name} is larger than {most:,.0f} MB, the most that is accepted.")
                 if staged_bytes + size > self.limits.staged_bytes:
-                    raise Refused(429, "too_many_files", "The files that wait are too large together. Start some first.")
+                    raise Refused(
+                        429, "too_many_files", "The files that wait are too large together. Start some first."
+                    )
                 out.write(piece)
         if size == 0:
             raise Refused(422, "empty_file", f"{name} is empty.")

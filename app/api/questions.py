@@ -90,7 +90,9 @@ class AskDesk:
 
         with self._lock:
             if len(self._stops) >= MAX_WAITING:
-                yield sse("error", error_body(Refused(503, "busy", "Too many questions are waiting. Try again shortly.")))
+                yield sse(
+                    "error", error_body(Refused(503, "busy", "Too many questions are waiting. Try again shortly."))
+                )
                 return
             self._stops[ask_id] = stop
             ahead = len(self._stops) - 1

@@ -72,7 +72,9 @@ class FakeLibrary:
 
     # For tests
 
-    def add(self, source: str, *, title: str = "", pages: int = 3, text: str = "", collection_id: str | None = None) -> Document:
+    def add(
+        self, source: str, *, title: str = "", pages: int = 3, text: str = "", collection_id: str | None = None
+    ) -> Document:
         identity = uuid.UUID(int=next(self._ids)).hex
         texts = [page_words(hash_of(source) + page, text if page == 0 else "") for page in range(pages)]
         with self._lock:
@@ -117,9 +119,14 @@ class FakeLibrary:
         ordinal = (start - sum(len(text) for text in self.page_texts[identity][:page])) // BLOCK_CHARACTERS
         top = 0.08 + ordinal * 0.094
         return tuple(
-            PageBox(page, 0.11, top + line * 0.0225, 0.89 if line < LINES_A_BLOCK - 1 else 0.55, top + line * 0.0225 + 0.019)
+            PageBox(
+                page, 0.11, top + line * 0.0225, 0.89 if line < LINES_A_BLOCK - 1 else 0.55, top + line * 0.0225 + 0.019
+            )
             for line in range(LINES_A_BLOCK)
         )
+
+    def warm_up(self) -> None:
+        pass
 
     # Ingestion
 
@@ -208,7 +215,9 @@ class FakeLibrary:
             for document in gone:
                 del self.document_rows[document.id]
             used = [
-                one.id for one in self.answer_rows.values() if {p.document_id for p in one.passages} & {d.id for d in gone}
+                one.id
+                for one in self.answer_rows.values()
+                if {p.document_id for p in one.passages} & {d.id for d in gone}
             ]
             for identity in used:
                 self.delete_answer(identity)
@@ -362,10 +371,14 @@ class FakeLibrary:
         missed: Sequence[tuple[int, float]], found: bool, begun: float, dice: random.Random,
         conversation_id: str | None, settings: dict[str, Any],
     ) -> Answer:  # fmt: skip
-        totals = {block: sum(dict(token.blocks).get(block, 0.0) for token in tokens) / max(1, len(tokens)) for block, _ in chosen}
+        totals = {
+            block: sum(dict(token.blocks).get(block, 0.0) for token in tokens) / max(1, len(tokens))
+            for block, _ in chosen
+        }
         heat = {
             block: tuple(
-                tuple(round(total * 3 * dice.random() ** (1 + abs(row - 6)), 4) for _ in range(HEADS)) for row in range(len(LAYERS))
+                tuple(round(total * 3 * dice.random() ** (1 + abs(row - 6)), 4) for _ in range(HEADS))
+                for row in range(len(LAYERS))
             )
             for block, total in totals.items()
         }

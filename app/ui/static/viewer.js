@@ -12,6 +12,7 @@ export function openViewer(target) {
   const documentId = passage ? passage.document_id : target.document.id;
   const title = nameOf(passage || target.document);
   const count = passage ? passage.total_pages : target.document.pages;
+  const pictured = /\.pdf$/i.test((passage || target.document).source); // other kinds have text only
   const own = new Map((passage?.blocks || []).map((one) => [one.block_id, one.score]));
   let page = passage ? firstPage(passage) : 0, zoom = 2, sequence = 0;
 
@@ -22,7 +23,7 @@ export function openViewer(target) {
   const position = h("span", { class: "position", "aria-live": "polite" });
   const back = iconButton("Previous page", "back", { onclick: () => turn(-1) });
   const next = iconButton("Next page", "next", { onclick: () => turn(1) });
-  const dialog = h("dialog", { class: "viewer", "aria-label": `${title}, pages` },
+  const dialog = h("dialog", { class: `viewer ${pictured ? "" : "text-only"}`, "aria-label": `${title}, pages` },
     h("header", {},
       h("div", { class: "grow viewer-title" }, title),
       h("div", { class: "row" }, back, position, next),
@@ -61,7 +62,7 @@ export function openViewer(target) {
     image.alt = `Page ${page + 1} of ${title}`;
     sheet.classList.remove("failed");
     image.onerror = () => sheet.classList.add("failed");
-    image.src = address(`${path}.png?width_px=1200`);
+    if (pictured) image.src = address(`${path}.png?width_px=1200`);
     replace(layer);
     replace(text, h("p", { class: "soft" }, "Loading…"));
     try {

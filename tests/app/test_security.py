@@ -1,0 +1,329 @@
+"""Who gets in, from where, with what, and what a browser may do with the answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from app.api import build_app
+from app.security import (
+    GRADIO_PATHS,
+    OWN_PATHS,
+    SESSION_SECONDS,
+    Access,
+    TooManyAttempts,
+    WrongPassword,
+    check_binding,
+    content_policy,
+    fresh_password,
+    is_loopback,
+)
+from tests.app.fake_library import FakeLibrary
+from tests.app.serving import FakeSettings
+
+PASSWORD, TOKEN = "a quiet pile of stones", "token-for-programs-0123456789"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def opened(settings: FakeSettings, *, base_url: str = "http://127.0.0.1", page: bool = False) -> Iterator[TestClient]:
+    library = FakeLibrary()
+    library.add("reservoir.pdf")
+    app = build_app(settings, library, page=page)  # type: ignore[arg-type]
+    with TestClient(app, base_url=base_url, follow_redirects=False) as client:
+        yield client
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[TestClient]:
+    settings = FakeSettings(tmp_path, host="0.0.0.0", password=PASSWORD, token=TOKEN)
+    yield from opened(settings, base_url="http://library.example")
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[TestClient]:
+    yield from opened(FakeSettings(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    yield from opened(FakeSettings(tmp_path_factory.mktemp("home")), page=True)
+
+
+class TestBinding:
+    @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]", "127.8.9.1"])
+    def test_this_machine_needs_no_password(self, host: str) -> None:
+        check_binding(host, password=None, token=None)
+        assert is_loopback(host)
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4", "example.org", ""])
+    def test_any_other_address_is_refused_without_one_and_a_random_one_is_proposed(self, host: str) -> None:
+        with pytest.raises(ValueError, match=r"CAIRN_PASSWORD=\S{20,}"):
+            check_binding(host, password=None, token=None)
+        check_binding(host, password=PASSWORD, token=None)
+        check_binding(host, password=None, token=TOKEN)
+
+    def test_the_app_itself_refuses(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="password"):
+            build_app(FakeSettings(tmp_path, host="0.0.0.0"), FakeLibrary(), page=False)  # type: ignore[arg-type]
+
+    def test_proposed_passwords_differ(self) -> None:
+        assert len({fresh_password() for _ in range(50)}) == 50
+
+    def test_short_secrets_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="too short"):
+            Access(password="short")
+        with pytest.raises(ValueError, match="too short"):
+            Access(token="short")
+
+
+class TestAccess:
+    def test_the_password_opens_a_session_that_ends(self) -> None:
+        clock = Clock()
+        access = Access(password=PASSWORD, clock=clock)
+        session = access.log_in(PASSWORD, "a")
+        assert (
+            access.session_is_valid(session) and not access.session_is_valid("x") and not access.session_is_valid(None)
+        )
+        clock.now += SESSION_SECONDS + 1
+        assert not access.session_is_valid(session)
+
+    def test_signing_out_ends_a_session(self) -> None:
+        access = Access(password=PASSWORD)
+        session = access.log_in(PASSWORD, "a")
+        access.log_out(session)
+        assert not access.session_is_valid(session)
+
+    def test_a_password_may_be_given_as_argon2_hash(self) -> None:
+        from argon2 import PasswordHasher
+
+        access = Access(password=PasswordHasher().hash(PASSWORD))
+        assert access.log_in(PASSWORD, "a")
+        with pytest.raises(WrongPassword):
+            access.log_in("wrong password", "a")
+
+    def test_the_password_is_not_kept_in_plain(self) -> None:
+        assert PASSWORD not in str(vars(Access(password=PASSWORD))) and TOKEN not in str(vars(Access(token=TOKEN)))
+
+    def test_guessing_is_slowed_down_per_client_and_forgiven_after_a_while(self) -> None:
+        clock = Clock()
+        access = Access(password=PASSWORD, clock=clock)
+        for _ in range(5):
+            with pytest.raises(WrongPassword):
+                access.log_in("wrong password", "a")
+        with pytest.raises(TooManyAttempts):
+            access.log_in(PASSWORD, "a")
+        assert access.log_in(PASSWORD, "b")
+        clock.now += 301
+        assert access.log_in(PASSWORD, "a")
+
+    def test_tokens_cannot_be_guessed_fast_either(self) -> None:
+        access = Access(token=TOKEN, clock=Clock())
+        for _ in range(5):
+            assert not access.token_is_valid("wrong", "a")
+        with pytest.raises(TooManyAttempts):
+            access.token_is_valid(TOKEN, "a")
+        assert access.token_is_valid(TOKEN, "b")
+
+
+class TestSigningIn:
+    def test_nothing_is_shown_without_signing_in(self, guarded: TestClient) -> None:
+        documents = guarded.get("/api/v1/documents")
+        assert documents.status_code == 401 and documents.headers["www-authenticate"] == "Bearer"
+        paths = ["/", "/config", "/theme.css", "/api/v1/answers", "/api/v1/openapi.json", "/docs", "/mcp/", "/ui/main.js",
+                 "/gradio_api/info", "/gradio_api/heartbeat/x", "/assets/x.js"]  # fmt: skip
+        assert {path: guarded.get(path).status_code for path in paths} == dict.fromkeys(paths, 401)
+        identity = "0" * 31 + "1"
+        assert guarded.get(f"/api/v1/documents/{identity}/pages/0.png").status_code == 401
+
+    def test_a_browser_is_sent_to_the_sign_in_page(self, guarded: TestClient) -> None:
+        response = guarded.get("/", headers={"Accept": "text/html"})
+        assert (response.status_code, response.headers["location"]) == (303, "/login")
+        page = guarded.get("/login")
+        assert page.status_code == 200 and 'type="password"' in page.text
+
+    def test_the_right_password_opens_and_signing_out_closes(self, guarded: TestClient) -> None:
+        response = guarded.post("/login", data={"password": PASSWORD})
+        cookie = response.headers["set-cookie"]
+        assert response.status_code == 303 and "HttpOnly" in cookie and "samesite=strict" in cookie.lower()
+        assert guarded.get("/api/v1/documents").status_code == 200
+        assert guarded.post("/logout").status_code == 303
+        assert guarded.get("/api/v1/documents").status_code == 401
+
+    def test_a_wrong_password_does_not_and_guessing_is_slowed(self, guarded: TestClient) -> None:
+        for _ in range(5):
+            assert guarded.post("/login", data={"password": "<b>wrong</b>"}).status_code == 401
+        response = guarded.post("/login", data={"password": PASSWORD})
+        assert response.status_code == 429 and int(response.headers["retry-after"]) >= 1
+        assert "<b>wrong" not in response.text
+
+    def test_programs_use_the_token(self, guarded: TestClient) -> None:
+        assert guarded.get("/api/v1/documents", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+        assert guarded.get("/api/v1/documents", headers={"Authorization": f"bearer {TOKEN}x"}).status_code == 401
+        assert guarded.get("/api/v1/documents", headers={"Authorization": f"Basic {TOKEN}"}).status_code == 401
+
+    def test_health_needs_no_password(self, guarded: TestClient) -> None:
+        assert guarded.get("/healthz").status_code == 200
+
+    def test_the_cookie_is_secure_over_https(self, tmp_path: Path) -> None:
+        for client in opened(FakeSettings(tmp_path, password=PASSWORD), base_url="https://127.0.0.1"):
+            assert "Secure" in client.post("/login", data={"password": PASSWORD}).headers["set-cookie"]
+
+
+class TestOtherSites:
+    @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:7860", ""])
+    def test_a_foreign_host_name_is_refused_on_this_machine(self, local: TestClient, host: str) -> None:
+        assert local.get("/api/v1/documents", headers={"Host": host}).status_code == 421
+
+    @pytest.mark.parametrize("host", ["localhost:7860", "127.0.0.1", "[::1]:7860"])
+    def test_local_names_are_accepted(self, local: TestClient, host: str) -> None:
+        assert local.get("/api/v1/documents", headers={"Host": host}).status_code == 200
+
+    @pytest.mark.parametrize(
+        "origin", ["https://evil.example", "null", "http://127.0.0.1:9999", "http://127.0.0.1@evil.example"]
+    )
+    def test_requests_of_other_sites_are_refused(self, local: TestClient, origin: str) -> None:
+        for method, path in (
+            ("POST", "/api/v1/documents/delete"),
+            ("GET", "/api/v1/documents"),
+            ("POST", "/login"),
+            ("POST", "/mcp/"),
+        ):
+            assert local.request(method, path, headers={"Origin": origin}).status_code == 403
+
+    def test_the_own_page_is_accepted(self, local: TestClient) -> None:
+        headers = {"Origin": "http://127.0.0.1"}
+        assert local.post("/api/v1/collections", json={"name": "A"}, headers=headers).status_code == 201
+
+    def test_a_form_of_another_site_without_origin_is_refused(self, local: TestClient) -> None:
+        response = local.post("/api/v1/collections", json={"name": "A"}, headers={"Sec-Fetch-Site": "cross-site"})
+        assert response.status_code == 403
+
+    def test_no_other_site_is_ever_allowed_to_read(self, whole: TestClient) -> None:
+        for path in ("/", "/api/v1/documents", "/config", "/ui/main.js"):
+            assert "access-control-allow-origin" not in whole.get(path).headers
+
+
+class TestPage:
+    def test_scripts_are_ours_or_carry_this_pages_nonce(self, whole: TestClient) -> None:
+        first, second = whole.get("/"), whole.get("/")
+        policies = [response.headers["content-security-policy"] for response in (first, second)]
+        nonces = [re.search(r"'nonce-([\w-]+)'", policy).group(1) for policy in policies]  # type: ignore[union-attr]
+        assert nonces[0] != nonces[1]
+        tags = re.findall(r"<script[^>]*>", first.text)
+        assert tags and all(f'nonce="{nonces[0]}"' in tag for tag in tags)
+        script = re.search(r"script-src ([^;]*)", policies[0]).group(1)  # type: ignore[union-attr]
+        assert "unsafe" not in script and "http" not in policies[0] and "*" not in policies[0]
+
+    def test_the_policy_forbids_everything_that_is_not_named(self) -> None:
+        policy = content_policy("n")
+        assert policy.startswith("default-src 'none'")
+        assert "frame-ancestors 'none'" in policy and "form-action 'self'" in policy
+
+    def test_the_page_names_no_foreign_address_to_load(self, whole: TestClient) -> None:
+        page = whole.get("/").text
+        loads = re.findall(r"""(?:src|href|content)=["'](https?:)?//[^"']+""", page)
+        assert not loads
+
+    @pytest.mark.parametrize(
+        "path", ["/", "/api/v1/documents", "/login", "/healthz", "/nothing", "/docs", "/ui/cairn.css"]
+    )
+    def test_every_response_carries_the_headers(self, whole: TestClient, path: str) -> None:
+        headers = whole.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff" and headers["x-frame-options"] == "DENY"
+        assert (
+            headers["referrer-policy"] == "no-referrer" and "default-src 'none'" in headers["content-security-policy"]
+        )
+
+    def test_answers_of_the_api_are_not_kept_by_caches(self, whole: TestClient) -> None:
+        assert whole.get("/api/v1/documents").headers["cache-control"] == "no-store"
+
+
+class TestGradio:
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "/gradio_api/file=http://example.org/x",
+            "/gradio_api/file=/etc/passwd",
+            "/gradio_api/file/etc/passwd",
+            "/gradio_api/proxy=http://example.org",
+            "/file=/etc/passwd",
+            "/monitoring",
+            "/monitoring/summary",
+            "/gradio_api/vibe-code/",
+            "/gradio_api/deep_link",
+            "/gradio_api/runs",
+            "/gradio_api/openapi.json",
+            "/gradio_api/component_server",
+            "/gradio_api/stream/x",
+            "/custom_component/x/y/z/w.js",
+            "/gradio_api//file=http://example.org/x",
+            "/gradio_api/info/../file=http://example.org/x",
+        ],
+    )
+    def test_its_doors_that_we_do_not_need_are_shut(self, whole: TestClient, path: str) -> None:
+        assert whole.get(path).status_code in (404, 405)
+
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "/gradio_api/upload",
+            "/gradio_api/vibe-edit/",
+            "/gradio_api/run/save",
+            "/gradio_api/call/save",
+            "/gradio_api/process_recording",
+        ],
+    )
+    def test_nothing_is_uploaded_or_run_around_our_own_routes(self, whole: TestClient, path: str) -> None:
+        assert whole.post(path, json={}).status_code in (404, 405)
+
+    def test_allowed_paths_are_exact(self) -> None:
+        assert GRADIO_PATHS.fullmatch("/gradio_api/queue/join") and OWN_PATHS.fullmatch("/api/v1/documents")
+        assert not GRADIO_PATHS.fullmatch("/gradio_api/queue/join/../x") and not OWN_PATHS.fullmatch("/apix")
+
+    def test_events_of_the_page_are_no_public_api(self, whole: TestClient) -> None:
+        assert whole.get("/gradio_api/info").json()["named_endpoints"] == {}
+        assert whole.get("/config").json().get("is_in_mcp_mode") in (None, False)
+
+    def test_nothing_of_a_run_is_kept_in_the_browser_and_nothing_is_reported(self, whole: TestClient) -> None:
+        config = whole.get("/config").json()
+        assert not config.get("run_history") and config["analytics_enabled"] is False
+        assert config.get("footer_links") in ([], None)
+
+
+class TestSizes:
+    def test_large_bodies_are_refused_by_declaration_and_by_count(self, local: TestClient) -> None:
+        declared = local.post("/api/v1/search", content=b"x", headers={"Content-Length": "9999999999"})
+        assert declared.status_code == 413
+
+        def pieces() -> Iterator[bytes]:
+            for _ in range(40):
+                yield b" " * 50_000
+
+        counted = local.post("/api/v1/search", content=pieces(), headers={"Content-Type": "application/json"})
+        assert counted.status_code == 413 and counted.json()["error"]["code"] == "too_large"
+
+    def test_errors_inside_show_nothing_of_the_inside(self, tmp_path: Path) -> None:
+        library = FakeLibrary()
+
+        def broken(**_named: Any) -> Any:
+            raise RuntimeError("secret /home/somebody/library.sqlite3")
+
+        library.documents = broken  # type: ignore[method-assign]
+        app = build_app(FakeSettings(tmp_path), library, page=False)  # type: ignore[arg-type]
+        with TestClient(app, base_url="http://127.0.0.1") as client:
+            response = client.get("/api/v1/documents")
+        assert response.status_code == 500 and "secret" not in response.text
+        assert response.json()["error"]["code"] == "internal"
+        assert "default-src 'none'" in response.headers["content-security-policy"]
