@@ -29,7 +29,7 @@ from retrieval.attribution import AnswerMass
 from retrieval.errors import CairnError, InvalidRequest
 from retrieval.passages import Answer, AnswerToken, Passage, Timings, to_plain
 from retrieval.prompts import with_conversation, word_starts
-from retrieval.readable import Hit, join_neighbours
+from retrieval.readable import join_neighbours
 from retrieval.records import Scope
 from retrieval.resident import MemorySnapshot, ResidentMemory
 from retrieval.search import Found, check_count, find_blocks, hits_of
@@ -137,7 +137,7 @@ class Asker:
                 settings=self._settings(asked, token_ids, snapshot, positions_C),
                 created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
             )
-        store_answer(workspace, answer)
+            store_answer(workspace, answer, evidence.document_ids)
         yield answer
 
     def _seconds(self) -> float:
@@ -193,18 +193,17 @@ class Asker:
             for hit, c in zip(hits, order, strict=True)
             if float(mass_C[c]) > 0
         }
-        return self._split(hits, heat)
+        passages = self._sources.passages(join_neighbours(hits, self._question.k))
+        shown = {block_id for passage in passages for block_id in passage.block_ids}
+        missed = [[hit] for hit in hits if hit.block_id not in shown][:NEAR_MISSES]
+        read = tuple({hit.document_id for hit in hits if hit.block_id in heat})
+        return _Evidence(passages, self._sources.passages(missed), heat, read)
 
     def _only_search(self, snapshot: MemorySnapshot, found: Found) -> _Evidence:
         """Nothing was generated: the best search results are near misses."""
         hits = hits_of(snapshot, found.positions_C, found.gates_C)
-        return _Evidence([], self._sources.passages(join_neighbours(hits, NEAR_MISSES)), {})
-
-    def _split(self, hits: Sequence[Hit], heat: dict[int, tuple[tuple[float, ...], ...]]) -> _Evidence:
-        passages = self._sources.passages(join_neighbours(hits, self._question.k))
-        shown = {block_id for passage in passages for block_id in passage.block_ids}
-        missed = [hit for hit in hits if hit.block_id not in shown][:NEAR_MISSES]
-        return _Evidence(passages, self._sources.passages([[hit] for hit in missed]), heat)
+        near = self._sources.passages(join_neighbours(hits, NEAR_MISSES))
+        return _Evidence([], near, {}, tuple(passage.document_id for passage in near))
 
     def _settings(
         self, asked: str, token_ids: Sequence[int], snapshot: MemorySnapshot, positions_C: Tensor
@@ -228,6 +227,8 @@ class _Evidence:
     passages: list[Passage]
     near_misses: list[Passage]
     heat: dict[int, tuple[tuple[float, ...], ...]]
+    document_ids: tuple[str, ...]
+    """Of everything that was read or is shown."""
 
 
 class _Quoting:
@@ -258,11 +259,11 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def store_answer(workspace: Workspace, answer: Answer) -> None:
-    """Keep the answer with its evidence. Raises `CairnError` if a document of its evidence was deleted meanwhile."""
+def store_answer(workspace: Workspace, answer: Answer, document_ids: Sequence[str]) -> None:
+    """Keep the answer with its evidence. Raises `CairnError` if a document that it used was deleted meanwhile."""
     if answer.conversation_id is not None:
         workspace.catalogue.ensure_conversation(answer.conversation_id, answer.question)
-    evidence = (*answer.passages, *answer.near_misses)
+    shown = [passage.document_id for passage in (*answer.passages, *answer.near_misses)]
     try:
         workspace.catalogue.save_answer(
             answer_id=answer.id,
@@ -270,7 +271,7 @@ def store_answer(workspace: Workspace, answer: Answer) -> None:
             question=answer.question,
             text=answer.text,
             body=json.dumps(answer.to_dict(), separators=(",", ":")),
-            document_ids=[passage.document_id for passage in evidence],
+            document_ids=[*document_ids, *shown],
             created_at=answer.created_at,
         )
     except NoRow as error:

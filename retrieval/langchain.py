@@ -15,7 +15,6 @@ import urllib.error
 import urllib.request
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
 from urllib.parse import urlsplit
 
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun

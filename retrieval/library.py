@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-
 from model.backbone import LandmarkModel
 from model.generate import answer_logprob
 from retrieval import intake, upkeep

@@ -22,6 +22,7 @@ from retrieval.records import DamageReport, Deleted, GcReport, Job, RepairReport
 from retrieval.resident import ResidentMemory
 from retrieval.sources import Sources
 from retrieval.workspace import Workspace
+from storage import upkeep as storage_upkeep
 from storage.errors import StorageError
 from storage.records import DeletedDocuments, Shard
 
@@ -52,21 +53,19 @@ def delete(workspace: Workspace, resident: ResidentMemory, sources: Sources, row
 def verify(workspace: Workspace) -> VerifyReport:
     """Re-derives the checksum of every shard, block and original, and lists files that no row knows."""
     began = time.monotonic()
-    documents = {document.id: document for document in workspace.catalogue.documents()}
-    shards = workspace.catalogue.shards()
-    damage = []
-    for shard in shards:
-        source = documents[shard.document_id].source if shard.document_id in documents else ""
-        for found in workspace.store.verify(shard.name, shard.checksum):
-            damage.append(DamageReport(shard.document_id, source, shard.name, str(found)))
-    for document in documents.values():
+    report = storage_upkeep.verify(workspace.catalogue, workspace.kv_folder)
+    damage = [
+        DamageReport(each.document_id, each.source, each.shard, str(found)) for each in report.damaged for found in each.damages
+    ]
+    damage += [DamageReport("", "catalogue", "", problem) for problem in report.problems]
+    for document in workspace.catalogue.documents():
         if reason := _original_damage(workspace, document.id, document.content_sha256):
             damage.append(DamageReport(document.id, document.source, "", reason))
     return VerifyReport(
-        documents=len(documents),
-        shards=len(shards),
-        blocks=sum(shard.num_blocks for shard in shards),
-        size_bytes=sum(shard.size_bytes for shard in shards),
+        documents=report.num_documents,
+        shards=report.num_shards,
+        blocks=report.num_blocks,
+        size_bytes=report.size_bytes,
         seconds=time.monotonic() - began,
         damage=tuple(damage),
         orphans=tuple(_orphans(workspace)),
@@ -92,15 +91,14 @@ def _orphans(workspace: Workspace) -> list[str]:
 
 
 def _name(workspace: Workspace, path: Path) -> str:
-    return path.relative_to(workspace.home).as_posix()
+    return path.relative_to(workspace.home).as_posix() if path.is_relative_to(workspace.home) else str(path)
 
 
 def _orphaned_shards(workspace: Workspace) -> list[str]:
     """Files of the store that no row names. A running job's own files are left alone: its commit may be on the way."""
-    files = workspace.store.files()  # listed first: what is committed meanwhile is then found among the rows
+    names = storage_upkeep.orphans(workspace.catalogue, workspace.kv_folder)
     at_work = {job.document_id for job in workspace.catalogue.jobs(active_only=True) if job.state == "running"}
-    known = {shard.name for shard in workspace.catalogue.shards()}
-    return sorted(name for name in files - known if name.split("/")[0] not in at_work)
+    return [name for name in names if name.split("/")[0] not in at_work]
 
 
 def _orphaned_images(workspace: Workspace) -> list[Path]:
@@ -109,7 +107,7 @@ def _orphaned_images(workspace: Workspace) -> list[Path]:
 
 
 def gc(workspace: Workspace) -> GcReport:
-    """Removes orphans."""
+    """Removes orphans and old backups, and gives the catalogue's unused pages back."""
     workspace.catalogue.recover_jobs()
     shards = _orphaned_shards(workspace)
     removed, freed = [f"kv/{name}" for name in shards], workspace.store.delete(shards)
@@ -121,27 +119,30 @@ def gc(workspace: Workspace) -> GcReport:
         freed += _folder_size(path)
         shutil.rmtree(path, ignore_errors=True)
         removed.append(_name(workspace, path))
-    return GcReport(tuple(removed), freed)
+    rest = storage_upkeep.collect_garbage(workspace.catalogue, workspace.kv_folder)
+    removed += [_name(workspace, path) for path in rest.files]
+    return GcReport(tuple(removed), freed + rest.freed_bytes)
 
 
 def repair(workspace: Workspace, resident: ResidentMemory) -> RepairReport:
     """Makes damaged shards again, in order, from the tokens in the catalogue; blocks keep their numbers."""
     began = time.monotonic()
-    documents = {document.id: document.source for document in workspace.catalogue.documents()}
+    damaged: dict[str, list[str]] = {}
+    for each in storage_upkeep.verify(workspace.catalogue, workspace.kv_folder).damaged:
+        damaged.setdefault(each.document_id, []).append(each.shard)
     repaired: list[str] = []
     failed: list[tuple[str, str]] = []
     blocks = 0
-    for document_id, source in documents.items():
-        shards = workspace.catalogue.shards(document_id)
-        damaged = [shard for shard in shards if workspace.store.verify(shard.name, shard.checksum)]
+    for document_id, names in damaged.items():
+        source = workspace.catalogue.document(document_id).source
         try:
-            for shard in damaged:
-                _remake(workspace, resident, shard)
-                blocks += shard.num_blocks
+            for shard in workspace.catalogue.shards(document_id):
+                if shard.name in names:
+                    _remake(workspace, resident, shard)
+                    blocks += shard.num_blocks
         except (CairnError, StorageError, ValueError) as error:
             failed.append((source, str(error)))
-            continue
-        if damaged:
+        else:
             repaired.append(source)
     return RepairReport(tuple(repaired), tuple(failed), blocks, time.monotonic() - began)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -14,9 +16,25 @@ from tests.tiny_model import tiny_model
 
 BLOCK_SIZE = 16
 
-FOX = "The quick brown fox jumps over the lazy dog. " * 30
-WHALE = "Whales sing across the whole of the ocean. " * 25
-RAIN = "Rain in the plain falls mainly in the afternoon! " * 20
+SUBJECTS = ["fox", "dog", "river", "mill", "bridge", "garden", "tower", "keeper", "sailor", "candle", "letter", "winter", "orchard", "kettle", "lantern"]
+VERBS = ["crosses", "finds", "keeps", "paints", "follows", "forgets", "mends", "carries", "hears", "guards", "counts", "leaves"]
+
+
+def prose(seed: int, characters: int, *always: str) -> str:
+    """Sentences without repetition, so that no two blocks are alike; `always` are among them."""
+    random = Random(seed)
+    sentences = list(always)
+    while sum(map(len, sentences)) < characters:
+        one, two, three = random.sample(SUBJECTS, 3)
+        sentences.append(f"The {one} {random.choice(VERBS)} the {two} near {three} {random.randrange(1000)}. ")
+    random.shuffle(sentences)
+    return "".join(sentences)
+
+
+FOX = prose(1, 1100, "The quick brown fox jumps over the lazy dog. ")
+WHALE = prose(2, 900, "Whales sing across the whole of the ocean. ", "A whale is not a fish! ")
+RAIN = prose(3, 700, "Rain in Spain falls mainly in the plain. ")
+TEXTS = {"fox": FOX, "whale": WHALE, "rain": RAIN}
 
 
 @pytest.fixture(scope="session")
@@ -44,8 +62,30 @@ def open_library(tmp_path: Path, model: LandmarkModel) -> Iterator[OpenLibrary]:
 
 
 @pytest.fixture
-def library(open_library: OpenLibrary) -> Library:
+def library(request: pytest.FixtureRequest, open_library: OpenLibrary) -> Library:
+    """Empty, unless the test asks for `three` as well."""
+    if "three" in request.fixturenames:
+        request.getfixturevalue("three")
     return open_library()
+
+
+@pytest.fixture(scope="session")
+def filled_home(tmp_path_factory: pytest.TempPathFactory, model: LandmarkModel) -> Path:
+    """The home of a library of three documents, to be copied."""
+    folder = tmp_path_factory.mktemp("filled")
+    with Library.open(folder / "home", model, shard_bytes=20_000) as library:
+        for name, text in TEXTS.items():
+            (folder / f"{name}.txt").write_text(text)
+            add(library, folder / f"{name}.txt")
+    return folder / "home"
+
+
+@pytest.fixture
+def three(filled_home: Path, tmp_path: Path, open_library: OpenLibrary) -> dict[str, str]:
+    """Makes `library` hold three documents; their ids by name."""
+    shutil.copytree(filled_home, tmp_path / "home", dirs_exist_ok=True)
+    with Library.open(tmp_path / "home", lambda: pytest.fail("no model needed")) as library:
+        return {document.title: document.id for document in library.documents()}
 
 
 @pytest.fixture

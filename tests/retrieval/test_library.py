@@ -1,0 +1,322 @@
+"""The library as its users see it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from model.errors import ModelError
+from retrieval.errors import InvalidRequest, MemoryMismatch, NotFound
+from retrieval.passages import Answer, AnswerToken
+from retrieval.records import Scope
+from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, WHALE, add, ask, substance
+from tests.tiny_model import tiny_model
+
+
+def test_an_answer_before_and_after_reopening_is_the_same(library, three, open_library):
+    before = ask(library, "What do whales do?"), library.search("rain", 5)
+    reopened = open_library()
+    after = ask(reopened, "What do whales do?"), reopened.search("rain", 5)
+    assert substance(before[0]) == substance(after[0])
+    assert before[1] == after[1]
+
+
+def test_a_stored_answer_reopens_as_it_was_given(library, three, open_library):
+    given = ask(library, "What does the fox do?")
+    assert library.answer(given.id) == given == open_library().answer(given.id)
+    assert json.loads(json.dumps(given.to_dict())) == given.to_dict()
+    assert [head.id for head in library.answers()] == [given.id]
+    library.delete_answer(given.id)
+    with pytest.raises(NotFound, match="answer"):
+        library.answer(given.id)
+
+
+def test_tokens_stream_before_the_answer_and_make_its_text(library, three):
+    *tokens, answer = library.ask("What does the fox do?", k=3, max_tokens=8)
+    assert isinstance(answer, Answer) and answer.tokens == tuple(tokens)
+    assert "".join(token.text for token in tokens).strip() == answer.text or not answer.found
+    for token in tokens:
+        assert isinstance(token, AnswerToken)
+        assert 0 <= token.memory_share <= 1
+        assert sum(mass for _, mass in token.blocks) <= token.memory_share + 1e-5
+        assert [mass for _, mass in token.blocks] == sorted((mass for _, mass in token.blocks), reverse=True)
+
+
+def test_the_evidence_of_an_answer_adds_up(library, three):
+    answer = ask(library, "What does the fox do?", k=4, max_tokens=5)
+    assert len(answer.passages) == 4 and answer.near_misses
+    assert answer.layers == (1, 2) and answer.heads == 4
+    for passage in answer.passages:
+        for block in passage.blocks:
+            rows = answer.heat[block.block_id]
+            assert len(rows) == 2 and all(len(row) == 4 for row in rows)
+            assert sum(map(sum, rows)) / 8 == pytest.approx(block.score, abs=1e-4)
+    shown = {block for passage in answer.passages for block in passage.block_ids}
+    assert not shown & {block for passage in answer.near_misses for block in passage.block_ids}
+    assert [p.score for p in answer.passages] == sorted((p.score for p in answer.passages), reverse=True)
+    assert answer.memory_share == pytest.approx(sum(sum(map(sum, rows)) / 8 for rows in answer.heat.values()), abs=1e-3)
+    assert 0 < answer.timings.search_seconds <= answer.timings.first_token_seconds <= answer.timings.seconds
+
+
+def test_search_gives_exactly_k_passages_best_first_with_the_text_they_point_at(library, three):
+    texts = {three["fox"]: FOX, three["whale"]: WHALE, three["rain"]: RAIN}
+    for k in (1, 2, 3, 7, 20):
+        found = library.search("the plain", k)
+        assert len(found) == k
+        assert [passage.score for passage in found] == sorted((passage.score for passage in found), reverse=True)
+        for passage in found:
+            assert texts[passage.document_id][passage.start_index : passage.end_index] == passage.text
+            assert 0 <= passage.score <= 1 and passage.block_ids == tuple(block.block_id for block in passage.blocks)
+
+
+def test_the_scores_of_all_blocks_are_a_distribution(library, write):
+    add(library, write("short.txt", "A few words only, no more than that."))
+    found = library.search("words", 50)
+    assert sum(passage.score for passage in found) == pytest.approx(1, abs=1e-4)
+
+
+def test_what_is_out_of_scope_is_never_found_read_or_near(library, three):
+    library.move_document(three["rain"], library.create_collection("weather").id)
+    weather = library.collections()[0].id
+    for scope, allowed in (
+        (Scope(document_ids=(three["fox"],)), {three["fox"]}),
+        (Scope(collection_ids=(weather,)), {three["rain"]}),
+        (Scope((three["whale"],), (weather,)), {three["whale"], three["rain"]}),
+    ):
+        found = library.search("whales sing in the rain", 40, within=scope)
+        assert {passage.document_id for passage in found} <= allowed
+        for voters in ("token", "head", "group"):
+            answer = ask(library, "Do whales sing?", within=scope, k=5, voters=voters)
+            evidence = (*answer.passages, *answer.near_misses)
+            assert {passage.document_id for passage in evidence} <= allowed
+            with library._resident.open_snapshot() as snapshot:
+                within = set(snapshot.blocks.ids_N[snapshot.positions_of(list(allowed)).numpy()].tolist())
+            assert {block for token in answer.tokens for block, _ in token.blocks} <= within
+
+
+def test_an_answer_in_scope_is_the_answer_of_a_library_that_holds_nothing_else(library, three, open_library, tmp_path, write):
+    alone = open_library(home=tmp_path / "alone")
+    add(alone, write("whale.txt", WHALE))
+    scoped = ask(library, "Do whales sing?", within=Scope((three["whale"],)))
+    single = ask(alone, "Do whales sing?")
+    assert scoped.text == single.text
+    assert [t.logprob for t in scoped.tokens] == pytest.approx([t.logprob for t in single.tokens], abs=1e-5)
+    assert [p.text for p in scoped.passages] == [p.text for p in single.passages]
+
+
+def test_the_same_content_is_stored_once_and_said_so(library, write):
+    first = add(library, write("a.txt", FOX))
+    again = library.submit(write("copy of a.txt", FOX))
+    assert (again.state, again.note, again.document_id) == ("done", "already stored", first)
+    assert len(library.documents()) == 1
+    assert len(list((library._workspace.files_folder).iterdir())) == 1
+
+
+def test_deleting_removes_rows_files_and_the_answers_that_used_them(library, three):
+    answer = ask(library, "What do whales do?", within=Scope((three["whale"],)))
+    other = ask(library, "What of the fox?", within=Scope((three["fox"],)))
+    home = library._workspace.home
+    before = sum(path.stat().st_size for path in (home / "kv").rglob("*.kv"))
+    deleted = library.delete_documents([three["whale"], "unknown"])
+    after = sum(path.stat().st_size for path in (home / "kv").rglob("*.kv"))
+    assert (deleted.documents, deleted.answers) == (1, 1) and deleted.blocks > 0
+    assert deleted.freed_bytes >= before - after > 0
+    assert not (home / "kv" / three["whale"]).exists() and not list((home / "files").glob(f"{three['whale']}*"))
+    with pytest.raises(NotFound):
+        library.answer(answer.id)
+    assert library.answer(other.id) == other
+    assert all(passage.document_id != three["whale"] for passage in library.search("whales", 50))
+    assert library.verify().ok and not library.verify().orphans
+
+
+def test_a_document_deleted_while_it_is_read_stays_readable_until_the_answer_is_written(library, three):
+    steps = library.ask("What do whales do?", k=3, max_tokens=6, within=Scope((three["rain"],)))
+    next(steps)
+    library.delete_documents([three["rain"]])
+    assert (library._workspace.kv_folder / three["rain"]).exists()
+    with pytest.raises(Exception, match="deleted while it was written"):
+        list(steps)
+    assert not (library._workspace.kv_folder / three["rain"]).exists()
+
+
+def test_another_models_memory_is_refused_with_the_fields_that_differ(library, three, open_library):
+    other = open_library(model=tiny_model(block_size=BLOCK_SIZE, seed=2, window_blocks=4, context_blocks=2))
+    for use in (lambda: other.search("fox"), lambda: list(other.ask("fox?"))):
+        with pytest.raises(MemoryMismatch, match="weights.*cairn repair --reingest") as refused:
+            use()
+        assert refused.value.fields == ("weights",)
+    with pytest.raises(MemoryMismatch, match="kv_dtype is bf16 in the memory and int8 here"):
+        open_library(kv_dtype="int8").search("fox")
+    assert [document.state for document in other.documents()] == ["ready"] * 3, "looking and deleting still work"
+    assert any("does not belong" in problem for problem in other.doctor()["problems"])
+
+
+def test_reading_again_hands_the_documents_to_another_model(library, three, open_library, write, tmp_path):
+    library.rename_document(three["fox"], "Mine")
+    new = tiny_model(block_size=BLOCK_SIZE, seed=2, window_blocks=4, context_blocks=2)
+    other = open_library(model=new)
+    report = other.repair(reingest=True)
+    assert sorted(report.repaired) == ["fox.txt", "rain.txt", "whale.txt"] and not report.failed
+    assert other.document(three["fox"]).title == "Mine"
+    fresh = open_library(model=new, home=tmp_path / "fresh")
+    for name, text in (("fox", FOX), ("whale", WHALE), ("rain", RAIN)):
+        add(fresh, write(f"{name}.txt", text))
+    assert ask(other, "What do whales do?").text == ask(fresh, "What do whales do?").text
+    assert other.verify().ok and not other.verify().orphans
+
+
+def test_an_empty_library_says_that_the_documents_do_not_say(library):
+    answer = ask(library, "What do whales do?")
+    assert (answer.found, answer.tokens, answer.passages) == (False, (), ())
+    assert answer.text == "The documents do not say." and library.answer(answer.id) == answer
+    assert library.search("anything", 3) == []
+
+
+def test_below_the_calibrated_confidence_nothing_is_invented(open_library, write):
+    model = tiny_model(block_size=BLOCK_SIZE, answer_threshold=0.999)
+    library = open_library(model=model)
+    add(library, write("a.txt", FOX))
+    answer = ask(library, "Who won the cup?")
+    assert not answer.found and answer.tokens == () and answer.text == "The documents do not say."
+    assert answer.near_misses and answer.confidence < 0.999
+
+
+@pytest.mark.parametrize("wrong", [{"k": 0}, {"voters": "everybody"}, {"max_tokens": 0}])
+def test_settings_that_cannot_be_served_are_refused(library, three, wrong):
+    with pytest.raises(InvalidRequest):
+        list(library.ask("fox?", **wrong))
+
+
+def test_empty_and_endless_questions_are_refused(library, three):
+    with pytest.raises(InvalidRequest, match="empty"):
+        library.search("   ")
+    with pytest.raises(InvalidRequest, match="too long"):
+        library.search("word " * 2000)
+    with pytest.raises(InvalidRequest):
+        list(library.ask("word " * 2000))
+
+
+def test_unknown_things_are_not_found(library, three):
+    for call in (
+        lambda: library.document("nope"),
+        lambda: library.job("nope"),
+        lambda: library.search("fox", within=Scope(("nope",))),
+        lambda: library.search("fox", within=Scope((), ("nope",))),
+        lambda: library.page_text(three["fox"], 7),
+        lambda: library.page_image(three["fox"], 7),
+        lambda: library.rename_collection("nope", "x"),
+    ):
+        with pytest.raises(NotFound):
+            call()
+
+
+def test_a_quotation_stands_word_for_word_where_it_says(library, three):
+    texts = {three["fox"]: FOX, three["whale"]: WHALE, three["rain"]: RAIN}
+    answer = ask(library, "What do whales do?", quote=True, max_tokens=20)
+    assert answer.quote and answer.text in "".join(texts.values())
+    document_id, start, _ = answer.tokens[0].quoted_from
+    assert texts[document_id][start] == (answer.tokens[0].text or texts[document_id][start])[0]
+    for token in answer.tokens:
+        if token.quoted_from is not None and len(token.text) == 1:
+            document_id, start, end = token.quoted_from
+            assert texts[document_id][start:end] == token.text
+
+
+def test_a_follow_up_brings_its_earlier_question_along_and_a_new_subject_does_not(library, three):
+    first = ask(library, "What do the whales do?", conversation_id="c1")
+    follow = ask(library, "Where do they do it?", conversation_id="c1")
+    fresh = ask(library, "What does the quick brown fox jump over?", conversation_id="c1")
+    assert first.settings["asked"] == "What do the whales do?"
+    assert follow.settings["asked"] == "What do the whales do? Where do they do it?"
+    assert follow.question == "Where do they do it?"
+    assert fresh.settings["asked"] == fresh.question
+    assert {head.id for head in library.answers(conversation_id="c1")} == {first.id, follow.id, fresh.id}
+    assert ask(library, "Where do they do it?").settings["asked"] == "Where do they do it?"
+
+
+def test_leaving_a_block_out_changes_the_answers_likelihood_by_what_it_gave(library, three):
+    answer = ask(library, "What do whales do?", k=3, voters="token")
+    effect = library.effect_of_block(answer.id, answer.passages[0].block_ids[0])
+    assert effect.logprob_with == pytest.approx(sum(token.logprob for token in answer.tokens), abs=1e-3)
+    assert effect.delta == pytest.approx(effect.logprob_without - effect.logprob_with)
+    assert effect.delta != 0
+    with pytest.raises(InvalidRequest, match="not among"):
+        library.effect_of_block(answer.id, 10**9)
+
+
+def test_a_cancelled_answer_ends_with_what_there_is(library, three):
+    taken = []
+    *tokens, answer = library.ask("whales?", k=3, max_tokens=50, cancelled=lambda: len(taken) >= 2 or taken.append(1))
+    assert len(tokens) == 2 and isinstance(answer, Answer) and answer.tokens == tuple(tokens)
+
+
+def test_an_answer_that_nobody_reads_on_gives_the_model_back(library, three):
+    steps = library.ask("whales?", k=3, max_tokens=50)
+    next(steps)
+    steps.close()
+    assert len(library.search("fox", 2)) == 2
+
+
+def test_page_text_shows_the_blocks_on_the_page(library, three):
+    page = library.page_text(three["whale"], 0)
+    assert page.text.strip() == WHALE.strip() and page.start == 0
+    assert len(page.blocks) == library.document(three["whale"]).blocks
+    joined = "".join(WHALE[block.start : block.end] for block in page.blocks)
+    assert joined == WHALE.strip() or joined == WHALE.rstrip("\n")
+
+
+def test_documents_and_collections_are_kept_in_order(library, three):
+    shelf = library.create_collection("shelf")
+    assert library.move_document(three["fox"], shelf.id).collection_id == shelf.id
+    assert [document.id for document in library.documents(collection_id=shelf.id)] == [three["fox"]]
+    assert library.collections()[0].documents == 1
+    assert library.rename_document(three["fox"], "A fox").title == "A fox"
+    assert [document.id for document in library.documents(search="FOX")] == [three["fox"]]
+    assert [document.source for document in library.documents(sort="source")] == ["fox.txt", "rain.txt", "whale.txt"]
+    with pytest.raises(InvalidRequest, match="already"):
+        library.create_collection("shelf")
+    with pytest.raises(InvalidRequest, match="sorted by"):
+        library.documents(sort="colour")
+    library.delete_collection(shelf.id)
+    assert library.document(three["fox"]).collection_id is None
+
+
+def test_the_library_opens_without_the_model(open_library, three, library):
+    def must_not_load():
+        raise AssertionError("the model was loaded")
+
+    idle = open_library(model=must_not_load)
+    assert len(idle.documents()) == 3 and idle.verify().ok
+    assert idle.delete_documents([three["fox"]]).documents == 1
+    assert idle.gc().files == ()
+
+
+def test_a_change_by_another_process_is_seen_by_the_next_question(library, three, open_library, write):
+    second = open_library()  # its own catalogue and index, as another process would have
+    assert len(library.search("fox", 200)) == len(second.search("fox", 200))
+    added = add(second, write("new.txt", "Something entirely new. " * 20))
+    assert added in {passage.document_id for passage in library.search("fox", 400)}
+    second.delete_documents([added, three["fox"]])
+    assert {passage.document_id for passage in library.search("fox", 400)} == {three["whale"], three["rain"]}
+
+
+def test_exact_and_faiss_give_the_same_answers(library, three, open_library):
+    faiss = open_library(index="faiss")
+    faiss._resident._faiss_factory = "Flat"
+    assert [p.block_ids for p in library.search("rain", 6)] == [p.block_ids for p in faiss.search("rain", 6)]
+    mine, other = substance(ask(library, "whales?")), substance(ask(faiss, "whales?"))
+    assert (mine["settings"].pop("index"), other["settings"].pop("index")) == ("exact", "faiss")
+    assert mine["text"] == other["text"] and mine["tokens"] == other["tokens"]
+    faiss.delete_documents([three["fox"]])
+    assert three["fox"] not in {p.document_id for p in faiss.search("fox", 100)}
+
+
+def test_a_failing_model_is_not_taken_for_a_missing_answer(library, three, monkeypatch):
+    def broken(*_args, **_settings):
+        raise ModelError("cannot")
+        yield
+
+    monkeypatch.setattr("retrieval.ask.generate", broken)
+    with pytest.raises(InvalidRequest, match="cannot"):
+        ask(library, "fox?")

@@ -1,0 +1,169 @@
+"""Reading stored blocks is reading the same blocks from RAM."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from model.generate import Sampling, generate
+from model.memory import RamMemory
+from model.prefill import prefill
+from model.reading import ReadPolicy
+from retrieval.memory_reader import BlockShape, HotBlocks
+from tests.retrieval.conftest import FOX, RAIN, WHALE, add
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@pytest.fixture(params=["bf16", "fp16", "fp32", "int8"])
+def stored(request, open_library, write, model):
+    """A library of one text and the blocks that prefill made of it."""
+    library = open_library(kv_dtype=request.param)
+    add(library, write("a.txt", FOX + WHALE))
+    text = library._sources.text(library.documents()[0].id)
+    blocks = list(prefill(model, model.tokenize(text).ids, kv_dtype=DTYPES.get(request.param)))
+    return library, blocks, request.param
+
+
+def test_stored_blocks_are_the_blocks_of_prefill_bit_for_bit_in_the_stored_dtype(stored, model):
+    library, blocks, kv_dtype = stored
+    if kv_dtype == "int8":
+        pytest.skip("int8 is not lossless; its error is bounded in tests/storage")
+    with library._resident.open_snapshot() as snapshot:
+        reader = snapshot.reader()
+        assert reader.num_blocks == len(blocks)
+        ids = torch.arange(len(blocks)).expand(1, model.num_kv_heads, 1, -1)
+        for y, layer in enumerate(reader.layers):
+            keys, values, lengths = reader.read(layer, ids)
+            assert torch.equal(keys[0, :, 0], torch.stack([block.keys_YGLD[y] for block in blocks], 1).float())
+            assert torch.equal(values[0, :, 0], torch.stack([block.values_YGLD[y] for block in blocks], 1).float())
+            assert lengths[0, 0, 0].tolist() == [block.num_tokens for block in blocks]
+
+
+@pytest.mark.parametrize("voters", ["token", "head", "group"])
+def test_answers_over_the_store_have_the_logits_of_answers_over_ram(stored, model, voters):
+    library, blocks, kv_dtype = stored
+    if kv_dtype == "int8":
+        pytest.skip("int8 reads back other numbers than prefill made")
+    ram = RamMemory.from_blocks(model.memory_layers, blocks, dtype=model.dtype)
+    prompt, policy = model.prompt("What does the fox do?").ids, ReadPolicy(top_k=4, voters=voters)
+    with library._resident.open_snapshot() as snapshot:
+        positions = torch.arange(3, 40, 2)
+        part = RamMemory.from_blocks(model.memory_layers, [blocks[n] for n in positions], dtype=model.dtype)
+        for reader, memory in ((snapshot.reader(), ram), (snapshot.reader(positions), part)):
+            from_store, from_ram = (
+                list(generate(model, prompt, memory=m, reading=policy, sampling=Sampling(max_tokens=5)))
+                for m in (reader, memory)
+            )
+            assert [token.id for token in from_store] == [token.id for token in from_ram]
+            for mine, other in zip(from_store, from_ram, strict=True):
+                assert mine.logprob == pytest.approx(other.logprob, abs=1e-5)
+                for a, b in zip(mine.selections, other.selections, strict=True):
+                    assert torch.equal(a.ids_BGXS, b.ids_BGXS)
+                    torch.testing.assert_close(a.gate_BHQS, b.gate_BHQS, atol=1e-6, rtol=1e-5)
+
+
+def test_a_cold_cache_a_warm_one_and_one_too_small_read_the_same(open_library, write):
+    library = open_library()
+    add(library, write("a.txt", FOX))
+    with library._resident.open_snapshot() as snapshot:
+        reader = snapshot.reader()
+        layer, ids = reader.layers[0], torch.randint(0, reader.num_blocks, (1, 2, 3, 9))
+        cold = reader.read(layer, ids)
+        warm = reader.read(layer, ids)
+    small = open_library(hot_bytes=1)
+    with small._resident.open_snapshot() as snapshot:
+        assert snapshot.hot.places_per_layer == 1
+        tiny = snapshot.reader().read(layer, ids)
+    for a, b, c in zip(cold, warm, tiny, strict=True):
+        assert torch.equal(a, b) and torch.equal(a, c)
+
+
+class CountingSource:
+    """Blocks whose numbers say where they came from; counts reads."""
+
+    def __init__(self, shape: BlockShape):
+        self.shape, self.reads = shape, 0
+
+    def read_many(self, refs, layer):
+        self.reads += len(refs)
+        shape = (len(refs), self.shape.kv_heads, self.shape.block_size, self.shape.head_dim)
+        keys = torch.tensor([float(row) + 1000 * layer for _, row in refs])[:, None, None, None].expand(shape)
+        return keys, -keys
+
+
+@pytest.fixture
+def hot():
+    shape = BlockShape((1, 2), 2, 4, 3, torch.float32, torch.device("cpu"))
+    return HotBlocks(CountingSource(shape), shape, limit_bytes=10 * 2 * shape.layer_bytes)
+
+
+def read(hot: HotBlocks, layer: int, rows: list[int]) -> torch.Tensor:
+    import numpy as np
+
+    pick = torch.arange(len(rows)).expand(1, 2, 1, -1)
+    keys, values = hot.read(layer, np.array(rows) + 500, [("s", row) for row in rows], pick)
+    assert torch.equal(keys, -values)
+    assert keys[0, 1, 0, :, 0, 0].tolist() == [row + 1000 * layer for row in rows]
+    return keys
+
+
+def test_the_cache_never_holds_more_bytes_than_it_may(hot):
+    for start in range(0, 200, 7):
+        read(hot, 1, list(range(start, start + 7)))
+        read(hot, 2, list(range(start + 3, start + 9)))
+        assert hot.size_bytes <= 10 * 2 * hot.shape.layer_bytes
+
+
+def test_hot_blocks_are_read_from_the_store_once_and_the_longest_unused_go_first(hot):
+    source = hot._store
+    read(hot, 1, list(range(10)))
+    assert source.reads == 10
+    read(hot, 1, [0, 1, 2])
+    assert source.reads == 10
+    read(hot, 1, [20, 21])  # drops 3 and 4
+    read(hot, 1, [0, 1, 2, 5, 6, 7, 8, 9])
+    assert source.reads == 12
+    read(hot, 1, [3])
+    assert source.reads == 13
+
+
+def test_a_read_larger_than_the_cache_is_served_without_it(hot):
+    read(hot, 1, list(range(25)))
+    assert hot.size_bytes == 0
+
+
+def test_forgotten_blocks_are_read_again(hot):
+    read(hot, 1, [1, 2])
+    hot.forget([502])
+    read(hot, 1, [1, 2])
+    assert hot._store.reads == 4
+
+
+def test_many_threads_read_what_is_stored(hot):
+    import threading
+
+    errors = []
+
+    def work(seed: int):
+        random = torch.Generator().manual_seed(seed)
+        try:
+            for _ in range(100):
+                read(hot, 1 + seed % 2, torch.randperm(40, generator=random)[:6].tolist())
+        except AssertionError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_documents_that_are_not_whole_are_no_part_of_the_memory(open_library, write):
+    library = open_library()
+    add(library, write("a.txt", RAIN))
+    library.submit(write("b.txt", FOX))  # queued, never run
+    with library._resident.open_snapshot() as snapshot:
+        assert len(snapshot.document_ids) == 1
