@@ -1,11 +1,13 @@
-"""Writes docs/cli.md and docs/settings.md from the code: `python -m app.reference docs [--check]` (`make docs`)."""
+"""Writes docs/cli.md, settings.md and sizes.md from the code: `python -m app.reference docs`, or `make docs`."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ByteSize
@@ -83,6 +85,81 @@ def settings_page() -> str:
     )
 
 
+@dataclass(frozen=True)
+class Shape:
+    """What decides the size of a checkpoint's memory: layers that are stored, key/value heads, head dimension."""
+
+    name: str
+    stored_layers: int
+    kv_heads: int
+    head_dim: int
+    block_size: int = 64
+
+
+# From the checkpoints' config.json, less the first layer: its landmark keys are all equal, so it cannot choose.
+CHECKPOINTS = (
+    Shape("SmolLM2-135M", 29, 3, 64),
+    Shape("SmolLM2-360M", 31, 5, 64),
+    Shape("Qwen2.5-0.5B", 23, 2, 64),
+    Shape("Qwen3-0.6B", 27, 8, 128),
+    Shape("Llama-3.2-1B", 15, 8, 64),
+    Shape("Llama-3.2-3B", 27, 8, 128),
+    Shape("Mistral-7B-v0.1", 31, 8, 128),
+    Shape("Llama-3.1-8B", 31, 8, 128),
+)
+
+
+def bytes_per_token(shape: Shape, kv_dtype: str) -> float:
+    """Disk that one token of a document takes, landmark and checksums included."""
+    from storage.kv_format import KVLayout
+
+    layers = tuple(range(shape.stored_layers))
+    layout = KVLayout(layers, shape.kv_heads, shape.block_size, shape.head_dim, kv_dtype)
+    return layout.block_bytes / (shape.block_size - 1)
+
+
+def shipped_shape() -> Shape | None:
+    """The shipped checkpoint, if this copy of the code has one."""
+    from app.settings import SHIPPED_MODEL
+
+    path = SHIPPED_MODEL / "config.json"
+    if not path.is_file():
+        return None
+    config = json.loads(path.read_text(encoding="utf-8"))
+    landmark = config["landmark"]
+    stored = landmark.get("memory_layers") or range(1, config["num_hidden_layers"])
+    heads = config["num_attention_heads"]
+    head_dim = config.get("head_dim") or config["hidden_size"] // heads
+    kv_heads = config.get("num_key_value_heads") or heads
+    return Shape("the shipped checkpoint", len(stored), kv_heads, head_dim, landmark["block_size"])
+
+
+def sizes_page() -> str:
+    """What stored memory costs, for the shipped checkpoint and for common ones."""
+    shipped = shipped_shape()
+    rows = []
+    for shape in (*([shipped] if shipped else []), *CHECKPOINTS):
+        wide, narrow = bytes_per_token(shape, "bf16"), bytes_per_token(shape, "int8")
+        sizes = f"{wide / 1e3:.1f} kB | {narrow / 1e3:.1f} kB | {500 * wide / 1e6:.1f} MB | {wide / 1e3:,.0f} GB"
+        rows.append(f"| {shape.name} | {sizes} |")
+    return (
+        "\n\n".join(
+            [
+                "# Sizes",
+                NOTE,
+                "Reading a document once leaves its keys and values on disk: for each token, layer (but the first) and "
+                "key/value head, one key and one value. That is far more than text or embeddings take, and it is what "
+                "makes answers start at once. `cairn ingest` checks the estimate against the free space before it "
+                "begins; `cairn doctor` says what your checkpoint takes. Blocks of 64 tokens, a page of 500 tokens, "
+                "`CAIRN_KV_DTYPE` bf16 unless the column says int8.",
+                "| checkpoint | a token | a token, int8 | a page | a million tokens |\n|---|---:|---:|---:|---:|\n"
+                + "\n".join(rows),
+            ]
+        )
+        + "\n"
+    )
+
+
 def _shown(default: object) -> str:
     if not isinstance(default, ByteSize):
         return str(default)
@@ -98,7 +175,7 @@ def _fenced(text: str) -> str:
     return f"```text\n{text}\n```"
 
 
-PAGES = {"cli.md": cli_page, "settings.md": settings_page}
+PAGES = {"cli.md": cli_page, "settings.md": settings_page, "sizes.md": sizes_page}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

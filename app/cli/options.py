@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -49,7 +49,7 @@ class Place:
     model: str | None = None
 
 
-def settings_of(context: typer.Context, home: Path | None, model: str | None, **overrides: object) -> Settings:
+def settings_of(context: typer.Context, home: Path | None, model: str | None, **overrides: Any) -> Settings:
     """Settings of this call: options after the command win over those before it, and these over the environment."""
     from app.settings import load_settings
 

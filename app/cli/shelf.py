@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,14 +13,55 @@ from app.cli.lookup import find_answer_id, find_document
 from app.cli.options import HomeOption, JsonOption, ModelOption, library_of
 from app.cli.output import facts, one_line, printable, say, size, table, tell, write_json
 
+if TYPE_CHECKING:
+    from retrieval.library import Library
 
-class Kind(StrEnum):
-    """What `cairn list` lists."""
+LISTED_ANSWERS = 1000
 
-    documents = "documents"
-    collections = "collections"
-    jobs = "jobs"
-    answers = "answers"
+
+@dataclass(frozen=True)
+class Listing:
+    """Rows for programs, and the same as cells of a table for people; `right` are the columns of numbers."""
+
+    rows: list[dict[str, Any]]
+    heads: tuple[str, ...]
+    cells: list[tuple[object, ...]]
+    right: tuple[int, ...] = ()
+
+
+def _documents(library: Library, search: str) -> Listing:
+    found = library.documents(search=search)
+    return Listing(
+        [one.to_dict() for one in found],
+        ("document", "source", "pages", "tokens", "size", "state", "added"),
+        [(d.id, d.source, d.pages, f"{d.tokens:,}", size(d.size_bytes), d.state, d.added_at[:16]) for d in found],
+        right=(2, 3, 4),
+    )
+
+
+def _collections(library: Library, search: str) -> Listing:
+    found = [one for one in library.collections() if search.lower() in one.name.lower()]
+    cells: list[tuple[object, ...]] = [(one.id, one.name, one.documents) for one in found]
+    return Listing([one.to_dict() for one in found], ("collection", "name", "documents"), cells, right=(2,))
+
+
+def _jobs(library: Library, search: str) -> Listing:
+    found = [one for one in library.jobs() if search.lower() in one.source.lower()]
+    return Listing(
+        [one.to_dict() for one in found],
+        ("job", "source", "state", "pages", "error"),
+        [(one.id, one.source, one.state, f"{one.pages_done}/{one.pages}", one.error or one.note) for one in found],
+        right=(3,),
+    )
+
+
+def _answers(library: Library, search: str) -> Listing:
+    found = library.answers(limit=LISTED_ANSWERS, search=search)
+    return Listing(
+        [one.to_dict() for one in found],
+        ("answer", "asked", "question", "text"),
+        [(one.id, one.created_at[:16], one.question, one.text) for one in found],
+    )
 
 
 def list_(
@@ -36,41 +77,18 @@ def list_(
     model: ModelOption = None,
 ) -> None:
     """List documents."""
-    flags = {Kind.collections: collections, Kind.jobs: jobs, Kind.answers: answers}
-    if sum(flags.values()) > 1:
+    chosen = {"collections": collections, "jobs": jobs, "answers": answers}
+    if sum(chosen.values()) > 1:
         raise typer.BadParameter("choose one of --collections, --jobs and --answers.")
-    kind = next((kind for kind, chosen in flags.items() if chosen), Kind.documents)
+    kind = next((name for name, flag in chosen.items() if flag), "documents")
+    listing_of = {"documents": _documents, "collections": _collections, "jobs": _jobs, "answers": _answers}[kind]
     with library_of(context, home, model) as library:
-        if kind is Kind.documents:
-            documents = library.documents(search=search)
-            rows = [one.to_dict() for one in documents]
-            heads, right = ("document", "source", "pages", "tokens", "size", "state", "added"), (2, 3, 4)
-            cells = [
-                (d.id, d.source, d.pages, f"{d.tokens:,}", size(d.size_bytes), d.state, d.added_at[:16])
-                for d in documents
-            ]
-        elif kind is Kind.collections:
-            groups = [one for one in library.collections() if search.lower() in one.name.lower()]
-            rows = [one.to_dict() for one in groups]
-            heads, right = ("collection", "name", "documents"), (2,)
-            cells = [(one.id, one.name, one.documents) for one in groups]
-        elif kind is Kind.jobs:
-            work = [one for one in library.jobs() if search.lower() in one.source.lower()]
-            rows = [one.to_dict() for one in work]
-            heads, right = ("job", "source", "state", "pages", "error"), (3,)
-            cells = [
-                (one.id, one.source, one.state, f"{one.pages_done}/{one.pages}", one.error or one.note) for one in work
-            ]
-        else:
-            given = library.answers(limit=1000, search=search)
-            rows = [one.to_dict() for one in given]
-            heads, right = ("answer", "asked", "question", "answer text"), ()
-            cells = [(one.id, one.created_at[:16], one.question, one.text) for one in given]
+        listing = listing_of(library, search)
     if as_json:
-        for row in rows:
+        for row in listing.rows:
             write_json(row)
-    elif rows:
-        say(table(heads, cells, right=right))
+    elif listing.rows:
+        say(table(listing.heads, listing.cells, right=listing.right))
     else:
         tell(f"There are no {kind}{' like that' if search else ''} yet.")
 
