@@ -14,6 +14,8 @@ import pypdfium2.raw as pdfium_c
 
 HYPHEN = 0x2010  # PDFium marks a hyphen at a line's end as 0x02 or 0xFFFE; a Unicode hyphen until lines are joined
 _LINE_END_HYPHENS = (0x02, 0xFFFE)
+_ACCENTS = {0xB4: 0x301, 0x60: 0x300, 0x2C6: 0x302, 0xA8: 0x308, 0x2DC: 0x303, 0xB8: 0x327, 0x2C7: 0x30C, 0x2D8: 0x306,
+            0x2DA: 0x30A, 0x2DD: 0x30B, 0xAF: 0x304}  # fmt: skip
 _WHITE = np.array([*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F,
                    0x3000])  # fmt: skip
 _NOTHING = np.array([0x200B, 0x200C, 0x200D, 0x200E, 0x200F, 0x2060, 0xFEFF, 0xFFFF, *range(0x202A, 0x202F)])
@@ -25,8 +27,9 @@ class PageCharacters:
 
     `box_N4` spans the line's height (ascent to descent) and the advance; `origin_N2` is the point on the baseline;
     `turn_N` is the direction of the text as displayed, in quarter turns clockwise; `spaced_N` says whether white space
-    precedes the character: 0 none, 1 PDFium supposes so, 2 the file has it. `unreadable` counts glyphs without a
-    character code.
+    precedes the character: 0 none, 1 PDFium supposes so, 2 the file has it; `ink_N4` is the box of the ink;
+    `accent_N` is a combining mark printed over the character as a sign of its own (0: none), as TeX does.
+    `unreadable` counts glyphs without a character code.
     """
 
     width: float
@@ -38,7 +41,14 @@ class PageCharacters:
     weight_N: np.ndarray
     turn_N: np.ndarray
     spaced_N: np.ndarray
+    ink_N4: np.ndarray
+    accent_N: np.ndarray
     unreadable: int
+
+    @property
+    def middle_N2(self) -> np.ndarray:
+        """The middle of the ink: what is inside a box is what has its middle there."""
+        return (self.ink_N4[:, :2] + self.ink_N4[:, 2:]) / 2
 
 
 def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage) -> PageCharacters:
@@ -65,14 +75,37 @@ def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage) -> Page
     angle = np.arctan2(matrix[:, 1], matrix[:, 0])
     turn = (np.round(-angle / (np.pi / 2)).astype(int) + show.rotation) % 4
     box, origin = show.boxes(box), show.points(origin)
-    middle = (box[:, :2] + box[:, 2:]) / 2
-    seen = ((middle >= 0) & (middle <= (show.width, show.height))).all(axis=1)
+    ink = show.boxes(tight)
+    middle = (ink[:, :2] + ink[:, 2:]) / 2
     box[:, 0::2] = box[:, 0::2].clip(0, show.width)
     box[:, 1::2] = box[:, 1::2].clip(0, show.height)
+    owner = _owners_of_accents(code, box, origin, size)
+    accent = np.zeros(len(code), np.int32)
+    for mark, letter in owner.items():
+        accent[letter] = _ACCENTS[int(code[mark])]
+        box[letter, :2] = np.minimum(box[letter, :2], box[mark, :2])
+        box[letter, 2:] = np.maximum(box[letter, 2:], box[mark, 2:])
+    seen = ((middle >= 0) & (middle <= (show.width, show.height))).all(axis=1)
+    seen[list(owner)] = False
     return PageCharacters(
         show.width, show.height, code[seen], box[seen], origin[seen], size[seen], weight[seen], turn[seen],
-        spaced[seen], unreadable,
+        spaced[seen], ink[seen], accent[seen], unreadable,
     )  # fmt: skip
+
+
+def _owners_of_accents(code: np.ndarray, box: np.ndarray, origin: np.ndarray, size: np.ndarray) -> dict[int, int]:
+    """For each accent that is printed over a letter the number of the letter."""
+    owners: dict[int, int] = {}
+    marks = np.flatnonzero(np.isin(code, list(_ACCENTS)))
+    for mark in marks.tolist():
+        near = slice(max(0, mark - 200), mark + 200)
+        shared = np.minimum(box[near, 2], box[mark, 2]) - np.maximum(box[near, 0], box[mark, 0])
+        width = np.minimum(box[near, 2] - box[near, 0], box[mark, 2] - box[mark, 0])
+        level = (np.abs(origin[near] - origin[mark]) < 0.6 * size[mark]).all(axis=1)
+        over = level & (shared > 0.5 * width) & ~np.isin(code[near], list(_ACCENTS))
+        if over.any():
+            owners[mark] = near.start + int(np.where(over, shared, -1.0).argmax())
+    return owners
 
 
 def _geometry(raw: pdfium_c.FPDF_TEXTPAGE, indices: np.ndarray) -> tuple[np.ndarray, ...]:

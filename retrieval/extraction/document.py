@@ -61,9 +61,9 @@ class OutlineEntry:
 class ExtractedDocument:
     """Normalised text with the place of every character.
 
-    `page_N` (int32) is the 0-based page, `line_N` (int32) the printed line (numbered through the document; a line never
-    spans two columns) and `box_N4` (float32: x0, y0, x1, y1) the box as fractions of the displayed page, rotation and
-    CropBox applied, origin top left. White space and characters of files without pages have page and line -1.
+    `page_N` (int32) is the 0-based page, `line_N` (int32) the printed line or table cell (numbered through the
+    document; none spans two columns) and `box_N4` (float32: x0, y0, x1, y1) the box as fractions of the displayed page,
+    rotation and CropBox applied, origin top left. White space and files without pages have page and line -1.
     Files without pages (.txt, .md, .html, .docx) have one page with label "" and size 0, and no boxes.
     """
 

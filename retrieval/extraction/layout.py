@@ -24,7 +24,8 @@ _PROSE_CHARACTERS = 14  # median characters of a column's line
 @dataclass(frozen=True)
 class Line:
     """One printed line inside one column. `indices_N` are its characters in reading order; `gaps_N` what stands before
-    each: 0 nothing, 1 a space, 2 a cell border. `column` numbers the columns of the page in reading order."""
+    each: 0 nothing, 1 a space, 2 a cell border. `base` is the height of the baseline; `column` numbers the columns of
+    the page in reading order; `raised_N` marks superscripts."""
 
     indices_N: np.ndarray
     gaps_N: np.ndarray
@@ -32,6 +33,7 @@ class Line:
     y0: float
     x1: float
     y1: float
+    base: float
     size: float
     bold: bool
     column: int
@@ -90,8 +92,10 @@ def _upright(page: PageCharacters, turn: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _is_right_to_left(code_N: np.ndarray) -> np.ndarray:
-    return ((code_N >= 0x590) & (code_N < 0x900)) | ((code_N >= 0xFB1D) & (code_N < 0xFE00)) | (
-        (code_N >= 0xFE70) & (code_N < 0xFEFD)
+    return (
+        ((code_N >= 0x590) & (code_N < 0x900))
+        | ((code_N >= 0xFB1D) & (code_N < 0xFE00))
+        | ((code_N >= 0xFE70) & (code_N < 0xFEFD))
     )
 
 
@@ -103,6 +107,7 @@ def _fragments(page: PageCharacters, members: np.ndarray, box: np.ndarray, origi
     advance = box[1:, 0] - box[:-1, 2]
     back = box[:-1, 0] - box[1:, 2]
     forward = (advance > -0.6 * em) & (advance < _FRAGMENT_GAP * em)
+    forward |= np.abs(box[1:] - box[:-1]).max(axis=1, initial=0) < 0.01  # the letters of one ligature
     backward = leftward[1:] & leftward[:-1] & (back > -0.6 * em) & (back < _FRAGMENT_GAP * em)
     level = np.abs(baseline[1:] - baseline[:-1]) < 0.6 * em
     overlap = np.minimum(box[1:, 3], box[:-1, 3]) - np.maximum(box[1:, 1], box[:-1, 1])
@@ -290,16 +295,16 @@ def _line(
     indices = np.concatenate([f.members[number] for number in row.tolist()])
     starts = np.cumsum([0, *(len(f.members[number]) for number in row.tolist())])[:-1]
     size_N = page.size_N[indices]
-    size = float(np.quantile(size_N, 0.85))  # small capitals and note marks do not count
+    size = float(np.sort(size_N)[-min(3, len(size_N))])  # small capitals, note marks and an initial do not count
     spaced = page.spaced_N[indices][1:]
     distance = np.maximum(box[indices[1:], 0] - box[indices[:-1], 2], box[indices[:-1], 0] - box[indices[1:], 2])
     at_start = np.zeros(len(indices), dtype=bool)
     at_start[starts] = True
     is_space = (spaced == 2) | ((spaced == 1) & (distance > 0.08 * size)) | (at_start[1:] & (distance > 0.15 * size))
     gaps = np.r_[0, np.where(distance > _CELL_GAP * size, 2, is_space)].astype(np.int8)
-    level = float(np.median(origin[indices[size_N > 0.85 * size], 1])) if (size_N > 0.85 * size).any() else 0.0
-    raised = (size_N < 0.85 * size) & (origin[indices, 1] < level - 0.15 * size)
+    base = float(np.median(origin[indices[size_N > 0.85 * size], 1]))
+    raised = (size_N < 0.85 * size) & (origin[indices, 1] < base - 0.15 * size)
     x0, y0 = box[indices, :2].min(axis=0)
     x1, y1 = box[indices, 2:].max(axis=0)
     bold = float(np.mean(page.weight_N[indices] >= 600)) > 0.6
-    return Line(indices, gaps, float(x0), float(y0), float(x1), float(y1), size, bold, column, turn, raised)
+    return Line(indices, gaps, float(x0), float(y0), float(x1), float(y1), base, size, bold, column, turn, raised)

@@ -21,14 +21,12 @@ _NOWHERE = -1
 
 # Private-use codes that Word writes for the bullets of the Symbol and Wingdings fonts.
 _BULLETS = {0xF0B7: "•", 0xF0A7: "▪", 0xF0D8: "➢", 0xF0FC: "✓", 0xF076: "❖", 0xF0E0: "→", 0xF06F: "o", 0xF02D: "-"}
-# TeX prints accents as characters of their own, over the letter that follows.
-_ACCENTS = {0xB4: "\u0301", 0x60: "\u0300", 0x2C6: "\u0302", 0xA8: "\u0308", 0x2DC: "\u0303", 0xB8: "\u0327",
-            0x2C7: "\u030c", 0x2D8: "\u0306", 0x2DA: "\u030a", 0x2DD: "\u030b", 0xAF: "\u0304"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class TextLine:
-    """A line of plain text. `box_C4` are fractions of the page, `placed_C` false for white space. Bounds in points."""
+    """A line of plain text. `box_C4` are fractions of the page, `placed_C` is false for white space; `run_C` numbers
+    the pieces of the line between which something else may stand (table cells, mostly). Bounds in points."""
 
     page: int
     column: int
@@ -36,10 +34,12 @@ class TextLine:
     text: str
     box_C4: np.ndarray
     placed_C: np.ndarray
+    run_C: np.ndarray
     x0: float
     y0: float
     x1: float
     y1: float
+    base: float
     size: float
     bold: bool
     cells: int
@@ -69,9 +69,8 @@ def plain_line(page_number: int, page: PageCharacters, line: Line) -> TextLine |
     letters: list[str] = []
     sources: list[int] = []
     codes = page.code_N[line.indices_N].tolist()
-    boxes = page.box_N4[line.indices_N]
+    accents = page.accent_N[line.indices_N].tolist()
     raised, gaps = line.raised_N.tolist(), line.gaps_N.tolist()
-    pending = ""  # a TeX accent that waits for its letter
     for i, code in enumerate(codes):
         if letters and letters[-1] not in (" ", CELL_BORDER):
             if gaps[i]:
@@ -80,13 +79,10 @@ def plain_line(page_number: int, page: PageCharacters, line: Line) -> TextLine |
             elif raised[i] != raised[i - 1] and (_is_note_mark(code, letters) if raised[i] else _after_note(codes, i)):
                 letters.append(" ")
                 sources.append(_NOWHERE)
-        if code in _ACCENTS and i + 1 < len(codes) and _stand_together(boxes[i], boxes[i + 1]):
-            pending = _ACCENTS[code]
-            continue
         spelled = spell(code)
-        if pending:
-            composed = unicodedata.normalize("NFC", spelled + pending)
-            spelled, pending = composed if len(composed) == 1 else spelled, ""
+        if accents[i] and spelled:
+            composed = unicodedata.normalize("NFC", spelled + chr(accents[i]))
+            spelled = composed if len(composed) == 1 else spelled
         elif letters and spelled and unicodedata.combining(spelled):
             composed = unicodedata.normalize("NFC", letters[-1] + spelled)
             if len(composed) == 1:
@@ -102,12 +98,13 @@ def plain_line(page_number: int, page: PageCharacters, line: Line) -> TextLine |
     source = np.array(sources)
     scale = np.array([page.width, page.height, page.width, page.height])
     placed = source != _NOWHERE
-    fractions = np.where(placed[:, None], boxes[source] / scale, 0.0).astype(np.float32)
+    box, run = _exact_boxes(page, line)
+    fractions = np.where(placed[:, None], box[source] / scale, 0.0).astype(np.float32)
     text = "".join(letters)
     assert len(text) == len(source)
     return TextLine(
-        page_number, line.column, line.turn, text, fractions, placed, line.x0, line.y0, line.x1, line.y1,
-        line.size, line.bold, 1 + text.count(CELL_BORDER),
+        page_number, line.column, line.turn, text, fractions, placed, run[source],
+        line.x0, line.y0, line.x1, line.y1, line.base, line.size, line.bold, 1 + text.count(CELL_BORDER),
     )  # fmt: skip
 
 
@@ -130,7 +127,40 @@ def _after_note(codes: list[int], i: int) -> bool:
     return i <= 2 and chr(codes[i]).isalpha() and all(chr(code) in "0123456789*†‡§¶∗" for code in codes[:i])
 
 
-def _stand_together(first: np.ndarray, second: np.ndarray) -> bool:
-    """Whether two characters are printed over each other."""
-    shared = min(first[2], second[2]) - max(first[0], second[0])
-    return bool(shared > 0.5 * min(first[2] - first[0], second[2] - second[0]))
+def _exact_boxes(page: PageCharacters, line: Line) -> tuple[np.ndarray, np.ndarray]:
+    """box_N4 of a line's characters and the number of the piece of the line to which each belongs.
+
+    The pieces are as long as may be, but a box around one, or around part of one, holds no other text: where something
+    else stands between, the line is parted at cells, at words, between characters; where lines overlap, the boxes
+    shrink from the height of the line to the ink.
+    """
+    indices = line.indices_N
+    foreign = np.ones(len(page.code_N), dtype=bool)
+    foreign[indices] = False
+    middle = page.middle_N2
+    box = _clear_of_neighbours(page.box_N4[indices], middle[indices], line.turn % 2)
+    ink = _clear_of_neighbours(page.ink_N4[indices], middle[indices], line.turn % 2)
+    others = middle[foreign]
+    others = others[((others >= box[:, :2].min(axis=0)) & (others <= box[:, 2:].max(axis=0))).all(axis=1)]
+    for tried, gap in ((box, 2), (box, 1), (ink, 1)):
+        run = np.cumsum(line.gaps_N >= gap)
+        first = np.flatnonzero(np.diff(run, prepend=-1))
+        low = np.minimum.reduceat(tried[:, :2], first)
+        high = np.maximum.reduceat(tried[:, 2:], first)
+        if not ((others[:, None] >= low) & (others[:, None] <= high)).all(axis=2).any():
+            return tried, run
+    return ink, np.arange(len(indices))
+
+
+def _clear_of_neighbours(box_N4: np.ndarray, middle_N2: np.ndarray, axis: int) -> np.ndarray:
+    """Boxes cut back where one reaches over the middle of the next character (slanted letters, tight setting)."""
+    box = box_N4.copy()
+    here, following = middle_N2[:-1, axis], middle_N2[1:, axis]
+    margin = np.minimum(0.02, np.abs(following - here) / 2)
+    onward, backward = following > here, following < here  # the letters of a ligature stand in one place
+    low, high = axis, axis + 2
+    box[:-1, high] = np.where(onward, np.minimum(box[:-1, high], following - margin), box[:-1, high])
+    box[1:, low] = np.where(onward, np.maximum(box[1:, low], here + margin), box[1:, low])
+    box[:-1, low] = np.where(backward, np.maximum(box[:-1, low], following + margin), box[:-1, low])
+    box[1:, high] = np.where(backward, np.minimum(box[1:, high], here - margin), box[1:, high])
+    return box

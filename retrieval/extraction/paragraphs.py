@@ -74,24 +74,26 @@ def join_lines(pages: Sequence[Sequence[TextLine]]) -> RunningText:
     spans = [[-1, -1] for _ in pages]
     position = 0
     first_of_paragraph = True
+    runs = 0  # pieces of lines so far
     for number, line in enumerate(lines):
-        text, box, placed = line.text, line.box_C4, line.placed_C
+        text, box, placed, run = line.text, line.box_C4, line.placed_C, line.run_C
         following = lines[number + 1] if number + 1 < len(lines) else None
         separator = ""
         if following is not None:
             separator = _separator(line, following, margins[number], margins[number + 1], first_of_paragraph)
         if separator == SPACE and following is not None:
             kept, separator = _join_words(text, following.text, words)
-            text, box, placed = text[:kept], box[:kept], placed[:kept]
+            text, box, placed, run = text[:kept], box[:kept], placed[:kept], run[:kept]
         first_of_paragraph = separator in (PARAGRAPH, ROW)
         plain = text.replace("\u2010", "-")
         if SOFT_HYPHEN in plain:  # inside a line it is not printed
             keep = np.array([letter != SOFT_HYPHEN for letter in plain], dtype=bool)
-            plain, box, placed = plain.replace(SOFT_HYPHEN, ""), box[keep], placed[keep]
+            plain, box, placed, run = plain.replace(SOFT_HYPHEN, ""), box[keep], placed[keep], run[keep]
         texts += [plain, separator]
         blank = len(separator)
         page_parts += [np.where(placed, line.page, -1).astype(np.int32), np.full(blank, -1, np.int32)]
-        line_parts += [np.where(placed, number, -1).astype(np.int32), np.full(blank, -1, np.int32)]
+        line_parts += [np.where(placed, runs + run, -1).astype(np.int32), np.full(blank, -1, np.int32)]
+        runs += int(line.run_C.max()) + 1
         box_parts += [box, np.zeros((blank, 4), np.float32)]
         span = spans[line.page]
         if span[0] < 0:
@@ -143,7 +145,7 @@ def _margins(lines: Sequence[TextLine]) -> list[_Margins]:
 
 
 def _same_block(above: TextLine, below: TextLine) -> bool:
-    step = below.y1 - above.y1
+    step = below.base - above.base
     return (
         (above.page, above.column, above.turn) == (below.page, below.column, below.turn)
         and abs(above.size - below.size) <= 0.12 * max(above.size, below.size)
@@ -154,7 +156,7 @@ def _same_block(above: TextLine, below: TextLine) -> bool:
 
 def _usual_step(lines: Sequence[TextLine]) -> float:
     pairs = [(a, b) for a, b in zip(lines[:-1], lines[1:], strict=True) if _same_block(a, b)]
-    return float(np.median([b.y1 - a.y1 for a, b in pairs])) if pairs else 0.0
+    return float(np.median([b.base - a.base for a, b in pairs])) if pairs else 0.0
 
 
 def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins, a_is_first: bool) -> str:
@@ -165,11 +167,11 @@ def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins,
     # The line ended before its time: the next word would have had room.
     broken_off = not hyphen and _room(a, margin_a) > _first_word_width(b) + 0.5 * em
     together = (a.page, a.column) == (b.page, b.column)
-    step = b.y1 - a.y1
+    step = b.base - a.base
     if a.turn != b.turn or abs(a.size - b.size) > 0.12 * max(a.size, b.size):
         return PARAGRAPH
     if a.cells > 1 or b.cells > 1:
-        return ROW if together and 0 <= b.y0 - a.y0 < 3 * em else PARAGRAPH
+        return ROW if together and 0 <= b.base - a.base < 3 * em else PARAGRAPH
     if a.bold != b.bold and (broken_off or (b.bold and ends)):
         return PARAGRAPH
     if _BULLET.match(b.text):
@@ -181,7 +183,7 @@ def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins,
         return PARAGRAPH if ends or broken_off or indented or a.bold or b.text[:1].isdigit() else SPACE
     if step < -em or (step <= 0.3 * em and b.x0 < a.x1):
         return PARAGRAPH  # another box
-    if step > max(1.35 * margin_a.step, 1.2 * em) if margin_a.step else step > 1.9 * em:
+    if step > max((1.2 if ends else 1.35) * margin_a.step, 1.1 * em) if margin_a.step else step > 1.9 * em:
         return PARAGRAPH
     indent = b.x0 - a.x0
     if (ends or broken_off) and not hyphen:

@@ -23,6 +23,7 @@ from retrieval.extraction.normalise import TextLine, plain_line
 from retrieval.extraction.paragraphs import join_lines
 
 NO_TEXT = "no text: scanned image?"
+ONLY_HEADS = "no text beside running heads: scanned image?"
 UNREADABLE = "text without character codes: cannot be read"
 NEEDS_PASSWORD = "This PDF needs a password to be opened. Give it with the file (command line: --password)."
 WRONG_PASSWORD = "The password does not open this PDF. Check it and try again."
@@ -224,7 +225,15 @@ def _assemble(
             "built in yet. Make it searchable first, for instance with `ocrmypdf in.pdf out.pdf`, and add the result."
         )
     pages = tuple(
-        ExtractedPage(page.number, page.label, page.width, page.height, start, end, page.note)
+        ExtractedPage(
+            page.number,
+            page.label,
+            page.width,
+            page.height,
+            start,
+            end,
+            page.note or ("" if end > start else ONLY_HEADS),
+        )
         for page, (start, end) in zip(facts, running.spans, strict=True)
     )
     silent = [page.number + 1 for page in pages if page.note]
