@@ -1,0 +1,105 @@
+"""What the README tells people to type works, and what it claims is what the code says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+from langchain_core.language_models import FakeListChatModel
+
+from app import reference
+from app.cli import cli
+from tests.tiny_model import tiny_model
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+SHELL = [
+    line.split("  #")[0].strip()
+    for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    for line in block.splitlines()
+]
+INLINE = [code for code in re.findall(r"`([^`\n]+)`", README) if code.startswith(("cairn ", "make "))]
+
+
+def commands(program: str) -> list[list[str]]:
+    """Everything that the README shows of a program, as words."""
+    return [shlex.split(line)[1:] for line in [*SHELL, *INLINE] if line.startswith(program + " ")]
+
+
+def test_the_readme_opens_with_what_it_is_one_picture_and_the_two_commands() -> None:
+    first_part = README.split("\n## ")[0]
+    assert first_part.startswith("# Cairn\n") and first_part.count("![") == 1
+    assert re.findall(r"^make \w+", first_part, re.MULTILINE) == ["make app", "make test"]
+
+
+@pytest.mark.parametrize("words", commands("make"), ids=" ".join)
+def test_a_documented_make_target_exists(words: list[str]) -> None:
+    assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("words", commands("cairn"), ids=" ".join)
+def test_a_documented_command_is_understood(words: list[str]) -> None:
+    words = words[: words.index(">")] if ">" in words else words
+    command = typer.main.get_command(cli).commands[words[0]]  # type: ignore[attr-defined]
+    arguments = words[1:] or (["x"] if any(one.required for one in command.params) else [])
+    command.make_context(words[0], list(arguments))
+
+
+def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_model(block_size=16).save(tmp_path / "model")
+    monkeypatch.setenv("CAIRN_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CAIRN_MODEL", str(tmp_path / "model"))
+    (tmp_path / "dam.txt").write_text("The dam was finished in 1964 and raised in 1981. " * 4)
+    from app.assembly import open_library
+    from app.settings import load_settings
+
+    with open_library(load_settings()) as library:
+        library.run_job(library.submit(tmp_path / "dam.txt").id)
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    names: dict = {"chat_model": FakeListChatModel(responses=["In 1981."])}
+    exec(compile(example, "README.md", "exec"), names)
+    assert len(names["documents"]) == 3 and names["chain"].invoke("When?") == "In 1981."
+    found = names["tool"].invoke({"args": {"query": "dam"}, "type": "tool_call", "id": "1", "name": "documents"})
+    assert found.artifact[0].metadata["bboxes"] is not None
+    names["library"].close()
+
+
+def test_sizes_in_the_readme_are_those_of_the_code() -> None:
+    shapes = {shape.name: shape for shape in reference.CHECKPOINTS}
+    rows = re.findall(r"^\| ([\w.-]+) \| ([\d.]+) kB \| ([\d.]+) MB \|$", README, re.MULTILINE)
+    assert len(rows) >= 4
+    for name, token, page in rows:
+        size = reference.bytes_per_token(shapes[name], "bf16")
+        assert (token, page) == (f"{size / 1e3:.1f}", f"{500 * size / 1e6:.1f}")
+
+
+def test_settings_that_the_readme_names_exist() -> None:
+    known = (ROOT / "docs" / "settings.md").read_text()
+    assert all(name in known for name in re.findall(r"CAIRN_[A-Z_]+", README))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(path: Path) -> None:
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not target.startswith(("http://", "https://", "#", "mailto:")):
+            assert (path.parent / target.split("#")[0]).exists(), f"{path.name} links to {target}"
+
+
+def test_every_top_level_folder_is_explained() -> None:
+    tree = README.split("```text\n")[-1].split("```")[0]
+    for folder in ("app", "retrieval", "model", "storage", "tests", "benchmarks", "docs"):
+        assert (ROOT / folder).is_dir() and re.search(rf"^{folder}/ +\w", tree, re.MULTILINE), folder
+
+
+def test_every_decision_is_listed_and_has_context_choice_and_reason() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text()
+    for page in sorted(folder.glob("0*.md")):
+        text = page.read_text()
+        assert f"({page.name})" in index, f"{page.name} is not in the index"
+        assert all(f"**{part}." in text for part in ("Context", "Choice", "Reason")), page.name
