@@ -1,0 +1,105 @@
+"""Exact landmark search against FAISS: seconds of a search and recall of the best 32 blocks, ties counted as found.
+
+    python benchmarks/landmark_search.py --blocks 16000 160000
+    python benchmarks/landmark_search.py --library HOME --model PATH --questions FILE.jsonl     # keys and queries of a real memory
+
+Without a library, keys are random around document centres and queries are random: the harder case for an approximate index, as
+queries of attention are not distributed like its keys. Prints one JSON line an index.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+import subject
+import torch
+from torch import Tensor
+
+from retrieval.faiss_index import FaissLandmarkIndex
+from retrieval.landmark_index import ExactLandmarkIndex
+from retrieval.library import Library
+from retrieval.search import search_query
+
+COUNT = 32
+FACTORIES = ("Flat", "SQ8", "HNSW32", "IVF{lists},Flat", "IVF{lists},SQ8", "IVF{lists},PQ{parts}")
+
+
+def synthetic(blocks: int, shape: tuple[int, int, int], queries: int) -> tuple[Tensor, list[Tensor]]:
+    random = torch.Generator().manual_seed(0)
+    centres = torch.randn(max(1, blocks // 50), *shape, generator=random)
+    keys = centres.repeat_interleave(50, 0)[:blocks]
+    keys = torch.cat([keys, torch.randn(blocks - len(keys), *shape, generator=random)])
+    keys += torch.randn(keys.shape, generator=random)
+    return keys, [torch.randn(shape, generator=random) for _ in range(queries)]
+
+
+def real(home: Path, model_path: str | None, questions: Path) -> tuple[Tensor, list[Tensor]]:
+    model = subject.load(model_path)
+    asked = [json.loads(line)["question"] for line in questions.read_text().splitlines() if line.strip()]
+    with Library.open(home, model) as library, library._resident.open_snapshot() as snapshot:
+        keys = torch.stack([snapshot.landmarks.landmarks(layer).transpose(0, 1) for layer in model.memory_layers], 1)
+        return keys.float().clone(), [search_query(model, question) for question in asked]
+
+
+def measure(name: str, index: ExactLandmarkIndex | FaissLandmarkIndex, keys: Tensor, queries: list[Tensor]) -> dict:
+    began = time.perf_counter()
+    index.add(np.arange(len(keys)), keys)
+    snapshot = index.snapshot()
+    found = [snapshot.rank(queries[0], COUNT)]
+    build = time.perf_counter() - began
+    seconds = []
+    found = []
+    for query in queries:
+        began = time.perf_counter()
+        found.append(snapshot.rank(query, COUNT))
+        seconds.append(time.perf_counter() - began)
+    truth = [torch.einsum("nygd,ygd->n", keys, query) for query in queries]
+    recalls = []
+    for ranking, logits in zip(found, truth, strict=True):
+        worst = logits.topk(min(COUNT, len(logits))).values[-1] - 1e-4
+        recalls.append(float((logits[ranking.positions] >= worst).sum()) / min(COUNT, len(logits)))
+    return {
+        "index": name,
+        "blocks": len(keys),
+        "numbers_per_block": keys[0].numel(),
+        "search_ms": 1000 * statistics.median(seconds),
+        "recall": statistics.mean(recalls),
+        "worst_recall": min(recalls),
+        "build_seconds": build,
+        "exact_bytes": keys.numel() * 4,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--blocks", type=int, nargs="*", default=[16_000])
+    parser.add_argument("--shape", type=int, nargs=3, default=[7, 4, 64], metavar=("LAYERS", "KV_HEADS", "DIM"))
+    parser.add_argument("--queries", type=int, default=20)
+    parser.add_argument("--library", type=Path)
+    parser.add_argument("--model")
+    parser.add_argument("--questions", type=Path)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    if arguments.library:
+        sets = [real(arguments.library, arguments.model, arguments.questions)]
+    else:
+        sets = [synthetic(blocks, tuple(arguments.shape), arguments.queries) for blocks in arguments.blocks]
+    for keys, queries in sets:
+        count, layers, groups, width = keys.shape
+        exact = ExactLandmarkIndex(range(layers), groups, width)
+        print(json.dumps(measure("exact", exact, keys, queries)), flush=True)
+        lists = max(1, min(4096, count // 40))
+        for factory in FACTORIES:
+            name = factory.format(lists=lists, parts=layers * groups * width // 16)
+            index = FaissLandmarkIndex(range(layers), groups, width, factory=name)
+            print(json.dumps(measure(name, index, keys, queries)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""What the benchmarks run on: a checkpoint, or a random model of the same kind where there is none; and text to read."""
+
+from __future__ import annotations
+
+import copy
+import random
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
+
+from model.backbone import LandmarkModel, load_backbone
+from model.config import LandmarkConfig
+from tests.tiny_model import byte_tokenizer
+
+DEFAULT = ROOT / "model" / "default"
+
+
+def load(path: str | None) -> LandmarkModel:
+    """The checkpoint at `path`, else the shipped one, else a random model of ten million weights with a byte tokenizer."""
+    if path is not None or (DEFAULT / "config.json").is_file():
+        return load_backbone(path or DEFAULT, device="cpu", dtype=torch.float32)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=8192,
+        hidden_size=256,
+        intermediate_size=704,
+        num_hidden_layers=8,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+    )
+    tokenizer = byte_tokenizer()
+    landmark = tokenizer.convert_tokens_to_ids("<landmark>")
+    backbone = AutoModelForCausalLM.from_config(config).eval()
+    return LandmarkModel(backbone, tokenizer, LandmarkConfig(block_size=64, landmark_token_id=landmark), source="random")
+
+
+def plain_twin(model: LandmarkModel) -> PreTrainedModel:
+    """The same weights as an ordinary Hugging Face model with its fastest attention."""
+    config = copy.deepcopy(model.backbone.config)
+    twin = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=model.dtype)
+    twin.load_state_dict(model.backbone.state_dict())
+    return twin.eval()
+
+
+def text_of(model: LandmarkModel, num_tokens: int, seed: int = 0) -> str:
+    """Sentences of common words, `num_tokens` long for this model's tokenizer (to within a sentence)."""
+    chance = random.Random(seed)
+    words = (
+        "time year people way day man thing woman life child world school state family student group country problem hand "
+        "part place case week company system program question work government number night point home water room mother"
+    ).split()
+    per_sentence = len(model.tokenize("The year moves the people near water 500. ").ids)
+    sentences = []
+    for _ in range(2 * num_tokens // per_sentence):
+        one, two, three = chance.sample(words, 3)
+        sentences.append(f"The {one} moves the {two} near {three} {chance.randrange(1000)}. ")
+    text = "".join(sentences)
+    tokens = model.tokenize(text)
+    return text if len(tokens.ids) <= num_tokens else text[: int(tokens.ends[num_tokens - 1])]
