@@ -4,14 +4,16 @@
 - A writer takes its lock when it begins (BEGIN IMMEDIATE): a transaction that started by reading cannot fail halfway.
 - `synchronous=FULL`: a committed shard or document survives a power failure, not only the death of the process. The
   shard file was fsynced before, so its row must not be weaker; there are a few commits a second, so it costs little.
+- Deleted rows are overwritten with zeros (`secure_delete`), so that a deleted document is not left in the file.
 - Everything SQLite-only is guarded by `is_sqlite`; nothing else here depends on it.
 """
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,15 @@ class Database:
         with self._writing, self._writer.connect() as connection, connection.begin():
             yield connection
 
+    def erase_deleted(self) -> None:
+        """After a deletion: empty the write-ahead log, which still holds the deleted text. Does not wait for readers.
+
+        (The table pages were overwritten with zeros in the deleting transaction itself, `secure_delete`.)
+        """
+        if self.path is not None:
+            with closing(sqlite3.connect(self.path, timeout=0.2)) as connection:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def close(self) -> None:
         self.engine.dispose()
 
@@ -68,7 +79,7 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
         raise ValueError(f"The catalogue's folder cannot hold a write-ahead log ({mode}); use a local disk.")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.execute("PRAGMA synchronous=FULL")
-    cursor.execute("PRAGMA secure_delete=FAST")
+    cursor.execute("PRAGMA secure_delete=ON")
     cursor.execute("PRAGMA journal_size_limit=67108864")
     cursor.close()
 

@@ -72,6 +72,7 @@ class AnswerTables(Tables):
         with self.database.write() as connection:
             if connection.execute(delete(answers).where(answers.c.id == answer_id)).rowcount == 0:
                 raise NotFound("answer", answer_id)
+        self.database.erase_deleted()
 
     def create_conversation(
         self, title: str, *, conversation_id: str | None = None, owner_id: str | None = None
@@ -107,3 +108,4 @@ class AnswerTables(Tables):
         with self.database.write() as connection:
             if connection.execute(delete(conversations).where(conversations.c.id == conversation_id)).rowcount == 0:
                 raise NotFound("conversation", conversation_id)
+        self.database.erase_deleted()

@@ -189,7 +189,9 @@ class DocumentTables(Tables):
         that are gone already are left out of the result.
         """
         with self.database.write() as connection:
-            return delete_document_rows(connection, list(dict.fromkeys(document_ids)))
+            deleted = delete_document_rows(connection, list(dict.fromkeys(document_ids)))
+        self.database.erase_deleted()
+        return deleted
 
 
 def delete_document_rows(connection: Connection, document_ids: Sequence[str]) -> DeletedDocuments:

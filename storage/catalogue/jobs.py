@@ -87,22 +87,26 @@ class JobTables(Tables):
         """A worker that must stop hands its running job back; whoever takes it next goes on with it."""
         with self.database.write() as connection:
             mine = (jobs.c.id == job_id) & (jobs.c.state == "running")
-            connection.execute(update(jobs).where(mine).values(state="queued", worker=""))
+            handed_back = {"state": "queued", "worker": "", "attempt": jobs.c.attempt - 1}  # it did not crash
+            connection.execute(update(jobs).where(mine).values(handed_back))
 
     def retry_job(self, job_id: str) -> Job:
         """Queue a failed or cancelled job again; it goes on behind the last committed shard. Raises `NotFound`."""
         with self.database.write() as connection:
             job = _one(connection, job_id)
             if job.state in ("failed", "cancelled"):
-                queued = {"state": "queued", "error": "", "cancel_requested": False, "finished_at": None}
+                queued = {"state": "queued", "error": "", "cancel_requested": False, "finished_at": None, "attempt": 0}
                 connection.execute(update(jobs).where(jobs.c.id == job_id).values(queued))
                 unfinished = documents.c.state.in_(("failed", "cancelled"))
                 again = update(documents).where(documents.c.id == job.document_id, unfinished)
                 connection.execute(again.values(state="ingesting"))
             return _one(connection, job_id)
 
-    def recover_jobs(self) -> list[Job]:
-        """Queue the running jobs whose worker died; call it at start. Jobs of living workers are left alone."""
+    def recover_jobs(self, *, max_attempts: int = 20) -> list[Job]:
+        """Queue the running jobs whose worker died; call it at start. Jobs of living workers are left alone.
+
+        One that took its worker down `max_attempts` times without committing a shard in between fails instead.
+        """
         with self.database.write() as connection:
             running = [job_of(row) for row in connection.execute(select(jobs).where(jobs.c.state == "running"))]
             dead = [job for job in running if not is_alive(job.worker)]
@@ -110,6 +114,10 @@ class JobTables(Tables):
                 if job.cancel_requested:
                     _end(connection, job.id, "cancelled", note="cancelled")
                     _mark_unfinished_document(connection, job, "cancelled")
+                elif job.attempt >= max_attempts:
+                    why = f"The process ended {job.attempt} times while working on this document, each time unfinished."
+                    _end(connection, job.id, "failed", error=why)
+                    _mark_unfinished_document(connection, job, "failed")
                 else:
                     connection.execute(update(jobs).where(jobs.c.id == job.id).values(state="queued", worker=""))
             return [_one(connection, job.id) for job in dead]

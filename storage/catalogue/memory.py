@@ -25,7 +25,7 @@ from storage.errors import NotFound
 from storage.fingerprint import MemoryFingerprint
 from storage.kv_store import ShardFile
 from storage.records import Block, BlockRefs, Document, JobProgress, NewBlock, Shard, Totals
-from storage.schema import answers, blocks, counters, documents, memory_fingerprints, shards
+from storage.schema import answers, blocks, counters, documents, jobs, memory_fingerprints, shards
 
 _BLOCK_COLUMNS = [column for column in blocks.c] + [shards.c.name.label("shard")]
 
@@ -62,6 +62,7 @@ class MemoryTables(Tables):
             connection.execute(update(documents).where(documents.c.id == document_id).values(grown))
             if job_id is not None and progress is not None:
                 write_progress(connection, job_id, progress)
+                connection.execute(update(jobs).where(jobs.c.id == job_id).values(attempt=1))  # it gets ahead
             return committed
 
     def replace_shard(self, old: str, new: ShardFile) -> Shard:

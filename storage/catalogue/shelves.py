@@ -66,7 +66,8 @@ class CollectionTables(Tables):
             ids = list(connection.execute(select(documents.c.id).where(inside)).scalars()) if with_documents else []
             deleted = delete_document_rows(connection, ids)
             connection.execute(collections.delete().where(collections.c.id == collection_id))
-            return deleted
+        self.database.erase_deleted()
+        return deleted
 
 
 def _checked(name: str) -> str:

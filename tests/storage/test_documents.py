@@ -232,6 +232,24 @@ def test_deleting_a_document_takes_everything_of_it_and_nothing_else(home):
         catalogue.answer(quoting.id)
 
 
+def test_what_is_deleted_is_no_longer_in_the_files_of_the_catalogue(home):
+    catalogue, store = home
+    document = add_ready(catalogue, store, 1)
+    catalogue.rename_document(document.id, "secret-title " * 50)
+    answer = catalogue.save_answer(question="secret-words", text="t", body="secret-words " * 5000, document_ids=[])
+    catalogue.save_answer(question="q", text="t", body="secret-quotation " * 500, document_ids=[document.id])
+    path = catalogue.database.path
+
+    def on_disk() -> bytes:
+        return b"".join(each.read_bytes() for each in path.parent.glob(path.name + "*"))
+
+    assert b"secret-words" in on_disk() and b"secret-quotation" in on_disk() and b"secret-title" in on_disk()
+    catalogue.delete_documents([document.id])
+    assert b"secret-title" not in on_disk() and b"secret-quotation" not in on_disk()
+    catalogue.delete_answer(answer.id)
+    assert b"secret" not in on_disk()
+
+
 def test_a_shard_of_a_document_that_was_deleted_meanwhile_is_refused(home):
     catalogue, store = home
     document_id = catalogue.add_document(new_document()).document.id

@@ -67,7 +67,7 @@ def test_a_job_that_ended_badly_can_be_tried_again_behind_its_last_shard(home, s
     again = catalogue.retry_job(job.id)
     assert (again.state, again.error, again.cancel_requested) == ("queued", "", False)
     assert catalogue.document(job.document_id).state == "ingesting"
-    assert catalogue.claim_job(job.id, "worker").attempt == 2
+    assert catalogue.claim_job(job.id, "worker").attempt == 1
     assert len(catalogue.shards(job.document_id)) == 1
 
 
@@ -97,6 +97,25 @@ def test_jobs_of_dead_workers_are_queued_again_and_those_of_living_ones_are_not(
     assert [job.id for job in catalogue.recover_jobs()] == [dead.id]
     assert catalogue.job(dead.id).state == "queued"
     assert catalogue.job(living.id).state == "running"
+
+
+def test_a_job_that_brings_its_worker_down_again_and_again_is_given_up_but_not_if_it_gets_ahead(home, submitted):
+    catalogue, store = home
+    for _ in range(2):
+        job = catalogue.claim_next_job(DEAD)
+        catalogue.recover_jobs(max_attempts=3)
+    job = catalogue.claim_next_job(DEAD)
+    assert job.attempt == 3
+    shard = write_shard(store, group=job.document_id)
+    catalogue.commit_shard(job.document_id, shard, new_blocks(3), job_id=job.id, progress=JobProgress("reading"))
+    for _ in range(2):
+        catalogue.recover_jobs(max_attempts=3)
+        assert catalogue.claim_next_job(DEAD).id == job.id
+    catalogue.recover_jobs(max_attempts=3)
+    assert catalogue.job(job.id).state == "failed"
+    assert "ended 3 times" in catalogue.job(job.id).error
+    assert catalogue.document(job.document_id).state == "failed"
+    assert catalogue.retry_job(job.id).attempt == 0
 
 
 def test_a_job_whose_cancelling_the_crash_interrupted_is_cancelled_at_recovery(catalogue, submitted):
