@@ -31,12 +31,14 @@ class Sampling:
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
+    beams: int = 1
+    """Quote mode only: quotations weighed against each other as a whole before the first token is given; 1 is greedy."""
     stop: tuple[str, ...] = ()
     """Texts that end the answer and are not part of it; the model's end-of-text token always does."""
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 1 or self.temperature < 0 or not 0 < self.top_p <= 1:
-            raise ModelError("sampling needs max_tokens >= 1, temperature >= 0 and 0 < top_p <= 1.")
+        if self.max_tokens < 1 or self.temperature < 0 or not 0 < self.top_p <= 1 or self.beams < 1:
+            raise ModelError("sampling needs max_tokens >= 1, temperature >= 0, 0 < top_p <= 1 and beams >= 1.")
         if any(not text for text in self.stop):
             raise ModelError("an empty stop string would end every answer at once; leave it out.")
 
@@ -79,12 +81,20 @@ def generate(
     fed = stream.feed(prompt_ids)
     text = _TextStream(model, sampling.stop)
     cursor = QuoteCursor(quote_from) if quote_from is not None else None
+    planned: list[tuple[int, Place]] | None = None
+    if quote_from is not None and sampling.beams > 1:
+        planned = _plan_quotation(model, stream, fed, quote_from, sampling, cancelled)
     random = torch.Generator().manual_seed(sampling.seed)
     for count in range(sampling.max_tokens):
         if cancelled():
             return
         logprobs_V, selections = _next(model, fed)
-        token, place = _choose(model, logprobs_V, sampling, cursor, random, started=count > 0)
+        token: int | None
+        place: Place | None
+        if planned is not None:
+            token, place = planned[count] if count < len(planned) else (None, None)
+        else:
+            token, place = _choose(model, logprobs_V, sampling, cursor, random, started=count > 0)
         if token is None or token == model.tokenizer.eos_token_id:
             break
         piece, stopped = text.add(token)
@@ -183,6 +193,52 @@ def _choose(
     if token not in allowed:
         return None, None
     return token, cursor.advance(token)
+
+
+LENGTH_POWER = 0.8
+"""Quotations are compared by logprob / tokens ** LENGTH_POWER: 0 would favour the shortest, 1 the most predictable."""
+
+
+def _plan_quotation(
+    model: LandmarkModel,
+    stream: LandmarkStream,
+    fed: Fed,
+    source: QuoteSource,
+    sampling: Sampling,
+    cancelled: Callable[[], bool],
+) -> list[tuple[int, Place]]:
+    """The most probable quotation, its end included, by beam search over what stands in the blocks."""
+    ends = _end_tokens(model, sampling)
+    logprobs_V, _ = _next(model, fed)
+    starts = QuoteCursor(source).allowed()
+    if not starts:
+        return []
+    tokens = torch.tensor(list(starts), device=logprobs_V.device)
+    first = logprobs_V[tokens].topk(min(sampling.beams, len(tokens)))
+    live: list[tuple[float, list[int], QuoteCursor]] = []
+    for logprob, index in zip(first.values.tolist(), first.indices.tolist(), strict=True):
+        token = int(tokens[index])
+        live.append((logprob, [token], QuoteCursor(source, starts[token])))
+    stream, best, best_score = stream.branch([0] * len(live)), live[0][1], -float("inf")
+    for length in range(1, sampling.max_tokens + 1):
+        if cancelled():
+            break
+        logprobs_BV = _logprobs(model, stream.feed_rows([ids[-1] for _, ids, _ in live])).cpu()
+        grown: list[tuple[float, int, int, list[Place]]] = []
+        for row, (total, ids, cursor) in enumerate(live):
+            following = cursor.allowed()
+            end = float(logprobs_BV[row, ends].max()) if ends else 0.0
+            if (score := (total + end) / (length + 1) ** LENGTH_POWER) > best_score:
+                best, best_score = ids, score
+            grown += [(total + float(logprobs_BV[row, token]), row, token, at) for token, at in following.items()]
+        grown = sorted(grown, key=lambda entry: -entry[0])[: sampling.beams]
+        # A continuation that would lose even if it ended here for nothing cannot catch up token by token.
+        grown = [entry for entry in grown if entry[0] / (length + 1) ** LENGTH_POWER > best_score]
+        if not grown or length == sampling.max_tokens:
+            break
+        stream = stream.branch([row for _, row, _, _ in grown])
+        live = [(total, [*live[row][1], token], QuoteCursor(source, at)) for total, row, token, at in grown]
+    return list(zip(best, source.find(best), strict=True))
 
 
 def _pick(logprobs: Tensor, sampling: Sampling, random: torch.Generator) -> int:

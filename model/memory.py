@@ -139,6 +139,8 @@ class RamMemory:
     def read(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         batch, groups = ids_BGXS.shape[:2]
         row = torch.arange(batch, device=ids_BGXS.device).view(-1, 1, 1, 1)
+        if self._lengths_BN.view().shape[0] == 1:  # several continuations of one text read the same memory
+            row = torch.zeros_like(row)
         head = torch.arange(groups, device=ids_BGXS.device).view(1, -1, 1, 1)
         keys, values = self._keys[layer].view(), self._values[layer].view()
         return keys[row, head, ids_BGXS], values[row, head, ids_BGXS], self._lengths_BN.view()[row, ids_BGXS]

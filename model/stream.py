@@ -90,6 +90,34 @@ class LandmarkStream:
         landmark = self.model.config.landmark_token_id
         return Fed(torch.cat(hidden), tuple(token == landmark for token in ids), tuple(selections))
 
+    def branch(self, rows: Sequence[int]) -> "LandmarkStream":
+        """A stream of several continuations side by side: row i continues row `rows[i]` of this one.
+
+        Library positions only: continuations share the memory, so none of them may add to it.
+        """
+        if self.reading.positions != "library":
+            raise ModelError(
+                "a text under paper positions grows its own memory and cannot be continued in several ways."
+            )
+        other = LandmarkStream(self.model, memory=self.memory, reading=self.reading)
+        other._local = self._local
+        index = torch.tensor(list(rows), device=self.model.device)
+        for layer in range(self.model.num_layers):
+            keys, values = cached(self._cache, layer)
+            other._cache.update(keys[index], values[index], layer)
+        return other
+
+    @torch.no_grad()
+    def feed_rows(self, tokens: Sequence[int]) -> Tensor:
+        """Read one raw token in each row; hidden_BE that chooses the next one. What was read is not recorded."""
+        config = self.model.config
+        ids = [self.model.with_landmarks([token], filled=self._local % config.block_size) for token in tokens]
+        self.model.check_window(self._local + len(ids[0]), self.reading)
+        context = self.model.context(reader=self.memory, reading=self.reading)
+        hidden_BTE = self.model.encode(torch.tensor(ids, device=self.model.device), context, self._cache)
+        self._local += len(ids[0])
+        return hidden_BTE[:, -1 if config.landmark_in_loss else 0]
+
     def _pieces(self, ids: list[int]) -> list[list[int]]:
         """Windows of the paper: full ones on the block grid, the first completing what stands unfinished."""
         if self.reading.positions == "library":

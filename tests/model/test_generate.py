@@ -7,6 +7,7 @@ from model.memory import KVBlock, RamMemory
 from model.prefill import prefill
 from model.quote import QuoteCursor, QuoteSource
 from model.reading import ReadPolicy
+from model.stream import LandmarkStream
 from tests.tiny_model import tiny_model
 
 TEXT = b"The summit cairn was built in 1887 by the surveyors of the northern line. It has stood since then."
@@ -162,3 +163,41 @@ def test_blocks_of_two_texts_make_one_memory(model) -> None:
     assert memory.num_blocks == 6
     token = next(generate(model, [1, 2, 3], memory=memory, reading=ReadPolicy(top_k=2)))
     assert all(read.ids_BGXS.shape[-1] == 2 for read in token.selections)
+
+
+@pytest.mark.parametrize("voters", ["head", "group"])
+def test_weighed_quotations_stand_in_the_blocks_and_are_no_worse_than_the_greedy_one(model, memory, text_ids, voters):
+    per_block = model.config.tokens_per_block
+    blocks = [text_ids[at : at + per_block] for at in range(0, len(text_ids), per_block)]
+    source = QuoteSource(blocks, [*range(1, len(blocks)), None])
+    reading = ReadPolicy(top_k=3, voters=voters)
+
+    def quote(beams: int) -> list:
+        sampling = Sampling(max_tokens=20, beams=beams)
+        return list(generate(model, [33, 34], memory=memory, reading=reading, quote_from=source, sampling=sampling))
+
+    greedy, weighed = quote(1), quote(6)
+    assert model.decode(t.id for t in weighed).encode() in TEXT
+    assert [source.token_at(t.quote) for t in weighed] == [t.id for t in weighed]
+    ends = [model.tokenizer.eos_token_id]
+
+    def score(tokens: list) -> float:
+        ids = [t.id for t in tokens]
+        logprobs = answer_logprob(model, [33, 34], ids + ends, memory=memory, reading=ReadPolicy(top_k=99))
+        return float(logprobs.sum()) / (len(ids) + 1) ** 0.8
+
+    if voters == "group":
+        assert score(weighed) >= score(greedy) - 0.05
+
+
+def test_several_continuations_side_by_side_equal_one_by_one(model, memory) -> None:
+    stream = LandmarkStream(model, memory=memory, reading=ReadPolicy(top_k=2, voters="token"))
+    stream.feed([1, 2, 3, 4, 5])
+    together = stream.branch([0, 0])
+    rows = [together.feed_rows([9, 8]), together.feed_rows([7, 6]), together.branch([1, 0]).feed_rows([5, 4])]
+    for row, tokens in enumerate([[9, 7, 4], [8, 6, 5]]):
+        alone = stream.branch([0])
+        for step, token in enumerate(tokens):
+            wanted = alone.feed_rows([token])[0]
+            got = rows[step][row if step < 2 else 1 - row]
+            torch.testing.assert_close(got, wanted, atol=1e-5, rtol=1e-5)
