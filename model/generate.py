@@ -32,7 +32,7 @@ class Sampling:
     top_p: float = 1.0
     seed: int = 0
     beams: int = 1
-    """Quote mode only: quotations weighed against each other as a whole before the first token is given; 1 is greedy."""
+    """Quote mode only: quotations weighed as wholes before the first token is given; 1 is greedy."""
     stop: tuple[str, ...] = ()
     """Texts that end the answer and are not part of it; the model's end-of-text token always does."""
 
