@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, LoraModel
+from peft.tuners.lora import LoraLayer
+from peft.utils.other import AuxiliaryTrainingWrapper
 from torch import nn
 
 from model.backbone import LandmarkModel, load_backbone
+from model.training.export import export, training_device
 from model.training.loop import TrainingResult, run_training
 from model.training.losses import next_token_loss
 from model.training.presets import LoraSettings, Preset
 from model.training.pretrain import heldout_loss, rows_of
+
+ADAPTER = "landmark"
 
 
 def finetune(
@@ -33,9 +38,15 @@ def finetune(
     `checkpoint` without a landmark gets one. `dtype` is that of the weights: float32 trains best, bfloat16 takes half
     the memory.
     """
-    model = load_backbone(checkpoint, device=device, dtype=dtype, block_size=preset.rows.block_size)
-    model.config = model.with_config(landmark_in_loss=preset.rows.targets == "all").config
-    adapters = add_adapters(model, preset.lora) if preset.lora is not None else None
+
+    def load(device: str | torch.device) -> LandmarkModel:
+        model = load_backbone(checkpoint, device=device, dtype=dtype, block_size=preset.rows.block_size)
+        model = model.with_config(landmark_in_loss=preset.rows.targets == "all")
+        if preset.lora is not None:
+            add_adapters(model, preset.lora)
+        return model
+
+    model = load(device or training_device())
     result = run_training(
         model,
         rows_of(data, model, preset.rows, seed=preset.training.seed),
@@ -45,14 +56,12 @@ def finetune(
         evaluate=heldout_loss(rows_of(heldout, model, preset.rows, seed=0), heldout_rows) if heldout else None,
         progress_bar=progress_bar,
     )
-    if adapters is not None:
-        merge_adapters(model, adapters)
-    model.save(folder / "model")
+    export(model, folder, lambda: load("cpu"), finish=merge_adapters)
     return result
 
 
-def add_adapters(model: LandmarkModel, settings: LoraSettings) -> nn.Module:
-    """Freeze the backbone and put trainable low-rank adapters into it, in place; returns what `merge_adapters` needs.
+def add_adapters(model: LandmarkModel, settings: LoraSettings) -> None:
+    """Freeze the backbone and put trainable low-rank adapters into it, in place.
 
     The landmark's rows of embedding and head are trained in full: they are new, so there is nothing to adapt.
     """
@@ -65,13 +74,24 @@ def add_adapters(model: LandmarkModel, settings: LoraSettings) -> nn.Module:
         lora_dropout=settings.dropout,
         target_modules=list(settings.modules),
         trainable_token_indices=rows,
-        task_type="CAUSAL_LM",
     )
-    return get_peft_model(model.backbone, config)
+    LoraModel(model.backbone, config, ADAPTER)
 
 
-def merge_adapters(model: LandmarkModel, adapters: nn.Module) -> None:
-    """Add the adapters to the weights and take them out again: an ordinary checkpoint is left, all of it trainable."""
-    model.backbone = adapters.merge_and_unload()  # type: ignore[operator]
+def merge_adapters(model: LandmarkModel) -> None:
+    """Add adapters, if any, to the weights and take them out: an ordinary checkpoint is left, all of it trainable."""
+    inside: set[nn.Module] = set()
+    for name, module in list(model.backbone.named_modules()):
+        if module in inside:
+            continue
+        if isinstance(module, AuxiliaryTrainingWrapper):  # the landmark's rows
+            inside.update(model.backbone.get_submodule(name).modules())
+            plain = module.unload_and_optionally_merge_module(merge=True, safe_merge=False, adapter_names=None)
+            model.backbone.set_submodule(name, plain)
+        elif isinstance(module, LoraLayer):
+            inside.update(model.backbone.get_submodule(name).modules())
+            module.merge()
+            model.backbone.set_submodule(name, module.get_base_layer())
+    model.backbone.tie_weights()
     for parameter in model.parameters():
         parameter.requires_grad_(True)

@@ -16,8 +16,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, DistributedType
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
@@ -25,6 +27,11 @@ from model.training.batches import Batches
 from model.training.checkpoint import Progress, latest_checkpoint, load_checkpoint, save_checkpoint
 from model.training.log import RunLog
 from model.training.settings import TrainingSettings
+
+ENTRY_POINTS = ("encode", "logits")
+"""Methods of a `LandmarkModel` that a loss calls beside `forward`; a sharded model must gather its weights for them,
+too.
+"""
 
 
 class TrainingDiverged(RuntimeError):
@@ -97,9 +104,9 @@ class _Run:
         if settings.compile:
             compile_layers(model)
         # FSDP shards in place and needs the optimizer after it; without FSDP the network stays as it is.
-        self.sharded = accelerator.distributed_type.value == "FSDP"
+        self.sharded = settings.sharded or accelerator.distributed_type == DistributedType.FSDP
         if self.sharded:
-            shard(model, accelerator)
+            shard(model)
         self.optimizer = make_optimizer(self.model, settings)
         self.device = next(self.model.parameters()).device
         self.progress = Progress()
@@ -333,12 +340,15 @@ def compile_layers(model: nn.Module) -> None:
             layer.compile()
 
 
-def shard(model: nn.Module, accelerator: Accelerator) -> None:
-    """FSDP through accelerate. Version 2 shards the very modules we hold, so whoever holds the model sees no change."""
-    if getattr(accelerator.state.fsdp_plugin, "fsdp_version", 1) != 2:
-        raise ValueError("Sharded training needs FSDP version 2: `accelerate launch --use_fsdp --fsdp_version 2 ...`.")
-    if accelerator.prepare_model(model) is not model:
-        raise ValueError("accelerate replaced the network while sharding; turn off cpu_ram_efficient_loading.")
+def shard(model: nn.Module) -> None:
+    """FSDP2 in place: each decoder layer is a unit, the rest another. Parameters become DTensors, the modules stay."""
+    for backbone in _backbones(model):
+        for layer in backbone.model.layers:
+            fully_shard(layer)
+    fully_shard(model)
+    for entry in ENTRY_POINTS:
+        if callable(getattr(model, entry, None)):
+            register_fsdp_forward_method(model, entry)
 
 
 def _backbones(model: nn.Module) -> list[PreTrainedModel]:
@@ -354,4 +364,4 @@ def _due(step: int, every: int) -> bool:
 
 
 def _item(value: Tensor) -> float:
-    return float(value.full_tensor() if isinstance(value, torch.distributed.tensor.DTensor) else value)
+    return float(value.full_tensor() if isinstance(value, DTensor) else value)

@@ -12,6 +12,7 @@ from model.backbone import LandmarkModel
 from model.config import LANDMARK_TOKEN, LandmarkConfig
 from model.training.batches import Batches
 from model.training.documents import open_token_file
+from model.training.export import export, training_device
 from model.training.loop import Evaluation, TrainingResult, run_training
 from model.training.losses import next_token_loss
 from model.training.packing import StreamedRows, TokenRows
@@ -37,14 +38,14 @@ def pretrain(
     """
     if preset.architecture is None:
         raise ValueError(f"Preset {preset.name} has no [architecture]: it is for fine-tuning.")
-    model = new_model(preset.architecture, tokenizer, preset.rows, seed=preset.training.seed)
-    model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    architecture, seed = preset.architecture, preset.training.seed
+    model = new_model(architecture, tokenizer, preset.rows, seed=seed).to(device or training_device())
     batches = rows_of(data, model, preset.rows, seed=preset.training.seed)
     evaluate = heldout_loss(rows_of(heldout, model, preset.rows, seed=0), heldout_rows) if heldout else None
     result = run_training(
         model, batches, next_token_loss, preset.training, folder, evaluate=evaluate, progress_bar=progress_bar
     )
-    model.save(folder / "model")
+    export(model, folder, lambda: new_model(architecture, tokenizer, preset.rows, seed=seed))
     return result
 
 
@@ -57,7 +58,7 @@ def new_model(
     if tokenizer.eos_token_id is None:
         raise ValueError("The tokenizer has no end-of-text token, which separates documents; set its eos_token.")
     tokenizer.add_tokens([LANDMARK_TOKEN], special_tokens=True)
-    landmark = int(tokenizer.convert_tokens_to_ids(LANDMARK_TOKEN))
+    landmark = tokenizer.get_vocab()[LANDMARK_TOKEN]
     config = LlamaConfig(
         vocab_size=max(len(tokenizer), architecture.pad_vocab_to),
         hidden_size=architecture.hidden_size,

@@ -26,6 +26,7 @@ class TrainingSettings:
     precision: Literal["fp32", "bf16"] = "bf16"  # bf16: autocast; weights and optimizer state stay as they are
     activation_checkpointing: bool = False
     compile: bool = False  # torch.compile of the network, in place
+    sharded: bool = False  # weights, gradients and optimizer state split over the processes (FSDP2)
     seed: int = 0
     log_every: int = 10
     evaluate_every: int = 0  # 0: only at the end, if there is something to evaluate

@@ -1,6 +1,7 @@
-import os
 import random
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,24 +86,24 @@ def test_a_kill_while_writing_a_checkpoint_leaves_the_one_before(
     assert not list((tmp_path / "checkpoints").glob(".unfinished*"))
 
 
+@pytest.mark.slow
 def test_a_process_killed_by_the_system_resumes(tmp_path: Path) -> None:
-    child = os.fork()
-    if child == 0:
-        signal.alarm(60)  # whatever happens, the child never returns into the test session
-        calls = 0
-
-        def killed(model, drawn):  # type: ignore[no-untyped-def]
-            nonlocal calls
-            calls += 1
-            if calls == 11:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return squared_error(model, drawn)
-
-        try:
-            run_training(network(), IndexedBatches(batch), killed, settings(), tmp_path / "part", progress_bar=False)
-        finally:
-            os._exit(1)
-    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    script = f"""
+import os, signal
+from pathlib import Path
+from model.training.batches import IndexedBatches
+from model.training.loop import run_training
+from tests.model.training.test_loop import batch, network, settings, squared_error
+calls = 0
+def loss(model, drawn):
+    global calls
+    calls += 1
+    if calls == 11: os.kill(os.getpid(), signal.SIGKILL)
+    return squared_error(model, drawn)
+run_training(network(), IndexedBatches(batch), loss, settings(), Path({str(tmp_path / "part")!r}), progress_bar=False)
+"""
+    killed = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[3])
+    assert killed.returncode == -signal.SIGKILL
     run_training(network(), IndexedBatches(batch), squared_error, settings(), tmp_path / "part", progress_bar=False)
     run_training(network(), IndexedBatches(batch), squared_error, settings(), tmp_path / "whole", progress_bar=False)
     assert losses(tmp_path / "part") == losses(tmp_path / "whole")
@@ -168,9 +169,13 @@ def test_evaluation_is_logged_and_leaves_training_as_it_was(tmp_path: Path) -> N
 
 def test_a_run_ends_when_its_time_is_over(tmp_path: Path) -> None:
     result = run_training(
-        network(), IndexedBatches(batch), squared_error, settings(steps=10**6, max_seconds=0.05, save_every=0), tmp_path,
+        network(),
+        IndexedBatches(batch),
+        squared_error,
+        settings(steps=10**6, max_seconds=0.05, save_every=0),
+        tmp_path,
         progress_bar=False,
-    )  # fmt: skip
+    )
     assert 0 < result.step < 10**6
     assert latest_checkpoint(tmp_path / "checkpoints") is not None
 

@@ -1,0 +1,145 @@
+"""The plain twin is fold_far_blocks and an ordinary softmax (tested against the paper in test_equivalence.py)."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.distributed._tools.mem_tracker import MemTracker
+
+from model.grouped_softmax import fold_far_blocks
+from model.kernels import blockwise
+from model.kernels.blockwise import blockwise_attention
+from model.training.loop import compile_layers
+from tests.tiny_model import tiny_model
+
+
+def plain(query_BHTD: Tensor, key_BGTD: Tensor, value_BGTD: Tensor, *, block_size: int, scaling: float) -> Tensor:
+    groups = key_BGTD.shape[1]
+    scores = (query_BHTD.unflatten(1, (groups, -1)) @ key_BGTD.unsqueeze(2).mT).flatten(1, 2).float() * scaling
+    weights = fold_far_blocks(scores, block_size).softmax(-1).to(value_BGTD.dtype)
+    return (weights.unflatten(1, (groups, -1)) @ value_BGTD.unsqueeze(2)).flatten(1, 2)
+
+
+def inputs(
+    batch: int, groups: int, heads: int, length: int, dim: int, seed: int = 0, spread: float = 1.0
+) -> list[Tensor]:
+    random = torch.Generator().manual_seed(seed)
+    shapes = [(batch, heads, length, dim), (batch, groups, length, dim), (batch, groups, length, dim)]
+    return [(torch.randn(shape, generator=random) * spread).requires_grad_() for shape in shapes]
+
+
+def values_and_gradients(attention, tensors: list[Tensor], block_size: int) -> list[Tensor]:  # type: ignore[no-untyped-def]
+    out = attention(*tensors, block_size=block_size, scaling=tensors[0].shape[-1] ** -0.5)
+    upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out.dtype)
+    return [out, *torch.autograd.grad(out, tensors, upstream)]
+
+
+@given(
+    st.integers(1, 2), st.integers(1, 2), st.integers(1, 3), st.integers(2, 9), st.integers(1, 50), st.integers(0, 2**31)
+)  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_values_and_gradients_equal_the_plain_form(
+    batch: int, groups: int, shared: int, block_size: int, length: int, seed: int
+) -> None:
+    tensors = inputs(batch, groups, groups * shared, length, 8, seed)
+    found = values_and_gradients(blockwise_attention, tensors, block_size)
+    wanted = values_and_gradients(plain, tensors, block_size)
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 16, 40, 1000])
+def test_the_size_of_the_tiles_does_not_matter(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    monkeypatch.setattr(blockwise, "TILE_ROWS", rows)
+    tensors = inputs(2, 2, 4, 61, 16)
+    found = values_and_gradients(blockwise_attention, tensors, 8)
+    for a, b in zip(found, values_and_gradients(plain, tensors, 8), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+
+
+def test_gradients_agree_with_finite_differences() -> None:
+    tensors = [t.detach().double().requires_grad_() for t in inputs(1, 1, 2, 11, 4)]
+
+    def in_double(*given: Tensor) -> Tensor:  # the softmax is float32, so the steps must be coarse
+        return blockwise_attention(*given, block_size=4, scaling=0.5)
+
+    assert torch.autograd.gradcheck(in_double, tensors, eps=1e-2, atol=2e-3, rtol=1e-2, nondet_tol=1e-6)
+
+
+def test_large_scores_neither_overflow_nor_vanish() -> None:
+    tensors = inputs(1, 2, 2, 40, 16, spread=12.0)
+    found = values_and_gradients(blockwise_attention, tensors, 8)
+    wanted = values_and_gradients(plain, tensors, 8)
+    for a, b in zip(found, wanted, strict=True):
+        assert bool(torch.isfinite(a).all())
+        assert (a - b).norm() / b.norm() < 1e-3  # at scores of several hundred float32 has no more
+
+
+def test_bf16_stays_near_float32() -> None:
+    tensors = inputs(1, 2, 4, 100, 32)
+    exact = values_and_gradients(plain, tensors, 16)
+    rounded = values_and_gradients(blockwise_attention, [t.detach().bfloat16().requires_grad_() for t in tensors], 16)
+    for a, b in zip(rounded, exact, strict=True):
+        assert a.dtype == torch.bfloat16
+        assert (a.float() - b).norm() / b.norm() < 0.02
+
+
+@pytest.mark.parametrize("family", ["llama-yarn", "qwen3"])
+def test_a_model_trains_through_it_with_the_gradients_of_the_plain_form(family: str) -> None:
+    model = tiny_model(family).train()
+    ids = torch.randint(0, 250, (2, 53), generator=torch.Generator().manual_seed(3))
+    ids[:, 7::8] = model.config.landmark_token_id
+    gradients = []
+    for context in (model.context(), model.context()):
+        context.weights = [] if gradients else None  # asking for weights takes the plain form
+        model.zero_grad()
+        model.logits(model.encode(ids, context)).logsumexp(-1).mean().backward()
+        gradients.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+    for name, gradient in gradients[1].items():
+        torch.testing.assert_close(gradients[0][name], gradient, atol=1e-6, rtol=1e-4, msg=name)
+
+
+def peak_bytes(attention, length: int) -> int:  # type: ignore[no-untyped-def]
+    meter = MemTracker()
+    with meter:
+        tensors = inputs(1, 2, 4, length, 16)
+        attention(*tensors, block_size=64, scaling=0.25).sum().backward()
+    return sum(device["Total"] for device in meter.get_tracker_snapshot("peak").values())
+
+
+def test_memory_grows_with_the_length_not_its_square() -> None:
+    peak_bytes(blockwise_attention, 128)
+    assert peak_bytes(blockwise_attention, 2048) / peak_bytes(blockwise_attention, 1024) < 2.3
+    assert peak_bytes(plain, 1024) / peak_bytes(plain, 512) > 3  # the meter sees it where it does grow
+
+
+def test_memory_of_a_training_step_grows_with_the_length_not_its_square() -> None:
+    model = tiny_model(block_size=64).train()
+
+    def peak(length: int) -> int:
+        ids = torch.randint(0, 250, (1, length))
+        ids[:, 63::64] = model.config.landmark_token_id
+        model.zero_grad()
+        meter = MemTracker()
+        with meter:
+            model.encode(ids, model.context()).sum().backward()
+        return sum(device["Total"] for device in meter.get_tracker_snapshot("peak").values())
+
+    peak(64)
+    assert peak(1024) / peak(512) < 2.3
+
+
+@pytest.mark.slow
+def test_compiled_layers_give_the_same_gradients() -> None:
+    ids = torch.randint(0, 250, (2, 50), generator=torch.Generator().manual_seed(3))
+    ids[:, 7::8] = tiny_model().config.landmark_token_id
+    gradients = []
+    for compiled in (False, True):
+        model = tiny_model().train()
+        if compiled:
+            compile_layers(model)
+        model.logits(model.encode(ids, model.context())).logsumexp(-1).mean().backward()
+        gradients.append([p.grad for p in model.parameters()])
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
