@@ -117,14 +117,13 @@ class KVBlockStore:
         size = layout.piece_bytes
         raw = torch.empty((len(pieces), size), dtype=torch.uint8)
         bytes_ = raw.view(-1).numpy().data
-        shards: dict[str, OpenShard] = {}
+        shards = {name: self._shard(name) for name in dict.fromkeys(name for name, _, _ in pieces)}
+        for name, head, block in pieces:
+            assert 0 <= head < layout.kv_heads and 0 <= block < shards[name].header.num_blocks, (name, head, block)
+            shards[name].announce(layer_index, head, block)
         for index, (name, head, block) in enumerate(pieces):
-            shard = shards.get(name)
-            if shard is None:
-                shard = shards[name] = self._shard(name)
-            assert 0 <= head < layout.kv_heads and 0 <= block < shard.header.num_blocks, (name, head, block)
             piece = bytes_[index * size : (index + 1) * size]
-            shard.read_piece(piece, layer_index, head, block, check=self._check_always)
+            shards[name].read_piece(piece, layer_index, head, block, check=self._check_always)
         keys_PLD, values_PLD = decode_pieces(raw, layout)
         if layout.dtype == "int8" and pieces:
             kept = {name: self._landmarks_of(shard) for name, shard in shards.items()}
