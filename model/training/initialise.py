@@ -4,7 +4,7 @@
   word embedding of a small sentence encoder; weighted by inverse document frequency. What is left of the norm lies in one common
   direction, so that after RMSNorm a frequent token says little.
 - Layer 0: landmarks attend evenly, values pass through: the landmark becomes the weighted bag of its block.
-- Memory layers: queries and keys share one projection on the slowly rotating dimensions, so that a landmark's logit is the likeness of a
+- Later layers: queries and keys share one projection on the slowly rotating dimensions, so that a landmark's logit is the likeness of a
   question token to the bag.
 
 Everything after that is learned. Axes: V vocabulary, E hidden width.
@@ -26,6 +26,13 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 COMMON = -1
 """The hidden dimension that all tokens share."""
 SUFFIXES = ("ing", "ed", "es", "s", "ly")
+EMBEDDING_NORM = 0.5
+FINAL_GAIN = 0.4
+LIKENESS_GAIN = 0.75
+"""Of queries and keys each: a token's logit with itself is then about 3."""
+BAG_GAIN = 0.15
+COPY_GAIN = 0.02
+"""Later layers add a little of what they attend to: the first step towards copying it."""
 
 
 def document_frequency(token_lists: Iterable[Sequence[int]], vocab_size: int, tokens_per_block: int) -> NDArray[np.float32]:
@@ -103,41 +110,42 @@ def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     return rows / np.maximum(1e-6, np.linalg.norm(rows, axis=1, keepdims=True))
 
 
-def build_backbone(config: LlamaConfig, codes_VE: NDArray[np.float32], *, memory_layers: Sequence[int], block_size: int,
+def build_backbone(config: LlamaConfig, codes_VE: NDArray[np.float32], turn_EE: NDArray[np.float32], *, block_size: int,
                    landmark_token_id: int, seed: int = 0) -> LlamaForCausalLM:
-    """A Llama whose landmarks are bags of their blocks."""
+    """A Llama whose landmarks are bags of their blocks.
+
+    codes: embeddings of norm 1, the common dimension last; turn: what a question's content (row vector) is multiplied with.
+    """
     torch.manual_seed(seed)
     network = LlamaForCausalLM(config)
     width, heads, head_dim = config.hidden_size, config.num_attention_heads, config.head_dim
     if config.num_key_value_heads != heads or heads * head_dim != width:
         raise ValueError("the landmark start needs as many KV heads as query heads, together as wide as the hidden state.")
-    frequencies = _Rotation(config)
-    slow = frequencies.slow_dims(block_size)
+    gain_D = torch.where(_Rotation(config).slow_dims(block_size), LIKENESS_GAIN, 0.0)
+    turn = torch.eye(width)
+    turn[:COMMON, :COMMON] = torch.from_numpy(turn_EE)
     with torch.no_grad():
         embedding = network.get_input_embeddings().weight
-        embedding.copy_(torch.from_numpy(codes_VE) * 0.5)
+        embedding.copy_(torch.from_numpy(codes_VE) * EMBEDDING_NORM)
         embedding[landmark_token_id] = 0.0
         embedding[landmark_token_id, COMMON] = 0.1
-        network.model.norm.weight.fill_(0.4)
+        network.model.norm.weight.fill_(FINAL_GAIN)
         for number, layer in enumerate(network.model.layers):
             attention, mlp = layer.self_attn, layer.mlp
-            projection = _orthogonal(width).view(heads, head_dim, width).clone()
-            projection[:, :, COMMON] = 0
-            gain = torch.where(slow, 0.75, 0.0)[None, :, None]
-            noise = 0.01 if number else 0.003
-            shared = (projection * gain).reshape(width, width)
-            attention.q_proj.weight.copy_(shared + noise * torch.randn(width, width))
-            attention.k_proj.weight.copy_(shared + noise * torch.randn(width, width))
-            if number == 0:
-                through = _orthogonal(width)
-                attention.v_proj.weight.copy_(through)
-                attention.o_proj.weight.copy_(0.15 * through.T)
-            else:
-                attention.v_proj.weight.normal_(0, 0.03)
-                attention.o_proj.weight.normal_(0, 0.003)
+            projection = _orthogonal(width)
+            projection[:, COMMON] = 0
+            shared = (projection.view(heads, head_dim, width) * gain_D[None, :, None]).reshape(width, width)
+            attention.q_proj.weight.copy_(shared @ turn.T if number else shared)
+            attention.k_proj.weight.copy_(shared)
+            through = _orthogonal(width)
+            through[:, COMMON] = 0
+            attention.v_proj.weight.copy_(through)
+            attention.o_proj.weight.copy_((BAG_GAIN if number == 0 else COPY_GAIN) * through.T)
+            for weight, size in ((attention.q_proj.weight, 0.003), (attention.k_proj.weight, 0.003)):
+                weight.add_(size * torch.randn_like(weight))
             mlp.gate_proj.weight.normal_(0, 0.03)
             mlp.up_proj.weight.normal_(0, 0.03)
-            mlp.down_proj.weight.normal_(0, 0.0015)
+            mlp.down_proj.weight.normal_(0, 0.001)
     return network
 
 

@@ -1,0 +1,145 @@
+"""The recipe of the default model, from a data folder to a checkpoint. Run: `python -m model.training default-model --help`.
+
+prepare: tokenizer, token statistics, documents and questions as tokens (kept in `OUT/prepared`).
+build:   network whose landmarks retrieve from the start (see `initialise.py`).
+train:   question training (see `routing.py`), with exact resume.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import LlamaConfig, PreTrainedTokenizerFast
+
+from model.backbone import LandmarkModel
+from model.config import LandmarkConfig
+from model.training.bag_start import BagEncoder, BagSettings, train_codes
+from model.training.batches import IndexedBatches
+from model.training.corpus import QuestionSet, overlap, read_questions, sample_texts
+from model.training.examples import TokenDocuments, encode_questions, encode_texts
+from model.training.initialise import build_backbone, document_frequency, teacher_embeddings, token_codes
+from model.training.loop import TrainingResult, run_training
+from model.training.question_rows import QuestionRowMaker, RowShape
+from model.training.routing import LossWeights, QuestionTrainee, question_loss
+from model.training.settings import TrainingSettings
+from model.training.tokenizer import load_tokenizer, train_tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that decides what comes out."""
+
+    vocab_size: int = 12_288
+    hidden_size: int = 384
+    heads: int = 6
+    layers: int = 3
+    mlp_size: int = 768
+    memory_layers: tuple[int, ...] = (1, 2)
+    block_size: int = 64
+    rope_theta: float = 1_000_000.0
+    tokenizer_characters: int = 30_000_000
+    text_characters: int = 60_000_000
+    steps: int = 1500
+    max_seconds: float | None = 75 * 60
+    learning_rate: float = 1e-3
+    shape: RowShape = RowShape()
+    weights: LossWeights = LossWeights()
+    compile: bool = True
+    save_every: int = 200
+    held_out: int = 12
+    """Every so-many-th training document is kept back, for choices made on the way."""
+
+
+SIZES = {
+    "tiny": Recipe(vocab_size=600, hidden_size=64, heads=2, layers=3, mlp_size=64, memory_layers=(1, 2), tokenizer_characters=300_000,
+                   text_characters=300_000, steps=4, max_seconds=None, compile=False, shape=RowShape(rows=4, questions=6)),
+    "cpu": Recipe(),
+    "gpu": Recipe(hidden_size=512, heads=8, layers=6, mlp_size=1024, memory_layers=(1, 3, 5), text_characters=400_000_000, steps=12_000,
+                  max_seconds=22 * 60, learning_rate=1e-3, save_every=2000,
+                  shape=RowShape(rows=128, questions=224), weights=LossWeights(kept_batches=8, text_positions=8192)),
+}
+
+
+@dataclass
+class Prepared:
+    """What training reads."""
+
+    tokenizer: PreTrainedTokenizerFast
+    idf_V: NDArray[np.float32]
+    questions: TokenDocuments
+    held_out: TokenDocuments
+    texts: list[NDArray[np.uint16]]
+    codes_VE: NDArray[np.float32]
+
+
+def prepare(data: Path, out: Path, recipe: Recipe, *, teacher: Path | None) -> Prepared:
+    """Tokenizer and token files; taken from `out/prepared` if they are there."""
+    folder = out / "prepared"
+    folder.mkdir(parents=True, exist_ok=True)
+    questions = read_questions(data, "train")
+    if not (folder / "tokenizer.json").exists():
+        texts = sample_texts(data, characters=recipe.tokenizer_characters)
+        sample = [*texts, *(text[:5000] for text in questions.texts[::3]), *(question.text for question in questions.questions[::2])]
+        train_tokenizer(sample, vocab_size=recipe.vocab_size).save_pretrained(folder)
+    tokenizer = load_tokenizer(folder)
+    check_overlap(questions, read_questions(data, "dev"), folder)
+    texts_ids = [ids for ids, _ in encode_texts(tokenizer, sample_texts(data, characters=recipe.text_characters, seed=1)) if len(ids) > 80]
+    idf = document_frequency(texts_ids[:4000], len(tokenizer), recipe.block_size - 1)
+    encoded = encode_questions(tokenizer, questions, idf, longest_question=recipe.shape.asked_tokens - 2)
+    teacher_VE = teacher_embeddings(tokenizer, teacher) if teacher is not None else None
+    codes = token_codes(tokenizer, idf, recipe.hidden_size, teacher_VE=teacher_VE)
+    train = [q for q in encoded.questions if q.document % recipe.held_out]
+    held = [q for q in encoded.questions if not q.document % recipe.held_out]
+    return Prepared(tokenizer, idf, TokenDocuments(encoded.ids, encoded.titles, train), TokenDocuments(encoded.ids, encoded.titles, held),
+                    texts_ids, codes)
+
+
+def check_overlap(train: QuestionSet, dev: QuestionSet, folder: Path) -> None:
+    """Take training questions that also stand in the development sets out of `train`, and write what was found to overlap.json."""
+    found = overlap(dev, train)
+    banned = set(found["pair"]) | set(found["passage"])
+    (folder / "overlap.json").write_text(json.dumps({name: len(ids) for name, ids in found.items()}))
+    train.questions = [question for question in train.questions if question.id not in banned]
+
+
+def build(prepared: Prepared, recipe: Recipe, bag: BagEncoder) -> LandmarkModel:
+    """A network that starts where the bag training ended."""
+    codes_VE, turn_EE = bag.finished()
+    tokenizer = prepared.tokenizer
+    ids = {name: int(tokenizer.convert_tokens_to_ids(f"<{name}>")) for name in ("landmark", "end", "pad")}
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=recipe.hidden_size, intermediate_size=recipe.mlp_size, num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads, num_key_value_heads=recipe.heads, head_dim=recipe.hidden_size // recipe.heads,
+        max_position_embeddings=4096, rms_norm_eps=1e-6, tie_word_embeddings=True, bos_token_id=None, eos_token_id=ids["end"],
+        pad_token_id=ids["pad"], rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_theta},
+    )
+    network = build_backbone(config, codes_VE, turn_EE, block_size=recipe.block_size, landmark_token_id=ids["landmark"])
+    landmark = LandmarkConfig(
+        block_size=recipe.block_size, landmark_token_id=ids["landmark"], memory_layers=recipe.memory_layers,
+        prompt="<question>{question}<answer>", stop=("\n\n",),
+    )
+    return LandmarkModel(network, tokenizer, landmark)
+
+
+def train(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) -> TrainingResult:
+    """Question training; resumes what stands in `out/run`."""
+    maker = QuestionRowMaker(prepared.questions, prepared.texts, prepared.tokenizer, model.config, prepared.idf_V, recipe.shape)
+    settings = TrainingSettings(
+        steps=recipe.steps, learning_rate=recipe.learning_rate, schedule="trapezoid", warmup=0.03, decay=0.6, final_ratio=0.02,
+        betas=(0.9, 0.98), weight_decay=0.02, max_seconds=recipe.max_seconds, compile=recipe.compile, save_every=recipe.save_every, log_every=10,
+    )
+    return run_training(QuestionTrainee(model, recipe.weights), IndexedBatches(maker.make), question_loss, settings, out / "run",
+                        progress_bar=False)
+
+
+def make_default_model(data: Path, out: Path, *, size: str = "cpu", teacher: Path | None = None) -> TrainingResult:
+    """All of it; the checkpoint is in the newest folder of `out/run/checkpoints`, under `model/`."""
+    if size not in SIZES:
+        raise ValueError(f"size is {size!r}; choose one of {', '.join(SIZES)}.")
+    recipe = SIZES[size]
+    prepared = prepare(data, out, recipe, teacher=teacher)
+    torch.manual_seed(0)
+    return train(build(prepared, recipe), prepared, recipe, out)
