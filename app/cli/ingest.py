@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,7 @@ from retrieval.records import Job
 if TYPE_CHECKING:
     from retrieval.library import Library
 
+WATCH_SECONDS = 0.3
 GOOD = frozenset({"done", "already stored"})
 
 
@@ -87,8 +89,11 @@ def _ingest_one(
     bar = ProgressBar(sys.stderr)
     try:
         job = library.submit(path, collection=collection, source=source, password=password)
-        if job.active:
+        while job.active:
             job = library.run_job(job.id, on_progress=bar.show)
+            if job.active:  # a server on the same home took it first: watch
+                bar.show(job)
+                time.sleep(WATCH_SECONDS)
     except Exception as error:
         message = user_message(error)
         if message is None or concerns_every_file(error):

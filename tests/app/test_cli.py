@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from app.cli import cli
 from app.cli.output import printable
 from app.settings import Settings
 from retrieval.errors import ExtractError, MemoryMismatch
-from retrieval.records import DamageReport
+from retrieval.records import DamageReport, Job
 from tests.app.cli_library import CliLibrary
 
 INGEST_KEYS = ["source", "document_id", "status", "pages", "tokens", "blocks", "size_bytes", "seconds", "error"]
@@ -129,6 +130,20 @@ def test_interrupted_ingestion_says_how_to_go_on(
     monkeypatch.setattr(library, "run_job", interrupt)
     result = cairn("ingest", papers / "b.pdf")
     assert result.exit_code == 130 and "go on from there" in result.stderr and library.closed == 1
+
+
+def test_a_file_that_a_server_is_reading_is_waited_for(
+    library: CliLibrary, papers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = iter(["running", "running", "done"])
+
+    def elsewhere(job_id: str, **_options: object) -> Job:
+        return replace(library.job(job_id), state=next(states))
+
+    monkeypatch.setattr("app.cli.ingest.WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(library, "run_job", elsewhere)
+    result = cairn("ingest", papers / "b.pdf", "--json")
+    assert result.exit_code == 0 and rows(result.stdout)[0]["status"] == "done" and next(states, None) is None
 
 
 def test_search_writes_the_promised_shape(library: CliLibrary) -> None:
