@@ -333,7 +333,7 @@ class FakeLibrary:
         chosen, missed = ranked[:k], ranked[k : k + 4]
         found = "unicorn" not in question.lower() and bool(chosen)
         text = self._text(*self._span(chosen[0][0])) if found else ""
-        sentence = (text.split(". ")[0].strip() + ".")[:220] if text else "The documents do not say."
+        sentence = (max(text.split(". "), key=len).strip() + ".")[:220] if text else "The documents do not say."
         pieces = [piece if at == 0 else " " + piece for at, piece in enumerate(sentence.split(" "))][:max_tokens]
         dice = random.Random(hash_of(question))
         tokens: list[AnswerToken] = []
@@ -360,7 +360,7 @@ class FakeLibrary:
             centre = (rank + 0.5) / max(1, len(chosen)) * count
             near = math.exp(-((at - centre) ** 2) / (2 * (count / 4) ** 2))
             mass = (0.75 if found else 0.12) * (score * 1.4 + 0.22 * near) * (0.7 + 0.6 * dice.random()) / 2
-            if mass > 0.012:
+            if mass > 0.035:
                 masses.append((block, round(mass, 4)))
         masses.sort(key=lambda item: -item[1])
         share = min(0.97, sum(mass for _, mass in masses))

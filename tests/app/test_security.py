@@ -243,7 +243,7 @@ class TestPage:
         headers = whole.get(path).headers
         assert headers["x-content-type-options"] == "nosniff" and headers["x-frame-options"] == "DENY"
         assert (
-            headers["referrer-policy"] == "no-referrer" and "default-src 'none'" in headers["content-security-policy"]
+            headers["referrer-policy"] == "same-origin" and "default-src 'none'" in headers["content-security-policy"]
         )
 
     def test_answers_of_the_api_are_not_kept_by_caches(self, whole: TestClient) -> None:

@@ -21,8 +21,8 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain }) {
   paint(spans, reading);
   replace(node,
     answer.found ? null : unsupported(answer),
-    h("div", { class: answer.found ? "" : "unsupported" }, box),
-    meter(answer, lowShare),
+    answer.found || spans.length ? h("div", { class: answer.found ? "" : "unsupported" }, box) : null,
+    spans.length ? meter(answer, lowShare) : null,
     actions(answer, { onDeleted, onAgain }));
 }
 
@@ -72,12 +72,10 @@ function paint(spans, reading) {
 
 function unsupported(answer) {
   const words = answer.tokens.map((token) => token.text).join("").trim();
-  const guess = words && words !== answer.text.trim();
+  const more = !words ? "" : words === answer.text.trim() ? " The words below do not rest on them."
+    : " What the model would have written stands below; it does not rest on them.";
   return h("div", { class: "verdict", role: "note" },
-    h("strong", {}, "The documents do not say."),
-    h("span", {}, words
-      ? ` No passage gives this question enough attention.${guess ? " What the model would have written follows;" : " The words below"} ${guess ? "do" : ""} not rest on them.`.replace("The words below  not", "The words below do not")
-      : " No passage gives this question enough attention."));
+    h("strong", {}, "The documents do not say."), ` No passage gives this question enough attention.${more}`);
 }
 
 function meter(answer, lowShare) {
@@ -99,8 +97,8 @@ function actions(answer, { onDeleted, onAgain }) {
   const link = (label, format) => h("a", { class: "button quiet small", href: address(`${at}/export?format=${format}`), download: true }, label);
   const time = answer.timings;
   return h("div", { class: "actions" },
-    h("span", { class: "soft grow" },
-      `First word after ${time.first_token_seconds < 10 ? time.first_token_seconds.toFixed(2) : Math.round(time.first_token_seconds)} s, all in ${duration(time.seconds)}`),
+    h("span", { class: "soft grow" }, answer.quote ? "Word for word · " : "",
+      !answer.tokens.length ? `Took ${duration(time.seconds)}` : `First word after ${time.first_token_seconds < 10 ? time.first_token_seconds.toFixed(2) : Math.round(time.first_token_seconds)} s, all in ${duration(time.seconds)}`),
     button("Copy", { class: "button quiet small", onclick: () => copy(answer.text) }),
     link("Export HTML", "html"), link("Export JSON", "json"),
     button("Ask again", { class: "button quiet small", onclick: onAgain }),

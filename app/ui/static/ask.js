@@ -14,7 +14,7 @@ const SAMPLES = [
 ];
 
 const state = {
-  conversation: null, turns: [], chosen: null, scope: emptyScope(), running: null, lowShare: 0.25, documents: null, goTo: () => {},
+  conversation: null, turns: [], chosen: null, scope: emptyScope(), running: null, lowShare: 0.25, quote: null, documents: null, goTo: () => {},
 };
 let parts = null;
 
@@ -34,13 +34,17 @@ export function mountAsk(node, { goTo }) {
   });
   const send = h("button", { type: "button", class: "send", id: "send", "aria-label": "Ask", onclick: submitOrStop }, icon("send"));
   const scope = h("button", { type: "button", class: "scope", id: "scope", onclick: pickScope });
+  const quote = h("button", {
+    type: "button", class: "quote", id: "quote", title: "Copy the answer word for word from the documents",
+    onclick: () => { state.quote = !state.quote; drawScope(); },
+  }, icon("quote"), h("span", {}, "Word for word"));
   const fresh = button("New conversation", { class: "button quiet small", id: "new-conversation", onclick: startOver }, "plus");
   const turns = h("div", { class: "turns" });
   const evidence = h("aside", { class: "evidence", id: "evidence", "aria-label": "Evidence" });
   const composer = h("div", { class: "composer" },
     h("div", { class: "composer-box" }, input, send),
-    h("div", { class: "row composer-foot" }, scope, h("span", { class: "grow" }), fresh));
-  parts = { node, input, send, scope, fresh, turns, evidence };
+    h("div", { class: "row composer-foot" }, scope, quote, h("span", { class: "grow" }), fresh));
+  parts = { node, input, send, scope, quote, fresh, turns, evidence };
   replace(node, h("div", { class: "ask" }, h("section", { class: "conversation", "aria-label": "Conversation" }, turns, composer), evidence));
   drawScope();
   drawTurns();
@@ -56,6 +60,8 @@ async function refreshFacts() {
   try {
     const [preferences, documents] = await Promise.all([get("preferences"), get("documents", { limit: 1 })]);
     state.lowShare = preferences.low_share;
+    if (state.preferred !== preferences.quote) state.quote = state.preferred = preferences.quote; // changed in the settings
+    drawScope();
     const before = state.documents;
     state.documents = documents.total;
     if (!state.turns.length && before !== state.documents) drawTurns();
@@ -71,6 +77,7 @@ function grow(input) {
 
 function drawScope() {
   replace(parts.scope, icon("filter"), h("span", {}, describeScope(state.scope)));
+  parts.quote.setAttribute("aria-pressed", String(Boolean(state.quote)));
   parts.scope.classList.toggle("narrowed", Boolean(state.scope.documents.size + state.scope.collections.size));
 }
 
@@ -132,7 +139,7 @@ async function put(question) {
   turn.node.scrollIntoView({ block: "start", behavior: "smooth" });
   try {
     await ask({
-      question, conversation_id: state.conversation,
+      question, conversation_id: state.conversation, quote: state.quote ?? undefined,
       within: { document_ids: [...state.scope.documents.keys()], collection_ids: [...state.scope.collections.keys()] },
     }, {
       started: ({ ask_id, ahead }) => {

@@ -42,7 +42,7 @@ const card = (title, entries) => h("section", { class: "card" }, h("h2", {}, tit
   h("dl", {}, entries.map(([key, value]) => [h("dt", {}, words(key)), h("dd", {}, shown(key, value))])));
 
 const words = (key) => {
-  const text = key.replace(/_(bytes|seconds)$/, "").replaceAll("_", " ");
+  const text = key.replace(/_(bytes|seconds)$/, "").replace(/^num_/, "").replaceAll("_", " ");
   return text.charAt(0).toUpperCase() + text.slice(1);
 };
 

@@ -61,6 +61,8 @@ export function openViewer(target) {
     const path = `documents/${encodeURIComponent(documentId)}/pages/${page}`;
     image.alt = `Page ${page + 1} of ${title}`;
     sheet.classList.remove("failed");
+    sheet.classList.add("loading");
+    image.onload = () => sheet.classList.remove("loading");
     image.onerror = () => sheet.classList.add("failed");
     if (pictured) image.src = address(`${path}.png?width_px=1200`);
     replace(layer);

@@ -1,0 +1,132 @@
+"""A real browser (Debian's chromium) over a real server. Everything a page says or asks for is watched.
+
+A tab that logs an error, opens a dialog, runs injected script or asks another machine for anything fails its test.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.app.fake_library import FakeLibrary
+from tests.app.serving import FakeSettings, served
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-sync",
+    "--no-first-run",
+]
+WAIT_MS = 15_000
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("no chromium: `apt-get install chromium`, or name one in CHROMIUM")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+class Watch:
+    """What tabs did that they must not do."""
+
+    def __init__(self) -> None:
+        self.complaints: list[str] = []
+        self.expected_statuses: set[int] = set()
+
+    def over(self, page: Any) -> None:
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        page.on("request", self._request)
+        page.on("dialog", self._dialog)
+
+    def _console(self, message: Any) -> None:
+        expected = any(f"status of {status}" in message.text for status in self.expected_statuses)
+        if message.type == "error" and not expected:
+            self.complaints.append(f"console: {message.text}")
+
+    def _request(self, request: Any) -> None:
+        parts = urlsplit(request.url)
+        if parts.scheme in ("http", "https", "ws", "wss") and parts.hostname != "127.0.0.1":
+            self.complaints.append(f"foreign request: {request.url}")
+
+    def _dialog(self, dialog: Any) -> None:
+        self.complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    watch = Watch()
+    yield watch
+    assert watch.complaints == []
+
+
+@pytest.fixture
+def open_tab(chromium: Any, watch: Watch) -> Iterator[Callable[..., Any]]:
+    """`open_tab(url, **context options)` -> a page; `same=page` opens a second tab beside it."""
+    contexts = []
+
+    def opened(url: str, *, same: Any = None, **options: Any) -> Any:
+        if same is None:
+            context = chromium.new_context(
+                accept_downloads=True, **{"viewport": {"width": 1360, "height": 880}, **options}
+            )
+            contexts.append(context)
+        else:
+            context = same.context
+        page = context.new_page()
+        page.set_default_timeout(WAIT_MS)
+        watch.over(page)
+        page.goto(url)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def library() -> FakeLibrary:
+    library = FakeLibrary(token_seconds=0.01)
+    library.add("reservoir-handbook.pdf", title="Handbook of the reservoir", pages=5)
+    library.add("walks.pdf", title="Walks around the lake", pages=3)
+    return library
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """`serve(library, **settings)` -> address of the web app over it."""
+    import contextlib
+
+    from app.api import build_app
+
+    with contextlib.ExitStack() as stack:
+
+        def start(library: Any, **settings: Any) -> str:
+            home = tmp_path / "home"
+            home.mkdir(exist_ok=True)
+            app = build_app(FakeSettings(home, **settings), library)
+            return stack.enter_context(served(app))
+
+        yield start

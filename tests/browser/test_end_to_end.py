@@ -1,0 +1,142 @@
+"""The whole path in a real browser over a real library: files, catalogue, memory, a (tiny, random) landmark model, PDFium."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pypdfium2
+import pytest
+
+from app.api import build_app
+from app.jobs import JobRunner
+from retrieval.library import Library
+from tests.app.serving import FakeSettings, served
+from tests.tiny_model import tiny_model
+
+pytest.importorskip("playwright")
+from playwright.sync_api import expect  # noqa: E402
+
+TWO_COLUMNS = """<!doctype html><title>Two columns</title><style>@page { size: A5; margin: 15mm }
+body { columns: 2; font: 10pt/1.4 serif } h1 { font-size: 13pt }</style><h1>On the reservoir</h1>"""
+SENTENCES = [
+    f"Paragraph {number}: the reservoir holds {number * 17} thousand litres when gate {number} is shut. "
+    for number in range(1, 41)
+]
+SAMPLE = Path(__file__).parents[2] / "app" / "ui" / "sample" / "cairn-handbook.pdf"
+
+
+@pytest.fixture(scope="module")
+def columns_pdf(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pdf") / "two columns.pdf"
+    page = chromium.new_page()
+    page.set_content(TWO_COLUMNS + "".join(f"<p>{sentence}</p>" for sentence in SENTENCES))
+    page.pdf(path=path, prefer_css_page_size=True)
+    page.close()
+    return path
+
+
+def text_under(pdf: Path, page: int, left: float, top: float, right: float, bottom: float) -> str:
+    """What PDFium finds in a box given in fractions of the page; characters count by their centres."""
+    document = pypdfium2.PdfDocument(pdf)
+    sheet = document[page]
+    width, height = sheet.get_size()
+    words = sheet.get_textpage()
+    found = ""
+    for index in range(words.count_chars()):
+        x0, y0, x1, y1 = words.get_charbox(index)
+        x, y = (x0 + x1) / 2 / width, 1 - (y0 + y1) / 2 / height
+        if left <= x <= right and top <= y <= bottom:
+            found += words.get_text_range(index, 1)
+    return found
+
+
+def squeezed(text: str) -> str:
+    return re.sub(r"\s|-", "", text)
+
+
+def test_two_pdfs_from_upload_to_delete(open_tab: Callable[..., Any], columns_pdf: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    model = tiny_model(block_size=32, stop=())
+    with Library.open(home, model) as library:
+        (home / "sample-offered").touch()  # this test brings its own documents
+        app = build_app(FakeSettings(home, questions_at_once=1), library)  # type: ignore[arg-type]
+        with JobRunner(library), served(app) as url:
+            page = open_tab(f"{url}/#/library")
+            _upload(page, columns_pdf)
+            block = _ask_and_choose(page)
+            _compare_boxes_with_pdfium(page, columns_pdf, library)
+            _export(page, tmp_path)
+            _delete(page, home)
+            assert block
+
+
+def _upload(page: Any, columns_pdf: Path) -> None:
+    page.locator("#file-input").set_input_files([SAMPLE, columns_pdf])
+    page.get_by_role("button", name="Read all 2").click(timeout=60_000)
+    expect(page.locator(".document")).to_have_count(2, timeout=60_000)
+    page.reload()
+    expect(page.locator(".document")).to_have_count(2)
+    expect(page.locator(".document .tag.ingesting")).to_have_count(0, timeout=120_000)
+
+
+def _ask_and_choose(page: Any) -> str:
+    page.get_by_role("tab", name="Ask", exact=True).click()
+    page.locator("#scope").click()
+    page.get_by_role("dialog").locator(".pick", has_text=re.compile("two columns", re.I)).click()
+    page.get_by_role("button", name="Use these").click()
+    page.get_by_label("Question").fill("How much does the reservoir hold when gate 7 is shut?")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("meter")).to_be_visible(timeout=60_000)
+    shown = [index for index, text in enumerate(page.locator(".answer-text .token").all_inner_texts()) if text.strip()]
+    page.locator(".answer-text .token").nth(shown[0]).click()
+    expect(page.locator(".focus")).to_contain_text("For the word")
+    page.get_by_role("button", name="Back to the whole answer").click()
+    mark = page.locator(".passage-text mark").first
+    mark.click()
+    page.get_by_role("button", name="Measure effect").click()
+    expect(page.locator(".block-card")).to_contain_text("Effect on the answer")
+    page.mouse.move(5, 5)
+    return mark.get_attribute("data-block")
+
+
+def _compare_boxes_with_pdfium(page: Any, pdf: Path, library: Library) -> None:
+    page.get_by_role("button", name="Show on the page").first.click()
+    expect(page.locator(".viewer .box").first).to_be_visible(timeout=30_000)
+    number = int(re.match(r"Page (\d+)", page.locator(".viewer .position").inner_text()).group(1)) - 1  # type: ignore[union-attr]
+    drawn: dict[str, list[list[float]]] = page.evaluate(
+        """() => { const sheet = document.querySelector('.sheet').getBoundingClientRect(), found = {};
+            for (const box of document.querySelectorAll('.viewer .box')) { const at = box.getBoundingClientRect();
+                (found[box.dataset.block] ||= []).push([(at.left - sheet.left) / sheet.width, (at.top - sheet.top) / sheet.height,
+                    (at.right - sheet.left) / sheet.width, (at.bottom - sheet.top) / sheet.height]); }
+            return found; }"""
+    )
+    assert drawn
+    for block, boxes in drawn.items():
+        marked = "".join(page.locator(f'.viewer mark[data-block="{block}"]').all_inner_texts())
+        under = "".join(text_under(pdf, number, *box) for box in boxes)
+        assert squeezed(marked) in squeezed(under) and len(squeezed(under)) <= len(squeezed(marked)) + 4
+    page.keyboard.press("Escape")
+
+
+def _export(page: Any, folder: Path) -> None:
+    with page.expect_download(timeout=30_000) as download:
+        page.get_by_role("link", name="Export HTML").click()
+    download.value.save_as(folder / "answer.html")
+    exported = (folder / "answer.html").read_text(encoding="utf-8")
+    assert "data:image/png;base64," in exported and "gate 7" in exported and "<script" not in exported
+
+
+def _delete(page: Any, home: Path) -> None:
+    page.get_by_role("tab", name="Library", exact=True).click()
+    for _ in range(2):
+        before = page.locator(".document").count()
+        page.locator(".document").first.get_by_role("button", name=re.compile("^Delete")).click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        expect(page.locator(".document")).to_have_count(before - 1)
+    page.get_by_role("tab", name="History", exact=True).click()
+    expect(page.locator(".history .item")).to_have_count(0)
+    left = [path for folder in ("kv", "files", "pages") for path in (home / folder).rglob("*") if path.is_file()]
+    assert left == []
