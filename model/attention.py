@@ -109,7 +109,8 @@ def landmark_attention(
         landmark.search_queries[module.layer_idx] = _search_frame(landmark, query, num_keys, scaling)
 
     if not reads and num_queries == num_keys and _trains(landmark, query, dropout):
-        out = blockwise_attention(rotated_query, rotated_key, value, block_size=size, scaling=scaling)
+        valid = landmark.valid_BK
+        out = blockwise_attention(rotated_query, rotated_key, value, block_size=size, scaling=scaling, valid_BT=valid)
         return out.transpose(1, 2).contiguous(), None
     scores_BHQK = _grouped(rotated_query, key.shape[1]) @ rotated_key.unsqueeze(2).transpose(-1, -2)
     logits_BHQK = fold_far_blocks(scores_BHQK.flatten(1, 2).float() * scaling, size, landmark.valid_BK)
@@ -137,7 +138,7 @@ def landmark_attention(
 def _trains(context: LandmarkContext, query: Tensor, dropout: float) -> bool:
     """Whether this is a plain training pass over a whole text, which the form linear in memory serves (its twin is
     the code below)."""
-    return query.requires_grad and context.weights is None and context.valid_BK is None and not dropout
+    return query.requires_grad and context.weights is None and not dropout
 
 
 @dataclass

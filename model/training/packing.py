@@ -171,23 +171,27 @@ class StreamedRows:
         self._rest: list[int] = []
 
     def __iter__(self) -> Iterator[Rows]:
-        needed = self._rows * self._grid.raw_tokens
-        drawn = 0
+        empty_files = 0
         while True:
-            skipped = self._document
+            yield from self._full_rows()  # a resumed position may hold rows already
+            skipped, drawn = self._document, False
             for number, text in enumerate(read_documents(self._files[self._file])):
                 if number < skipped:
                     continue
-                ids = [*self._tokenize(text), self._eos]
-                self._rest.extend(ids)
-                self._document, drawn = number + 1, drawn + len(ids)
-                while len(self._rest) >= needed:
-                    row = np.asarray(self._rest[:needed], dtype=np.int64).reshape(self._rows, -1)
-                    self._rest = self._rest[needed:]
-                    yield pack(row, self._grid)
-            self._file, self._document = (self._file + 1) % len(self._files), 0
-            if self._file == 0 and drawn == 0:
+                self._rest.extend((*self._tokenize(text), self._eos))
+                self._document, drawn = number + 1, True
+                yield from self._full_rows()
+            empty_files = 0 if drawn or skipped else empty_files + 1
+            if empty_files == len(self._files):
                 raise ValueError("The text files hold no documents.")
+            self._file, self._document = (self._file + 1) % len(self._files), 0
+
+    def _full_rows(self) -> Iterator[Rows]:
+        needed = self._rows * self._grid.raw_tokens
+        while len(self._rest) >= needed:
+            row = np.asarray(self._rest[:needed], dtype=np.int64).reshape(self._rows, -1)
+            self._rest = self._rest[needed:]
+            yield pack(row, self._grid)
 
     def state(self) -> dict[str, Any]:
         return {"file": self._file, "document": self._document, "rest": list(self._rest)}

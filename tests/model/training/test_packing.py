@@ -111,6 +111,29 @@ def test_streamed_rows_go_on_where_they_stood(tmp_path: Path, stop: int) -> None
     assert all(torch.equal(a, b) for a, b in zip(whole[stop:], rest, strict=True))
 
 
+@pytest.mark.parametrize("stop", [1, 3, 6, 9])
+def test_a_single_long_document_goes_on_where_it_stood(tmp_path: Path, stop: int) -> None:
+    (tmp_path / "book.txt").write_text("all of it in one document " * 4)
+
+    def fresh() -> StreamedRows:
+        files = [tmp_path / "book.txt"]
+        return StreamedRows(files, lambda text: text.encode(), Grid(16, 5, 300), rows=1, eos_token_id=0)
+
+    whole = [batch.ids_BT for batch in islice(iter(fresh()), 20)]
+    part, resumed = fresh(), fresh()
+    list(islice(iter(part), stop))
+    resumed.load_state(json.loads(json.dumps(part.state())))
+    rest = [batch.ids_BT for batch in islice(iter(resumed), 20 - stop)]
+    assert all(torch.equal(a, b) for a, b in zip(whole[stop:], rest, strict=True))
+
+
+def test_files_without_documents_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("\n")
+    files = [tmp_path / "empty.jsonl"] * 2
+    with pytest.raises(ValueError, match="no documents"):
+        next(iter(StreamedRows(files, lambda text: text.encode(), Grid(16, 5, 300), rows=1, eos_token_id=0)))
+
+
 def test_a_token_file_holds_the_documents_and_notices_a_cut(tmp_path: Path) -> None:
     file = tmp_path / "tokens.bin"
     count = write_token_file(file, ["ab", "c"], lambda text: text.encode(), vocab_size=300, eos_token_id=0)
