@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.document import ExtractedDocument, ExtractedPage, ExtractLimits, OutlineEntry
-from retrieval.extraction.exchange import IMAGE, out_of_memory, read_document, read_result
+from retrieval.extraction.document import ExtractedDocument, ExtractedPage, OutlineEntry
+from retrieval.extraction.exchange import IMAGE, read_document, read_result
+from retrieval.extraction.limits import ExtractLimits
 
 __all__ = [
     "SUFFIXES",
@@ -139,7 +140,7 @@ def _explain(status: int, complaint: str, limits: ExtractLimits) -> ExtractError
     if status == -getattr(signal, "SIGXCPU", 24):
         return _took_too_long(limits)
     if "MemoryError" in complaint or "bad_alloc" in complaint or status == -getattr(signal, "SIGKILL", 9):
-        return ExtractError(out_of_memory(limits))
+        return ExtractError(limits.out_of_memory())
     if status < 0:
         return ExtractError(
             f"The reader crashed on this file ({signal.Signals(-status).name}): it is damaged, made to do harm, or "

@@ -15,22 +15,6 @@ NO_PAGE = -1  # page and line of a character that stands on no page (inserted wh
 
 
 @dataclass(frozen=True)
-class ExtractLimits:
-    """What one file may cost. A file that costs more is refused with a reason; nothing else suffers."""
-
-    seconds: float = 300.0  # wall clock and processor time
-    memory_bytes: int = 3 << 30  # address space beyond the reader's own; not limited where the platform cannot
-    pages: int = 5_000
-    pixels: int = 40_000_000  # of one page image
-    characters: int = 10_000_000
-
-    def __post_init__(self) -> None:
-        for name in ("seconds", "memory_bytes", "pages", "pixels", "characters"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"ExtractLimits.{name} must be above 0, not {getattr(self, name)}")
-
-
-@dataclass(frozen=True)
 class ExtractedPage:
     """One page: `text[start:end]` is what stands on it; sizes in points (1/72 inch) as displayed.
 

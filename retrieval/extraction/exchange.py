@@ -13,23 +13,13 @@ from typing import Any
 import numpy as np
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.document import ExtractedDocument, ExtractedPage, ExtractLimits, OutlineEntry
+from retrieval.extraction.document import ExtractedDocument, ExtractedPage, OutlineEntry
+from retrieval.extraction.limits import ExtractLimits
 
+RESULT = "result.json"
 IMAGE = "page.png"
-_RESULT, _TEXT, _ARRAYS = "result.json", "text.txt", "places.npz"
+_TEXT, _ARRAYS = "text.txt", "places.npz"
 _RESULT_BYTES = 64 << 20
-
-
-def out_of_memory(limits: ExtractLimits) -> str:
-    """The reason that a person reads."""
-    return (
-        f"Reading the file took more than {limits.memory_bytes / 1e9:.1f} GB of memory and was stopped. "
-        "Split it or export it again."
-    )
-
-
-def write_failure(folder: Path, reason: str) -> None:
-    (folder / _RESULT).write_text(json.dumps({"error": reason}), encoding="utf-8")
 
 
 def write_document(folder: Path, document: ExtractedDocument) -> None:
@@ -42,12 +32,12 @@ def write_document(folder: Path, document: ExtractedDocument) -> None:
         "metadata": document.metadata,
         "notes": document.notes,
     }
-    (folder / _RESULT).write_text(json.dumps(facts), encoding="utf-8")  # last: its presence says that all is written
+    (folder / RESULT).write_text(json.dumps(facts), encoding="utf-8")  # last: its presence says that all is written
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
     """The facts that the worker wrote, or None if it ended before it could. Raises ExtractError with its reason."""
-    path = folder / _RESULT
+    path = folder / RESULT
     if not path.is_file() or path.stat().st_size > _RESULT_BYTES:
         return None
     try:

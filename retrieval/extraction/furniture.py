@@ -45,6 +45,10 @@ def find_furniture(pages: Sequence[Sequence[TextLine]], heights: Sequence[float]
             neighbours = {p for p, _, y in group if abs(p - page) <= _NEARBY and abs(y - place) < 0.02}
             if len(neighbours) >= _SHORTEST_DOCUMENT:
                 dropped[page].add(index)
+    filled = [page for page, lines in enumerate(pages) if lines]
+    emptied = [page for page in filled if len(dropped[page]) == len(pages[page])]
+    if 2 * len(emptied) > len(filled):  # the repeated lines are what the document consists of
+        return [set() for _ in pages]
     return dropped
 
 

@@ -11,7 +11,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.document import ExtractedDocument, ExtractLimits, OutlineEntry, without_pages
+from retrieval.extraction.document import ExtractedDocument, OutlineEntry, without_pages
+from retrieval.extraction.limits import ExtractLimits
 
 _BYTES_A_CHARACTER = 4
 _HTML_OVERHEAD = 20  # bytes of markup that are tolerated for each character of text

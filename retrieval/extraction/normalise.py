@@ -5,6 +5,7 @@ Legend: N printed characters of a line, C characters of its text.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +19,7 @@ SOFT_HYPHEN = "\u00ad"
 LINE_HYPHENS = ("-", chr(HYPHEN), SOFT_HYPHEN)
 CELL_BORDER = "\t"
 _NOWHERE = -1
+_COUNTER = re.compile(r"[^\w\s]|[(\[]?(?:\d{1,3}(?:\.\d{1,3})*|[A-Za-z]|[ivxlc]{1,5})[.)\]]?|o")
 
 # Private-use codes that Word writes for the bullets of the Symbol and Wingdings fonts.
 _BULLETS = {0xF0B7: "•", 0xF0A7: "▪", 0xF0D8: "➢", 0xF0FC: "✓", 0xF076: "❖", 0xF0E0: "→", 0xF06F: "o", 0xF02D: "-"}
@@ -110,7 +112,7 @@ def plain_line(page_number: int, page: PageCharacters, line: Line) -> TextLine |
 
 def _cell_border(letters: list[str]) -> str:
     """A wide gap after a bullet or a number is no table: "1.    Introduction"."""
-    return " " if len(letters) <= 6 and not any(letter in (" ", CELL_BORDER) for letter in letters) else CELL_BORDER
+    return " " if len(letters) <= 8 and _COUNTER.fullmatch("".join(letters)) else CELL_BORDER
 
 
 def _is_note_mark(code: int, letters: list[str]) -> bool:

@@ -13,7 +13,8 @@ from xml.etree.ElementTree import Element
 from xml.parsers import expat
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.document import ExtractedDocument, ExtractLimits
+from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text, from_blocks
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"

@@ -163,7 +163,7 @@ def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins,
     """What stands between two lines that follow each other."""
     em = max(a.size, 1.0)
     ends = bool(_SENTENCE_END.search(a.text))
-    hyphen = a.text.endswith(LINE_HYPHENS) and len(a.text) > 1 and a.text[-2].isalpha()
+    hyphen = a.text.endswith(LINE_HYPHENS) and len(a.text) > 1 and a.text[-2].isalnum()
     # The line ended before its time: the next word would have had room.
     broken_off = not hyphen and _room(a, margin_a) > _first_word_width(b) + 0.5 * em
     together = (a.page, a.column) == (b.page, b.column)

@@ -1,119 +1,46 @@
-"""PDF files: pypdf checks, unlocks and describes them, PDFium reads text and draws pages.
+"""PDF files: pypdf checks, unlocks and describes them, PDFium reads the text.
 
 Runs inside the worker process only (PDFium is neither thread-safe nor safe from hostile files).
 """
 
 from __future__ import annotations
 
-import io
 import logging
 from pathlib import Path
 
 import pypdf
-import pypdf.errors
 import pypdfium2 as pdfium
-import pypdfium2.raw as pdfium_c
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.characters import PageCharacters, read_characters
-from retrieval.extraction.document import ExtractedDocument, ExtractedPage, ExtractLimits, OutlineEntry
+from retrieval.extraction.document import ExtractedDocument, ExtractedPage, OutlineEntry
 from retrieval.extraction.furniture import body_size, find_furniture, notes_last
 from retrieval.extraction.layout import read_lines
+from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.normalise import TextLine, plain_line
+from retrieval.extraction.opening import NEEDS_PASSWORD, WRONG_PASSWORD, check_signature, opened
 from retrieval.extraction.paragraphs import join_lines
 
 NO_TEXT = "no text: scanned image?"
 ONLY_HEADS = "no text beside running heads: scanned image?"
+DAMAGED = "damaged page: cannot be read"
 UNREADABLE = "text without character codes: cannot be read"
-NEEDS_PASSWORD = "This PDF needs a password to be opened. Give it with the file (command line: --password)."
-WRONG_PASSWORD = "The password does not open this PDF. Check it and try again."
-
 _OUTLINE_ENTRIES = 20_000
 
 
 def extract_pdf(path: Path, limits: ExtractLimits, password: str | None) -> ExtractedDocument:
     """Text, places, outline and metadata of a PDF. Raises ExtractError with the reason."""
-    _check_signature(path)
+    check_signature(path)
     notes: list[str] = []
-    metadata, outline_source = _describe(path, password, notes)
-    document = _open(path, password)
-    try:
+    metadata, outline = _describe(path, password, notes)
+    with opened(path, password) as document:
         count = len(document)
-        if count == 0:
-            raise ExtractError("This PDF has no pages: it is damaged or was cut off. Export it again from its source.")
         if count > limits.pages:
             raise ExtractError(
                 f"This PDF has {count:,} pages; at most {limits.pages:,} are read. Split it and add the parts."
             )
         pages_lines, facts = _read_pages(document, limits)
-        outline = outline_source or _outline_of_pdfium(document)
-        return _assemble(path, pages_lines, facts, metadata, outline, notes)
-    finally:
-        document.close()
-
-
-def render_pdf_page(path: Path, page: int, width_px: int, limits: ExtractLimits, password: str | None) -> bytes:
-    """One page as PNG, `width_px` wide; narrower where the image would pass `limits.pixels`."""
-    _check_signature(path)
-    document = _open(path, password)
-    try:
-        if not 0 <= page < len(document):
-            raise ExtractError(f"There is no page {page + 1}: the document has {len(document)} pages.")
-        sheet = document[page]
-        wide, high = sheet.get_size()
-        if wide <= 0 or high <= 0:
-            raise ExtractError(f"Page {page + 1} has no size and cannot be drawn.")
-        scale = min(width_px / wide, (limits.pixels / (wide * high)) ** 0.5)
-        if wide * scale < 1 or high * scale < 1:
-            raise ExtractError(f"Page {page + 1} measures {wide:.0f} x {high:.0f} points and cannot be drawn.")
-        buffer = io.BytesIO()
-        sheet.render(scale=scale, may_draw_forms=True).to_pil().convert("RGB").save(buffer, "PNG")
-        return buffer.getvalue()
-    finally:
-        document.close()
-
-
-def _check_signature(path: Path) -> None:
-    with path.open("rb") as file:
-        start = file.read(1024)
-    if not start:
-        raise ExtractError("The file is empty (0 bytes).")
-    if b"%PDF-" not in start:
-        kind = next((name for magic, name in _OTHER_KINDS.items() if start.startswith(magic)), "something else")
-        raise ExtractError(f"The file is named .pdf but is not a PDF: its content is {kind}.")
-
-
-_OTHER_KINDS = {
-    b"PK\x03\x04": "a zip archive or an office document (.docx?)",
-    b"\xff\xd8\xff": "a JPEG image",
-    b"\x89PNG": "a PNG image",
-    b"<!DOCTYPE": "a web page",
-    b"<html": "a web page",
-    b"{\\rtf": "an RTF document",
-    b"\xd0\xcf\x11\xe0": "an old office document (.doc?)",
-    b"%!PS": "PostScript",
-}
-
-
-def _open(path: Path, password: str | None) -> pdfium.PdfDocument:
-    try:
-        return pdfium.PdfDocument(path, password=password)
-    except pdfium.PdfiumError as error:
-        code = getattr(error, "err_code", None)
-        if code == pdfium_c.FPDF_ERR_PASSWORD:
-            raise ExtractError(WRONG_PASSWORD if password else NEEDS_PASSWORD) from error
-        if code == pdfium_c.FPDF_ERR_SECURITY:
-            raise ExtractError("This PDF is locked with a method that cannot be opened here.") from error
-        whole = _has_end(path)
-        hint = "its inner structure is damaged" if whole else "it is cut off (was the download complete?)"
-        raise ExtractError(f"This PDF cannot be read: {hint}. Fetch or export it again.") from error
-
-
-def _has_end(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(0, io.SEEK_END)
-        file.seek(max(0, file.tell() - 2048))
-        return b"%%EOF" in file.read()
+        return _assemble(path, pages_lines, facts, metadata, outline or _outline_of_pdfium(document), notes)
 
 
 def _describe(path: Path, password: str | None, notes: list[str]) -> tuple[dict[str, str], tuple[OutlineEntry, ...]]:
@@ -121,7 +48,7 @@ def _describe(path: Path, password: str | None, notes: list[str]) -> tuple[dict[
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it reports every oddity of a file
     try:
         reader = pypdf.PdfReader(path, strict=False)
-        if reader.is_encrypted and not reader.decrypt(password or ""):
+        if reader.is_encrypted and not reader.decrypt(password or "") and not reader.decrypt(""):
             raise ExtractError(WRONG_PASSWORD if password else NEEDS_PASSWORD)
         found: dict[str, object] = dict(reader.metadata or {})
         metadata = {
@@ -178,7 +105,7 @@ def _read_pages(
         try:
             page = document[number]
         except pdfium.PdfiumError:
-            facts.append(ExtractedPage(number, label, 0.0, 0.0, 0, 0, "damaged page: cannot be read"))
+            facts.append(ExtractedPage(number, label, 0.0, 0.0, 0, 0, DAMAGED))
             all_lines.append([])
             continue
         text_page = page.get_textpage()
@@ -220,10 +147,7 @@ def _assemble(
     ]
     running = join_lines(kept)
     if not running.text.strip():
-        raise ExtractError(
-            f"No page of this PDF ({len(facts)} pages) has text: it is probably a scan. Reading scans (OCR) is not "
-            "built in yet. Make it searchable first, for instance with `ocrmypdf in.pdf out.pdf`, and add the result."
-        )
+        raise ExtractError(_why_silent(facts))
     pages = tuple(
         ExtractedPage(
             page.number,
@@ -245,6 +169,22 @@ def _assemble(
         _title(metadata, kept, path), running.text, pages, outline, metadata,
         running.page_N, running.line_N, running.box_N4, tuple(notes),
     )  # fmt: skip
+
+
+def _why_silent(facts: list[ExtractedPage]) -> str:
+    """Why a document has no text at all."""
+    if all(page.note == DAMAGED for page in facts):
+        return "No page of this PDF can be loaded: its page tree is damaged or made to do harm. Export it again."
+    if all(page.note == UNREADABLE for page in facts):
+        return (
+            "The text of this PDF has no character codes, only shapes. Reading shapes (OCR) is not built in yet. "
+            "Make it searchable first, for instance with `ocrmypdf --force-ocr in.pdf out.pdf`, and add the result."
+        )
+    which = f"None of the {len(facts)} pages of this PDF has" if len(facts) > 1 else "The one page of this PDF has no"
+    return (
+        f"{which} text: it is probably a scan without text layer. Reading scans (OCR) is not built in yet. "
+        "Make it searchable first, for instance with `ocrmypdf in.pdf out.pdf`, and add the result."
+    )
 
 
 def _with_start(entry: OutlineEntry, pages: tuple[ExtractedPage, ...]) -> OutlineEntry:

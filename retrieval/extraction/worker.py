@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.document import ExtractedDocument, ExtractLimits
-from retrieval.extraction.exchange import IMAGE, out_of_memory, write_document, write_failure
+from retrieval.extraction.limits import ExtractLimits
 
 
 def main() -> int:
@@ -23,24 +22,30 @@ def main() -> int:
     try:
         _serve(request, folder, path, limits)
     except ExtractError as error:
-        write_failure(folder, error.reason)
+        _fail(folder, error.reason)
     except MemoryError:
-        write_failure(folder, out_of_memory(limits))
+        _fail(folder, limits.out_of_memory())
     except RecursionError:
-        write_failure(folder, "The file is built in endless loops: it is damaged or made to do harm.")
+        _fail(folder, "The file is built in endless loops: it is damaged or made to do harm.")
     return 0
 
 
+def _fail(folder: Path, reason: str) -> None:
+    (folder / "result.json").write_text(json.dumps({"error": reason}), encoding="utf-8")
+
+
 def _serve(request: dict[str, Any], folder: Path, path: Path, limits: ExtractLimits) -> None:
+    """Imports what the task needs (each takes its time), limits itself, then touches the file."""
     suffix, password = request["suffix"], request["password"]
     if request["task"] == "render":
-        from retrieval.extraction.pdf import render_pdf_page
+        from retrieval.extraction.render import render_pdf_page
 
         _restrict(limits)
         image = render_pdf_page(path, request["page"], request["width_px"], limits, password)
-        (folder / IMAGE).write_bytes(image)
+        (folder / "page.png").write_bytes(image)
         return
-    document: ExtractedDocument
+    from retrieval.extraction.exchange import write_document
+
     if suffix == ".pdf":
         from retrieval.extraction.pdf import extract_pdf
 

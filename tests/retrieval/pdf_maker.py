@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -16,28 +16,39 @@ class Sheet:
     rotate: int = 0
     crop: tuple[float, float, float, float] | None = None
     media: tuple[float, float, float, float] | None = None
-    content: bytes = b""
-    fonts: Sequence[str] = field(default=("Helvetica",))
+    content: bytes = b""  # instead of texts; /F1 is Helvetica, /F2 too, with the ligatures fi at \\256 and fl at \\257
 
 
 def make_pdf(sheets: Sequence[Sheet], *, title: str = "", extra: str = "") -> bytes:
     """A whole PDF file of these pages."""
-    objects: list[bytes] = [b"", b"", b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"]
+    font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding %s >>"
+    objects: list[bytes] = [b"", b"", font % b"", font % b"/ToUnicode 5 0 R", _stream(_LIGATURES)]
     kids = []
     for sheet in sheets:
         stream = sheet.content or _content(sheet)
-        objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(stream), stream))
+        objects.append(_stream(stream))
         left, bottom, right, top = sheet.media or (0, 0, sheet.width, sheet.height)
         crop = f"/CropBox [{' '.join(map(str, sheet.crop))}]" if sheet.crop else ""
         objects.append(
             f"<< /Type /Page /Parent 2 0 R /MediaBox [{left} {bottom} {right} {top}] {crop} /Rotate {sheet.rotate} "
-            f"/Resources << /Font << /F1 3 0 R >> >> /Contents {len(objects)} 0 R >>".encode()
+            f"/Resources << /Font << /F1 3 0 R /F2 4 0 R >> >> /Contents {len(objects)} 0 R >>".encode()
         )
         kids.append(f"{len(objects)} 0 R")
     objects[0] = f"<< /Type /Catalog /Pages 2 0 R {extra} >>".encode()
     objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>".encode()
     objects.append(f"<< /Title ({title}) >>".encode())
     return write_objects(objects, info=len(objects))
+
+
+_LIGATURES = (
+    b"/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /L def /CMapType 2 def "
+    b"1 begincodespacerange <00> <FF> endcodespacerange 2 beginbfchar <AE> <FB01> <AF> <FB02> endbfchar "
+    b"endcmap end end"
+)
+
+
+def _stream(data: bytes) -> bytes:
+    return b"<< /Length %d >>\nstream\n%s\nendstream" % (len(data), data)
 
 
 def write_objects(objects: Sequence[bytes], info: int | None = None) -> bytes:
@@ -79,20 +90,23 @@ def _to_page(sheet: Sheet, x: float, y: float) -> tuple[float, float]:
     }[sheet.rotate]
 
 
-LOREM = (
+_PROSE = (
     "The river carried the boats past the old mill while the children counted the arches of the bridge and the miller "
     "wrote the number of every sack into a long green book that nobody but he could read without a lamp and patience"
-).split()
+)
 
 
-def column(x: float, top: float, lines: int, *, size: float = 10, width: int = 38, first: int = 0, leading: float = 12):
+def column(
+    x: float, top: float, lines: int, *, size: float = 10, width: int = 38, first: int = 0, leading: float = 12
+) -> list[tuple[float, float, float, str]]:
     """Lines of prose for one column, about `width` characters each; `first` chooses where the prose begins."""
+    words = _PROSE.split()
     result = []
     word = first
     for number in range(lines):
         line = ""
-        while len(line) + len(LOREM[word % len(LOREM)]) < width:
-            line += LOREM[word % len(LOREM)] + " "
+        while len(line) + len(words[word % len(words)]) < width:
+            line += words[word % len(words)] + " "
             word += 1
         result.append((x, top - number * leading, size, line.strip()))
     return result
