@@ -1,11 +1,11 @@
-"""The connection to the catalogue's database: SQLite set up to keep what it acknowledged, or another.
+"""The connection to the catalogue's database: SQLite set up to keep what it acknowledged, or PostgreSQL.
 
 - Readers never wait for a writer nor the other way round (WAL); writers wait for each other, up to 15 seconds.
 - A writer takes its lock when it begins (BEGIN IMMEDIATE): a transaction that started by reading cannot fail halfway.
 - `synchronous=FULL`: a committed shard or document survives a power failure, not only the death of the process. The
   shard file was fsynced before, so its row must not be weaker; there are a few commits a second, so it costs little.
 - Deleted rows are overwritten with zeros (`secure_delete`), so that a deleted document is not left in the file.
-- Everything SQLite-only is guarded by `is_sqlite`; nothing else here depends on it.
+- PostgreSQL (`postgresql+psycopg://...`) is treated alike: one writer at a time, readers see one moment.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 
 BUSY_SECONDS = 15
+WRITER_LOCK = 0x434149524E  # "CAIRN": the advisory lock that makes PostgreSQL's writers take turns, as SQLite's do
 
 
 class Database:
@@ -28,6 +29,8 @@ class Database:
     def __init__(self, url: str):
         parsed = make_url(url)
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
+        if not self.is_sqlite and parsed.get_backend_name() != "postgresql":
+            raise ValueError(f"The catalogue is kept in SQLite or PostgreSQL, not in {parsed.get_backend_name()}.")
         self.path: Path | None = None
         if self.is_sqlite:
             if not parsed.database or parsed.database == ":memory:":
@@ -36,22 +39,27 @@ class Database:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.engine: Engine = create_engine(parsed)
         self._writer = self.engine.execution_options(begin_immediate=True)
+        self._reader = self.engine
         # Threads of this process queue here, in order, instead of polling for SQLite's lock.
         self._writing = threading.Lock()
         if self.is_sqlite:
             event.listen(self.engine, "connect", _configure_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
+        else:
+            self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ")
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """One consistent view of the database."""
-        with self.engine.connect() as connection, connection.begin():
+        with self._reader.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """One transaction that may write: committed at the end, or nothing of it. Keep it short; do not nest."""
         with self._writing, self._writer.connect() as connection, connection.begin():
+            if not self.is_sqlite:
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({WRITER_LOCK})"))
             yield connection
 
     def erase_deleted(self) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from storage import Catalogue, KVBlockStore
-from tests.storage.stored import LAYOUT, open_home
+from tests.storage.stored import LAYOUT, SERVER, open_home
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,8 @@ def empty_catalogue(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def home(tmp_path: Path, empty_catalogue: Path) -> Iterator[tuple[Catalogue, KVBlockStore]]:
     """An empty catalogue and store."""
-    shutil.copy(empty_catalogue, tmp_path)
+    if not SERVER:
+        shutil.copy(empty_catalogue, tmp_path)
     catalogue, store = open_home(tmp_path)
     yield catalogue, store
     catalogue.close()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import uuid
 from pathlib import Path
 
+import pytest
 import torch
+from sqlalchemy import create_engine, make_url, text
 from torch import Tensor
 
 from storage import (
@@ -25,8 +29,22 @@ LAYOUT = KVLayout(layers=(1, 2, 5), kv_heads=2, block_size=6, head_dim=4, dtype=
 FINGERPRINT = MemoryFingerprint({"weights": "w", "block_size": "6"})
 
 
+# For running the suite on PostgreSQL, e.g. "postgresql+psycopg://postgres@/postgres?host=/run/postgresql": each test
+# makes a database there. Tests of what only SQLite has are skipped.
+SERVER = os.environ.get("CAIRN_TEST_POSTGRESQL", "")
+sqlite_only = pytest.mark.skipif(bool(SERVER), reason="about SQLite's file")
+
+
 def database_url(home: Path) -> str:
-    return f"sqlite:///{home}/cairn.sqlite3"
+    if not SERVER:
+        return f"sqlite:///{home}/cairn.sqlite3"
+    name = "cairn_test_" + hashlib.sha256(str(home).encode()).hexdigest()[:16]
+    server = create_engine(SERVER, isolation_level="AUTOCOMMIT")
+    with server.connect() as connection:
+        if connection.execute(text("SELECT 1 FROM pg_database WHERE datname = :name"), {"name": name}).first() is None:
+            connection.execute(text(f"CREATE DATABASE {name}"))
+    server.dispose()
+    return make_url(SERVER).set(database=name).render_as_string(hide_password=False)
 
 
 def open_home(home: Path, layout: KVLayout = LAYOUT) -> tuple[Catalogue, KVBlockStore]:

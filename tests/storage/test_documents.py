@@ -7,7 +7,7 @@ import pytest
 
 from storage import Block, NameTaken, NewBlock, NotFound, Page
 from storage.catalogue.rows import pack_tokens, unpack_tokens
-from tests.storage.stored import FINGERPRINT, add_ready, commit, new_blocks, new_document, write_shard
+from tests.storage.stored import FINGERPRINT, add_ready, commit, new_blocks, new_document, sqlite_only, write_shard
 
 
 def test_a_document_comes_back_with_everything_that_was_kept(home):
@@ -232,6 +232,7 @@ def test_deleting_a_document_takes_everything_of_it_and_nothing_else(home):
         catalogue.answer(quoting.id)
 
 
+@sqlite_only
 def test_what_is_deleted_is_no_longer_in_the_files_of_the_catalogue(home):
     catalogue, store = home
     document = add_ready(catalogue, store, 1)

@@ -18,7 +18,7 @@ from storage import Catalogue, CatalogueTooNew
 from storage.database import Database
 from storage.schema import metadata
 from storage.upgrade import HEAD, MIGRATIONS, bring_up_to_date, revision
-from tests.storage.stored import add_ready, database_url, open_home
+from tests.storage.stored import add_ready, database_url, open_home, sqlite_only
 
 NEXT = '''
 """Remember who read a document last."""
@@ -58,6 +58,7 @@ def test_the_newest_migration_is_the_one_that_opening_checks_for():
     assert ScriptDirectory.from_config(config).get_current_head() == HEAD
 
 
+@sqlite_only
 def test_a_new_catalogue_needs_no_backup_and_a_current_one_is_left_alone(tmp_path):
     database = Database(database_url(tmp_path))
     assert revision(database) is None
@@ -68,6 +69,7 @@ def test_a_new_catalogue_needs_no_backup_and_a_current_one_is_left_alone(tmp_pat
     database.close()
 
 
+@sqlite_only
 def test_an_older_catalogue_is_backed_up_and_migrated_with_all_it_holds(tmp_path):
     catalogue, store = open_home(tmp_path)
     document = add_ready(catalogue, store)
@@ -104,6 +106,7 @@ def test_a_catalogue_of_a_newer_release_is_refused_and_not_touched(tmp_path):
         Catalogue.open(database_url(tmp_path))
 
 
+@sqlite_only
 def test_many_processes_may_open_a_new_catalogue_at_once(tmp_path):
     script = textwrap.dedent(
         f"""
@@ -132,6 +135,7 @@ def test_many_processes_may_open_a_new_catalogue_at_once(tmp_path):
     catalogue.close()
 
 
+@sqlite_only
 def test_a_backup_made_while_writing_is_a_sound_catalogue(home, tmp_path):
     catalogue, store = home
     document = add_ready(catalogue, store)
@@ -151,12 +155,18 @@ def test_the_schema_is_also_one_that_postgresql_understands():
             str(CreateIndex(index).compile(dialect=dialect))
 
 
+def test_databases_that_were_never_tried_are_refused():
+    with pytest.raises(ValueError, match="SQLite or PostgreSQL, not in mysql"):
+        Catalogue.open("mysql://server/cairn")
+
+
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
 def test_a_catalogue_in_memory_is_refused(url):
     with pytest.raises(ValueError, match="must be a file"):
         Catalogue.open(url)
 
 
+@sqlite_only
 def test_every_connection_keeps_what_it_acknowledged(catalogue):
     with catalogue.database.read() as connection:
         settings = {

@@ -7,10 +7,10 @@ import time
 from sqlalchemy import update
 
 from storage import collect_garbage, verify
-from storage.schema import documents
+from storage.schema import documents, shards
 from storage.shard_file import TEMPORARY
 from storage.upkeep import compact, database_problems, orphans
-from tests.storage.stored import add_ready, new_document, write_shard
+from tests.storage.stored import add_ready, new_document, sqlite_only, write_shard
 
 HOUR = 3600
 
@@ -59,7 +59,7 @@ def test_a_file_put_in_the_place_of_another_is_reported_although_it_is_whole(hom
     shard = catalogue.shards(document.id)[0]
     catalogue.replace_shard(shard.name, write_shard(store, 3, 9))
     with catalogue.database.write() as connection:
-        connection.exec_driver_sql("UPDATE shards SET checksum = 'sha256:0' WHERE id = ?", (shard.id,))
+        connection.execute(update(shards).values(checksum="sha256:0").where(shards.c.id == shard.id))
     (found,) = verify(catalogue, store.folder).damaged
     assert [damage.section for damage in found.damages] == ["file"]
 
@@ -74,6 +74,7 @@ def test_rows_that_disagree_are_reported(home):
     )
 
 
+@sqlite_only
 def test_a_damaged_database_is_reported(home):
     catalogue, store = home
     add_ready(catalogue, store)
@@ -105,6 +106,7 @@ def test_orphans_are_listed_and_removed_but_not_young_ones(home):
     assert verify(catalogue, store.folder).ok
 
 
+@sqlite_only
 def test_old_backups_go_because_they_hold_what_was_deleted(home, tmp_path):
     catalogue, store = home
     old, young = (catalogue.backup(tmp_path / "backups" / f"{name}.sqlite3") for name in ("old", "young"))
@@ -113,6 +115,7 @@ def test_old_backups_go_because_they_hold_what_was_deleted(home, tmp_path):
     assert young.exists()
 
 
+@sqlite_only
 def test_the_catalogue_shrinks_after_a_large_deletion(home):
     catalogue, store = home
     document = add_ready(catalogue, store)
