@@ -32,16 +32,16 @@ from model.training.tokenizer import load_tokenizer, train_tokenizer
 class Recipe:
     """Everything that decides what comes out."""
 
-    vocab_size: int = 12_288
+    vocab_size: int = 24_576
     hidden_size: int = 384
     heads: int = 6
     layers: int = 3
     mlp_size: int = 768
     memory_layers: tuple[int, ...] = (1, 2)
     block_size: int = 64
-    rope_theta: float = 1_000_000.0
-    tokenizer_characters: int = 30_000_000
-    text_characters: int = 60_000_000
+    rope_theta: float = 10_000_000.0
+    tokenizer_characters: int = 40_000_000
+    text_characters: int = 24_000_000
     steps: int = 1500
     max_seconds: float | None = 75 * 60
     learning_rate: float = 1e-3

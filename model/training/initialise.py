@@ -26,12 +26,13 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 COMMON = -1
 """The hidden dimension that all tokens share."""
 SUFFIXES = ("ing", "ed", "es", "s", "ly")
-EMBEDDING_NORM = 0.5
-FINAL_GAIN = 0.4
+EMBEDDING_NORM = 2.0
+FINAL_GAIN = 0.1
+TYPICAL_QUESTION = 16
 LIKENESS_GAIN = 0.75
 """Of queries and keys each: a token's logit with itself is then about 3."""
-BAG_GAIN = 0.15
-COPY_GAIN = 0.02
+BAG_GAIN = 0.05
+COPY_GAIN = 0.01
 """Later layers add a little of what they attend to: the first step towards copying it."""
 
 
@@ -121,9 +122,10 @@ def build_backbone(config: LlamaConfig, codes_VE: NDArray[np.float32], turn_EE: 
     width, heads, head_dim = config.hidden_size, config.num_attention_heads, config.head_dim
     if config.num_key_value_heads != heads or heads * head_dim != width:
         raise ValueError("the landmark start needs as many KV heads as query heads, together as wide as the hidden state.")
-    gain_D = torch.where(_Rotation(config).slow_dims(block_size), LIKENESS_GAIN, 0.0)
+    rotation = _Rotation(config, block_size)
     turn = torch.eye(width)
     turn[:COMMON, :COMMON] = torch.from_numpy(turn_EE)
+    likeness = rotation.likeness(config.num_hidden_layers, heads, _orthogonal(width))
     with torch.no_grad():
         embedding = network.get_input_embeddings().weight
         embedding.copy_(torch.from_numpy(codes_VE) * EMBEDDING_NORM)
@@ -132,37 +134,56 @@ def build_backbone(config: LlamaConfig, codes_VE: NDArray[np.float32], turn_EE: 
         network.model.norm.weight.fill_(FINAL_GAIN)
         for number, layer in enumerate(network.model.layers):
             attention, mlp = layer.self_attn, layer.mlp
-            projection = _orthogonal(width)
-            projection[:, COMMON] = 0
-            shared = (projection.view(heads, head_dim, width) * gain_D[None, :, None]).reshape(width, width)
-            attention.q_proj.weight.copy_(shared @ turn.T if number else shared)
-            attention.k_proj.weight.copy_(shared)
+            shared = likeness[number]
+            asked = rotation.absorbed(shared @ turn.T, heads) if number else shared
             through = _orthogonal(width)
             through[:, COMMON] = 0
+            attention.q_proj.weight.copy_(asked + 0.003 * torch.randn(width, width))
+            attention.k_proj.weight.copy_(shared + 0.003 * torch.randn(width, width))
             attention.v_proj.weight.copy_(through)
             attention.o_proj.weight.copy_((BAG_GAIN if number == 0 else COPY_GAIN) * through.T)
-            for weight, size in ((attention.q_proj.weight, 0.003), (attention.k_proj.weight, 0.003)):
-                weight.add_(size * torch.randn_like(weight))
             mlp.gate_proj.weight.normal_(0, 0.03)
             mlp.up_proj.weight.normal_(0, 0.03)
-            mlp.down_proj.weight.normal_(0, 0.001)
+            mlp.down_proj.weight.normal_(0, 1e-4)
     return network
 
 
 class _Rotation:
     """Which dimensions of a head turn little over the length of a question, so that likeness survives the distance."""
 
-    def __init__(self, config: LlamaConfig) -> None:
-        theta = float(config.rope_parameters["rope_theta"])
-        half = config.head_dim // 2
+    def __init__(self, config: LlamaConfig, block_size: int) -> None:
+        theta, half = float(config.rope_parameters["rope_theta"]), config.head_dim // 2
         self.frequency = theta ** (-torch.arange(half) / half)
+        self.slow = (self.frequency * block_size < 1.5).repeat(2)
+        self.head_dim, self.block_size = config.head_dim, block_size
 
-    def slow_dims(self, block_size: int) -> Tensor:
-        slow = self.frequency * block_size < 1.5
-        return torch.cat((slow, slow))
+    def likeness(self, layers: int, heads: int, basis_EE: Tensor) -> list[Tensor]:
+        """For each layer the weight of queries and keys alike.
+
+        Layers after the first take turns in covering the basis, so that their likenesses add up to an inner product of the whole state.
+        """
+        width, slots = len(basis_EE), self.slow.repeat(heads)
+        basis = basis_EE.clone()
+        basis[:, COMMON] = 0
+        room = int(slots.sum())
+        order = torch.arange(room * layers) % width
+        used = torch.bincount(order[room:], minlength=width).clamp_min(1) if layers > 1 else torch.ones(width)
+        out = []
+        for number in range(layers):
+            rows = order[number * room : (number + 1) * room] if number else order[:room]
+            weight = torch.zeros(width, width)
+            weight[slots] = LIKENESS_GAIN * basis[rows] / used[rows, None].sqrt()
+            out.append(weight)
+        return out
+
+    def absorbed(self, weight_EE: Tensor, heads: int) -> Tensor:
+        """Queries turned back by the distance at which questions meet landmarks (one block and the middle of a question)."""
+        distance = self.block_size + 1 + TYPICAL_QUESTION // 2
+        angle = (self.frequency * distance * self.slow[: len(self.frequency)])[None, :, None]
+        first, second = weight_EE.view(heads, self.head_dim, -1).chunk(2, 1)
+        turned = torch.cat((first * angle.cos() + second * angle.sin(), second * angle.cos() - first * angle.sin()), 1)
+        return turned.reshape(weight_EE.shape)
 
 
 def _orthogonal(width: int) -> Tensor:
     return torch.linalg.qr(torch.randn(width, width)).Q
-
-

@@ -65,6 +65,10 @@ class ChosenBlocks:
         return keys, values, self._lengths_N[ids_BGXS]
 
 
+START_WEIGHT = 8.0
+"""Of every head, before softplus: landmark logits are of order 1 and must spread over a softmax of hundreds of blocks."""
+
+
 class QuestionTrainee(nn.Module):
     """A landmark model with the search weights that are learned beside it, and the landmarks of the last batches."""
 
@@ -72,7 +76,7 @@ class QuestionTrainee(nn.Module):
         super().__init__()
         self.model = model
         self.weights = weights or LossWeights()
-        self.search_logits_YH = nn.Parameter(torch.full((len(model.memory_layers), model.num_heads), -0.5))
+        self.search_logits_YH = nn.Parameter(torch.full((len(model.memory_layers), model.num_heads), START_WEIGHT))
         self._kept: deque[tuple[Tensor, Tensor]] = deque(maxlen=self.weights.kept_batches)  # (keys_YGMD, title_M)
 
     def save(self, folder: Path) -> None:
