@@ -37,7 +37,12 @@ class Database:
                 raise ValueError("The catalogue must be a file, e.g. sqlite:////home/me/cairn/cairn.sqlite3")
             self.path = Path(parsed.database)
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.engine: Engine = create_engine(parsed)
+        try:
+            self.engine: Engine = create_engine(parsed)
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"This catalogue needs a driver that is not installed: pip install {error.name}"
+            ) from error
         self._writer = self.engine.execution_options(begin_immediate=True)
         self._reader = self.engine
         # Threads of this process queue here, in order, instead of polling for SQLite's lock.

@@ -160,6 +160,11 @@ def test_databases_that_were_never_tried_are_refused():
         Catalogue.open("mysql://server/cairn")
 
 
+def test_a_missing_driver_is_named():
+    with pytest.raises(ValueError, match="pip install asyncpg"):
+        Catalogue.open("postgresql+asyncpg://server/cairn")
+
+
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
 def test_a_catalogue_in_memory_is_refused(url):
     with pytest.raises(ValueError, match="must be a file"):
