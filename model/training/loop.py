@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 from tqdm import tqdm
-from transformers import PreTrainedModel
+from transformers import GenerationMixin, PreTrainedModel
 
 from model.training.batches import Batches
 from model.training.checkpoint import Progress, latest_checkpoint, load_checkpoint, save_checkpoint
@@ -161,8 +161,11 @@ class _Run:
                         | ({"gradient_norm": norm} if norm is not None else {})
                     )
                     self.write_log(last)
+                    left = (
+                        "" if settings.max_seconds is None else f", {settings.max_seconds - self.seconds:,.0f} s left"
+                    )
                     bar.set_postfix_str(
-                        f"loss {last['loss']:.4f}, {last['tokens_per_second']:,.0f} tokens/s", refresh=False
+                        f"loss {last['loss']:.4f}, {last['tokens_per_second']:,.0f} tokens/s{left}", refresh=False
                     )
                     window = _Window()
                 bar.update()
@@ -353,7 +356,11 @@ def shard(model: nn.Module) -> None:
 
 def _backbones(model: nn.Module) -> list[PreTrainedModel]:
     """The transformers models inside `model`; ValueError if there is none."""
-    found = [module for module in model.modules() if isinstance(module, PreTrainedModel) and hasattr(module, "lm_head")]
+    found = [
+        module
+        for module in model.modules()
+        if isinstance(module, PreTrainedModel) and isinstance(module, GenerationMixin)
+    ]
     if not found:
         raise ValueError("Activation checkpointing and compilation need a transformers model inside the trained one.")
     return found

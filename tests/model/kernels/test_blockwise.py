@@ -173,3 +173,27 @@ def test_compiled_layers_give_the_same_gradients() -> None:
         gradients.append([p.grad for p in model.parameters()])
     for a, b in zip(*gradients, strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_it_computes_what_it_computes_on_the_cpu() -> None:
+    wanted = values_and_gradients(blockwise_attention, inputs(2, 2, 4, 150, 32), 16)
+    moved = [tensor.detach().cuda().requires_grad_() for tensor in inputs(2, 2, 4, 150, 32)]
+
+    def attention(*given: Tensor, **settings: float) -> Tensor:
+        return blockwise_attention(*given, **settings).cpu()  # type: ignore[arg-type]
+
+    for a, b in zip(values_and_gradients(attention, moved, 16), wanted, strict=True):
+        torch.testing.assert_close(a.cpu(), b, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.gpu
+def test_peak_memory_on_a_gpu_grows_with_the_length_not_its_square() -> None:
+    def peak(length: int) -> int:
+        tensors = [tensor.detach().cuda().bfloat16().requires_grad_() for tensor in inputs(1, 2, 4, length, 64)]
+        torch.cuda.reset_peak_memory_stats()
+        blockwise_attention(*tensors, block_size=64, scaling=0.125).sum().backward()
+        return torch.cuda.max_memory_allocated()
+
+    peak(512)
+    assert peak(8192) / peak(4096) < 2.3
