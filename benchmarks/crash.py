@@ -2,9 +2,10 @@
 
     python benchmarks/crash.py --kills 200
 
-What must hold after every kill, before anything is put right: each acknowledged document is there, whole, undamaged, and answers as
-in a library that was never disturbed; no document is half visible; nothing that was acknowledged as deleted is left. And after the
-waiting jobs, `repair` and `gc`: no damage, no orphan. Prints one JSON object; exit status 1 if anything did not hold.
+What must hold after every kill, before anything is put right: each acknowledged document is there, whole, undamaged,
+and answers as in a library that was never disturbed; no document is half visible; nothing that was acknowledged as
+deleted is left. And after the waiting jobs, `repair` and `gc`: no damage, no orphan. Prints one JSON object; exit
+status 1 if anything did not hold.
 """
 
 from __future__ import annotations
@@ -106,7 +107,10 @@ class Disturber:
                 os._exit(status)
         os.close(writing)
         began = time.monotonic()
-        while time.monotonic() - began < delay and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        while (
+            time.monotonic() - began < delay
+            and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        ):
             time.sleep(0.002)
         took = time.monotonic() - began
         os.kill(child, signal.SIGKILL)
@@ -114,7 +118,9 @@ class Disturber:
         finished = os.WIFEXITED(status)
         if finished and os.WEXITSTATUS(status):
             self.violations.append(f"{action} failed by itself")
-        self.seconds[action] = 0.7 * self.seconds[action] + 0.3 * (took if finished else max(took, self.seconds[action]))
+        self.seconds[action] = 0.7 * self.seconds[action] + 0.3 * (
+            took if finished else max(took, self.seconds[action])
+        )
         with os.fdopen(reading) as lines:
             return lines.read().split(), finished
 

@@ -1,9 +1,10 @@
-"""First token of `ask` over a stored document, against Hugging Face `generate` re-reading the document with the same weights.
+"""First token of `ask` over a stored document, against Hugging Face `generate` re-reading the document with the same
+weights.
 
     python benchmarks/first_token.py --tokens 32768
 
-Both on the CPU, in one run, with the same number of threads. Ours is measured before and after theirs: cold (library just opened,
-nothing resident; the model is loaded) and warm. Prints one JSON object.
+Both on the CPU, in one run, with the same number of threads. Ours is measured before and after theirs: cold (library
+just opened, nothing resident; the model is loaded) and warm. Prints one JSON object.
 """
 
 from __future__ import annotations

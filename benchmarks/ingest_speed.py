@@ -2,9 +2,9 @@
 
     python benchmarks/ingest_speed.py --tokens 20000
 
-Bare: Hugging Face's base model with its fastest attention, window by window of the same length, keeping nothing. Ours: everything
-from tokens to a committed document (search of earlier blocks, casting, checksums, fsync, SQL), and, as a second number, the whole job with reading the file.
-Runs alternate; medians are compared. Prints one JSON object.
+Bare: Hugging Face's base model with its fastest attention, window by window of the same length, keeping nothing. Ours:
+everything from tokens to a committed document (search of earlier blocks, casting, checksums, fsync, SQL), and, as a
+second number, the whole job with reading the file. Runs alternate; medians are compared. Prints one JSON object.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Exact landmark search against FAISS: seconds of a search and recall of the best 32 blocks, ties counted as found.
 
     python benchmarks/landmark_search.py --blocks 16000 160000
-    python benchmarks/landmark_search.py --library HOME --model PATH --questions FILE.jsonl     # keys and queries of a real memory
+    python benchmarks/landmark_search.py --library HOME --model PATH --questions FILE.jsonl     # keys and queries of a
+    real memory
 
-Without a library, keys are random around document centres and queries are random: the harder case for an approximate index, as
-queries of attention are not distributed like its keys. Prints one JSON line an index.
+Without a library, keys are random around document centres and queries are random: the harder case for an approximate
+index, as queries of attention are not distributed like its keys. Prints one JSON line an index.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     python benchmarks/open_library.py --documents 1000
 
-Documents are written through the store and the catalogue (random keys and values), as ingestion would. Prints one JSON object.
+Documents are written through the store and the catalogue (random keys and values), as ingestion would. Prints one JSON
+object.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the benchmarks run on: a checkpoint, or a random model of the same kind where there is none; and text to read."""
+"""What the benchmarks run on: a checkpoint, or a random model of the same kind where there is none; and text to
+read."""
 
 from __future__ import annotations
 
@@ -10,18 +11,21 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
+import torch  # noqa: E402
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel  # noqa: E402
 
-from model.backbone import LandmarkModel, load_backbone
-from model.config import LandmarkConfig
-from tests.tiny_model import byte_tokenizer
+from model.backbone import LandmarkModel, load_backbone  # noqa: E402
+from model.config import LandmarkConfig  # noqa: E402
+from tests.tiny_model import byte_tokenizer  # noqa: E402
 
+_WORDS = """time year people way day man thing woman life child world school state family student group country problem
+hand part place case week company system program question work government number night point home water room mother"""
 DEFAULT = ROOT / "model" / "default"
 
 
 def load(path: str | None) -> LandmarkModel:
-    """The checkpoint at `path`, else the shipped one, else a random model of ten million weights with a byte tokenizer."""
+    """The checkpoint at `path`, else the shipped one, else a random model of ten million weights with a byte
+    tokenizer."""
     if path is not None or (DEFAULT / "config.json").is_file():
         return load_backbone(path or DEFAULT, device="cpu", dtype=torch.float32)
     torch.manual_seed(0)
@@ -38,7 +42,9 @@ def load(path: str | None) -> LandmarkModel:
     tokenizer = byte_tokenizer()
     landmark = tokenizer.convert_tokens_to_ids("<landmark>")
     backbone = AutoModelForCausalLM.from_config(config).eval()
-    return LandmarkModel(backbone, tokenizer, LandmarkConfig(block_size=64, landmark_token_id=landmark), source="random")
+    return LandmarkModel(
+        backbone, tokenizer, LandmarkConfig(block_size=64, landmark_token_id=landmark), source="random"
+    )
 
 
 def plain_twin(model: LandmarkModel) -> PreTrainedModel:
@@ -52,10 +58,7 @@ def plain_twin(model: LandmarkModel) -> PreTrainedModel:
 def text_of(model: LandmarkModel, num_tokens: int, seed: int = 0) -> str:
     """Sentences of common words, `num_tokens` long for this model's tokenizer (to within a sentence)."""
     chance = random.Random(seed)
-    words = (
-        "time year people way day man thing woman life child world school state family student group country problem hand "
-        "part place case week company system program question work government number night point home water room mother"
-    ).split()
+    words = _WORDS.split()
     per_sentence = len(model.tokenize("The year moves the people near water 500. ").ids)
     sentences = []
     for _ in range(2 * num_tokens // per_sentence):

@@ -1,1 +1,2 @@
-"""Retrieval: ingestion, landmark search, reading stored memory, attribution. `retrieval.library.Library` is the way in."""
+"""Retrieval: ingestion, landmark search, reading stored memory, attribution. `retrieval.library.Library` is the way
+in."""

@@ -1,4 +1,5 @@
-"""Ask: search narrows the memory to candidates, the model answers while reading them, and what it read becomes the evidence.
+"""Ask: search narrows the memory to candidates, the model answers while reading them, and what it read becomes the
+evidence.
 
 - Everything that was shown is stored with the answer, so that it can be reopened and exported as it was.
 - A memory that does not hold the answer is said so: by the calibrated search confidence, before a word is generated.
@@ -114,7 +115,9 @@ class Asker:
                     tokens.append(token)
                     token_ids += [step.id] if step.id >= 0 else []
                     yield token
-            evidence = self._evidence(snapshot, found, positions_C, mass) if tokens else self._only_search(snapshot, found)
+            evidence = (
+                self._evidence(snapshot, found, positions_C, mass) if tokens else self._only_search(snapshot, found)
+            )
             text = "".join(token.text for token in tokens).strip()
             answer = Answer(
                 id=uuid4().hex,
@@ -180,9 +183,7 @@ class Asker:
         rows = self._workspace.catalogue.block_rows(ids)
         return _Quoting(model, [rows.get(block_id) for block_id in ids])
 
-    def _evidence(
-        self, snapshot: MemorySnapshot, found: Found, positions_C: Tensor, mass: AnswerMass
-    ) -> _Evidence:
+    def _evidence(self, snapshot: MemorySnapshot, found: Found, positions_C: Tensor, mass: AnswerMass) -> _Evidence:
         """Passages by attention; of equal attention (none) the better search result first."""
         rank = {int(position): index for index, position in enumerate(found.positions_C)}
         mass_C = mass.mass_C

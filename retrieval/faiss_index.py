@@ -1,10 +1,11 @@
 """The landmark index on FAISS, for memories so large that scanning every landmark per question is too slow.
 
-- One FAISS index over whole blocks: a block's vector is all its landmarks, [Y * G * D], and the query is laid out alike, so that
-  the inner product is the same weighted mean landmark logit that `ExactLandmarkIndex` computes.
-- "Flat" gives what the exact index gives. Approximate kinds ("IVF1024,SQ8", "HNSW32") lose recall on attention keys, because queries
-  are not distributed like keys: measure with benchmarks/landmark_search.py before choosing one.
-- The landmarks themselves stay in the exact tensors: attention votes on the candidates' landmarks, whoever found the candidates.
+- One FAISS index over whole blocks: a block's vector is all its landmarks, [Y * G * D], and the query is laid out
+  alike, so that the inner product is the same weighted mean landmark logit that `ExactLandmarkIndex` computes.
+- "Flat" gives what the exact index gives. Approximate kinds ("IVF1024,SQ8", "HNSW32") lose recall on attention keys,
+  because queries are not distributed like keys: measure with benchmarks/landmark_search.py before choosing one.
+- The landmarks themselves stay in the exact tensors: attention votes on the candidates' landmarks, whoever found the
+  candidates.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class FaissSnapshot:
         return self.exact.choose(layer, queries_BGXRD, k)
 
     def rank(self, query_YGD: Tensor, count: int, within: Tensor | None = None) -> Ranking:
-        """As the exact snapshot; `log_total` is summed over the blocks that FAISS returned (at least 1,024), the rest of an
-        approximate search being unknown."""
+        """As the exact snapshot; `log_total` is summed over the blocks that FAISS returned (at least 1,024), the rest
+        of an approximate search being unknown."""
         return self.index.rank(self, query_YGD, count, within)
 
 
@@ -124,7 +125,7 @@ class FaissLandmarkIndex:
         lists = getattr(index, "nlist", 1)
         if count < lists:
             raise InvalidRequest(
-                f"The index {self._factory!r} needs at least {lists} blocks to be trained and the memory holds {count}; "
+                f"The index {self._factory!r} needs at least {lists} blocks for training and the memory has {count}; "
                 "choose the exact index until it is larger."
             )
 

@@ -1,7 +1,7 @@
 """The job engine: a kept file -> text -> tokens -> blocks -> shards, each committed before the next is begun.
 
-- Durable: everything needed to go on is in the catalogue; a job resumes at its last committed shard with the very blocks that an
-  undisturbed run would have made, because every shard starts from blocks read back from the store.
+- Durable: everything needed to go on is in the catalogue; a job resumes at its last committed shard with the very
+  blocks that an undisturbed run would have made, because every shard starts from blocks read back from the store.
 - Polite: a window is the longest that a question waits; between windows the job looks whether it was cancelled.
 - Bounded: text, token ids and one shard are in RAM, never a document's keys and values.
 """
@@ -89,7 +89,9 @@ class Ingestion:
 
     def _end(self, state: str, *, error: str = "", note: str = "") -> Job:
         try:
-            return self._catalogue.end_job(self._job.id, "failed" if state == "failed" else "cancelled", error=error, note=note)
+            return self._catalogue.end_job(
+                self._job.id, "failed" if state == "failed" else "cancelled", error=error, note=note
+            )
         except NoRow:
             return self._vanished()
 
@@ -118,14 +120,17 @@ class Ingestion:
         self._notify(self._catalogue.job(self._job.id))
 
     def _read_file(self, loaded: LoadedModel) -> _Text:
-        """Text and tokens. Extracting again gives the same text; if a newer extractor does not, the memory starts anew."""
+        """Text and tokens. Extracting again gives the same text; if a newer extractor does not, the memory starts
+        anew."""
         document_id = self._job.document_id
         path = original_of(self._workspace, document_id)
         extracted = extract(path, password=self._workspace.passwords.get(document_id))
         with self._workspace.turns.for_ingestion():  # a tokenizer serves one thread at a time
             tokens = loaded.model.tokenize(extracted.text)
         if not tokens.ids:
-            raise ExtractError("The file holds no text. If it is a scan, make it searchable first (OCR) and add the result.")
+            raise ExtractError(
+                "The file holds no text. If it is a scan, make it searchable first (OCR) and add the result."
+            )
         if self._catalogue.shards(document_id) and self._catalogue.extracted_text(document_id).text != extracted.text:
             self._workspace.store.delete(self._catalogue.drop_shards(document_id))
         first_time = self._catalogue.document(document_id).num_characters == 0  # later the title may be the user's own
@@ -157,9 +162,7 @@ class Ingestion:
         news = [text.new_block(n * per_block, min(total, (n + 1) * per_block)) for n in range(first, last)]
         progress = self._progress(text, min(total, last * per_block))
         try:
-            self._catalogue.commit_shard(
-                self._job.document_id, shard, news, job_id=self._job.id, progress=progress
-            )
+            self._catalogue.commit_shard(self._job.document_id, shard, news, job_id=self._job.id, progress=progress)
         except NoRow:
             loaded.store.delete([shard.name])
             raise
@@ -265,7 +268,9 @@ def _page_notes(pages: Sequence[Page]) -> list[str]:
     if not silent:
         return []
     shown = ", ".join(silent[:20]) + (f" and {len(silent) - 20} more" if len(silent) > 20 else "")
-    return [f"No text on {'page' if len(silent) == 1 else 'pages'} {shown}: scanned? Reading scans (OCR) is not built in."]
+    return [
+        f"No text on {'page' if len(silent) == 1 else 'pages'} {shown}: scanned? Reading scans (OCR) is not built in."
+    ]
 
 
 def _without_row(job: Job) -> Job:

@@ -1,6 +1,7 @@
 """Files on their way in: what they would cost, and the copy that is kept.
 
-- A file is copied under a temporary name, committed to the catalogue, then renamed: a crash leaves a name that says whose it was.
+- A file is copied under a temporary name, committed to the catalogue, then renamed: a crash leaves a name that says
+  whose it was.
 - The same content made by the same model is stored once.
 """
 
@@ -42,7 +43,7 @@ def kind_of(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise ExtractError(
-            f"{suffix or 'A file without an ending'} is not a format that can be read. These are: {', '.join(SUFFIXES)}."
+            f"{suffix or 'No ending'}: not a format that can be read. Those are: {', '.join(SUFFIXES)}."
         )
     return suffix[1:]
 

@@ -1,10 +1,12 @@
 """Search over the landmark keys of all stored blocks.
 
-- `LandmarkIndex` is the port; `ExactLandmarkIndex` is the reference and the default: one contiguous tensor per memory layer.
+- `LandmarkIndex` is the port; `ExactLandmarkIndex` is the reference and the default: one contiguous tensor per memory
+  layer.
 - Blocks are kept in the order of their ids, so a position in the index means the same before and after a restart.
 - `snapshot()` is what a question works on: later additions and removals cannot be seen through it.
 
-Axes: N stored blocks, M some of them, Y memory layers, G KV heads, D head dim, X voter groups, R rows that vote together, S slots.
+Axes: N stored blocks, M some of them, Y memory layers, G KV heads, D head dim, X voter groups, R rows that vote
+together, S slots.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class LandmarkSnapshot(Protocol):
         ...
 
     def choose(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
-        """ids_BGXS, ascending positions: what attention reads when every block is a candidate (see `model.reading.vote`)."""
+        """ids_BGXS, ascending positions: what attention reads when every block is a candidate (see
+        `model.reading.vote`)."""
         ...
 
     def rank(self, query_YGD: Tensor, count: int, within: Tensor | None = None) -> Ranking:
@@ -119,7 +122,8 @@ class ExactSnapshot:
 
 
 class ExactLandmarkIndex:
-    """Every landmark in one tensor [G, N, D] per layer; search is a matrix product. Not synchronised: one writer at a time.
+    """Every landmark in one tensor [G, N, D] per layer; search is a matrix product. Not synchronised: one writer at a
+    time.
 
     Tensors grow by doubling. Appending never moves rows that a snapshot sees; removal and out-of-order ids copy.
     """

@@ -97,9 +97,7 @@ class _PassageRetriever(BaseRetriever):
     ) -> list[Document]:
         return await asyncio.to_thread(self._find, query, k, score_threshold, filter)
 
-    def _find(
-        self, query: str, k: int | None, score_threshold: float | None, wanted: Filter | None
-    ) -> list[Document]:
+    def _find(self, query: str, k: int | None, score_threshold: float | None, wanted: Filter | None) -> list[Document]:
         """What the call says wins over what the retriever was made with."""
         least = self.score_threshold if score_threshold is None else score_threshold
         scope = scope_of(self.filter if wanted is None else wanted)

@@ -73,8 +73,8 @@ class Library:
     ) -> Library:
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
-        `kv_dtype`: "bf16", "fp16", "fp32" or "int8". `index`: "exact", "faiss", or "auto" (exact up to a documented size).
-        `hot_bytes` bounds the cache of stored blocks. Raises `InvalidRequest`, `storage.errors.CatalogueTooNew`.
+        `kv_dtype`: "bf16", "fp16", "fp32" or "int8". `index`: "exact", "faiss", or "auto" (exact up to a documented
+        size). `hot_bytes` bounds the cache of stored blocks. Raises `InvalidRequest`, `storage.errors.CatalogueTooNew`.
         """
         home = Path(home).expanduser().resolve()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -102,14 +102,13 @@ class Library:
     def submit(
         self, path: Path, *, collection: str | None = None, source: str | None = None, password: str | None = None
     ) -> Job:
-        """Copy the file in and queue it. `collection` is a name, made if new; `source` the name shown (default: the file's).
+        """Copy the file in and queue it. `collection` is a name, made if new; `source` the name shown (default: the
+        file's).
 
         A file whose content is already stored by this model gives a job in state "done" with note "already stored"; one
         that is just being stored gives the job at work. Raises ExtractError, NotEnoughSpace, MemoryMismatch.
         """
-        submitted = intake.submit(
-            self._workspace, Path(path), collection=collection, source=source, password=password
-        )
+        submitted = intake.submit(self._workspace, Path(path), collection=collection, source=source, password=password)
         if submitted.already_stored and submitted.document.state == "ready":
             return stored_already(submitted.document, submitted.job)
         assert submitted.job is not None, "a document that is not ready has a job"
@@ -207,7 +206,8 @@ class Library:
         return upkeep.delete(self._workspace, self._resident, self._sources, rows)
 
     def page_image(self, document_id: str, page: int, *, width_px: int = 1200) -> bytes:
-        """PNG of one page (0-based), drawn once and kept. Raises NotFound, ExtractError (not a PDF, password missing)."""
+        """PNG of one page (0-based), drawn once and kept. Raises NotFound, ExtractError (not a PDF, password
+        missing)."""
         document = self.document(document_id)
         if not 0 <= page < max(1, document.pages):
             raise NotFound(f"page of {document.source}", page)
@@ -241,7 +241,8 @@ class Library:
     # Questions
 
     def search(self, query: str, k: int = 8, *, within: Scope | None = None) -> list[Passage]:
-        """Passages by the attention that the query gives them, best first; exactly k unless the scope holds fewer blocks."""
+        """Passages by the attention that the query gives them, best first; exactly k unless the scope holds fewer
+        blocks."""
         with self._rows():
             return search(self._workspace, self._resident, self._sources, query, k, within)
 
@@ -257,7 +258,8 @@ class Library:
         conversation_id: str | None = None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[AnswerToken | Answer]:
-        """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share it."""
+        """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share
+        it."""
         asked = Question(
             text=question,
             k=k,
@@ -289,7 +291,9 @@ class Library:
         answer = self.answer(answer_id)
         token_ids, candidates = answer.settings["token_ids"], answer.settings["candidates"]
         if not token_ids or block_id not in candidates:
-            raise InvalidRequest("This block was not among those that the answer could read, so it had no effect on it.")
+            raise InvalidRequest(
+                "This block was not among those that the answer could read, so it had no effect on it."
+            )
         policy = Question(text=answer.question, k=answer.settings["k"], voters=answer.settings["voters"]).policy()
         turns, model = self._workspace.turns, self._workspace.loaded().model
         with turns.question_open(), self._resident.open_snapshot() as snapshot:

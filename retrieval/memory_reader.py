@@ -1,11 +1,13 @@
 """What attention reads at question time: blocks of the store, through a cache of hot blocks.
 
-- `StoredMemoryReader` implements `model.memory.MemoryReader` over some blocks of a snapshot (the candidates of a question), or all.
-- `HotBlocks` keeps recently read blocks in the model's dtype on the model's device; bounded in bytes, shared by all questions.
+- `StoredMemoryReader` implements `model.memory.MemoryReader` over some blocks of a snapshot (the candidates of a
+  question), or all.
+- `HotBlocks` keeps recently read blocks in the model's dtype on the model's device; bounded in bytes, shared by all
+  questions.
 - Bytes come from the store checked: a damaged block raises before attention sees it.
 
-Axes: B batch, G KV heads, X voter groups, R rows that vote together, S slots, C candidates, U distinct blocks of one read,
-W places in the cache, L tokens in a block (landmark last), D head dim.
+Axes: B batch, G KV heads, X voter groups, R rows that vote together, S slots, C candidates, U distinct blocks of one
+read, W places in the cache, L tokens in a block (landmark last), D head dim.
 """
 
 from __future__ import annotations
@@ -105,7 +107,8 @@ class _HotLayer:
 
 
 class HotBlocks:
-    """Cache of stored blocks, least recently used out first. Thread-safe. `limit_bytes` bounds its tensors over all layers."""
+    """Cache of stored blocks, least recently used out first. Thread-safe. `limit_bytes` bounds its tensors over all
+    layers."""
 
     def __init__(self, store: BlockSource, shape: BlockShape, limit_bytes: int):
         self.shape = shape
@@ -144,7 +147,9 @@ class HotBlocks:
     def _fetch(self, layer: int, refs: Sequence[tuple[str, int]]) -> tuple[Tensor, Tensor]:
         keys_UGLD, values_UGLD = self._store.read_many(refs, layer)
         if self.shape.device.type != "cuda":
-            return keys_UGLD.to(self.shape.device, self.shape.dtype), values_UGLD.to(self.shape.device, self.shape.dtype)
+            return keys_UGLD.to(self.shape.device, self.shape.dtype), values_UGLD.to(
+                self.shape.device, self.shape.dtype
+            )
         # Pinned memory lets the copy run while the next layer's work is being queued; casting happens on the device.
         pinned = (tensor.contiguous().pin_memory() for tensor in (keys_UGLD, values_UGLD))
         keys, values = (tensor.to(self.shape.device, non_blocking=True).to(self.shape.dtype) for tensor in pinned)
@@ -174,7 +179,8 @@ class StoredBlocks:
 
 
 class StoredMemoryReader:
-    """Blocks of one snapshot as a memory; its ids are 0..C-1, the ranks of `positions_C` (ascending), or all positions."""
+    """Blocks of one snapshot as a memory; its ids are 0..C-1, the ranks of `positions_C` (ascending), or all
+    positions."""
 
     def __init__(
         self, snapshot: LandmarkSnapshot, blocks: StoredBlocks, hot: HotBlocks, positions_C: Tensor | None = None

@@ -63,8 +63,8 @@ class PassageBlock:
 class Passage:
     """Readable text around one or more neighbouring blocks of one document.
 
-    `score` (0..1) is the gate mass of its blocks. `text` is the document's text from `start_index` to `end_index`, cut at
-    sentence borders where there are any; the blocks may reach a little beyond it.
+    `score` (0..1) is the gate mass of its blocks. `text` is the document's text from `start_index` to `end_index`, cut
+    at sentence borders where there are any; the blocks may reach a little beyond it.
     """
 
     document_id: str
@@ -104,9 +104,9 @@ class Passage:
 class AnswerToken:
     """One generated token and the stored blocks that it attended to.
 
-    `blocks`: (block id, gate mass averaged over memory layers and heads), strongest first. `memory_share`: their sum, the
-    part of this token's attention that went to documents. `quoted_from`: (document id, start, end) of the characters that
-    this token was copied from, in quote mode.
+    `blocks`: (block id, gate mass averaged over memory layers and heads), strongest first. `memory_share`: their sum,
+    the part of this token's attention that went to documents. `quoted_from`: (document id, start, end) of the
+    characters that this token was copied from, in quote mode.
     """
 
     text: str
@@ -146,8 +146,9 @@ class Answer:
     """A finished answer with its evidence, as it is stored, reopened and exported.
 
     `passages`: what was read, by gate mass over the whole answer. `near_misses`: the next best candidates that were not
-    read, by search score. `heat`: block id -> [memory layer][head] mean gate mass over the answer's tokens; its rows follow
-    `layers` (absolute numbers). `found` False: the documents do not say. `confidence`: 0..1. `memory_share`: mean over tokens.
+    read, by search score. `heat`: block id -> [memory layer][head] mean gate mass over the answer's tokens; its rows
+    follow `layers` (absolute numbers). `found` False: the documents do not say. `confidence`: 0..1. `memory_share`:
+    mean over tokens.
     """
 
     id: str
@@ -211,8 +212,8 @@ class AnswerHead:
 class BlockEffect:
     """Causal check of one block: log-probability of the stored answer with all blocks it read, and without this one.
 
-    `delta` = logprob_without - logprob_with, in nats over the whole answer; negative when the block made the answer likelier.
-    Not an attention weight.
+    `delta` = logprob_without - logprob_with, in nats over the whole answer; negative when the block made the answer
+    likelier. Not an attention weight.
     """
 
     block_id: int

@@ -37,7 +37,8 @@ def with_conversation(question: str, earlier: Sequence[str]) -> str:
 
 
 def word_starts(model: LandmarkModel) -> frozenset[int] | None:
-    """Tokens that begin a word, for quotations to begin with; None if the tokenizer does not tell (bytes, characters)."""
+    """Tokens that begin a word, for quotations to begin with; None if the tokenizer does not tell (bytes,
+    characters)."""
     vocabulary = model.tokenizer.get_vocab()
     starts = frozenset(token for text, token in vocabulary.items() if len(text) > 1 and text[0] in "Ġ▁")
     return starts if len(starts) > len(vocabulary) // 20 else None

@@ -30,8 +30,8 @@ class Hit:
 def join_neighbours(hits: Sequence[Hit], count: int) -> list[list[Hit]]:
     """The best `count` groups of neighbouring blocks, best first; inside a group in text order.
 
-    `hits` come best first. Exactly `count` groups come back unless there are fewer hits: then each hit stands alone. A group
-    scores the sum of its hits.
+    `hits` come best first. Exactly `count` groups come back unless there are fewer hits: then each hit stands alone. A
+    group scores the sum of its hits.
     """
     groups: list[list[Hit]] = []
     for limit in range(MAX_JOINED_BLOCKS, 0, -1):
@@ -43,7 +43,8 @@ def join_neighbours(hits: Sequence[Hit], count: int) -> list[list[Hit]]:
 
 
 def _grouped(hits: Sequence[Hit], count: int, limit: int) -> list[list[Hit]]:
-    """Groups of at most `limit`, from hits taken best first until `count` groups stand and the next hit would open another."""
+    """Groups of at most `limit`, from hits taken best first until `count` groups stand and the next hit would open
+    another."""
     groups: list[list[Hit]] = []
     for hit in hits:
         beside = [group for group in groups if _touches(group, hit)]
@@ -53,7 +54,9 @@ def _grouped(hits: Sequence[Hit], count: int, limit: int) -> list[list[Hit]]:
             break
         for group in beside:
             groups.remove(group)
-        groups.append(sorted([hit, *(member for group in beside for member in group)], key=lambda member: member.ordinal))
+        groups.append(
+            sorted([hit, *(member for group in beside for member in group)], key=lambda member: member.ordinal)
+        )
     return groups
 
 
@@ -70,7 +73,9 @@ def _sentence_start(text: str, start: int, reach: int) -> int:
     while start < len(text) and text[start].isspace():
         start += 1
     low = max(0, start - reach)
-    borders = [match.end() for match in _SENTENCE_START.finditer(text, max(0, low - 2), start + 1) if match.end() >= low]
+    borders = [
+        match.end() for match in _SENTENCE_START.finditer(text, max(0, low - 2), start + 1) if match.end() >= low
+    ]
     if borders and borders[-1] <= start:
         return borders[-1]
     if low == 0:

@@ -34,7 +34,8 @@ class Collection(_Plain):
 
 @dataclass(frozen=True)
 class Document(_Plain):
-    """`state`: "ingesting" until its whole memory is stored, then "ready"; "failed" / "cancelled" when its job ended so."""
+    """`state`: "ingesting" until its whole memory is stored, then "ready"; "failed" / "cancelled" when its job ended
+    so."""
 
     id: str
     source: str

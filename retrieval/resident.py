@@ -1,6 +1,7 @@
 """The part of the memory that stays in RAM: the landmarks of all ready documents, and where each block is stored.
 
-- Loaded at the first question (or in the background), brought up to date by differences: a new document costs its own landmarks.
+- Loaded at the first question (or in the background), brought up to date by differences: a new document costs its own
+  landmarks.
 - A question works on a `MemorySnapshot`; files of deleted documents are unlinked only when no snapshot can need them.
 
 Axes: N blocks of ready documents, ascending by block id.
@@ -26,7 +27,8 @@ from retrieval.workspace import Workspace
 from storage.errors import DamagedMemory as DamagedFile
 from storage.records import BlockRefs, Shard
 
-# "auto" changes to FAISS here: an exact scan of this many blocks still takes well under a second (benchmarks/landmark_search.py).
+# "auto" changes to FAISS here: an exact scan of this many blocks still takes well under a second
+# (benchmarks/landmark_search.py).
 AUTO_FAISS_BLOCKS = 500_000
 FAISS_FACTORY = "IVF1024,SQ8"
 INDEX_KINDS = ("auto", "exact", "faiss")

@@ -1,8 +1,9 @@
 """Search: which blocks would the question's attention go to.
 
-Score of block n = sum over memory layers y, heads h and question tokens q of weight[y][h] * landmark logit[y, h, q, n] / Q. As the
-logarithm of a gate is its logit minus a term that is the same for all blocks, this ranks by the weighted mean log gate. It is one
-inner product: the weighted mean query, summed over the heads that share a KV head, with the block's landmark keys.
+Score of block n = sum over memory layers y, heads h and question tokens q of weight[y][h] * landmark logit[y, h, q, n]
+/ Q. As the logarithm of a gate is its logit minus a term that is the same for all blocks, this ranks by the weighted
+mean log gate. It is one inner product: the weighted mean query, summed over the heads that share a KV head, with the
+block's landmark keys.
 
 Axes: Y memory layers, H query heads, G KV heads, Q question tokens, D head dim, C candidates.
 """
@@ -46,7 +47,8 @@ class Found:
 
 
 def search_query(model: LandmarkModel, question: str) -> Tensor:
-    """query_YGD (float32, CPU): the question's weighted mean query. Raises `InvalidRequest` if it is empty or too long."""
+    """query_YGD (float32, CPU): the question's weighted mean query. Raises `InvalidRequest` if it is empty or too
+    long."""
     if not question.strip():
         raise InvalidRequest("The question is empty.")
     prompt = model.prompt(question.strip())
@@ -66,7 +68,7 @@ def search_weights(model: LandmarkModel) -> Tensor:
     weights_YH = torch.tensor(model.config.search_weights)
     if weights_YH.shape != shape:
         raise InvalidRequest(
-            f"The checkpoint's search_weights have shape {tuple(weights_YH.shape)}, and the model has {shape[0]} memory "
+            f"The checkpoint's search_weights have shape {tuple(weights_YH.shape)}; the model has {shape[0]} memory "
             f"layers of {shape[1]} heads: calibrate it again."
         )
     return weights_YH

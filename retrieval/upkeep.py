@@ -55,7 +55,9 @@ def verify(workspace: Workspace) -> VerifyReport:
     began = time.monotonic()
     report = storage_upkeep.verify(workspace.catalogue, workspace.kv_folder)
     damage = [
-        DamageReport(each.document_id, each.source, each.shard, str(found)) for each in report.damaged for found in each.damages
+        DamageReport(each.document_id, each.source, each.shard, str(found))
+        for each in report.damaged
+        for found in each.damages
     ]
     damage += [DamageReport("", "catalogue", "", problem) for problem in report.problems]
     for document in workspace.catalogue.documents():
@@ -87,7 +89,9 @@ def _original_damage(workspace: Workspace, document_id: str, content_sha256: str
 
 def _orphans(workspace: Workspace) -> list[str]:
     shards, images = _orphaned_shards(workspace), _orphaned_images(workspace)
-    return [f"kv/{name}" for name in shards] + [_name(workspace, path) for path in (*abandoned_files(workspace), *images)]
+    return [f"kv/{name}" for name in shards] + [
+        _name(workspace, path) for path in (*abandoned_files(workspace), *images)
+    ]
 
 
 def _name(workspace: Workspace, path: Path) -> str:
@@ -161,7 +165,8 @@ def reingest(
 ) -> RepairReport:
     """Reads every document again whose memory another model made (or none did), from its original.
 
-    First all documents are handed over to this model, then the jobs are worked off: after a crash they go on by themselves.
+    First all documents are handed over to this model, then the jobs are worked off: after a crash they go on by
+    themselves.
     """
     began = time.monotonic()
     loaded = workspace.loaded(any_memory=True)
@@ -249,5 +254,3 @@ def _size(path: Path) -> int:
 
 def _folder_size(folder: Path) -> int:
     return sum(_size(path) for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
-
-

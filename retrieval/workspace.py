@@ -1,6 +1,7 @@
 """What all of retrieval works with: the folder, the catalogue, the turns at the model, and the model once it is needed.
 
-- The home folder: cairn.sqlite3, kv/<document>/<shard>.kv, files/<document>.<kind>, pages/<document>/ (images), backups/.
+- The home folder: cairn.sqlite3, kv/<document>/<shard>.kv, files/<document>.<kind>, pages/<document>/ (images),
+  backups/.
 - Opening loads neither the model nor any memory; `loaded()` does, once, at the first question or the first ingestion.
 - A memory made by another model is refused there, before anything is read or written.
 """
@@ -43,7 +44,8 @@ class LoadedModel:
 
     @property
     def prefill_dtype(self) -> torch.dtype | None:
-        """What prefill must round to so that windows read what the store would give back; int8 is read back at shard borders only."""
+        """What prefill must round to so that windows read what the store would give back; int8 is read back at shard
+        borders only."""
         return None if self.layout.dtype == "int8" else self.layout.stored_dtype
 
     def blocks_per_shard(self, shard_bytes: int) -> int:
@@ -121,5 +123,7 @@ class Workspace:
 def _values(fields: list[str], stored: MemoryFingerprint, mine: MemoryFingerprint) -> str:
     """The differing values where they are short enough to mean something to a reader."""
     pairs = ((name, stored.fields.get(name, "none"), mine.fields.get(name, "none")) for name in fields)
-    shown = [f"{name} is {old} in the memory and {new} here" for name, old, new in pairs if max(len(old), len(new)) <= 40]
+    shown = [
+        f"{name} is {old} in the memory and {new} here" for name, old, new in pairs if max(len(old), len(new)) <= 40
+    ]
     return f"({'; '.join(shown)}.)" if shown else ""

@@ -16,8 +16,37 @@ from tests.tiny_model import tiny_model
 
 BLOCK_SIZE = 16
 
-SUBJECTS = ["fox", "dog", "river", "mill", "bridge", "garden", "tower", "keeper", "sailor", "candle", "letter", "winter", "orchard", "kettle", "lantern"]
-VERBS = ["crosses", "finds", "keeps", "paints", "follows", "forgets", "mends", "carries", "hears", "guards", "counts", "leaves"]
+SUBJECTS = [
+    "fox",
+    "dog",
+    "river",
+    "mill",
+    "bridge",
+    "garden",
+    "tower",
+    "keeper",
+    "sailor",
+    "candle",
+    "letter",
+    "winter",
+    "orchard",
+    "kettle",
+    "lantern",
+]
+VERBS = [
+    "crosses",
+    "finds",
+    "keeps",
+    "paints",
+    "follows",
+    "forgets",
+    "mends",
+    "carries",
+    "hears",
+    "guards",
+    "counts",
+    "leaves",
+]
 
 
 def prose(seed: int, characters: int, *always: str) -> str:

@@ -1,4 +1,5 @@
-"""kill -9 amid ingestion, deletion and repair. The number of kills comes from the environment: small here, 200 by hand."""
+"""kill -9 amid ingestion, deletion and repair. The number of kills comes from the environment: small here, 200 by
+hand."""
 
 from __future__ import annotations
 

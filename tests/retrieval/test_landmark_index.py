@@ -55,7 +55,10 @@ def test_blocks_added_in_pieces_and_out_of_order_stand_in_the_order_of_their_ids
     for piece in (slice(10, 20), slice(30, 40), slice(0, 10), slice(20, 30)):
         index.add(np.arange(100, 140)[piece], landmarks[piece])
     assert index.ids.tolist() == list(range(100, 140))
-    assert index.snapshot().rank(query, 40).positions.tolist() == by_hand(landmarks, query).argsort(descending=True).tolist()
+    assert (
+        index.snapshot().rank(query, 40).positions.tolist()
+        == by_hand(landmarks, query).argsort(descending=True).tolist()
+    )
 
 
 def test_removed_blocks_are_gone_and_the_rest_keep_their_order(index):
@@ -100,7 +103,10 @@ def test_landmarks_come_back_layer_by_layer_as_they_were_added(index):
     for y, layer in enumerate(LAYERS):
         torch.testing.assert_close(index.snapshot().landmarks(layer), landmarks[:, y].transpose(0, 1), rtol=0, atol=0)
         torch.testing.assert_close(
-            index.snapshot().landmarks(layer, torch.tensor([2, 7])), landmarks[[2, 7], y].transpose(0, 1), rtol=0, atol=0
+            index.snapshot().landmarks(layer, torch.tensor([2, 7])),
+            landmarks[[2, 7], y].transpose(0, 1),
+            rtol=0,
+            atol=0,
         )
 
 

@@ -51,7 +51,9 @@ def test_metadata_says_where_a_passage_stands_and_is_json(filled):
     json.dumps(document.metadata)
     stored = filled.document(document.metadata["document_id"])
     assert document.metadata["source"] == stored.source
-    assert {"page", "page_label", "start_index", "score", "document_id", "block_ids", "bboxes"} <= set(document.metadata)
+    assert {"page", "page_label", "start_index", "score", "document_id", "block_ids", "bboxes"} <= set(
+        document.metadata
+    )
     assert 0 <= document.metadata["score"] <= 1
     text = (FOX if stored.source == "fox.txt" else WHALE).strip()
     start = document.metadata["start_index"]

@@ -95,7 +95,9 @@ def test_what_is_out_of_scope_is_never_found_read_or_near(library, three):
             assert {block for token in answer.tokens for block, _ in token.blocks} <= within
 
 
-def test_an_answer_in_scope_is_the_answer_of_a_library_that_holds_nothing_else(library, three, open_library, tmp_path, write):
+def test_an_answer_in_scope_is_the_answer_of_a_library_that_holds_nothing_else(
+    library, three, open_library, tmp_path, write
+):
     alone = open_library(home=tmp_path / "alone")
     add(alone, write("whale.txt", WHALE))
     scoped = ask(library, "Do whales sing?", within=Scope((three["whale"],)))

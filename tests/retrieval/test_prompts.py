@@ -6,7 +6,8 @@ from retrieval.prompts import EARLIER_CHARACTERS, leans_on_earlier, with_convers
 
 
 @pytest.mark.parametrize(
-    "question", ["And when was it built?", "Why?", "What about the bridge?", "Who wrote these?", "Is he still alive?", "where"]
+    "question",
+    ["And when was it built?", "Why?", "What about the bridge?", "Who wrote these?", "Is he still alive?", "where"],
 )
 def test_questions_that_point_back_lean_on_the_one_before(question):
     assert leans_on_earlier(question)

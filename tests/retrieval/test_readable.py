@@ -32,7 +32,10 @@ def test_with_fewer_blocks_than_passages_asked_for_each_block_stands_alone():
 
 
 def test_a_block_between_two_passages_joins_them():
-    assert ordinals(join_neighbours(hits(("a", 1, 0.5), ("a", 3, 0.4), ("a", 2, 0.3), ("b", 0, 0.01)), 2)) == [[1, 2, 3], [0]]
+    assert ordinals(join_neighbours(hits(("a", 1, 0.5), ("a", 3, 0.4), ("a", 2, 0.3), ("b", 0, 0.01)), 2)) == [
+        [1, 2, 3],
+        [0],
+    ]
 
 
 def test_a_passage_starts_and_ends_at_sentence_borders_where_there_are_any():
