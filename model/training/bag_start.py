@@ -48,13 +48,6 @@ class BagEncoder(nn.Module):
         norm = self.codes_VE.norm(dim=1, keepdim=True)
         return self.codes_VE * (0.99 / norm.clamp_min(0.99))
 
-    def finished(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """codes of norm 1 with the common dimension behind, and the matrix."""
-        with torch.no_grad():
-            codes = self.limited()
-            common = (1 - codes.square().sum(1, keepdim=True)).clamp_min(0).sqrt()
-            return torch.cat((codes, common), 1).numpy(), self.turn_EE.detach().numpy()
-
     def blocks(self, ids_NT: Tensor, there_NT: Tensor) -> Tensor:
         """blocks_NE of norm 1."""
         sums = nn.functional.embedding_bag(ids_NT, self.limited(), mode="sum", per_sample_weights=there_NT.float())

@@ -5,6 +5,7 @@ build:   network whose landmarks retrieve from the start (see `initialise.py`).
 train:   question training (see `routing.py`), with exact resume.
 """
 
+import copy
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from model.training.bag_start import BagEncoder, BagSettings, train_codes
 from model.training.batches import IndexedBatches
 from model.training.corpus import QuestionSet, overlap, read_questions, sample_texts
 from model.training.examples import TokenDocuments, encode_questions, encode_texts
-from model.training.initialise import build_backbone, document_frequency, teacher_embeddings, token_codes
+from model.training.initialise import build_backbone, document_frequency, principal, search_path, surface_signs, teacher_embeddings, token_codes
 from model.training.loop import TrainingResult, run_training
 from model.training.question_rows import QuestionRowMaker, RowShape
 from model.training.routing import LossWeights, QuestionTrainee, question_loss
@@ -35,11 +36,11 @@ class Recipe:
     vocab_size: int = 24_576
     hidden_size: int = 384
     heads: int = 6
-    layers: int = 3
-    mlp_size: int = 768
-    memory_layers: tuple[int, ...] = (1, 2)
+    layers: int = 4
+    mlp_size: int = 512
+    memory_layers: tuple[int, ...] = (1, 3)
     block_size: int = 64
-    rope_theta: float = 10_000_000.0
+    rope_theta: float = 1e9
     tokenizer_characters: int = 40_000_000
     text_characters: int = 24_000_000
     steps: int = 1500
@@ -47,7 +48,9 @@ class Recipe:
     learning_rate: float = 1e-3
     shape: RowShape = RowShape()
     weights: LossWeights = LossWeights()
-    compile: bool = True
+    compile: bool = False
+    learns_search: bool = False
+    """Whether question training changes what search is made of. On little compute it does more harm than good (docs/experiments.md)."""
     save_every: int = 200
     held_out: int = 12
     """Every so-many-th training document is kept back, for choices made on the way."""
@@ -107,7 +110,10 @@ def check_overlap(train: QuestionSet, dev: QuestionSet, folder: Path) -> None:
 
 def build(prepared: Prepared, recipe: Recipe, bag: BagEncoder) -> LandmarkModel:
     """A network that starts where the bag training ended."""
-    codes_VE, turn_EE = bag.finished()
+    with torch.no_grad():
+        learned_VE, turned_EE = bag.limited().numpy(), bag.turn_EE.detach().numpy()
+    signs_VF = surface_signs(prepared.tokenizer)
+    codes_VE, turn_EE = principal(learned_VE, prepared.idf_V, turned_EE, recipe.hidden_size - 1 - signs_VF.shape[1])
     tokenizer = prepared.tokenizer
     ids = {name: int(tokenizer.convert_tokens_to_ids(f"<{name}>")) for name in ("landmark", "end", "pad")}
     config = LlamaConfig(
@@ -116,23 +122,41 @@ def build(prepared: Prepared, recipe: Recipe, bag: BagEncoder) -> LandmarkModel:
         max_position_embeddings=4096, rms_norm_eps=1e-6, tie_word_embeddings=True, bos_token_id=None, eos_token_id=ids["end"],
         pad_token_id=ids["pad"], rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_theta},
     )
-    network = build_backbone(config, codes_VE, turn_EE, block_size=recipe.block_size, landmark_token_id=ids["landmark"])
+    network = build_backbone(config, codes_VE, signs_VF, turn_EE, block_size=recipe.block_size, landmark_token_id=ids["landmark"])
     landmark = LandmarkConfig(
         block_size=recipe.block_size, landmark_token_id=ids["landmark"], memory_layers=recipe.memory_layers,
         prompt="<question>{question}<answer>", stop=("\n\n",),
+        search_weights=((1.0,) * recipe.heads, *((0.0,) * recipe.heads for _ in recipe.memory_layers[1:])),
     )
     return LandmarkModel(network, tokenizer, landmark)
 
 
 def train(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) -> TrainingResult:
-    """Question training; resumes what stands in `out/run`."""
+    """Question training; resumes what stands in `out/run`. The newest checkpoint is always in `out/model`."""
     maker = QuestionRowMaker(prepared.questions, prepared.texts, prepared.tokenizer, model.config, prepared.idf_V, recipe.shape)
     settings = TrainingSettings(
         steps=recipe.steps, learning_rate=recipe.learning_rate, schedule="trapezoid", warmup=0.03, decay=0.6, final_ratio=0.02,
         betas=(0.9, 0.98), weight_decay=0.02, max_seconds=recipe.max_seconds, compile=recipe.compile, save_every=recipe.save_every, log_every=10,
+        evaluate_every=recipe.save_every,
     )
-    return run_training(QuestionTrainee(model, recipe.weights), IndexedBatches(maker.make), question_loss, settings, out / "run",
-                        progress_bar=False)
+    trainee = QuestionTrainee(model, recipe.weights, learns_search=recipe.learns_search)
+    if not recipe.learns_search:
+        trainee.search_logits_YH.requires_grad_(False)
+        for parameter in search_path(model.backbone):
+            parameter.requires_grad_(False)
+
+    def keep(trained: QuestionTrainee, step: int) -> dict[str, float]:
+        export(trained.with_search_weights(), out / "model")
+        return {"saved": float(step)}
+
+    return run_training(trainee, IndexedBatches(maker.make), question_loss, settings, out / "run", evaluate=keep, progress_bar=False)
+
+
+def export(model: LandmarkModel, folder: Path) -> None:
+    """Write the checkpoint with weights in bfloat16; the model itself stays as it is."""
+    half = copy.deepcopy(model.backbone).to(torch.bfloat16)
+    LandmarkModel(half, model.tokenizer, model.config).save(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
 
 
 def make_default_model(data: Path, out: Path, *, size: str = "cpu", teacher: Path | None = None) -> TrainingResult:

@@ -28,6 +28,7 @@ COMMON = -1
 SUFFIXES = ("ing", "ed", "es", "s", "ly")
 EMBEDDING_NORM = 2.0
 FINAL_GAIN = 0.1
+SIGN_SHARE = 0.45
 TYPICAL_QUESTION = 16
 LIKENESS_GAIN = 0.75
 """Of queries and keys each: a token's logit with itself is then about 3."""
@@ -111,41 +112,77 @@ def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     return rows / np.maximum(1e-6, np.linalg.norm(rows, axis=1, keepdims=True))
 
 
-def build_backbone(config: LlamaConfig, codes_VE: NDArray[np.float32], turn_EE: NDArray[np.float32], *, block_size: int,
-                   landmark_token_id: int, seed: int = 0) -> LlamaForCausalLM:
-    """A Llama whose landmarks are bags of their blocks.
+def surface_signs(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.float32]:
+    """signs_V3: what tells tokens of one form apart: blank in front, first letter large, all letters large."""
+    texts = [tokenizer.decode([token]) for token in range(len(tokenizer))]
+    words = [text.strip() for text in texts]
+    return np.array(
+        [[text.startswith(" "), word[:1].isupper(), len(word) > 1 and word.isupper()] for text, word in zip(texts, words, strict=True)], np.float32
+    ) * 2 - 1
 
-    codes: embeddings of norm 1, the common dimension last; turn: what a question's content (row vector) is multiplied with.
+
+def principal(codes_VE: NDArray[np.float32], idf_V: NDArray[np.float32], turn_EE: NDArray[np.float32], width: int
+              ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Codes and matrix in the directions in which texts differ most, strongest first, cut to `width`."""
+    weighted = codes_VE * np.exp(-0.5 * idf_V)[:, None]
+    _, vectors = np.linalg.eigh(weighted.T @ weighted)
+    basis = vectors[:, ::-1][:, :width].astype(np.float32)
+    return codes_VE @ basis, basis.T @ turn_EE @ basis
+
+
+def build_backbone(config: LlamaConfig, codes_VE: NDArray[np.float32], signs_VF: NDArray[np.float32], turn_EE: NDArray[np.float32], *,
+                   block_size: int, landmark_token_id: int, seed: int = 0) -> LlamaForCausalLM:
+    """A Llama whose landmarks are bags of their blocks, from layer 1 on.
+
+    codes: content of each token, norm at most 1, strongest directions first, as wide as hidden_size - 1 - F; signs: F surface signs;
+    turn: what a question's content (row vector) is multiplied with.
     """
     torch.manual_seed(seed)
     network = LlamaForCausalLM(config)
     width, heads, head_dim = config.hidden_size, config.num_attention_heads, config.head_dim
+    content = codes_VE.shape[1]
     if config.num_key_value_heads != heads or heads * head_dim != width:
         raise ValueError("the landmark start needs as many KV heads as query heads, together as wide as the hidden state.")
+    if content + signs_VF.shape[1] + 1 != width:
+        raise ValueError("content, surface signs and the common dimension must fill the hidden state.")
     rotation = _Rotation(config, block_size)
     turn = torch.eye(width)
-    turn[:COMMON, :COMMON] = torch.from_numpy(turn_EE)
-    likeness = rotation.likeness(config.num_hidden_layers, heads, _orthogonal(width))
+    turn[:content, :content] = torch.from_numpy(turn_EE)
+    rest_V1 = (1 - torch.from_numpy(codes_VE).square().sum(1, keepdim=True)).clamp_min(0).sqrt()
+    signs = torch.from_numpy(signs_VF) * SIGN_SHARE
+    common_V1 = (1 - signs.square().sum(1, keepdim=True)).sqrt()
     with torch.no_grad():
         embedding = network.get_input_embeddings().weight
-        embedding.copy_(torch.from_numpy(codes_VE) * EMBEDDING_NORM)
+        embedding.copy_(EMBEDDING_NORM * torch.cat((torch.from_numpy(codes_VE), signs * rest_V1, common_V1 * rest_V1), 1))
         embedding[landmark_token_id] = 0.0
         embedding[landmark_token_id, COMMON] = 0.1
         network.model.norm.weight.fill_(FINAL_GAIN)
         for number, layer in enumerate(network.model.layers):
             attention, mlp = layer.self_attn, layer.mlp
-            shared = likeness[number]
+            shared = rotation.likeness(heads, content)
             asked = rotation.absorbed(shared @ turn.T, heads) if number else shared
             through = _orthogonal(width)
-            through[:, COMMON] = 0
-            attention.q_proj.weight.copy_(asked + 0.003 * torch.randn(width, width))
-            attention.k_proj.weight.copy_(shared + 0.003 * torch.randn(width, width))
+            if number == 0:
+                through[:, content:] = 0
+            noise = 0.0 if number < 2 else 0.01
+            attention.q_proj.weight.copy_(asked + noise * torch.randn(width, width))
+            attention.k_proj.weight.copy_(shared + noise * torch.randn(width, width))
             attention.v_proj.weight.copy_(through)
             attention.o_proj.weight.copy_((BAG_GAIN if number == 0 else COPY_GAIN) * through.T)
             mlp.gate_proj.weight.normal_(0, 0.03)
             mlp.up_proj.weight.normal_(0, 0.03)
-            mlp.down_proj.weight.normal_(0, 1e-4)
+            if number == 0:
+                mlp.down_proj.weight.zero_()
+            else:
+                mlp.down_proj.weight.normal_(0, 0.005)
     return network
+
+
+def search_path(network: LlamaForCausalLM) -> list[torch.nn.Parameter]:
+    """What the landmark keys and question queries of layer 1 are made of."""
+    first, second = network.model.layers[:2]
+    return [network.get_input_embeddings().weight, *first.parameters(), second.input_layernorm.weight,
+            second.self_attn.q_proj.weight, second.self_attn.k_proj.weight]
 
 
 class _Rotation:
@@ -154,27 +191,18 @@ class _Rotation:
     def __init__(self, config: LlamaConfig, block_size: int) -> None:
         theta, half = float(config.rope_parameters["rope_theta"]), config.head_dim // 2
         self.frequency = theta ** (-torch.arange(half) / half)
-        self.slow = (self.frequency * block_size < 1.5).repeat(2)
+        self.slow = (self.frequency * block_size < 3.0).repeat(2)
         self.head_dim, self.block_size = config.head_dim, block_size
 
-    def likeness(self, layers: int, heads: int, basis_EE: Tensor) -> list[Tensor]:
-        """For each layer the weight of queries and keys alike.
-
-        Layers after the first take turns in covering the basis, so that their likenesses add up to an inner product of the whole state.
-        """
-        width, slots = len(basis_EE), self.slow.repeat(heads)
-        basis = basis_EE.clone()
-        basis[:, COMMON] = 0
-        room = int(slots.sum())
-        order = torch.arange(room * layers) % width
-        used = torch.bincount(order[room:], minlength=width).clamp_min(1) if layers > 1 else torch.ones(width)
-        out = []
-        for number in range(layers):
-            rows = order[number * room : (number + 1) * room] if number else order[:room]
-            weight = torch.zeros(width, width)
-            weight[slots] = LIKENESS_GAIN * basis[rows] / used[rows, None].sqrt()
-            out.append(weight)
-        return out
+    def likeness(self, heads: int, content: int) -> Tensor:
+        """Weight of queries and keys alike: an inner product of the strongest directions of the content, mixed among the heads."""
+        width, slots = heads * self.head_dim, self.slow.repeat(heads)
+        room = min(int(slots.sum()), content)
+        mixed = torch.zeros(int(slots.sum()), width)
+        mixed[:room, :room] = _orthogonal(room)
+        weight = torch.zeros(width, width)
+        weight[slots] = LIKENESS_GAIN * mixed
+        return weight
 
     def absorbed(self, weight_EE: Tensor, heads: int) -> Tensor:
         """Queries turned back by the distance at which questions meet landmarks (one block and the middle of a question)."""

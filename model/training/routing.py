@@ -72,8 +72,10 @@ START_WEIGHT = 8.0
 class QuestionTrainee(nn.Module):
     """A landmark model with the search weights that are learned beside it, and the landmarks of the last batches."""
 
-    def __init__(self, model: LandmarkModel, weights: LossWeights | None = None) -> None:
+    def __init__(self, model: LandmarkModel, weights: LossWeights | None = None, *, learns_search: bool = True) -> None:
+        """Without `learns_search` what search is made of stays as it is (its parameters must be frozen by the caller)."""
         super().__init__()
+        self.learns_search = learns_search
         self.model = model
         self.weights = weights or LossWeights()
         self.search_logits_YH = nn.Parameter(torch.full((len(model.memory_layers), model.num_heads), START_WEIGHT))
@@ -85,11 +87,16 @@ class QuestionTrainee(nn.Module):
 
     def with_search_weights(self) -> LandmarkModel:
         """The model with the learned weights in its settings."""
+        if not self.learns_search:
+            return self.model
         rows = self.search_weights_YH().detach().float()
         rows = rows / rows.mean()
         return self.model.with_config(search_weights=tuple(tuple(round(float(w), 4) for w in row) for row in rows))
 
     def search_weights_YH(self) -> Tensor:
+        if not self.learns_search:
+            assert self.model.config.search_weights is not None
+            return START_WEIGHT * torch.tensor(self.model.config.search_weights, device=self.search_logits_YH.device)
         return nn.functional.softplus(self.search_logits_YH)
 
     def keep(self, keys_YNGD: Tensor, title_N: Tensor, there_N: Tensor) -> None:
@@ -113,7 +120,8 @@ def question_loss(trainee: QuestionTrainee, batch: QuestionRows) -> tuple[Tensor
     landmarks_YNGD = torch.stack([keys[layer][:, :, -1] for layer in model.memory_layers])
     there_N = batch.document_N != -1
 
-    scores_YQN, kept_YQM, kept_ignored_QM = _scores(trainee, batch, landmarks_YNGD)
+    with torch.set_grad_enabled(trainee.learns_search and torch.is_grad_enabled()):
+        scores_YQN, kept_YQM, kept_ignored_QM = _scores(trainee, batch, landmarks_YNGD)
     total_QN = scores_YQN.sum(0)
     ranks = batch.ranks_Q & batch.gold_QN.any(-1)
     parts = torch.stack([
@@ -126,7 +134,9 @@ def question_loss(trainee: QuestionTrainee, batch: QuestionRows) -> tuple[Tensor
     lengths_N = batch.valid_RT.unflatten(1, (batch.blocks_per_row, -1)).flatten(0, 1)[:, :-1].sum(-1)
     answer, answer_tokens, first = _answer_loss(model, batch, keys, values, lengths_N, total_QN.detach(), share)
     text, text_tokens = _text_loss(model, batch, hidden_RTE, share.text_positions)
-    loss = share.search * parts[0] + share.search_per_layer * parts[1:].mean() + share.answer * answer + share.text * text
+    loss = share.answer * answer + share.text * text
+    if trainee.learns_search:
+        loss = loss + share.search * parts[0] + share.search_per_layer * parts[1:].mean()
     metrics: dict[str, float | Tensor] = {
         "search": parts[0].detach(), "search_layers": parts[1:].mean().detach(), "top1": hits, "answer": answer.detach(),
         "first_token": first, "text": text.detach(),
