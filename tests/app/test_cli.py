@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -35,8 +36,8 @@ def library(monkeypatch: pytest.MonkeyPatch) -> CliLibrary:
         return made
 
     monkeypatch.setattr(assembly, "open_library", open_library)
-    for name in ("CAIRN_HOME", "CAIRN_MODEL"):
-        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name.startswith("CAIRN_")]:
+        monkeypatch.delenv(name)
     return made
 
 
