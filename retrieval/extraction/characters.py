@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pypdfium2 as pdfium
@@ -45,7 +46,7 @@ class PageCharacters:
     accent_N: np.ndarray
     unreadable: int
 
-    @property
+    @cached_property
     def middle_N2(self) -> np.ndarray:
         """The middle of the ink: what is inside a box is what has its middle there."""
         return (self.ink_N4[:, :2] + self.ink_N4[:, 2:]) / 2

@@ -17,6 +17,8 @@ from retrieval.extraction.characters import PageCharacters
 
 _FRAGMENT_GAP = 0.7  # em: a wider gap may be a column's gutter or a table cell
 _CELL_GAP = 2.0  # em: a wider gap inside a line parts table cells
+_NEXT_CELL_GAP = 1.0  # em: so does this one in a line that has cells; in prose it may be a wide space
+_EDGES_TRIED = 80  # left edges of single fragments that may show a gutter; where there are more, edges must recur
 _GUTTER_ROWS = 4  # lines side by side from which two columns are believed
 _PROSE_CHARACTERS = 14  # median characters of a column's line
 
@@ -162,7 +164,8 @@ def _find_gutter(f: _Fragments, part: np.ndarray) -> tuple[float, list[tuple[int
     edges, counts = np.unique(np.round(x0), return_counts=True)
     best: tuple[float, list[tuple[int, int]]] | None = None
     best_score = 0
-    for edge in edges[counts >= 3].tolist():
+    recurring = 1 if len(edges) <= _EDGES_TRIED else 3
+    for edge in edges[counts >= recurring].tolist():
         gutter = edge - 2.0
         crossing = (x0 < gutter - 1) & (x1 > gutter + 1)
         if crossing.all() or (x1 <= gutter + 1).sum() < _GUTTER_ROWS or (x0 >= gutter - 1).sum() < _GUTTER_ROWS:
@@ -301,7 +304,8 @@ def _line(
     at_start = np.zeros(len(indices), dtype=bool)
     at_start[starts] = True
     is_space = (spaced == 2) | ((spaced == 1) & (distance > 0.08 * size)) | (at_start[1:] & (distance > 0.15 * size))
-    gaps = np.r_[0, np.where(distance > _CELL_GAP * size, 2, is_space)].astype(np.int8)
+    cell_gap = _NEXT_CELL_GAP if (distance > _CELL_GAP * size).any() else _CELL_GAP
+    gaps = np.r_[0, np.where(distance > cell_gap * size, 2, is_space)].astype(np.int8)
     base = float(np.median(origin[indices[size_N > 0.85 * size], 1]))
     raised = (size_N < 0.85 * size) & (origin[indices, 1] < base - 0.15 * size)
     x0, y0 = box[indices, :2].min(axis=0)

@@ -139,9 +139,19 @@ def _margins(lines: Sequence[TextLine]) -> list[_Margins]:
     for block in blocks:
         place = (block[0].page, block[0].column)
         edges = block if len(block) > 2 else columns[place]
-        left, right = min(line.x0 for line in edges), max(line.x1 for line in edges)
+        left, right = min(line.x0 for line in edges), max(line.x1 for line in block)
+        if len(block) <= 2:
+            right = _usual_right(columns[place], right)
         result += [_Margins(left, right, step_of[place])] * len(block)
     return result
+
+
+def _usual_right(column: Sequence[TextLine], least: float) -> float:
+    """The nearest right edge, not left of `least`, that several lines of the column share; else its outermost."""
+    ends = np.array([line.x1 for line in column])
+    shared = (np.abs(ends[:, None] - ends) < 3.0).sum(axis=1) >= 4
+    near = ends[shared & (ends > least - 3.0)]
+    return float(near.min()) if len(near) else float(ends.max())
 
 
 def _same_block(above: TextLine, below: TextLine) -> bool:
