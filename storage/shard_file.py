@@ -77,15 +77,16 @@ class OpenShard:
         self._load()
 
     def _load(self) -> None:
-        self._state = self._stat()
-        self.header = self._read_header()
+        state = self._stat()
+        self.header = self._read_header(state[0])
         self._seed = shard_seed(self.header.fingerprint, self.name)
-        if self._state[0] != self.header.file_bytes:
-            reason = f"it has {self._state[0]} bytes and should have {self.header.file_bytes}"
+        if state[0] != self.header.file_bytes:
+            reason = f"it has {state[0]} bytes and should have {self.header.file_bytes}"
             raise DamagedShard(Damage(self.name, "file", reason))
         self.checksums = np.frombuffer(self.section("checksums"), "<u4", self.header.num_pieces)
         self.landmarks_NYGD: Tensor | None = None  # kept by the store where it needs them often
         self.verified = np.zeros(self.header.num_pieces, dtype=bool)
+        self._state = state  # last: a front found damaged once is looked at again by the next reader
 
     def _stat(self) -> tuple[int, int, int]:
         state = os.fstat(self._descriptor)
@@ -100,10 +101,12 @@ class OpenShard:
         if stored != expected:
             raise ForeignShard(self.name, field, stored, expected)
 
-    def _read_header(self) -> Header:
+    def _read_header(self, file_bytes: int) -> Header:
         try:
             prefix = os.pread(self._descriptor, PREFIX.size, 0)
             header_bytes, _ = decode_prefix(prefix)
+            if header_bytes > file_bytes:  # a damaged size must not become a huge allocation
+                raise ValueError("the file is cut short")
             header = decode_header(prefix, os.pread(self._descriptor, header_bytes, PREFIX.size))
         except (ValueError, OSError) as error:
             raise DamagedShard(Damage(self.name, "header", str(error))) from error

@@ -145,6 +145,32 @@ def test_damage_to_an_open_file_is_found_although_the_block_was_read_before(stor
         store.read(shard.name, 1, 0, 0)
 
 
+def test_damage_to_the_front_of_an_open_file_is_reported_to_every_reader(store):
+    """And not only to the first, after whom the blocks would pass as verified."""
+    shard = write_shard(store, NUM_BLOCKS)
+    path = store.folder / shard.name
+    store.read(shard.name, 1, 0, 0)
+    content = bytearray(path.read_bytes())
+    content[30] ^= 1
+    content[store.header(shard.name).pieces_offset] ^= 1
+    path.write_bytes(content)
+    os.utime(path, (1, 1))
+    for _ in range(3):
+        with pytest.raises(DamagedMemory):
+            store.read(shard.name, 1, 0, 0)
+
+
+def test_a_damaged_size_of_the_header_does_not_become_a_huge_allocation(store):
+    shard = write_shard(store)
+    path = store.folder / shard.name
+    content = bytearray(path.read_bytes())
+    content[15] = 0xFF
+    path.write_bytes(content)
+    store.close()
+    with pytest.raises(DamagedShard, match="cut short"):
+        store.lengths(shard.name)
+
+
 def test_a_block_damaged_silently_after_its_first_read_is_found_when_every_read_is_checked(tmp_path):
     store = KVBlockStore(tmp_path, LAYOUT, "fingerprint", check="every read")
     shard = write_shard(store, NUM_BLOCKS)
