@@ -1,1 +1,1 @@
-"""The app: web UI, HTTP API, command line, settings and the job runner. Everything goes through `retrieval.library.Library`."""
+"""The app: web UI, HTTP API, command line, settings, job runner. All of it goes through `retrieval.library.Library`."""

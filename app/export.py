@@ -1,6 +1,6 @@
 """An answer with its evidence as one file: HTML that needs nothing else, or JSON.
 
-- The HTML shows question, answer, passages, marked page pictures, layer and head sums, and the full record for programs.
+- The HTML shows question, answer, passages, marked page pictures, attention by head, and the record for programs.
 - Every text from a document or a person is escaped; the file holds no script and forbids any request.
 """
 
@@ -21,19 +21,30 @@ if TYPE_CHECKING:
 MAX_PICTURES = 12
 PICTURE_WIDTH_PX = 900
 FORMAT = "cairn-answer/1"
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 STYLE = """
-:root{color-scheme:light dark;--ink:#26241f;--soft:#6d675c;--paper:#faf8f3;--card:#fff;--line:#e4dfd3;--mark:217,154,43;--moss:#2f6f5e}
-@media(prefers-color-scheme:dark){:root{--ink:#e9e5db;--soft:#a39c8d;--paper:#171816;--card:#1f211e;--line:#34362f;--moss:#86c5ad}}
-body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.6 ui-sans-serif,system-ui,sans-serif}
-main{max-width:52rem;margin:0 auto;padding:3rem 1.25rem 5rem}
-h1{font:500 1.7rem/1.35 Palatino,Georgia,serif;margin:.2rem 0 1.2rem}h2{font-size:1rem;margin:2.6rem 0 .8rem}
-.answer{font:1.15rem/1.7 Palatino,Georgia,serif;border-left:3px solid var(--moss);padding-left:1rem;white-space:pre-wrap}
-.soft{color:var(--soft);font-size:.88rem}.card{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:1rem 1.2rem;margin:.8rem 0}
-.card p{font-family:Palatino,Georgia,serif;white-space:pre-wrap;margin:.5rem 0}
-mark{color:inherit;border-radius:3px}.page{position:relative;border:1px solid var(--line);margin:.8rem 0}.page img{display:block;width:100%}
-.page i{position:absolute;mix-blend-mode:multiply;border-radius:2px}table{border-collapse:collapse;font-size:.8rem}td,th{padding:.15rem .45rem;text-align:right}
-details{margin-top:2rem}pre{overflow:auto;font-size:.75rem;max-height:30rem}
+:root { color-scheme: light dark; --ink: #26241f; --soft: #6d675c; --paper: #faf8f3; --card: #fff; --line: #e4dfd3;
+  --mark: 217,154,43; --moss: #2f6f5e; --serif: Palatino, Georgia, serif }
+@media (prefers-color-scheme: dark) { :root { --ink: #e9e5db; --soft: #a39c8d; --paper: #171816; --card: #1f211e;
+  --line: #34362f; --moss: #86c5ad } }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.6 ui-sans-serif, system-ui, sans-serif }
+main { max-width: 52rem; margin: 0 auto; padding: 3rem 1.25rem 5rem }
+h1 { font: 500 1.7rem/1.35 var(--serif); margin: .2rem 0 1.2rem }
+h2 { font-size: 1rem; margin: 2.6rem 0 .8rem }
+.answer { font: 1.15rem/1.7 var(--serif); border-left: 3px solid var(--moss); padding-left: 1rem }
+.answer, .card p { white-space: pre-wrap }
+.soft { color: var(--soft); font-size: .88rem }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 1rem; margin: .8rem 0 }
+.card p { font-family: var(--serif); margin: .5rem 0 }
+mark { color: inherit; border-radius: 3px }
+.page { position: relative; border: 1px solid var(--line); margin: .8rem 0 }
+.page img { display: block; width: 100% }
+.page i { position: absolute; mix-blend-mode: multiply; border-radius: 2px }
+table { border-collapse: collapse; font-size: .8rem }
+td, th { padding: .15rem .45rem; text-align: right }
+details { margin-top: 2rem }
+pre { overflow: auto; font-size: .75rem; max-height: 30rem }
 """
 
 
@@ -47,7 +58,7 @@ def answer_as_html(library: Library, answer: Answer) -> str:
     strongest = max((block.score for passage in answer.passages for block in passage.blocks), default=0.0) or 1.0
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
-        "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">",
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
         "<meta name='viewport' content='width=device-width,initial-scale=1'>",
         f"<title>{escape(answer.question)}</title><style>{STYLE}</style></head><body><main>",
         f"<div class='soft'>Question</div><h1>{escape(answer.question)}</h1>",
@@ -71,10 +82,11 @@ def answer_as_html(library: Library, answer: Answer) -> str:
 def _facts(answer: Answer) -> str:
     found = "" if answer.found else "<b>The documents do not say.</b> What stands above is not supported by them. "
     written = f"Written {escape(answer.created_at)} by {escape(answer.model)}, memory {escape(answer.memory[:16])}"
+    share = f"{answer.memory_share:.0%} of the attention was on the documents, the rest on the question and the answer."
+    caution = "Attention shows what was read; it does not prove why a word was chosen."
+    first, whole = answer.timings.first_token_seconds, answer.timings.seconds
     return (
-        f"<p class='soft'>{found}{answer.memory_share:.0%} of the attention was on the documents, the rest on the question and "
-        f"the answer itself. Attention shows what was read; it does not prove why a word was chosen.<br>{written}, in "
-        f"{answer.timings.seconds:.1f} s (first word after {answer.timings.first_token_seconds:.2f} s).</p>"
+        f"<p class='soft'>{found}{share} {caution}<br>{written}, in {whole:.1f} s (first word after {first:.2f} s).</p>"
     )
 
 
@@ -87,7 +99,8 @@ def _passage(rank: int, passage: Passage, strongest: float) -> str:
 
 def _near_miss(passage: Passage) -> str:
     where = f"{escape(passage.title or passage.source)}, {_pages(passage)}"
-    return f"<div class='card'><div class='soft'>{where} · search score {passage.score:.3f}</div><p>{escape(passage.text)}</p></div>"
+    facts = f"{where} · search score {passage.score:.3f}"
+    return f"<div class='card'><div class='soft'>{facts}</div><p>{escape(passage.text)}</p></div>"
 
 
 def _pages(passage: Passage) -> str:
@@ -105,9 +118,8 @@ def _marked(passage: Passage, strongest: float) -> str:
         if start >= end:
             continue
         out.append(escape(_cut(passage, at, start)))
-        out.append(
-            f"<mark style='background:rgba(var(--mark),{_opacity(block, strongest):.2f})'>{escape(_cut(passage, start, end))}</mark>"
-        )
+        shade = f"background:rgba(var(--mark),{_opacity(block, strongest):.2f})"
+        out.append(f"<mark style='{shade}'>{escape(_cut(passage, start, end))}</mark>")
         at = end
     out.append(escape(_cut(passage, at, passage.end_index)))
     return "".join(out)
@@ -142,7 +154,8 @@ def _pictures(library: Library, answer: Answer, strongest: float) -> Iterable[st
             if box.page == page
         )
         picture = base64.b64encode(png).decode()
-        yield f"<div class='soft'>{title}, page {page + 1}</div><div class='page'><img alt='' src='data:image/png;base64,{picture}'>{boxes}</div>"
+        image = f"<img alt='' src='data:image/png;base64,{picture}'>"
+        yield f"<div class='soft'>{title}, page {page + 1}</div><div class='page'>{image}{boxes}</div>"
     if len(wanted) > MAX_PICTURES:
         yield f"<p class='soft'>{len(wanted) - MAX_PICTURES} more pages are not shown here.</p>"
 

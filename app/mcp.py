@@ -1,6 +1,6 @@
 """MCP tools for assistants: ask, search, list. Nothing that changes the library.
 
-Served at /mcp (streamable HTTP, no sessions); the web app's own guard checks token, host and origin before this is reached.
+Served at /mcp (streamable HTTP, no sessions); the web app's guard checks token, host and origin before it is reached.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def build_mcp(library: Library) -> MCPServer:
 
     @server.tool()
     def ask(question: str, document_ids: list[str] | None = None, k: int = 8) -> dict[str, Any]:
-        """Answer a question from the stored documents, with the passages read. found=false: the documents do not say."""
+        """Answer a question from the documents, with the passages read. found=false: the documents do not say."""
         for item in library.ask(question, k=_bounded(k), within=_scope(document_ids)):
             if isinstance(item, Answer):
                 return {

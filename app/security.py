@@ -1,7 +1,7 @@
 """Who may talk to the web app, and what a browser may do with what it gets.
 
 - `Access`: password (argon2), bearer token, sessions, rate limit. No files, no network.
-- `Guard`: ASGI middleware; every request passes host, origin, path, size and credential checks before any route sees it.
+- `Guard`: ASGI middleware; host, origin, path, size and credentials of a request are checked before any route sees it.
 - `PageHeaders`: ASGI middleware; strict content security policy with one nonce a page, nothing foreign, nothing framed.
 - Knows no documents and no questions: everybody who is let in sees the whole library.
 """
@@ -40,7 +40,7 @@ MIN_TOKEN_LENGTH = 16
 MIN_PASSWORD_LENGTH = 8
 
 PUBLIC_PATHS = frozenset({"/healthz", "/login", "/favicon.ico", "/ui/login.css", "/ui/mark.svg"})
-# All that Gradio's own page needs. Its other routes (file and URL proxies, code editing, monitoring, run history) stay shut.
+# All that Gradio's own page needs. Its other routes (files, URL proxy, code editing, monitoring, history) stay shut.
 GRADIO_PATHS = re.compile(
     r"/(config/?|theme\.css|favicon\.ico|manifest\.json|robots\.txt|(assets|static|svelte)/.*)?"
     r"|/gradio_api/(queue/(join|data)/?|heartbeat/[^/]+|startup-events|info/?|cancel|reset/?|theme\.css)"
@@ -123,8 +123,8 @@ class AttemptLimit:
 class Access:
     """Password and token of this server, and the sessions that it opened.
 
-    `password` may be plain or an argon2 hash (`$argon2...`). Neither password nor token: everybody who reaches the server
-    is let in, which `check_binding` allows on loopback only. Sessions live in memory: a restart asks for the password again.
+    `password` may be plain or an argon2 hash (`$argon2...`). Neither password nor token: everybody who reaches the
+    server is let in, which `check_binding` allows on loopback only. Sessions live in memory: a restart asks again.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ def _same_origin(headers: Headers, method: str) -> bool:
 
 
 def content_policy(nonce: str) -> str:
-    """Scripts: our own files and this page's own inline ones. Styles: Gradio sets them inline. Nothing from elsewhere."""
+    """Scripts: our own files and the page's inline ones. Styles: Gradio sets them inline. Nothing from elsewhere."""
     return (
         f"default-src 'none'; script-src 'self' 'nonce-{nonce}'; style-src 'self' 'unsafe-inline'; "
         "img-src 'self' data: blob:; font-src 'self'; connect-src 'self'; manifest-src 'self'; worker-src 'self'; "

@@ -1,7 +1,7 @@
 """Errors of the HTTP API: one shape, fixed messages.
 
 - `{"error": {"code": "...", "message": "..."}}`; the code is for programs, the message for people.
-- Only errors written for people (CairnError) show their own text; anything else is logged and answered with a fixed sentence.
+- Only errors written for people (CairnError) show their own text; others are logged and answered with a fixed sentence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What happens in the background when the app starts: the model is loaded, and an empty library gets one sample document."""
+"""In the background when the app starts: the model is loaded, and an empty library gets one sample document."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The web UI: Gradio Blocks for frame, tabs and settings; evidence, library and history by our own modules in `static/`."""
+"""The web UI: Gradio Blocks for frame, tabs and settings; the other views by our own modules in `static/`."""

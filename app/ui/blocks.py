@@ -2,18 +2,20 @@
 
 - Settings are Gradio components, changed through Gradio events.
 - The other tabs are empty columns that `static/main.js` fills from /api/v1. Nothing a document, a file name or a person
-  says ever passes through a Gradio template (gr.HTML evaluates its templates as JavaScript), so no `unsafe-eval` is needed.
+  says passes through a Gradio template (gr.HTML runs its templates as JavaScript), so no `unsafe-eval` is needed.
 - No request leaves this machine: system fonts, no analytics, no version check, no hub, no run history.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import gradio as gr
 from fastapi import FastAPI
 
+from app.api.errors import Refused
 from app.api.preferences import MAX_ANSWER_TOKENS, MAX_TOP_K, PreferenceFile
 
 SANS = ("ui-sans-serif", "system-ui", "sans-serif")
@@ -97,13 +99,13 @@ def _settings(blocks: gr.Blocks, preferences: PreferenceFile) -> None:
         now = preferences.current
         return now.quote, now.top_k, now.voters, now.max_tokens, now.low_share
 
-    def save(field: str):
+    def save(field: str) -> Callable[[bool | int | float | str | None], str]:
         def saved(value: bool | int | float | str | None) -> str:
             if value is None:
                 return NOT_SAVED
             try:
                 preferences.change(**{field: value})
-            except (TypeError, ValueError):
+            except (Refused, TypeError):
                 return NOT_SAVED
             return SAVED
 
@@ -112,8 +114,14 @@ def _settings(blocks: gr.Blocks, preferences: PreferenceFile) -> None:
     controls = {way: "quote", top_k: "top_k", voters: "voters", length: "max_tokens", low: "low_share"}
     blocks.load(current, outputs=list(controls), api_visibility="private", show_progress="hidden")
     for control, field in controls.items():
-        control.input(
-            save(field), control, state, api_visibility="private", show_progress="hidden", trigger_mode="always_last"
+        gr.on(
+            [control.input],  # type: ignore[attr-defined]
+            save(field),
+            control,
+            state,
+            api_visibility="private",
+            show_progress="hidden",
+            trigger_mode="always_last",
         )
 
 

@@ -1,4 +1,4 @@
-"""A library without a model: same methods as `retrieval.library.Library`, everything in RAM, rich and repeatable evidence.
+"""A library without a model: the methods of `retrieval.library.Library`, all in RAM, rich and repeatable evidence.
 
 `deliver()` works off one page of the oldest waiting job, so that tests decide when ingestion moves.
 """
@@ -38,16 +38,16 @@ BLOCK_CHARACTERS, LINES_A_BLOCK, BLOCKS_A_PAGE = 230, 4, 9
 NOW = "2026-05-04T09:30:00+00:00"
 
 PARAGRAPHS = (
-    "The reservoir supplies drinking water to four towns in the valley. Its dam was finished in 1964 and raised by three "
-    "metres in 1981, when the eastern villages were connected to the network. ",
-    "Maintenance is carried out every spring, before the snow melts. The outer valves are inspected first, then the spillway, "
-    "and last the two turbines in the lower gallery, which must be drained for it. ",
-    "Water quality is measured at nine stations. Samples are taken on Mondays and Thursdays; the laboratory in Rosental "
-    "reports the results within two days and publishes them on the notice board of each town hall. ",
-    "In a dry summer the council may restrict the watering of gardens. The first step is a request, the second a ban between "
-    "ten in the morning and six in the evening, the third a full ban until the level has recovered. ",
-    "The footpath around the lake is eleven kilometres long. It is closed during works on the dam crest, and a diversion "
-    "through the forest is signposted from the northern car park. ",
+    "The reservoir supplies drinking water to four towns in the valley. Its dam was finished in 1964 and raised "
+    "by three metres in 1981, when the eastern villages were connected to the network. ",
+    "Maintenance is carried out every spring, before the snow melts. The outer valves are inspected first, then "
+    "the spillway, and last the two turbines in the lower gallery, which must be drained for it. ",
+    "Water quality is measured at nine stations. Samples are taken on Mondays and Thursdays; the laboratory in "
+    "Rosental reports the results within two days and publishes them on the notice board of each town hall. ",
+    "In a dry summer the council may restrict the watering of gardens. The first step is a request, the second a "
+    "ban between ten in the morning and six in the evening, the third a full ban until the level has recovered. ",
+    "The footpath around the lake is eleven kilometres long. It is closed during works on the dam crest, and a "
+    "diversion through the forest is signposted from the northern car park. ",
 )
 
 
@@ -82,7 +82,7 @@ class FakeLibrary:
             self._cut(identity, texts)
             size = pages * 1_350_000
             self.document_rows[identity] = Document(
-                identity, source, title or Path(source).stem.replace("-", " ").title(), collection_id, pages, pages * 540,
+                identity, source, title or Path(source).stem.title(), collection_id, pages, pages * 540,
                 pages * BLOCKS_A_PAGE, size, "ready", NOW, "sha256:" + identity,
             )  # fmt: skip
             return self.document_rows[identity]
@@ -149,8 +149,8 @@ class FakeLibrary:
             document = self.add(source or Path(path).name, pages=estimate.pages, collection_id=group)
             self.document_rows[document.id] = replace(document, state="ingesting")
             job = Job(
-                uuid.UUID(int=next(self._ids)).hex, document.id, document.source, group, "queued", "", 0, estimate.pages, 0,
-                estimate.tokens, estimate.blocks, estimate.size_bytes, 0.0, None, 0.0, "", "", NOW,
+                uuid.UUID(int=next(self._ids)).hex, document.id, document.source, group, "queued", "", 0,
+                estimate.pages, 0, estimate.tokens, estimate.blocks, estimate.size_bytes, 0.0, None, 0.0, "", "", NOW,
             )  # fmt: skip
             self.job_rows[job.id] = job
             return job
@@ -385,8 +385,9 @@ class FakeLibrary:
         passages = sorted((self._passage(block, total) for block, total in totals.items()), key=lambda one: -one.score)
         spent = time.monotonic() - begun
         answer = Answer(
-            uuid.uuid4().hex, conversation_id, question, sentence if len(tokens) else "", found, 0.82 if found else 0.07,
-            settings["quote"], tuple(tokens), tuple(passages), tuple(self._passage(block, score * 0.6) for block, score in missed),
+            uuid.uuid4().hex, conversation_id, question, sentence if len(tokens) else "", found,
+            0.82 if found else 0.07, settings["quote"], tuple(tokens), tuple(passages),
+            tuple(self._passage(block, score * 0.6) for block, score in missed),
             sum(token.memory_share for token in tokens) / max(1, len(tokens)), LAYERS, HEADS, heat,
             Timings(0.012, 0.09, max(0.2, spent)), "cairn-small (sha256 5b1c…)", "9f3d2a", settings, NOW,
         )  # fmt: skip

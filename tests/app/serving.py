@@ -1,4 +1,4 @@
-"""The web app over the fake library on a free port, for browser tests and for looking at it: `python -m tests.app.serving`."""
+"""The web app on a free port for browser tests; over the fake library, to look at: `python -m tests.app.serving`."""
 
 from __future__ import annotations
 

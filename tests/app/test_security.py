@@ -141,8 +141,8 @@ class TestSigningIn:
     def test_nothing_is_shown_without_signing_in(self, guarded: TestClient) -> None:
         documents = guarded.get("/api/v1/documents")
         assert documents.status_code == 401 and documents.headers["www-authenticate"] == "Bearer"
-        paths = ["/", "/config", "/theme.css", "/api/v1/answers", "/api/v1/openapi.json", "/docs", "/mcp/", "/ui/main.js",
-                 "/gradio_api/info", "/gradio_api/heartbeat/x", "/assets/x.js"]  # fmt: skip
+        paths = ["/", "/config", "/theme.css", "/api/v1/answers", "/api/v1/openapi.json", "/docs", "/mcp/",
+                 "/ui/main.js", "/gradio_api/info", "/gradio_api/heartbeat/x", "/assets/x.js"]  # fmt: skip
         assert {path: guarded.get(path).status_code for path in paths} == dict.fromkeys(paths, 401)
         identity = "0" * 31 + "1"
         assert guarded.get(f"/api/v1/documents/{identity}/pages/0.png").status_code == 401

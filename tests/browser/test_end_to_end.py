@@ -1,4 +1,4 @@
-"""The whole path in a real browser over a real library: files, catalogue, memory, a (tiny, random) landmark model, PDFium."""
+"""The whole path in a real browser over a real library: files, catalogue, memory, a tiny random model, PDFium."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ def _compare_boxes_with_pdfium(page: Any, pdf: Path, library: Library) -> None:
     drawn: dict[str, list[list[float]]] = page.evaluate(
         """() => { const sheet = document.querySelector('.sheet').getBoundingClientRect(), found = {};
             for (const box of document.querySelectorAll('.viewer .box')) { const at = box.getBoundingClientRect();
-                (found[box.dataset.block] ||= []).push([(at.left - sheet.left) / sheet.width, (at.top - sheet.top) / sheet.height,
+                (found[box.dataset.block] ||= []).push([
+                    (at.left - sheet.left) / sheet.width, (at.top - sheet.top) / sheet.height,
                     (at.right - sheet.left) / sheet.width, (at.bottom - sheet.top) / sheet.height]); }
             return found; }"""
     )

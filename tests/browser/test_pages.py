@@ -287,8 +287,10 @@ def test_nothing_that_is_said_anywhere_is_ever_executed(
     assert page.locator("img[src='x']").count() == 0
     with page.expect_download() as download:
         page.evaluate(
-            "async () => { const a = document.createElement('a'); a.download = ''; a.href = '/api/v1/answers/' + (await (await "
-            "fetch('/api/v1/answers')).json()).answers[0].id + '/export'; document.body.append(a); a.click(); }"
+            """async () => { const found = await (await fetch('/api/v1/answers')).json();
+                const link = document.createElement('a');
+                link.download = ''; link.href = `/api/v1/answers/${found.answers[0].id}/export`;
+                document.body.append(link); link.click(); }"""
         )
     exported = open_tab("about:blank")
     exported.set_content(Path(download.value.path()).read_text(encoding="utf-8"))

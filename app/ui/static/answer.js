@@ -12,17 +12,18 @@ export function tokenSpan(token, index) {
 export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain }) {
   const { answer } = reading;
   const spans = answer.tokens.map(tokenSpan);
+  const words = answer.tokens.some((token) => token.text.trim()); // a model may end before its first word
   const box = h("div", {
     class: "answer-text", role: "group", tabindex: "0",
     "aria-label": "Answer. Arrow keys move from word to word, Enter keeps one, Escape lets go.",
-  }, spans.length ? spans : h("span", { class: "soft" }, answer.text || "Stopped before a word was written."));
+  }, words ? spans : h("span", { class: "soft" }, answer.text || "Stopped before a word was written."));
   pointing(box, spans, reading);
   reading.onChange(() => paint(spans, reading));
   paint(spans, reading);
   replace(node,
     answer.found ? null : unsupported(answer),
-    answer.found || spans.length ? h("div", { class: answer.found ? "" : "unsupported" }, box) : null,
-    spans.length ? meter(answer, lowShare) : null,
+    answer.found || words ? h("div", { class: answer.found ? "" : "unsupported" }, box) : null,
+    words ? meter(answer, lowShare) : null,
     actions(answer, { onDeleted, onAgain }));
 }
 
