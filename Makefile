@@ -61,7 +61,7 @@ clean: ## Remove the environment and caches
 $(VENV)/.installed: requirements.txt pyproject.toml | $(PY)
 	$(PIP) "$(TORCH)"
 	$(PIP) -r requirements.txt
-	$(PIP) --no-deps --editable .
+	PYTHONWARNINGS=ignore $(PIP) --no-deps --editable .
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed

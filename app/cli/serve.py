@@ -36,7 +36,7 @@ def serve(
     """
     settings = settings_of(context, home, model, host=host, port=port)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for chatty in ("httpx", "mcp", "asyncio", "PIL", "faiss"):
+    for chatty in ("alembic", "asyncio", "faiss", "httpx", "mcp", "PIL"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     run_server(settings, as_json=as_json)
 
