@@ -76,7 +76,7 @@ def _forward(
     q_BGNRD = _rows((query * scaling).to(value.dtype), key.shape[1], block_size)
     k_BGNLD, v_BGNLD = _blocks(key.to(value.dtype), block_size), _blocks(value, block_size)
     num_blocks, masks = k_BGNLD.shape[2], _masks(valid, q_BGNRD, block_size)
-    own = _scores(q_BGNRD, k_BGNLD) + masks.own
+    own = _scores(q_BGNRD, k_BGNLD).add_(masks.own)
     lse_BGNR = own.logsumexp(-1)
     own_out = torch.matmul(own.softmax(-1).to(value.dtype), v_BGNLD)
     if num_blocks == 1:
@@ -89,7 +89,7 @@ def _forward(
         all_logits = torch.cat((lse_BGNR[:, :, first:last].flatten(2, 3).unsqueeze(-1), gates_BGMF), -1)
         log_z = all_logits.logsumexp(-1)
         shares = (all_logits - log_z.unsqueeze(-1)).exp()
-        weights = (weights_BGMFJ * shares[..., 1:, None]).flatten(-2).to(value.dtype)
+        weights = weights_BGMFJ.mul_(shares[..., 1:, None]).flatten(-2).to(value.dtype)
         far_out = torch.matmul(weights, far.values_BGKD[:, :, : weights.shape[-1]])
         outs.append(far_out + own_out[:, :, first:last].flatten(2, 3) * shares[..., :1].to(value.dtype))
         log_zs.append(log_z)
@@ -115,8 +115,8 @@ def _backward(
     dot_BGNR = _rows((dout.float() * out.float()).sum(-1, keepdim=True), groups, block_size).squeeze(-1)  # D
     num_blocks, masks = k_BGNLD.shape[2], _masks(valid, q_BGNRD, block_size)
 
-    p_BGNRL = (_scores(q_BGNRD, k_BGNLD) + masks.own - log_z_BGNR.unsqueeze(-1)).exp()
-    ds = (p_BGNRL * (_scores(dout_BGNRD, v_BGNLD) - dot_BGNR.unsqueeze(-1))).to(kind)
+    p_BGNRL = _scores(q_BGNRD, k_BGNLD).add_(masks.own).sub_(log_z_BGNR.unsqueeze(-1)).exp_()
+    ds = _scores(dout_BGNRD, v_BGNLD).sub_(dot_BGNR.unsqueeze(-1)).mul_(p_BGNRL).to(kind)
     dq_BGNRD = torch.matmul(ds, k_BGNLD).float()
     dk_BGNLD = torch.matmul(ds.mT, q_BGNRD).float()
     dv_BGNLD = torch.matmul(p_BGNRL.to(kind).mT, dout_BGNRD).float()
@@ -133,11 +133,12 @@ def _backward(
             keys = slice(0, seen * (block_size - 1))
             share = (gates_BGMF - log_z).exp()  # G
             dp = _scores(dout_BGMD, far.values_BGKD[:, :, keys]).unflatten(-1, (seen, -1))
-            product = a_BGMFJ * dp
-            within = product.sum(-1)  # D_g
+            ds = dp.mul_(a_BGMFJ)  # in place from here on: these are the large temporaries
+            within = ds.sum(-1)  # D_g
             dgates = (share * (within - dot)).to(kind)
-            ds = ((product - a_BGMFJ * within.unsqueeze(-1)) * share.unsqueeze(-1)).flatten(-2).to(kind)
-            weights = (a_BGMFJ * share.unsqueeze(-1)).flatten(-2).to(kind)
+            weights = a_BGMFJ.mul_(share.unsqueeze(-1))  # G a
+            ds = ds.mul_(share.unsqueeze(-1)).addcmul_(weights, within.unsqueeze(-1), value=-1).flatten(-2).to(kind)
+            weights = weights.flatten(-2).to(kind)
             dqs.append(
                 torch.matmul(ds, far.keys_BGKD[:, :, keys]) + torch.matmul(dgates, far.landmarks_BGND[:, :, :seen])
             )
@@ -186,7 +187,7 @@ class _Far:
             _scores(q_BGMD, self.landmarks_BGND[:, :, :seen]),
         )
         if self.masks.far_B1K is not None and self.masks.landmarks_B1N is not None:
-            scores = scores + self.masks.far_B1K[:, :, None, :tokens]
+            scores += self.masks.far_B1K[:, :, None, :tokens]
             gates_BGMF = gates_BGMF + self.masks.landmarks_B1N[:, :, None, :seen]
         row_block = torch.arange(rows, device=q_BGMD.device) // (rows // (last - first)) + first
         later = torch.arange(seen, device=q_BGMD.device) >= row_block[:, None]

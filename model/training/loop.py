@@ -356,7 +356,7 @@ def shard(model: nn.Module) -> None:
 
 def _backbones(model: nn.Module) -> list[PreTrainedModel]:
     """The transformers models inside `model`; ValueError if there is none."""
-    found = [
+    found: list[PreTrainedModel] = [
         module
         for module in model.modules()
         if isinstance(module, PreTrainedModel) and isinstance(module, GenerationMixin)
