@@ -148,8 +148,9 @@ def check_document(catalogue: Catalogue, store: KVBlockStore, document: Document
         assert torch.equal(store.lengths(shard.name), lengths_N)
 
 
-def kill_once(home: Path, seed: int, seconds: float) -> None:
-    """Run a writer in a process of its own for that long, then SIGKILL."""
+def kill_once(home: Path, seed: int, seconds: float, *, from_opening: bool) -> None:
+    """Run a writer in a process of its own for that long (from its first note, or from its very start), then SIGKILL."""
+    before = (home / "journal").stat().st_size
     child = os.fork()
     if child == 0:
         try:
@@ -157,6 +158,9 @@ def kill_once(home: Path, seed: int, seconds: float) -> None:
         except BaseException as error:
             print(f"the writer failed: {error!r}", file=sys.stderr)
         os._exit(1)
+    deadline = time.monotonic() + 30
+    while from_opening and (home / "journal").stat().st_size == before and time.monotonic() < deadline:
+        time.sleep(0.001)
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
@@ -173,8 +177,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         open_home(home)[0].close()
+        (home / "journal").touch()
         for kill in range(arguments.kills):
-            kill_once(home, arguments.seed + kill, dice.uniform(0.01, 0.4))
+            kill_once(home, arguments.seed + kill, dice.uniform(0.0, 0.4), from_opening=kill % 4 != 0)
             check(home)
         lines = [json.loads(line)["what"] for line in (home / "journal").read_text().splitlines()]
         print(json.dumps({"kills": arguments.kills, "violations": 0, "journal": dict(Counter(lines))}))
