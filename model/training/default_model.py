@@ -115,14 +115,15 @@ def build(prepared: Prepared, recipe: Recipe, bag: BagEncoder) -> LandmarkModel:
     signs_VF = surface_signs(prepared.tokenizer)
     codes_VE, turn_EE = principal(learned_VE, prepared.idf_V, turned_EE, recipe.hidden_size - 1 - signs_VF.shape[1])
     tokenizer = prepared.tokenizer
-    ids = {name: int(tokenizer.convert_tokens_to_ids(f"<{name}>")) for name in ("landmark", "end", "pad")}
+    ids = {name: int(tokenizer.convert_tokens_to_ids(f"<{name}>")) for name in ("landmark", "end", "pad", "answer")}
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=recipe.hidden_size, intermediate_size=recipe.mlp_size, num_hidden_layers=recipe.layers,
         num_attention_heads=recipe.heads, num_key_value_heads=recipe.heads, head_dim=recipe.hidden_size // recipe.heads,
         max_position_embeddings=4096, rms_norm_eps=1e-6, tie_word_embeddings=True, bos_token_id=None, eos_token_id=ids["end"],
         pad_token_id=ids["pad"], rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_theta},
     )
-    network = build_backbone(config, codes_VE, signs_VF, turn_EE, block_size=recipe.block_size, landmark_token_id=ids["landmark"])
+    network = build_backbone(config, codes_VE, signs_VF, turn_EE, block_size=recipe.block_size, landmark_token_id=ids["landmark"],
+                             answer_token_id=ids["answer"])
     landmark = LandmarkConfig(
         block_size=recipe.block_size, landmark_token_id=ids["landmark"], memory_layers=recipe.memory_layers,
         prompt="<question>{question}<answer>", stop=("\n\n",),

@@ -32,6 +32,10 @@ class TokenQuestion:
     answer: tuple[int, ...]
     """Ends with the end token; empty answer = only that token: the passage does not say."""
     answerable: bool
+    passage: tuple[int, int] = (0, 0)
+    """Raw tokens of the passage that the question was asked about."""
+    texts: tuple[str, ...] = ()
+    """Acceptable answers as people wrote them."""
 
 
 @dataclass
@@ -84,7 +88,7 @@ def encode_questions(
         tokens += (end,) if len(answer) <= LONGEST_ANSWER or not question.answers else ()
         result.questions.append(
             TokenQuestion(question.source, question.document, tuple(int(token) for token in ids), start, min(stop, start + LONGEST_ANSWER),
-                          tokens, bool(question.answers))
+                          tokens, bool(question.answers), tokens_of_span(offsets, *question.context), question.answers)
         )
     return result
 

@@ -4,7 +4,9 @@
   word embedding of a small sentence encoder; weighted by inverse document frequency. What is left of the norm lies in one common
   direction, so that after RMSNorm a frequent token says little.
 - Layer 0: landmarks attend evenly, values pass through: the landmark becomes the weighted bag of its block.
-- Later layers: queries and keys share one projection on the slowly rotating dimensions, so that a landmark's logit is the likeness of a
+- The answer token has no content of its own: after layer 0 it is the bag of the question.
+- Layer 2 writes what stands before each token beside it; layer 3 looks for tokens that follow what the query holds, and copies them.
+- Layer 1: queries and keys share one projection on the slowly rotating dimensions, so that a landmark's logit is the likeness of a
   question token to the bag.
 
 Everything after that is learned. Axes: V vocabulary, E hidden width.
@@ -27,13 +29,16 @@ COMMON = -1
 """The hidden dimension that all tokens share."""
 SUFFIXES = ("ing", "ed", "es", "s", "ly")
 EMBEDDING_NORM = 2.0
-FINAL_GAIN = 0.1
+FINAL_GAIN = 0.3
 SIGN_SHARE = 0.45
 TYPICAL_QUESTION = 16
 LIKENESS_GAIN = 0.75
 """Of queries and keys each: a token's logit with itself is then about 3."""
 BAG_GAIN = 0.05
 COPY_GAIN = 0.01
+CONTEXT_GAIN = 0.06
+SHARPER = 1.6
+LAST_COPY_GAIN = 0.12
 """Later layers add a little of what they attend to: the first step towards copying it."""
 
 
@@ -131,7 +136,7 @@ def principal(codes_VE: NDArray[np.float32], idf_V: NDArray[np.float32], turn_EE
 
 
 def build_backbone(config: LlamaConfig, codes_VE: NDArray[np.float32], signs_VF: NDArray[np.float32], turn_EE: NDArray[np.float32], *,
-                   block_size: int, landmark_token_id: int, seed: int = 0) -> LlamaForCausalLM:
+                   block_size: int, landmark_token_id: int, answer_token_id: int, seed: int = 0) -> LlamaForCausalLM:
     """A Llama whose landmarks are bags of their blocks, from layer 1 on.
 
     codes: content of each token, norm at most 1, strongest directions first, as wide as hidden_size - 1 - F; signs: F surface signs;
@@ -157,24 +162,35 @@ def build_backbone(config: LlamaConfig, codes_VE: NDArray[np.float32], signs_VF:
         embedding[landmark_token_id] = 0.0
         embedding[landmark_token_id, COMMON] = 0.1
         network.model.norm.weight.fill_(FINAL_GAIN)
+        embedding[answer_token_id] = embedding[landmark_token_id]
+        inside = torch.zeros(width, width)
+        inside[:content, :content] = torch.eye(content)
+        aside = inside @ _orthogonal(width) @ inside  # where layer 2 writes what stands around a token
         for number, layer in enumerate(network.model.layers):
             attention, mlp = layer.self_attn, layer.mlp
             shared = rotation.likeness(heads, content)
-            asked = rotation.absorbed(shared @ turn.T, heads) if number else shared
-            through = _orthogonal(width)
+            asked = shared
+            through, out = _orthogonal(width) @ inside, COPY_GAIN
+            back = through.T
             if number == 0:
-                through[:, content:] = 0
-            noise = 0.0 if number < 2 else 0.01
+                out = BAG_GAIN
+            elif number == 1:
+                asked = rotation.absorbed(shared @ turn.T, heads)
+            elif number == 2:
+                shared = asked = rotation.recency(heads)
+                out, back = CONTEXT_GAIN, aside @ through.T
+            elif number == 3:
+                shared = SHARPER * shared
+                asked = rotation.absorbed(shared @ aside, heads)
+                out = LAST_COPY_GAIN
+            noise = 0.0 if number < 2 else 0.003
             attention.q_proj.weight.copy_(asked + noise * torch.randn(width, width))
             attention.k_proj.weight.copy_(shared + noise * torch.randn(width, width))
             attention.v_proj.weight.copy_(through)
-            attention.o_proj.weight.copy_((BAG_GAIN if number == 0 else COPY_GAIN) * through.T)
+            attention.o_proj.weight.copy_(out * back)
             mlp.gate_proj.weight.normal_(0, 0.03)
             mlp.up_proj.weight.normal_(0, 0.03)
-            if number == 0:
-                mlp.down_proj.weight.zero_()
-            else:
-                mlp.down_proj.weight.normal_(0, 0.005)
+            mlp.down_proj.weight.normal_(0, 0.001 if number else 0.0)
     return network
 
 
@@ -203,6 +219,13 @@ class _Rotation:
         weight = torch.zeros(width, width)
         weight[slots] = LIKENESS_GAIN * mixed
         return weight
+
+    def recency(self, heads: int) -> Tensor:
+        """Weight of queries and keys alike: half of the heads attend evenly, the others to what stands near, whatever it is."""
+        weight = torch.zeros(heads, self.head_dim, heads * self.head_dim)
+        medium = (self.frequency < 0.6) & (self.frequency > 0.06)
+        weight[heads // 2 :, : len(medium), COMMON] = 0.3 * medium.float()
+        return weight.reshape(heads * self.head_dim, -1)
 
     def absorbed(self, weight_EE: Tensor, heads: int) -> Tensor:
         """Queries turned back by the distance at which questions meet landmarks (one block and the middle of a question)."""

@@ -1,0 +1,165 @@
+"""Does `search` find the block that answers? Landmarks, BM25 and a sentence encoder over the very same blocks, in one run.
+
+    python benchmarks/retrieval_quality.py --data FOLDER [--model model/default] [--minilm FOLDER] [--questions 2000] [--out FILE.json]
+
+The memory holds all development documents at once (contexts of one title joined), on the model's block grid. Gold: the blocks that overlap
+an answer span; where a source has no spans, the stretch of the passage that shares most with question and answer (such sources are marked).
+"""
+
+import argparse
+import json
+import random
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import bm25s
+import numpy as np
+import torch
+
+from model.backbone import LandmarkModel, load_backbone
+from model.generate import question_queries
+from model.prefill import prefill_batch
+from model.training.corpus import read_questions
+from model.training.examples import TokenDocuments, TokenQuestion, encode_questions
+from model.training.initialise import document_frequency
+
+DEPTH = 20
+ROWS = 12
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--data", type=Path, required=True, help="folder with qa/")
+    options.add_argument("--model", default="model/default")
+    options.add_argument("--minilm", type=Path, help="folder of all-MiniLM-L6-v2; left out of the comparison if not given")
+    options.add_argument("--questions", type=int, default=0, help="a random sample of so many (0: all)")
+    options.add_argument("--out", type=Path, help="write the figures here as JSON")
+    arguments = options.parse_args()
+    model = load_backbone(arguments.model, device="cpu", dtype=torch.float32)
+    data, spans = development(model, arguments.data)
+    blocks = Blocks(model, data)
+    questions = [question for question in data.questions if question.answerable]
+    if arguments.questions and arguments.questions < len(questions):
+        questions = random.Random(0).sample(questions, arguments.questions)
+    gold = [blocks.gold(question) for question in questions]
+    print(f"{len(data.ids)} documents, {len(blocks.ids)} blocks of {model.config.block_size}, {len(questions)} questions", flush=True)
+    found = {"bm25": bm25_ranking(model, blocks, questions)}
+    report(found, questions, gold, spans)
+    started = time.perf_counter()
+    landmarks = landmark_keys(model, data, blocks)
+    print(f"prefill: {sum(map(len, data.ids)) / (time.perf_counter() - started):.0f} tokens/s", flush=True)
+    found |= landmark_rankings(model, landmarks, questions)
+    if arguments.minilm:
+        found["minilm"] = minilm_ranking(arguments.minilm, model, blocks, questions)
+    figures = report(found, questions, gold, spans)
+    if arguments.out:
+        arguments.out.write_text(json.dumps(figures, indent=1))
+
+
+def development(model: LandmarkModel, folder: Path) -> tuple[TokenDocuments, set[str]]:
+    """The development sets as tokens, and the sources whose gold is given by answer spans."""
+    sets = read_questions(folder, "dev")
+    ids = [model.tokenize(text).ids for text in sets.texts]
+    idf = document_frequency(ids, len(model.tokenizer), model.config.tokens_per_block)
+    spans = {question.source for question in sets.questions if question.spans}
+    return encode_questions(model.tokenizer, sets, idf, longest_question=200), spans
+
+
+class Blocks:
+    """All blocks of all documents, numbered through."""
+
+    def __init__(self, model: LandmarkModel, data: TokenDocuments) -> None:
+        self.size = model.config.tokens_per_block
+        self.first = np.cumsum([0, *(-(-len(ids) // self.size) for ids in data.ids)])
+        self.ids = [ids[start : start + self.size] for ids in data.ids for start in range(0, len(ids), self.size)]
+
+    def gold(self, question: TokenQuestion) -> set[int]:
+        first = int(self.first[question.document])
+        return set(range(first + question.start // self.size, first + (question.stop - 1) // self.size + 1))
+
+
+def landmark_keys(model: LandmarkModel, data: TokenDocuments, blocks: Blocks) -> torch.Tensor:
+    """landmarks_YHND of every block."""
+    keys: list[torch.Tensor] = [torch.empty(0)] * len(blocks.ids)
+    order = sorted((number for number in range(len(data.ids)) if len(data.ids[number])), key=lambda number: len(data.ids[number]))
+    for start in range(0, len(order), ROWS):
+        documents = order[start : start + ROWS]
+        seen: dict[int, int] = defaultdict(int)
+        for row, block in prefill_batch(model, [data.ids[number].tolist() for number in documents]):
+            keys[int(blocks.first[documents[row]]) + seen[row]] = block.keys_YGLD[:, :, -1].clone()
+            seen[row] += 1
+    return torch.stack(keys, 2).repeat_interleave(model.num_heads // model.num_kv_heads, 1)
+
+
+def landmark_rankings(model: LandmarkModel, keys_YHND: torch.Tensor, questions: list[TokenQuestion]) -> dict[str, list[list[int]]]:
+    """By the model's search weights, and by each memory layer alone."""
+    weights = torch.tensor(model.config.search_weights or [[1.0] * model.num_heads] * len(model.memory_layers))
+    before, after = model.config.prompt.split("{question}")
+    head, tail = (model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in (before, after))
+    found: dict[str, list[list[int]]] = defaultdict(list)
+    for question in questions:
+        asked = slice(len(head), len(head) + len(question.ids))
+        queries_YHD = question_queries(model, [*head, *question.ids, *tail])[:, :, asked].mean(2) * weights[..., None]
+        scores_YN = torch.einsum("yhd,yhnd->yn", queries_YHD, keys_YHND)
+        found["landmarks"].append(scores_YN.sum(0).topk(DEPTH).indices.tolist())
+        for layer, scores in zip(model.memory_layers, scores_YN, strict=True):
+            found[f"landmarks, layer {layer}"].append(scores.topk(DEPTH).indices.tolist())
+    return dict(found)
+
+
+def bm25_ranking(model: LandmarkModel, blocks: Blocks, questions: list[TokenQuestion]) -> list[list[int]]:
+    """BM25 over the words of the blocks (bm25s, its English stop words)."""
+    index = bm25s.BM25()
+    index.index(bm25s.tokenize([model.decode(ids) for ids in blocks.ids], stopwords="en", show_progress=False), show_progress=False)
+    asked = bm25s.tokenize([model.decode(question.ids) for question in questions], stopwords="en", show_progress=False)
+    return index.retrieve(asked, k=DEPTH, show_progress=False)[0].tolist()
+
+
+def minilm_ranking(folder: Path, model: LandmarkModel, blocks: Blocks, questions: list[TokenQuestion]) -> list[list[int]]:
+    """all-MiniLM-L6-v2: mean of the token states, norm 1, inner product."""
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer, encoder = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+
+    @torch.inference_mode()
+    def encode(texts: list[str]) -> torch.Tensor:
+        out = torch.empty(len(texts), encoder.config.hidden_size)
+        order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
+        for start in range(0, len(order), 32):
+            rows = order[start : start + 32]
+            batch = tokenizer([texts[row] for row in rows], padding=True, truncation=True, max_length=256, return_tensors="pt")
+            mask = batch["attention_mask"][..., None]
+            state = (encoder(**batch).last_hidden_state * mask).sum(1) / mask.sum(1)
+            out[rows] = torch.nn.functional.normalize(state, dim=-1)
+        return out
+
+    scores = encode([model.decode(q.ids) for q in questions]) @ encode([model.decode(ids) for ids in blocks.ids]).T
+    return scores.topk(DEPTH).indices.tolist()
+
+
+def report(
+    found: dict[str, list[list[int]]], questions: list[TokenQuestion], gold: list[set[int]], spans: set[str]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Print and return recall@1, 8 and 20 by ranking and source; "spans" is all sources with answer spans together."""
+    rows: dict[str, list[int]] = defaultdict(list)
+    for number, question in enumerate(questions):
+        rows[question.source + ("" if question.source in spans else " (no spans)")].append(number)
+        rows["all"].append(number)
+        if question.source in spans:
+            rows["spans"].append(number)
+        if question.source in ("squad11", "squad20", "disflqa"):
+            rows["squad-like"].append(number)
+    figures: dict[str, dict[str, dict[str, float]]] = {}
+    for name, ranking in found.items():
+        figures[name] = {}
+        print(f"{name}:  recall@1 @8 @20")
+        for source in sorted(rows, key=lambda s: (s not in ("all", "spans", "squad-like"), s)):
+            hits = {k: float(np.mean([bool(gold[n] & set(ranking[n][:k])) for n in rows[source]])) for k in (1, 8, DEPTH)}
+            figures[name][source] = {f"recall@{k}": round(value, 4) for k, value in hits.items()} | {"questions": len(rows[source])}
+            print(f"  {source:32} {hits[1]:.3f} {hits[8]:.3f} {hits[DEPTH]:.3f}  ({len(rows[source])})", flush=True)
+    return figures
+
+
+if __name__ == "__main__":
+    main()
