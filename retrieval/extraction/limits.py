@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class ExtractLimits:
     """What one file may cost. A file that costs more is refused with a reason; nothing else suffers."""
 
-    seconds: float = 300.0  # wall clock and processor time
+    seconds: float = 300.0  # of the processor; by the clock three times as long, for machines that do other work
     memory_bytes: int = 2 << 30  # address space beyond the reader's own; not limited where the platform cannot
     pages: int = 5_000
     pixels: int = 40_000_000  # of one page image
