@@ -272,9 +272,11 @@ class Library:
         with self._rows():
             yield from Asker(self._workspace, self._resident, self._sources, asked).run(cancelled)
 
-    def answers(self, *, limit: int = 100, search: str = "", conversation_id: str | None = None) -> list[AnswerHead]:
+    def answers(
+        self, *, limit: int = 100, offset: int = 0, search: str = "", conversation_id: str | None = None
+    ) -> list[AnswerHead]:
         """Newest first."""
-        rows = self._catalogue.answers(limit=limit, search=search, conversation_id=conversation_id)
+        rows = self._catalogue.answers(limit=limit, offset=offset, search=search, conversation_id=conversation_id)
         return [head_view(row) for row in rows]
 
     def answer(self, answer_id: str) -> Answer:

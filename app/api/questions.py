@@ -189,9 +189,8 @@ def _add_answers(routes: APIRouter, library: Library) -> None:
         offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
     ) -> Plain:
         """Past questions, newest first. `more` tells whether there are older ones."""
-        found = library.answers(limit=offset + limit + 1, search=search, conversation_id=conversation_id)
-        page = found[offset : offset + limit]
-        return {"answers": [head.to_dict() for head in page], "more": len(found) > offset + limit}
+        found = library.answers(limit=limit + 1, offset=offset, search=search, conversation_id=conversation_id)
+        return {"answers": [head.to_dict() for head in found[:limit]], "more": len(found) > limit}
 
     @routes.get("/answers/{answer_id}", tags=["answers"])
     def answer(answer_id: str) -> Plain:

@@ -396,14 +396,16 @@ class FakeLibrary:
             self.heads.insert(0, AnswerHead(answer.id, question, answer.text, NOW, conversation_id, found))
         return answer
 
-    def answers(self, *, limit: int = 100, search: str = "", conversation_id: str | None = None) -> list[AnswerHead]:
+    def answers(
+        self, *, limit: int = 100, offset: int = 0, search: str = "", conversation_id: str | None = None
+    ) -> list[AnswerHead]:
         words = search.lower()
         rows = (
             head
             for head in self.heads
             if words in f"{head.question} {head.text}".lower() and conversation_id in (None, head.conversation_id)
         )
-        return list(itertools.islice(rows, limit))
+        return list(itertools.islice(rows, offset, offset + limit))
 
     def answer(self, answer_id: str) -> Answer:
         return _get(self.answer_rows, "answer", answer_id)
