@@ -102,7 +102,7 @@ class JobTables(Tables):
                 connection.execute(again.values(state="ingesting"))
             return _one(connection, job_id)
 
-    def recover_jobs(self, *, max_attempts: int = 20) -> list[Job]:
+    def recover_jobs(self, *, max_attempts: int = 100) -> list[Job]:
         """Queue the running jobs whose worker died; call it at start. Jobs of living workers are left alone.
 
         One that took its worker down `max_attempts` times without committing a shard in between fails instead.

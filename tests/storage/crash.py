@@ -27,7 +27,7 @@ from pathlib import Path
 
 import torch
 
-from storage import Catalogue, Document, KVBlockStore, NotFound, collect_garbage, this_worker, verify
+from storage import Catalogue, Document, JobProgress, KVBlockStore, NotFound, collect_garbage, this_worker, verify
 from tests.storage.stored import LAYOUT, new_blocks, new_document, open_home, random_blocks
 
 BLOCKS = 3
@@ -78,7 +78,8 @@ class Writer:
             self.note("writing")
             shard = self.store.write(*random_blocks(LAYOUT, BLOCKS, 10 * seed + number), group=document_id)
             self.note("committing")
-            self.catalogue.commit_shard(document_id, shard, new_blocks(BLOCKS, BLOCKS * number))
+            blocks, progress = new_blocks(BLOCKS, BLOCKS * number), JobProgress("reading")
+            self.catalogue.commit_shard(document_id, shard, blocks, job_id=job_id, progress=progress)
         self.note("finishing")
         self.catalogue.finish_document(document_id, job_id=job_id)
         self.note("ready", id=document_id, seed=seed)
@@ -136,7 +137,7 @@ def check(home: Path) -> None:
 def check_document(catalogue: Catalogue, store: KVBlockStore, document: Document) -> None:
     seed = int(document.content_sha256, 16)
     shards = catalogue.shards(document.id)
-    assert document.state in ("ready", "ingesting")
+    assert document.state in ("ready", "ingesting"), (document, catalogue.jobs(document_id=document.id))
     assert len(shards) == recipe(seed) or (document.state == "ingesting" and len(shards) < recipe(seed))
     assert document.num_blocks == BLOCKS * len(shards) == len(catalogue.blocks_of_document(document.id))
     for number, shard in enumerate(shards):
@@ -149,7 +150,7 @@ def check_document(catalogue: Catalogue, store: KVBlockStore, document: Document
 
 
 def kill_once(home: Path, seed: int, seconds: float, *, from_opening: bool) -> None:
-    """Run a writer in a process of its own for that long (from its first note, or from its very start), then SIGKILL."""
+    """Run a writer in a process of its own for that long, from its first note or its very start, then SIGKILL."""
     before = (home / "journal").stat().st_size
     child = os.fork()
     if child == 0:
@@ -178,9 +179,13 @@ def main() -> None:
         home = Path(folder)
         open_home(home)[0].close()
         (home / "journal").touch()
+        longest = 0.4
         for kill in range(arguments.kills):
-            kill_once(home, arguments.seed + kill, dice.uniform(0.0, 0.4), from_opening=kill % 4 != 0)
+            before = (home / "journal").read_text().count('"ready"')
+            kill_once(home, arguments.seed + kill, dice.uniform(0.0, longest), from_opening=kill % 4 != 0)
             check(home)
+            got_ahead = (home / "journal").read_text().count('"ready"') > before
+            longest = max(0.4, longest / 1.3) if got_ahead else min(10.0, longest * 1.3)  # as fast as the machine is
         lines = [json.loads(line)["what"] for line in (home / "journal").read_text().splitlines()]
         print(json.dumps({"kills": arguments.kills, "violations": 0, "journal": dict(Counter(lines))}))
 
