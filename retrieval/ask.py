@@ -23,12 +23,12 @@ from torch import Tensor
 
 from model.backbone import LandmarkModel
 from model.errors import ModelError
-from model.generate import GeneratedToken, Sampling, generate
+from model.generate import GeneratedToken, Sampling, answer_logprob, generate
 from model.quote import QuoteSource
 from model.reading import ReadPolicy, Voters
 from retrieval.attribution import AnswerMass
 from retrieval.errors import CairnError, InvalidRequest
-from retrieval.passages import Answer, AnswerToken, Passage, Timings, to_plain
+from retrieval.passages import Answer, AnswerToken, BlockEffect, Passage, Timings, to_plain
 from retrieval.prompts import with_conversation, word_starts
 from retrieval.readable import join_neighbours
 from retrieval.records import Scope
@@ -279,3 +279,26 @@ def store_answer(workspace: Workspace, answer: Answer, document_ids: Sequence[st
         raise CairnError(
             "A document that this answer rests on was deleted while it was written, so it was not kept. Ask again."
         ) from error
+
+
+def effect_of_block(workspace: Workspace, resident: ResidentMemory, answer: Answer, block_id: int) -> BlockEffect:
+    """Log-probability of a stored answer with and without one of the blocks that it could read.
+
+    Raises `InvalidRequest` for any other block.
+    """
+    token_ids, candidates = answer.settings["token_ids"], answer.settings["candidates"]
+    if not token_ids or block_id not in candidates:
+        raise InvalidRequest("This block was not among those that the answer could read, so it had no effect on it.")
+    policy = Question(text=answer.question, k=answer.settings["k"], voters=answer.settings["voters"]).policy()
+    model, logprobs = workspace.loaded().model, []
+    with workspace.turns.question_open(), resident.open_snapshot() as snapshot:
+        for ids in (candidates, [other for other in candidates if other != block_id]):
+            reader = snapshot.reader(snapshot.positions_of_blocks(ids))
+            try:
+                with workspace.turns.for_question():
+                    prompt = model.prompt(answer.settings["asked"]).ids
+                    each = answer_logprob(model, prompt, token_ids, memory=reader, reading=policy)
+            except DamagedFile as error:
+                raise resident.damaged(error) from error
+            logprobs.append(float(each.sum()))
+    return BlockEffect(block_id, logprobs[0], logprobs[1], logprobs[1] - logprobs[0])

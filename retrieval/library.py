@@ -2,7 +2,8 @@
 
 - Thin: each method hands over to the module that does the work.
 - Safe to use from several threads; questions go before ingestion.
-- Opening is cheap: neither the model nor the landmarks are loaded before they are needed.
+- Opening is cheap: neither the model nor the landmarks are loaded before they are needed, and modules that need the
+  model's libraries (seconds to import) are imported by the methods that use them.
 """
 
 from __future__ import annotations
@@ -11,15 +12,11 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from model.backbone import LandmarkModel
-from model.generate import answer_logprob
 from retrieval import intake, upkeep
-from retrieval.ask import Asker, Question
 from retrieval.errors import InvalidRequest, NotFound
 from retrieval.extract import render_page
-from retrieval.ingest import Ingestion, claim, claim_next
 from retrieval.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
 from retrieval.records import (
     Collection,
@@ -34,7 +31,6 @@ from retrieval.records import (
     VerifyReport,
 )
 from retrieval.resident import ResidentMemory
-from retrieval.search import search
 from retrieval.sources import Sources
 from retrieval.views import collection_view, document_view, head_view, job_view, page_text_view, stored_already
 from retrieval.workspace import SHARD_BYTES, Workspace
@@ -45,6 +41,9 @@ from storage.kv_format import KVLayout
 from storage.records import DocumentSort
 from storage.records import Job as JobRow
 from storage.shard_file import sync_folder
+
+if TYPE_CHECKING:
+    from model.backbone import LandmarkModel
 
 __all__ = ["Library", "Scope"]
 
@@ -116,16 +115,22 @@ class Library:
 
     def run_job(self, job_id: str, *, on_progress: Callable[[Job], None] | None = None) -> Job:
         """Work one job off in this thread; resumes at the last committed shard. Never raises for what the file did."""
+        from retrieval.ingest import claim
+
         with self._rows():
             claimed = claim(self._workspace, job_id)
         return self.job(job_id) if claimed is None else self._run(claimed, on_progress)
 
     def run_next_job(self, *, on_progress: Callable[[Job], None] | None = None) -> Job | None:
         """Work off the oldest waiting job, if there is one."""
+        from retrieval.ingest import claim_next
+
         claimed = claim_next(self._workspace)
         return None if claimed is None else self._run(claimed, on_progress)
 
     def _run(self, claimed: JobRow, on_progress: Callable[[Job], None] | None) -> Job:
+        from retrieval.ingest import Ingestion
+
         def notify(row: JobRow) -> None:
             if on_progress is not None:
                 on_progress(self._job(row))
@@ -243,6 +248,8 @@ class Library:
     def search(self, query: str, k: int = 8, *, within: Scope | None = None) -> list[Passage]:
         """Passages by the attention that the query gives them, best first; exactly k unless the scope holds fewer
         blocks."""
+        from retrieval.search import search
+
         with self._rows():
             return search(self._workspace, self._resident, self._sources, query, k, within)
 
@@ -260,6 +267,8 @@ class Library:
     ) -> Iterator[AnswerToken | Answer]:
         """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share
         it."""
+        from retrieval.ask import Asker, Question
+
         asked = Question(
             text=question,
             k=k,
@@ -290,23 +299,9 @@ class Library:
 
     def effect_of_block(self, answer_id: str, block_id: int) -> BlockEffect:
         """How much less likely the stored answer becomes when this block is left out of what the model may read."""
-        answer = self.answer(answer_id)
-        token_ids, candidates = answer.settings["token_ids"], answer.settings["candidates"]
-        if not token_ids or block_id not in candidates:
-            raise InvalidRequest(
-                "This block was not among those that the answer could read, so it had no effect on it."
-            )
-        policy = Question(text=answer.question, k=answer.settings["k"], voters=answer.settings["voters"]).policy()
-        turns, model = self._workspace.turns, self._workspace.loaded().model
-        with turns.question_open(), self._resident.open_snapshot() as snapshot:
-            logprobs = []
-            for ids in (candidates, [other for other in candidates if other != block_id]):
-                reader = snapshot.reader(snapshot.positions_of_blocks(ids))
-                with turns.for_question():
-                    prompt = model.prompt(answer.settings["asked"]).ids
-                    each = answer_logprob(model, prompt, token_ids, memory=reader, reading=policy)
-                logprobs.append(float(each.sum()))
-        return BlockEffect(block_id, logprobs[0], logprobs[1], logprobs[1] - logprobs[0])
+        from retrieval.ask import effect_of_block
+
+        return effect_of_block(self._workspace, self._resident, self.answer(answer_id), block_id)
 
     # Upkeep
 

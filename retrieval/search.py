@@ -10,6 +10,7 @@ Axes: Y memory layers, H query heads, G KV heads, Q question tokens, D head dim,
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -37,13 +38,9 @@ class Found:
 
     positions_C: Tensor
     gates_C: Tensor
-    logits_C: Tensor
-    in_scope: int
-
-    @property
-    def confidence(self) -> float:
-        """Weighted mean landmark logit of the best block: how well anything matches, whatever else is stored; 0..1."""
-        return float(torch.sigmoid(self.logits_C[0])) if len(self.logits_C) else 0.0
+    confidence: float
+    """How well the best block matches, whatever else is stored: the logistic function of its mean landmark logit over
+    the weighted heads; 0 for an empty memory. `LandmarkConfig.answer_threshold` is compared with it."""
 
 
 def search_query(model: LandmarkModel, question: str) -> Tensor:
@@ -61,10 +58,10 @@ def search_query(model: LandmarkModel, question: str) -> Tensor:
 
 
 def search_weights(model: LandmarkModel) -> Tensor:
-    """weights_YH of the checkpoint, or all equal with sum 1."""
+    """weights_YH of the checkpoint, or all 1."""
     shape = (len(model.memory_layers), model.num_heads)
     if model.config.search_weights is None:
-        return torch.full(shape, 1 / (shape[0] * shape[1]))
+        return torch.ones(shape)
     weights_YH = torch.tensor(model.config.search_weights)
     if weights_YH.shape != shape:
         raise InvalidRequest(
@@ -79,12 +76,12 @@ def find_blocks(
 ) -> Found:
     """The `count` best blocks in scope. Takes its own turn at the model."""
     within = scope_positions(workspace, snapshot, scope)
-    in_scope = snapshot.num_blocks if within is None else len(within)
     model = workspace.loaded().model
     with workspace.turns.for_question():
         query_YGD = search_query(model, question)
         ranking: Ranking = snapshot.landmarks.rank(query_YGD, count, within)
-    return Found(ranking.positions, ranking.gates, ranking.logits, in_scope)
+    best = float(ranking.logits[0] / search_weights(model).sum()) if len(ranking.logits) else -math.inf
+    return Found(ranking.positions, ranking.gates, 1 / (1 + math.exp(-best)))
 
 
 def hits_of(snapshot: MemorySnapshot, positions: Tensor, scores: Tensor) -> list[Hit]:

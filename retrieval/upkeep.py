@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from retrieval.errors import CairnError, NotFound
-from retrieval.ingest import rebuild_shard
 from retrieval.intake import INCOMING, abandoned_files, free_bytes, original_of
 from retrieval.records import DamageReport, Deleted, GcReport, Job, RepairReport, VerifyReport
 from retrieval.resident import ResidentMemory
@@ -152,6 +151,8 @@ def repair(workspace: Workspace, resident: ResidentMemory) -> RepairReport:
 
 
 def _remake(workspace: Workspace, resident: ResidentMemory, shard: Shard) -> None:
+    from retrieval.ingest import rebuild_shard  # the model's libraries take seconds to import
+
     loaded = workspace.loaded()
     before = workspace.catalogue.shards(shard.document_id)
     made = rebuild_shard(workspace, loaded, before, shard)

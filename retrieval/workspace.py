@@ -13,16 +13,19 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import torch
 
-from model.backbone import LandmarkModel
 from retrieval.errors import MemoryMismatch
 from retrieval.turns import ModelTurns
 from storage.catalogue import Catalogue
 from storage.fingerprint import MemoryFingerprint
 from storage.kv_format import FORMAT_VERSION, KVLayout
 from storage.kv_store import KVBlockStore
+
+if TYPE_CHECKING:
+    from model.backbone import LandmarkModel
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +102,7 @@ class Workspace:
         return self._loaded
 
     def _load(self) -> LoadedModel:
-        model = self._model if isinstance(self._model, LandmarkModel) else self._model()
+        model = cast("LandmarkModel", self._model if isinstance(self._model, torch.nn.Module) else self._model())
         layout = KVLayout(
             model.memory_layers, model.num_kv_heads, model.config.block_size, model.head_dim, self.kv_dtype
         )
