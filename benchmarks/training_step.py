@@ -2,9 +2,9 @@
 
     python benchmarks/training_step.py [--compile] [--threads 2] [--tokens 512] [--steps 15]
 
-Both sides run forward, backward and AdamW under bf16 autocast; both are eager or both compiled layer by layer; their steps are
-interleaved. Prints tokens/s of both sides and their ratio (goal: 0.6), by wall clock and by the CPU time of the process. Where others
-share the machine, the CPU time says more.
+Both sides run forward, backward and AdamW under bf16 autocast; both are eager or both compiled layer by layer; their
+steps are interleaved. Prints tokens/s of both sides and their ratio (goal: 0.6), by wall clock and by the CPU time of
+the process. Where others share the machine, the CPU time says more; give --threads 1 there.
 """
 
 import argparse

@@ -59,8 +59,8 @@ def recover_llama(
         total = _write_weights(original, difference, unfinished, dtype, original_rows, shard_bytes)
         if checksum is not None and not abs(total - checksum) <= tolerance:
             raise ModelError(
-                f"the sum of the recovered weights is {total:.4f}, expected {checksum} within {tolerance}: one of the "
-                "two sides is damaged or of another version. Check the downloads, or give the right sum with --checksum."
+                f"the sum of the recovered weights is {total:.4f}, expected {checksum} within {tolerance}: one "
+                "of the sides is damaged or of another version. Check the downloads, or give the sum with --checksum."
             )
         _write_config(difference, unfinished, landmark, dtype)
     except BaseException:
