@@ -97,3 +97,13 @@ def test_check_is_what_ci_runs() -> None:
 @pytest.mark.parametrize("target", re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.MULTILINE))
 def test_every_make_target_explains_itself(target: str) -> None:
     assert re.search(rf"^{target}:.*## \S", MAKEFILE, re.MULTILINE)
+
+
+@pytest.mark.parametrize("package", ["app", "model", "retrieval", "storage"])
+def test_an_installation_holds_every_file_that_is_not_code(package: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    patterns = project["package-data"].get(package, [])
+    packed = {path for pattern in patterns for path in (ROOT / package).glob(pattern)}
+    listed = subprocess.run(["git", "ls-files", package], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    files = {ROOT / line for line in listed.splitlines() if not line.endswith(".py")}
+    assert files <= packed, f"package-data in pyproject.toml leaves out {sorted(files - packed)}"
