@@ -207,12 +207,13 @@ def refusal(status: int, code: str, message: str, headers: dict[str, str] | None
 class Guard:
     """Host, origin, path, size and credentials of every request, in that order.
 
-    `host` is the address served on: on loopback only local names are accepted as Host, which stops DNS rebinding.
+    `host` is the address served on: on loopback without a password only local names are accepted as Host, which stops
+    DNS rebinding; with one, a reverse proxy on this machine may serve any name.
     """
 
     def __init__(self, app: ASGIApp, *, access: Access, host: str, max_body_bytes: int, max_upload_bytes: int):
         self._app, self._access = app, access
-        self._local_only = is_loopback(host)
+        self._local_only = is_loopback(host) and not access.required
         self._max_body_bytes, self._max_upload_bytes = max_body_bytes, max_upload_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -186,6 +186,11 @@ class TestOtherSites:
     def test_a_foreign_host_name_is_refused_on_this_machine(self, local: TestClient, host: str) -> None:
         assert local.get("/api/v1/documents", headers={"Host": host}).status_code == 421
 
+    def test_a_reverse_proxy_on_this_machine_may_use_its_name_when_there_is_a_password(self, tmp_path: Path) -> None:
+        for client in opened(FakeSettings(tmp_path, token=TOKEN), base_url="https://library.example"):
+            assert client.get("/api/v1/documents").status_code == 401
+            assert client.get("/api/v1/documents", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+
     @pytest.mark.parametrize("host", ["localhost:7860", "127.0.0.1", "[::1]:7860"])
     def test_local_names_are_accepted(self, local: TestClient, host: str) -> None:
         assert local.get("/api/v1/documents", headers={"Host": host}).status_code == 200

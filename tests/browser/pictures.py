@@ -1,0 +1,118 @@
+"""Takes the pictures of the README from a real run: `python -m tests.browser.pictures QUESTION [--pdf FILE] [--quote]`.
+
+The sample document and the given PDFs are read with the shipped model (or `--model`), the question is asked in a
+browser, and each view is photographed in docs/images, in 256 colours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from app.api import build_app
+from app.api.first_start import SAMPLE, SAMPLE_NAME
+from app.assembly import open_library
+from app.jobs import JobRunner
+from app.settings import load_settings
+from tests.app.serving import served
+from tests.browser.conftest import ARGUMENTS, CHROMIUM
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+PATIENCE_MS = 180_000
+
+
+@contextmanager
+def running(home: Path, model: str | None, pdfs: list[Path]) -> Iterator[str]:
+    settings = load_settings(home=home, model=model, questions_at_once=1)
+    home.mkdir(exist_ok=True)
+    (home / "sample-offered").touch()
+    with open_library(settings) as library:
+        library.submit(SAMPLE, source=SAMPLE_NAME)
+        for pdf in pdfs:
+            library.submit(pdf, collection="Papers")
+        with JobRunner(library), served(build_app(settings, library)) as url:
+            while library.jobs(active_only=True):
+                time.sleep(0.5)
+            yield url
+
+
+def keep(page: Any, name: str) -> None:
+    path = IMAGES / f"{name}.png"
+    page.screenshot(path=path)
+    Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def photograph(browser: Any, url: str, question: str, quote: bool) -> None:
+    page = browser.new_page(viewport=DESKTOP, color_scheme="light")
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(url)
+    if quote:
+        page.locator("#quote").click()
+    page.get_by_label("Question").fill(question)
+    page.keyboard.press("Enter")
+    page.get_by_role("meter").wait_for()
+    page.mouse.move(5, 5)
+    page.wait_for_timeout(800)
+    keep(page, "ask")
+    address = page.url
+    page.locator(".passage-text mark").first.click()
+    page.get_by_role("button", name="Measure effect").click()
+    page.locator(".figure.effect").wait_for()
+    page.get_by_role("tab", name="Layers and heads").click()
+    page.mouse.move(5, 5)
+    keep(page, "heads")
+    page.get_by_role("tab", name="Timeline").click()
+    keep(page, "timeline")
+    page.get_by_role("button", name="Back to the whole answer").click()
+    page.get_by_role("tab", name="Passages").click()
+    page.get_by_role("button", name="Show on the page").first.click()
+    page.locator(".viewer .box").first.wait_for()
+    page.mouse.move(5, 5)
+    page.wait_for_timeout(500)
+    keep(page, "evidence")
+    page.keyboard.press("Escape")
+    page.get_by_role("tab", name="Library", exact=True).click()
+    page.locator(".document").first.wait_for()
+    page.wait_for_timeout(500)
+    keep(page, "library")
+    for name, options in {
+        "ask-dark": {"viewport": DESKTOP, "color_scheme": "dark"},
+        "phone": {"viewport": PHONE, "color_scheme": "light", "device_scale_factor": 2},
+    }.items():
+        other = browser.new_page(**options)
+        other.set_default_timeout(PATIENCE_MS)
+        other.goto(address)
+        other.locator(".passage").first.wait_for()
+        other.wait_for_timeout(800)
+        keep(other, name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("question")
+    parser.add_argument("--pdf", type=Path, action="append", default=[])
+    parser.add_argument("--model")
+    parser.add_argument("--quote", action="store_true", help="answer word for word from the documents")
+    chosen = parser.parse_args()
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(Path(folder) / "home", chosen.model, chosen.pdf) as url,
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        photograph(browser, url, chosen.question, chosen.quote)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
