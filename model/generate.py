@@ -69,6 +69,7 @@ def generate(
     quote_from: QuoteSource | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     window_blocks: int | None = None,
+    quotation: Sequence[Place] | None = None,
 ) -> Iterator[GeneratedToken]:
     """Answer a prompt of raw tokens, any length, over a memory.
 
@@ -82,7 +83,9 @@ def generate(
     text = _TextStream(model, sampling.stop)
     cursor = QuoteCursor(quote_from) if quote_from is not None else None
     planned: list[tuple[int, Place]] | None = None
-    if quote_from is not None and sampling.beams > 1:
+    if quote_from is not None and quotation is not None:
+        planned = [(quote_from.token_at(place), place) for place in quotation]
+    elif quote_from is not None and sampling.beams > 1:
         planned = _plan_quotation(model, stream, fed, quote_from, sampling, cancelled)
     random = torch.Generator().manual_seed(sampling.seed)
     for count in range(sampling.max_tokens):
