@@ -1,4 +1,4 @@
-"""Checkpoint files one tensor at a time: reading shards of either format, writing safetensors shards of known shapes."""
+"""Checkpoint files one tensor at a time: reading shards of either format, writing safetensors of known shapes."""
 
 import json
 import struct
