@@ -22,8 +22,8 @@ from torch import Tensor
 from retrieval.errors import InvalidRequest
 from retrieval.landmark_index import ExactLandmarkIndex, ExactSnapshot, Ranking
 
-# Fewer vectors than this per list make a poor coarse quantiser; below it an IVF index is trained on what there is.
-_TRAINING_VECTORS_PER_LIST = 39
+# What an unrelated block scores is estimated from this many.
+_SAMPLED_BLOCKS = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +145,9 @@ class FaissLandmarkIndex:
         logits, ids = logits[order], ids[order]
         log_total = float(np.logaddexp.reduce(logits.astype(np.float64))) if len(logits) else float("-inf")
         positions = torch.from_numpy(np.searchsorted(snapshot.ids, ids[:count]))
-        return Ranking(positions, torch.from_numpy(logits[:count].copy()), log_total)
+        sample = snapshot.exact.logits(query_YGD, every=max(1, snapshot.num_blocks // _SAMPLED_BLOCKS))
+        mean, spread = float(sample.mean()), float(sample.std(correction=0))
+        return Ranking(positions, torch.from_numpy(logits[:count].copy()), log_total, mean, spread)
 
     def _parameters(self, index: faiss.Index, selector: faiss.IDSelector) -> faiss.SearchParameters:
         if isinstance(index, faiss.IndexIVF):

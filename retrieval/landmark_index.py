@@ -24,12 +24,18 @@ from model.reading import top_blocks, vote
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Best blocks of a search, best first. `logits`: weighted mean landmark logit; `log_total`: log of the sum of their
-    exponentials over everything in scope, so that exp(logit - log_total) is a distribution over the searched memory."""
+    """Best blocks of a search, best first.
+
+    `logits`: weighted sum of landmark logits; `log_total`: log of the sum of their exponentials over everything in
+    scope, so that exp(logit - log_total) is a distribution over the searched memory. `mean` and `spread` (standard
+    deviation) of the logits of all blocks, in scope or not: what an unrelated block scores.
+    """
 
     positions: Tensor
     logits: Tensor
     log_total: float
+    mean: float = 0.0
+    spread: float = 0.0
 
     @property
     def gates(self) -> Tensor:
@@ -75,6 +81,8 @@ class LandmarkIndex(Protocol):
 
 def rank_all(logits_N: Tensor, count: int, within: Tensor | None) -> Ranking:
     """Ranking from the logits of every block (float32). Of equal logits the newest block comes first."""
+    if logits_N.numel() > 0:
+        mean, spread = float(logits_N.mean()), float(logits_N.std(correction=0))
     if within is not None:
         logits_N = logits_N[within]
     if logits_N.numel() == 0 or count < 1:
@@ -83,7 +91,7 @@ def rank_all(logits_N: Tensor, count: int, within: Tensor | None) -> Ranking:
     best = best[logits_N[best].argsort(descending=True, stable=True)]
     log_total = float(logits_N.logsumexp(0))
     positions = best if within is None else within[best]
-    return Ranking(positions.cpu(), logits_N[best].cpu(), log_total)
+    return Ranking(positions.cpu(), logits_N[best].cpu(), log_total, mean, spread)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,10 +116,14 @@ class ExactSnapshot:
         logits = flat_BGQD @ landmarks_GND.transpose(-1, -2)
         return vote(logits.view(batch, groups, voters, rows, -1), k)
 
-    def logits(self, query_YGD: Tensor) -> Tensor:
-        """logits_N, float32: one inner product of the query with every block's landmarks over all layers and heads."""
-        total_N = torch.zeros(self.num_blocks, device=self.landmarks_YGND[0].device)
-        for query_GD, landmarks_GND in zip(query_YGD, self.landmarks_YGND, strict=True):
+    def logits(self, query_YGD: Tensor, every: int = 1) -> Tensor:
+        """logits_N, float32: one inner product of the query with each block's landmarks over all layers and heads.
+
+        `every` > 1: of each so many blocks only the first.
+        """
+        total_N = torch.zeros(-(-self.num_blocks // every), device=self.landmarks_YGND[0].device)
+        for query_GD, layer_GND in zip(query_YGD, self.landmarks_YGND, strict=True):
+            landmarks_GND = layer_GND[:, ::every]
             query_GD1 = query_GD.to(landmarks_GND.device, landmarks_GND.dtype).unsqueeze(-1)
             total_N += (landmarks_GND @ query_GD1).float().sum(0).squeeze(-1)
         return total_N

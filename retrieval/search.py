@@ -39,8 +39,20 @@ class Found:
     positions_C: Tensor
     gates_C: Tensor
     confidence: float
-    """How well the best block matches, whatever else is stored: the logistic function of its mean landmark logit over
-    the weighted heads; 0 for an empty memory. `LandmarkConfig.answer_threshold` is compared with it."""
+    """See `confidence_of`. `LandmarkConfig.answer_threshold` is compared with it."""
+    in_scope: int
+
+
+def confidence_of(ranking: Ranking, in_scope: int) -> float:
+    """Chance that none of so many unrelated blocks would score as high as the best block does: near 1 for a real match.
+
+    Unrelated scores are taken as normal, with the mean and spread of the whole memory; the calibrated threshold takes
+    up what is wrong with that. 0 for an empty memory.
+    """
+    if not len(ranking.logits) or ranking.spread == 0:
+        return 0.0
+    z = (float(ranking.logits[0]) - ranking.mean) / ranking.spread
+    return (0.5 * math.erfc(-z / math.sqrt(2))) ** in_scope
 
 
 def search_query(model: LandmarkModel, question: str) -> Tensor:
@@ -76,12 +88,12 @@ def find_blocks(
 ) -> Found:
     """The `count` best blocks in scope. Takes its own turn at the model."""
     within = scope_positions(workspace, snapshot, scope)
+    in_scope = snapshot.num_blocks if within is None else len(within)
     model = workspace.loaded().model
     with workspace.turns.for_question():
         query_YGD = search_query(model, question)
         ranking: Ranking = snapshot.landmarks.rank(query_YGD, count, within)
-    best = float(ranking.logits[0] / search_weights(model).sum()) if len(ranking.logits) else -math.inf
-    return Found(ranking.positions, ranking.gates, 1 / (1 + math.exp(-best)))
+    return Found(ranking.positions, ranking.gates, confidence_of(ranking, in_scope), in_scope)
 
 
 def hits_of(snapshot: MemorySnapshot, positions: Tensor, scores: Tensor) -> list[Hit]:

@@ -33,6 +33,7 @@ def test_the_best_blocks_are_those_with_the_largest_inner_product(index):
     logits = by_hand(landmarks, query)
     assert ranking.positions.tolist() == logits.argsort(descending=True)[:10].tolist()
     torch.testing.assert_close(ranking.logits.double(), logits[ranking.positions], atol=1e-4, rtol=0)
+    assert (ranking.mean, ranking.spread) == pytest.approx((float(logits.mean()), float(logits.std())), rel=1e-2)
     torch.testing.assert_close(ranking.gates.double(), logits.softmax(0)[ranking.positions], atol=1e-5, rtol=1e-4)
 
 
