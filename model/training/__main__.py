@@ -35,7 +35,28 @@ def parser() -> argparse.ArgumentParser:
     plot.add_argument("--out", type=Path, help="SVG file (default: RUN/loss.svg)")
     plot.set_defaults(run=_plot)
     _add_recover(commands.add_parser("recover-llama", help="LLaMA-7B landmark weights from the published difference"))
+    _add_default_model(commands.add_parser("default-model", help="the model that Cairn ships, from a data folder"))
     return top
+
+
+def _add_default_model(command: argparse.ArgumentParser) -> None:
+    from model.training.default_model import SIZES
+
+    command.add_argument("--data", required=True, type=Path, help="folder with text/ and qa/ (*.jsonl.xz)")
+    command.add_argument("--out", required=True, type=Path, help="folder of the run; a run found there is resumed")
+    command.add_argument("--size", choices=sorted(SIZES), default="cpu", help="how large, how long (default: cpu)")
+    command.add_argument("--teacher", type=Path, help="folder of all-MiniLM-L6-v2, whose word embeddings help the start")
+    command.add_argument("--device", help="cpu or cuda (default: cuda if there is one)")
+    command.set_defaults(run=_default_model)
+
+
+def _default_model(parsed: argparse.Namespace) -> None:
+    from model.training.default_model import make_default_model
+
+    result = make_default_model(
+        parsed.data, parsed.out, size=parsed.size, teacher=parsed.teacher, device=parsed.device
+    )
+    print(f"{result.step} steps in {result.seconds:.0f} s; checkpoint in {parsed.out / 'model'}")
 
 
 def _add_tokenize(command: argparse.ArgumentParser) -> None:

@@ -22,7 +22,7 @@ from model.training.examples import TokenDocuments
 class BagSettings:
     """Sizes and rates of the bag training."""
 
-    steps: int = 400
+    steps: int = 2000
     questions: int = 384
     neighbours: int = 2
     """Wrong blocks of the same document beside each gold one."""
@@ -31,7 +31,7 @@ class BagSettings:
     learning_rate: float = 3e-4
     matrix_rate: float = 1e-4
     scale: float = 60.0
-    max_seconds: float = 600.0
+    max_seconds: float = 400.0
 
 
 class BagEncoder(nn.Module):

@@ -2,6 +2,7 @@
 
 prepare: tokenizer, token statistics, documents and questions as tokens (kept in `OUT/prepared`).
 build:   network whose landmarks retrieve from the start (see `initialise.py`).
+bag:     token codes from questions (see `bag_start.py`).
 train:   question training (see `routing.py`), with exact resume.
 """
 
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 from model.backbone import LandmarkModel
@@ -23,7 +25,7 @@ from model.training.corpus import QuestionSet, overlap, read_questions, sample_t
 from model.training.examples import TokenDocuments, encode_questions, encode_texts
 from model.training.initialise import build_backbone, document_frequency, principal, search_path, surface_signs, teacher_embeddings, token_codes
 from model.training.loop import TrainingResult, run_training
-from model.training.question_rows import QuestionRowMaker, RowShape
+from model.training.question_rows import SOURCE_WEIGHT, QuestionRowMaker, RowShape
 from model.training.routing import LossWeights, QuestionTrainee, question_loss
 from model.training.settings import TrainingSettings
 from model.training.tokenizer import load_tokenizer, train_tokenizer
@@ -43,26 +45,29 @@ class Recipe:
     rope_theta: float = 1e9
     tokenizer_characters: int = 40_000_000
     text_characters: int = 24_000_000
-    steps: int = 1500
-    max_seconds: float | None = 75 * 60
-    learning_rate: float = 1e-3
+    bag: BagSettings = BagSettings()
+    steps: int = 900
+    max_seconds: float | None = 16 * 60
+    learning_rate: float = 1e-4
     shape: RowShape = RowShape()
     weights: LossWeights = LossWeights()
     compile: bool = False
     learns_search: bool = False
     """Whether question training changes what search is made of. On little compute it does more harm than good (docs/experiments.md)."""
-    save_every: int = 200
+    save_every: int = 60
     held_out: int = 12
     """Every so-many-th training document is kept back, for choices made on the way."""
 
 
 SIZES = {
-    "tiny": Recipe(vocab_size=600, hidden_size=64, heads=2, layers=3, mlp_size=64, memory_layers=(1, 2), tokenizer_characters=300_000,
+    "tiny": Recipe(vocab_size=600, hidden_size=64, heads=2, mlp_size=64, bag=BagSettings(steps=3, questions=8, strangers=16), tokenizer_characters=300_000,
                    text_characters=300_000, steps=4, max_seconds=None, compile=False, shape=RowShape(rows=4, questions=6)),
     "cpu": Recipe(),
-    "gpu": Recipe(hidden_size=512, heads=8, layers=6, mlp_size=1024, memory_layers=(1, 3, 5), text_characters=400_000_000, steps=12_000,
-                  max_seconds=22 * 60, learning_rate=1e-3, save_every=2000,
-                  shape=RowShape(rows=128, questions=224), weights=LossWeights(kept_batches=8, text_positions=8192)),
+    "gpu": Recipe(
+        hidden_size=512, heads=8, layers=6, mlp_size=1024, memory_layers=(1, 3), text_characters=400_000_000, steps=12_000,
+        max_seconds=22 * 60, learning_rate=3e-4, save_every=2000, learns_search=True, bag=BagSettings(steps=4000),
+        shape=RowShape(rows=128, blocks=4, questions=224, asked_tokens=48), weights=LossWeights(text=0.3, text_positions=8192),
+    ),
 }
 
 
@@ -160,11 +165,25 @@ def export(model: LandmarkModel, folder: Path) -> None:
     (folder / "generation_config.json").unlink(missing_ok=True)
 
 
-def make_default_model(data: Path, out: Path, *, size: str = "cpu", teacher: Path | None = None) -> TrainingResult:
-    """All of it; the checkpoint is in the newest folder of `out/run/checkpoints`, under `model/`."""
+def learn_codes(prepared: Prepared, recipe: Recipe, out: Path) -> BagEncoder:
+    """The bag training; taken from `out/bag.safetensors` if it is there."""
+    file = out / "bag.safetensors"
+    content = prepared.codes_VE[:, :-1]
+    if not file.exists():
+        encoder = train_codes(prepared.questions, content, SOURCE_WEIGHT, tokens_per_block=recipe.block_size - 1, settings=recipe.bag)
+        save_file({name: tensor.detach().contiguous() for name, tensor in encoder.state_dict().items()}, file)
+    encoder = BagEncoder(content, recipe.bag.scale)
+    encoder.load_state_dict(load_file(file))
+    return encoder
+
+
+def make_default_model(
+    data: Path, out: Path, *, size: str = "cpu", teacher: Path | None = None, device: str | None = None
+) -> TrainingResult:
+    """All of it; the checkpoint is written to `out/model`."""
     if size not in SIZES:
         raise ValueError(f"size is {size!r}; choose one of {', '.join(SIZES)}.")
     recipe = SIZES[size]
     prepared = prepare(data, out, recipe, teacher=teacher)
-    torch.manual_seed(0)
-    return train(build(prepared, recipe), prepared, recipe, out)
+    model = build(prepared, recipe, learn_codes(prepared, recipe, out))
+    return train(model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")), prepared, recipe, out)

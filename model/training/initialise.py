@@ -29,7 +29,7 @@ COMMON = -1
 """The hidden dimension that all tokens share."""
 SUFFIXES = ("ing", "ed", "es", "s", "ly")
 EMBEDDING_NORM = 2.0
-FINAL_GAIN = 0.3
+FINAL_GAIN = 0.6
 SIGN_SHARE = 0.45
 TYPICAL_QUESTION = 16
 LIKENESS_GAIN = 0.75

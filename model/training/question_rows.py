@@ -55,13 +55,13 @@ class QuestionRows:
 class RowShape:
     """Sizes of a micro-batch."""
 
-    rows: int = 32
-    blocks: int = 4
-    questions: int = 56
-    asked_tokens: int = 48
+    rows: int = 12
+    blocks: int = 3
+    questions: int = 20
+    asked_tokens: int = 32
     window_tokens: int = 64
-    text_share: float = 0.2
-    planted_share: float = 0.12
+    text_share: float = 0.15
+    planted_share: float = 0.1
 
 
 @dataclass
@@ -126,7 +126,10 @@ class QuestionRowMaker:
         others = [self._data.questions[n] for n in self._by_document[question.document]]
         others = [q for q in others if q.start >= start and q.stop <= start + len(ids) and q is not question]
         for chosen in [question, *random_.sample(others, min(2 if blocks > self._shape.blocks else 1, len(others)))]:
-            asked.append(_Asked(len(rows) - 1, chosen.ids, chosen.answer, chosen.start - start, chosen.stop - start, chosen.answerable))
+            said = tuple(int(token) for token in document[chosen.start : chosen.start + len(chosen.answer)])
+            extractive = chosen.answerable and said[: len(chosen.answer) - 1] == chosen.answer[:-1]
+            answer = chosen.answer if extractive else ()
+            asked.append(_Asked(len(rows) - 1, chosen.ids, answer, chosen.start - start, chosen.stop - start, chosen.answerable))
 
     def _add_text_row(self, rows: list[_Row], asked: list[_Asked], blocks: int, random_: random.Random) -> None:
         per_block = self._config.tokens_per_block

@@ -32,14 +32,16 @@ class LossWeights:
     search: float = 1.0
     search_per_layer: float = 0.3
     answer: float = 1.0
-    text: float = 0.3
-    text_positions: int = 1024
-    blocks_read: int = 6
+    text: float = 0.0
+    text_positions: int = 256
+    blocks_read: int = 5
     random_choice: float = 0.25
     """How often a question reads random wrong blocks beside the gold ones, not those that search confuses with them."""
-    gold_dropped: float = 0.08
+    gold_dropped: float = 0.0
     """How often the gold blocks are withheld; then the answer is nothing."""
-    kept_batches: int = 8
+    quoted: bool = True
+    """Answer tokens compete with the tokens of the blocks read only, as when quoting; False: with the whole vocabulary."""
+    kept_batches: int = 12
 
 
 class ChosenBlocks:
@@ -133,7 +135,9 @@ def question_loss(trainee: QuestionTrainee, batch: QuestionRows) -> tuple[Tensor
 
     lengths_N = batch.valid_RT.unflatten(1, (batch.blocks_per_row, -1)).flatten(0, 1)[:, :-1].sum(-1)
     answer, answer_tokens, first = _answer_loss(model, batch, keys, values, lengths_N, total_QN.detach(), share)
-    text, text_tokens = _text_loss(model, batch, hidden_RTE, share.text_positions)
+    text, text_tokens = torch.zeros(()), 0
+    if share.text:
+        text, text_tokens = _text_loss(model, batch, hidden_RTE, share.text_positions)
     loss = share.answer * answer + share.text * text
     if trainee.learns_search:
         loss = loss + share.search * parts[0] + share.search_per_layer * parts[1:].mean()
@@ -203,11 +207,28 @@ def _answer_loss(
     hidden = model.encode(window, model.context(reader=reader, reading=ReadPolicy(top_k=ids_QC.shape[1])))
     trained = targets != IGNORED
     count = int(trained.sum())
-    loss = summed_cross_entropy(model.logits, hidden[trained], targets[trained]) / max(1, count)
+    logits = model.logits(hidden[trained]).float()
+    if share.quoted:
+        row_M, place_M = trained.nonzero(as_tuple=True)
+        logits = logits.masked_fill(~_quotable(model, batch, ids_QC)[row_M], -1e4)
+        end = int(model.tokenizer.eos_token_id)
+        logits[:, end] = logits[:, end].masked_fill((place_M == first_Q[row_M]) & (targets[trained] != end), -1e4)
+    loss = nn.functional.cross_entropy(logits, targets[trained])
     with torch.no_grad():
         rows = torch.arange(num, device=device)
         right = model.logits(hidden[rows, first_Q]).argmax(-1) == targets[rows, first_Q]
     return loss, count, right.float().mean()
+
+
+def _quotable(model: LandmarkModel, batch: QuestionRows, ids_QC: Tensor) -> Tensor:
+    """allowed_QV: tokens that stand in the blocks read, and the end."""
+    size = model.config.block_size
+    tokens_NL = batch.ids_RT.unflatten(1, (batch.blocks_per_row, size)).flatten(0, 1)
+    read = tokens_NL[ids_QC].flatten(1)
+    allowed = torch.zeros((len(ids_QC), model.backbone.config.vocab_size), dtype=torch.bool, device=read.device).scatter_(1, read, True)
+    allowed[:, model.config.landmark_token_id] = False
+    allowed[:, int(model.tokenizer.eos_token_id)] = True
+    return allowed
 
 
 def _text_loss(model: LandmarkModel, batch: QuestionRows, hidden_RTE: Tensor, positions: int) -> tuple[Tensor, int]:
