@@ -42,11 +42,12 @@ def open_library(home: Path, model: LandmarkModel) -> Library:
 
 
 def answer_of(library: Library, document_id: str) -> list[tuple]:
-    """What an answer from one document consists of, free of ids and times."""
+    """What an answer from one document consists of, free of ids and times, and of the confidence, which compares the
+    document with whatever else is stored at the moment."""
     *_, answer = library.ask(QUESTION, k=3, max_tokens=3, within=Scope((document_id,)))
     assert isinstance(answer, Answer)
     tokens = [(token.token_id, token.logprob, token.memory_share) for token in answer.tokens]
-    return [answer.text, answer.confidence, tokens, [(p.text, p.score) for p in answer.passages]]
+    return [answer.text, tokens, [(p.text, p.score) for p in answer.passages]]
 
 
 class Disturber:

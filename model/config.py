@@ -34,6 +34,10 @@ class LandmarkConfig:
     """How a question is put to the model; special tokens in it are recognised, those inside the question are not."""
     stop: tuple[str, ...] = ("\n",)
     """An answer ends where one of these appears (an end-of-text token always ends it)."""
+    quotes: bool = False
+    """Whether answers are quoted word for word unless asked otherwise: what suits a model too small to write its own."""
+    quotes_sentences: bool = False
+    """Whether a quotation is the whole sentence that the question's attention likes best, not chosen word by word."""
     search_weights: tuple[tuple[float, ...], ...] | None = None
     """[memory layer][query head], >= 0: share of each head in the ranking of `search`. None: all equal."""
     answer_threshold: float | None = None

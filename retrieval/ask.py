@@ -19,17 +19,19 @@ from typing import Any, cast
 from uuid import uuid4
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from model.backbone import LandmarkModel
 from model.errors import ModelError
 from model.generate import GeneratedToken, Sampling, answer_logprob, generate
-from model.quote import QuoteSource
+from model.quote import Place
 from model.reading import ReadPolicy, Voters
 from retrieval.attribution import AnswerMass
 from retrieval.errors import CairnError, InvalidRequest
 from retrieval.passages import Answer, AnswerToken, BlockEffect, Passage, Timings, to_plain
-from retrieval.prompts import with_conversation, word_starts
+from retrieval.prompts import with_conversation
+from retrieval.quoting import Quoting, token_queries, with_neighbours
 from retrieval.readable import join_neighbours
 from retrieval.records import Scope
 from retrieval.resident import MemorySnapshot, ResidentMemory
@@ -38,11 +40,12 @@ from retrieval.sources import Sources
 from retrieval.workspace import Workspace
 from storage.errors import DamagedMemory as DamagedFile
 from storage.errors import NotFound as NoRow
-from storage.records import Block
 
 NOT_IN_DOCUMENTS = "The documents do not say."
 CANDIDATES_PER_PASSAGE = 4
 NEAR_MISSES = 5
+# Below this many blocks the search's confidence says nothing.
+FEW_BLOCKS = 16
 # An answer's record keeps this many blocks for each token; a question has at most a few dozen candidates.
 BLOCKS_PER_TOKEN = 16
 
@@ -54,7 +57,8 @@ class Question:
     text: str
     k: int
     scope: Scope | None = None
-    quote: bool = False
+    quote: bool | None = None
+    """Word for word from the documents; None: as the model's settings say."""
     max_tokens: int = 128
     voters: str = "group"
     conversation_id: str | None = None
@@ -83,6 +87,7 @@ class Asker:
         self._question = question
         self._began = time.perf_counter()
         self._first_token_seconds = 0.0
+        self._quote = False
 
     def run(self, cancelled: Callable[[], bool] = lambda: False) -> Iterator[AnswerToken | Answer]:
         """The answer's tokens, then the stored answer. Cancelled: the answer so far."""
@@ -94,13 +99,18 @@ class Asker:
             found = find_blocks(workspace, snapshot, asked, CANDIDATES_PER_PASSAGE * question.k, question.scope)
             search_seconds = self._seconds()
             positions_C = found.positions_C.sort().values
+            self._quote = model.config.quotes if question.quote is None else question.quote
+            by_sentence = self._quote and model.config.quotes_sentences
+            quotable_C = self._with_neighbours(snapshot, found) if by_sentence else positions_C
+            positions_C = torch.cat((positions_C, quotable_C)).unique()
             mass = AnswerMass(model.memory_layers, model.num_heads, len(positions_C))
             tokens: list[AnswerToken] = []
             token_ids: list[int] = []
             answerable = len(positions_C) > 0 and _above_threshold(model, found)
             if answerable:
                 reader = snapshot.reader(positions_C)
-                quoting = self._quoting(model, snapshot, positions_C) if question.quote else None
+                quoting = self._quoting(model, snapshot, positions_C, quotable_C) if self._quote else None
+                quotation = self._sentence(model, snapshot, quoting, positions_C) if quoting and by_sentence else None
                 steps = generate(
                     model,
                     model.prompt(asked).ids,
@@ -108,6 +118,7 @@ class Asker:
                     reading=policy,
                     sampling=sampling,
                     quote_from=quoting.source if quoting else None,
+                    quotation=quotation,
                     cancelled=cancelled,
                 )
                 for step in self._in_turns(steps):
@@ -126,7 +137,7 @@ class Asker:
                 text=text if text else NOT_IN_DOCUMENTS,
                 found=bool(text),
                 confidence=found.confidence,
-                quote=question.quote,
+                quote=self._quote,
                 tokens=tuple(tokens),
                 passages=tuple(evidence.passages),
                 near_misses=tuple(evidence.near_misses),
@@ -168,9 +179,7 @@ class Asker:
                 self._first_token_seconds = self._seconds()
             yield step
 
-    def _token(
-        self, step: GeneratedToken, mass: AnswerMass, ids_C: np.ndarray, quoting: _Quoting | None
-    ) -> AnswerToken:
+    def _token(self, step: GeneratedToken, mass: AnswerMass, ids_C: np.ndarray, quoting: Quoting | None) -> AnswerToken:
         if step.id < 0:  # text that was held back; no token of its own
             return AnswerToken(step.text, 0.0, 0.0, (), token_id=-1)
         token_mass = mass.add(step.selections)
@@ -178,16 +187,38 @@ class Asker:
         quoted = quoting.place(*step.quote) if quoting and step.quote else None
         return AnswerToken(step.text, step.logprob, token_mass.memory_share, blocks, quoted, step.id)
 
-    def _quoting(self, model: LandmarkModel, snapshot: MemorySnapshot, positions_C: Tensor) -> _Quoting:
+    def _quoting(
+        self, model: LandmarkModel, snapshot: MemorySnapshot, positions_C: Tensor, quotable_C: Tensor
+    ) -> Quoting:
+        rows = self._workspace.catalogue.block_rows(snapshot.blocks.ids_N[quotable_C.numpy()].tolist())
         ids = snapshot.blocks.ids_N[positions_C.numpy()].tolist()
-        rows = self._workspace.catalogue.block_rows(ids)
-        return _Quoting(model, [rows.get(block_id) for block_id in ids])
+        return Quoting(model, [rows.get(block_id) for block_id in ids])
+
+    def _with_neighbours(self, snapshot: MemorySnapshot, found: Found) -> Tensor:
+        """The best blocks with those beside them, so that a sentence that crosses blocks can be quoted whole."""
+        best = found.positions_C[: self._question.k]
+        document_N, ordinal_N = torch.from_numpy(snapshot.document_N), torch.from_numpy(snapshot.ordinal_N)
+        return with_neighbours(best, document_N, ordinal_N)
+
+    def _sentence(
+        self, model: LandmarkModel, snapshot: MemorySnapshot, quoting: Quoting, positions_C: Tensor
+    ) -> list[Place]:
+        """The sentence to quote. Takes its own turn at the model."""
+        documents = {snapshot.document_ids[number] for number in snapshot.document_N[positions_C.numpy()].tolist()}
+        text_of = {document_id: self._sources.text(document_id) for document_id in documents}
+        try:
+            with self._workspace.turns.for_question():
+                return quoting.best_sentence(snapshot.reader(positions_C), token_queries(model, self._asked()), text_of)
+        except DamagedFile as error:
+            raise self._resident.damaged(error) from error
 
     def _evidence(self, snapshot: MemorySnapshot, found: Found, positions_C: Tensor, mass: AnswerMass) -> _Evidence:
         """Passages by attention; of equal attention (none) the better search result first."""
         rank = {int(position): index for index, position in enumerate(found.positions_C)}
         mass_C = mass.mass_C
-        order = sorted(range(len(positions_C)), key=lambda c: (-float(mass_C[c]), rank[int(positions_C[c])]))
+        order = sorted(
+            range(len(positions_C)), key=lambda c: (-float(mass_C[c]), rank.get(int(positions_C[c]), len(rank)))
+        )
         hits = hits_of(snapshot, positions_C[order], mass_C[order])
         heat = {
             hit.block_id: tuple(tuple(round(float(cell), 6) for cell in row) for row in mass.heat_YHC[:, :, c])
@@ -214,7 +245,7 @@ class Asker:
             "k": question.k,
             "voters": question.voters,
             "max_tokens": question.max_tokens,
-            "quote": question.quote,
+            "quote": self._quote,
             "scope": to_plain(question.scope or Scope()),
             "asked": asked,
             "token_ids": list(token_ids),
@@ -232,28 +263,10 @@ class _Evidence:
     """Of everything that was read or is shown."""
 
 
-class _Quoting:
-    """Quotation from the candidate blocks, and the characters that a quoted token stands for."""
-
-    def __init__(self, model: LandmarkModel, blocks: Sequence[Block | None]):
-        self._model, self._blocks = model, blocks
-        number = {(block.document_id, block.ordinal): index for index, block in enumerate(blocks) if block is not None}
-        following = [None if b is None else number.get((b.document_id, b.ordinal + 1)) for b in blocks]
-        tokens = [() if block is None else block.tokens for block in blocks]
-        self.source = QuoteSource(tokens, following, word_starts(model))
-
-    def place(self, index: int, row: int) -> tuple[str, int, int] | None:
-        """(document id, start, end) of one token; characters that tokens share belong to each of them."""
-        block = self._blocks[index]
-        assert block is not None, "only blocks with tokens are quoted"
-        start = block.start + len(self._model.decode(block.tokens[:row]))
-        end = block.start + len(self._model.decode(block.tokens[: row + 1]))
-        return block.document_id, min(start, block.end), min(max(end, start), block.end)
-
-
 def _above_threshold(model: LandmarkModel, found: Found) -> bool:
+    """Whether to write an answer. A handful of blocks gives nothing to compare with: then the model decides."""
     threshold = model.config.answer_threshold
-    return threshold is None or found.confidence >= threshold
+    return threshold is None or found.in_scope < FEW_BLOCKS or found.confidence >= threshold
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -259,14 +259,14 @@ class Library:
         *,
         k: int = 8,
         within: Scope | None = None,
-        quote: bool = False,
+        quote: bool | None = None,
         max_tokens: int = 128,
         voters: str = "group",
         conversation_id: str | None = None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[AnswerToken | Answer]:
-        """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share
-        it."""
+        """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share it.
+        `quote`: word for word from the documents; None: as suits the model."""
         from retrieval.ask import Asker, Question
 
         asked = Question(

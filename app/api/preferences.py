@@ -23,7 +23,7 @@ class Preferences:
 
     top_k: int = 8
     voters: str = "group"
-    quote: bool = False
+    quote: bool = True
     max_tokens: int = 128
     low_share: float = 0.25
 

@@ -71,7 +71,14 @@ def ask(
         str | None, typer.Argument(metavar="QUESTION", show_default=False, help="What to answer.")
     ] = None,
     top_k: BlocksOption = 8,
-    quote: Annotated[bool, typer.Option("--quote", help="Copy the answer word for word from the documents.")] = False,
+    quote: Annotated[
+        bool | None,
+        typer.Option(
+            "--quote/--free",
+            show_default=False,
+            help="Copy the answer word for word from the documents, or let the model write it; default: what suits the model.",
+        ),
+    ] = None,
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", min=1, max=4096, metavar="N", help="Longest answer.")
     ] = 128,

@@ -1,0 +1,160 @@
+"""Quotation from candidate blocks: which characters a quoted token stands for, and which sentence answers best.
+
+A model that is not trained to write an answer can still point at one: the sentence whose stored keys answer best to the
+question's queries. Score of a sentence = sum over question tokens q of |q| * max over its tokens t of cos(q, k_t), over
+the memory layers that search weighs. The keys are those that attention reads, so nothing is read again.
+
+Axes: Q question tokens, Y memory layers, G KV heads, D head dim, E = Y * G * D, C candidate blocks, L tokens in a
+block.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from model.backbone import LandmarkModel
+from model.generate import question_queries
+from model.memory import MemoryReader
+from model.quote import Place, QuoteSource
+from retrieval.prompts import word_starts
+from retrieval.search import search_weights
+from storage.records import Block
+
+_BORDER = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9])|\s*\n+\s*")
+# A heading that repeats the question's words matches best and answers nothing; neither does a question.
+_FEWEST_WORDS = 5
+
+
+class Quoting:
+    """Quotation from the candidate blocks of one question, in the order of the reader."""
+
+    def __init__(self, model: LandmarkModel, blocks: Sequence[Block | None]):
+        self._model, self._blocks = model, blocks
+        number = {(block.document_id, block.ordinal): index for index, block in enumerate(blocks) if block is not None}
+        self._next = [None if b is None else number.get((b.document_id, b.ordinal + 1)) for b in blocks]
+        tokens = [() if block is None else block.tokens for block in blocks]
+        self.source = QuoteSource(tokens, self._next, word_starts(model))
+
+    def place(self, index: int, row: int) -> tuple[str, int, int] | None:
+        """(document id, start, end) of one token; characters that tokens share belong to each of them."""
+        block = self._blocks[index]
+        assert block is not None, "only blocks with tokens are quoted"
+        start = block.start + len(self._model.decode(block.tokens[:row]))
+        end = block.start + len(self._model.decode(block.tokens[: row + 1]))
+        return block.document_id, min(start, block.end), min(max(end, start), block.end)
+
+    def best_sentence(self, reader: MemoryReader, queries_QYGD: Tensor, text_of: dict[str, str]) -> list[Place]:
+        """Places of the best sentence's tokens; empty if the blocks hold no whole sentence."""
+        weighed = [y for y in range(queries_QYGD.shape[1]) if bool(queries_QYGD[:, y].any())]
+        queries_QE = queries_QYGD[:, weighed].flatten(1)
+        ids_1GXC = torch.arange(reader.num_blocks).view(1, 1, 1, -1).expand(1, queries_QYGD.shape[2], 1, -1)
+        keys_YGCLD = torch.stack([reader.read(reader.layers[y], ids_1GXC)[0][0, :, 0].float().cpu() for y in weighed])
+        keys_CLE = normalize(keys_YGCLD.permute(2, 3, 0, 1, 4).flatten(2), dim=-1)
+        best: list[Place] = []
+        best_score = -float("inf")
+        for places in self._sentences(text_of):
+            index, row = torch.tensor(places).unbind(-1)
+            score = float((queries_QE @ keys_CLE[index, row].T).amax(-1).sum())
+            if score > best_score:
+                best, best_score = places, score
+        return best
+
+    def _sentences(self, text_of: dict[str, str]) -> Iterator[list[Place]]:
+        """Tokens of every sentence that stands whole in a run of neighbouring blocks; short ones only if all are."""
+        found = [
+            (places, text)
+            for run in self._runs()
+            for places, text in _sentences_of_run([self._placed(index) for index in run], run, self._text(run, text_of))
+        ]
+        answering = [places for places, text in found if len(text.split()) >= _FEWEST_WORDS and not text.endswith("?")]
+        yield from answering or [places for places, _ in found]
+
+    def _runs(self) -> list[list[int]]:
+        """Candidates that continue each other in their document."""
+        continued = {following for following in self._next if following is not None}
+        runs = []
+        for index, block in enumerate(self._blocks):
+            if block is None or index in continued:
+                continue
+            run, following = [index], self._next[index]
+            while following is not None:
+                run.append(following)
+                following = self._next[following]
+            runs.append(run)
+        return runs
+
+    def _text(self, run: Sequence[int], text_of: dict[str, str]) -> str:
+        block = self._blocks[run[0]]
+        assert block is not None
+        return text_of.get(block.document_id, "")
+
+    def _placed(self, index: int) -> _PlacedBlock:
+        block = self._blocks[index]
+        assert block is not None
+        ends = [len(self._model.decode(block.tokens[: row + 1])) for row in range(len(block.tokens))]
+        return _PlacedBlock(block.start, block.end, [min(block.start + end, block.end) for end in ends])
+
+
+@dataclass(frozen=True)
+class _PlacedBlock:
+    start: int
+    end: int
+    token_ends: list[int]
+    """Character of the document behind each token."""
+
+
+def _sentences_of_run(
+    placed: Sequence[_PlacedBlock], run: Sequence[int], text: str
+) -> Iterator[tuple[list[Place], str]]:
+    first, last = placed[0].start, placed[-1].end
+    # A sentence that begins before the run or ends behind it is not whole: look a little beyond both ends.
+    low, high = max(0, first - 200), min(len(text), last + 200)
+    borders = [low, *(match.end() for match in _BORDER.finditer(text, low, high)), high]
+    for start, end in zip(borders, borders[1:], strict=False):
+        stop = start + len(text[start:end].rstrip())
+        at_a_border = start > low or low == 0
+        if stop == start or start < first or stop > last or not at_a_border:
+            continue
+        places: list[Place] = []
+        for index, block in zip(run, placed, strict=True):
+            before = block.start
+            for row, token_end in enumerate(block.token_ends):
+                if before < stop and token_end > start:
+                    places.append((index, row))
+                before = token_end
+        if places:
+            yield places, text[start:stop]
+
+
+def token_queries(model: LandmarkModel, question: str) -> Tensor:
+    """queries_QYGD (float32, CPU) of the question's tokens, weighted as in search and summed over heads that share
+    keys."""
+    prompt = model.prompt(question.strip())
+    queries_YHQD = (
+        question_queries(model, prompt.ids)[:, :, prompt.question].cpu() * search_weights(model)[..., None, None]
+    )
+    return queries_YHQD.unflatten(1, (model.num_kv_heads, -1)).sum(2).permute(2, 0, 1, 3)
+
+
+def with_neighbours(positions_C: Tensor, document_N: Tensor, ordinal_N: Tensor) -> Tensor:
+    """Ascending positions with the block before and behind each, so that sentences across blocks are whole."""
+    count = len(document_N)
+    beside = torch.cat((positions_C - 1, positions_C, positions_C + 1)).unique()
+    beside = beside[(beside >= 0) & (beside < count)]
+    chosen = set(positions_C.tolist())
+
+    def joins(position: int) -> bool:
+        return position in chosen or any(
+            other in chosen
+            and int(document_N[other]) == int(document_N[position])
+            and abs(int(ordinal_N[other]) - int(ordinal_N[position])) == 1
+            for other in (position - 1, position + 1)
+        )
+
+    return torch.tensor([position for position in beside.tolist() if joins(position)], dtype=torch.int64)
