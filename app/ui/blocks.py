@@ -114,14 +114,9 @@ def _settings(blocks: gr.Blocks, preferences: PreferenceFile) -> None:
     controls = {way: "quote", top_k: "top_k", voters: "voters", length: "max_tokens", low: "low_share"}
     blocks.load(current, outputs=list(controls), api_visibility="private", show_progress="hidden")
     for control, field in controls.items():
-        gr.on(
-            [control.input],  # type: ignore[attr-defined]
-            save(field),
-            control,
-            state,
-            api_visibility="private",
-            show_progress="hidden",
-            trigger_mode="always_last",
+        listen = getattr(control, "input")  # noqa: B009 - events are made when Gradio starts; types do not know them
+        listen(
+            save(field), control, state, api_visibility="private", show_progress="hidden", trigger_mode="always_last"
         )
 
 

@@ -302,6 +302,7 @@ def test_settings_are_kept_and_used(
 ) -> None:
     url = serve(library)
     page = open_tab(f"{url}/#/settings")
+    expect(page.locator("#setting-top-k input[type=number]")).to_have_value("8")  # what is stored has arrived
     page.get_by_label("Word for word from the documents").check()
     expect(page.locator("#setting-state")).to_contain_text("Saved.")
     page.locator("#setting-top-k input[type=number]").fill("3")

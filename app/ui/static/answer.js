@@ -5,7 +5,8 @@ import { announce, button, confirm, duration, h, percent, replace, toast, weight
 import { opacity } from "./reading.js";
 
 export function tokenSpan(token, index) {
-  return h("span", { class: "token", data: { token: index }, style: { "--share": token.memory_share.toFixed(3) } }, token.text);
+  return h("span", { class: "token", data: { token: index }, style: { "--share": token.memory_share.toFixed(3) } },
+    index ? token.text : token.text.trimStart());
 }
 
 // Draws the finished answer into `node`; `options.lowShare` is where doubt begins.

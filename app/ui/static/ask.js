@@ -38,7 +38,7 @@ export function mountAsk(node, { goTo }) {
     type: "button", class: "quote", id: "quote", title: "Copy the answer word for word from the documents",
     onclick: () => { state.quote = !state.quote; drawScope(); },
   }, icon("quote"), h("span", {}, "Word for word"));
-  const fresh = button("New conversation", { class: "button quiet small", id: "new-conversation", onclick: startOver }, "plus");
+  const fresh = button("New conversation", { class: "button quiet small", id: "new-conversation", "aria-label": "New conversation", onclick: startOver }, "plus");
   const turns = h("div", { class: "turns" });
   const evidence = h("aside", { class: "evidence", id: "evidence", "aria-label": "Evidence" });
   const composer = h("div", { class: "composer" },

@@ -58,7 +58,7 @@ export const button = (label, attributes, iconName) =>
 export const iconButton = (label, iconName, attributes) =>
   h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, ...attributes }, icon(iconName));
 
-export const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
+export const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)}\u202f%`;
 
 export function weight(share) {
   return share >= 0.1 ? percent(share) : percent(share, share >= 0.001 ? 1 : 2);

@@ -142,6 +142,7 @@ function passages(panel, reading) {
     cards.push({ card, passage, bar, score });
   });
   replace(panel, h("div", { class: "passages" }, cards.map((one) => one.card)));
+  let scrolledFor;
   return () => {
     const weights = reading.weights(), strongest = reading.strongest(weights), whole = weights === reading.totals;
     for (const { mark, block } of marks) {
@@ -157,7 +158,22 @@ function passages(panel, reading) {
       score.textContent = mass > 0 ? weight(mass) : "–";
       card.classList.toggle("dim", mass <= 0);
     }
+    if (scrolledFor === reading.token || reading.block !== null) return;
+    scrolledFor = reading.token;
+    requestAnimationFrame(() => showStrongest(panel, marks, weights));
   };
+}
+
+// Long passages are cut to a few lines: those around the block that was read most.
+function showStrongest(panel, marks, weights) {
+  for (const text of panel.querySelectorAll(".passage-text.clamped")) {
+    const own = marks.filter(({ mark }) => text.contains(mark));
+    const best = own.reduce((a, b) => ((weights.get(b.block) || 0) > (weights.get(a.block) || 0) ? b : a), own[0]);
+    if (!best) continue;
+    const to = best.mark.getBoundingClientRect().top - text.getBoundingClientRect().top + text.scrollTop - 30;
+    text.scrollTop = to;
+    text.classList.toggle("top", text.scrollTop < 4);
+  }
 }
 
 function passageText(passage, reading, marks) {
@@ -176,7 +192,7 @@ function passageText(passage, reading, marks) {
     return mark;
   }));
   if (passage.text.length < 700) return text;
-  text.classList.add("clamped");
+  text.classList.add("clamped", "top");
   const more = button("Show all of it", { class: "button quiet small", onclick: () => {
     more.lastChild.textContent = text.classList.toggle("clamped") ? "Show all of it" : "Show less";
   } });

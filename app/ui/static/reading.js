@@ -113,7 +113,9 @@ export function cutAtBlocks(text, start, blocks) {
     const from = Math.max(block.start, at), to = Math.min(block.end, end);
     if (from >= to) continue;
     if (from > at) pieces.push({ text: slice(at, from), block: null });
-    pieces.push({ text: slice(from, to), block: block.block_id });
+    const inside = slice(from, to), blank = inside.length - inside.trimStart().length;
+    if (blank) pieces.push({ text: inside.slice(0, blank), block: null }); // a mark begins with its first letter
+    if (blank < inside.length) pieces.push({ text: inside.slice(blank), block: block.block_id });
     at = to;
   }
   if (at < end) pieces.push({ text: slice(at, end), block: null });
