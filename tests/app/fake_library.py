@@ -87,10 +87,10 @@ class FakeLibrary:
             )  # fmt: skip
             return self.document_rows[identity]
 
-    def deliver(self, pages: int = 1) -> Job | None:
-        """Work off some pages of the oldest job."""
+    def deliver(self, pages: int = 1, source: str | None = None) -> Job | None:
+        """Work off some pages of the oldest job, or of the one of `source`."""
         with self._lock:
-            waiting = [job for job in self.job_rows.values() if job.active]
+            waiting = [job for job in self.job_rows.values() if job.active and source in (None, job.source)]
             if not waiting:
                 return None
             job = waiting[0]

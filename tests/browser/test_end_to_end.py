@@ -19,6 +19,8 @@ from tests.tiny_model import tiny_model
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
+expect.set_options(timeout=15_000)
+
 TWO_COLUMNS = """<!doctype html><title>Two columns</title><style>@page { size: A5; margin: 15mm }
 body { columns: 2; font: 10pt/1.4 serif } h1 { font-size: 13pt }</style><h1>On the reservoir</h1>"""
 SENTENCES = [

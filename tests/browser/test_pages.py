@@ -15,6 +15,8 @@ from tests.app.fake_library import FakeLibrary
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
+expect.set_options(timeout=15_000)
+
 PDF = b"%PDF-1.7\n" + b"/Type /Page\n" * 6
 HOSTILE = "${alert(1)} {{alert(2)}} <img src=x onerror=alert(3)> `alert(4)` </script><script>alert(5)</script>"
 
@@ -188,7 +190,7 @@ def test_files_are_estimated_read_and_deleted_and_a_second_tab_sees_the_same(
     expect(page.locator(".staged")).to_contain_text("on disk")
     page.get_by_role("button", name="Read all 2").click()
     expect(page.locator(".job")).to_have_count(2)
-    library.deliver(3)
+    library.deliver(3, "first.pdf")
     first = page.locator(".job", has_text="first.pdf")
     expect(first).to_contain_text("page 4 of 6")
     expect(first).to_contain_text("tokens/s")
@@ -200,7 +202,7 @@ def test_files_are_estimated_read_and_deleted_and_a_second_tab_sees_the_same(
     expect(other.locator(".job")).to_have_count(2)
     other.get_by_role("button", name="Cancel second.pdf").click()
     expect(page.locator(".job", has_text="second.pdf")).to_contain_text("Cancelled")
-    library.deliver(3)
+    library.deliver(3, "first.pdf")
     for tab in (page, other):
         expect(tab.locator(".documents .document")).to_have_count(3)
         expect(tab.locator('.job[data-state="running"]')).to_have_count(0)
@@ -304,7 +306,7 @@ def test_settings_are_kept_and_used(
     page = open_tab(f"{url}/#/settings")
     expect(page.locator("#setting-top-k input[type=number]")).to_have_value("8")  # what is stored has arrived
     page.get_by_label("Word for word from the documents").check()
-    expect(page.locator("#setting-state")).to_contain_text("Saved.")
+    page.wait_for_function("async () => (await (await fetch('/api/v1/preferences')).json()).quote")
     page.locator("#setting-top-k input[type=number]").fill("3")
     page.locator("#setting-top-k input[type=number]").press("Enter")
     page.wait_for_function("async () => (await (await fetch('/api/v1/preferences')).json()).top_k === 3")
