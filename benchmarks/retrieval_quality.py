@@ -34,10 +34,15 @@ def main() -> None:
     options.add_argument("--model", default="model/default")
     options.add_argument("--minilm", type=Path, help="folder of all-MiniLM-L6-v2; left out of the comparison if not given")
     options.add_argument("--questions", type=int, default=0, help="a random sample of so many (0: all)")
+    options.add_argument("--documents", type=int, default=0, help="a random sample of so many (0: all)")
     options.add_argument("--out", type=Path, help="write the figures here as JSON")
     arguments = options.parse_args()
     model = load_backbone(arguments.model, device="cpu", dtype=torch.float32)
     data, spans = development(model, arguments.data)
+    if arguments.documents:
+        kept = set(random.Random(0).sample(range(len(data.ids)), arguments.documents))
+        data.ids = [ids if number in kept else ids[:0] for number, ids in enumerate(data.ids)]
+        data.questions = [question for question in data.questions if question.document in kept]
     blocks = Blocks(model, data)
     questions = [question for question in data.questions if question.answerable]
     if arguments.questions and arguments.questions < len(questions):
@@ -50,9 +55,10 @@ def main() -> None:
     landmarks = landmark_keys(model, data, blocks)
     print(f"prefill: {sum(map(len, data.ids)) / (time.perf_counter() - started):.0f} tokens/s", flush=True)
     found |= landmark_rankings(model, landmarks, questions)
+    figures = report(found, questions, gold, spans)
     if arguments.minilm:
         found["minilm"] = minilm_ranking(arguments.minilm, model, blocks, questions)
-    figures = report(found, questions, gold, spans)
+        figures = report(found, questions, gold, spans)
     if arguments.out:
         arguments.out.write_text(json.dumps(figures, indent=1))
 

@@ -46,7 +46,8 @@ class Recipe:
     tokenizer_characters: int = 40_000_000
     text_characters: int = 24_000_000
     bag: BagSettings = BagSettings()
-    steps: int = 900
+    steps: int = 0
+    """Of question training; 0 leaves the network as it was built."""
     max_seconds: float | None = 16 * 60
     learning_rate: float = 1e-4
     shape: RowShape = RowShape()
@@ -128,7 +129,7 @@ def build(prepared: Prepared, recipe: Recipe, bag: BagEncoder) -> LandmarkModel:
         pad_token_id=ids["pad"], rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_theta},
     )
     network = build_backbone(config, codes_VE, signs_VF, turn_EE, block_size=recipe.block_size, landmark_token_id=ids["landmark"],
-                             answer_token_id=ids["answer"])
+                             empty_token_ids=(ids["answer"],))
     landmark = LandmarkConfig(
         block_size=recipe.block_size, landmark_token_id=ids["landmark"], memory_layers=recipe.memory_layers,
         prompt="<question>{question}<answer>", stop=("\n\n",),
@@ -186,4 +187,7 @@ def make_default_model(
     recipe = SIZES[size]
     prepared = prepare(data, out, recipe, teacher=teacher)
     model = build(prepared, recipe, learn_codes(prepared, recipe, out))
+    if recipe.steps == 0:
+        export(model, out / "model")
+        return TrainingResult(0, 0.0, 0, {}, {})
     return train(model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")), prepared, recipe, out)

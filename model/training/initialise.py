@@ -29,7 +29,7 @@ COMMON = -1
 """The hidden dimension that all tokens share."""
 SUFFIXES = ("ing", "ed", "es", "s", "ly")
 EMBEDDING_NORM = 2.0
-FINAL_GAIN = 0.6
+FINAL_GAIN = 0.3
 SIGN_SHARE = 0.45
 TYPICAL_QUESTION = 16
 LIKENESS_GAIN = 0.75
@@ -136,7 +136,7 @@ def principal(codes_VE: NDArray[np.float32], idf_V: NDArray[np.float32], turn_EE
 
 
 def build_backbone(config: LlamaConfig, codes_VE: NDArray[np.float32], signs_VF: NDArray[np.float32], turn_EE: NDArray[np.float32], *,
-                   block_size: int, landmark_token_id: int, answer_token_id: int, seed: int = 0) -> LlamaForCausalLM:
+                   block_size: int, landmark_token_id: int, empty_token_ids: Sequence[int], seed: int = 0) -> LlamaForCausalLM:
     """A Llama whose landmarks are bags of their blocks, from layer 1 on.
 
     codes: content of each token, norm at most 1, strongest directions first, as wide as hidden_size - 1 - F; signs: F surface signs;
@@ -162,7 +162,8 @@ def build_backbone(config: LlamaConfig, codes_VE: NDArray[np.float32], signs_VF:
         embedding[landmark_token_id] = 0.0
         embedding[landmark_token_id, COMMON] = 0.1
         network.model.norm.weight.fill_(FINAL_GAIN)
-        embedding[answer_token_id] = embedding[landmark_token_id]
+        for token in empty_token_ids:
+            embedding[token] = embedding[landmark_token_id]
         inside = torch.zeros(width, width)
         inside[:content, :content] = torch.eye(content)
         aside = inside @ _orthogonal(width) @ inside  # where layer 2 writes what stands around a token
