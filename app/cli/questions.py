@@ -76,7 +76,7 @@ def ask(
         typer.Option(
             "--quote/--free",
             show_default=False,
-            help="Copy the answer word for word from the documents, or let the model write it; default: what suits the model.",
+            help="Copy the answer word for word from the documents, or let the model write; default: what suits it.",
         ),
     ] = None,
     max_tokens: Annotated[

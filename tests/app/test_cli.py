@@ -163,12 +163,13 @@ def test_ask_writes_the_promised_shape(library: CliLibrary) -> None:
     (row,) = rows(result.stdout)
     assert result.exit_code == 0 and set(row) >= ASK_KEYS and set(row["passages"][0]) >= PASSAGE_KEYS
     assert row["answer"] and 0 <= row["memory_share"] <= 1 and row["answer_id"] in library.answer_rows
-    assert library.asked[0]["k"] == 5 and library.asked[0]["quote"] is False
+    assert library.asked[0]["k"] == 5 and library.asked[0]["quote"] is None
 
 
 def test_ask_passes_on_what_its_options_say(library: CliLibrary) -> None:
     water = library.create_collection("water")
     one = library.add("dam.pdf", collection_id=water.id)
+    assert cairn("ask", "Why?", "--free", "--json").exit_code == 0 and library.asked.pop()["quote"] is False
     words = ("--quote", "--max-tokens", 7, "--document", "dam.pdf", "--collection", "water")
     assert cairn("ask", "Why?", *words, "--json").exit_code == 0
     asked = library.asked[0]

@@ -96,10 +96,11 @@ def test_every_top_level_folder_is_explained() -> None:
         assert (ROOT / folder).is_dir() and re.search(rf"^{folder}/ +\w", tree, re.MULTILINE), folder
 
 
-def test_every_decision_is_listed_and_has_context_choice_and_reason() -> None:
+def test_every_decision_is_listed_with_context_choice_and_what_speaks_for_it() -> None:
     folder = ROOT / "docs" / "decisions"
     index = (folder / "README.md").read_text()
     for page in sorted(folder.glob("0*.md")):
         text = page.read_text()
         assert f"({page.name})" in index, f"{page.name} is not in the index"
-        assert all(f"**{part}." in text for part in ("Context", "Choice", "Reason")), page.name
+        assert "**Context" in text and "**Choice" in text, page.name
+        assert "**Reason" in text or "**Measured" in text, page.name
