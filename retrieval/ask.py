@@ -35,7 +35,7 @@ from retrieval.quoting import Quoting, token_queries, with_neighbours
 from retrieval.readable import join_neighbours
 from retrieval.records import Scope
 from retrieval.resident import MemorySnapshot, ResidentMemory
-from retrieval.search import Found, check_count, find_blocks, hits_of
+from retrieval.search import Found, check_count, find_blocks, hits_of, search_weights
 from retrieval.sources import Sources
 from retrieval.workspace import Workspace
 from storage.errors import DamagedMemory as DamagedFile
@@ -103,7 +103,7 @@ class Asker:
             by_sentence = self._quote and model.config.quotes_sentences
             quotable_C = self._with_neighbours(snapshot, found) if by_sentence else positions_C
             positions_C = torch.cat((positions_C, quotable_C)).unique()
-            mass = AnswerMass(model.memory_layers, model.num_heads, len(positions_C))
+            mass = AnswerMass(model.memory_layers, model.num_heads, len(positions_C), search_weights(model))
             tokens: list[AnswerToken] = []
             token_ids: list[int] = []
             answerable = len(positions_C) > 0 and _above_threshold(model, found)

@@ -176,12 +176,14 @@ def test_an_empty_library_says_that_the_documents_do_not_say(library):
 
 
 def test_below_the_calibrated_confidence_nothing_is_invented(open_library, write):
-    model = tiny_model(block_size=BLOCK_SIZE, answer_threshold=0.999)
+    model = tiny_model(block_size=BLOCK_SIZE, answer_threshold=1.1)
     library = open_library(model=model)
     add(library, write("a.txt", FOX))
     answer = ask(library, "Who won the cup?")
     assert not answer.found and answer.tokens == () and answer.text == "The documents do not say."
-    assert answer.near_misses and answer.confidence < 0.999
+    assert answer.near_misses and 0 < answer.confidence <= 1
+    few = add(library, write("b.txt", "Only a few words."))
+    assert ask(library, "What words?", within=Scope((few,))).tokens, "too few blocks to judge by"
 
 
 @pytest.mark.parametrize("wrong", [{"k": 0}, {"voters": "everybody"}, {"max_tokens": 0}])
