@@ -28,9 +28,9 @@ def build_mcp(library: Library) -> MCPServer:
     server = MCPServer("cairn", title="Cairn document memory", instructions=INSTRUCTIONS, log_level="WARNING")
 
     @server.tool()
-    def ask(question: str, document_ids: list[str] | None = None, k: int = 8) -> dict[str, Any]:
+    def ask(question: str, document_ids: list[str] | None = None, k: int = 8, quote: bool = True) -> dict[str, Any]:
         """Answer a question from the documents, with the passages read. found=false: the documents do not say."""
-        for item in library.ask(question, k=_bounded(k), within=_scope(document_ids)):
+        for item in library.ask(question, k=_bounded(k), within=_scope(document_ids), quote=quote):
             if isinstance(item, Answer):
                 return {
                     "answer_id": item.id,

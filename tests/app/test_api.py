@@ -241,13 +241,13 @@ class TestQuestions:
     def test_a_question_takes_what_it_does_not_say_from_the_preferences(
         self, client: TestClient, library: FakeLibrary
     ) -> None:
-        client.patch("/api/v1/preferences", json={"top_k": 3, "quote": True, "max_tokens": 16, "voters": "head"})
+        client.patch("/api/v1/preferences", json={"top_k": 3, "quote": False, "max_tokens": 16, "voters": "head"})
         ask(client)
         assert {key: library.asked[-1][key] for key in ("k", "quote", "max_tokens", "voters")} == {
-            "k": 3, "quote": True, "max_tokens": 16, "voters": "head",
+            "k": 3, "quote": False, "max_tokens": 16, "voters": "head",
         }  # fmt: skip
-        ask(client, k=5, quote=False)
-        assert (library.asked[-1]["k"], library.asked[-1]["quote"]) == (5, False)
+        ask(client, k=5, quote=True)
+        assert (library.asked[-1]["k"], library.asked[-1]["quote"]) == (5, True)
 
     def test_preferences_survive_a_restart_and_refuse_nonsense(self, library: FakeLibrary, tmp_path: Path) -> None:
         for client in opened(library, FakeSettings(tmp_path)):

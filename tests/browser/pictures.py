@@ -55,7 +55,8 @@ def photograph(browser: Any, url: str, question: str, quote: bool) -> None:
     page = browser.new_page(viewport=DESKTOP, color_scheme="light")
     page.set_default_timeout(PATIENCE_MS)
     page.goto(url)
-    if quote:
+    page.wait_for_timeout(1500)  # until the preferences are there
+    if (page.locator("#quote").get_attribute("aria-pressed") == "true") is not quote:
         page.locator("#quote").click()
     page.get_by_label("Question").fill(question)
     page.keyboard.press("Enter")

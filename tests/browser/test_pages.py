@@ -305,17 +305,17 @@ def test_settings_are_kept_and_used(
     url = serve(library)
     page = open_tab(f"{url}/#/settings")
     expect(page.locator("#setting-top-k input[type=number]")).to_have_value("8")  # what is stored has arrived
-    page.get_by_label("Word for word from the documents").check()
-    page.wait_for_function("async () => (await (await fetch('/api/v1/preferences')).json()).quote")
+    page.get_by_label("In the model's own words").check()
+    page.wait_for_function("async () => (await (await fetch('/api/v1/preferences')).json()).quote === false")
     page.locator("#setting-top-k input[type=number]").fill("3")
     page.locator("#setting-top-k input[type=number]").press("Enter")
     page.wait_for_function("async () => (await (await fetch('/api/v1/preferences')).json()).top_k === 3")
     page.reload()
     expect(page.locator("#setting-top-k input[type=number]")).to_have_value("3")
     view(page, "Ask")
-    expect(page.locator("#quote")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("#quote")).to_have_attribute("aria-pressed", "false")
     ask(page, "When was the dam raised?")
-    assert (library.asked[0]["k"], library.asked[0]["quote"]) == (3, True)
+    assert (library.asked[0]["k"], library.asked[0]["quote"]) == (3, False)
 
 
 def test_light_and_dark_are_chosen_and_remembered(

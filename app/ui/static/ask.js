@@ -60,7 +60,9 @@ async function refreshFacts() {
   try {
     const [preferences, documents] = await Promise.all([get("preferences"), get("documents", { limit: 1 })]);
     state.lowShare = preferences.low_share;
-    if (state.preferred !== preferences.quote) state.quote = state.preferred = preferences.quote; // changed in the settings
+    const untouched = state.preferred === undefined && state.quote === null;
+    if (untouched || (state.preferred !== undefined && state.preferred !== preferences.quote)) state.quote = preferences.quote;
+    state.preferred = preferences.quote; // when the settings change, the switch follows
     drawScope();
     const before = state.documents;
     state.documents = documents.total;
@@ -136,7 +138,7 @@ async function put(question) {
   state.running = controller;
   showRunning(true);
   drawTurns();
-  turn.node.scrollIntoView({ block: "start", behavior: "smooth" });
+  if (state.turns.length > 1) turn.node.scrollIntoView({ block: "start", behavior: "smooth" });
   try {
     await ask({
       question, conversation_id: state.conversation, quote: state.quote ?? undefined,
@@ -275,7 +277,7 @@ export async function openAnswer(id) {
     state.turns = answers.map((one) => ({ question: one.question, words: [], reading: new Reading(one), error: "", node: null }));
     state.chosen = state.turns.find((turn) => turn.reading.answer.id === id);
     drawTurns();
-    state.chosen.node?.scrollIntoView({ block: "start" });
+    if (state.turns.length > 1) state.chosen.node?.scrollIntoView({ block: "start" });
   } catch (error) {
     toast(error.message, "bad");
   }
