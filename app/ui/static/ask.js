@@ -9,7 +9,7 @@ import { chooseScope, describeScope, emptyScope } from "./scope.js";
 
 const SAMPLES = [
   "What is a landmark?",
-  "Where are the documents kept?",
+  "Which port does Cairn answer on?",
   "How is the evidence for an answer chosen?",
 ];
 
