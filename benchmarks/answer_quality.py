@@ -1,10 +1,14 @@
-"""Are the answers right? Exact match and F1 by question source, quoted and free, from the gold passage alone and from everything at once.
+"""Are the answers right? Exact match and F1 by question source, quoted and free, from the gold passage alone and from
+everything at once.
 
-    python benchmarks/answer_quality.py --data FOLDER [--model model/default] [--questions 200] [--full] [--out FILE.json]
+    python benchmarks/answer_quality.py --data FOLDER [--model model/default] [--questions 200] [--full] [--out
+    FILE.json]
     python benchmarks/answer_quality.py --passkey 4096,32768,131072 [--text FILE.jsonl.xz] [--model model/default]
 
-Answers as `ask` gives them: search narrows the memory to 4 * 8 blocks, attention reads 8 of them in every memory layer and head. `--full`
-puts all development documents into one memory in RAM (a few GB). Scoring as in SQuAD: lower case, no punctuation, no articles.
+Answers as `ask` gives them: search narrows the memory to 4 * 8 blocks, attention reads 8 of them in every memory layer
+and head. `--full`
+puts all development documents into one memory in RAM (a few GB). Scoring as in SQuAD: lower case, no punctuation, no
+articles.
 """
 
 import argparse
@@ -26,7 +30,7 @@ from model.prefill import prefill, prefill_batch
 from model.quote import QuoteSource
 from model.reading import ReadPolicy
 from model.training.corpus import read_jsonl, read_questions
-from model.training.examples import TokenDocuments, TokenQuestion, encode_questions
+from model.training.examples import encode_questions
 from model.training.initialise import document_frequency
 from retrieval.prompts import word_starts
 
@@ -59,7 +63,9 @@ class Store:
     def search(self, question: str) -> tuple[list[int], float]:
         """Candidates in memory order, and the confidence of search."""
         prompt = self.model.prompt(question)
-        weights_YH = torch.tensor(self.model.config.search_weights or [[1.0] * self.model.num_heads] * len(self.model.memory_layers))
+        weights_YH = torch.tensor(
+            self.model.config.search_weights or [[1.0] * self.model.num_heads] * len(self.model.memory_layers)
+        )
         query_YHD = question_queries(self.model, prompt.ids)[:, :, prompt.question].mean(2) * weights_YH[..., None]
         best = torch.einsum("yhd,yhnd->n", query_YHD, self.landmarks_YHND).topk(min(CANDIDATES, len(self.blocks)))
         return sorted(best.indices.tolist()), float(torch.sigmoid(best.values[0] / weights_YH.sum()))
@@ -68,14 +74,21 @@ class Store:
         """The answer's text and the confidence of search."""
         chosen, confidence = self.search(question)
         number = {block: at for at, block in enumerate(chosen)}
-        memory = RamMemory.from_blocks(self.model.memory_layers, [self.blocks[n] for n in chosen], dtype=self.model.dtype)
+        memory = RamMemory.from_blocks(
+            self.model.memory_layers, [self.blocks[n] for n in chosen], dtype=self.model.dtype
+        )
         source = None
         if quote:
             following = [number.get(after) if (after := self.following[n]) is not None else None for n in chosen]
             source = QuoteSource([self.tokens[n] for n in chosen], following, word_starts(self.model))
         sampling = Sampling(max_tokens=32, stop=self.model.config.stop)
         steps = generate(
-            self.model, self.model.prompt(question).ids, memory=memory, reading=ReadPolicy(top_k=TOP_K), sampling=sampling, quote_from=source
+            self.model,
+            self.model.prompt(question).ids,
+            memory=memory,
+            reading=ReadPolicy(top_k=TOP_K),
+            sampling=sampling,
+            quote_from=source,
         )
         return "".join(step.text for step in steps).strip(), confidence
 
@@ -117,7 +130,9 @@ def main() -> None:
 
 def answers(model: LandmarkModel, folder: Path, count: int, *, full: bool) -> dict:
     sets = read_questions(folder, "dev")
-    idf = document_frequency([model.tokenize(text).ids for text in sets.texts[::4]], len(model.tokenizer), model.config.tokens_per_block)
+    idf = document_frequency(
+        [model.tokenize(text).ids for text in sets.texts[::4]], len(model.tokenizer), model.config.tokens_per_block
+    )
     data = encode_questions(model.tokenizer, sets, idf, longest_question=100)
     chosen = random.Random(1).sample(data.questions, min(count, len(data.questions)))
     everything = Store(model, data.ids) if full else None
@@ -132,7 +147,11 @@ def answers(model: LandmarkModel, folder: Path, count: int, *, full: bool) -> di
             for mode in ("quote", "free"):
                 said, sure = store.answer(text, quote=mode == "quote")
                 result = exact_and_f1(said, question.texts)
-                for group in ("all", question.source if question.answerable else "unanswerable", *(["answerable"] if question.answerable else [])):
+                for group in (
+                    "all",
+                    question.source if question.answerable else "unanswerable",
+                    *(["answerable"] if question.answerable else []),
+                ):
                     scores[f"{name}, {mode}"][group].append(result)
             if name == "everything" or not full:
                 confidence.append((sure, question.answerable))
@@ -158,7 +177,7 @@ def threshold(confidence: list[tuple[float, bool]]) -> dict:
         return {}
     accuracy = [(np.mean(values[answerable] >= t) + np.mean(values[~answerable] < t)) / 2 for t in values]
     best = int(np.argmax(accuracy))
-    print(f"best threshold {values[best]:.4f}: balanced accuracy {accuracy[best]:.3f}; quantiles {np.quantile(values, (0.05, 0.25, 0.5, 0.75))}")
+    print(f"best threshold {values[best]:.4f}: balanced accuracy {accuracy[best]:.3f}")
     return {"threshold": float(values[best]), "balanced_accuracy": float(accuracy[best])}
 
 
@@ -184,12 +203,25 @@ def passkey(model: LandmarkModel, folder: Path, lengths: list[int], trials: int)
             start = at - at % model.config.window_blocks
             needle = model.tokenize(f" The pass key is {value}. Remember it. {value} is the pass key.").ids
             place = at * per_block + rng.randrange(per_block)
-            changed = (filler[start * per_block : place] + needle + filler[place:])[: model.config.window_blocks * per_block]
+            changed = (filler[start * per_block : place] + needle + filler[place:])[
+                : model.config.window_blocks * per_block
+            ]
             changed = changed[: (len(base.blocks) - start) * per_block]
             store = object.__new__(Store)
             store.__dict__.update(base.__dict__)
-            new = list(prefill(model, changed, recent=base.blocks[max(0, start - model.config.context_blocks) : start], kv_dtype=torch.bfloat16))
-            store.blocks, store.tokens, store.landmarks_YHND = list(base.blocks), list(base.tokens), base.landmarks_YHND.clone()
+            new = list(
+                prefill(
+                    model,
+                    changed,
+                    recent=base.blocks[max(0, start - model.config.context_blocks) : start],
+                    kv_dtype=torch.bfloat16,
+                )
+            )
+            store.blocks, store.tokens, store.landmarks_YHND = (
+                list(base.blocks),
+                list(base.tokens),
+                base.landmarks_YHND.clone(),
+            )
             for offset, block in enumerate(new):
                 store.blocks[start + offset] = block
                 store.tokens[start + offset] = changed[offset * per_block : (offset + 1) * per_block]

@@ -1,9 +1,13 @@
-"""Does `search` find the block that answers? Landmarks, BM25 and a sentence encoder over the very same blocks, in one run.
+"""Does `search` find the block that answers? Landmarks, BM25 and a sentence encoder over the very same blocks, in one
+run.
 
-    python benchmarks/retrieval_quality.py --data FOLDER [--model model/default] [--minilm FOLDER] [--questions 2000] [--out FILE.json]
+    python benchmarks/retrieval_quality.py --data FOLDER [--model model/default] [--minilm FOLDER] [--questions 2000]
+    [--out FILE.json]
 
-The memory holds all development documents at once (contexts of one title joined), on the model's block grid. Gold: the blocks that overlap
-an answer span; where a source has no spans, the stretch of the passage that shares most with question and answer (such sources are marked).
+The memory holds all development documents at once (contexts of one title joined), on the model's block grid. Gold: the
+blocks that overlap
+an answer span; where a source has no spans, the stretch of the passage that shares most with question and answer (such
+sources are marked).
 """
 
 import argparse
@@ -32,7 +36,9 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--data", type=Path, required=True, help="folder with qa/")
     options.add_argument("--model", default="model/default")
-    options.add_argument("--minilm", type=Path, help="folder of all-MiniLM-L6-v2; left out of the comparison if not given")
+    options.add_argument(
+        "--minilm", type=Path, help="folder of all-MiniLM-L6-v2; left out of the comparison if not given"
+    )
     options.add_argument("--questions", type=int, default=0, help="a random sample of so many (0: all)")
     options.add_argument("--documents", type=int, default=0, help="a random sample of so many (0: all)")
     options.add_argument("--out", type=Path, help="write the figures here as JSON")
@@ -48,7 +54,10 @@ def main() -> None:
     if arguments.questions and arguments.questions < len(questions):
         questions = random.Random(0).sample(questions, arguments.questions)
     gold = [blocks.gold(question) for question in questions]
-    print(f"{len(data.ids)} documents, {len(blocks.ids)} blocks of {model.config.block_size}, {len(questions)} questions", flush=True)
+    print(
+        f"{len(data.ids)} documents, {len(blocks.ids)} blocks of {model.config.block_size}, {len(questions)} questions",
+        flush=True,
+    )
     found = {"bm25": bm25_ranking(model, blocks, questions)}
     report(found, questions, gold, spans)
     started = time.perf_counter()
@@ -88,7 +97,9 @@ class Blocks:
 def landmark_keys(model: LandmarkModel, data: TokenDocuments, blocks: Blocks) -> torch.Tensor:
     """landmarks_YHND of every block."""
     keys: list[torch.Tensor] = [torch.empty(0)] * len(blocks.ids)
-    order = sorted((number for number in range(len(data.ids)) if len(data.ids[number])), key=lambda number: len(data.ids[number]))
+    order = sorted(
+        (number for number in range(len(data.ids)) if len(data.ids[number])), key=lambda number: len(data.ids[number])
+    )
     for start in range(0, len(order), ROWS):
         documents = order[start : start + ROWS]
         seen: dict[int, int] = defaultdict(int)
@@ -98,7 +109,9 @@ def landmark_keys(model: LandmarkModel, data: TokenDocuments, blocks: Blocks) ->
     return torch.stack(keys, 2).repeat_interleave(model.num_heads // model.num_kv_heads, 1)
 
 
-def landmark_rankings(model: LandmarkModel, keys_YHND: torch.Tensor, questions: list[TokenQuestion]) -> dict[str, list[list[int]]]:
+def landmark_rankings(
+    model: LandmarkModel, keys_YHND: torch.Tensor, questions: list[TokenQuestion]
+) -> dict[str, list[list[int]]]:
     """By the model's search weights, and by each memory layer alone."""
     weights = torch.tensor(model.config.search_weights or [[1.0] * model.num_heads] * len(model.memory_layers))
     before, after = model.config.prompt.split("{question}")
@@ -117,12 +130,17 @@ def landmark_rankings(model: LandmarkModel, keys_YHND: torch.Tensor, questions: 
 def bm25_ranking(model: LandmarkModel, blocks: Blocks, questions: list[TokenQuestion]) -> list[list[int]]:
     """BM25 over the words of the blocks (bm25s, its English stop words)."""
     index = bm25s.BM25()
-    index.index(bm25s.tokenize([model.decode(ids) for ids in blocks.ids], stopwords="en", show_progress=False), show_progress=False)
+    index.index(
+        bm25s.tokenize([model.decode(ids) for ids in blocks.ids], stopwords="en", show_progress=False),
+        show_progress=False,
+    )
     asked = bm25s.tokenize([model.decode(question.ids) for question in questions], stopwords="en", show_progress=False)
     return index.retrieve(asked, k=DEPTH, show_progress=False)[0].tolist()
 
 
-def minilm_ranking(folder: Path, model: LandmarkModel, blocks: Blocks, questions: list[TokenQuestion]) -> list[list[int]]:
+def minilm_ranking(
+    folder: Path, model: LandmarkModel, blocks: Blocks, questions: list[TokenQuestion]
+) -> list[list[int]]:
     """all-MiniLM-L6-v2: mean of the token states, norm 1, inner product."""
     from transformers import AutoModel, AutoTokenizer
 
@@ -134,7 +152,9 @@ def minilm_ranking(folder: Path, model: LandmarkModel, blocks: Blocks, questions
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
         for start in range(0, len(order), 32):
             rows = order[start : start + 32]
-            batch = tokenizer([texts[row] for row in rows], padding=True, truncation=True, max_length=256, return_tensors="pt")
+            batch = tokenizer(
+                [texts[row] for row in rows], padding=True, truncation=True, max_length=256, return_tensors="pt"
+            )
             mask = batch["attention_mask"][..., None]
             state = (encoder(**batch).last_hidden_state * mask).sum(1) / mask.sum(1)
             out[rows] = torch.nn.functional.normalize(state, dim=-1)
@@ -161,8 +181,12 @@ def report(
         figures[name] = {}
         print(f"{name}:  recall@1 @8 @20")
         for source in sorted(rows, key=lambda s: (s not in ("all", "spans", "squad-like"), s)):
-            hits = {k: float(np.mean([bool(gold[n] & set(ranking[n][:k])) for n in rows[source]])) for k in (1, 8, DEPTH)}
-            figures[name][source] = {f"recall@{k}": round(value, 4) for k, value in hits.items()} | {"questions": len(rows[source])}
+            hits = {
+                k: float(np.mean([bool(gold[n] & set(ranking[n][:k])) for n in rows[source]])) for k in (1, 8, DEPTH)
+            }
+            figures[name][source] = {f"recall@{k}": round(value, 4) for k, value in hits.items()} | {
+                "questions": len(rows[source])
+            }
             print(f"  {source:32} {hits[1]:.3f} {hits[8]:.3f} {hits[DEPTH]:.3f}  ({len(rows[source])})", flush=True)
     return figures
 

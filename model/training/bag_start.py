@@ -1,6 +1,7 @@
 """The cheap part of the training: token codes learned as a bag-of-words dual encoder, thousands of questions a minute.
 
-A block is the sum of its tokens' codes, scaled to norm 1; a question the mean of its tokens' codes, turned by one matrix. This is what the
+A block is the sum of its tokens' codes, scaled to norm 1; a question the mean of its tokens' codes, turned by one
+matrix. This is what the
 landmarks of a freshly built model compute (see `initialise.py`), so the network starts where this training ends.
 
 Axes: V vocabulary, E width, Q questions, N blocks, T tokens.
@@ -56,20 +57,33 @@ class BagEncoder(nn.Module):
     def questions(self, ids_QT: Tensor, there_QT: Tensor) -> Tensor:
         """questions_QE."""
         weights = there_QT.float() / there_QT.sum(-1, keepdim=True).clamp_min(1)
-        return nn.functional.embedding_bag(ids_QT, self.limited(), mode="sum", per_sample_weights=weights) @ self.turn_EE
+        return (
+            nn.functional.embedding_bag(ids_QT, self.limited(), mode="sum", per_sample_weights=weights) @ self.turn_EE
+        )
 
 
 def train_codes(
-    data: TokenDocuments, codes_VE: NDArray[np.float32], source_weight: dict[str, float], *, tokens_per_block: int,
-    settings: BagSettings | None = None, seed: int = 0, watch: Callable[[BagEncoder, int, float], None] | None = None,
+    data: TokenDocuments,
+    codes_VE: NDArray[np.float32],
+    source_weight: dict[str, float],
+    *,
+    tokens_per_block: int,
+    settings: BagSettings | None = None,
+    seed: int = 0,
+    watch: Callable[[BagEncoder, int, float], None] | None = None,
 ) -> BagEncoder:
     """Learn codes (content part only, without the common dimension) from questions and their gold blocks."""
     settings = settings or BagSettings()
     random = np.random.default_rng(seed)
     encoder = BagEncoder(codes_VE, settings.scale)
     optimizer = torch.optim.AdamW(
-        [{"params": [encoder.codes_VE], "lr": settings.learning_rate}, {"params": [encoder.log_scale], "lr": 0.01}, {"params": [encoder.turn_EE], "lr": settings.matrix_rate}],
-        weight_decay=0.0, betas=(0.9, 0.98),
+        [
+            {"params": [encoder.codes_VE], "lr": settings.learning_rate},
+            {"params": [encoder.log_scale], "lr": 0.01},
+            {"params": [encoder.turn_EE], "lr": settings.matrix_rate},
+        ],
+        weight_decay=0.0,
+        betas=(0.9, 0.98),
     )
     peaks = [group["lr"] for group in optimizer.param_groups]
     questions = [question for question in data.questions if question.answerable]
@@ -105,7 +119,8 @@ def train_codes(
             owner.append(title[number])
         scores = encoder.questions(*_padded([question.ids for question in chosen])) @ encoder.blocks(*_padded(pieces)).T
         scores = scores * encoder.log_scale.exp()
-        # A neighbour is a hard negative for its own question, unless it overlaps the answer; other blocks of the same title do not count.
+        # A neighbour is a hard negative for its own question, unless it overlaps the answer; other blocks of the same
+        # title do not count.
         count = len(chosen)
         owner_N, own_Q = torch.tensor(owner), torch.tensor(owner[:count])
         ignored = (owner_N[None] == own_Q[:, None]) | (owner_N == -1_000_000_000)[None]

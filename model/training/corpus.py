@@ -1,7 +1,9 @@
 """Text and question sets from a data folder: `text/*.jsonl.xz` and `qa/*.jsonl.xz` (one JSON object a line).
 
-- Splits are made by document before this module sees them; `overlap` checks that nothing of the development sets is in training.
-- Question sets become *documents* (all contexts of one title, joined by blank lines) and questions with character spans in them.
+- Splits are made by document before this module sees them; `overlap` checks that nothing of the development sets is in
+  training.
+- Question sets become *documents* (all contexts of one title, joined by blank lines) and questions with character spans
+  in them.
 """
 
 import json
@@ -15,14 +17,23 @@ from typing import Any, Literal
 
 HELD_OUT = "heldout"
 """The file of `text/` that is never trained on."""
-RARELY = {"books-extra-0": 0.0, "books-extra-1": 0.0, "books-0": 0.3, "books-1": 0.3, "win32": 0.5, "cppdocs": 0.5, "rustrfcs": 0.6}
+RARELY = {
+    "books-extra-0": 0.0,
+    "books-extra-1": 0.0,
+    "books-0": 0.3,
+    "books-1": 0.3,
+    "win32": 0.5,
+    "cppdocs": 0.5,
+    "rustrfcs": 0.6,
+}
 """Share of the documents that is used, of sources that differ most from what people upload; 1 for all others."""
 PARAGRAPH = "\n\n"
 
 
 @dataclass(frozen=True)
 class Question:
-    """One question about one document. `spans`: where acceptable answers stand in the document's text (may be empty)."""
+    """One question about one document. `spans`: where acceptable answers stand in the document's text (may be
+    empty)."""
 
     id: str
     source: str
@@ -59,13 +70,21 @@ def text_files(data: Path) -> list[Path]:
 
 
 def sample_texts(data: Path, *, characters: int, seed: int = 0, longest: int = 20_000) -> list[str]:
-    """About `characters` of documents from all sources, each cut to a random stretch of at most `longest` characters."""
+    """About `characters` of documents from all sources, each cut to a random stretch of at most `longest`
+    characters."""
     random_ = random.Random(seed)
     pools: list[list[str]] = []
     for file in text_files(data):
         share = RARELY.get(file.name.removesuffix(".jsonl.xz"), 1.0)
         if share:
-            pools.append([text for row in read_jsonl(file) if random_.random() < share for text in [_stretch(row["text"], longest, random_)]])
+            pools.append(
+                [
+                    text
+                    for row in read_jsonl(file)
+                    if random_.random() < share
+                    for text in [_stretch(row["text"], longest, random_)]
+                ]
+            )
     total = sum(len(text) for pool in pools for text in pool)
     keep = min(1.0, characters / max(1, total))
     chosen = [text for pool in pools for text in pool if random_.random() < keep]
@@ -114,10 +133,20 @@ def _add_file(result: QuestionSet, source: str, rows: Sequence[dict[str, Any]]) 
             seen_contexts[context] = (document, start)
         document, start = seen_contexts[context]
         spans = tuple(
-            (start + at, start + at + len(answer)) for answer, at in zip(row["answers"], row["answer_starts"] or (), strict=False) if at >= 0
+            (start + at, start + at + len(answer))
+            for answer, at in zip(row["answers"], row["answer_starts"] or (), strict=False)
+            if at >= 0
         )
         result.questions.append(
-            Question(row["id"], source, row["question"], document, (start, start + len(context)), tuple(row["answers"]), spans)
+            Question(
+                row["id"],
+                source,
+                row["question"],
+                document,
+                (start, start + len(context)),
+                tuple(row["answers"]),
+                spans,
+            )
         )
 
 
@@ -127,12 +156,15 @@ def normalised(text: str) -> str:
 
 
 def overlap(train: QuestionSet, dev: QuestionSet) -> dict[str, list[str]]:
-    """What the development sets share with training: identical question-and-passage pairs, and passages met word for word.
+    """What the development sets share with training: identical question-and-passage pairs, and passages met word for
+    word.
 
     Returns ids of development questions by kind of overlap: "pair" and "passage".
     """
     passages = {normalised(train.texts[q.document][slice(*q.context)]) for q in train.questions}
-    pairs = {(normalised(q.text), normalised(train.texts[q.document][slice(*q.context)])[:200]) for q in train.questions}
+    pairs = {
+        (normalised(q.text), normalised(train.texts[q.document][slice(*q.context)])[:200]) for q in train.questions
+    }
     found: dict[str, list[str]] = {"pair": [], "passage": []}
     for question in dev.questions:
         passage = normalised(dev.texts[question.document][slice(*question.context)])

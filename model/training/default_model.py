@@ -1,4 +1,5 @@
-"""The recipe of the default model, from a data folder to a checkpoint. Run: `python -m model.training default-model --help`.
+"""The recipe of the default model, from a data folder to a checkpoint. Run: `python -m model.training default-model
+--help`.
 
 prepare: tokenizer, token statistics, documents and questions as tokens (kept in `OUT/prepared`).
 build:   network whose landmarks retrieve from the start (see `initialise.py`).
@@ -23,7 +24,15 @@ from model.training.bag_start import BagEncoder, BagSettings, train_codes
 from model.training.batches import IndexedBatches
 from model.training.corpus import QuestionSet, overlap, read_questions, sample_texts
 from model.training.examples import TokenDocuments, encode_questions, encode_texts
-from model.training.initialise import build_backbone, document_frequency, principal, search_path, surface_signs, teacher_embeddings, token_codes
+from model.training.initialise import (
+    build_backbone,
+    document_frequency,
+    principal,
+    search_path,
+    surface_signs,
+    teacher_embeddings,
+    token_codes,
+)
 from model.training.loop import TrainingResult, run_training
 from model.training.question_rows import SOURCE_WEIGHT, QuestionRowMaker, RowShape
 from model.training.routing import LossWeights, QuestionTrainee, question_loss
@@ -54,20 +63,43 @@ class Recipe:
     weights: LossWeights = LossWeights()
     compile: bool = False
     learns_search: bool = False
-    """Whether question training changes what search is made of. On little compute it does more harm than good (docs/experiments.md)."""
+    """Whether question training changes what search is made of. On little compute it does more harm than good
+    (docs/experiments.md)."""
     save_every: int = 60
     held_out: int = 12
     """Every so-many-th training document is kept back, for choices made on the way."""
 
 
 SIZES = {
-    "tiny": Recipe(vocab_size=600, hidden_size=64, heads=2, mlp_size=64, bag=BagSettings(steps=3, questions=8, strangers=16), tokenizer_characters=300_000,
-                   text_characters=300_000, steps=4, max_seconds=None, compile=False, shape=RowShape(rows=4, questions=6)),
+    "tiny": Recipe(
+        vocab_size=600,
+        hidden_size=64,
+        heads=2,
+        mlp_size=64,
+        bag=BagSettings(steps=3, questions=8, strangers=16),
+        tokenizer_characters=300_000,
+        text_characters=300_000,
+        steps=4,
+        max_seconds=None,
+        compile=False,
+        shape=RowShape(rows=4, questions=6),
+    ),
     "cpu": Recipe(),
     "gpu": Recipe(
-        hidden_size=512, heads=8, layers=6, mlp_size=1024, memory_layers=(1, 3), text_characters=400_000_000, steps=12_000,
-        max_seconds=22 * 60, learning_rate=3e-4, save_every=2000, learns_search=True, bag=BagSettings(steps=4000),
-        shape=RowShape(rows=128, blocks=4, questions=224, asked_tokens=48), weights=LossWeights(text=0.3, text_positions=8192),
+        hidden_size=512,
+        heads=8,
+        layers=6,
+        mlp_size=1024,
+        memory_layers=(1, 3),
+        text_characters=400_000_000,
+        steps=12_000,
+        max_seconds=22 * 60,
+        learning_rate=3e-4,
+        save_every=2000,
+        learns_search=True,
+        bag=BagSettings(steps=4000),
+        shape=RowShape(rows=128, blocks=4, questions=224, asked_tokens=48),
+        weights=LossWeights(text=0.3, text_positions=8192),
     ),
 }
 
@@ -91,23 +123,38 @@ def prepare(data: Path, out: Path, recipe: Recipe, *, teacher: Path | None) -> P
     questions = read_questions(data, "train")
     if not (folder / "tokenizer.json").exists():
         texts = sample_texts(data, characters=recipe.tokenizer_characters)
-        sample = [*texts, *(text[:5000] for text in questions.texts[::3]), *(question.text for question in questions.questions[::2])]
+        sample = [
+            *texts,
+            *(text[:5000] for text in questions.texts[::3]),
+            *(question.text for question in questions.questions[::2]),
+        ]
         train_tokenizer(sample, vocab_size=recipe.vocab_size).save_pretrained(folder)
     tokenizer = load_tokenizer(folder)
     check_overlap(questions, read_questions(data, "dev"), folder)
-    texts_ids = [ids for ids, _ in encode_texts(tokenizer, sample_texts(data, characters=recipe.text_characters, seed=1)) if len(ids) > 80]
+    texts_ids = [
+        ids
+        for ids, _ in encode_texts(tokenizer, sample_texts(data, characters=recipe.text_characters, seed=1))
+        if len(ids) > 80
+    ]
     idf = document_frequency(texts_ids[:4000], len(tokenizer), recipe.block_size - 1)
     encoded = encode_questions(tokenizer, questions, idf, longest_question=recipe.shape.asked_tokens - 2)
     teacher_VE = teacher_embeddings(tokenizer, teacher) if teacher is not None else None
     codes = token_codes(tokenizer, idf, recipe.hidden_size, teacher_VE=teacher_VE)
     train = [q for q in encoded.questions if q.document % recipe.held_out]
     held = [q for q in encoded.questions if not q.document % recipe.held_out]
-    return Prepared(tokenizer, idf, TokenDocuments(encoded.ids, encoded.titles, train), TokenDocuments(encoded.ids, encoded.titles, held),
-                    texts_ids, codes)
+    return Prepared(
+        tokenizer,
+        idf,
+        TokenDocuments(encoded.ids, encoded.titles, train),
+        TokenDocuments(encoded.ids, encoded.titles, held),
+        texts_ids,
+        codes,
+    )
 
 
 def check_overlap(train: QuestionSet, dev: QuestionSet, folder: Path) -> None:
-    """Take training questions that also stand in the development sets out of `train`, and write what was found to overlap.json."""
+    """Take training questions that also stand in the development sets out of `train`, and write what was found to
+    overlap.json."""
     found = overlap(dev, train)
     banned = set(found["pair"]) | set(found["passage"])
     (folder / "overlap.json").write_text(json.dumps({name: len(ids) for name, ids in found.items()}))
@@ -123,16 +170,38 @@ def build(prepared: Prepared, recipe: Recipe, bag: BagEncoder) -> LandmarkModel:
     tokenizer = prepared.tokenizer
     ids = {name: int(tokenizer.convert_tokens_to_ids(f"<{name}>")) for name in ("landmark", "end", "pad", "answer")}
     config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=recipe.hidden_size, intermediate_size=recipe.mlp_size, num_hidden_layers=recipe.layers,
-        num_attention_heads=recipe.heads, num_key_value_heads=recipe.heads, head_dim=recipe.hidden_size // recipe.heads,
-        max_position_embeddings=4096, rms_norm_eps=1e-6, tie_word_embeddings=True, bos_token_id=None, eos_token_id=ids["end"],
-        pad_token_id=ids["pad"], rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_theta},
+        vocab_size=len(tokenizer),
+        hidden_size=recipe.hidden_size,
+        intermediate_size=recipe.mlp_size,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        num_key_value_heads=recipe.heads,
+        head_dim=recipe.hidden_size // recipe.heads,
+        max_position_embeddings=4096,
+        rms_norm_eps=1e-6,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=ids["end"],
+        pad_token_id=ids["pad"],
+        rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_theta},
     )
-    network = build_backbone(config, codes_VE, signs_VF, turn_EE, block_size=recipe.block_size, landmark_token_id=ids["landmark"],
-                             empty_token_ids=(ids["answer"],))
+    network = build_backbone(
+        config,
+        codes_VE,
+        signs_VF,
+        turn_EE,
+        block_size=recipe.block_size,
+        landmark_token_id=ids["landmark"],
+        empty_token_ids=(ids["answer"],),
+    )
     landmark = LandmarkConfig(
-        block_size=recipe.block_size, landmark_token_id=ids["landmark"], memory_layers=recipe.memory_layers,
-        prompt="<question>{question}<answer>", stop=("\n\n",),
+        block_size=recipe.block_size,
+        landmark_token_id=ids["landmark"],
+        memory_layers=recipe.memory_layers,
+        prompt="<question>{question}<answer>",
+        stop=("\n\n",),
+        quotes=True,
+        quotes_sentences=True,
         search_weights=((1.0,) * recipe.heads, *((0.0,) * recipe.heads for _ in recipe.memory_layers[1:])),
     )
     return LandmarkModel(network, tokenizer, landmark)
@@ -140,10 +209,22 @@ def build(prepared: Prepared, recipe: Recipe, bag: BagEncoder) -> LandmarkModel:
 
 def train(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) -> TrainingResult:
     """Question training; resumes what stands in `out/run`. The newest checkpoint is always in `out/model`."""
-    maker = QuestionRowMaker(prepared.questions, prepared.texts, prepared.tokenizer, model.config, prepared.idf_V, recipe.shape)
+    maker = QuestionRowMaker(
+        prepared.questions, prepared.texts, prepared.tokenizer, model.config, prepared.idf_V, recipe.shape
+    )
     settings = TrainingSettings(
-        steps=recipe.steps, learning_rate=recipe.learning_rate, schedule="trapezoid", warmup=0.03, decay=0.6, final_ratio=0.02,
-        betas=(0.9, 0.98), weight_decay=0.02, max_seconds=recipe.max_seconds, compile=recipe.compile, save_every=recipe.save_every, log_every=10,
+        steps=recipe.steps,
+        learning_rate=recipe.learning_rate,
+        schedule="trapezoid",
+        warmup=0.03,
+        decay=0.6,
+        final_ratio=0.02,
+        betas=(0.9, 0.98),
+        weight_decay=0.02,
+        max_seconds=recipe.max_seconds,
+        compile=recipe.compile,
+        save_every=recipe.save_every,
+        log_every=10,
         evaluate_every=recipe.save_every,
     )
     trainee = QuestionTrainee(model, recipe.weights, learns_search=recipe.learns_search)
@@ -156,7 +237,9 @@ def train(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) -
         export(trained.with_search_weights(), out / "model")
         return {"saved": float(step)}
 
-    return run_training(trainee, IndexedBatches(maker.make), question_loss, settings, out / "run", evaluate=keep, progress_bar=False)
+    return run_training(
+        trainee, IndexedBatches(maker.make), question_loss, settings, out / "run", evaluate=keep, progress_bar=False
+    )
 
 
 def export(model: LandmarkModel, folder: Path) -> None:
@@ -171,7 +254,9 @@ def learn_codes(prepared: Prepared, recipe: Recipe, out: Path) -> BagEncoder:
     file = out / "bag.safetensors"
     content = prepared.codes_VE[:, :-1]
     if not file.exists():
-        encoder = train_codes(prepared.questions, content, SOURCE_WEIGHT, tokens_per_block=recipe.block_size - 1, settings=recipe.bag)
+        encoder = train_codes(
+            prepared.questions, content, SOURCE_WEIGHT, tokens_per_block=recipe.block_size - 1, settings=recipe.bag
+        )
         save_file({name: tensor.detach().contiguous() for name, tensor in encoder.state_dict().items()}, file)
     encoder = BagEncoder(content, recipe.bag.scale)
     encoder.load_state_dict(load_file(file))

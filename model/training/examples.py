@@ -1,7 +1,8 @@
 """Documents and questions as tokens: what the default model is trained on.
 
 - A document is its raw tokens; a question knows the raw tokens of the document that answer it (its gold span).
-- Where no answer stands in the passage word for word, gold is the stretch that shares most with question and answer, by idf.
+- Where no answer stands in the passage word for word, gold is the stretch that shares most with question and answer, by
+  idf.
 """
 
 from collections.abc import Sequence
@@ -47,14 +48,18 @@ class TokenDocuments:
     questions: list[TokenQuestion]
 
 
-def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[tuple[NDArray[np.uint16], NDArray[np.int64]]]:
+def encode_texts(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]
+) -> list[tuple[NDArray[np.uint16], NDArray[np.int64]]]:
     """(raw tokens, character offsets [tokens, 2]) of every text; special tokens in them are plain text."""
     fast = tokenizer.backend_tokenizer
     fast.encode_special_tokens = True
     out = []
     for first in range(0, len(texts), BATCH):
         for encoding in fast.encode_batch(list(texts[first : first + BATCH]), add_special_tokens=False):
-            out.append((np.array(encoding.ids, dtype=np.uint16), np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)))
+            out.append(
+                (np.array(encoding.ids, dtype=np.uint16), np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2))
+            )
     fast.encode_special_tokens = False
     return out
 
@@ -72,7 +77,9 @@ def encode_questions(
     """Tokenise a question set; questions longer than `longest_question` tokens are left out."""
     encoded = encode_texts(tokenizer, questions.texts)
     asked = encode_texts(tokenizer, [question.text for question in questions.questions])
-    said = encode_texts(tokenizer, [" " + (question.answers[0] if question.answers else "") for question in questions.questions])
+    said = encode_texts(
+        tokenizer, [" " + (question.answers[0] if question.answers else "") for question in questions.questions]
+    )
     end = int(tokenizer.eos_token_id)
     result = TokenDocuments([ids for ids, _ in encoded], questions.titles, [])
     for question, (ids, _), (answer, _) in zip(questions.questions, asked, said, strict=True):
@@ -87,14 +94,27 @@ def encode_questions(
         tokens = tuple(int(token) for token in answer[:LONGEST_ANSWER]) if question.answers else ()
         tokens += (end,) if len(answer) <= LONGEST_ANSWER or not question.answers else ()
         result.questions.append(
-            TokenQuestion(question.source, question.document, tuple(int(token) for token in ids), start, min(stop, start + LONGEST_ANSWER),
-                          tokens, bool(question.answers), tokens_of_span(offsets, *question.context), question.answers)
+            TokenQuestion(
+                question.source,
+                question.document,
+                tuple(int(token) for token in ids),
+                start,
+                min(stop, start + LONGEST_ANSWER),
+                tokens,
+                bool(question.answers),
+                tokens_of_span(offsets, *question.context),
+                question.answers,
+            )
         )
     return result
 
 
 def _likeliest(
-    question: Question, document: NDArray[np.uint16], offsets: NDArray[np.int64], wanted: NDArray[np.uint16], idf_V: NDArray[np.float32]
+    question: Question,
+    document: NDArray[np.uint16],
+    offsets: NDArray[np.int64],
+    wanted: NDArray[np.uint16],
+    idf_V: NDArray[np.float32],
 ) -> tuple[int, int]:
     """The middle of the stretch of the passage that holds most of `wanted`, weighted by idf."""
     first, last = tokens_of_span(offsets, *question.context)

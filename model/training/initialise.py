@@ -1,12 +1,16 @@
 """A start for the default model from which landmarks retrieve before any training.
 
-- Token embeddings: a code that tokens of one word form share whatever their case, one they share with their stem, and the (whitened)
-  word embedding of a small sentence encoder; weighted by inverse document frequency. What is left of the norm lies in one common
+- Token embeddings: a code that tokens of one word form share whatever their case, one they share with their stem, and
+  the (whitened)
+  word embedding of a small sentence encoder; weighted by inverse document frequency. What is left of the norm lies in
+  one common
   direction, so that after RMSNorm a frequent token says little.
 - Layer 0: landmarks attend evenly, values pass through: the landmark becomes the weighted bag of its block.
 - The answer token has no content of its own: after layer 0 it is the bag of the question.
-- Layer 2 writes what stands before each token beside it; layer 3 looks for tokens that follow what the query holds, and copies them.
-- Layer 1: queries and keys share one projection on the slowly rotating dimensions, so that a landmark's logit is the likeness of a
+- Layer 2 writes what stands before each token beside it; layer 3 looks for tokens that follow what the query holds, and
+  copies them.
+- Layer 1: queries and keys share one projection on the slowly rotating dimensions, so that a landmark's logit is the
+  likeness of a
   question token to the bag.
 
 Everything after that is learned. Axes: V vocabulary, E hidden width.
@@ -23,7 +27,6 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
-
 
 COMMON = -1
 """The hidden dimension that all tokens share."""
@@ -42,7 +45,9 @@ LAST_COPY_GAIN = 0.12
 """Later layers add a little of what they attend to: the first step towards copying it."""
 
 
-def document_frequency(token_lists: Iterable[Sequence[int]], vocab_size: int, tokens_per_block: int) -> NDArray[np.float32]:
+def document_frequency(
+    token_lists: Iterable[Sequence[int]], vocab_size: int, tokens_per_block: int
+) -> NDArray[np.float32]:
     """Inverse document frequency of every token, blocks counting as documents."""
     found, blocks = np.zeros(vocab_size), 0
     for ids in token_lists:
@@ -53,7 +58,8 @@ def document_frequency(token_lists: Iterable[Sequence[int]], vocab_size: int, to
 
 
 def teacher_embeddings(tokenizer: PreTrainedTokenizerBase, teacher: Path) -> NDArray[np.float32]:
-    """For every token the mean word embedding of its pieces in the sentence encoder in folder `teacher`; zeros for what it lacks."""
+    """For every token the mean word embedding of its pieces in the sentence encoder in folder `teacher`; zeros for what
+    it lacks."""
     weights = load_file(teacher / "model.safetensors")
     table = next(value for name, value in weights.items() if name.endswith("word_embeddings.weight")).astype(np.float32)
     pieces = Tokenizer.from_file(str(teacher / "tokenizer.json"))
@@ -74,13 +80,20 @@ def teacher_embeddings(tokenizer: PreTrainedTokenizerBase, teacher: Path) -> NDA
 
 
 def token_codes(
-    tokenizer: PreTrainedTokenizerBase, idf_V: NDArray[np.float32], width: int, *, teacher_VE: NDArray[np.float32] | None, seed: int = 0
+    tokenizer: PreTrainedTokenizerBase,
+    idf_V: NDArray[np.float32],
+    width: int,
+    *,
+    teacher_VE: NDArray[np.float32] | None,
+    seed: int = 0,
 ) -> NDArray[np.float32]:
     """Embeddings_VE of norm 1: content weighted by idf, the rest of the norm in the common dimension."""
     random = np.random.default_rng(seed)
     texts = [tokenizer.decode([token]) for token in range(len(tokenizer))]
     forms = [re.sub(r"\s+", "", text).lower() or text for text in texts]
-    codes = _shared_codes(forms, width - 1, random) + 0.4 * _shared_codes([_stem(form) for form in forms], width - 1, random)
+    codes = _shared_codes(forms, width - 1, random) + 0.4 * _shared_codes(
+        [_stem(form) for form in forms], width - 1, random
+    )
     if teacher_VE is not None:
         codes = codes + 0.5 * _whitened(teacher_VE, width - 1)
     index = {form: number for number, form in enumerate(dict.fromkeys(forms))}
@@ -121,13 +134,22 @@ def surface_signs(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.float32]:
     """signs_V3: what tells tokens of one form apart: blank in front, first letter large, all letters large."""
     texts = [tokenizer.decode([token]) for token in range(len(tokenizer))]
     words = [text.strip() for text in texts]
-    return np.array(
-        [[text.startswith(" "), word[:1].isupper(), len(word) > 1 and word.isupper()] for text, word in zip(texts, words, strict=True)], np.float32
-    ) * 2 - 1
+    return (
+        np.array(
+            [
+                [text.startswith(" "), word[:1].isupper(), len(word) > 1 and word.isupper()]
+                for text, word in zip(texts, words, strict=True)
+            ],
+            np.float32,
+        )
+        * 2
+        - 1
+    )
 
 
-def principal(codes_VE: NDArray[np.float32], idf_V: NDArray[np.float32], turn_EE: NDArray[np.float32], width: int
-              ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def principal(
+    codes_VE: NDArray[np.float32], idf_V: NDArray[np.float32], turn_EE: NDArray[np.float32], width: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Codes and matrix in the directions in which texts differ most, strongest first, cut to `width`."""
     weighted = codes_VE * np.exp(-0.5 * idf_V)[:, None]
     _, vectors = np.linalg.eigh(weighted.T @ weighted)
@@ -135,11 +157,21 @@ def principal(codes_VE: NDArray[np.float32], idf_V: NDArray[np.float32], turn_EE
     return codes_VE @ basis, basis.T @ turn_EE @ basis
 
 
-def build_backbone(config: LlamaConfig, codes_VE: NDArray[np.float32], signs_VF: NDArray[np.float32], turn_EE: NDArray[np.float32], *,
-                   block_size: int, landmark_token_id: int, empty_token_ids: Sequence[int], seed: int = 0) -> LlamaForCausalLM:
+def build_backbone(
+    config: LlamaConfig,
+    codes_VE: NDArray[np.float32],
+    signs_VF: NDArray[np.float32],
+    turn_EE: NDArray[np.float32],
+    *,
+    block_size: int,
+    landmark_token_id: int,
+    empty_token_ids: Sequence[int],
+    seed: int = 0,
+) -> LlamaForCausalLM:
     """A Llama whose landmarks are bags of their blocks, from layer 1 on.
 
-    codes: content of each token, norm at most 1, strongest directions first, as wide as hidden_size - 1 - F; signs: F surface signs;
+    codes: content of each token, norm at most 1, strongest directions first, as wide as hidden_size - 1 - F; signs: F
+    surface signs;
     turn: what a question's content (row vector) is multiplied with.
     """
     torch.manual_seed(seed)
@@ -147,7 +179,9 @@ def build_backbone(config: LlamaConfig, codes_VE: NDArray[np.float32], signs_VF:
     width, heads, head_dim = config.hidden_size, config.num_attention_heads, config.head_dim
     content = codes_VE.shape[1]
     if config.num_key_value_heads != heads or heads * head_dim != width:
-        raise ValueError("the landmark start needs as many KV heads as query heads, together as wide as the hidden state.")
+        raise ValueError(
+            "the landmark start needs as many KV heads as query heads, together as wide as the hidden state."
+        )
     if content + signs_VF.shape[1] + 1 != width:
         raise ValueError("content, surface signs and the common dimension must fill the hidden state.")
     rotation = _Rotation(config, block_size)
@@ -158,7 +192,9 @@ def build_backbone(config: LlamaConfig, codes_VE: NDArray[np.float32], signs_VF:
     common_V1 = (1 - signs.square().sum(1, keepdim=True)).sqrt()
     with torch.no_grad():
         embedding = network.get_input_embeddings().weight
-        embedding.copy_(EMBEDDING_NORM * torch.cat((torch.from_numpy(codes_VE), signs * rest_V1, common_V1 * rest_V1), 1))
+        embedding.copy_(
+            EMBEDDING_NORM * torch.cat((torch.from_numpy(codes_VE), signs * rest_V1, common_V1 * rest_V1), 1)
+        )
         embedding[landmark_token_id] = 0.0
         embedding[landmark_token_id, COMMON] = 0.1
         network.model.norm.weight.fill_(FINAL_GAIN)
@@ -198,8 +234,13 @@ def build_backbone(config: LlamaConfig, codes_VE: NDArray[np.float32], signs_VF:
 def search_path(network: LlamaForCausalLM) -> list[torch.nn.Parameter]:
     """What the landmark keys and question queries of layer 1 are made of."""
     first, second = network.model.layers[:2]
-    return [network.get_input_embeddings().weight, *first.parameters(), second.input_layernorm.weight,
-            second.self_attn.q_proj.weight, second.self_attn.k_proj.weight]
+    return [
+        network.get_input_embeddings().weight,
+        *first.parameters(),
+        second.input_layernorm.weight,
+        second.self_attn.q_proj.weight,
+        second.self_attn.k_proj.weight,
+    ]
 
 
 class _Rotation:
@@ -212,7 +253,8 @@ class _Rotation:
         self.head_dim, self.block_size = config.head_dim, block_size
 
     def likeness(self, heads: int, content: int) -> Tensor:
-        """Weight of queries and keys alike: an inner product of the strongest directions of the content, mixed among the heads."""
+        """Weight of queries and keys alike: an inner product of the strongest directions of the content, mixed among
+        the heads."""
         width, slots = heads * self.head_dim, self.slow.repeat(heads)
         room = min(int(slots.sum()), content)
         mixed = torch.zeros(int(slots.sum()), width)
@@ -222,14 +264,16 @@ class _Rotation:
         return weight
 
     def recency(self, heads: int) -> Tensor:
-        """Weight of queries and keys alike: half of the heads attend evenly, the others to what stands near, whatever it is."""
+        """Weight of queries and keys alike: half of the heads attend evenly, the others to what stands near, whatever
+        it is."""
         weight = torch.zeros(heads, self.head_dim, heads * self.head_dim)
         medium = (self.frequency < 0.6) & (self.frequency > 0.06)
         weight[heads // 2 :, : len(medium), COMMON] = 0.3 * medium.float()
         return weight.reshape(heads * self.head_dim, -1)
 
     def absorbed(self, weight_EE: Tensor, heads: int) -> Tensor:
-        """Queries turned back by the distance at which questions meet landmarks (one block and the middle of a question)."""
+        """Queries turned back by the distance at which questions meet landmarks (one block and the middle of a
+        question)."""
         distance = self.block_size + 1 + TYPICAL_QUESTION // 2
         angle = (self.frequency * distance * self.slow[: len(self.frequency)])[None, :, None]
         first, second = weight_EE.view(heads, self.head_dim, -1).chunk(2, 1)

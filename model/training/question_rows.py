@@ -1,7 +1,8 @@
 """Micro-batches for question training: rows of blocks from many documents, and questions about some of them.
 
 Every batch is a pure function of its number. Rows stand on the block grid; padding only behind a document's end.
-Axes: R rows, N blocks (R x W), L tokens in a block, Q questions, T tokens of a question window, C blocks read for an answer.
+Axes: R rows, N blocks (R x W), L tokens in a block, Q questions, T tokens of a question window, C blocks read for an
+answer.
 """
 
 import random
@@ -20,15 +21,29 @@ from model.training.packing import IGNORED
 from model.training.synthesis import plant, pseudo_question
 
 SOURCE_WEIGHT = {
-    "squad11": 1.6, "squad20": 1.0, "disflqa": 0.5, "qed_nq": 1.6, "nq_openbook": 1.5, "policyqa": 0.6, "factbook_templated": 0.7, "quac": 1.0,
-    "medquad": 0.5, "openstax_glossary": 0.6, "openstax_exercises": 0.6, "boolq": 0.8, "clapnq": 1.0, "conditionalqa": 0.5, "pubmedqa": 1.0,
+    "squad11": 1.6,
+    "squad20": 1.0,
+    "disflqa": 0.5,
+    "qed_nq": 1.6,
+    "nq_openbook": 1.5,
+    "policyqa": 0.6,
+    "factbook_templated": 0.7,
+    "quac": 1.0,
+    "medquad": 0.5,
+    "openstax_glossary": 0.6,
+    "openstax_exercises": 0.6,
+    "boolq": 0.8,
+    "clapnq": 1.0,
+    "conditionalqa": 0.5,
+    "pubmedqa": 1.0,
 }
 """How often a question of a source is drawn, relative to the number of its questions."""
 
 
 @dataclass(frozen=True)
 class QuestionRows:
-    """One micro-batch. `asked`: prompt alone; `window`: prompt and answer; both on the block grid, padded on the right."""
+    """One micro-batch. `asked`: prompt alone; `window`: prompt and answer; both on the block grid, padded on the
+    right."""
 
     ids_RT: Tensor
     valid_RT: Tensor
@@ -85,17 +100,35 @@ class _Asked:
 class QuestionRowMaker:
     """make(i) -> QuestionRows: the same batch for the same number, whatever came before."""
 
-    def __init__(self, data: TokenDocuments, texts: list[NDArray[np.uint16]], tokenizer: PreTrainedTokenizerBase, config: LandmarkConfig,
-                 idf_V: NDArray[np.float32], shape: RowShape, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        data: TokenDocuments,
+        texts: list[NDArray[np.uint16]],
+        tokenizer: PreTrainedTokenizerBase,
+        config: LandmarkConfig,
+        idf_V: NDArray[np.float32],
+        shape: RowShape,
+        *,
+        seed: int = 0,
+    ) -> None:
         self._data, self._texts, self._tokenizer, self._config, self._idf_V, self._shape, self._seed = (
-            data, texts, tokenizer, config, idf_V, shape, seed)
+            data,
+            texts,
+            tokenizer,
+            config,
+            idf_V,
+            shape,
+            seed,
+        )
         self._by_document: dict[int, list[int]] = defaultdict(list)
         for number, question in enumerate(data.questions):
             self._by_document[question.document].append(number)
         weights = np.array([SOURCE_WEIGHT.get(q.source, 1.0) for q in data.questions])
         self._cumulative = np.cumsum(weights / weights.sum())
         names: dict[str, int] = {}
-        self._title = [names.setdefault(title, len(names)) if title else -1 - number for number, title in enumerate(data.titles)]
+        self._title = [
+            names.setdefault(title, len(names)) if title else -1 - number for number, title in enumerate(data.titles)
+        ]
         self._head = tokenizer.convert_tokens_to_ids("<question>"), tokenizer.convert_tokens_to_ids("<answer>")
 
     def make(self, index: int) -> QuestionRows:
@@ -120,7 +153,11 @@ class QuestionRowMaker:
         question = self._data.questions[min(number, len(self._data.questions) - 1)]
         document = self._data.ids[question.document]
         latest = max(0, min(question.start, len(document) - room))
-        start = random_.randrange(max(0, question.stop - room), latest + 1) if latest > max(0, question.stop - room) else latest
+        start = (
+            random_.randrange(max(0, question.stop - room), latest + 1)
+            if latest > max(0, question.stop - room)
+            else latest
+        )
         ids = document[start : start + room].astype(np.int64)
         rows.append(_Row(ids, question.document, self._title[question.document], start))
         others = [self._data.questions[n] for n in self._by_document[question.document]]
@@ -129,7 +166,9 @@ class QuestionRowMaker:
             said = tuple(int(token) for token in document[chosen.start : chosen.start + len(chosen.answer)])
             extractive = chosen.answerable and said[: len(chosen.answer) - 1] == chosen.answer[:-1]
             answer = chosen.answer if extractive else ()
-            asked.append(_Asked(len(rows) - 1, chosen.ids, answer, chosen.start - start, chosen.stop - start, chosen.answerable))
+            asked.append(
+                _Asked(len(rows) - 1, chosen.ids, answer, chosen.start - start, chosen.stop - start, chosen.answerable)
+            )
 
     def _add_text_row(self, rows: list[_Row], asked: list[_Asked], blocks: int, random_: random.Random) -> None:
         per_block = self._config.tokens_per_block
@@ -144,12 +183,24 @@ class QuestionRowMaker:
             at = random_.randrange(max(1, len(ids) - len(fact.ids)))
             ids = np.concatenate((ids[:at], fact.ids, ids[at:]))[:room]
             end = int(self._tokenizer.eos_token_id)
-            asked.append(_Asked(row, fact.question, (*fact.ids[fact.value], end), at + fact.value.start, at + fact.value.stop, True))
+            asked.append(
+                _Asked(
+                    row, fact.question, (*fact.ids[fact.value], end), at + fact.value.start, at + fact.value.stop, True
+                )
+            )
         elif len(ids) > per_block:
             block = random_.randrange(len(ids) // per_block)
             piece = ids[block * per_block : (block + 1) * per_block]
-            asked.append(_Asked(row, pseudo_question([int(t) for t in piece], self._idf_V, random_), (), block * per_block + 8,
-                                block * per_block + per_block - 8, True))
+            asked.append(
+                _Asked(
+                    row,
+                    pseudo_question([int(t) for t in piece], self._idf_V, random_),
+                    (),
+                    block * per_block + 8,
+                    block * per_block + per_block - 8,
+                    True,
+                )
+            )
         rows.append(_Row(ids, document, document, start))
 
     def _collate(self, rows: list[_Row], asked: list[_Asked], blocks: int) -> QuestionRows:
@@ -184,13 +235,15 @@ class QuestionRowMaker:
             asked_QT[number, : len(prompt)] = torch.tensor(prompt)
             mean_QT[number, 1 : 1 + len(words)] = 1 / len(words)
             row = rows[question.row]
-            for block in range(max(0, question.start) // per_block, min(blocks - 1, (question.stop - 1) // per_block) + 1):
+            for block in range(
+                max(0, question.start) // per_block, min(blocks - 1, (question.stop - 1) // per_block) + 1
+            ):
                 gold[number, question.row, block] = True
             for other, candidate in enumerate(rows):
                 if candidate.title == row.title and other != question.row:
                     ignored[number, other] = True
             ranks[number] = question.ranks and bool(gold[number].any())
-            window = (prompt + list(question.answer))[: per_block]
+            window = (prompt + list(question.answer))[:per_block]
             reads[number] = bool(question.answer) and len(prompt) < per_block - 1
             window_QT[number, : len(window)] = torch.tensor(window)
             for place in range(len(prompt) - 1, len(window) - 1):
@@ -198,6 +251,17 @@ class QuestionRowMaker:
         window_QT[:, -1] = config.landmark_token_id
         ignored |= (document_N == -1)[None]
         return QuestionRows(
-            ids.flatten(1), valid.flatten(1), blocks, document_N.flatten(), title_N.flatten(), asked_QT, mean_QT, window_QT, targets_QT,
-            gold.flatten(1), (ignored & ~gold).flatten(1), reads, ranks,
+            ids.flatten(1),
+            valid.flatten(1),
+            blocks,
+            document_N.flatten(),
+            title_N.flatten(),
+            asked_QT,
+            mean_QT,
+            window_QT,
+            targets_QT,
+            gold.flatten(1),
+            (ignored & ~gold).flatten(1),
+            reads,
+            ranks,
         )

@@ -1,12 +1,15 @@
 """Question training: one loss that teaches landmarks to be found, answers to be read from blocks, and text.
 
-- Search: the question is encoded on its own, reading nothing (a question that has read the gold block would only learn to recognise what
+- Search: the question is encoded on its own, reading nothing (a question that has read the gold block would only learn
+  to recognise what
   it read); its mean query meets every landmark of the batch, and of some batches before, in one softmax.
-- Answers: question and answer form the local window under library positions and read a few blocks chosen by that same search, as when
+- Answers: question and answer form the local window under library positions and read a few blocks chosen by that same
+  search, as when
   serving. Blocks are encoded once per batch and shared by all questions; gradients flow into them.
 - Text: next-token loss on a sample of the positions.
 
-Axes: R rows, N blocks, W blocks in a row, Q questions, T tokens, C blocks read, Y memory layers, H heads, G KV heads, L tokens in a block,
+Axes: R rows, N blocks, W blocks in a row, Q questions, T tokens, C blocks read, Y memory layers, H heads, G KV heads, L
+tokens in a block,
 D head dim, M blocks kept from earlier batches, E hidden width.
 """
 
@@ -40,12 +43,14 @@ class LossWeights:
     gold_dropped: float = 0.0
     """How often the gold blocks are withheld; then the answer is nothing."""
     quoted: bool = True
-    """Answer tokens compete with the tokens of the blocks read only, as when quoting; False: with the whole vocabulary."""
+    """Answer tokens compete with the tokens of the blocks read only, as when quoting; False: with the whole
+    vocabulary."""
     kept_batches: int = 12
 
 
 class ChosenBlocks:
-    """A `MemoryReader` over blocks of the batch, the same for all layers and heads; row q of the batch reads ids_QC[q]."""
+    """A `MemoryReader` over blocks of the batch, the same for all layers and heads; row q of the batch reads
+    ids_QC[q]."""
 
     def __init__(self, keys: dict[int, Tensor], values: dict[int, Tensor], lengths_N: Tensor, ids_QC: Tensor) -> None:
         self._keys, self._values, self._lengths_N, self._ids_QC = keys, values, lengths_N, ids_QC  # keys_NGLD by layer
@@ -68,14 +73,16 @@ class ChosenBlocks:
 
 
 START_WEIGHT = 8.0
-"""Of every head, before softplus: landmark logits are of order 1 and must spread over a softmax of hundreds of blocks."""
+"""Of every head, before softplus: landmark logits are of order 1 and must spread over a softmax of hundreds of
+blocks."""
 
 
 class QuestionTrainee(nn.Module):
     """A landmark model with the search weights that are learned beside it, and the landmarks of the last batches."""
 
     def __init__(self, model: LandmarkModel, weights: LossWeights | None = None, *, learns_search: bool = True) -> None:
-        """Without `learns_search` what search is made of stays as it is (its parameters must be frozen by the caller)."""
+        """Without `learns_search` what search is made of stays as it is (its parameters must be frozen by the
+        caller)."""
         super().__init__()
         self.learns_search = learns_search
         self.model = model
@@ -114,7 +121,9 @@ class QuestionTrainee(nn.Module):
 def question_loss(trainee: QuestionTrainee, batch: QuestionRows) -> tuple[Tensor, dict[str, float | Tensor], int]:
     """The loss in the form that `run_training` takes."""
     model, share = trainee.model, trainee.weights
-    batch = QuestionRows(**{name: x.to(model.device) if isinstance(x, Tensor) else x for name, x in vars(batch).items()})
+    batch = QuestionRows(
+        **{name: x.to(model.device) if isinstance(x, Tensor) else x for name, x in vars(batch).items()}
+    )
     cache = DynamicCache()
     hidden_RTE = model.encode(batch.ids_RT, model.context(valid_BK=batch.valid_RT), cache)
     keys = {layer: _blocks(cache.layers[layer].keys, batch.blocks_per_row) for layer in model.memory_layers}
@@ -126,11 +135,24 @@ def question_loss(trainee: QuestionTrainee, batch: QuestionRows) -> tuple[Tensor
         scores_YQN, kept_YQM, kept_ignored_QM = _scores(trainee, batch, landmarks_YNGD)
     total_QN = scores_YQN.sum(0)
     ranks = batch.ranks_Q & batch.gold_QN.any(-1)
-    parts = torch.stack([
-        _ranking_loss(torch.cat((scores, kept), -1)[ranks], batch.gold_QN[ranks], torch.cat((batch.ignored_QN, kept_ignored_QM), -1)[ranks])
-        for scores, kept in [(total_QN, kept_YQM.sum(0)), *zip(scores_YQN, kept_YQM, strict=True)]
-    ])
-    hits = (total_QN.masked_fill(batch.ignored_QN, -torch.inf).argmax(-1)[ranks, None] == _first_gold(batch.gold_QN)[ranks, None]).float().mean()
+    parts = torch.stack(
+        [
+            _ranking_loss(
+                torch.cat((scores, kept), -1)[ranks],
+                batch.gold_QN[ranks],
+                torch.cat((batch.ignored_QN, kept_ignored_QM), -1)[ranks],
+            )
+            for scores, kept in [(total_QN, kept_YQM.sum(0)), *zip(scores_YQN, kept_YQM, strict=True)]
+        ]
+    )
+    hits = (
+        (
+            total_QN.masked_fill(batch.ignored_QN, -torch.inf).argmax(-1)[ranks, None]
+            == _first_gold(batch.gold_QN)[ranks, None]
+        )
+        .float()
+        .mean()
+    )
     trainee.keep(landmarks_YNGD, batch.title_N, there_N)
 
     lengths_N = batch.valid_RT.unflatten(1, (batch.blocks_per_row, -1)).flatten(0, 1)[:, :-1].sum(-1)
@@ -142,8 +164,12 @@ def question_loss(trainee: QuestionTrainee, batch: QuestionRows) -> tuple[Tensor
     if trainee.learns_search:
         loss = loss + share.search * parts[0] + share.search_per_layer * parts[1:].mean()
     metrics: dict[str, float | Tensor] = {
-        "search": parts[0].detach(), "search_layers": parts[1:].mean().detach(), "top1": hits, "answer": answer.detach(),
-        "first_token": first, "text": text.detach(),
+        "search": parts[0].detach(),
+        "search_layers": parts[1:].mean().detach(),
+        "top1": hits,
+        "answer": answer.detach(),
+        "first_token": first,
+        "text": text.detach(),
     }
     return loss, metrics, int(batch.valid_RT.sum()) + answer_tokens + 0 * text_tokens
 
@@ -163,9 +189,12 @@ def _scores(trainee: QuestionTrainee, batch: QuestionRows, landmarks_YNGD: Tenso
     context = model.context(reading=ReadPolicy())
     context.search_queries = {}
     model.encode(batch.asked_QT, context)
-    queries_YQHD = torch.stack([
-        torch.einsum("qhtd,qt->qhd", context.search_queries[layer].float(), batch.asked_mean_QT) for layer in model.memory_layers
-    ])
+    queries_YQHD = torch.stack(
+        [
+            torch.einsum("qhtd,qt->qhd", context.search_queries[layer].float(), batch.asked_mean_QT)
+            for layer in model.memory_layers
+        ]
+    )
     queries_YQHD = queries_YQHD * trainee.search_weights_YH()[:, None, :, None]
     groups = model.num_kv_heads
     grouped_YQGD = queries_YQHD.unflatten(2, (groups, -1)).sum(3)
@@ -187,17 +216,31 @@ def _ranking_loss(scores_QN: Tensor, gold_QN: Tensor, ignored_QN: Tensor) -> Ten
 
 
 def _answer_loss(
-    model: LandmarkModel, batch: QuestionRows, keys: dict[int, Tensor], values: dict[int, Tensor], lengths_N: Tensor, scores_QN: Tensor,
+    model: LandmarkModel,
+    batch: QuestionRows,
+    keys: dict[int, Tensor],
+    values: dict[int, Tensor],
+    lengths_N: Tensor,
+    scores_QN: Tensor,
     share: LossWeights,
 ) -> tuple[Tensor, int, Tensor]:
     reads = batch.reads_Q
-    window, targets, gold, ignored = batch.window_QT[reads], batch.targets_QT[reads].clone(), batch.gold_QN[reads], batch.ignored_QN[reads]
+    window, targets, gold, ignored = (
+        batch.window_QT[reads],
+        batch.targets_QT[reads].clone(),
+        batch.gold_QN[reads],
+        batch.ignored_QN[reads],
+    )
     num, device = len(window), window.device
     dropped_Q = torch.rand(num, device=device) < share.gold_dropped
     random_Q = torch.rand(num, device=device) < share.random_choice
     noise_QN = torch.rand(gold.shape, device=device)
     priority = torch.where(random_Q[:, None], noise_QN, scores_QN[reads] + 0.5 * noise_QN)
-    priority = priority.masked_fill(ignored, -1e9).masked_fill(gold & ~dropped_Q[:, None], 1e9).masked_fill(gold & dropped_Q[:, None], -2e9)
+    priority = (
+        priority.masked_fill(ignored, -1e9)
+        .masked_fill(gold & ~dropped_Q[:, None], 1e9)
+        .masked_fill(gold & dropped_Q[:, None], -2e9)
+    )
     ids_QC = priority.topk(min(share.blocks_read, gold.shape[1])).indices.sort(-1).values
 
     first_Q = (targets != IGNORED).float().argmax(-1)
@@ -225,7 +268,9 @@ def _quotable(model: LandmarkModel, batch: QuestionRows, ids_QC: Tensor) -> Tens
     size = model.config.block_size
     tokens_NL = batch.ids_RT.unflatten(1, (batch.blocks_per_row, size)).flatten(0, 1)
     read = tokens_NL[ids_QC].flatten(1)
-    allowed = torch.zeros((len(ids_QC), model.backbone.config.vocab_size), dtype=torch.bool, device=read.device).scatter_(1, read, True)
+    allowed = torch.zeros(
+        (len(ids_QC), model.backbone.config.vocab_size), dtype=torch.bool, device=read.device
+    ).scatter_(1, read, True)
     allowed[:, model.config.landmark_token_id] = False
     allowed[:, int(model.tokenizer.eos_token_id)] = True
     return allowed
@@ -241,4 +286,6 @@ def _text_loss(model: LandmarkModel, batch: QuestionRows, hidden_RTE: Tensor, po
     chosen = good.flatten().nonzero()[:, 0]
     chosen = chosen[torch.randperm(len(chosen), device=chosen.device)[:positions]]
     targets = batch.ids_RT[:, following].flatten()[chosen]
-    return summed_cross_entropy(model.logits, hidden_RTE.flatten(0, 1)[chosen], targets) / max(1, len(chosen)), len(chosen)
+    return summed_cross_entropy(model.logits, hidden_RTE.flatten(0, 1)[chosen], targets) / max(1, len(chosen)), len(
+        chosen
+    )

@@ -9,24 +9,77 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 NOUNS = (
-    "pass key", "access code", "budget", "phone number", "room number", "serial number", "password", "price", "deadline", "order number",
-    "temperature", "population", "weight", "voltage", "license number", "locker code", "invoice number", "start date", "score", "magic number",
+    "pass key",
+    "access code",
+    "budget",
+    "phone number",
+    "room number",
+    "serial number",
+    "password",
+    "price",
+    "deadline",
+    "order number",
+    "temperature",
+    "population",
+    "weight",
+    "voltage",
+    "license number",
+    "locker code",
+    "invoice number",
+    "start date",
+    "score",
+    "magic number",
 )
 NAMES = (
-    "Alder", "Boreal", "Cassandra", "Delphi", "Ember", "Falcon", "Granite", "Harbour", "Iris", "Juniper", "Kestrel", "Lantern", "Meridian",
-    "Nimbus", "Orchid", "Pelican", "Quartz", "Raven", "Sierra", "Tundra", "Umbra", "Vesper", "Willow", "Xenon", "Yarrow", "Zephyr",
+    "Alder",
+    "Boreal",
+    "Cassandra",
+    "Delphi",
+    "Ember",
+    "Falcon",
+    "Granite",
+    "Harbour",
+    "Iris",
+    "Juniper",
+    "Kestrel",
+    "Lantern",
+    "Meridian",
+    "Nimbus",
+    "Orchid",
+    "Pelican",
+    "Quartz",
+    "Raven",
+    "Sierra",
+    "Tundra",
+    "Umbra",
+    "Vesper",
+    "Willow",
+    "Xenon",
+    "Yarrow",
+    "Zephyr",
 )
 KINDS = ("Project", "Station", "Team", "Building", "Model", "Doctor", "Captain", "Department", "Ship", "Contract")
 STATED = (
-    "The {noun} of {owner} is {value}.", "For {owner}, the {noun} is {value}.", "{owner} has the {noun} {value}.",
-    "Note that the {noun} for {owner} is {value}.", "{owner}'s {noun}: {value}.",
+    "The {noun} of {owner} is {value}.",
+    "For {owner}, the {noun} is {value}.",
+    "{owner} has the {noun} {value}.",
+    "Note that the {noun} for {owner} is {value}.",
+    "{owner}'s {noun}: {value}.",
 )
 ASKED = (
-    "What is the {noun} of {owner}?", "What is the {noun} for {owner}?", "Which {noun} does {owner} have?", "{owner}: what is the {noun}?",
+    "What is the {noun} of {owner}?",
+    "What is the {noun} for {owner}?",
+    "Which {noun} does {owner} have?",
+    "{owner}: what is the {noun}?",
     "Tell me the {noun} of {owner}.",
 )
+MONTHS = ("January", "March", "April", "June", "July", "August", "October", "November")
 PASSKEY = "The pass key is {value}. Remember it. {value} is the pass key."
-PASSKEY_ASKED = ("What is the pass key?", "What is the pass key? The pass key is", "Which pass key should be remembered?")
+PASSKEY_ASKED = (
+    "What is the pass key?",
+    "What is the pass key? The pass key is",
+    "Which pass key should be remembered?",
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +106,7 @@ def _value(random_: random.Random) -> str:
     if kind < 0.5:
         return str(random_.randrange(10, 10 ** random_.randrange(2, 7)))
     if kind < 0.7:
-        return f"{random_.randrange(1, 29)} {random_.choice(('January', 'March', 'April', 'June', 'July', 'August', 'October', 'November'))}"
+        return f"{random_.randrange(1, 29)} {random_.choice(MONTHS)}"
     if kind < 0.85:
         return "".join(random_.choice("ABCDEFGHJKLMNPRSTUVWXYZ") for _ in range(2)) + f"-{random_.randrange(100, 1000)}"
     return f"{random_.choice(NAMES)} {random_.choice(NAMES)}"
@@ -74,7 +127,11 @@ def plant(tokenizer: PreTrainedTokenizerBase, random_: random.Random) -> Planted
     fast = tokenizer.backend_tokenizer
     encoding = fast.encode(" " + fact.sentence, add_special_tokens=False)
     start = 1 + fact.sentence.index(fact.value)
-    inside = [number for number, (first, last) in enumerate(encoding.offsets) if last > start and first < start + len(fact.value)]
+    inside = [
+        number
+        for number, (first, last) in enumerate(encoding.offsets)
+        if last > start and first < start + len(fact.value)
+    ]
     question = fast.encode(fact.question, add_special_tokens=False).ids
     return PlantedFact(tuple(encoding.ids), tuple(question), slice(inside[0], inside[-1] + 1))
 

@@ -36,8 +36,16 @@ def _row(number: int, title: str) -> dict:
     thing, name, year = rng.choice(THINGS), rng.choice(NAMES), str(rng.randrange(1500, 2000))
     filler = " ".join(rng.choice(THINGS) for _ in range(60))
     context = f"{filler}. The {thing} of {title} was built in {year} by {name}. {filler}."
-    return {"id": f"q{number}", "context_title": title, "context": context, "question": f"Who built the {thing} of {title}?",
-            "answers": [name], "answer_starts": [context.index(name)], "source": "made up", "license": "none"}
+    return {
+        "id": f"q{number}",
+        "context_title": title,
+        "context": context,
+        "question": f"Who built the {thing} of {title}?",
+        "answers": [name],
+        "answer_starts": [context.index(name)],
+        "source": "made up",
+        "license": "none",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +53,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     _write(folder / "qa" / "squad11.train.jsonl.xz", [_row(n, f"Town {n % 14}") for n in range(60)])
     _write(folder / "qa" / "squad11.dev.jsonl.xz", [_row(n, f"City {n % 4}") for n in range(200, 220)])
-    _write(folder / "text" / "wiki.jsonl.xz", [{"id": str(n), "text": " ".join(_row(500 + 3 * n + i, "Land")["context"] for i in range(3))}
-                                               for n in range(30)])
+    _write(
+        folder / "text" / "wiki.jsonl.xz",
+        [
+            {"id": str(n), "text": " ".join(_row(500 + 3 * n + i, "Land")["context"] for i in range(3))}
+            for n in range(30)
+        ],
+    )
     _write(folder / "text" / "heldout.jsonl.xz", [{"id": "x", "text": "never seen in training"}])
     return folder
 
@@ -97,13 +110,21 @@ def test_rows_are_a_function_of_their_number_and_gold_blocks_hold_the_answer(dat
     from model.config import LandmarkConfig
 
     config = LandmarkConfig(block_size=recipe.block_size, landmark_token_id=2)
-    maker = QuestionRowMaker(prepared.questions, prepared.texts, prepared.tokenizer, config, prepared.idf_V, recipe.shape)
+    maker = QuestionRowMaker(
+        prepared.questions, prepared.texts, prepared.tokenizer, config, prepared.idf_V, recipe.shape
+    )
     for index in (0, 3, 7):
         first, again = maker.make(index), maker.make(index)
-        assert all(torch.equal(a, b) for a, b in zip(vars(first).values(), vars(again).values(), strict=True) if isinstance(a, torch.Tensor))
+        assert all(
+            torch.equal(a, b)
+            for a, b in zip(vars(first).values(), vars(again).values(), strict=True)
+            if isinstance(a, torch.Tensor)
+        )
         blocks = first.ids_RT.unflatten(1, (first.blocks_per_row, -1)).flatten(0, 1)
         for question in first.reads_Q.nonzero()[:, 0].tolist():
-            answer = [t for t in first.targets_QT[question].tolist() if t not in (-100, prepared.tokenizer.eos_token_id)]
+            answer = [
+                t for t in first.targets_QT[question].tolist() if t not in (-100, prepared.tokenizer.eos_token_id)
+            ]
             gold = blocks[first.gold_QN[question]][:, :-1].flatten().tolist()
             assert set(answer) <= set(gold)
 
@@ -143,13 +164,22 @@ def test_the_shipped_checkpoint_is_small_and_finds_the_block_that_answers() -> N
     texts = [
         "Photosynthesis turns light, water and carbon dioxide into sugar and oxygen in the chloroplasts of plants.",
         "Huguenot refugees found a safe haven in the Lutheran and Reformed states of Germany and in Scandinavia.",
-        "A mortgage is a loan that is secured by real estate; the lender may take the house if the borrower stops paying.",
+        "A mortgage is a loan that is secured by real estate; the lender may take the house if nothing is paid.",
         "The pass key is 71432. Remember it. 71432 is the pass key.",
     ]
-    blocks = [block for _, block in sorted(prefill_batch(model, [model.tokenize(text).ids for text in texts]), key=lambda pair: pair[0])]
+    blocks = [
+        block
+        for _, block in sorted(
+            prefill_batch(model, [model.tokenize(text).ids for text in texts]), key=lambda pair: pair[0]
+        )
+    ]
     landmarks = torch.stack([block.keys_YGLD[:, :, -1] for block in blocks], 2)
     weights = torch.tensor(model.config.search_weights)[..., None]
-    for question, expected in (("Where did the Huguenots flee?", 1), ("What is the pass key?", 3), ("What do plants make from light?", 0)):
+    for question, expected in (
+        ("Where did the Huguenots flee?", 1),
+        ("What is the pass key?", 3),
+        ("What do plants make from light?", 0),
+    ):
         prompt = model.prompt(question)
         query = question_queries(model, prompt.ids)[:, :, prompt.question].mean(2) * weights
         assert int(torch.einsum("yhd,yhnd->n", query, landmarks).argmax()) == expected
