@@ -254,7 +254,7 @@ def load_backbone(
     path_or_hub_id: str | Path,
     *,
     device: str | torch.device | None = None,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | str | None = None,
     block_size: int = 64,
 ) -> LandmarkModel:
     """Load a checkpoint as a landmark model, ready for inference.

@@ -35,7 +35,7 @@ class LandmarkConfig:
     stop: tuple[str, ...] = ("\n",)
     """An answer ends where one of these appears (an end-of-text token always ends it)."""
     quotes: bool = False
-    """Whether answers are quoted word for word unless asked otherwise: what suits a model too small to write its own."""
+    """Whether answers are quoted word for word unless asked otherwise: for models too small to write."""
     quotes_sentences: bool = False
     """Whether a quotation is the whole sentence that the question's attention likes best, not chosen word by word."""
     search_weights: tuple[tuple[float, ...], ...] | None = None

@@ -20,7 +20,8 @@ from model.memory import Selection
 
 @dataclass(frozen=True, eq=False)
 class TokenMass:
-    """One token: `mass_C` averaged over layers and heads; its sum is the share of attention on the memory."""
+    """One token: `mass_C` averaged over the weighed layers and heads; its sum is the share of attention on the
+    memory."""
 
     mass_C: Tensor
 
@@ -49,10 +50,16 @@ def _last_row(selection: Selection, num_blocks: int) -> Tensor:
 
 
 class AnswerMass:
-    """Sums the attention of an answer's tokens as they come."""
+    """Sums the attention of an answer's tokens as they come.
 
-    def __init__(self, layers: Sequence[int], num_heads: int, num_blocks: int):
+    `weights_YH`: the share of each head, as in search (None: equal), so that heads that were never taught to find
+    anything do not decide what counts as evidence. The heat map shows every head as it is.
+    """
+
+    def __init__(self, layers: Sequence[int], num_heads: int, num_blocks: int, weights_YH: Tensor | None = None):
         self.layers, self.num_blocks = tuple(layers), num_blocks
+        shares_YH = torch.ones(len(self.layers), num_heads) if weights_YH is None else weights_YH.float()
+        self._shares_YH = shares_YH / shares_YH.sum()
         self._total_YHC = torch.zeros(len(self.layers), num_heads, num_blocks)
         self._count = 0
 
@@ -60,7 +67,7 @@ class AnswerMass:
         mass_YHC = mass_by_head(selections, self.layers, self.num_blocks)
         self._total_YHC += mass_YHC
         self._count += 1
-        return TokenMass(mass_YHC.mean((0, 1)))
+        return TokenMass(self._weighed(mass_YHC))
 
     @property
     def heat_YHC(self) -> Tensor:
@@ -69,8 +76,11 @@ class AnswerMass:
 
     @property
     def mass_C(self) -> Tensor:
-        """Mean over tokens, layers and heads: the answer's attention on each block."""
-        return self.heat_YHC.mean((0, 1))
+        """Mean over tokens and weighed heads: the answer's attention on each block."""
+        return self._weighed(self.heat_YHC)
+
+    def _weighed(self, mass_YHC: Tensor) -> Tensor:
+        return torch.einsum("yh,yhc->c", self._shares_YH, mass_YHC)
 
     @property
     def memory_share(self) -> float:

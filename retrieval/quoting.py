@@ -115,11 +115,9 @@ def _sentences_of_run(
     first, last = placed[0].start, placed[-1].end
     # A sentence that begins before the run or ends behind it is not whole: look a little beyond both ends.
     low, high = max(0, first - 200), min(len(text), last + 200)
-    borders = [low, *(match.end() for match in _BORDER.finditer(text, low, high)), high]
-    for start, end in zip(borders, borders[1:], strict=False):
-        stop = start + len(text[start:end].rstrip())
+    for start, stop in sentence_borders(text, low, high):
         at_a_border = start > low or low == 0
-        if stop == start or start < first or stop > last or not at_a_border:
+        if start < first or stop > last or not at_a_border:
             continue
         places: list[Place] = []
         for index, block in zip(run, placed, strict=True):
@@ -130,6 +128,16 @@ def _sentences_of_run(
                 before = token_end
         if places:
             yield places, text[start:stop]
+
+
+def sentence_borders(text: str, low: int = 0, high: int | None = None) -> Iterator[tuple[int, int]]:
+    """(start, end) of every sentence or line between `low` and `high`, without the white space around it."""
+    high = len(text) if high is None else high
+    borders = [low, *(match.end() for match in _BORDER.finditer(text, low, high)), high]
+    for start, end in zip(borders, borders[1:], strict=False):
+        stop = start + len(text[start:end].rstrip())
+        if stop > start:
+            yield start, stop
 
 
 def token_queries(model: LandmarkModel, question: str) -> Tensor:

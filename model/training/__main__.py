@@ -45,7 +45,7 @@ def _add_default_model(command: argparse.ArgumentParser) -> None:
     command.add_argument("--data", required=True, type=Path, help="folder with text/ and qa/ (*.jsonl.xz)")
     command.add_argument("--out", required=True, type=Path, help="folder of the run; a run found there is resumed")
     command.add_argument("--size", choices=sorted(SIZES), default="cpu", help="how large, how long (default: cpu)")
-    command.add_argument("--teacher", type=Path, help="folder of all-MiniLM-L6-v2, whose word embeddings help the start")
+    command.add_argument("--teacher", type=Path, help="folder of all-MiniLM-L6-v2, its word embeddings help the start")
     command.add_argument("--device", help="cpu or cuda (default: cuda if there is one)")
     command.set_defaults(run=_default_model)
 
