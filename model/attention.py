@@ -39,6 +39,10 @@ class DeferredRotary(nn.Module):
         return x.new_ones(shape), x.new_zeros(shape)
 
 
+class LastLayerReached(Exception):  # noqa: N818 - the regular end of a pass that only fills a cache
+    """Ends a forward pass at `LandmarkContext.last_layer`."""
+
+
 @dataclass
 class LandmarkContext:
     """What attention must know of one forward pass; handed through the backbone as the keyword `landmark`."""
@@ -55,6 +59,9 @@ class LandmarkContext:
     """If given, filled with queries_BHQD in the frame of `MemoryReader.search`, by layer."""
     weights: list[Tensor] | None = None
     """If given, filled with the attention weights on the local window, by layer."""
+    last_layer: int | None = None
+    """If given, the pass ends at this layer once its keys and values are in the cache (see
+    `LandmarkModel.fill_cache`)."""
     _tables: dict[tuple[int, int, torch.dtype], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     @property
@@ -66,6 +73,12 @@ class LandmarkContext:
             return LIBRARY_LOCAL_SLOT * self.block_size
         stored = 0 if self.reader is None else self.reader.num_blocks
         return (min(self.reading.top_k, stored) + 1) * self.block_size
+
+    def valid_keys(self, num_keys: int) -> Tensor | None:
+        """valid_BK for a layer whose cache holds complete blocks in front of the window."""
+        if self.valid_BK is None or self.valid_BK.shape[1] == num_keys:
+            return self.valid_BK
+        return nn.functional.pad(self.valid_BK, (num_keys - self.valid_BK.shape[1], 0), value=True)
 
     def table(self, start: int, stop: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin of positions start..stop-1; the same for all layers of a forward pass, so computed once."""
@@ -98,6 +111,8 @@ def landmark_attention(
         )
     if attention_mask is not None:
         raise ModelError("landmark attention takes no attention mask: pad on the right and pass valid_BK.")
+    if module.layer_idx == landmark.last_layer:
+        raise LastLayerReached
     num_queries, num_keys = query.shape[2], key.shape[2]
     start, size = landmark.local_start, landmark.block_size
     rotated_query = rotate(query, *landmark.table(start + num_keys - num_queries, start + num_keys, query))
@@ -108,12 +123,15 @@ def landmark_attention(
     if landmark.search_queries is not None:
         landmark.search_queries[module.layer_idx] = _search_frame(landmark, query, num_keys, scaling)
 
-    if not reads and num_queries == num_keys and _trains(landmark, query, dropout):
-        valid = landmark.valid_BK
-        out = blockwise_attention(rotated_query, rotated_key, value, block_size=size, scaling=scaling, valid_BT=valid)
-        return out.transpose(1, 2).contiguous(), None
+    before = num_keys - num_queries
+    if not reads and landmark.weights is None and not dropout and num_queries > size and before % size == 0:
+        # A whole text, or whole blocks behind whole blocks: the form linear in memory, with the code below as its twin.
+        whole_query = nn.functional.pad(rotated_query, (0, 0, before, 0))
+        valid = landmark.valid_keys(num_keys)
+        out = blockwise_attention(whole_query, rotated_key, value, block_size=size, scaling=scaling, valid_BT=valid)
+        return out[:, :, before:].transpose(1, 2).contiguous(), None
     scores_BHQK = _grouped(rotated_query, key.shape[1]) @ rotated_key.unsqueeze(2).transpose(-1, -2)
-    logits_BHQK = fold_far_blocks(scores_BHQK.flatten(1, 2).float() * scaling, size, landmark.valid_BK)
+    logits_BHQK = fold_far_blocks(scores_BHQK.flatten(1, 2).float() * scaling, size, landmark.valid_keys(num_keys))
     if not reads:
         weights_BHQK = logits_BHQK.softmax(-1)
         out = _weighted(weights_BHQK, value, dropout)
@@ -133,12 +151,6 @@ def landmark_attention(
     if landmark.weights is not None:
         landmark.weights.append(weights_BHQK)
     return out.transpose(1, 2).contiguous(), None
-
-
-def _trains(context: LandmarkContext, query: Tensor, dropout: float) -> bool:
-    """Whether this is a plain training pass over a whole text, which the form linear in memory serves (its twin is
-    the code below)."""
-    return query.requires_grad and context.weights is None and not dropout
 
 
 @dataclass

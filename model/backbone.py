@@ -10,6 +10,7 @@
 import hashlib
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from transformers import (
     PreTrainedConfig,
 )
 
-from model.attention import DeferredRotary, LandmarkContext, landmark_attention
+from model.attention import DeferredRotary, LandmarkContext, LastLayerReached, landmark_attention
 from model.blocks import insert_landmarks
 from model.config import LANDMARK_TOKEN, LandmarkConfig
 from model.errors import ContextTooLong, ModelError, UnsupportedBackbone
@@ -140,6 +141,13 @@ class LandmarkModel(nn.Module):
             use_cache=cache is not None,
             landmark=context,
         ).last_hidden_state
+
+    def fill_cache(self, ids_BT: Tensor, context: LandmarkContext, cache: DynamicCache) -> None:
+        """Like `encode`, but only as far as the keys and values of the last memory layer: nothing behind them is
+        stored."""
+        context.last_layer = self.memory_layers[-1]
+        with suppress(LastLayerReached):
+            self.encode(ids_BT, context, cache)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits of hidden states of any leading shape."""
