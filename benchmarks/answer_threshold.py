@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--model")
     parser.add_argument("--questions", type=Path, required=True)
     parser.add_argument("--contexts", type=int, default=240)
+    parser.add_argument("--at", type=float, help="report this threshold instead of choosing one")
     parser.add_argument("--refused", type=float, default=0.05)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--write", action="store_true")
@@ -79,6 +80,8 @@ def main() -> None:
                     (answerable if has_answer else unanswerable).append(confidence(question))
             foreign = [confidence(question) for context in absent for question, _ in asked[context][:2]]
     threshold = sorted(answerable)[int(arguments.refused * len(answerable))]
+    if arguments.at is not None:
+        threshold = arguments.at
     result = {
         "model": model.source,
         "answerable": len(answerable),
