@@ -11,12 +11,13 @@ import copy
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
-from transformers import LlamaConfig, PreTrainedTokenizerFast
+from transformers import LlamaConfig
 
 from model.backbone import LandmarkModel
 from model.config import LandmarkConfig
@@ -108,7 +109,7 @@ SIZES = {
 class Prepared:
     """What training reads."""
 
-    tokenizer: PreTrainedTokenizerFast
+    tokenizer: Any
     idf_V: NDArray[np.float32]
     questions: TokenDocuments
     held_out: TokenDocuments

@@ -19,6 +19,7 @@ Everything after that is learned. Axes: V vocabulary, E hidden width.
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
+from transformers import LlamaForCausalLM
 
 COMMON = -1
 """The hidden dimension that all tokens share."""
@@ -46,7 +47,7 @@ LAST_COPY_GAIN = 0.12
 
 
 def document_frequency(
-    token_lists: Iterable[Sequence[int]], vocab_size: int, tokens_per_block: int
+    token_lists: Iterable[Sequence[int] | NDArray[np.uint16]], vocab_size: int, tokens_per_block: int
 ) -> NDArray[np.float32]:
     """Inverse document frequency of every token, blocks counting as documents."""
     found, blocks = np.zeros(vocab_size), 0
@@ -57,7 +58,7 @@ def document_frequency(
     return np.log((blocks - found + 0.5) / (found + 0.5) + 1).astype(np.float32)
 
 
-def teacher_embeddings(tokenizer: PreTrainedTokenizerBase, teacher: Path) -> NDArray[np.float32]:
+def teacher_embeddings(tokenizer: Any, teacher: Path) -> NDArray[np.float32]:
     """For every token the mean word embedding of its pieces in the sentence encoder in folder `teacher`; zeros for what
     it lacks."""
     weights = load_file(teacher / "model.safetensors")
@@ -80,7 +81,7 @@ def teacher_embeddings(tokenizer: PreTrainedTokenizerBase, teacher: Path) -> NDA
 
 
 def token_codes(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Any,
     idf_V: NDArray[np.float32],
     width: int,
     *,
@@ -130,7 +131,7 @@ def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     return rows / np.maximum(1e-6, np.linalg.norm(rows, axis=1, keepdims=True))
 
 
-def surface_signs(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.float32]:
+def surface_signs(tokenizer: Any) -> NDArray[np.float32]:
     """signs_V3: what tells tokens of one form apart: blank in front, first letter large, all letters large."""
     texts = [tokenizer.decode([token]) for token in range(len(tokenizer))]
     words = [text.strip() for text in texts]
@@ -153,12 +154,12 @@ def principal(
     """Codes and matrix in the directions in which texts differ most, strongest first, cut to `width`."""
     weighted = codes_VE * np.exp(-0.5 * idf_V)[:, None]
     _, vectors = np.linalg.eigh(weighted.T @ weighted)
-    basis = vectors[:, ::-1][:, :width].astype(np.float32)
-    return codes_VE @ basis, basis.T @ turn_EE @ basis
+    basis = vectors[:, ::-1][:, :width]
+    return (codes_VE @ basis).astype(np.float32), (basis.T @ turn_EE @ basis).astype(np.float32)
 
 
 def build_backbone(
-    config: LlamaConfig,
+    config: Any,  # transformers types its configs and the parts of its models loosely
     codes_VE: NDArray[np.float32],
     signs_VF: NDArray[np.float32],
     turn_EE: NDArray[np.float32],
@@ -167,7 +168,7 @@ def build_backbone(
     landmark_token_id: int,
     empty_token_ids: Sequence[int],
     seed: int = 0,
-) -> LlamaForCausalLM:
+) -> Any:
     """A Llama whose landmarks are bags of their blocks, from layer 1 on.
 
     codes: content of each token, norm at most 1, strongest directions first, as wide as hidden_size - 1 - F; signs: F
@@ -175,7 +176,7 @@ def build_backbone(
     turn: what a question's content (row vector) is multiplied with.
     """
     torch.manual_seed(seed)
-    network = LlamaForCausalLM(config)
+    network: Any = LlamaForCausalLM(config)
     width, heads, head_dim = config.hidden_size, config.num_attention_heads, config.head_dim
     content = codes_VE.shape[1]
     if config.num_key_value_heads != heads or heads * head_dim != width:
@@ -231,7 +232,7 @@ def build_backbone(
     return network
 
 
-def search_path(network: LlamaForCausalLM) -> list[torch.nn.Parameter]:
+def search_path(network: Any) -> list[torch.nn.Parameter]:
     """What the landmark keys and question queries of layer 1 are made of."""
     first, second = network.model.layers[:2]
     return [
@@ -246,7 +247,7 @@ def search_path(network: LlamaForCausalLM) -> list[torch.nn.Parameter]:
 class _Rotation:
     """Which dimensions of a head turn little over the length of a question, so that likeness survives the distance."""
 
-    def __init__(self, config: LlamaConfig, block_size: int) -> None:
+    def __init__(self, config: Any, block_size: int) -> None:
         theta, half = float(config.rope_parameters["rope_theta"]), config.head_dim // 2
         self.frequency = theta ** (-torch.arange(half) / half)
         self.slow = (self.frequency * block_size < 3.0).repeat(2)

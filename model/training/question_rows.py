@@ -8,12 +8,12 @@ answer.
 import random
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from model.config import LandmarkConfig
 from model.training.examples import TokenDocuments
@@ -104,7 +104,7 @@ class QuestionRowMaker:
         self,
         data: TokenDocuments,
         texts: list[NDArray[np.uint16]],
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: Any,
         config: LandmarkConfig,
         idf_V: NDArray[np.float32],
         shape: RowShape,

@@ -16,12 +16,13 @@ D head dim, M blocks kept from earlier batches, E hidden width.
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-from model.backbone import LandmarkModel
+from model.backbone import LandmarkModel, cached
 from model.reading import ReadPolicy
 from model.training.losses import summed_cross_entropy
 from model.training.packing import IGNORED
@@ -121,13 +122,12 @@ class QuestionTrainee(nn.Module):
 def question_loss(trainee: QuestionTrainee, batch: QuestionRows) -> tuple[Tensor, dict[str, float | Tensor], int]:
     """The loss in the form that `run_training` takes."""
     model, share = trainee.model, trainee.weights
-    batch = QuestionRows(
-        **{name: x.to(model.device) if isinstance(x, Tensor) else x for name, x in vars(batch).items()}
-    )
+    moved: Any = {name: x.to(model.device) if isinstance(x, Tensor) else x for name, x in vars(batch).items()}
+    batch = QuestionRows(**moved)
     cache = DynamicCache()
     hidden_RTE = model.encode(batch.ids_RT, model.context(valid_BK=batch.valid_RT), cache)
-    keys = {layer: _blocks(cache.layers[layer].keys, batch.blocks_per_row) for layer in model.memory_layers}
-    values = {layer: _blocks(cache.layers[layer].values, batch.blocks_per_row) for layer in model.memory_layers}
+    keys = {layer: _blocks(cached(cache, layer)[0], batch.blocks_per_row) for layer in model.memory_layers}
+    values = {layer: _blocks(cached(cache, layer)[1], batch.blocks_per_row) for layer in model.memory_layers}
     landmarks_YNGD = torch.stack([keys[layer][:, :, -1] for layer in model.memory_layers])
     there_N = batch.document_N != -1
 
