@@ -21,7 +21,7 @@ class LandmarkConfig:
     """Tokens in a block, its landmark (the last one) included; at least 2. The published `mem_freq` is one less."""
     landmark_token_id: int
     landmark_in_loss: bool = False
-    """True if training predicted landmarks too; then the output *at* a landmark chooses the next token (spec:
+    """True if training predicted landmarks too; then the output *at* a landmark chooses the next token (published as
     include_landmark_in_loss)."""
     memory_layers: tuple[int, ...] | None = None
     """Absolute numbers of the layers whose keys and values are stored. None: every layer but the first, whose

@@ -1,6 +1,6 @@
 """Positions: every key is stored before rotation and gets its place only when it is read.
 
-Frame of a read (spec section 5.3), in blocks of L positions:
+Frame of a read (docs/landmark-attention.md, section 5), in blocks of L positions:
 
     paper    | slot 0: all older blocks are scored here | slots 1..k: the k newest, at their true distance | local
     window ... library  | slot 0: every stored block is scored and read here | one empty slot | local window ...
@@ -35,13 +35,13 @@ def rotary_tables(rotary: nn.Module, positions: Tensor, dtype: torch.dtype) -> t
 
 
 def paper_landmark_slots(num_blocks: int, top_k: int, device: torch.device) -> Tensor:
-    """Slot at which each stored block's landmark is scored: slot_N (spec 5.3, "Scoring")."""
+    """Slot at which each stored block's landmark is scored: slot_N (same section, "Scoring")."""
     newest = min(top_k, num_blocks)
     return (torch.arange(num_blocks, device=device) - (num_blocks - newest) + 1).clamp_min(0)
 
 
 def paper_read_slots(ids_BGXS: Tensor, num_blocks: int, top_k: int) -> Tensor:
-    """Slot in which each chosen block is read; ids ascending (spec 5.3, "Attention")."""
+    """Slot in which each chosen block is read; ids ascending (same section, "Slots")."""
     newest = min(top_k, num_blocks)
     order = torch.arange(ids_BGXS.shape[-1], device=ids_BGXS.device).expand_as(ids_BGXS)
     return order + (ids_BGXS >= num_blocks - newest)

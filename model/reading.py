@@ -46,7 +46,7 @@ def vote(logits_BGXRN: Tensor, k: int) -> Tensor:
     """ids_BGXS, ascending: the k blocks that each voter group chooses from its landmark logits.
 
     One row: its largest logits. Several rows: the largest of softmax probabilities, each block at its maximum over
-    the rows (spec 5.4).
+    the rows (docs/landmark-attention.md, section 5).
     """
     if logits_BGXRN.shape[-2] == 1:
         return top_blocks(logits_BGXRN.squeeze(-2), k)

@@ -3,7 +3,7 @@
 - Tensor by tensor: read, add in float32, write. Never two models in memory, not even one.
 - Both sides may be safetensors or the older `.bin` shards, which are read weights-only and memory-mapped.
 - The result is safetensors shards with `config.landmark`, ready for `load_backbone`.
-Facts: landmark-spec section 10.
+Facts: docs/landmark-attention.md, section 8.
 """
 
 import json

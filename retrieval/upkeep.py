@@ -223,7 +223,9 @@ def doctor(workspace: Workspace, resident: ResidentMemory) -> dict[str, Any]:
     if free < 1 << 30:
         problems.append(f"Only {free / 1e6:,.0f} MB are free on the disk of {workspace.home}.")
     failed = [job for job in workspace.catalogue.jobs(limit=200) if job.state == "failed"]
-    problems += [f"A document could not be read: {job.error}" for job in failed[:5]]
+    problems += [
+        f"{workspace.catalogue.document(job.document_id).source} could not be read: {job.error}" for job in failed[:5]
+    ]
     return {
         "machine": _machine(),
         "home": str(workspace.home),

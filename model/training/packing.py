@@ -1,5 +1,5 @@
-"""Documents -> rows on the block grid, with targets. Where landmarks stand and what they predict follows landmark-spec
-2 and 3.
+"""Documents -> rows on the block grid, with targets. Where landmarks stand and what they predict follows
+docs/landmark-attention.md, sections 2 and 3.
 
 - A row is N raw tokens of the stream of documents, joined by end-of-text; landmarks come on top, after every
   `block_size - 1` raw ones.

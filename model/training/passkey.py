@@ -1,4 +1,4 @@
-"""Passkey retrieval (landmark-spec section 6): a number hidden in filler text, asked for at the end.
+"""Passkey retrieval (docs/landmark-attention.md, section 6): a number hidden in filler text, asked for at the end.
 
 With *paper* positions the whole prompt is read in windows, as published. With *library* positions the text is read into
 a

@@ -1,5 +1,5 @@
-"""Perplexity with a memory (landmark-spec section 8): held-out tokens in segments, each read in windows from an empty
-memory.
+"""Perplexity with a memory (docs/landmark-attention.md, section 7): held-out tokens in segments, each read in windows
+from an empty memory.
 
 Axes: T tokens with landmarks, E hidden width, M predicted tokens.
 """
