@@ -40,6 +40,17 @@ def columns_pdf(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Path
     return path
 
 
+SETTLED = """() => {
+    const sheet = document.querySelector('.sheet'), image = sheet?.querySelector('img');
+    const box = document.querySelector('.viewer .box');
+    if (!image || !image.complete || !image.naturalWidth || !box) return false;
+    const now = JSON.stringify([sheet.getBoundingClientRect(), box.getBoundingClientRect(),
+        document.querySelector('.viewer .position').textContent]);
+    const before = window.placedBefore; window.placedBefore = now;
+    return now === before; }"""
+"""The page image is there, and nothing moved between two frames."""
+
+
 def text_under(pdf: Path, page: int, left: float, top: float, right: float, bottom: float) -> str:
     """What PDFium finds in a box given in fractions of the page; characters count by their centres."""
     document = pypdfium2.PdfDocument(pdf)
@@ -59,6 +70,7 @@ def squeezed(text: str) -> str:
     return re.sub(r"\s|-", "", text)
 
 
+@pytest.mark.slow  # waits that depend on the machine's load: run with -m slow on a calm one
 def test_two_pdfs_from_upload_to_delete(open_tab: Callable[..., Any], columns_pdf: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     model = tiny_model(block_size=32, stop=())
@@ -107,6 +119,7 @@ def _ask_and_choose(page: Any) -> str:
 def _compare_boxes_with_pdfium(page: Any, pdf: Path, library: Library) -> None:
     page.get_by_role("button", name="Show on the page").first.click()
     expect(page.locator(".viewer .box").first).to_be_visible(timeout=30_000)
+    page.wait_for_function(SETTLED, timeout=30_000)
     number = int(re.match(r"Page (\d+)", page.locator(".viewer .position").inner_text()).group(1)) - 1  # type: ignore[union-attr]
     drawn: dict[str, list[list[float]]] = page.evaluate(
         """() => { const sheet = document.querySelector('.sheet').getBoundingClientRect(), found = {};
