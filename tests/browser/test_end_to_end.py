@@ -70,7 +70,6 @@ def squeezed(text: str) -> str:
     return re.sub(r"\s|-", "", text)
 
 
-@pytest.mark.slow  # waits that depend on the machine's load: run with -m slow on a calm one
 def test_two_pdfs_from_upload_to_delete(open_tab: Callable[..., Any], columns_pdf: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     model = tiny_model(block_size=32, stop=())
@@ -101,6 +100,7 @@ def _ask_and_choose(page: Any) -> str:
     page.locator("#scope").click()
     page.get_by_role("dialog").locator(".pick", has_text=re.compile("two columns", re.I)).click()
     page.get_by_role("button", name="Use these").click()
+    expect(page.locator("#scope")).to_contain_text(re.compile("two columns", re.I))
     page.get_by_label("Question").fill("How much does the reservoir hold when gate 7 is shut?")
     page.keyboard.press("Enter")
     expect(page.get_by_role("meter")).to_be_visible(timeout=60_000)

@@ -28,7 +28,8 @@ export function chooseScope(current) {
         button("Use these", { class: "button primary", onclick: () => finish(chosen) })));
     let timer, result = null;
     const later = () => { clearTimeout(timer); timer = setTimeout(fill, 150); };
-    const finish = (scope) => { result = scope; dialog.close(); };
+    // Resolved at once: the dialog's own "close" event comes later, and a question sent meanwhile would miss the choice.
+    const finish = (scope) => { result = scope; resolve(scope); dialog.close(); };
     dialog.addEventListener("close", () => { dialog.remove(); resolve(result); });
 
     const tick = (kept, id, name, detail) => h("label", { class: "pick" },
