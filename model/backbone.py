@@ -35,7 +35,7 @@ from model.memory import MemoryReader
 from model.positions import LIBRARY_LOCAL_SLOT
 from model.reading import ReadPolicy
 
-TESTED_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+TESTED_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "starcoder2")
 TESTED_ROPE = ("default", "linear", "llama3", "yarn")
 ATTENTION_NAME = "landmark"
 
@@ -327,7 +327,7 @@ def check_backbone(config: PreTrainedConfig) -> None:
         raise UnsupportedBackbone(
             f"model family {config.model_type!r} is not supported: landmark attention is tested on "
             f"{', '.join(TESTED_FAMILIES)} "
-            "(Llama 1-3 and SmolLM2, Mistral, Qwen2/2.5, Qwen3). Choose a checkpoint of one of these."
+            "(Llama 1-3 and SmolLM2, Mistral, Qwen2/2.5, Qwen3, StarCoder2). Choose a checkpoint of one of these."
         )
     kind = (_rope(config) or {}).get("rope_type", "default")
     if kind not in TESTED_ROPE:

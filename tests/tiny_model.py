@@ -15,6 +15,7 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen3Config,
+    Starcoder2Config,
 )
 
 from model.backbone import LandmarkModel
@@ -61,6 +62,7 @@ FAMILIES: dict[str, PreTrainedConfig] = {
     "qwen2": Qwen2Config(**SHAPE),
     "qwen3": Qwen3Config(**SHAPE, head_dim=16),
     "qwen3-yarn": Qwen3Config(**SHAPE, head_dim=16, rope_parameters=YARN),
+    "starcoder2": Starcoder2Config(**SHAPE),
 }
 
 
@@ -68,6 +70,10 @@ def tiny_model(family: str = "llama", *, block_size: int = 8, seed: int = 1, **s
     """A random model of a supported family with a byte tokenizer; three layers, 64 wide, in float32 on the CPU."""
     torch.manual_seed(seed)
     backbone = AutoModelForCausalLM.from_config(deepcopy(FAMILIES[family])).eval()
+    with torch.no_grad():
+        for name, parameter in backbone.named_parameters():
+            if name.endswith("bias"):  # made as zeros, so that a bias left out would go unseen
+                parameter.normal_(0, 0.1)
     tokenizer = byte_tokenizer()
     landmark = tokenizer.convert_tokens_to_ids("<landmark>")
     config = LandmarkConfig(block_size=block_size, landmark_token_id=landmark, **settings)  # type: ignore[arg-type]

@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedConfig,
+    Starcoder2Config,
+)
 
 from model.backbone import LandmarkModel, add_landmark_token, load_backbone
 from model.config import LandmarkConfig
@@ -58,9 +65,10 @@ def test_a_folder_without_checkpoint_is_refused(tmp_path: Path) -> None:
         load_backbone(tmp_path)
 
 
-def test_a_sliding_window_limits_the_positions() -> None:
+@pytest.mark.parametrize("family", [MistralConfig, Starcoder2Config])
+def test_a_sliding_window_limits_the_positions(family: type[PreTrainedConfig]) -> None:
     torch.manual_seed(0)
-    backbone = AutoModelForCausalLM.from_config(MistralConfig(**SHAPE, sliding_window=64))
+    backbone = AutoModelForCausalLM.from_config(family(**SHAPE, sliding_window=64))
     model = LandmarkModel(backbone, byte_tokenizer(), LandmarkConfig(block_size=8, landmark_token_id=260))
     assert model.max_positions == 64
 
