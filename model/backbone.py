@@ -26,9 +26,12 @@ from transformers import (
     DynamicCache,
     PreTrainedConfig,
 )
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.utils import cached_file
 
 from model.attention import DeferredRotary, LandmarkContext, LastLayerReached, landmark_attention
 from model.blocks import insert_landmarks
+from model.compact import KIND, WEIGHTS_FILE, read_compact
 from model.config import LANDMARK_TOKEN, LandmarkConfig
 from model.errors import ContextTooLong, ModelError, UnsupportedBackbone
 from model.memory import MemoryReader
@@ -268,9 +271,10 @@ def load_backbone(
     """Load a checkpoint as a landmark model, ready for inference.
 
     Device: CUDA if there is one, else CPU. Dtype: bfloat16 on CUDA and for models over a billion parameters, else
-    float32. A checkpoint that is not a landmark model yet gets a landmark token, its rows the mean of the old ones,
-    and blocks of `block_size`. Raises `UnsupportedBackbone` for families and configurations that were not tested,
-    `ModelError` for a folder without a checkpoint.
+    float32; matrices kept as int8 (`model.compact`) are expanded to it. A checkpoint that is not a landmark model yet
+    gets a landmark token, its rows the mean of the old ones, and blocks of `block_size`. Raises
+    `UnsupportedBackbone` for families and configurations that were not tested, `ModelError` for a folder without a
+    checkpoint and for weights that are damaged or do not fit.
     """
     source = str(path_or_hub_id)
     if Path(source).exists() and not (Path(source) / "config.json").is_file():
@@ -292,7 +296,8 @@ def load_backbone(
         raise UnsupportedBackbone(
             f"{source} has no fast tokenizer (tokenizer.json), which gives the place of every token in the text."
         )
-    backbone: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype or _default_dtype(config, target))
+    chosen = getattr(torch, dtype) if isinstance(dtype, str) else dtype or _default_dtype(config, target)
+    backbone = _read_weights(source, config, chosen)
     landmark = getattr(config, "landmark", None)
     if landmark is None:
         settings = LandmarkConfig(
@@ -305,6 +310,32 @@ def load_backbone(
                 f"config.landmark names token {settings.landmark_token_id}, which the vocabulary does not have."
             )
     return LandmarkModel(backbone.to(target).eval(), tokenizer, settings, source=source)
+
+
+def _read_weights(source: str, config: PreTrainedConfig, dtype: torch.dtype) -> Any:
+    """The backbone in `dtype`, its matrices expanded where they are kept as int8 (`model.compact`)."""
+    kind = getattr(config, "weights", None)
+    if kind is None:
+        return AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
+    if kind != KIND:
+        raise ModelError(
+            f"{source} keeps its weights as {kind!r}, which this version does not know (only {KIND!r}): "
+            "the checkpoint was made by a newer version; update Cairn."
+        )
+    file = cached_file(source, WEIGHTS_FILE, _raise_exceptions_for_missing_entries=False)
+    if file is None:
+        raise ModelError(f"{source} holds no {WEIGHTS_FILE}; copy the checkpoint again.")
+    del config.weights  # the model in memory is a plain one, and so is what `LandmarkModel.save` writes
+    family: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    try:
+        backbone, found = family.from_pretrained(
+            None, config=config, state_dict=read_compact(Path(file), dtype), dtype=dtype, output_loading_info=True
+        )
+    except RuntimeError as error:  # raised for shapes that differ
+        raise ModelError(f"{file} does not fit its config.json: {error}") from error
+    if wrong := sorted(found["missing_keys"] | found["unexpected_keys"]):
+        raise ModelError(f"{file} does not fit its config.json; first weight that is missing or unknown: {wrong[0]}.")
+    return backbone
 
 
 def add_landmark_token(backbone: Any, tokenizer: Any) -> int:

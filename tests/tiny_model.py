@@ -62,7 +62,7 @@ FAMILIES: dict[str, PreTrainedConfig] = {
     "qwen2": Qwen2Config(**SHAPE),
     "qwen3": Qwen3Config(**SHAPE, head_dim=16),
     "qwen3-yarn": Qwen3Config(**SHAPE, head_dim=16, rope_parameters=YARN),
-    "starcoder2": Starcoder2Config(**SHAPE),
+    "starcoder2": Starcoder2Config(**SHAPE, bos_token_id=257, eos_token_id=258),
 }
 
 
