@@ -43,6 +43,7 @@ from storage.records import (
     StoredAnswer,
     Submitted,
     Totals,
+    User,
 )
 from storage.upkeep import Garbage, ShardDamage, StorageReport, collect_garbage, verify
 from storage.workers import this_worker
@@ -87,6 +88,7 @@ __all__ = [
     "StoredAnswer",
     "Submitted",
     "Totals",
+    "User",
     "collect_garbage",
     "this_worker",
     "verify",

@@ -17,11 +17,27 @@ Box = tuple[int, float, float, float, float]
 
 
 @dataclass(frozen=True)
+class User:
+    """An account. `has_token`: programs may sign in as this user."""
+
+    id: str
+    name: str
+    password_hash: str = field(repr=False)
+    has_token: bool
+    created_at: str
+
+
+@dataclass(frozen=True)
 class Collection:
+    """`owner_id` None: nobody's, and therefore everybody's to read; `readers`: ids of the users it is shared with."""
+
     id: str
     name: str
     num_documents: int
     created_at: str
+    owner_id: str | None = None
+    everyone: bool = False
+    readers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

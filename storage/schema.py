@@ -4,7 +4,7 @@
 - Ids of blocks are numbers that are handed out once and never again, also after deletion: an old answer never points
   at somebody else's text. They come from `counters`, so that the blocks of one shard are numbered without a gap.
 - Times are UTC text, `2026-01-31T12:00:00.000000+00:00`: they sort as they read, in any database.
-- `owner_id` is empty while there is one user.
+- `owner_id` names a user. Empty: it belongs to nobody in particular, as everything does while there are no accounts.
 """
 
 from __future__ import annotations
@@ -67,13 +67,40 @@ memory_fingerprints = Table(
     Column("created_at", Time, nullable=False),
 )
 
+users = Table(
+    "users",
+    metadata,
+    Column("id", HexId, primary_key=True),
+    Column("name", String(64), nullable=False, unique=True),
+    Column("password_hash", Text, nullable=False),  # argon2
+    Column("token_digest", String(64), unique=True),  # SHA-256 of the bearer token
+    Column("created_at", Time, nullable=False),
+)
+
 collections = Table(
     "collections",
     metadata,
     Column("id", HexId, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False),
     Column("owner_id", HexId),
+    Column("everyone", Boolean, nullable=False),  # shared with every user
     Column("created_at", Time, nullable=False),
+    UniqueConstraint("owner_id", "name"),  # two people may each have their "Reports"
+)
+Index(  # which does not hold for rows without an owner: to SQL one empty value is never another
+    "uq_collections_common_name",
+    collections.c.name,
+    unique=True,
+    sqlite_where=collections.c.owner_id.is_(None),
+    postgresql_where=collections.c.owner_id.is_(None),
+)
+
+collection_readers = Table(
+    "collection_readers",
+    metadata,
+    Column("collection_id", HexId, ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True),
+    Column("user_id", HexId, ForeignKey("users.id", ondelete="CASCADE"), primary_key=True),
+    Index(None, "user_id"),
 )
 
 documents = Table(
@@ -100,6 +127,7 @@ documents = Table(
     CheckConstraint("state IN ('ingesting', 'ready', 'failed', 'cancelled')", name="state"),
     Index(None, "content_sha256", "fingerprint"),
     Index(None, "added_at"),
+    Index(None, "owner_id"),
 )
 
 document_texts = Table(
@@ -203,6 +231,7 @@ answers = Table(
     Column("body", Text, nullable=False),  # JSON, as retrieval gave it
     Column("owner_id", HexId),
     Column("created_at", Time, nullable=False, index=True),
+    Index(None, "owner_id", "created_at"),
 )
 
 answer_documents = Table(

@@ -1,4 +1,4 @@
-"""What exists: documents with their pages and blocks, shards, jobs, collections, questions and answers.
+"""What exists: documents with their pages and blocks, shards, jobs, collections, questions and answers, accounts.
 
     catalogue = Catalogue.open("sqlite:////home/me/cairn/cairn.sqlite3")     # migrates, after a backup, if needed
     submitted = catalogue.add_document(NewDocument(...))         # document + queued job, or "already stored"
@@ -19,13 +19,14 @@ from storage.catalogue.documents import DocumentTables
 from storage.catalogue.jobs import JobTables
 from storage.catalogue.memory import MemoryTables
 from storage.catalogue.shelves import CollectionTables
+from storage.catalogue.users import UserTables
 from storage.database import Database
 from storage.upgrade import backup, bring_up_to_date
 
 __all__ = ["Catalogue"]
 
 
-class Catalogue(DocumentTables, CollectionTables, MemoryTables, JobTables, AnswerTables):
+class Catalogue(DocumentTables, CollectionTables, MemoryTables, JobTables, AnswerTables, UserTables):
     """All tables behind one object; see the module."""
 
     def __init__(self, database: Database):

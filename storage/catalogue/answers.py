@@ -9,6 +9,7 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from storage.catalogue.rows import Tables, now, search_text
+from storage.catalogue.sharing import owned, readable_answers
 from storage.errors import NotFound
 from storage.records import AnswerHead, Conversation, StoredAnswer
 from storage.schema import answer_documents, answers, conversations
@@ -45,10 +46,11 @@ class AnswerTables(Tables):
             raise NotFound("document or conversation of this answer", head.id) from error
         return head
 
-    def answer(self, answer_id: str) -> StoredAnswer:
+    def answer(self, answer_id: str, *, reader: str | None = None) -> StoredAnswer:
         """Raises `NotFound`."""
+        chosen = select(*_HEAD, answers.c.body).where(answers.c.id == answer_id, readable_answers(reader))
         with self.database.read() as connection:
-            row = connection.execute(select(*_HEAD, answers.c.body).where(answers.c.id == answer_id)).first()
+            row = connection.execute(chosen).first()
             if row is None:
                 raise NotFound("answer", answer_id)
             mine = answer_documents.c.answer_id == answer_id
@@ -56,10 +58,25 @@ class AnswerTables(Tables):
             return StoredAnswer(**row._mapping, document_ids=tuple(sorted(used)))
 
     def answers(
-        self, *, search: str = "", conversation_id: str | None = None, limit: int | None = 100, offset: int = 0
+        self,
+        *,
+        search: str = "",
+        conversation_id: str | None = None,
+        limit: int | None = 100,
+        offset: int = 0,
+        reader: str | None = None,
     ) -> list[AnswerHead]:
-        """Newest first; those whose question or text contains every word of `search`."""
-        chosen = select(*_HEAD).order_by(answers.c.created_at.desc(), answers.c.id).limit(limit).offset(offset)
+        """Newest first; those whose question or text contains every word of `search`.
+
+        `reader`: only this user's own, and of these only those from documents that the user may still read.
+        """
+        chosen = (
+            select(*_HEAD)
+            .where(readable_answers(reader))
+            .order_by(answers.c.created_at.desc(), answers.c.id)
+            .limit(limit)
+            .offset(offset)
+        )
         for word in search.casefold().split():
             chosen = chosen.where(answers.c.search_text.contains(word, autoescape=True))
         if conversation_id is not None:
@@ -82,16 +99,30 @@ class AnswerTables(Tables):
             connection.execute(insert(conversations).values(vars(made) | {"owner_id": owner_id}))
         return made
 
-    def ensure_conversation(self, conversation_id: str, title: str) -> None:
-        """Make the conversation unless there is one of that id."""
+    def ensure_conversation(self, conversation_id: str, title: str, *, owner_id: str | None = None) -> None:
+        """Make the conversation unless there is one of that id. Raises `NotFound` if that is another user's."""
+        row = {"id": conversation_id, "title": title, "owner_id": owner_id, "created_at": now()}
         with self.database.write() as connection:
-            known = select(conversations.c.id).where(conversations.c.id == conversation_id)
-            if connection.execute(known).first() is None:
-                connection.execute(insert(conversations).values(id=conversation_id, title=title, created_at=now()))
+            known = select(conversations.c.owner_id).where(conversations.c.id == conversation_id)
+            found = connection.execute(known).first()
+            if found is None:
+                connection.execute(insert(conversations).values(row))
+            elif owner_id is not None and found.owner_id != owner_id:
+                raise NotFound("conversation", conversation_id)
 
-    def conversations(self, *, limit: int | None = 100) -> list[Conversation]:
-        """Newest first."""
+    def conversation_owner(self, conversation_id: str) -> str | None:
+        """Id of the user whose conversation it is, None for nobody's. Raises `NotFound`."""
+        with self.database.read() as connection:
+            known = select(conversations.c.owner_id).where(conversations.c.id == conversation_id)
+            row = connection.execute(known).first()
+        if row is None:
+            raise NotFound("conversation", conversation_id)
+        return None if row.owner_id is None else str(row.owner_id)
+
+    def conversations(self, *, limit: int | None = 100, owner_id: str | None = None) -> list[Conversation]:
+        """Newest first; `owner_id`: only this user's."""
         chosen = select(conversations.c.id, conversations.c.title, conversations.c.created_at)
+        chosen = chosen.where(owned(conversations.c.owner_id, owner_id))
         chosen = chosen.order_by(conversations.c.created_at.desc(), conversations.c.id).limit(limit)
         with self.database.read() as connection:
             return [Conversation(*row) for row in connection.execute(chosen)]

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, 
 
 from storage.catalogue.jobs import insert_job, latest_job
 from storage.catalogue.rows import Tables, batches, document_of, mark_memory_changed, now, page_of, search_text
+from storage.catalogue.sharing import readable_documents
 from storage.errors import NotFound
 from storage.records import (
     DeletedDocuments,
@@ -42,7 +43,7 @@ class DocumentTables(Tables):
         same = (
             (documents.c.content_sha256 == new.content_sha256)
             & (documents.c.fingerprint == new.fingerprint)
-            & (documents.c.owner_id.is_(None) if new.owner_id is None else documents.c.owner_id == new.owner_id)
+            & documents.c.owner_id.is_not_distinct_from(new.owner_id)
             & documents.c.state.in_(("ingesting", "ready"))
         )
         row = {name: getattr(new, name) for name in new.__dataclass_fields__} | {
@@ -61,18 +62,19 @@ class DocumentTables(Tables):
             job = insert_job(connection, new.id, "ingest", note=note)
             return Submitted(one_document(connection, new.id), job, already_stored=False)
 
-    def document(self, document_id: str) -> Document:
-        """Raises `NotFound`."""
+    def document(self, document_id: str, *, reader: str | None = None) -> Document:
+        """`reader`: id of the user who looks, see `storage.catalogue.sharing`. Raises `NotFound`."""
         with self.database.read() as connection:
-            return one_document(connection, document_id)
+            return one_document(connection, document_id, reader)
 
-    def find_document(self, content_sha256: str, fingerprint: str) -> Document | None:
-        """The ready document with this content made by this model, if there is one."""
+    def find_document(self, content_sha256: str, fingerprint: str, *, owner_id: str | None = None) -> Document | None:
+        """The owner's ready document with this content made by this model, if there is one."""
         with self.database.read() as connection:
             row = connection.execute(
                 select(documents).where(
                     documents.c.content_sha256 == content_sha256,
                     documents.c.fingerprint == fingerprint,
+                    documents.c.owner_id.is_not_distinct_from(owner_id),
                     documents.c.state == "ready",
                 )
             ).first()
@@ -87,22 +89,48 @@ class DocumentTables(Tables):
         sort: DocumentSort = "added",
         limit: int | None = None,
         offset: int = 0,
+        reader: str | None = None,
     ) -> list[Document]:
-        """Documents whose title or source contains `search` (any case), newest first unless sorted otherwise."""
+        """Documents whose title or source contains `search` (any case), newest first unless sorted otherwise.
+
+        `reader`: only those that this user may read.
+        """
         if sort not in _ORDER:
             raise ValueError(f"documents are sorted by {', '.join(_ORDER)}, not {sort!r}")
-        chosen = _filtered(select(documents), search, collection_id, state)
+        chosen = _filtered(select(documents), search, collection_id, state).where(readable_documents(reader))
         chosen = chosen.order_by(*_ORDER[sort], documents.c.id).limit(limit).offset(offset)
         with self.database.read() as connection:
             return [document_of(row) for row in connection.execute(chosen)]
 
     def count_documents(
-        self, *, search: str = "", collection_id: str | None = None, state: DocumentState | None = None
+        self,
+        *,
+        search: str = "",
+        collection_id: str | None = None,
+        state: DocumentState | None = None,
+        reader: str | None = None,
     ) -> int:
         """How many documents `documents` would give without a limit."""
         counted = _filtered(select(func.count()).select_from(documents), search, collection_id, state)
         with self.database.read() as connection:
-            return connection.execute(counted).scalar_one()
+            return connection.execute(counted.where(readable_documents(reader))).scalar_one()
+
+    def readable_document_ids(self, reader: str, *, of: Iterable[str] | None = None) -> set[str]:
+        """Ids of all documents that the user may read; `of`: of these only."""
+        chosen = select(documents.c.id).where(readable_documents(reader))
+        with self.database.read() as connection:
+            if of is None:
+                return set(connection.execute(chosen).scalars())
+            found: set[str] = set()
+            for batch in batches(list(dict.fromkeys(of))):
+                found.update(connection.execute(chosen.where(documents.c.id.in_(batch))).scalars())
+            return found
+
+    def owned_document_ids(self, owner_id: str, *, of: Iterable[str] | None = None) -> list[str]:
+        """Ids of a user's own documents; `of`: of these only, in their order."""
+        with self.database.read() as connection:
+            mine = list(connection.execute(select(documents.c.id).where(documents.c.owner_id == owner_id)).scalars())
+        return mine if of is None else [document_id for document_id in of if document_id in set(mine)]
 
     def rename_document(self, document_id: str, title: str) -> Document:
         """Give it another title. Raises `NotFound`, and `ValueError` for an empty title."""
@@ -115,12 +143,17 @@ class DocumentTables(Tables):
             return one_document(connection, document_id)
 
     def move_document(self, document_id: str, collection_id: str | None) -> Document:
-        """Put it into a collection, or into none. Raises `NotFound`."""
+        """Put it into a collection, or into none. Raises `NotFound`.
+
+        What had no owner becomes the collection's owner's: otherwise it would be everybody's as soon as that goes.
+        """
         with self.database.write() as connection:
             one_document(connection, document_id)
             _require_collection(connection, collection_id)
+            shelf_owner = select(collections.c.owner_id).where(collections.c.id == collection_id).scalar_subquery()
+            owner_id = func.coalesce(documents.c.owner_id, shelf_owner)
             moved = update(documents).where(documents.c.id == document_id)
-            connection.execute(moved.values(collection_id=collection_id))
+            connection.execute(moved.values(collection_id=collection_id, owner_id=owner_id))
             return one_document(connection, document_id)
 
     def save_extracted(
@@ -235,8 +268,9 @@ def _require_collection(connection: Connection, collection_id: str | None) -> No
             raise NotFound("collection", collection_id)
 
 
-def one_document(connection: Connection, document_id: str) -> Document:
-    row = connection.execute(select(documents).where(documents.c.id == document_id)).first()
+def one_document(connection: Connection, document_id: str, reader: str | None = None) -> Document:
+    chosen = select(documents).where(documents.c.id == document_id, readable_documents(reader))
+    row = connection.execute(chosen).first()
     if row is None:
         raise NotFound("document", document_id)
     return document_of(row)

@@ -8,6 +8,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, insert, select, update
 
 from storage.catalogue.rows import Tables, job_of, now, progress_columns
+from storage.catalogue.sharing import owned
 from storage.errors import NotFound
 from storage.records import Job, JobKind, JobProgress, JobState
 from storage.schema import documents, jobs
@@ -31,9 +32,19 @@ class JobTables(Tables):
         with self.database.read() as connection:
             return _one(connection, job_id)
 
-    def jobs(self, *, active_only: bool = False, document_id: str | None = None, limit: int | None = None) -> list[Job]:
-        """Jobs, newest first."""
+    def jobs(
+        self,
+        *,
+        active_only: bool = False,
+        document_id: str | None = None,
+        limit: int | None = None,
+        owner_id: str | None = None,
+    ) -> list[Job]:
+        """Jobs, newest first; `owner_id`: only those of this user's documents."""
         chosen = select(jobs).order_by(jobs.c.created_at.desc(), jobs.c.id).limit(limit)
+        if owner_id is not None:
+            mine = select(documents.c.id).where(owned(documents.c.owner_id, owner_id))
+            chosen = chosen.where(jobs.c.document_id.in_(mine))
         if active_only:
             chosen = chosen.where(jobs.c.state.in_(ACTIVE))
         if document_id is not None:

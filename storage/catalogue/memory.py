@@ -10,7 +10,7 @@ import numpy as np
 from sqlalchemy import Connection, Select, func, insert, or_, select, update
 
 from storage.catalogue.documents import one_document
-from storage.catalogue.jobs import finish_job, write_progress
+from storage.catalogue.jobs import ACTIVE, finish_job, insert_job, write_progress
 from storage.catalogue.rows import (
     Tables,
     batches,
@@ -21,6 +21,7 @@ from storage.catalogue.rows import (
     pack_tokens,
     shard_of,
 )
+from storage.catalogue.sharing import owned, readable_documents
 from storage.errors import NotFound
 from storage.fingerprint import MemoryFingerprint
 from storage.kv_store import ShardFile
@@ -82,25 +83,27 @@ class MemoryTables(Tables):
             connection.execute(update(documents).where(documents.c.id == row.document_id).values(size_bytes=grown))
             return shard_of(connection.execute(select(shards).where(shards.c.id == row.id)).one())
 
-    def drop_shards(
-        self, document_id: str, *, from_ordinal: int = 0, fingerprint: str | None = None
-    ) -> tuple[str, ...]:
+    def drop_shards(self, document_id: str, *, from_ordinal: int = 0) -> tuple[str, ...]:
         """Take the document's shards from a block on out of it, to write them anew; it is not searched meanwhile.
 
-        `fingerprint`: digest of the model that will write them, if it is another one. Returns the files that nothing
-        needs any more.
+        Returns the files that nothing needs any more.
         """
         with self.database.write() as connection:
-            behind = (shards.c.document_id == document_id) & (shards.c.first_ordinal >= from_ordinal)
-            names = tuple(connection.execute(select(shards.c.name).where(behind)).scalars())
-            mark_memory_changed(connection)
-            connection.execute(shards.delete().where(behind))
-            sums = [func.coalesce(func.sum(column), 0) for column in (shards.c.num_blocks, shards.c.size_bytes)]
-            kept = select(*sums).where(shards.c.document_id == document_id)
-            num_blocks, size_bytes = connection.execute(kept).one()
-            values = {"num_blocks": num_blocks, "size_bytes": size_bytes, "state": "ingesting"}
-            values |= {} if fingerprint is None else {"fingerprint": fingerprint}
-            connection.execute(update(documents).where(documents.c.id == document_id).values(values))
+            return _drop_shards(connection, document_id, from_ordinal)
+
+    def hand_over(self, document_id: str, fingerprint: str, *, note: str = "") -> tuple[str, ...]:
+        """Give a document to the model of that digest: its memory is dropped and a job to read it again is queued.
+
+        Returns the files that nothing needs any more. Raises `NotFound`.
+        """
+        with self.database.write() as connection:
+            one_document(connection, document_id)
+            names = _drop_shards(connection, document_id, 0)
+            changed = update(documents).where(documents.c.id == document_id)
+            connection.execute(changed.values(fingerprint=fingerprint))
+            active = select(jobs.c.id).where(jobs.c.document_id == document_id, jobs.c.state.in_(ACTIVE))
+            if connection.execute(active).first() is None:
+                insert_job(connection, document_id, "ingest", note=note)
             return names
 
     def finish_document(
@@ -192,16 +195,19 @@ class MemoryTables(Tables):
                 if not said == held == listed
             ]
 
-    def totals(self) -> Totals:
-        """How much there is."""
-        ready = documents.c.state == "ready"
+    def totals(self, *, reader: str | None = None) -> Totals:
+        """How much there is; `reader`: of what this user may read."""
+        ready = (documents.c.state == "ready") & readable_documents(reader)
         sums = (func.coalesce(func.sum(column), 0) for column in (documents.c.num_tokens, documents.c.size_bytes))
         with self.database.read() as connection:
             number, num_blocks, num_tokens, size_bytes = connection.execute(
                 select(func.count(), func.coalesce(func.sum(documents.c.num_blocks), 0), *sums).where(ready)
             ).one()
-            num_shards = connection.execute(select(func.count()).select_from(shards)).scalar_one()
-            num_answers = connection.execute(select(func.count()).select_from(answers)).scalar_one()
+            within = select(documents.c.id).where(readable_documents(reader))
+            counted = select(func.count()).select_from(shards).where(shards.c.document_id.in_(within))
+            num_shards = connection.execute(counted).scalar_one()
+            kept = select(func.count()).select_from(answers).where(owned(answers.c.owner_id, reader))
+            num_answers = connection.execute(kept).scalar_one()
         return Totals(number, num_blocks, num_tokens, size_bytes, num_shards, num_answers)
 
     # Models
@@ -222,6 +228,20 @@ class MemoryTables(Tables):
             chosen = chosen.where(memory_fingerprints.c.digest.in_(select(documents.c.fingerprint)))
         with self.database.read() as connection:
             return [MemoryFingerprint(json.loads(fields)) for fields in connection.execute(chosen).scalars()]
+
+
+def _drop_shards(connection: Connection, document_id: str, from_ordinal: int) -> tuple[str, ...]:
+    """Inside the caller's transaction."""
+    behind = (shards.c.document_id == document_id) & (shards.c.first_ordinal >= from_ordinal)
+    names = tuple(connection.execute(select(shards.c.name).where(behind)).scalars())
+    mark_memory_changed(connection)
+    connection.execute(shards.delete().where(behind))
+    sums = [func.coalesce(func.sum(column), 0) for column in (shards.c.num_blocks, shards.c.size_bytes)]
+    kept = select(*sums).where(shards.c.document_id == document_id)
+    num_blocks, size_bytes = connection.execute(kept).one()
+    values = {"num_blocks": num_blocks, "size_bytes": size_bytes, "state": "ingesting"}
+    connection.execute(update(documents).where(documents.c.id == document_id).values(values))
+    return names
 
 
 def _blocks() -> Select[Any]:

@@ -1,50 +1,55 @@
-"""Collections: named shelves of documents."""
+"""Collections: named shelves of documents, and who may read them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, Select, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from storage.catalogue.documents import delete_document_rows
 from storage.catalogue.rows import Tables, now
+from storage.catalogue.sharing import readable_collections
 from storage.errors import NameTaken, NotFound
 from storage.records import Collection, DeletedDocuments
-from storage.schema import collections, documents
+from storage.schema import collection_readers, collections, documents
 
 
 class CollectionTables(Tables):
-    def collections(self) -> list[Collection]:
-        """All collections, by name, with how many documents each holds."""
+    def collections(self, *, reader: str | None = None) -> list[Collection]:
+        """All collections (that this user may read), by name, with how many documents each holds."""
         with self.database.read() as connection:
-            return _list(connection)
+            rows = connection.execute(_counted().where(readable_collections(reader))).all()
+            return sorted(_collections(connection, rows), key=lambda each: each.name.casefold())
 
-    def collection(self, collection_id: str) -> Collection:
+    def collection(self, collection_id: str, *, reader: str | None = None) -> Collection:
         """Raises `NotFound`."""
         with self.database.read() as connection:
-            return _one(connection, collection_id)
+            return _one(connection, collection_id, reader)
 
     def create_collection(self, name: str, *, owner_id: str | None = None) -> Collection:
         """Raises `NameTaken`, and `ValueError` for an empty name."""
         name = _checked(name)
-        row = {"id": uuid4().hex, "name": name, "owner_id": owner_id, "created_at": now()}
+        row = _row(name, owner_id)
         try:
             with self.database.write() as connection:
                 connection.execute(insert(collections).values(row))
         except IntegrityError as error:
             raise NameTaken(f"There is a collection named {name!r} already.") from error
-        return Collection(row["id"] or "", name, 0, row["created_at"] or "")
+        return Collection(row["id"], name, 0, row["created_at"], owner_id)
 
-    def collection_named(self, name: str) -> Collection:
-        """The collection of that name, made if there is none."""
+    def collection_named(self, name: str, *, owner_id: str | None = None) -> Collection:
+        """The owner's collection of that name, made if there is none."""
         name = _checked(name)
         with self.database.write() as connection:
-            found = connection.execute(select(collections.c.id).where(collections.c.name == name)).scalar()
+            mine = (collections.c.name == name) & collections.c.owner_id.is_not_distinct_from(owner_id)
+            found = connection.execute(select(collections.c.id).where(mine)).scalar()
             if found is None:
-                found = uuid4().hex
-                connection.execute(insert(collections).values(id=found, name=name, created_at=now()))
+                row = _row(name, owner_id)
+                connection.execute(insert(collections).values(row))
+                found = row["id"]
             return _one(connection, found)
 
     def rename_collection(self, collection_id: str, name: str) -> Collection:
@@ -57,6 +62,22 @@ class CollectionTables(Tables):
                 return _one(connection, collection_id)
         except IntegrityError as error:
             raise NameTaken(f"There is a collection named {name!r} already.") from error
+
+    def share_collection(self, collection_id: str, *, everyone: bool, readers: Iterable[str]) -> Collection:
+        """From now on these users may read it, or everyone; who else could, cannot any more. Raises `NotFound`."""
+        rows = [{"collection_id": collection_id, "user_id": user_id} for user_id in dict.fromkeys(readers)]
+        try:
+            with self.database.write() as connection:
+                _one(connection, collection_id)
+                mine = update(collections).where(collections.c.id == collection_id)
+                connection.execute(mine.values(everyone=everyone))
+                former = collection_readers.c.collection_id == collection_id
+                connection.execute(collection_readers.delete().where(former))
+                if rows:
+                    connection.execute(insert(collection_readers), rows)
+                return _one(connection, collection_id)
+        except IntegrityError as error:
+            raise NotFound("user among those to share with", collection_id) from error
 
     def delete_collection(self, collection_id: str, *, with_documents: bool = False) -> DeletedDocuments:
         """Remove the collection; its documents stay, in no collection, unless `with_documents`. Raises `NotFound`."""
@@ -76,21 +97,35 @@ def _checked(name: str) -> str:
     return name.strip()
 
 
+def _row(name: str, owner_id: str | None) -> dict[str, Any]:
+    return {"id": uuid4().hex, "name": name, "owner_id": owner_id, "everyone": False, "created_at": now()}
+
+
 def _counted() -> Select[Any]:
     numbers = select(documents.c.collection_id, func.count().label("number"))
     counts = numbers.group_by(documents.c.collection_id).subquery()
-    return select(
-        collections.c.id, collections.c.name, func.coalesce(counts.c.number, 0), collections.c.created_at
-    ).select_from(collections.outerjoin(counts, counts.c.collection_id == collections.c.id))
+    return select(collections, func.coalesce(counts.c.number, 0).label("number")).select_from(
+        collections.outerjoin(counts, counts.c.collection_id == collections.c.id)
+    )
 
 
-def _list(connection: Connection) -> list[Collection]:
-    rows = connection.execute(_counted())
-    return sorted((Collection(*row) for row in rows), key=lambda each: each.name.casefold())
-
-
-def _one(connection: Connection, collection_id: str) -> Collection:
-    row = connection.execute(_counted().where(collections.c.id == collection_id)).first()
-    if row is None:
+def _one(connection: Connection, collection_id: str, reader: str | None = None) -> Collection:
+    chosen = _counted().where(collections.c.id == collection_id, readable_collections(reader))
+    found = _collections(connection, connection.execute(chosen).all())
+    if not found:
         raise NotFound("collection", collection_id)
-    return Collection(*row)
+    return found[0]
+
+
+def _collections(connection: Connection, rows: Sequence[Row[Any]]) -> list[Collection]:
+    readers: dict[str, list[str]] = {}
+    if any(row.owner_id is not None for row in rows):
+        shared = select(collection_readers).order_by(collection_readers.c.user_id)
+        for collection_id, user_id in connection.execute(shared):
+            readers.setdefault(collection_id, []).append(user_id)
+    return [
+        Collection(
+            row.id, row.name, row.number, row.created_at, row.owner_id, row.everyone, tuple(readers.get(row.id, ()))
+        )
+        for row in rows
+    ]
