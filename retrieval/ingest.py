@@ -30,6 +30,7 @@ from storage.errors import StorageError
 from storage.kv_store import ShardFile
 from storage.records import Block, Job, JobProgress, NewBlock, Page, Shard
 from storage.workers import this_worker
+from storage.write_lock import writing
 
 logger = logging.getLogger(__name__)
 
@@ -158,14 +159,14 @@ class Ingestion:
             blocks.append(block)
             if len(blocks) % loaded.model.config.window_blocks == 0:
                 self._report(self._progress(text, min(total, (first + len(blocks)) * per_block)))
-        shard = write_shard(loaded, blocks, self._job.document_id)
         news = [text.new_block(n * per_block, min(total, (n + 1) * per_block)) for n in range(first, last)]
         progress = self._progress(text, min(total, last * per_block))
-        try:
-            self._catalogue.commit_shard(self._job.document_id, shard, news, job_id=self._job.id, progress=progress)
-        except NoRow:
-            loaded.store.delete([shard.name])
-            raise
+        document_id, job_id = self._job.document_id, self._job.id
+
+        def commit(shard: ShardFile) -> None:
+            self._catalogue.commit_shard(document_id, shard, news, job_id=job_id, progress=progress)
+
+        store_shard(loaded, blocks, document_id, commit)
         self._report(progress)
 
     def _stored_before(self, loaded: LoadedModel, first: int) -> list[KVBlock]:
@@ -213,14 +214,26 @@ def shard_blocks(
         yield block
 
 
-def write_shard(loaded: LoadedModel, blocks: Sequence[KVBlock], document_id: str) -> ShardFile:
-    """Durable, but part of nothing until the catalogue commits it."""
-    return loaded.store.write(
-        torch.stack([block.keys_YGLD for block in blocks]),
-        torch.stack([block.values_YGLD for block in blocks]),
-        torch.tensor([block.num_tokens for block in blocks]),
-        group=document_id,
-    )
+def store_shard(
+    loaded: LoadedModel, blocks: Sequence[KVBlock], document_id: str, commit: Callable[[ShardFile], object]
+) -> ShardFile:
+    """Write a file and have it committed, under the lock that keeps it from being taken for garbage in between.
+
+    If what it was made for is gone (`NoRow`), the file goes too.
+    """
+    with writing(loaded.store.folder):
+        shard = loaded.store.write(
+            torch.stack([block.keys_YGLD for block in blocks]),
+            torch.stack([block.values_YGLD for block in blocks]),
+            torch.tensor([block.num_tokens for block in blocks]),
+            group=document_id,
+        )
+        try:
+            commit(shard)
+        except NoRow:
+            loaded.store.delete([shard.name])
+            raise
+    return shard
 
 
 def stored_blocks_before(loaded: LoadedModel, shards: Sequence[Shard], first: int, count: int) -> list[KVBlock]:
@@ -236,14 +249,21 @@ def stored_blocks_before(loaded: LoadedModel, shards: Sequence[Shard], first: in
     return [KVBlock(keys_YNGLD[:, n], values_YNGLD[:, n], full) for n in range(count)]
 
 
-def rebuild_shard(workspace: Workspace, loaded: LoadedModel, shards: Sequence[Shard], shard: Shard) -> ShardFile:
-    """A damaged shard's file made again from the tokens in the catalogue and the blocks before it."""
+def rebuild_shard(workspace: Workspace, loaded: LoadedModel, shard: Shard) -> None:
+    """A damaged shard made again from the tokens in the catalogue and the blocks before it, in the old one's place.
+
+    Raises `NoRow` if the document is gone or somebody else has replaced the shard.
+    """
+    shards = workspace.catalogue.shards(shard.document_id)
     stored: list[Block] = workspace.catalogue.blocks_of_document(shard.document_id)
     own = stored[shard.first_ordinal : shard.first_ordinal + shard.num_blocks]
+    if shard not in shards or len(own) != shard.num_blocks:
+        raise NoRow("shard", shard.name)
     ids = np.concatenate([block.tokens for block in own]).tolist()
     count = min(shard.first_ordinal, loaded.model.config.context_blocks)
     recent = stored_blocks_before(loaded, shards, shard.first_ordinal, count) if count else []
-    return write_shard(loaded, list(shard_blocks(workspace, loaded, ids, recent)), shard.document_id)
+    blocks = list(shard_blocks(workspace, loaded, ids, recent))
+    store_shard(loaded, blocks, shard.document_id, lambda made: workspace.catalogue.replace_shard(shard.name, made))
 
 
 def claim(workspace: Workspace, job_id: str) -> Job | None:

@@ -42,9 +42,7 @@ def kind_of(path: Path) -> str:
     """The format by the file's ending, as kept in the catalogue. Raises `ExtractError`."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        raise ExtractError(
-            f"{suffix or 'No ending'}: not a format that can be read. Those are: {', '.join(SUFFIXES)}."
-        )
+        raise ExtractError(f"{suffix or 'No ending'}: not a format that can be read. Those are: {', '.join(SUFFIXES)}.")
     return suffix[1:]
 
 
@@ -191,9 +189,10 @@ def original_of(workspace: Workspace, document_id: str) -> Path:
 
 def abandoned_files(workspace: Workspace) -> list[Path]:
     """Files in the folder of originals that no document and no living process needs."""
+    paths = sorted(workspace.files_folder.iterdir())  # before the rows: a file is renamed after its row is committed
     needed = {document.stored_file for document in workspace.catalogue.documents()}
     abandoned = []
-    for path in sorted(workspace.files_folder.iterdir()):
+    for path in paths:
         if path.name.startswith(INCOMING):
             worker, _, stored_file = path.name.removeprefix(INCOMING).rpartition("-")
             if is_alive(worker.replace("~", "/")) or stored_file in needed:

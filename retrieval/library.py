@@ -317,7 +317,7 @@ class Library:
 
     def gc(self) -> GcReport:
         """Remove files that no row knows."""
-        return upkeep.gc(self._workspace)
+        return upkeep.gc(self._workspace, self._resident)
 
     def doctor(self) -> dict[str, Any]:
         """What this machine and this library can do, and what is wrong; JSON-able."""

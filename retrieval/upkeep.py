@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import os
@@ -22,6 +23,7 @@ from retrieval.resident import ResidentMemory
 from retrieval.sources import Sources
 from retrieval.workspace import Workspace
 from storage import upkeep as storage_upkeep
+from storage.errors import NotFound as NoRow
 from storage.errors import StorageError
 from storage.records import DeletedDocuments, Shard
 
@@ -60,7 +62,9 @@ def verify(workspace: Workspace) -> VerifyReport:
     ]
     damage += [DamageReport("", "catalogue", "", problem) for problem in report.problems]
     for document in workspace.catalogue.documents():
-        if reason := _original_damage(workspace, document.id, document.content_sha256):
+        if (reason := _original_damage(workspace, document.id, document.content_sha256)) and _exists(
+            workspace, document.id
+        ):
             damage.append(DamageReport(document.id, document.source, "", reason))
     return VerifyReport(
         documents=report.num_documents,
@@ -71,6 +75,15 @@ def verify(workspace: Workspace) -> VerifyReport:
         damage=tuple(damage),
         orphans=tuple(_orphans(workspace)),
     )
+
+
+def _exists(workspace: Workspace, document_id: str) -> bool:
+    """Whether nobody has deleted the document meanwhile."""
+    try:
+        workspace.catalogue.document(document_id)
+    except NoRow:
+        return False
+    return True
 
 
 def _original_damage(workspace: Workspace, document_id: str, content_sha256: str) -> str:
@@ -98,22 +111,24 @@ def _name(workspace: Workspace, path: Path) -> str:
 
 
 def _orphaned_shards(workspace: Workspace) -> list[str]:
-    """Files of the store that no row names. A running job's own files are left alone: its commit may be on the way."""
-    names = storage_upkeep.orphans(workspace.catalogue, workspace.kv_folder)
-    at_work = {job.document_id for job in workspace.catalogue.jobs(active_only=True) if job.state == "running"}
-    return [name for name in names if name.split("/")[0] not in at_work]
+    """Files of the store that no row names and that no writer is about to commit."""
+    return storage_upkeep.orphans(workspace.catalogue, workspace.kv_folder)
 
 
 def _orphaned_images(workspace: Workspace) -> list[Path]:
+    folders = sorted(workspace.pages_folder.iterdir())  # before the rows: a document made meanwhile is then known
     known = {document.id for document in workspace.catalogue.documents()}
-    return sorted(path for path in workspace.pages_folder.iterdir() if path.name not in known)
+    return [path for path in folders if path.name not in known]
 
 
-def gc(workspace: Workspace) -> GcReport:
-    """Removes orphans and old backups, and gives the catalogue's unused pages back."""
+def gc(workspace: Workspace, resident: ResidentMemory) -> GcReport:
+    """Removes orphans and old backups, and gives the catalogue's unused pages back. What an open question still reads
+    goes when it is answered."""
     workspace.catalogue.recover_jobs()
     shards = _orphaned_shards(workspace)
-    removed, freed = [f"kv/{name}" for name in shards], workspace.store.delete(shards)
+    removed = [f"kv/{name}" for name in shards]
+    freed = sum(_size(workspace.kv_folder / name) for name in shards)
+    resident.when_unread(partial(workspace.store.delete, shards))
     for path in abandoned_files(workspace):
         freed += _size(path)
         path.unlink(missing_ok=True)
@@ -137,12 +152,15 @@ def repair(workspace: Workspace, resident: ResidentMemory) -> RepairReport:
     failed: list[tuple[str, str]] = []
     blocks = 0
     for document_id, names in damaged.items():
-        source = workspace.catalogue.document(document_id).source
+        source = document_id
         try:
+            source = workspace.catalogue.document(document_id).source
             for shard in workspace.catalogue.shards(document_id):
                 if shard.name in names:
                     _remake(workspace, resident, shard)
                     blocks += shard.num_blocks
+        except NoRow:
+            continue  # deleted meanwhile, or made again by somebody else: nothing of it is left to repair
         except (CairnError, StorageError, ValueError) as error:
             failed.append((source, str(error)))
         else:
@@ -153,10 +171,7 @@ def repair(workspace: Workspace, resident: ResidentMemory) -> RepairReport:
 def _remake(workspace: Workspace, resident: ResidentMemory, shard: Shard) -> None:
     from retrieval.ingest import rebuild_shard  # the model's libraries take seconds to import
 
-    loaded = workspace.loaded()
-    before = workspace.catalogue.shards(shard.document_id)
-    made = rebuild_shard(workspace, loaded, before, shard)
-    workspace.catalogue.replace_shard(shard.name, made)
+    rebuild_shard(workspace, workspace.loaded(), shard)
     resident.forget_shards([shard.name])
     resident.when_unread(partial(workspace.store.delete, [shard.name]))
 
@@ -179,14 +194,19 @@ def reingest(
         if reason := _original_damage(workspace, document.id, document.content_sha256):
             failed.append((document.source, reason))
             continue
-        names = workspace.catalogue.drop_shards(document.id, fingerprint=digest)
-        workspace.catalogue.add_job(document.id, "ingest", note="read again for another model")
+        try:
+            names = workspace.catalogue.hand_over(document.id, digest, note="read again for another model")
+        except NoRow:  # deleted meanwhile
+            continue
         sources.forget([document.id])
         resident.forget_shards(names)
         resident.when_unread(partial(workspace.store.delete, names))
     if failed and any(document.fingerprint != digest for document in workspace.catalogue.documents()):
         return RepairReport((), tuple(failed), 0, time.monotonic() - began)
-    done = [run_job(job.id) for job in reversed(workspace.catalogue.jobs(active_only=True))]
+    done = []
+    for job in reversed(workspace.catalogue.jobs(active_only=True)):
+        with contextlib.suppress(NotFound):  # deleted meanwhile
+            done.append(run_job(job.id))
     return RepairReport(
         repaired=tuple(job.source for job in done if job.state == "done"),
         failed=(*failed, *((job.source, job.error) for job in done if job.state == "failed")),
@@ -223,9 +243,9 @@ def doctor(workspace: Workspace, resident: ResidentMemory) -> dict[str, Any]:
     if free < 1 << 30:
         problems.append(f"Only {free / 1e6:,.0f} MB are free on the disk of {workspace.home}.")
     failed = [job for job in workspace.catalogue.jobs(limit=200) if job.state == "failed"]
-    problems += [
-        f"{workspace.catalogue.document(job.document_id).source} could not be read: {job.error}" for job in failed[:5]
-    ]
+    for job in failed[:5]:
+        with contextlib.suppress(NoRow):  # the document was deleted since the jobs were listed
+            problems.append(f"{workspace.catalogue.document(job.document_id).source} could not be read: {job.error}")
     return {
         "machine": _machine(),
         "home": str(workspace.home),

@@ -31,10 +31,9 @@ SectionName: TypeAlias = Literal["lengths", "landmarks", "checksums"]
 def write_durably(path: Path, contents: memoryview) -> None:
     """Put `contents` at `path` so that after a crash the file is there whole or not at all."""
     made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = path.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
     try:
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0) as file:
+        with open(_create(temporary), "wb", buffering=0) as file:
             written = 0
             while written < len(contents):
                 written += file.write(contents[written:])
@@ -50,6 +49,16 @@ def write_durably(path: Path, contents: memoryview) -> None:
         ) from error
     for folder in {path.parent, *(folder.parent for folder in made)}:
         sync_folder(folder)
+
+
+def _create(path: Path) -> int:
+    """A descriptor of a new file in a folder made if need be. Whoever removed the folder's last file may take the empty
+    folder away before the new one is in it: then make it again."""
+    for _ in range(100):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    raise FileNotFoundError(errno.ENOENT, "its folder is removed again and again", str(path))
 
 
 def sync_folder(folder: Path) -> None:
@@ -139,24 +148,30 @@ class OpenShard:
         return (layer_index * self.header.layout.kv_heads + head) * self.header.num_blocks + block
 
     def read_piece(self, into: memoryview, layer_index: int, head: int, block: int, *, check: bool = False) -> None:
-        """Fill `into` with one piece. Raises `DamagedBlock` before the caller sees wrong bytes.
+        """Fill `into` with one piece, or with as much of its beginning as `into` takes. Raises `DamagedBlock` before
+        the caller sees wrong bytes.
 
         `check` verifies the piece even if it was verified before.
         """
         header = self.header
         layout = header.layout
         place = self._place(layer_index, head, block)
+        check = check or not self.verified[place]
+        partly = check and len(into) < layout.piece_bytes  # the checksum is that of the whole piece
+        target = memoryview(bytearray(layout.piece_bytes)) if partly else into
         try:
-            count = os.preadv(self._descriptor, (into,), header.pieces_offset + place * layout.piece_bytes)
+            count = os.preadv(self._descriptor, (target,), header.pieces_offset + place * layout.piece_bytes)
         except OSError as error:
             raise DamagedBlock(self._piece_damage(str(error), layer_index, head, block)) from error
-        if count != layout.piece_bytes:
+        if count != len(target):
             raise DamagedBlock(self._piece_damage("the file is cut short", layer_index, head, block))
-        if check or not self.verified[place]:
+        if check:
             seed = zlib.crc32(pack("<III", layout.layers[layer_index], head, block), self._seed)
-            if zlib.crc32(into, seed) != self.checksums[place]:
+            if zlib.crc32(target, seed) != self.checksums[place]:
                 raise DamagedBlock(self._piece_damage("its checksum does not match", layer_index, head, block))
             self.verified[place] = True
+        if partly:
+            into[:] = target[: len(into)]
 
     def _piece_damage(self, reason: str, layer_index: int, head: int, block: int) -> Damage:
         layer = self.header.layout.layers[layer_index]

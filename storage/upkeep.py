@@ -2,7 +2,7 @@
 
 - `verify` re-derives every checksum, compares files with rows in both directions, and checks the database itself.
 - `collect_garbage` removes orphans: shard files that no row names, left by a crash between writing one and committing
-  it (or between deleting a row and its file). A young orphan may be about to be committed, so it stays.
+  it (or between deleting a row and its file). A shard that a writer is about to commit is none (storage.write_lock).
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from storage.errors import Damage
 from storage.kv_store import file_checksum
 from storage.records import Document, Shard
 from storage.shard_file import verify_file
+from storage.write_lock import PATIENCE_SECONDS, nobody_writing
 
-YOUNG_SECONDS = 3600.0  # far longer than it takes from writing a shard to committing it
+YOUNG_SECONDS = 3600.0  # for writers that do not hold the lock: far longer than from writing a shard to its commit
 OLD_BACKUP_SECONDS = 30 * 24 * 3600.0
 
 
@@ -97,10 +98,20 @@ def verify(
     )
 
 
-def orphans(catalogue: Catalogue, kv_folder: Path, *, older_than_seconds: float = 0.0) -> list[str]:
-    """Names of shard files that no row names, unfinished ones included, not written to for that long."""
-    old = _old(kv_folder, older_than_seconds)  # listed before the rows: what is committed meanwhile is then known
-    known = {shard.name for shard in catalogue.shards()}
+def orphans(
+    catalogue: Catalogue,
+    kv_folder: Path,
+    *,
+    older_than_seconds: float = 0.0,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> list[str]:
+    """Names of shard files that no row names and none ever will, unfinished ones included, not written to for that
+    long. None are named while a writer does not come to its commit (see `storage.write_lock`)."""
+    with nobody_writing(kv_folder, patience_seconds) as alone:
+        if not alone:
+            return []
+        old = _old(kv_folder, older_than_seconds)
+        known = {shard.name for shard in catalogue.shards()}
     return [name for name in (path.relative_to(kv_folder).as_posix() for path in old) if name not in known]
 
 
