@@ -84,6 +84,17 @@ def decode_pieces(raw_P: Tensor, layout: KVLayout) -> tuple[Tensor, Tensor]:
     return rows_P2LD[:, 0], rows_P2LD[:, 1]
 
 
+def decode_keys(raw_P: Tensor, layout: KVLayout) -> Tensor:
+    """keys_PLD in `layout.landmark_dtype` from uint8 `[P, keys_bytes]`: a view of it, except for int8, whose landmark
+    rows are not those that were written."""
+    shape = (-1, layout.block_size, layout.head_dim)
+    if layout.dtype != "int8":
+        return raw_P.view(-1).view(layout.stored_dtype).view(shape)
+    scales_P = raw_P[:, :SCALES_BYTES].contiguous().view(torch.float32)[:, 0]
+    rows_PLD = raw_P[:, SCALES_BYTES:].contiguous().view(torch.int8).view(shape)
+    return dequantise(rows_PLD, scales_P).to(layout.landmark_dtype)
+
+
 def restore_landmarks(
     keys_PLD: Tensor,
     layer_index: int,

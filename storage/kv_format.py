@@ -76,6 +76,12 @@ class KVLayout:
         return numbers + (SCALES_BYTES if self.dtype == "int8" else 0)
 
     @property
+    def keys_bytes(self) -> int:
+        """The part of a piece, at its start, that holds the keys (and for int8 both scales before them)."""
+        numbers = self.block_size * self.head_dim * self.stored_dtype.itemsize
+        return numbers + (SCALES_BYTES if self.dtype == "int8" else 0)
+
+    @property
     def block_bytes(self) -> int:
         """What one block takes on disk, everything included but the shard's header."""
         heads = len(self.layers) * self.kv_heads

@@ -22,7 +22,7 @@ import os
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from storage.encoding import decode_pieces, encode_shard, restore_landmarks
+from storage.encoding import decode_keys, decode_pieces, encode_shard, restore_landmarks
 from storage.errors import Damage
 from storage.kv_format import Header, KVLayout
 from storage.shard_file import TEMPORARY, OpenShard, sync_folder, verify_file, write_durably
@@ -113,22 +113,43 @@ class KVBlockStore:
 
         Views of one buffer (strided, each `[L, D]` contiguous) in `layout.read_dtype`. Raises `DamagedMemory`.
         """
+        shards = self._shards_of(pieces)
+        raw = self._raw(layer, pieces, shards, self.layout.piece_bytes)
+        keys_PLD, values_PLD = decode_pieces(raw, self.layout)
+        if self.layout.dtype == "int8" and pieces:
+            kept = {name: self._landmarks_of(shard) for name, shard in shards.items()}
+            restore_landmarks(keys_PLD, self._layer_index[layer], pieces, kept)
+        return keys_PLD, values_PLD
+
+    def read_keys(self, refs: Sequence[tuple[str, int]], layer: int) -> Tensor:
+        """keys_NGLD of the ordinary tokens of `(shard, block)` pairs, in the order asked for.
+
+        In `layout.landmark_dtype`; the landmark's row of int8 memory is not its key (`landmarks` has it). Half the
+        bytes of `read_many`, but for blocks read for the first time: their checksum is over keys and values. Raises
+        `DamagedMemory`.
+        """
+        layout = self.layout
+        pieces = [(shard, head, block) for shard, block in refs for head in range(layout.kv_heads)]
+        raw = self._raw(layer, pieces, self._shards_of(pieces), layout.keys_bytes)
+        return decode_keys(raw, layout).view(len(refs), layout.kv_heads, layout.block_size, layout.head_dim)
+
+    def _shards_of(self, pieces: Sequence[tuple[str, int, int]]) -> dict[str, OpenShard]:
+        return {name: self._shard(name) for name in dict.fromkeys(name for name, _, _ in pieces)}
+
+    def _raw(
+        self, layer: int, pieces: Sequence[tuple[str, int, int]], shards: Mapping[str, OpenShard], size: int
+    ) -> Tensor:
+        """uint8 `[P, size]`: the first `size` bytes of each piece."""
         layout, layer_index = self.layout, self._layer_index[layer]
-        size = layout.piece_bytes
         raw = torch.empty((len(pieces), size), dtype=torch.uint8)
         bytes_ = raw.view(-1).numpy().data
-        shards = {name: self._shard(name) for name in dict.fromkeys(name for name, _, _ in pieces)}
         for name, head, block in pieces:
             assert 0 <= head < layout.kv_heads and 0 <= block < shards[name].header.num_blocks, (name, head, block)
             shards[name].announce(layer_index, head, block)
         for index, (name, head, block) in enumerate(pieces):
             piece = bytes_[index * size : (index + 1) * size]
             shards[name].read_piece(piece, layer_index, head, block, check=self._check_always)
-        keys_PLD, values_PLD = decode_pieces(raw, layout)
-        if layout.dtype == "int8" and pieces:
-            kept = {name: self._landmarks_of(shard) for name, shard in shards.items()}
-            restore_landmarks(keys_PLD, layer_index, pieces, kept)
-        return keys_PLD, values_PLD
+        return raw
 
     def landmarks(self, shard: str) -> Tensor:
         """landmarks_NYGD, the key of every block's landmark, in `layout.landmark_dtype`."""

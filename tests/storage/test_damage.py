@@ -119,6 +119,21 @@ def test_a_damaged_block_is_named_and_its_neighbours_still_read(store):
     fresh.read_blocks(shard.name, 1, range(NUM_BLOCKS))
 
 
+def test_keys_are_not_read_alone_from_a_block_that_is_damaged_anywhere(store):
+    shard = write_shard(store, NUM_BLOCKS)
+    path = store.folder / shard.name
+    store.read_keys([(shard.name, block) for block in range(NUM_BLOCKS)], 2)
+    content = bytearray(path.read_bytes())
+    last_value = (
+        store.header(shard.name).pieces_offset + (1 * LAYOUT.kv_heads * NUM_BLOCKS + 1) * LAYOUT.piece_bytes - 1
+    )
+    content[last_value] ^= 1
+    path.write_bytes(content)
+    assert len(store.read_keys([(shard.name, 1)], 2)) == 1
+    with pytest.raises(DamagedBlock):
+        store.read_keys([(shard.name, 0)], 2)
+
+
 @pytest.mark.parametrize("which", ["lengths", "landmarks", "checksums"])
 def test_a_damaged_section_is_named(store, which):
     shard = write_shard(store, NUM_BLOCKS)

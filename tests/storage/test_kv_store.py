@@ -63,6 +63,21 @@ def test_many_blocks_of_many_shards_come_in_the_order_asked_for(store):
 
 
 @pytest.mark.parametrize("dtype", [*EXACT, "int8"])
+def test_keys_alone_are_the_keys_of_the_whole_blocks(tmp_path, dtype):
+    layout = layout_of(dtype)
+    shard = write_shard(KVBlockStore(tmp_path, layout, "f"), 4)
+    store = KVBlockStore(tmp_path, layout, "f")
+    refs = [(shard.name, block) for block in (3, 0, 2, 2)]
+    for layer in layout.layers:
+        fresh = store.read_keys(refs, layer)
+        again = store.read_keys(refs, layer)  # verified by now: values are not read
+        whole, _ = store.read_many(refs, layer)
+        assert fresh.dtype == layout.landmark_dtype and torch.equal(fresh, again)
+        assert torch.equal(fresh[..., :-1, :], whole[..., :-1, :].to(fresh.dtype))
+    assert store.read_keys([], layout.layers[0]).shape == (0, layout.kv_heads, layout.block_size, layout.head_dim)
+
+
+@pytest.mark.parametrize("dtype", [*EXACT, "int8"])
 def test_reading_no_blocks_gives_empty_tensors(tmp_path, dtype):
     store = KVBlockStore(tmp_path, layout_of(dtype), "f")
     keys_NGLD, values_NGLD = store.read_many([], 5)
