@@ -1,6 +1,7 @@
 """Files to text with the place of every character; every file is read in a process of its own, with limits.
 
-`extract` reads PDF, Word (.docx), web pages, Markdown and plain text; `render_page` draws a page of a PDF.
+`extract` reads PDF, Word (.docx), web pages, Markdown and plain text; `render_page` draws a page of a PDF; `unlock`
+writes an encrypted PDF without its encryption.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ __all__ = [
     "OutlineEntry",
     "extract",
     "render_page",
+    "unlock",
 ]
 
 SUFFIXES = (".pdf", ".docx", ".html", ".htm", ".md", ".markdown", ".txt")
@@ -80,6 +82,22 @@ def render_page(
     if not image.startswith(b"\x89PNG"):
         raise ExtractError("Drawing the page gave no image. The file is probably damaged.")
     return image
+
+
+def unlock(path: str | Path, into: Path, *, password: str, limits: ExtractLimits | None = None) -> bool:
+    """Writes an encrypted PDF without its encryption to the new file `into`, for its owner only.
+
+    False, and no file, if it needs no password. Raises ExtractError.
+    """
+    path, limits = Path(path), limits or ExtractLimits()
+    _check_file(path)
+    with tempfile.TemporaryDirectory(prefix="cairn-unlock-") as folder:
+        request = {"task": "unlock", "suffix": ".pdf", "password": password, "into": str(into.resolve())}
+        try:
+            return bool(_run(request, path, Path(folder), limits)["unlocked"])
+        except BaseException:
+            into.unlink(missing_ok=True)
+            raise
 
 
 def _check_file(path: Path) -> None:

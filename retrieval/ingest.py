@@ -125,7 +125,7 @@ class Ingestion:
         anew."""
         document_id = self._job.document_id
         path = original_of(self._workspace, document_id)
-        extracted = extract(path, password=self._workspace.passwords.get(document_id))
+        extracted = extract(path)
         with self._workspace.turns.for_ingestion():  # a tokenizer serves one thread at a time
             tokens = loaded.model.tokenize(extracted.text)
         if not tokens.ids:

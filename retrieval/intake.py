@@ -3,6 +3,8 @@
 - A file is copied under a temporary name, committed to the catalogue, then renamed: a crash leaves a name that says
   whose it was.
 - The same content made by the same model is stored once.
+- Of a locked PDF an unlocked copy is kept, and never the password: so work on it goes on after a restart, and it can be
+  read again. Such a copy carries its own hash in its name, as it is not what was handed in byte for byte.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from pathlib import Path
 from uuid import uuid4
 
 from retrieval.errors import ExtractError, InvalidRequest, NotEnoughSpace, NotFound
-from retrieval.extract import SUFFIXES, extract
+from retrieval.extract import SUFFIXES, extract, unlock
 from retrieval.records import Estimate
 from retrieval.workspace import LoadedModel, Workspace
 from storage.errors import NotFound as NoRow
-from storage.records import NewDocument, Submitted
+from storage.records import Job, NewDocument, Submitted
 from storage.shard_file import sync_folder
 from storage.workers import is_alive, this_worker
 
@@ -34,8 +36,8 @@ _COPY_BYTES = 1 << 20
 @dataclass(frozen=True)
 class _Copy:
     path: Path
-    content_sha256: str
-    size_bytes: int
+    stored_file: str  # the name it gets once its row is committed
+    sha256: str
 
 
 def kind_of(path: Path) -> str:
@@ -109,29 +111,80 @@ def submit(
     check_space(workspace, path.name, path.stat().st_size)
     digest = workspace.catalogue.put_fingerprint(workspace.loaded().fingerprint)
     document_id = uuid4().hex
-    stored_file = f"{document_id}.{kind}"
-    copy = _copy_in(workspace, path, stored_file)
+    copies = [_copy_in(workspace, path, f"{document_id}.{kind}")]
     try:
+        if password is not None and kind == "pdf":
+            copies += _unlocked(workspace, copies[0].path, document_id, password)
+        kept = copies[-1]
         shown = (source or path.name).strip()
         new = NewDocument(
             id=document_id,
             source=shown,
             title=Path(shown).stem,
             kind=kind,
-            content_sha256=copy.content_sha256,
+            content_sha256=copies[0].sha256,
             fingerprint=digest,
-            stored_file=stored_file,
+            stored_file=kept.stored_file,
             collection_id=_collection(workspace, collection),
         )
         submitted = workspace.catalogue.add_document(new)
         if not submitted.already_stored:
-            os.rename(copy.path, workspace.original(stored_file))
-            sync_folder(workspace.files_folder)
+            _keep(workspace, kept)
     finally:
-        copy.path.unlink(missing_ok=True)
-    if password is not None:
-        workspace.passwords[submitted.document.id] = password
+        for copy in copies:
+            copy.path.unlink(missing_ok=True)
     return submitted
+
+
+def unlock_original(workspace: Workspace, job: Job, password: str) -> None:
+    """Before a job is tried again: put an unlocked copy in the place of the document's locked file.
+
+    Nothing happens where the file needs no password, or the job is not waiting to be tried again. Raises
+    `ExtractError`, `NotFound`.
+    """
+    document = workspace.catalogue.document(job.document_id)
+    if job.state not in ("failed", "cancelled") or document.kind != "pdf":
+        return
+    locked = original_of(workspace, document.id)
+    check_space(workspace, document.source, locked.stat().st_size)
+    for copy in _unlocked(workspace, locked, document.id, password):
+        try:
+            workspace.catalogue.replace_original(document.id, copy.stored_file)
+            _keep(workspace, copy)
+        finally:
+            copy.path.unlink(missing_ok=True)
+        locked.unlink(missing_ok=True)
+
+
+def stored_sha256(stored_file: str, content_sha256: str) -> str:
+    """Hash of a kept file: that of what was handed in, or of the unlocked copy that stands for it."""
+    parts = stored_file.split(".")
+    return parts[1] if len(parts) == 3 else content_sha256
+
+
+def _unlocked(workspace: Workspace, locked: Path, document_id: str, password: str) -> list[_Copy]:
+    """One unlocked copy beside a locked PDF; none if it needs no password. Raises `ExtractError`."""
+    bare = _incoming(workspace, f"{document_id}.unlocked")
+    try:
+        if not unlock(locked, bare, password=password):
+            return []
+        digest = _sha256(bare)
+        stored_file = f"{document_id}.{digest}.pdf"
+        path = _incoming(workspace, stored_file)
+        os.rename(bare, path)
+    finally:
+        bare.unlink(missing_ok=True)
+    sync_folder(workspace.files_folder)
+    return [_Copy(path, stored_file, digest)]
+
+
+def _keep(workspace: Workspace, copy: _Copy) -> None:
+    """Its row is committed: give it its name. Raises `NotFound` if the document was deleted since."""
+    try:
+        os.rename(copy.path, workspace.original(copy.stored_file))
+    except FileNotFoundError as error:
+        raise NotFound("document", copy.stored_file.split(".")[0]) from error
+    sync_folder(workspace.files_folder)
 
 
 def _collection(workspace: Workspace, name: str | None) -> str | None:
@@ -144,20 +197,23 @@ def _collection(workspace: Workspace, name: str | None) -> str | None:
 
 
 def _copy_in(workspace: Workspace, path: Path, stored_file: str) -> _Copy:
-    incoming = workspace.files_folder / f"{INCOMING}{this_worker().replace('/', '~')}-{stored_file}"
-    hasher, size_bytes = hashlib.sha256(), 0
+    incoming = _incoming(workspace, stored_file)
+    hasher = hashlib.sha256()
     try:
         with open(path, "rb") as read, open(incoming, "xb", opener=_private) as written:
             while piece := read.read(_COPY_BYTES):
                 hasher.update(piece)
-                size_bytes += len(piece)
                 written.write(piece)
             written.flush()
             os.fsync(written.fileno())
     except OSError as error:
         incoming.unlink(missing_ok=True)
         raise ExtractError(f"{path.name} could not be copied into the library: {error.strerror}.") from error
-    return _Copy(incoming, hasher.hexdigest(), size_bytes)
+    return _Copy(incoming, stored_file, hasher.hexdigest())
+
+
+def _incoming(workspace: Workspace, stored_file: str) -> Path:
+    return workspace.files_folder / f"{INCOMING}{this_worker().replace('/', '~')}-{stored_file}"
 
 
 def _private(path: str, flags: int) -> int:

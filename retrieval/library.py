@@ -160,12 +160,12 @@ class Library:
             return self._job(self._catalogue.cancel_job(job_id))
 
     def retry_job(self, job_id: str, *, password: str | None = None) -> Job:
-        """Queue a failed or cancelled job again; it goes on where it stopped."""
+        """Queue a failed or cancelled job again; it goes on where it stopped. `password` unlocks its PDF for good (the
+        kept copy needs none any more). Raises NotFound, ExtractError."""
         with self._rows():
-            row = self._catalogue.retry_job(job_id)
             if password is not None:
-                self._workspace.passwords[row.document_id] = password
-            return self._job(row)
+                intake.unlock_original(self._workspace, self._catalogue.job(job_id), password)
+            return self._job(self._catalogue.retry_job(job_id))
 
     # Documents and collections
 
@@ -221,7 +221,7 @@ class Library:
         if kept.is_file():
             return kept.read_bytes()
         path = intake.original_of(self._workspace, document_id)
-        image = render_page(path, page, width_px=width_px, password=self._workspace.passwords.get(document_id))
+        image = render_page(path, page, width_px=width_px)
         folder.mkdir(exist_ok=True, mode=0o700)
         unfinished = kept.with_name(f".{kept.name}")
         unfinished.write_bytes(image)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from retrieval.errors import CairnError, NotFound
-from retrieval.intake import INCOMING, abandoned_files, free_bytes, original_of
+from retrieval.intake import INCOMING, abandoned_files, free_bytes, original_of, stored_sha256
 from retrieval.records import DamageReport, Deleted, GcReport, Job, RepairReport, VerifyReport
 from retrieval.resident import ResidentMemory
 from retrieval.sources import Sources
@@ -32,8 +32,6 @@ def delete(workspace: Workspace, resident: ResidentMemory, sources: Sources, row
     """Remove the files of documents whose rows are gone; files that a question still reads go when it is answered."""
     sources.forget(rows.document_ids)
     resident.forget_shards(rows.shards)
-    for document_id in rows.document_ids:
-        workspace.passwords.pop(document_id, None)
     originals = [workspace.original(name) for name in rows.stored_files]
     freed = sum(_size(workspace.kv_folder / name) for name in rows.shards) + sum(_size(path) for path in originals)
     freed += sum(_folder_size(workspace.pages_folder / document_id) for document_id in rows.document_ids)
@@ -90,7 +88,7 @@ def _original_damage(workspace: Workspace, document_id: str, content_sha256: str
     try:
         path = original_of(workspace, document_id)
         with open(path, "rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != content_sha256:
+            if hashlib.file_digest(file, "sha256").hexdigest() != stored_sha256(path.name, content_sha256):
                 return "the original file has changed since it was added; delete the document and add it again"
     except NotFound:
         return "the original file is missing; its memory still answers, but it cannot be read again"

@@ -76,7 +76,6 @@ class Workspace:
         self.catalogue = catalogue
         self.turns = ModelTurns()
         self.kv_dtype, self.shard_bytes = kv_dtype, shard_bytes
-        self.passwords: dict[str, str] = {}  # document id -> password of its file; never written down
         self._model = model
         self._loaded: LoadedModel | None = None
         self._loading = threading.Lock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,3 +94,30 @@ def _is_without_pages(path: Path) -> bool:
         return len(pypdf.PdfReader(path, strict=False).pages) == 0
     except Exception:  # a third-party parser on a damaged file may raise anything; then it is simply damaged
         return False
+
+
+def save_unlocked(path: Path, into: Path, password: str) -> bool:
+    """Writes the document without its encryption to the new file `into`; False if it opens without a password.
+
+    What it may be used for (no printing, say) is the reader's duty after that as before.
+    """
+    check_signature(path)
+    if _opens_without(path):
+        return False
+    document = _open(path, password)
+    try:
+        with open(os.open(into, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            document.save(file, flags=pdfium_c.FPDF_REMOVE_SECURITY)
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        document.close()
+    return True
+
+
+def _opens_without(path: Path) -> bool:
+    try:
+        pdfium.PdfDocument(path).close()
+    except pdfium.PdfiumError as error:
+        return getattr(error, "err_code", None) != pdfium_c.FPDF_ERR_PASSWORD  # other errors are for the reader to tell
+    return True

@@ -44,6 +44,13 @@ def _serve(request: dict[str, Any], folder: Path, path: Path, limits: ExtractLim
         image = render_pdf_page(path, request["page"], request["width_px"], limits, password)
         (folder / "page.png").write_bytes(image)
         return
+    if request["task"] == "unlock":
+        from retrieval.extraction.opening import save_unlocked
+
+        _restrict(limits)
+        written = save_unlocked(path, Path(request["into"]), password)
+        (folder / "result.json").write_text(json.dumps({"unlocked": written}), encoding="utf-8")
+        return
     from retrieval.extraction.exchange import write_document
 
     if suffix == ".pdf":

@@ -156,6 +156,13 @@ class DocumentTables(Tables):
             connection.execute(moved.values(collection_id=collection_id, owner_id=owner_id))
             return one_document(connection, document_id)
 
+    def replace_original(self, document_id: str, stored_file: str) -> None:
+        """Another kept file stands for what was handed in: an unlocked copy. Raises `NotFound`."""
+        changed = update(documents).where(documents.c.id == document_id).values(stored_file=stored_file)
+        with self.database.write() as connection:
+            if connection.execute(changed).rowcount == 0:
+                raise NotFound("document", document_id)
+
     def save_extracted(
         self,
         document_id: str,

@@ -114,7 +114,7 @@ def test_gc_leaves_files_that_an_open_question_still_reads(library, three, open_
     assert not old.exists() and library.verify().ok
 
 
-def test_two_repairs_at_once_leave_one_whole_memory(library, three, open_library, monkeypatch):
+def test_two_repairs_at_once_leave_one_whole_memory(library, three, open_library, monkeypatch, impatient):
     flip(shard_files(library)[0], Random(0))
     other = open_library()
     pause = Pause(monkeypatch, Catalogue, "replace_shard")
@@ -127,7 +127,9 @@ def test_two_repairs_at_once_leave_one_whole_memory(library, three, open_library
     assert library.verify().ok and not library.verify().orphans
 
 
-def test_a_document_deleted_under_repair_is_no_failure_and_leaves_nothing(library, three, open_library, monkeypatch):
+def test_a_document_deleted_under_repair_is_no_failure_and_leaves_nothing(
+    library, three, open_library, monkeypatch, impatient
+):
     flip(shard_files(library)[0], Random(0))
     pause, reports = Pause(monkeypatch, Catalogue, "replace_shard"), []
     repairing = pause.run(lambda: reports.append(library.repair()))
