@@ -29,6 +29,14 @@ class NotFound(CairnError, LookupError):
         self.kind, self.key = kind, key
 
 
+class NotYours(CairnError):
+    """Something that a user may see, tried to be changed."""
+
+    def __init__(self, kind: str):
+        super().__init__(f"This {kind} is not yours, so you cannot change it. Its owner can.")
+        self.kind = kind
+
+
 class MemoryMismatch(CairnError):
     """The stored memory was made by another model, tokenizer or storage setting."""
 

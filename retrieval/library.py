@@ -2,6 +2,7 @@
 
 - Thin: each method hands over to the module that does the work.
 - Safe to use from several threads; questions go before ingestion.
+- `seen_by` gives the library as one user sees it; without it, one sees everything (retrieval/access.py).
 - Opening is cheap: neither the model nor the landmarks are loaded before they are needed, and modules that need the
   model's libraries (seconds to import) are imported by the methods that use them.
 """
@@ -15,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from retrieval import intake, upkeep
-from retrieval.errors import InvalidRequest, NotFound
+from retrieval.access import ADMINISTRATOR, Viewer, VisibleCatalogue, VisibleMemory
+from retrieval.accounts import Accounts
+from retrieval.errors import InvalidRequest, NotFound, NotYours
 from retrieval.extract import render_page
 from retrieval.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
 from retrieval.records import (
@@ -32,12 +35,14 @@ from retrieval.records import (
 )
 from retrieval.resident import ResidentMemory
 from retrieval.sources import Sources
-from retrieval.views import collection_view, document_view, head_view, job_view, page_text_view, stored_already
+from retrieval.views import collection_views, document_views, head_view, job_view, page_text_view, stored_already
 from retrieval.workspace import SHARD_BYTES, Workspace
 from storage.catalogue import Catalogue
 from storage.errors import NameTaken
 from storage.errors import NotFound as NoRow
 from storage.kv_format import KVLayout
+from storage.records import Collection as CollectionRow
+from storage.records import Document as DocumentRow
 from storage.records import DocumentSort
 from storage.records import Job as JobRow
 from storage.shard_file import sync_folder
@@ -57,6 +62,26 @@ class Library:
         self._workspace, self._resident = workspace, resident
         self._catalogue = workspace.catalogue
         self._sources = Sources(workspace.catalogue)
+        self.viewer, self._whole = ADMINISTRATOR, self
+
+    def seen_by(self, viewer: Viewer) -> Library:
+        """The library as this user sees it: nothing that is not theirs or shared with them exists in it. Cheap."""
+        whole = self._whole
+        if viewer.user_id is None:
+            return whole
+        # Stand-ins, no subclasses: what they do not name is missing instead of unrestricted.
+        catalogue = cast(Catalogue, VisibleCatalogue(whole._catalogue, viewer.user_id))
+        memory = cast(ResidentMemory, VisibleMemory(whole._resident, whole._catalogue, viewer.user_id))
+        seen = Library(whole._workspace.seen_through(catalogue), memory)
+        seen._sources = whole._sources.seen_through(catalogue)
+        seen.viewer, seen._whole = viewer, whole
+        return seen
+
+    def _administrator(self) -> Library:
+        """Raises NotYours."""
+        if not self.viewer.is_administrator:
+            raise NotYours("library")
+        return self
 
     @classmethod
     def open(
@@ -117,15 +142,16 @@ class Library:
         """Work one job off in this thread; resumes at the last committed shard. Never raises for what the file did."""
         from retrieval.ingest import claim
 
+        self.job(job_id)  # not found for whom it does not concern
         with self._rows():
-            claimed = claim(self._workspace, job_id)
-        return self.job(job_id) if claimed is None else self._run(claimed, on_progress)
+            claimed = claim(self._whole._workspace, job_id)
+        return self.job(job_id) if claimed is None else self._whole._run(claimed, on_progress)
 
     def run_next_job(self, *, on_progress: Callable[[Job], None] | None = None) -> Job | None:
         """Work off the oldest waiting job, if there is one."""
         from retrieval.ingest import claim_next
 
-        claimed = claim_next(self._workspace)
+        claimed = claim_next(self._administrator()._workspace)
         return None if claimed is None else self._run(claimed, on_progress)
 
     def _run(self, claimed: JobRow, on_progress: Callable[[Job], None] | None) -> Job:
@@ -164,7 +190,7 @@ class Library:
         kept copy needs none any more). Raises NotFound, ExtractError."""
         with self._rows():
             if password is not None:
-                intake.unlock_original(self._workspace, self._catalogue.job(job_id), password)
+                intake.unlock_original(self._whole._workspace, self._catalogue.job(job_id), password)
             return self._job(self._catalogue.retry_job(job_id))
 
     # Documents and collections
@@ -174,19 +200,22 @@ class Library:
         if sort not in SORTS:
             raise InvalidRequest(f"Documents are sorted by {', '.join(SORTS)}, not {sort!r}.")
         rows = self._catalogue.documents(search=search, collection_id=collection_id, sort=cast(DocumentSort, sort))
-        return [document_view(row) for row in rows]
+        return self._documents(rows)
 
     def document(self, document_id: str) -> Document:
         with self._rows():
-            return document_view(self._catalogue.document(document_id))
+            return self._documents([self._catalogue.document(document_id)])[0]
+
+    def _documents(self, rows: Sequence[DocumentRow]) -> list[Document]:
+        return document_views(rows, self._catalogue.users, self.viewer)
 
     def rename_document(self, document_id: str, title: str) -> Document:
         with self._rows():
-            return document_view(self._catalogue.rename_document(document_id, title))
+            return self._documents([self._catalogue.rename_document(document_id, title)])[0]
 
     def move_document(self, document_id: str, collection_id: str | None) -> Document:
         with self._rows():
-            return document_view(self._catalogue.move_document(document_id, collection_id))
+            return self._documents([self._catalogue.move_document(document_id, collection_id)])[0]
 
     def delete_documents(self, document_ids: Sequence[str]) -> Deleted:
         """Remove rows, stored memory, originals, page images, and answers that used them. Unknown ids are ignored."""
@@ -194,15 +223,25 @@ class Library:
         return upkeep.delete(self._workspace, self._resident, self._sources, rows)
 
     def collections(self) -> list[Collection]:
-        return [collection_view(row) for row in self._catalogue.collections()]
+        return self._collections(self._catalogue.collections())
+
+    def _collections(self, rows: Sequence[CollectionRow]) -> list[Collection]:
+        return collection_views(rows, self._catalogue.users, self.viewer)
 
     def create_collection(self, name: str) -> Collection:
         with self._rows():
-            return collection_view(self._catalogue.create_collection(name))
+            return self._collections([self._catalogue.create_collection(name)])[0]
 
     def rename_collection(self, collection_id: str, name: str) -> Collection:
         with self._rows():
-            return collection_view(self._catalogue.rename_collection(collection_id, name))
+            return self._collections([self._catalogue.rename_collection(collection_id, name)])[0]
+
+    def share_collection(self, collection_id: str, *, everyone: bool = False, people: Sequence[str] = ()) -> Collection:
+        """From now on `people` (names) may read it, or everyone with an account; nobody else. Raises NotFound."""
+        with self._rows():
+            readers = [self._catalogue.user_named(name).id for name in people]
+            row = self._catalogue.share_collection(collection_id, everyone=everyone, readers=readers)
+            return self._collections([row])[0]
 
     def delete_collection(self, collection_id: str, *, with_documents: bool = False) -> Deleted:
         """Remove the collection; its documents stay, in no collection, unless `with_documents`."""
@@ -285,7 +324,8 @@ class Library:
         self, *, limit: int = 100, offset: int = 0, search: str = "", conversation_id: str | None = None
     ) -> list[AnswerHead]:
         """Newest first."""
-        rows = self._catalogue.answers(limit=limit, offset=offset, search=search, conversation_id=conversation_id)
+        with self._rows():
+            rows = self._catalogue.answers(limit=limit, offset=offset, search=search, conversation_id=conversation_id)
         return [head_view(row) for row in rows]
 
     def answer(self, answer_id: str) -> Answer:
@@ -307,24 +347,38 @@ class Library:
 
     def verify(self) -> VerifyReport:
         """Re-derive every checksum; name what is damaged or orphaned."""
-        return upkeep.verify(self._workspace)
+        return upkeep.verify(self._administrator()._workspace)
 
     def repair(self, *, reingest: bool = False) -> RepairReport:
         """Make damaged parts of the memory again; `reingest`: read all documents again that another model has read."""
+        self._administrator()
         if reingest:
             return upkeep.reingest(self._workspace, self._resident, self._sources, self.run_job)
         return upkeep.repair(self._workspace, self._resident)
 
     def gc(self) -> GcReport:
         """Remove files that no row knows."""
-        return upkeep.gc(self._workspace, self._resident)
+        return upkeep.gc(self._administrator()._workspace, self._resident)
 
     def doctor(self) -> dict[str, Any]:
-        """What this machine and this library can do, and what is wrong; JSON-able."""
-        return upkeep.doctor(self._workspace, self._resident)
+        """What this machine and this library can do, and what is wrong; JSON-able. A user's speaks of what they see."""
+        report = upkeep.doctor(self._workspace, self._resident)
+        hidden = () if self.viewer.is_administrator else ("home", "index")
+        return {name: value for name, value in report.items() if name not in hidden}
+
+    # People
+
+    @property
+    def accounts(self) -> Accounts:
+        """Who may sign in. Raises NotYours for a user."""
+        return Accounts(self._administrator()._catalogue)
+
+    def people(self) -> list[str]:
+        """Names of all who have an account."""
+        return [user.name for user in self._catalogue.users()]
 
     def close(self) -> None:
-        self._workspace.store.close()
+        self._administrator()._workspace.store.close()
         self._catalogue.close()
 
     def __enter__(self) -> Library:

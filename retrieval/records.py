@@ -26,16 +26,23 @@ class Scope(_Plain):
 
 @dataclass(frozen=True)
 class Collection(_Plain):
+    """`owner`: name of the user whose it is, empty if nobody's; `mine`: who looks may change it; `shared_with`: names
+    of users, told to its owner only."""
+
     id: str
     name: str
     documents: int
     created_at: str = ""
+    owner: str = ""
+    mine: bool = True
+    everyone: bool = False
+    shared_with: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Document(_Plain):
     """`state`: "ingesting" until its whole memory is stored, then "ready"; "failed" / "cancelled" when its job ended
-    so."""
+    so. `owner` and `mine` as in `Collection`."""
 
     id: str
     source: str
@@ -49,6 +56,8 @@ class Document(_Plain):
     added_at: str
     content_hash: str
     notes: tuple[str, ...] = ()
+    owner: str = ""
+    mine: bool = True
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from retrieval.passages import PageBox, Passage, PassageBlock
@@ -23,17 +23,54 @@ class _Source:
     text: str
 
 
-class Sources:
-    """Reads documents' text and pages, keeping recently used ones. Thread-safe."""
+class _Kept:
+    """Text and pages of recently used documents, bounded in characters. Thread-safe."""
 
-    def __init__(self, catalogue: Catalogue):
-        self._catalogue = catalogue
+    def __init__(self) -> None:
         self._kept: OrderedDict[str, tuple[str, tuple[Page, ...]]] = OrderedDict()
         self._characters = 0
         self._lock = threading.Lock()
 
-    def passages(self, groups: Sequence[Sequence[Hit]]) -> list[Passage]:
-        """One passage a group, in the same order. Groups whose document was deleted meanwhile are left out."""
+    def get(self, document_id: str) -> tuple[str, tuple[Page, ...]] | None:
+        with self._lock:
+            kept = self._kept.get(document_id)
+            if kept is not None:
+                self._kept.move_to_end(document_id)
+            return kept
+
+    def put(self, document_id: str, text: str, pages: tuple[Page, ...]) -> None:
+        with self._lock:
+            if document_id not in self._kept:
+                self._kept[document_id] = (text, pages)
+                self._characters += len(text)
+            while self._characters > _KEPT_CHARACTERS and len(self._kept) > 1:
+                _, (dropped, _) = self._kept.popitem(last=False)
+                self._characters -= len(dropped)
+
+    def forget(self, document_ids: Sequence[str]) -> None:
+        with self._lock:
+            for document_id in document_ids:
+                text, _ = self._kept.pop(document_id, ("", ()))
+                self._characters -= len(text)
+
+
+class Sources:
+    """Reads documents' text and pages, keeping recently used ones. Thread-safe."""
+
+    def __init__(self, catalogue: Catalogue, kept: _Kept | None = None):
+        self._catalogue, self._kept = catalogue, kept or _Kept()
+
+    def seen_through(self, catalogue: Catalogue) -> Sources:
+        """The same texts with another view of the catalogue, which is asked each time."""
+        return Sources(catalogue, self._kept)
+
+    def passages(
+        self, groups: Sequence[Sequence[Hit]], joined: Callable[[Iterable[float]], float] = sum
+    ) -> list[Passage]:
+        """One passage a group, in the same order. Groups whose document was deleted meanwhile are left out.
+
+        `joined` makes a passage's score of those of its blocks.
+        """
         blocks = self._catalogue.block_rows([hit.block_id for group in groups for hit in group])
         made = []
         for group in groups:
@@ -44,39 +81,30 @@ class Sources:
                 source = self._source(present[0][1].document_id)
             except NoRow:
                 continue
-            made.append(_passage(source, present))
+            made.append(_passage(source, present, joined))
         return made
 
     def forget(self, document_ids: Sequence[str]) -> None:
         """Documents that were deleted or read again."""
-        with self._lock:
-            for document_id in document_ids:
-                text, _ = self._kept.pop(document_id, ("", ()))
-                self._characters -= len(text)
+        self._kept.forget(document_ids)
 
     def text(self, document_id: str) -> str:
         """Raises `storage.errors.NotFound`."""
         return self._source(document_id).text
 
     def _source(self, document_id: str) -> _Source:
-        document = self._catalogue.document(document_id)  # always fresh: titles change
-        with self._lock:
-            kept = self._kept.get(document_id)
-            if kept is not None:
-                self._kept.move_to_end(document_id)
-                return _Source(document, kept[1], kept[0])
+        document = self._catalogue.document(document_id)  # always fresh: titles change, and so does who may read it
+        kept = self._kept.get(document_id)
+        if kept is not None:
+            return _Source(document, kept[1], kept[0])
         text, pages = self._catalogue.extracted_text(document_id).text, tuple(self._catalogue.pages(document_id))
-        with self._lock:
-            if document_id not in self._kept:
-                self._kept[document_id] = (text, pages)
-                self._characters += len(text)
-            while self._characters > _KEPT_CHARACTERS and len(self._kept) > 1:
-                _, (dropped, _) = self._kept.popitem(last=False)
-                self._characters -= len(dropped)
+        self._kept.put(document_id, text, pages)
         return _Source(document, pages, text)
 
 
-def _passage(source: _Source, found: Sequence[tuple[Hit, Block]]) -> Passage:
+def _passage(
+    source: _Source, found: Sequence[tuple[Hit, Block]], joined: Callable[[Iterable[float]], float]
+) -> Passage:
     first, last = found[0][1], found[-1][1]
     start, end = readable_span(source.text, first.start, last.end)
     blocks = tuple(
@@ -93,7 +121,7 @@ def _passage(source: _Source, found: Sequence[tuple[Hit, Block]]) -> Passage:
         start_index=start,
         end_index=end,
         text=source.text[start:end],
-        score=_share(sum(hit.score for hit, _ in found)),
+        score=_share(joined(hit.score for hit, _ in found)),
         block_ids=tuple(block.id for _, block in found),
         blocks=blocks,
         total_pages=source.document.num_pages,

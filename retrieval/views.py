@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
+from retrieval.access import Viewer
 from retrieval.passages import AnswerHead, PageBox
 from retrieval.records import Collection, Document, Job, PageText, TextBlock
 from storage import records as rows
 
 
-def document_view(row: rows.Document) -> Document:
+def document_views(
+    found: Sequence[rows.Document], users: Callable[[], Sequence[rows.User]], viewer: Viewer
+) -> list[Document]:
+    """`users` is asked for names only where something has an owner."""
+    names = {user.id: user.name for user in users()} if any(row.owner_id for row in found) else {}
+    return [_document_view(row, names, viewer) for row in found]
+
+
+def collection_views(
+    found: Sequence[rows.Collection], users: Callable[[], Sequence[rows.User]], viewer: Viewer
+) -> list[Collection]:
+    """`users` is asked for names only where something has an owner."""
+    names = {user.id: user.name for user in users()} if any(row.owner_id for row in found) else {}
+    return [_collection_view(row, names, viewer) for row in found]
+
+
+def _document_view(row: rows.Document, names: Mapping[str, str], viewer: Viewer) -> Document:
     return Document(
         id=row.id,
         source=row.source,
@@ -24,11 +41,23 @@ def document_view(row: rows.Document) -> Document:
         added_at=row.added_at,
         content_hash=row.content_sha256,
         notes=row.notes,
+        owner=names.get(row.owner_id or "", ""),
+        mine=viewer.may_change(row.owner_id),
     )
 
 
-def collection_view(row: rows.Collection) -> Collection:
-    return Collection(row.id, row.name, row.num_documents, row.created_at)
+def _collection_view(row: rows.Collection, names: Mapping[str, str], viewer: Viewer) -> Collection:
+    mine = viewer.may_change(row.owner_id)
+    return Collection(
+        id=row.id,
+        name=row.name,
+        documents=row.num_documents,
+        created_at=row.created_at,
+        owner=names.get(row.owner_id or "", ""),
+        mine=mine,
+        everyone=row.everyone,
+        shared_with=tuple(sorted(names[reader] for reader in row.readers if reader in names)) if mine else (),
+    )
 
 
 def job_view(row: rows.Job, document: rows.Document | None, *, note: str = "") -> Job:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 from collections.abc import Callable
@@ -57,6 +58,17 @@ class LoadedModel:
         return max(1, self.layout.blocks_per_shard(shard_bytes) // window) * window
 
 
+class _Model:
+    """The model, loaded at the first need; one, however many look at the library."""
+
+    def __init__(self, model: LandmarkModel | Callable[[], LandmarkModel]):
+        self._model, self.lock = model, threading.Lock()
+        self.loaded: LoadedModel | None = None
+
+    def load(self) -> LandmarkModel:
+        return cast("LandmarkModel", self._model if isinstance(self._model, torch.nn.Module) else self._model())
+
+
 class Workspace:
     """Shared state of one open library. Thread-safe."""
 
@@ -76,32 +88,36 @@ class Workspace:
         self.catalogue = catalogue
         self.turns = ModelTurns()
         self.kv_dtype, self.shard_bytes = kv_dtype, shard_bytes
-        self._model = model
-        self._loaded: LoadedModel | None = None
-        self._loading = threading.Lock()
+        self._model = _Model(model)
         # Deleting and verifying need the store's files but no model, hence no layout.
         self._files_only = KVBlockStore(self.kv_folder, KVLayout((0,), 1, 2, 1, "bf16"), fingerprint="")
+
+    def seen_through(self, catalogue: Catalogue) -> Workspace:
+        """The same workspace with another view of the catalogue."""
+        seen = copy.copy(self)
+        seen.catalogue = catalogue
+        return seen
 
     @property
     def store(self) -> KVBlockStore:
         """For deleting, listing and verifying shard files; read blocks through `loaded().store`."""
-        return self._loaded.store if self._loaded is not None else self._files_only
+        return self._model.loaded.store if self._model.loaded is not None else self._files_only
 
     @property
     def is_loaded(self) -> bool:
-        return self._loaded is not None
+        return self._model.loaded is not None
 
     def loaded(self, *, any_memory: bool = False) -> LoadedModel:
         """The model, loaded at the first call. Raises `MemoryMismatch` unless `any_memory` (for upkeep)."""
-        with self._loading:
-            if self._loaded is None:
-                self._loaded = self._load()
+        with self._model.lock:
+            if self._model.loaded is None:
+                self._model.loaded = self._load()
         if not any_memory:
             self.check_memory()
-        return self._loaded
+        return self._model.loaded
 
     def _load(self) -> LoadedModel:
-        model = cast("LandmarkModel", self._model if isinstance(self._model, torch.nn.Module) else self._model())
+        model = self._model.load()
         layout = KVLayout(
             model.memory_layers, model.num_kv_heads, model.config.block_size, model.head_dim, self.kv_dtype
         )
@@ -112,8 +128,8 @@ class Workspace:
 
     def check_memory(self) -> None:
         """Raises `MemoryMismatch`, naming the fields, if some document's memory was made by something else."""
-        assert self._loaded is not None
-        mine = self._loaded.fingerprint
+        assert self._model.loaded is not None
+        mine = self._model.loaded.fingerprint
         for other in self.catalogue.fingerprints(in_use=True):
             if fields := mine.differences(other):
                 raise MemoryMismatch(fields, _values(fields, other, mine))
