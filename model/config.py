@@ -40,8 +40,12 @@ class LandmarkConfig:
     """Whether a quotation is the whole sentence that the question's attention likes best, not chosen word by word."""
     search_weights: tuple[tuple[float, ...], ...] | None = None
     """[memory layer][query head], >= 0: share of each head in the ranking of `search`. None: all equal."""
+    ranks_by_tokens: bool = False
+    """Whether search ranks the blocks that landmarks propose by late interaction over the keys of their tokens, in the
+    layers of `search_weights`, which must be trained for it."""
     answer_threshold: float | None = None
-    """Search confidence under which a memory is said not to hold the answer. None: not calibrated."""
+    """Search confidence under which a memory is said not to hold the answer, for the ranking that `ranks_by_tokens`
+    names. None: not calibrated."""
 
     def __post_init__(self) -> None:
         if self.block_size < 2:
@@ -50,6 +54,8 @@ class LandmarkConfig:
             raise ModelError(f"landmark_token_id is {self.landmark_token_id}; it must be a token of the vocabulary.")
         if self.window_blocks < 1 or self.context_blocks < 0:
             raise ModelError("window_blocks must be at least 1 and context_blocks at least 0.")
+        if self.search_weights is not None and not any(any(row) for row in self.search_weights):
+            raise ModelError("search_weights are all 0; search needs at least one head.")
         if "{question}" not in self.prompt:
             raise ModelError("prompt must contain {question}, the place where the question goes.")
 

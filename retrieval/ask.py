@@ -29,22 +29,22 @@ from model.quote import Place
 from model.reading import ReadPolicy, Voters
 from retrieval.attribution import AnswerMass
 from retrieval.errors import CairnError, InvalidRequest
+from retrieval.late_interaction import search_weights, token_matches
 from retrieval.passages import Answer, AnswerToken, BlockEffect, Passage, Timings, to_plain
 from retrieval.prompts import with_conversation
-from retrieval.quoting import Quoting, token_queries, with_neighbours
+from retrieval.quoting import Quoting, with_neighbours
 from retrieval.readable import join_neighbours
 from retrieval.records import Scope
-from retrieval.resident import MemorySnapshot, ResidentMemory
-from retrieval.search import Found, check_count, find_blocks, hits_of, search_weights
+from retrieval.resident import MemorySnapshot, ResidentMemory, naming_damage
+from retrieval.search import Found, check_count, find_blocks, hits_of
 from retrieval.sources import Sources
 from retrieval.workspace import Workspace
-from storage.errors import DamagedMemory as DamagedFile
 from storage.errors import NotFound as NoRow
 
 NOT_IN_DOCUMENTS = "The documents do not say."
 CANDIDATES_PER_PASSAGE = 4
 NEAR_MISSES = 5
-# Below this many blocks the search's confidence says nothing.
+# Below this many blocks the confidence of a search by landmarks says nothing.
 FEW_BLOCKS = 16
 # An answer's record keeps this many blocks for each token; a question has at most a few dozen candidates.
 BLOCKS_PER_TOKEN = 16
@@ -96,9 +96,12 @@ class Asker:
         with workspace.turns.question_open(), self._resident.open_snapshot() as snapshot:
             model = workspace.loaded().model
             sampling, asked = question.sampling(model), self._asked()
-            found = find_blocks(workspace, snapshot, asked, CANDIDATES_PER_PASSAGE * question.k, question.scope)
+            with naming_damage(self._resident):
+                found = find_blocks(workspace, snapshot, asked, CANDIDATES_PER_PASSAGE * question.k, question.scope)
             search_seconds = self._seconds()
-            positions_C = found.positions_C.sort().values
+            # Every layer chooses again by landmarks, among many blocks; tokens that decided are not overruled.
+            best_C = found.positions_C[: question.k] if model.config.ranks_by_tokens else found.positions_C
+            positions_C = best_C.sort().values
             self._quote = model.config.quotes if question.quote is None else question.quote
             by_sentence = self._quote and model.config.quotes_sentences
             quotable_C = self._with_neighbours(snapshot, found) if by_sentence else positions_C
@@ -110,7 +113,7 @@ class Asker:
             if answerable:
                 reader = snapshot.reader(positions_C)
                 quoting = self._quoting(model, snapshot, positions_C, quotable_C) if self._quote else None
-                quotation = self._sentence(model, snapshot, quoting, positions_C) if quoting and by_sentence else None
+                quotation = self._sentence(snapshot, found, quoting, positions_C) if quoting and by_sentence else None
                 steps = generate(
                     model,
                     model.prompt(asked).ids,
@@ -167,10 +170,8 @@ class Asker:
     def _in_turns(self, steps: Iterator[GeneratedToken]) -> Iterator[GeneratedToken]:
         while True:
             try:
-                with self._workspace.turns.for_question():
+                with naming_damage(self._resident), self._workspace.turns.for_question():
                     step = next(steps, None)
-            except DamagedFile as error:
-                raise self._resident.damaged(error) from error
             except ModelError as error:
                 raise InvalidRequest(f"The question cannot be answered: {error}") from error
             if step is None:
@@ -200,20 +201,16 @@ class Asker:
         document_N, ordinal_N = torch.from_numpy(snapshot.document_N), torch.from_numpy(snapshot.ordinal_N)
         return with_neighbours(best, document_N, ordinal_N)
 
-    def _sentence(
-        self, model: LandmarkModel, snapshot: MemorySnapshot, quoting: Quoting, positions_C: Tensor
-    ) -> list[Place]:
+    def _sentence(self, snapshot: MemorySnapshot, found: Found, quoting: Quoting, positions_C: Tensor) -> list[Place]:
         """The sentence to quote. Takes its own turn at the model."""
         documents = {snapshot.document_ids[number] for number in snapshot.document_N[positions_C.numpy()].tolist()}
         text_of = {document_id: self._sources.text(document_id) for document_id in documents}
-        try:
-            with self._workspace.turns.for_question():
-                return quoting.best_sentence(snapshot.reader(positions_C), token_queries(model, self._asked()), text_of)
-        except DamagedFile as error:
-            raise self._resident.damaged(error) from error
+        with naming_damage(self._resident), self._workspace.turns.for_question():
+            matches_QCL = token_matches(found.queries_QWGD, *snapshot.token_keys(positions_C))
+            return quoting.best_sentence(matches_QCL.cpu(), text_of)
 
     def _evidence(self, snapshot: MemorySnapshot, found: Found, positions_C: Tensor, mass: AnswerMass) -> _Evidence:
-        """Passages by attention; of equal attention (none) the better search result first."""
+        """Passages by attention; of equal attention (none) the better search result first. Near misses by search."""
         rank = {int(position): index for index, position in enumerate(found.positions_C)}
         mass_C = mass.mass_C
         order = sorted(
@@ -227,14 +224,15 @@ class Asker:
         }
         passages = self._sources.passages(join_neighbours(hits, self._question.k))
         shown = {block_id for passage in passages for block_id in passage.block_ids}
-        missed = [[hit] for hit in hits if hit.block_id not in shown][:NEAR_MISSES]
+        searched = hits_of(snapshot, found.positions_C, found.scores_C)
+        missed = [[hit] for hit in searched if hit.block_id not in shown][:NEAR_MISSES]
         read = tuple({hit.document_id for hit in hits if hit.block_id in heat})
         return _Evidence(passages, self._sources.passages(missed), heat, read)
 
     def _only_search(self, snapshot: MemorySnapshot, found: Found) -> _Evidence:
         """Nothing was generated: the best search results are near misses."""
-        hits = hits_of(snapshot, found.positions_C, found.gates_C)
-        near = self._sources.passages(join_neighbours(hits, NEAR_MISSES))
+        hits = hits_of(snapshot, found.positions_C, found.scores_C)
+        near = self._sources.passages(join_neighbours(hits, NEAR_MISSES, found.joined), found.joined)
         return _Evidence([], near, {}, tuple(passage.document_id for passage in near))
 
     def _settings(
@@ -264,9 +262,9 @@ class _Evidence:
 
 
 def _above_threshold(model: LandmarkModel, found: Found) -> bool:
-    """Whether to write an answer. A handful of blocks gives nothing to compare with: then the model decides."""
-    threshold = model.config.answer_threshold
-    return threshold is None or found.in_scope < FEW_BLOCKS or found.confidence >= threshold
+    """Whether to write an answer. A handful of landmarks gives nothing to compare with: then the model decides."""
+    threshold, comparing = model.config.answer_threshold, not model.config.ranks_by_tokens
+    return threshold is None or (comparing and found.in_scope < FEW_BLOCKS) or found.confidence >= threshold
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -307,11 +305,8 @@ def effect_of_block(workspace: Workspace, resident: ResidentMemory, answer: Answ
     with workspace.turns.question_open(), resident.open_snapshot() as snapshot:
         for ids in (candidates, [other for other in candidates if other != block_id]):
             reader = snapshot.reader(snapshot.positions_of_blocks(ids))
-            try:
-                with workspace.turns.for_question():
-                    prompt = model.prompt(answer.settings["asked"]).ids
-                    each = answer_logprob(model, prompt, token_ids, memory=reader, reading=policy)
-            except DamagedFile as error:
-                raise resident.damaged(error) from error
+            with naming_damage(resident), workspace.turns.for_question():
+                prompt = model.prompt(answer.settings["asked"]).ids
+                each = answer_logprob(model, prompt, token_ids, memory=reader, reading=policy)
             logprobs.append(float(each.sum()))
     return BlockEffect(block_id, logprobs[0], logprobs[1], logprobs[1] - logprobs[0])

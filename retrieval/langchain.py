@@ -68,7 +68,7 @@ class _PassageRetriever(BaseRetriever):
     k: int = Field(default=4, ge=1)
     """Passages a query gives."""
     score_threshold: float | None = Field(default=None, ge=0, le=1)
-    """Passages under this share of attention are left out; there may then be fewer than `k`."""
+    """Passages with a lower score (`Passage.score`) are left out; there may then be fewer than `k`."""
     filter: dict[str, str | list[str]] | None = None
     """Documents or collections to search: `{"document_id": ...}`, `{"collection_id": ...}`, one id or a list."""
 
@@ -106,7 +106,7 @@ class _PassageRetriever(BaseRetriever):
 
 
 class LandmarkRetriever(_PassageRetriever):
-    """Passages of a library in this process, ranked by the attention that the query gives them."""
+    """Passages of a library in this process, ranked as its search ranks them."""
 
     library: Library = Field(exclude=True, repr=False)
 

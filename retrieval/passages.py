@@ -43,7 +43,7 @@ class PageBox:
 
 @dataclass(frozen=True)
 class PassageBlock:
-    """One stored block inside a passage: its characters, its boxes, and the attention it received (0..1)."""
+    """One stored block inside a passage: its characters, its boxes, and its score (0..1, see `Passage`)."""
 
     block_id: int
     score: float
@@ -63,7 +63,9 @@ class PassageBlock:
 class Passage:
     """Readable text around one or more neighbouring blocks of one document.
 
-    `score` (0..1) is the gate mass of its blocks. `text` is the document's text from `start_index` to `end_index`, cut
+    `score` (0..1): in an answer the attention that its blocks received (the sum of their gate mass). In a search the
+    gate mass that the question gives them, or for a model that ranks by tokens the best late-interaction score of its
+    blocks (0 for scores below). `text` is the document's text from `start_index` to `end_index`, cut
     at sentence borders where there are any; the blocks may reach a little beyond it.
     """
 

@@ -1,11 +1,9 @@
 """Quotation from candidate blocks: which characters a quoted token stands for, and which sentence answers best.
 
 A model that is not trained to write an answer can still point at one: the sentence whose stored keys answer best to the
-question's queries. Score of a sentence = sum over question tokens q of |q| * max over its tokens t of cos(q, k_t), over
-the memory layers that search weighs. The keys are those that attention reads, so nothing is read again.
+question's queries (`retrieval.late_interaction`). The keys are those that attention reads, so nothing is read again.
 
-Axes: Q question tokens, Y memory layers, G KV heads, D head dim, E = Y * G * D, C candidate blocks, L tokens in a
-block.
+Axes: Q question tokens, C candidate blocks, L tokens in a block.
 """
 
 from __future__ import annotations
@@ -16,14 +14,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from model.backbone import LandmarkModel
-from model.generate import question_queries
-from model.memory import MemoryReader
 from model.quote import Place, QuoteSource
 from retrieval.prompts import word_starts
-from retrieval.search import search_weights
 from storage.records import Block
 
 _BORDER = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9])|\s*\n+\s*")
@@ -49,18 +43,16 @@ class Quoting:
         end = block.start + len(self._model.decode(block.tokens[: row + 1]))
         return block.document_id, min(start, block.end), min(max(end, start), block.end)
 
-    def best_sentence(self, reader: MemoryReader, queries_QYGD: Tensor, text_of: dict[str, str]) -> list[Place]:
-        """Places of the best sentence's tokens; empty if the blocks hold no whole sentence."""
-        weighed = [y for y in range(queries_QYGD.shape[1]) if bool(queries_QYGD[:, y].any())]
-        queries_QE = queries_QYGD[:, weighed].flatten(1)
-        ids_1GXC = torch.arange(reader.num_blocks).view(1, 1, 1, -1).expand(1, queries_QYGD.shape[2], 1, -1)
-        keys_YGCLD = torch.stack([reader.read(reader.layers[y], ids_1GXC)[0][0, :, 0].float().cpu() for y in weighed])
-        keys_CLE = normalize(keys_YGCLD.permute(2, 3, 0, 1, 4).flatten(2), dim=-1)
+    def best_sentence(self, matches_QCL: Tensor, text_of: dict[str, str]) -> list[Place]:
+        """Places of the best sentence's tokens; empty if the blocks hold no whole sentence.
+
+        `matches_QCL`: see `late_interaction.token_matches`.
+        """
         best: list[Place] = []
         best_score = -float("inf")
         for places in self._sentences(text_of):
             index, row = torch.tensor(places).unbind(-1)
-            score = float((queries_QE @ keys_CLE[index, row].T).amax(-1).sum())
+            score = float(matches_QCL[:, index, row].amax(-1).sum())
             if score > best_score:
                 best, best_score = places, score
         return best
@@ -138,16 +130,6 @@ def sentence_borders(text: str, low: int = 0, high: int | None = None) -> Iterat
         stop = start + len(text[start:end].rstrip())
         if stop > start:
             yield start, stop
-
-
-def token_queries(model: LandmarkModel, question: str) -> Tensor:
-    """queries_QYGD (float32, CPU) of the question's tokens, weighted as in search and summed over heads that share
-    keys."""
-    prompt = model.prompt(question.strip())
-    queries_YHQD = (
-        question_queries(model, prompt.ids)[:, :, prompt.question].cpu() * search_weights(model)[..., None, None]
-    )
-    return queries_YHQD.unflatten(1, (model.num_kv_heads, -1)).sum(2).permute(2, 0, 1, 3)
 
 
 def with_neighbours(positions_C: Tensor, document_N: Tensor, ordinal_N: Tensor) -> Tensor:

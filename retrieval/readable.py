@@ -6,7 +6,7 @@ Works on numbers and strings only; `retrieval.sources` fetches them.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 # How far a passage may grow at either end to reach a sentence border, and how many blocks one passage may join.
@@ -27,18 +27,20 @@ class Hit:
     score: float
 
 
-def join_neighbours(hits: Sequence[Hit], count: int) -> list[list[Hit]]:
+def join_neighbours(
+    hits: Sequence[Hit], count: int, joined: Callable[[Iterable[float]], float] = sum
+) -> list[list[Hit]]:
     """The best `count` groups of neighbouring blocks, best first; inside a group in text order.
 
-    `hits` come best first. Exactly `count` groups come back unless there are fewer hits: then each hit stands alone. A
-    group scores the sum of its hits.
+    `hits` come best first. Exactly `count` groups come back unless there are fewer hits: then each hit stands alone.
+    `joined` makes a group's score of those of its hits.
     """
     groups: list[list[Hit]] = []
     for limit in range(MAX_JOINED_BLOCKS, 0, -1):
         groups = _grouped(hits, count, limit)
         if len(groups) >= count:
             break
-    groups.sort(key=lambda group: -sum(hit.score for hit in group))
+    groups.sort(key=lambda group: -joined(hit.score for hit in group))
     return groups[:count]
 
 

@@ -20,8 +20,10 @@ from torch import Tensor
 
 from retrieval.errors import DamagedMemory, InvalidRequest
 from retrieval.faiss_index import FaissLandmarkIndex
+from retrieval.hot_blocks import BlockShape, HotBlocks
 from retrieval.landmark_index import ExactLandmarkIndex, LandmarkSnapshot
-from retrieval.memory_reader import BlockShape, HotBlocks, StoredBlocks, StoredMemoryReader
+from retrieval.late_interaction import weighed_layers
+from retrieval.memory_reader import StoredBlocks, StoredMemoryReader
 from retrieval.records import Scope
 from retrieval.workspace import Workspace
 from storage.errors import DamagedMemory as DamagedFile
@@ -62,6 +64,16 @@ class MemorySnapshot:
     def reader(self, positions: Tensor | None = None) -> StoredMemoryReader:
         return StoredMemoryReader(self.landmarks, self.blocks, self.hot, positions)
 
+    def token_keys(self, positions_C: Tensor) -> tuple[list[Tensor], Tensor]:
+        """keys_CGLD of each layer that search weighs, and lengths_C (ordinary tokens), of distinct blocks.
+
+        Raises `storage.errors.DamagedMemory`.
+        """
+        numbers = positions_C.numpy()
+        ids, refs = self.blocks.ids_N[numbers], self.blocks.refs(numbers)
+        keys_WCGLD = [self.hot.read_keys(layer, ids, refs) for layer in self.hot.key_layers]
+        return keys_WCGLD, self.blocks.length_N[positions_C]
+
 
 class ResidentMemory:
     """Keeps the snapshot up to date with the catalogue. Thread-safe."""
@@ -88,7 +100,7 @@ class ResidentMemory:
 
     @property
     def size_bytes(self) -> int:
-        return (self._index.size_bytes if self._index else 0) + (self._hot.size_bytes if self._hot else 0)
+        return sum(part.size_bytes for part in (self._index, self._hot) if part is not None)
 
     @contextmanager
     def open_snapshot(self) -> Iterator[MemorySnapshot]:
@@ -137,7 +149,13 @@ class ResidentMemory:
             shape = BlockShape(
                 layout.layers, layout.kv_heads, layout.block_size, layout.head_dim, model.dtype, model.device
             )
-            self._hot = HotBlocks(loaded.store, shape, self._hot_bytes)
+            self._hot = HotBlocks(
+                loaded.store,
+                shape,
+                self._hot_bytes,
+                key_layers=weighed_layers(model),
+                key_dtype=layout.landmark_dtype,
+            )
         if self._index is None or (self._kind == "auto" and self.kind == "exact" and len(refs) > AUTO_FAISS_BLOCKS):
             self._new_index(faiss=self._kind == "faiss" or (self._kind == "auto" and len(refs) > AUTO_FAISS_BLOCKS))
         present = {shard_id: shard.name for shard_id, shard in self._shards.items()}
@@ -219,6 +237,15 @@ class ResidentMemory:
             (first_ordinal[shard_N] if len(shards) else shard_N) + refs.indices,
             self._hot,
         )
+
+
+@contextmanager
+def naming_damage(resident: ResidentMemory) -> Iterator[None]:
+    """Errors that name a damaged file come out as the package's, naming the document."""
+    try:
+        yield
+    except DamagedFile as error:
+        raise resident.damaged(error) from error
 
 
 def scope_positions(workspace: Workspace, snapshot: MemorySnapshot, scope: Scope | None) -> Tensor | None:

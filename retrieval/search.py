@@ -1,16 +1,19 @@
 """Search: which blocks would the question's attention go to.
 
-Score of block n = sum over memory layers y, heads h and question tokens q of weight[y][h] * landmark logit[y, h, q, n]
-/ Q. As the logarithm of a gate is its logit minus a term that is the same for all blocks, this ranks by the weighted
-mean log gate. It is one inner product: the weighted mean query, summed over the heads that share a KV head, with the
-block's landmark keys.
+- Landmarks rank all blocks. Score of block n = sum over memory layers y, heads h and question tokens q of weight[y][h]
+  * landmark logit[y, h, q, n] / Q. As the logarithm of a gate is its logit minus a term that is the same for all
+  blocks, this ranks by the weighted mean log gate. It is one inner product: the weighted mean query, summed over the
+  heads that share a KV head, with the block's landmark keys.
+- Where the model says so (`LandmarkConfig.ranks_by_tokens`), landmarks only propose, and the keys of the proposed
+  blocks' tokens decide (`retrieval.late_interaction`).
 
-Axes: Y memory layers, H query heads, G KV heads, Q question tokens, D head dim, C candidates.
+Axes: Y memory layers, W weighed memory layers, H query heads, G KV heads, Q question tokens, D head dim, C candidates.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -21,26 +24,41 @@ from model.errors import ContextTooLong
 from model.generate import question_queries
 from retrieval.errors import InvalidRequest
 from retrieval.landmark_index import Ranking
+from retrieval.late_interaction import block_scores, search_weights, token_matches, token_queries
 from retrieval.passages import Passage
 from retrieval.readable import Hit, join_neighbours
 from retrieval.records import Scope
-from retrieval.resident import MemorySnapshot, ResidentMemory, scope_positions
+from retrieval.resident import MemorySnapshot, ResidentMemory, naming_damage, scope_positions
 from retrieval.sources import Sources
 from retrieval.workspace import Workspace
 
 # Joining neighbours takes more blocks than passages come out.
 _BLOCKS_PER_PASSAGE = 4
+# Landmarks propose so many blocks for each that tokens are to find, and never fewer than so many.
+_PROPOSED_PER_BLOCK = 4
+FEWEST_PROPOSED = 128
+# Keys of so many blocks are in memory at a time.
+_BLOCKS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Blocks found for a question, best first."""
+    """Blocks found for a question, best first.
+
+    `scores_C`: gate mass (0..1, over all blocks in scope 1), or with `ranks_by_tokens` the late-interaction score
+    (-1..1, in practice above 0).
+    """
 
     positions_C: Tensor
-    gates_C: Tensor
+    scores_C: Tensor
     confidence: float
-    """See `confidence_of`. `LandmarkConfig.answer_threshold` is compared with it."""
+    """0..1, see `confidence_of`; with `ranks_by_tokens` the best score. `LandmarkConfig.answer_threshold` is compared
+    with it."""
     in_scope: int
+    queries_QWGD: Tensor
+    """Of the question's tokens, see `late_interaction.token_queries`."""
+    joined: Callable[[Iterable[float]], float]
+    """Score of neighbouring blocks together: gate mass adds up, of late-interaction scores the best counts."""
 
 
 def confidence_of(ranking: Ranking, in_scope: int) -> float:
@@ -55,45 +73,61 @@ def confidence_of(ranking: Ranking, in_scope: int) -> float:
     return (0.5 * math.erfc(-z / math.sqrt(2))) ** in_scope
 
 
-def search_query(model: LandmarkModel, question: str) -> Tensor:
-    """query_YGD (float32, CPU): the question's weighted mean query. Raises `InvalidRequest` if it is empty or too
-    long."""
+def asked_queries(model: LandmarkModel, question: str) -> Tensor:
+    """queries_YHQD (float32, CPU) of the question's tokens. Raises `InvalidRequest` if it is empty or too long."""
     if not question.strip():
         raise InvalidRequest("The question is empty.")
     prompt = model.prompt(question.strip())
     try:
-        queries_YHQD = question_queries(model, prompt.ids)[:, :, prompt.question].cpu()
+        return question_queries(model, prompt.ids)[:, :, prompt.question].cpu()
     except ContextTooLong as error:
         raise InvalidRequest(f"The question is too long for this model: {error}") from error
+
+
+def search_query(model: LandmarkModel, question: str) -> Tensor:
+    """query_YGD: the question's weighted mean query. Raises as `asked_queries`."""
+    return mean_query(model, asked_queries(model, question))
+
+
+def mean_query(model: LandmarkModel, queries_YHQD: Tensor) -> Tensor:
+    """query_YGD: the mean over the question's tokens, weighted, summed over the heads that share keys."""
     mean_YHD = queries_YHQD.mean(2)
     return (mean_YHD * search_weights(model)[..., None]).unflatten(1, (model.num_kv_heads, -1)).sum(2)
-
-
-def search_weights(model: LandmarkModel) -> Tensor:
-    """weights_YH of the checkpoint, or all 1."""
-    shape = (len(model.memory_layers), model.num_heads)
-    if model.config.search_weights is None:
-        return torch.ones(shape)
-    weights_YH = torch.tensor(model.config.search_weights)
-    if weights_YH.shape != shape:
-        raise InvalidRequest(
-            f"The checkpoint's search_weights have shape {tuple(weights_YH.shape)}; the model has {shape[0]} memory "
-            f"layers of {shape[1]} heads: calibrate it again."
-        )
-    return weights_YH
 
 
 def find_blocks(
     workspace: Workspace, snapshot: MemorySnapshot, question: str, count: int, scope: Scope | None
 ) -> Found:
-    """The `count` best blocks in scope. Takes its own turn at the model."""
+    """The `count` best blocks in scope. Takes its own turn at the model.
+
+    Raises `storage.errors.DamagedMemory` if keys must be read for it.
+    """
     within = scope_positions(workspace, snapshot, scope)
     in_scope = snapshot.num_blocks if within is None else len(within)
     model = workspace.loaded().model
+    by_tokens = model.config.ranks_by_tokens
     with workspace.turns.for_question():
-        query_YGD = search_query(model, question)
-        ranking: Ranking = snapshot.landmarks.rank(query_YGD, count, within)
-    return Found(ranking.positions, ranking.gates, confidence_of(ranking, in_scope), in_scope)
+        queries_YHQD = asked_queries(model, question)
+        queries_QWGD = token_queries(model, queries_YHQD)
+        proposed = max(FEWEST_PROPOSED, _PROPOSED_PER_BLOCK * count) if by_tokens else count
+        ranking = snapshot.landmarks.rank(mean_query(model, queries_YHQD), proposed, within)
+        if not by_tokens:
+            confidence = confidence_of(ranking, in_scope)
+            return Found(ranking.positions, ranking.gates, confidence, in_scope, queries_QWGD, sum)
+        newest_first_C = ranking.positions.sort(descending=True).values  # of equal scores the newest block wins
+        scores_C = token_scores(snapshot, queries_QWGD, newest_first_C)
+    best = scores_C.argsort(descending=True, stable=True)[:count]
+    confidence = max(0.0, float(scores_C[best[0]])) if len(best) else 0.0
+    return Found(newest_first_C[best], scores_C[best], min(1.0, confidence), in_scope, queries_QWGD, max)
+
+
+def token_scores(snapshot: MemorySnapshot, queries_QWGD: Tensor, positions_C: Tensor) -> Tensor:
+    """scores_C (float32, CPU) of blocks by the keys of their tokens. Raises `storage.errors.DamagedMemory`."""
+    scores = [torch.zeros(0)]
+    for start in range(0, len(positions_C), _BLOCKS_AT_ONCE):
+        keys_WCGLD, lengths_C = snapshot.token_keys(positions_C[start : start + _BLOCKS_AT_ONCE])
+        scores.append(block_scores(token_matches(queries_QWGD, keys_WCGLD, lengths_C)).cpu())
+    return torch.cat(scores)
 
 
 def hits_of(snapshot: MemorySnapshot, positions: Tensor, scores: Tensor) -> list[Hit]:
@@ -119,5 +153,7 @@ def search(
     """The k best passages, best first; fewer only where the scope holds fewer blocks."""
     check_count(k)
     with workspace.turns.question_open(), resident.open_snapshot() as snapshot:
-        found = find_blocks(workspace, snapshot, query, _BLOCKS_PER_PASSAGE * k, scope)
-        return sources.passages(join_neighbours(hits_of(snapshot, found.positions_C, found.gates_C), k))
+        with naming_damage(resident):
+            found = find_blocks(workspace, snapshot, query, _BLOCKS_PER_PASSAGE * k, scope)
+        hits = hits_of(snapshot, found.positions_C, found.scores_C)
+        return sources.passages(join_neighbours(hits, k, found.joined), found.joined)

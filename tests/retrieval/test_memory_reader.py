@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,7 +10,8 @@ from model.generate import Sampling, generate
 from model.memory import RamMemory
 from model.prefill import prefill
 from model.reading import ReadPolicy
-from retrieval.memory_reader import BlockShape, HotBlocks
+from retrieval.hot_blocks import BlockShape, HotBlocks
+from retrieval.late_interaction import weighed_layers
 from tests.retrieval.conftest import FOX, RAIN, WHALE, add
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -91,16 +93,24 @@ class CountingSource:
         keys = torch.tensor([float(row) + 1000 * layer for _, row in refs])[:, None, None, None].expand(shape)
         return keys, -keys
 
+    def read_keys(self, refs, layer):
+        return self.read_many(refs, layer)[0].bfloat16()
+
+
+SHAPE = BlockShape((1, 2), 2, 4, 3, torch.float32, torch.device("cpu"))
+
 
 @pytest.fixture
-def hot():
-    shape = BlockShape((1, 2), 2, 4, 3, torch.float32, torch.device("cpu"))
-    return HotBlocks(CountingSource(shape), shape, limit_bytes=10 * 2 * shape.layer_bytes)
+def source():
+    return CountingSource(SHAPE)
+
+
+@pytest.fixture
+def hot(source):
+    return HotBlocks(source, SHAPE, limit_bytes=10 * 2 * SHAPE.layer_bytes)
 
 
 def read(hot: HotBlocks, layer: int, rows: list[int]) -> torch.Tensor:
-    import numpy as np
-
     pick = torch.arange(len(rows)).expand(1, 2, 1, -1)
     keys, values = hot.read(layer, np.array(rows) + 500, [("s", row) for row in rows], pick)
     assert torch.equal(keys, -values)
@@ -115,8 +125,7 @@ def test_the_cache_never_holds_more_bytes_than_it_may(hot):
         assert hot.size_bytes <= 10 * 2 * hot.shape.layer_bytes
 
 
-def test_hot_blocks_are_read_from_the_store_once_and_the_longest_unused_go_first(hot):
-    source = hot._store
+def test_hot_blocks_are_read_from_the_store_once_and_the_longest_unused_go_first(hot, source):
     read(hot, 1, list(range(10)))
     assert source.reads == 10
     read(hot, 1, [0, 1, 2])
@@ -133,11 +142,36 @@ def test_a_read_larger_than_the_cache_is_served_without_it(hot):
     assert hot.size_bytes == 0
 
 
-def test_forgotten_blocks_are_read_again(hot):
+def test_forgotten_blocks_are_read_again(hot, source):
     read(hot, 1, [1, 2])
     hot.forget([502])
     read(hot, 1, [1, 2])
-    assert hot._store.reads == 4
+    assert source.reads == 4
+
+
+def read_keys(hot: HotBlocks, rows: list[int]) -> None:
+    keys = hot.read_keys(2, np.array(rows) + 500, [("s", row) for row in rows])
+    assert keys.dtype == torch.bfloat16 and keys.shape == (len(rows), 2, 4, 3)
+    assert keys[:, 1, 0, 0].tolist() == torch.tensor([row + 2000.0 for row in rows]).bfloat16().tolist()
+
+
+def test_keys_alone_are_kept_in_their_share_of_the_bytes(source):
+    hot = HotBlocks(source, SHAPE, limit_bytes=40 * SHAPE.layer_bytes, key_layers=(2,))
+    key_places = int(10 * SHAPE.layer_bytes / (SHAPE.keys_bytes / 2))  # a quarter of the bytes; bf16 is half of float32
+    for start in range(0, 200, 9):
+        read_keys(hot, list(range(start, start + 30)))
+        read(hot, 1, list(range(start, start + 7)))
+        read(hot, 2, list(range(start, start + 7)))
+        assert hot.size_bytes <= 40 * SHAPE.layer_bytes
+    reads = source.reads
+    read_keys(hot, list(range(199, 228))[::-1])
+    assert source.reads == reads
+    read_keys(hot, list(range(300, 301 + key_places)))  # more than there is room for
+    read_keys(hot, list(range(199, 228)))
+    assert source.reads == reads + key_places + 1
+    hot.forget([500 + 199])
+    read_keys(hot, [199, 200])
+    assert source.reads == reads + key_places + 3
 
 
 def test_many_threads_read_what_is_stored(hot):
@@ -159,6 +193,19 @@ def test_many_threads_read_what_is_stored(hot):
     for thread in threads:
         thread.join()
     assert not errors
+
+
+def test_the_keys_of_a_snapshot_are_those_that_attention_reads(stored, model):
+    library, blocks, kv_dtype = stored
+    with library._resident.open_snapshot() as snapshot:
+        positions = torch.tensor([5, 2, 9, len(blocks) - 1])
+        keys_WCGLD, lengths_C = snapshot.token_keys(positions)
+        assert lengths_C.tolist() == [blocks[n].num_tokens for n in positions]
+        for layer, keys_CGLD in zip(weighed_layers(model), keys_WCGLD, strict=True):
+            ids = positions.expand(1, model.num_kv_heads, 1, -1)
+            whole_CGLD = snapshot.reader().read(layer, ids)[0][0, :, 0].transpose(0, 1)
+            atol = 1e-2 if kv_dtype == "int8" else 0  # dequantised keys are kept in 16 bit
+            torch.testing.assert_close(keys_CGLD[..., :-1, :].float(), whole_CGLD[..., :-1, :], atol=atol, rtol=0)
 
 
 def test_documents_that_are_not_whole_are_no_part_of_the_memory(open_library, write):

@@ -2,7 +2,7 @@
 
 import torch
 
-from retrieval.quoting import Quoting, token_queries, with_neighbours
+from retrieval.quoting import Quoting, with_neighbours
 from storage.records import Block
 from tests.tiny_model import tiny_model
 
@@ -10,21 +10,6 @@ TEXT = (
     "A heading line\nThe cairn was built by surveyors of the line. Nobody knows who piled the first stones there. "
     "Does anybody remember the old road? The last storm took away the upper half of it."
 )
-
-
-class Keys:
-    """A reader that gives every token the key that a table names, the same in all heads."""
-
-    def __init__(self, model, blocks, vector_of):
-        self.layers, self.num_blocks = model.memory_layers, len(blocks)
-        size = (1, model.num_kv_heads, 1, len(blocks), model.config.block_size, model.head_dim)
-        self._keys = torch.zeros(size)
-        for index, block in enumerate(blocks):
-            for row, token in enumerate(block.tokens):
-                self._keys[0, :, 0, index, row] = vector_of(token)
-
-    def read(self, layer, ids_BGXS):
-        return self._keys, self._keys, torch.zeros(1)
 
 
 def blocks_of(model, text, document_id="d"):
@@ -74,27 +59,18 @@ def test_a_sentence_that_is_not_whole_in_the_candidates_is_not_quoted() -> None:
 def test_the_sentence_that_holds_the_best_match_of_every_question_token_wins() -> None:
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, TEXT)
-    table = torch.randn(300, model.head_dim, generator=torch.Generator().manual_seed(0))
     quoting = Quoting(model, blocks)
-    for wanted in ("surveyors", "piled", "storm"):
-        ids = model.tokenize(wanted).ids
-        queries = table[ids][:, None, None].expand(-1, len(model.memory_layers), model.num_kv_heads, -1)
-        # Tokens are bytes here: single letters stand everywhere, so a key is that of the byte and the one before it.
-        pairs = [[0, *block.tokens] for block in blocks]
-        keys = Keys(model, blocks, lambda token: table[token])
-        for index, tokens in enumerate(pairs):
-            for row in range(1, len(tokens)):
-                inside = wanted in TEXT[max(0, blocks[index].start + row - len(wanted)) : blocks[index].start + row]
-                keys._keys[0, :, 0, index, row - 1] *= 1.0 if inside else -1.0
-        places = quoting.best_sentence(keys, queries, {"d": TEXT})  # type: ignore[arg-type]
-        assert wanted in spell(quoting, blocks, places)
-
-
-def test_queries_of_the_tokens_average_to_the_query_of_search() -> None:
-    from retrieval.search import search_query
-
-    model = tiny_model()
-    torch.testing.assert_close(token_queries(model, "Who built it?").mean(0), search_query(model, "Who built it?"))
+    for first, second, wanted in (
+        ("surveyors", "built", "surveyors"),
+        ("cairn", "piled", "piled"),
+        ("x", "upper", "up"),
+    ):
+        matches_QCL = torch.full((2, len(blocks), 16), -0.5)
+        for q, word in enumerate((first, second)):
+            start = TEXT.find(word)
+            for row in range(start, start + len(word) if start >= 0 else start):
+                matches_QCL[q, row // 15, row % 15] = 0.2 + 0.1 * q
+        assert wanted in spell(quoting, blocks, quoting.best_sentence(matches_QCL, {"d": TEXT}))
 
 
 def test_neighbours_are_added_only_inside_a_document() -> None:

@@ -17,6 +17,12 @@ def test_neighbouring_blocks_become_one_passage_in_text_order_with_the_sum_of_th
     assert ordinals(groups) == [[4, 5], [9]]
 
 
+def test_scores_that_do_not_add_up_rank_groups_by_their_best_block():
+    found = hits(("a", 4, 0.5), ("b", 9, 0.6), ("a", 5, 0.4), ("c", 1, 0.3))
+    assert ordinals(join_neighbours(found, 2)) == [[4, 5], [9]]
+    assert ordinals(join_neighbours(found, 2, max)) == [[9], [4, 5]]
+
+
 def test_blocks_of_different_documents_never_join():
     assert len(join_neighbours(hits(("a", 4, 0.3), ("b", 5, 0.2)), 2)) == 2
 

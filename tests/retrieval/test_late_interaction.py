@@ -1,0 +1,217 @@
+"""Matches of stored tokens with a question, and the search that ranks by them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from model.errors import ModelError
+from model.generate import question_queries
+from retrieval import search
+from retrieval.errors import DamagedMemory
+from retrieval.late_interaction import block_scores, search_weights, token_matches, token_queries, weighed_layers
+from retrieval.search import asked_queries, find_blocks, search_query, token_scores
+from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, TEXTS, WHALE, add, ask
+from tests.tiny_model import tiny_model
+
+ONE_LAYER = ((0.0, 0.0, 0.0, 0.0), (1.0, 0.5, 0.0, 2.0))
+
+
+def by_definition(queries_QWGD, keys_WCGLD, lengths_C):
+    """scores_C, block by block and query by query."""
+    scores = []
+    for block, length in enumerate(lengths_C.tolist()):
+        keys_LE = torch.cat([keys[block, :, :length].float().transpose(0, 1).flatten(1) for keys in keys_WCGLD], 1)
+        total = size = 0.0
+        for query in queries_QWGD:
+            total += float(query.norm() * torch.cosine_similarity(query.flatten(), keys_LE).max())
+            size += float(query.norm())
+        scores.append(total / size)
+    return torch.tensor(scores)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_score_of_a_block_is_the_mean_of_its_best_cosines_weighed_by_the_size_of_the_queries(layers, dtype):
+    torch.manual_seed(0)
+    queries_QWGD = torch.randn(5, layers, 2, 16) * torch.tensor([0.1, 1.0, 3.0, 1.0, 1.0]).view(-1, 1, 1, 1)
+    keys_WCGLD = [torch.randn(7, 2, 8, 16).to(dtype) for _ in range(layers)]
+    lengths_C = torch.tensor([7, 7, 1, 4, 7, 7, 2])
+    scores_C = block_scores(token_matches(queries_QWGD, keys_WCGLD, lengths_C))
+    torch.testing.assert_close(scores_C, by_definition(queries_QWGD, keys_WCGLD, lengths_C), atol=1e-5, rtol=1e-4)
+    assert scores_C.abs().max() <= 1
+
+
+def test_landmarks_and_padding_never_match():
+    queries_QWGD = torch.ones(1, 1, 1, 4)
+    keys = torch.full((1, 1, 4, 4), -1.0)
+    keys[0, 0, 2:] = 1.0  # padding, and the landmark
+    assert block_scores(token_matches(queries_QWGD, [keys], torch.tensor([2]))).tolist() == pytest.approx([-1.0])
+    assert block_scores(token_matches(queries_QWGD, [keys], torch.tensor([3]))).tolist() == pytest.approx([1.0])
+
+
+def test_the_length_of_a_key_does_not_matter_and_a_key_of_nothing_matches_nothing():
+    queries_QWGD = torch.tensor([[[[1.0, 0.0]]], [[[0.0, 2.0]]]])
+    keys = torch.tensor([[[[3.0, 0.0], [0.0, 0.5], [9.0, 9.0]]], [[[0.0, 0.0], [0.0, 0.0], [9.0, 9.0]]]])
+    assert block_scores(token_matches(queries_QWGD, [keys], torch.tensor([2, 2]))).tolist() == pytest.approx([1.0, 0.0])
+
+
+def test_queries_of_the_tokens_average_to_the_query_of_search():
+    model = tiny_model()
+    queries_QWGD = token_queries(model, asked_queries(model, "Who built it?"))
+    torch.testing.assert_close(queries_QWGD.mean(0), search_query(model, "Who built it?"))
+
+
+def test_layers_without_weight_have_no_say():
+    model = tiny_model(search_weights=ONE_LAYER)
+    assert weighed_layers(model) == (2,) and weighed_layers(tiny_model()) == (1, 2)
+    prompt = model.prompt("whales?")
+    queries_YHQD = question_queries(model, prompt.ids)[:, :, prompt.question]
+    queries_QWGD = token_queries(model, queries_YHQD)
+    assert queries_QWGD.shape == (queries_YHQD.shape[2], 1, 2, 16)
+    torch.testing.assert_close(queries_QWGD[:, 0, 0], queries_YHQD[1, 0] + 0.5 * queries_YHQD[1, 1])
+    torch.testing.assert_close(queries_QWGD[:, 0, 1], 2 * queries_YHQD[1, 3])
+    assert torch.equal(search_weights(model), torch.tensor(ONE_LAYER))
+
+
+def test_a_search_without_any_head_is_refused():
+    with pytest.raises(ModelError, match="at least one head"):
+        tiny_model(search_weights=((0.0,) * 4, (0.0,) * 4))
+
+
+@pytest.fixture(scope="module")
+def by_tokens():
+    return tiny_model(
+        block_size=BLOCK_SIZE, window_blocks=4, context_blocks=2, ranks_by_tokens=True, search_weights=ONE_LAYER
+    )
+
+
+@pytest.fixture(params=["bf16", "int8"])
+def stored(request, open_library, write, by_tokens, monkeypatch):
+    """A library whose model ranks by tokens, three documents in it; their ids by name. Landmarks propose everything."""
+    monkeypatch.setattr(search, "FEWEST_PROPOSED", 1000)
+    library = open_library(model=by_tokens, kv_dtype=request.param)
+    return library, {name: add(library, write(f"{name}.txt", text)) for name, text in TEXTS.items()}
+
+
+def every_score(library, question):
+    """Late-interaction scores of all stored blocks, read the long way."""
+    model = library._workspace.loaded().model
+    with library._resident.open_snapshot() as snapshot:
+        reader = snapshot.reader()
+        ids = torch.arange(reader.num_blocks).expand(1, model.num_kv_heads, 1, -1)
+        keys = [reader.read(layer, ids)[0][0, :, 0].transpose(0, 1) for layer in weighed_layers(model)]
+        queries_QWGD = token_queries(model, asked_queries(model, question))
+        return by_definition(queries_QWGD, keys, snapshot.blocks.length_N)
+
+
+def test_tokens_decide_among_the_proposed_blocks(stored):
+    library, _ = stored
+    scores_N = every_score(library, "What do whales do?")
+    with library._resident.open_snapshot() as snapshot:
+        found = find_blocks(library._workspace, snapshot, "What do whales do?", 6, None)
+    torch.testing.assert_close(found.scores_C, scores_N.sort(descending=True).values[:6], atol=2e-3, rtol=0)
+    torch.testing.assert_close(found.scores_C, scores_N[found.positions_C], atol=2e-3, rtol=0)
+    assert found.confidence == pytest.approx(max(0.0, float(found.scores_C[0])))
+
+
+def test_only_what_landmarks_propose_is_ranked(stored, monkeypatch):
+    library, _ = stored
+    monkeypatch.setattr(search, "FEWEST_PROPOSED", 5)
+    with library._resident.open_snapshot() as snapshot:
+        model = library._workspace.loaded().model
+        proposed = snapshot.landmarks.rank(search_query(model, "whales?"), 5).positions.tolist()
+        found = find_blocks(library._workspace, snapshot, "whales?", 1, None)
+        scores = token_scores(snapshot, found.queries_QWGD, torch.tensor(proposed))
+    assert found.positions_C.tolist() == [proposed[int(scores.argmax())]]
+
+
+def test_of_equal_scores_the_newest_block_wins(stored, monkeypatch):
+    library, _ = stored
+    monkeypatch.setattr(search, "token_scores", lambda snapshot, queries, positions: torch.ones(len(positions)))
+    with library._resident.open_snapshot() as snapshot:
+        found = find_blocks(library._workspace, snapshot, "whales?", 4, None)
+        assert found.positions_C.tolist() == list(range(snapshot.num_blocks - 1, snapshot.num_blocks - 5, -1))
+
+
+def test_reading_in_several_pieces_changes_nothing(stored, monkeypatch):
+    library, _ = stored
+    before = [passage.to_dict() for passage in library.search("Where does rain fall?", 5)]
+    monkeypatch.setattr(search, "_BLOCKS_AT_ONCE", 7)
+    after = library.search("Where does rain fall?", 5)
+    for one, other in zip(before, after, strict=True):
+        assert one["block_ids"] == other.block_ids and one["score"] == pytest.approx(other.score, abs=1e-5)
+
+
+def test_passages_are_scored_by_their_best_block_and_come_best_first(stored):
+    library, _ = stored
+    passages = library.search("What do whales do?", 4)
+    assert len(passages) == 4
+    for passage in passages:
+        assert passage.score == max(block.score for block in passage.blocks)
+    assert [passage.score for passage in passages] == sorted((passage.score for passage in passages), reverse=True)
+    assert passages[0].score == pytest.approx(
+        max(0.0, float(every_score(library, "What do whales do?").max())), abs=2e-3
+    )
+
+
+def test_the_scope_is_respected_and_an_empty_one_finds_nothing(stored):
+    from retrieval.records import Scope
+
+    library, ids = stored
+    found = library.search("What do whales do?", 8, within=Scope(document_ids=(ids["rain"],)))
+    assert found and {passage.document_id for passage in found} == {ids["rain"]}
+    empty = library.create_collection("empty")
+    assert library.search("What do whales do?", 8, within=Scope(collection_ids=(empty.id,))) == []
+
+
+def test_after_a_restart_everything_is_found_again_the_same(stored, open_library, by_tokens):
+    library, _ = stored
+    before = [passage.to_dict() for passage in library.search("What do whales do?", 5)]
+    again = [passage.to_dict() for passage in library.search("What do whales do?", 5)]  # keys are in memory now
+    opened = open_library(model=by_tokens, kv_dtype=library._workspace.kv_dtype)
+    assert before == again == [passage.to_dict() for passage in opened.search("What do whales do?", 5)]
+
+
+def test_an_answer_reads_the_blocks_that_tokens_chose_and_near_misses_are_the_next_ones(stored):
+    library, _ = stored
+    with library._resident.open_snapshot() as snapshot:
+        found = find_blocks(library._workspace, snapshot, "What do whales do?", 12, None)
+        ranked = snapshot.blocks.ids_N[found.positions_C.numpy()].tolist()
+    answer = ask(library, "What do whales do?", k=3)
+    assert sorted(answer.settings["candidates"]) == sorted(ranked[:3])
+    assert {block for passage in answer.passages for block in passage.block_ids} == set(ranked[:3])
+    assert [passage.block_ids for passage in answer.near_misses] == [(block,) for block in ranked[3:8]]
+    scores = [passage.score for passage in answer.near_misses]
+    assert scores == pytest.approx([max(0.0, float(score)) for score in found.scores_C[3:8]], abs=1e-5)
+    assert answer.confidence == pytest.approx(found.confidence)
+
+
+def test_under_the_threshold_even_a_handful_of_blocks_is_not_enough(open_library, write, by_tokens):
+    library = open_library(model=by_tokens.with_config(answer_threshold=0.999))
+    add(library, write("short.txt", "The fox sleeps."))
+    assert not ask(library, "What do whales do?").found
+
+
+def test_a_damaged_block_is_named_before_it_is_ranked(open_library, write, by_tokens):
+    library = open_library(model=by_tokens)
+    add(library, write("fox.txt", FOX))
+    (shard, *_) = sorted((library._workspace.kv_folder).rglob("*.kv"))
+    content = bytearray(shard.read_bytes())
+    content[-100] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(DamagedMemory, match="fox.txt"):
+        library.search("What does the fox do?", 4)
+    with pytest.raises(DamagedMemory, match="fox.txt"):
+        ask(library, "What does the fox do?")
+
+
+def test_landmarks_rank_alone_unless_the_model_says_otherwise(open_library, write, model, monkeypatch):
+    library = open_library()
+    for name, text in (("whale", WHALE), ("rain", RAIN)):
+        add(library, write(f"{name}.txt", text))
+    monkeypatch.setattr(search, "token_scores", lambda *_: pytest.fail("no keys are read"))
+    with library._resident.open_snapshot() as snapshot:
+        found = find_blocks(library._workspace, snapshot, "whales?", 5, None)
+        ranking = snapshot.landmarks.rank(search_query(model, "whales?"), 5)
+    assert torch.equal(found.positions_C, ranking.positions) and torch.equal(found.scores_C, ranking.gates)
