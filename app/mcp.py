@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
+from starlette.requests import Request
 
+from app.security import viewer_of
 from retrieval.library import Library
 from retrieval.passages import Answer, Passage
 from retrieval.records import Scope
@@ -24,13 +26,25 @@ INSTRUCTIONS = (
 
 
 def build_mcp(library: Library) -> MCPServer:
-    """The server object with its three tools."""
+    """The server object with its three tools; each sees the library as whoever calls it does."""
+
+    def seen(context: Context[Any, Request]) -> Library:
+        request = context.request_context.request
+        assert request is not None, "tools are called over HTTP only"
+        return library.seen_by(viewer_of(request))
+
     server = MCPServer("cairn", title="Cairn document memory", instructions=INSTRUCTIONS, log_level="WARNING")
 
     @server.tool()
-    def ask(question: str, document_ids: list[str] | None = None, k: int = 8, quote: bool = True) -> dict[str, Any]:
+    def ask(
+        context: Context[Any, Request],
+        question: str,
+        document_ids: list[str] | None = None,
+        k: int = 8,
+        quote: bool = True,
+    ) -> dict[str, Any]:
         """Answer a question from the documents, with the passages read. found=false: the documents do not say."""
-        for item in library.ask(question, k=_bounded(k), within=_scope(document_ids), quote=quote):
+        for item in seen(context).ask(question, k=_bounded(k), within=_scope(document_ids), quote=quote):
             if isinstance(item, Answer):
                 return {
                     "answer_id": item.id,
@@ -42,14 +56,17 @@ def build_mcp(library: Library) -> MCPServer:
         raise RuntimeError("the question was stopped before an answer was written")
 
     @server.tool()
-    def search(query: str, document_ids: list[str] | None = None, k: int = 8) -> list[dict[str, Any]]:
+    def search(
+        context: Context[Any, Request], query: str, document_ids: list[str] | None = None, k: int = 8
+    ) -> list[dict[str, Any]]:
         """Passages of the stored documents by the attention that the query gives them, best first."""
-        return [_passage(passage) for passage in library.search(query, _bounded(k), within=_scope(document_ids))]
+        found = seen(context).search(query, _bounded(k), within=_scope(document_ids))
+        return [_passage(passage) for passage in found]
 
     @server.tool(name="list")
-    def list_documents(search: str = "") -> list[dict[str, Any]]:
+    def list_documents(context: Context[Any, Request], search: str = "") -> list[dict[str, Any]]:
         """Documents in the library: id, file name, title, pages, state."""
-        found = library.documents(search=search)[:MAX_LISTED]
+        found = seen(context).documents(search=search)[:MAX_LISTED]
         return [
             {"id": one.id, "source": one.source, "title": one.title, "pages": one.pages, "state": one.state}
             for one in found

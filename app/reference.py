@@ -44,15 +44,19 @@ def cli_page() -> str:
         _fenced(help_of()),
     ]
     for name in cli_commands():
-        parts += [f"## cairn {name}", _fenced(help_of(name))]
+        parts += [f"## cairn {name}", _fenced(help_of(*name.split()))]
     return "\n\n".join(parts) + "\n"
 
 
 def cli_commands() -> list[str]:
-    """Names of all commands, in the order of the help."""
+    """Names of all commands, in the order of the help; those of a group with its name before them."""
     from app.cli import cli
 
-    return [command.name for command in cli.registered_commands if command.name]
+    names = [command.name for command in cli.registered_commands if command.name]
+    for group in cli.registered_groups:
+        assert group.typer_instance is not None
+        names += [f"{group.name} {command.name}" for command in group.typer_instance.registered_commands]
+    return names
 
 
 def settings_page() -> str:

@@ -1,43 +1,31 @@
-"""Who may talk to the web app, and what a browser may do with what it gets.
+"""What a request must be like before any route sees it, and what a browser may do with what it gets.
 
-- `Access`: password (argon2), bearer token, sessions, rate limit. No files, no network.
-- `Guard`: ASGI middleware; host, origin, path, size and credentials of a request are checked before any route sees it.
+- `Guard`: ASGI middleware; host, origin, path, size and credentials; whoever asks is noted as `viewer_of(connection)`.
 - `PageHeaders`: ASGI middleware; strict content security policy with one nonce a page, nothing foreign, nothing framed.
-- Knows no documents and no questions: everybody who is let in sees the whole library.
+- Knows no documents and no questions.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import ipaddress
 import json
 import logging
 import re
 import secrets
-import threading
-import time
-from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from argon2 import PasswordHasher
-from argon2.exceptions import InvalidHashError, VerificationError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.sign_in import SESSION_COOKIE, Access, TooManyAttempts, is_loopback
+from retrieval.access import ADMINISTRATOR, Viewer
+
 log = logging.getLogger("cairn.api")
 
 INTERNAL = "Something went wrong on this machine. The server's log says what."
-SESSION_COOKIE = "cairn_session"
-SESSION_SECONDS = 7 * 24 * 3600
-MAX_SESSIONS = 1000
-FREE_ATTEMPTS = 5
-ATTEMPT_WINDOW_SECONDS = 300.0
-MAX_TRACKED_CLIENTS = 10_000
-MIN_TOKEN_LENGTH = 16
-MIN_PASSWORD_LENGTH = 8
+VIEWER = "cairn.viewer"
+NOBODY = Viewer("")  # on public paths: no account has this id, so it sees nothing that is anybody's
 
 PUBLIC_PATHS = frozenset({"/healthz", "/login", "/favicon.ico", "/ui/login.css", "/ui/mark.svg"})
 # All that Gradio's own page needs. Its other routes (files, URL proxy, code editing, monitoring, history) stay shut.
@@ -49,150 +37,11 @@ OWN_PATHS = re.compile(r"/(api/v1|ui|mcp)(/.*)?|/(healthz|login|logout|docs)")
 UPLOAD_PATHS = frozenset({"/api/v1/documents", "/api/v1/uploads", "/api/v1/estimate"})
 
 
-class WrongPassword(Exception):
-    """The password does not match."""
-
-
-class TooManyAttempts(Exception):
-    """This client must wait."""
-
-    def __init__(self, wait_seconds: float):
-        super().__init__(wait_seconds)
-        self.wait_seconds = wait_seconds
-
-
-def is_loopback(host: str) -> bool:
-    """True if only this machine can reach a server bound to `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-def check_binding(host: str, *, password: str | None, token: str | None) -> None:
-    """Refuse to be reachable from other machines without a password or token. Raises ValueError saying what to do."""
-    if is_loopback(host) or password or token:
-        return
-    raise ValueError(
-        f"Serving on {host} would let everybody on the network read the library, so a password is needed. "
-        f"Set one, for example CAIRN_PASSWORD={fresh_password()} (made for you just now), or a token for programs with "
-        "CAIRN_TOKEN, or stay on this machine with --host 127.0.0.1."
-    )
-
-
-def fresh_password() -> str:
-    """A random password of about 95 bits, easy to read aloud."""
-    alphabet = "abcdefghjkmnpqrstuvwxyz23456789"
-    return "-".join("".join(secrets.choice(alphabet) for _ in range(5)) for _ in range(4))
-
-
-class AttemptLimit:
-    """Counts failures per client in a sliding window; beyond `FREE_ATTEMPTS` a client waits, longer each time."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic):
-        self._clock, self._failures, self._lock = clock, dict[str, list[float]](), threading.Lock()
-
-    def check(self, client: str) -> None:
-        """Raises TooManyAttempts while `client` has to wait."""
-        with self._lock:
-            now = self._clock()
-            recent = [at for at in self._failures.get(client, ()) if now - at < ATTEMPT_WINDOW_SECONDS]
-            if len(recent) < FREE_ATTEMPTS:
-                return
-            wait = min(2.0 ** (len(recent) - FREE_ATTEMPTS + 2), ATTEMPT_WINDOW_SECONDS)
-            if now - recent[-1] < wait:
-                raise TooManyAttempts(wait - (now - recent[-1]))
-
-    def failed(self, client: str) -> None:
-        with self._lock:
-            now = self._clock()
-            if client not in self._failures and len(self._failures) >= MAX_TRACKED_CLIENTS:
-                self._failures = {
-                    key: times for key, times in self._failures.items() if now - times[-1] < ATTEMPT_WINDOW_SECONDS
-                }
-            recent = [at for at in self._failures.get(client, ()) if now - at < ATTEMPT_WINDOW_SECONDS]
-            self._failures[client] = [*recent, now][-32:]
-
-    def succeeded(self, client: str) -> None:
-        with self._lock:
-            self._failures.pop(client, None)
-
-
-class Access:
-    """Password and token of this server, and the sessions that it opened.
-
-    `password` may be plain or an argon2 hash (`$argon2...`). Neither password nor token: everybody who reaches the
-    server is let in, which `check_binding` allows on loopback only. Sessions live in memory: a restart asks again.
-    """
-
-    def __init__(
-        self, *, password: str | None = None, token: str | None = None, clock: Callable[[], float] = time.monotonic
-    ):
-        if password and not password.startswith("$argon2") and len(password) < MIN_PASSWORD_LENGTH:
-            raise ValueError(f"The password is too short: use {MIN_PASSWORD_LENGTH} characters or more.")
-        if token and len(token) < MIN_TOKEN_LENGTH:
-            raise ValueError(f"The token is too short: use {MIN_TOKEN_LENGTH} characters or more.")
-        self._hasher = PasswordHasher()
-        self._hash = None
-        if password:
-            self._hash = password if password.startswith("$argon2") else self._hasher.hash(password)
-        self._token_digest = _digest(token) if token else None
-        self._clock, self._lock, self._sessions = clock, threading.Lock(), dict[bytes, float]()
-        self._verifying = threading.Semaphore(2)  # argon2 takes 64 MiB a time
-        self.attempts = AttemptLimit(clock)
-
-    @property
-    def required(self) -> bool:
-        return self._hash is not None or self._token_digest is not None
-
-    @property
-    def has_password(self) -> bool:
-        return self._hash is not None
-
-    def log_in(self, password: str, client: str) -> str:
-        """Correct password -> new session cookie value. Raises WrongPassword or TooManyAttempts."""
-        self.attempts.check(client)
-        if self._hash is None or len(password) > 1024:
-            raise WrongPassword
-        try:
-            with self._verifying:
-                self._hasher.verify(self._hash, password)
-        except (VerificationError, InvalidHashError) as error:
-            self.attempts.failed(client)
-            raise WrongPassword from error
-        self.attempts.succeeded(client)
-        session = secrets.token_urlsafe(32)
-        with self._lock:
-            now = self._clock()
-            self._sessions = {key: until for key, until in self._sessions.items() if until > now}
-            while len(self._sessions) >= MAX_SESSIONS:
-                self._sessions.pop(next(iter(self._sessions)))
-            self._sessions[_digest(session)] = now + SESSION_SECONDS
-        return session
-
-    def log_out(self, session: str) -> None:
-        with self._lock:
-            self._sessions.pop(_digest(session), None)
-
-    def session_is_valid(self, session: str | None) -> bool:
-        if not session:
-            return False
-        with self._lock:
-            return self._sessions.get(_digest(session), 0.0) > self._clock()
-
-    def token_is_valid(self, token: str, client: str) -> bool:
-        """Raises TooManyAttempts when this client guessed too often."""
-        self.attempts.check(client)
-        valid = self._token_digest is not None and hmac.compare_digest(_digest(token), self._token_digest)
-        if not valid:
-            self.attempts.failed(client)
-        return valid
-
-
-def _digest(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode()).digest()
+def viewer_of(connection: HTTPConnection) -> Viewer:
+    """Whoever asks, as `Guard` found out. Never guessed: a request that did not pass the guard has none (KeyError)."""
+    viewer = connection.scope[VIEWER]
+    assert isinstance(viewer, Viewer)
+    return viewer
 
 
 def client_of(connection: HTTPConnection) -> str:
@@ -213,7 +62,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, *, access: Access, host: str, max_body_bytes: int, max_upload_bytes: int):
         self._app, self._access = app, access
-        self._local_only = is_loopback(host) and not access.required
+        self._local = is_loopback(host)
         self._max_body_bytes, self._max_upload_bytes = max_body_bytes, max_upload_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -224,15 +73,18 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         connection = HTTPConnection(scope)
-        problem = self._refuse(connection, scope["method"])
-        if problem is not None:
-            await problem(scope, receive, send)
+        found = self._refuse(connection, scope["method"])
+        if isinstance(found, Response):
+            await found(scope, receive, send)
             return
+        scope[VIEWER] = found
         await self._limited(scope, receive, send, connection)
 
-    def _refuse(self, connection: HTTPConnection, method: str) -> Response | None:
+    def _refuse(self, connection: HTTPConnection, method: str) -> Response | Viewer:
+        """Who asks, or why not."""
         headers, path = connection.headers, connection.scope["path"]
-        if self._local_only and not is_loopback(_host_name(headers)):
+        required = self._access.required
+        if self._local and not required and not is_loopback(_host_name(headers)):
             return refusal(
                 421, "wrong_host", "This server answers on this machine only. Open http://127.0.0.1 instead."
             )
@@ -240,17 +92,20 @@ class Guard:
             return refusal(403, "cross_site", "Another web site asked for this, so it was refused.")
         if not (OWN_PATHS.fullmatch(path) or GRADIO_PATHS.fullmatch(path)):
             return refusal(404, "not_found", "There is nothing here.")
-        if path in PUBLIC_PATHS or not self._access.required:
-            return None
+        if not required:
+            return ADMINISTRATOR
+        if path in PUBLIC_PATHS:
+            return NOBODY
         scheme, _, value = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and value:
-            try:
-                if self._access.token_is_valid(value.strip(), client_of(connection)):
-                    return None
-            except TooManyAttempts as wait:
-                return too_many(wait)
-        elif self._access.session_is_valid(connection.cookies.get(SESSION_COOKIE)):
-            return None
+        try:
+            if scheme.lower() == "bearer" and value:
+                viewer = self._access.viewer_of_token(value.strip(), client_of(connection))
+            else:
+                viewer = self._access.viewer_of_session(connection.cookies.get(SESSION_COOKIE))
+        except TooManyAttempts as wait:
+            return too_many(wait)
+        if viewer is not None:
+            return viewer
         if method in ("GET", "HEAD") and "text/html" in headers.get("accept", "") and self._access.has_password:
             return RedirectResponse("/login", status_code=303)
         return refusal(401, "not_signed_in", "Sign in first, or send a token.", {"WWW-Authenticate": "Bearer"})

@@ -56,7 +56,10 @@ class Settings(BaseModel):
     kv_dtype: Literal["bf16", "fp16", "fp32", "int8"] = Field(
         default="bf16", description="Number format of stored memory."
     )
-    index: Literal["auto", "exact", "faiss"] = Field(default="auto", description="How landmarks are searched.")
+    index: Literal["auto", "exact", "faiss"] = Field(
+        default="auto",
+        description="How landmarks are searched; `auto`: exactly, and with FAISS beyond 500,000 blocks.",
+    )
     hot_bytes: ByteSize = Field(
         default=ByteSize(1 << 30), ge=0, description="RAM for stored blocks that were read recently."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Protocol
@@ -11,12 +12,15 @@ from fastapi import FastAPI
 from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-from app.api import documents, errors, first_start, machine, questions
+from app.api import documents, errors, first_start, machine, questions, seen
 from app.api.intake import Intake, IntakeLimits
-from app.api.preferences import PreferenceFile
+from app.api.preferences import PreferenceFolder
 from app.mcp import build_mcp, mcp_app
-from app.security import Access, Guard, PageHeaders, check_binding
+from app.security import Guard, PageHeaders
+from app.sign_in import Access, check_binding
 from retrieval.library import Library
+
+log = logging.getLogger("cairn.api")
 
 UI_FOLDER = Path(__file__).parent.parent / "ui"
 MAX_BODY_BYTES = 1_000_000
@@ -24,7 +28,8 @@ MULTIPART_OVERHEAD_BYTES = 100_000
 DESCRIPTION = """Document question answering in which retrieval is the model's own attention.
 
 Errors have one shape: `{"error": {"code": "...", "message": "..."}}`. With a password set, programs send
-`Authorization: Bearer TOKEN`. Pages are 0-based; boxes are fractions of the displayed page, origin top left.
+`Authorization: Bearer TOKEN`; with accounts, each user's own, and what is not theirs or shared with them is not found.
+Pages are 0-based; boxes are fractions of the displayed page, origin top left.
 """
 
 
@@ -56,8 +61,11 @@ def build_app(settings: ServerSettings, library: Library, *, page: bool = True) 
 
     Raises ValueError for an address that needs a password, or a password that is too short.
     """
-    check_binding(settings.host, password=settings.password, token=settings.token)
-    access = Access(password=settings.password, token=settings.token)
+    accounts = library.accounts
+    check_binding(settings.host, password=settings.password, token=settings.token, accounts=accounts.any)
+    access = Access(password=settings.password, token=settings.token, accounts=accounts, host=settings.host)
+    if accounts.any and (settings.password or settings.token):
+        log.warning("There are accounts: people sign in with these. The server's own password and token open nothing.")
     limits = IntakeLimits(
         file_bytes=settings.max_upload_bytes,
         files=settings.max_uploads,
@@ -65,7 +73,7 @@ def build_app(settings: ServerSettings, library: Library, *, page: bool = True) 
         free_disk_bytes=settings.min_free_bytes,
     )
     intake = Intake(library, settings.home / "uploads", limits)
-    preferences = PreferenceFile(settings.home / "preferences.json")
+    preferences = PreferenceFolder(settings.home)
     desk = questions.AskDesk(settings.questions_at_once)
     tools = build_mcp(library)
     tools_app = mcp_app(tools)
@@ -89,9 +97,11 @@ def build_app(settings: ServerSettings, library: Library, *, page: bool = True) 
     )
     errors.install(app)
     app.include_router(machine.sign_in_router(access))
-    app.include_router(documents.router(library, intake), prefix="/api/v1")
-    app.include_router(questions.router(library, preferences, desk), prefix="/api/v1")
-    app.include_router(machine.router(library, preferences, limits), prefix="/api/v1")
+    seen.install(app, library, preferences)
+    app.include_router(documents.router(intake), prefix="/api/v1")
+    app.include_router(questions.router(desk), prefix="/api/v1")
+    app.include_router(machine.router(limits), prefix="/api/v1")
+    app.include_router(machine.account_router(library, access), prefix="/api/v1")
     _add_pages(app)
     app.mount("/mcp", tools_app)
     if page:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from app.api.errors import Refused
 from app.api.intake import Intake, shown_name
-from retrieval.library import Library
+from app.api.seen import Seen
 from retrieval.passages import to_plain
 
 PAGE_SIZES = Query(ge=1, le=500)
@@ -30,6 +30,13 @@ class Name(BaseModel):
     name: str = Field(min_length=1, max_length=200)
 
 
+class Sharing(BaseModel):
+    """Who may read a collection beside its owner. What was said before no longer holds."""
+
+    everyone: bool = Field(False, description="Everybody with an account")
+    people: list[str] = Field(default_factory=list, max_length=1000, description="Names of users")
+
+
 class DocumentChange(BaseModel):
     """Only the fields that are present change; `collection_id` null takes the document out of its collection."""
 
@@ -41,25 +48,28 @@ class Identities(BaseModel):
     document_ids: list[str] = Field(min_length=1, max_length=5000)
 
 
-def router(library: Library, intake: Intake) -> APIRouter:
+def router(intake: Intake) -> APIRouter:
     routes = APIRouter()
     _add_uploads(routes, intake)
-    _add_jobs(routes, library)
-    _add_documents(routes, library)
-    _add_collections(routes, library)
-    _add_pages(routes, library)
+    _add_jobs(routes)
+    _add_documents(routes)
+    _add_collections(routes)
+    _add_pages(routes)
     return routes
 
 
 def _add_uploads(routes: APIRouter, intake: Intake) -> None:
     @routes.post("/estimate", tags=["files"])
-    def estimate(file: Annotated[UploadFile, File()], password: Annotated[str | None, Form()] = None) -> Plain:
+    def estimate(
+        library: Seen, file: Annotated[UploadFile, File()], password: Annotated[str | None, Form()] = None
+    ) -> Plain:
         """What storing a file would cost: pages, tokens, bytes on disk, seconds. The file is not kept."""
-        found = intake.estimate_now(file.file, file.filename or "", password)
+        found = intake.estimate_now(library, file.file, file.filename or "", password)
         return {**found.to_dict(), "fits": found.fits}
 
     @routes.post("/documents", status_code=202, tags=["files"])
     def upload(
+        library: Seen,
         file: Annotated[list[UploadFile], File()],
         collection: Annotated[str | None, Form(max_length=200)] = None,
         password: Annotated[str | None, Form(max_length=1000)] = None,
@@ -70,7 +80,7 @@ def _add_uploads(routes: APIRouter, intake: Intake) -> None:
         jobs, refused = [], []
         for one in file:
             try:
-                job = intake.submit(one.file, one.filename or "", collection=collection, password=password)
+                job = intake.submit(library, one.file, one.filename or "", collection=collection, password=password)
                 jobs.append(job.to_dict())
             except Refused as error:
                 if len(file) == 1:
@@ -79,50 +89,52 @@ def _add_uploads(routes: APIRouter, intake: Intake) -> None:
         return {"jobs": jobs, "refused": refused}
 
     @routes.post("/uploads", status_code=201, tags=["files"])
-    def stage(file: Annotated[UploadFile, File()]) -> Plain:
+    def stage(library: Seen, file: Annotated[UploadFile, File()]) -> Plain:
         """Send a file without starting: it waits, is estimated, and is stored on `start`."""
-        return intake.stage(file.file, file.filename or "").to_dict()
+        return intake.stage(library, file.file, file.filename or "").to_dict()
 
     @routes.get("/uploads", tags=["files"])
-    def staged() -> Plain:
+    def staged(library: Seen) -> Plain:
         """Files that wait, with their estimates."""
-        return {"uploads": [file.to_dict() for file in intake.files()]}
+        return {"uploads": [file.to_dict() for file in intake.files(library)]}
 
     @routes.post("/uploads/{upload_id}/start", status_code=202, tags=["files"])
-    def start(upload_id: str, start: Start) -> Plain:
+    def start(library: Seen, upload_id: str, start: Start) -> Plain:
         """Store a waiting file."""
-        return intake.start(upload_id, collection=start.collection or None, password=start.password).to_dict()
+        job = intake.start(library, upload_id, collection=start.collection or None, password=start.password)
+        return job.to_dict()
 
     @routes.delete("/uploads/{upload_id}", status_code=204, tags=["files"])
-    def discard(upload_id: str) -> None:
+    def discard(library: Seen, upload_id: str) -> None:
         """Forget a waiting file."""
-        intake.discard([upload_id])
+        intake.discard(library, upload_id)
 
 
-def _add_jobs(routes: APIRouter, library: Library) -> None:
+def _add_jobs(routes: APIRouter) -> None:
     @routes.get("/jobs", tags=["jobs"])
-    def jobs(active_only: bool = False, limit: Annotated[int, PAGE_SIZES] = 200) -> Plain:
+    def jobs(library: Seen, active_only: bool = False, limit: Annotated[int, PAGE_SIZES] = 200) -> Plain:
         """Newest first."""
         return {"jobs": [job.to_dict() for job in library.jobs(active_only=active_only, limit=limit)]}
 
     @routes.get("/jobs/{job_id}", tags=["jobs"])
-    def job(job_id: str) -> Plain:
+    def job(library: Seen, job_id: str) -> Plain:
         return library.job(job_id).to_dict()
 
     @routes.post("/jobs/{job_id}/cancel", tags=["jobs"])
-    def cancel(job_id: str) -> Plain:
+    def cancel(library: Seen, job_id: str) -> Plain:
         """Stops within one window; what was stored of the document is removed."""
         return library.cancel_job(job_id).to_dict()
 
     @routes.post("/jobs/{job_id}/retry", tags=["jobs"])
-    def retry(job_id: str, retry: Retry | None = None) -> Plain:
+    def retry(library: Seen, job_id: str, retry: Retry | None = None) -> Plain:
         """Queue a failed or cancelled job again."""
         return library.retry_job(job_id, password=retry.password if retry else None).to_dict()
 
 
-def _add_documents(routes: APIRouter, library: Library) -> None:
+def _add_documents(routes: APIRouter) -> None:
     @routes.get("/documents", tags=["documents"])
     def documents(
+        library: Seen,
         search: Annotated[str, Query(max_length=500)] = "",
         collection_id: str | None = None,
         sort: str = "added",
@@ -135,16 +147,16 @@ def _add_documents(routes: APIRouter, library: Library) -> None:
         return {"documents": page, "total": len(found), "size_bytes": sum(document.size_bytes for document in found)}
 
     @routes.post("/documents/delete", tags=["documents"])
-    def delete_many(which: Identities) -> Plain:
+    def delete_many(library: Seen, which: Identities) -> Plain:
         """Delete documents with everything that came from them, answers included."""
         return to_plain(library.delete_documents(which.document_ids))
 
     @routes.get("/documents/{document_id}", tags=["documents"])
-    def document(document_id: str) -> Plain:
+    def document(library: Seen, document_id: str) -> Plain:
         return library.document(document_id).to_dict()
 
     @routes.patch("/documents/{document_id}", tags=["documents"])
-    def change(document_id: str, change: DocumentChange) -> Plain:
+    def change(library: Seen, document_id: str, change: DocumentChange) -> Plain:
         """Rename, or move to a collection."""
         if change.title is not None:
             library.rename_document(document_id, change.title.strip())
@@ -153,32 +165,37 @@ def _add_documents(routes: APIRouter, library: Library) -> None:
         return library.document(document_id).to_dict()
 
     @routes.delete("/documents/{document_id}", tags=["documents"])
-    def delete(document_id: str) -> Plain:
+    def delete(library: Seen, document_id: str) -> Plain:
         """Delete one document with everything that came from it, answers included."""
         library.document(document_id)  # says so if there is none
         return to_plain(library.delete_documents([document_id]))
 
 
-def _add_collections(routes: APIRouter, library: Library) -> None:
+def _add_collections(routes: APIRouter) -> None:
     @routes.get("/collections", tags=["collections"])
-    def collections() -> Plain:
+    def collections(library: Seen) -> Plain:
         return {"collections": [collection.to_dict() for collection in library.collections()]}
 
     @routes.post("/collections", status_code=201, tags=["collections"])
-    def create(name: Name) -> Plain:
+    def create(library: Seen, name: Name) -> Plain:
         return library.create_collection(name.name.strip()).to_dict()
 
     @routes.patch("/collections/{collection_id}", tags=["collections"])
-    def rename(collection_id: str, name: Name) -> Plain:
+    def rename(library: Seen, collection_id: str, name: Name) -> Plain:
         return library.rename_collection(collection_id, name.name.strip()).to_dict()
 
+    @routes.put("/collections/{collection_id}/sharing", tags=["collections"])
+    def share(library: Seen, collection_id: str, sharing: Sharing) -> Plain:
+        """Say who may read your collection: everyone with an account, some people, or nobody."""
+        return library.share_collection(collection_id, everyone=sharing.everyone, people=sharing.people).to_dict()
+
     @routes.delete("/collections/{collection_id}", status_code=204, tags=["collections"])
-    def delete(collection_id: str) -> None:
+    def delete(library: Seen, collection_id: str) -> None:
         """The collection goes, its documents stay."""
         library.delete_collection(collection_id)
 
 
-def _add_pages(routes: APIRouter, library: Library) -> None:
+def _add_pages(routes: APIRouter) -> None:
     @routes.get(
         "/documents/{document_id}/pages/{page}.png",
         tags=["pages"],
@@ -186,7 +203,10 @@ def _add_pages(routes: APIRouter, library: Library) -> None:
         responses={200: {"content": {"image/png": {}}}},
     )
     def image(
-        document_id: str, page: int, width_px: Annotated[int, Query(ge=1, le=PICTURE_WIDTHS_PX[-1])] = 1200
+        library: Seen,
+        document_id: str,
+        page: int,
+        width_px: Annotated[int, Query(ge=1, le=PICTURE_WIDTHS_PX[-1])] = 1200,
     ) -> Response:
         """Picture of a page (0-based), at least `width_px` wide: 300, 600, 900, 1200, 1800 or 2400."""
         width_px = next(width for width in PICTURE_WIDTHS_PX if width >= width_px)
@@ -194,6 +214,6 @@ def _add_pages(routes: APIRouter, library: Library) -> None:
         return Response(png, media_type="image/png", headers={"Cache-Control": "private, max-age=3600"})
 
     @routes.get("/documents/{document_id}/pages/{page}", tags=["pages"])
-    def text(document_id: str, page: int) -> Plain:
+    def text(library: Seen, document_id: str, page: int) -> Plain:
         """Text of a page with its blocks: character spans and boxes."""
         return library.page_text(document_id, page).to_dict()

@@ -22,12 +22,14 @@ from retrieval.errors import (
     MemoryMismatch,
     NotEnoughSpace,
     NotFound,
+    NotYours,
 )
 
 log = logging.getLogger("cairn.api")
 
 _STATUS: tuple[tuple[type[CairnError], int, str], ...] = (
     (NotFound, 404, "not_found"),
+    (NotYours, 403, "not_yours"),
     (NotEnoughSpace, 507, "not_enough_space"),
     (MemoryMismatch, 409, "memory_mismatch"),
     (DamagedMemory, 409, "damaged_memory"),

@@ -2,6 +2,7 @@
 
 - A staged file has a random name on disk; the name it came with is only ever shown.
 - Estimates run in one background thread, so that many files dropped at once do not occupy the server.
+- Each person sees and handles their own; number and size of what waits are bounded for each.
 - Nothing staged survives a restart: the folder is emptied when the app starts.
 """
 
@@ -59,6 +60,7 @@ class StagedFile:
     """`state`: "estimating", then "ready" or "refused" (`problem` says why)."""
 
     id: str
+    user_id: str | None
     name: str
     size_bytes: int
     state: str
@@ -67,7 +69,7 @@ class StagedFile:
     at: float
 
     def to_dict(self) -> dict[str, Any]:
-        return {key: value for key, value in to_plain(self).items() if key != "at"}
+        return {key: value for key, value in to_plain(self).items() if key not in ("at", "user_id")}
 
 
 def shown_name(name: str) -> str:
@@ -81,7 +83,7 @@ def shown_name(name: str) -> str:
 
 
 class Intake:
-    """The staging folder of one app."""
+    """The staging folder of one app. `library`, here and below: as seen by whoever sends; for limits, the whole one."""
 
     def __init__(self, library: Library, folder: Path, limits: IntakeLimits):
         self._library, self._folder, self.limits = library, folder, limits
@@ -95,16 +97,16 @@ class Intake:
     def close(self) -> None:
         self._estimator.shutdown(wait=False, cancel_futures=True)
 
-    def stage(self, stream: BinaryIO, name: str) -> StagedFile:
+    def stage(self, library: Library, stream: BinaryIO, name: str) -> StagedFile:
         """Copy one file in and start estimating it. Raises Refused for a kind, size or number that is not accepted."""
         self._forget_old()
         name, suffix = shown_name(name), Path(shown_name(name)).suffix.lower()
         if suffix not in MAGIC:
             kinds = ", ".join(sorted(MAGIC))
             raise Refused(415, "unknown_kind", f"{name}: this kind of file cannot be read. Accepted: {kinds}.")
-        with self._lock:
-            waiting = len(self._files)
-            staged_bytes = sum(file.size_bytes for file in self._files.values())
+        user_id = library.viewer.user_id
+        own = self._of(user_id)
+        waiting, staged_bytes = len(own), sum(file.size_bytes for file in own)
         if waiting >= self.limits.files:
             raise Refused(429, "too_many_files", f"{waiting} files are waiting already. Start or discard some first.")
         self._check_room(name)
@@ -116,48 +118,61 @@ class Intake:
         except BaseException:
             path.unlink(missing_ok=True)
             raise
-        staged = StagedFile(identity, name, size, "estimating", None, "", time.monotonic())
+        staged = StagedFile(identity, user_id, name, size, "estimating", None, "", time.monotonic())
         with self._lock:
             self._files[identity] = staged
-        self._estimator.submit(self._estimate, identity, path)
+        self._estimator.submit(self._estimate, library, identity, path)
         return staged
 
-    def files(self) -> list[StagedFile]:
+    def files(self, library: Library) -> list[StagedFile]:
         """In the order they came."""
         self._forget_old()
-        with self._lock:
-            return list(self._files.values())
+        return self._of(library.viewer.user_id)
 
-    def start(self, identity: str, *, collection: str | None, password: str | None = None) -> Job:
+    def start(self, library: Library, identity: str, *, collection: str | None, password: str | None = None) -> Job:
         """Hand a staged file over to the library as a job."""
-        with self._lock:
-            staged = self._files.get(identity)
-        if staged is None:
-            raise Refused(404, "not_found", "This file is no longer waiting. Add it again.")
+        staged = self._own(library, identity)
         path = self._path(staged)
-        job = self._library.submit(path, collection=collection, source=staged.name, password=password)
-        self.discard([identity])
+        job = library.submit(path, collection=collection, source=staged.name, password=password)
+        self._remove([identity])
         return job
 
-    def submit(self, stream: BinaryIO, name: str, *, collection: str | None, password: str | None) -> Job:
+    def submit(
+        self, library: Library, stream: BinaryIO, name: str, *, collection: str | None, password: str | None
+    ) -> Job:
         """Stage and start in one go, without an estimate shown in between."""
-        staged = self.stage(stream, name)
+        staged = self.stage(library, stream, name)
         try:
-            return self.start(staged.id, collection=collection, password=password)
+            return self.start(library, staged.id, collection=collection, password=password)
         except CairnError:
-            self.discard([staged.id])
+            self._remove([staged.id])
             raise
 
-    def estimate_now(self, stream: BinaryIO, name: str, password: str | None) -> Estimate:
+    def estimate_now(self, library: Library, stream: BinaryIO, name: str, password: str | None) -> Estimate:
         """What a file would cost; the file is not kept."""
-        staged = self.stage(stream, name)
+        staged = self.stage(library, stream, name)
         try:
-            estimate = self._library.estimate(self._path(staged), password=password)
+            estimate = library.estimate(self._path(staged), password=password)
             return replace(estimate, source=staged.name)
         finally:
-            self.discard([staged.id])
+            self._remove([staged.id])
 
-    def discard(self, identities: Iterable[str]) -> None:
+    def discard(self, library: Library, identity: str) -> None:
+        """Forget a staged file. Raises Refused if there is none."""
+        self._own(library, identity)
+        self._remove([identity])
+
+    def _of(self, user_id: str | None) -> list[StagedFile]:
+        with self._lock:
+            return [file for file in self._files.values() if file.user_id == user_id]
+
+    def _own(self, library: Library, identity: str) -> StagedFile:
+        for file in self._of(library.viewer.user_id):
+            if file.id == identity:
+                return file
+        raise Refused(404, "not_found", "This file is no longer waiting. Add it again.")
+
+    def _remove(self, identities: Iterable[str]) -> None:
         for identity in identities:
             with self._lock:
                 staged = self._files.pop(identity, None)
@@ -199,13 +214,13 @@ class Intake:
             raise Refused(422, "empty_file", f"{name} is empty.")
         return size
 
-    def _estimate(self, identity: str, path: Path) -> None:
+    def _estimate(self, library: Library, identity: str, path: Path) -> None:
         with self._lock:
             staged = self._files.get(identity)
         if staged is None:
             return
         try:
-            estimate = replace(self._library.estimate(path), source=staged.name)
+            estimate = replace(library.estimate(path), source=staged.name)
             if estimate.fits:
                 outcome = replace(staged, state="ready", estimate=estimate)
             else:
@@ -223,7 +238,7 @@ class Intake:
         now = time.monotonic()
         with self._lock:
             old = [file.id for file in self._files.values() if now - file.at > STAGED_SECONDS]
-        self.discard(old)
+        self._remove(old)
 
 
 def _check_kind(path: Path, suffix: str, name: str) -> None:

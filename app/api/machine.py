@@ -1,4 +1,4 @@
-"""HTTP: health, what this machine can do, preferences, signing in and out."""
+"""HTTP: health, what this machine can do, preferences, accounts, signing in and out."""
 
 from __future__ import annotations
 
@@ -9,19 +9,14 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from app.api.documents import Plain
+from app.api.errors import Refused
 from app.api.intake import MAGIC, IntakeLimits
-from app.api.preferences import PreferenceFile
-from app.security import (
-    SESSION_COOKIE,
-    SESSION_SECONDS,
-    Access,
-    TooManyAttempts,
-    WrongPassword,
-    client_of,
-)
+from app.api.seen import OwnPreferences, Seen
+from app.security import client_of
+from app.sign_in import SESSION_COOKIE, SESSION_SECONDS, Access, TooManyAttempts, WrongPassword, hash_password
 from retrieval.library import Library
 
 LOGIN_PAGE = Path(__file__).parent.parent / "ui" / "login.html"
@@ -37,23 +32,52 @@ class PreferenceChange(BaseModel):
     low_share: float | None = None
 
 
-def router(library: Library, preferences: PreferenceFile, limits: IntakeLimits) -> APIRouter:
+class PasswordChange(BaseModel):
+    old: str = Field(max_length=1024)
+    new: str = Field(max_length=1024)
+
+
+def router(limits: IntakeLimits) -> APIRouter:
     routes = APIRouter()
 
     @routes.get("/machine", tags=["machine"])
-    def machine() -> Plain:
+    def machine(library: Seen) -> Plain:
         """What this machine and this library can do, and what is wrong."""
         return library.doctor()
 
     @routes.get("/preferences", tags=["machine"])
-    def read() -> Plain:
+    def read(preferences: OwnPreferences) -> Plain:
         """How questions are put when a request does not say, and what uploads may be."""
         uploads = {**asdict(limits), "kinds": sorted(MAGIC)}
         return {**asdict(preferences.current), "uploads": uploads}
 
     @routes.patch("/preferences", tags=["machine"])
-    def change(change: PreferenceChange) -> Plain:
+    def change(preferences: OwnPreferences, change: PreferenceChange) -> Plain:
         return asdict(preferences.change(**change.model_dump(exclude_unset=True, exclude_none=True)))
+
+    return routes
+
+
+def account_router(library: Library, access: Access) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.get("/account", tags=["account"])
+    def account(seen: Seen) -> Plain:
+        """Who is signed in, and with whom collections can be shared. `name` is empty while there are no accounts."""
+        return {"name": seen.viewer.name, "people": seen.people()}
+
+    @routes.post("/account/password", status_code=204, tags=["account"])
+    def change_password(seen: Seen, change: PasswordChange, request: Request) -> None:
+        """Another password for whoever is signed in. All sessions of theirs end, this one too."""
+        if seen.viewer.user_id is None:
+            raise Refused(404, "not_found", "There are no accounts here.")
+        try:
+            access.check_password(seen.viewer.user_id, change.old, client_of(request))
+        except WrongPassword:
+            raise Refused(403, "wrong_password", "This is not the password you have now.") from None
+        except TooManyAttempts:
+            raise Refused(429, "too_many_attempts", "Too many wrong attempts. Wait a little.") from None
+        library.accounts.set_password_hash(library.accounts.named(seen.viewer.name), hash_password(change.new))
 
     return routes
 
@@ -67,16 +91,21 @@ def sign_in_router(access: Access) -> APIRouter:
 
     @routes.get("/login")
     def login_page() -> Response:
-        return _login_page("") if access.has_password else RedirectResponse("/", status_code=303)
+        return _login_page(access) if access.has_password else RedirectResponse("/", status_code=303)
 
     @routes.post("/login")
-    async def log_in(request: Request, password: Annotated[str, Form(max_length=1024)] = "") -> Response:
+    async def log_in(
+        request: Request,
+        password: Annotated[str, Form(max_length=1024)] = "",
+        name: Annotated[str, Form(max_length=200)] = "",
+    ) -> Response:
         try:
-            session = await run_in_threadpool(access.log_in, password, client_of(request))
+            session = await run_in_threadpool(access.log_in, password, client_of(request), name)
         except WrongPassword:
-            return _login_page("This is not the password.", 401)
+            wrong = "Name and password do not belong together." if access.by_name else "This is not the password."
+            return _login_page(access, wrong, 401)
         except TooManyAttempts as wait:
-            page = _login_page("Too many wrong attempts. Wait a little, then try again.", 429)
+            page = _login_page(access, "Too many wrong attempts. Wait a little, then try again.", 429)
             page.headers["Retry-After"] = str(max(1, round(wait.wait_seconds)))
             return page
         response = RedirectResponse("/", status_code=303)
@@ -100,7 +129,13 @@ def sign_in_router(access: Access) -> APIRouter:
     return routes
 
 
-def _login_page(problem: str, status: int = 200) -> HTMLResponse:
+NAME_FIELD = """<label for="name">Name</label>
+<input id="name" name="name" autocomplete="username" autocapitalize="none" required autofocus maxlength="200">"""
+
+
+def _login_page(access: Access, problem: str = "", status: int = 200) -> HTMLResponse:
     """`problem` is one of our own fixed sentences, never what somebody typed."""
     page = LOGIN_PAGE.read_text(encoding="utf-8").replace("<!-- problem -->", problem)
+    if access.by_name:
+        page = page.replace(" autofocus", "").replace("<!-- name -->", NAME_FIELD)
     return HTMLResponse(page, status_code=status, headers={"Cache-Control": "no-store"})

@@ -1,4 +1,4 @@
-"""How questions are put when a request does not say: kept in one small JSON file in the library's folder."""
+"""How questions are put when a request does not say: small JSON files in the library's folder, one for each user."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.api.errors import Refused
+from retrieval.access import Viewer
 
 VOTERS = ("token", "head", "group")
 MAX_TOP_K = 64
@@ -41,8 +42,9 @@ class Preferences:
 class PreferenceFile:
     """Reads once, writes atomically. A damaged file counts as absent: preferences are not worth an outage."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, default: Preferences | None = None):
         self._path, self._lock = path, threading.Lock()
+        self._default = default or Preferences()
         self._current = self._load()
 
     @property
@@ -65,4 +67,24 @@ class PreferenceFile:
             known = {key: stored[key] for key in asdict(Preferences()) if key in stored}
             return Preferences(**known)
         except (OSError, ValueError, TypeError, Refused):
-            return Preferences()
+            return self._default
+
+
+class PreferenceFolder:
+    """Everybody's own preferences. Without accounts there is one file; with them, users begin with what it says."""
+
+    def __init__(self, home: Path):
+        self._home, self._lock = home, threading.Lock()
+        self._common = PreferenceFile(home / "preferences.json")
+        self._of_users: dict[str, PreferenceFile] = {}
+
+    def of(self, viewer: Viewer) -> PreferenceFile:
+        if viewer.user_id is None:
+            return self._common
+        with self._lock:
+            if viewer.user_id not in self._of_users:
+                folder = self._home / "preferences"
+                folder.mkdir(exist_ok=True, mode=0o700)
+                path = folder / f"{viewer.user_id}.json"
+                self._of_users[viewer.user_id] = PreferenceFile(path, self._common.current)
+            return self._of_users[viewer.user_id]

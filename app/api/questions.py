@@ -15,7 +15,8 @@ from pydantic import BaseModel, Field
 
 from app.api.documents import PAGE_SIZES, Plain
 from app.api.errors import Refused, error_body
-from app.api.preferences import MAX_ANSWER_TOKENS, MAX_TOP_K, PreferenceFile
+from app.api.preferences import MAX_ANSWER_TOKENS, MAX_TOP_K, Preferences
+from app.api.seen import OwnPreferences, Seen
 from app.export import answer_as_html, answer_as_json
 from app.security import sse
 from retrieval.library import Library
@@ -63,20 +64,22 @@ class AskDesk:
 
     def __init__(self, at_once: int):
         self._workers = ThreadPoolExecutor(at_once, thread_name_prefix="cairn-ask")
-        self._stops: dict[str, threading.Event] = {}
+        self._stops: dict[str, tuple[str | None, threading.Event]] = {}  # by ask id: who asked, and how to stop it
         self._lock = threading.Lock()
 
     def close(self) -> None:
         with self._lock:
-            for stop in self._stops.values():
+            for _, stop in self._stops.values():
                 stop.set()
         self._workers.shutdown(wait=False, cancel_futures=True)
 
-    def stop(self, ask_id: str) -> None:
+    def stop(self, ask_id: str, user_id: str | None) -> None:
+        """Raises Refused unless this user's question is being answered under that id."""
         with self._lock:
-            event = self._stops.get(ask_id)
-        if event is not None:
-            event.set()
+            asker, event = self._stops.get(ask_id, (None, None))
+        if event is None or asker != user_id:
+            raise Refused(404, "not_found", "No question of yours is being answered under this id.")
+        event.set()
 
     async def stream(self, answer: Answering) -> AsyncIterator[bytes]:
         """Events of one question: started, token..., then answer or error. A reader that goes away stops the work."""
@@ -94,7 +97,7 @@ class AskDesk:
                     "error", error_body(Refused(503, "busy", "Too many questions are waiting. Try again shortly."))
                 )
                 return
-            self._stops[ask_id] = stop
+            self._stops[ask_id] = answer.user_id, stop
             ahead = len(self._stops) - 1
         try:
             yield sse("started", {"ask_id": ask_id, "ahead": ahead})
@@ -117,8 +120,9 @@ class AskDesk:
 class Answering:
     """One question, ready to run in a worker thread."""
 
-    def __init__(self, library: Library, request: AskRequest, preferences: PreferenceFile):
-        self._library, self._request, self._defaults = library, request, preferences.current
+    def __init__(self, library: Library, request: AskRequest, defaults: Preferences):
+        self._library, self._request, self._defaults = library, request, defaults
+        self.user_id = library.viewer.user_id
 
     def run(self, stop: threading.Event) -> Iterator[AnswerToken | Answer]:
         request, defaults = self._request, self._defaults
@@ -145,16 +149,16 @@ def _work(answer: Answering, stop: threading.Event, emit: Any) -> None:
         emit(None)
 
 
-def router(library: Library, preferences: PreferenceFile, desk: AskDesk) -> APIRouter:
+def router(desk: AskDesk) -> APIRouter:
     routes = APIRouter()
-    _add_asking(routes, library, preferences, desk)
-    _add_answers(routes, library)
+    _add_asking(routes, desk)
+    _add_answers(routes)
     return routes
 
 
-def _add_asking(routes: APIRouter, library: Library, preferences: PreferenceFile, desk: AskDesk) -> None:
+def _add_asking(routes: APIRouter, desk: AskDesk) -> None:
     @routes.post("/search", tags=["questions"])
-    def search(request: SearchRequest) -> Plain:
+    def search(library: Seen, request: SearchRequest) -> Plain:
         """Passages by the attention that the query gives them, best first. No answer is written."""
         found = library.search(request.query.strip(), request.k, within=request.within.scope())
         return {"passages": [passage.to_dict() for passage in found]}
@@ -165,24 +169,25 @@ def _add_asking(routes: APIRouter, library: Library, preferences: PreferenceFile
         response_class=StreamingResponse,
         responses={200: {"content": {"text/event-stream": {}}}},
     )
-    async def ask(request: AskRequest) -> StreamingResponse:
+    async def ask(library: Seen, preferences: OwnPreferences, request: AskRequest) -> StreamingResponse:
         """Server-sent events: `started` {ask_id, ahead}, `token`..., then `answer` (stored) or `error`. Closing the
         connection stops the work."""
         if not request.question.strip():
             raise Refused(422, "invalid_request", "The question is empty.")
-        stream = desk.stream(Answering(library, request, preferences))
+        stream = desk.stream(Answering(library, request, preferences.current))
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
     @routes.post("/ask/{ask_id}/stop", status_code=204, tags=["questions"])
-    def stop(ask_id: str) -> None:
+    def stop(library: Seen, ask_id: str) -> None:
         """Stop writing; the stream ends with the answer as far as it got."""
-        desk.stop(ask_id)
+        desk.stop(ask_id, library.viewer.user_id)
 
 
-def _add_answers(routes: APIRouter, library: Library) -> None:
+def _add_answers(routes: APIRouter) -> None:
     @routes.get("/answers", tags=["answers"])
     def answers(
+        library: Seen,
         search: Annotated[str, Query(max_length=500)] = "",
         conversation_id: str | None = None,
         limit: Annotated[int, PAGE_SIZES] = 50,
@@ -193,21 +198,23 @@ def _add_answers(routes: APIRouter, library: Library) -> None:
         return {"answers": [head.to_dict() for head in found[:limit]], "more": len(found) > limit}
 
     @routes.get("/answers/{answer_id}", tags=["answers"])
-    def answer(answer_id: str) -> Plain:
+    def answer(library: Seen, answer_id: str) -> Plain:
         """A stored answer with all of its evidence."""
         return library.answer(answer_id).to_dict()
 
     @routes.delete("/answers/{answer_id}", status_code=204, tags=["answers"])
-    def delete(answer_id: str) -> None:
+    def delete(library: Seen, answer_id: str) -> None:
         library.delete_answer(answer_id)
 
     @routes.post("/answers/{answer_id}/effect/{block_id}", tags=["answers"])
-    def effect(answer_id: str, block_id: int) -> Plain:
+    def effect(library: Seen, answer_id: str, block_id: int) -> Plain:
         """Leave one block out and weigh the same answer again. Not an attention weight: see BlockEffect."""
         return library.effect_of_block(answer_id, block_id).to_dict()
 
     @routes.get("/answers/{answer_id}/export", tags=["answers"], response_class=Response)
-    def export(answer_id: str, format: Annotated[str, Query(pattern="^(html|json)$")] = "html") -> Response:
+    def export(
+        library: Seen, answer_id: str, format: Annotated[str, Query(pattern="^(html|json)$")] = "html"
+    ) -> Response:
         """One self-contained file: `html` with page pictures, or `json`."""
         media_type, write = EXPORTS[format]
         body = write(library, library.answer(answer_id))

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from app.cli import ingest, questions, serve, shelf, upkeep
+from app.cli import ingest, people, questions, serve, shelf, upkeep
 from app.cli.options import HomeOption, ModelOption, Place
 from app.cli.output import tell, user_message
 
@@ -86,6 +86,7 @@ for name, command in (
     ("serve", serve.serve),
 ):
     cli.command(name)(command)
+cli.add_typer(people.user, name="user")
 
 
 def run() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.options import HomeOption, JsonOption, ModelOption, library_of
+from app.cli.options import HomeOption, JsonOption, ModelOption, UserOption, library_of
 from app.cli.output import duration, printable, say, size, tell, user_message, write_json
 from app.cli.progress import ProgressBar
 from app.errors import SettingsError
@@ -35,13 +35,14 @@ def ingest(
     as_json: JsonOption = False,
     home: HomeOption = None,
     model: ModelOption = None,
+    user: UserOption = None,
 ) -> None:
     """Read files (PDF, DOCX, HTML, Markdown, text) into the memory.
 
     A file that is stored already costs nothing. After an interruption the same command goes on where it stopped.
     """
     failed = count = 0
-    with library_of(context, home, model) as library:
+    with library_of(context, home, model, user) as library:
         for path, source in files_below(paths):
             row = _ingest_one(library, path, source, collection, password)
             count += 1

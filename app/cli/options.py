@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +23,10 @@ HomeOption = Annotated[
 ModelOption = Annotated[
     str | None,
     typer.Option("--model", metavar="PATH", help="Checkpoint (or CAIRN_MODEL; default: the one that is shipped)."),
+]
+UserOption = Annotated[
+    str | None,
+    typer.Option("--user", metavar="NAME", help="As this user; without it, as the administrator, who sees everything."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to stdout and nothing else.")]
 BlocksOption = Annotated[
@@ -57,8 +63,18 @@ def settings_of(context: typer.Context, home: Path | None, model: str | None, **
     return load_settings(home=home or place.home, model=model or place.model, **overrides)
 
 
-def library_of(context: typer.Context, home: Path | None, model: str | None) -> Library:
-    """The library of this call, open; to be closed by the caller (it is a context manager)."""
+@contextmanager
+def library_of(
+    context: typer.Context, home: Path | None, model: str | None, user: str | None = None
+) -> Iterator[Library]:
+    """The library of this call, open; as `user` sees it, or the whole of it."""
     from app import assembly
 
-    return assembly.open_library(settings_of(context, home, model))
+    with assembly.open_library(settings_of(context, home, model)) as library:
+        if user is None:
+            yield library
+            return
+        from retrieval.access import Viewer
+
+        account = library.accounts.named(user)
+        yield library.seen_by(Viewer(account.id, account.name))

@@ -20,6 +20,7 @@ from app.cli.options import (
     JsonOption,
     ModelOption,
     QuestionsOption,
+    UserOption,
     library_of,
 )
 from app.cli.output import duration, one_line, printable, say, tell, user_message, write_json
@@ -49,10 +50,11 @@ def search(
     as_json: JsonOption = False,
     home: HomeOption = None,
     model: ModelOption = None,
+    user: UserOption = None,
 ) -> None:
     """Show the passages that attention chooses for QUERY, best first."""
     asked = _questions(query, questions)
-    with library_of(context, home, model) as library:
+    with library_of(context, home, model, user) as library:
         scope = scope_of(library, document, collection)
         if questions is not None:
             _answer_all(asked, lambda question: search_row(library, question, top_k, scope))
@@ -88,13 +90,14 @@ def ask(
     as_json: JsonOption = False,
     home: HomeOption = None,
     model: ModelOption = None,
+    user: UserOption = None,
 ) -> None:
     """Answer QUESTION and show the passages that were read for it.
 
     The answer is kept: `cairn list --answers` lists answers, `cairn export` writes one with its evidence.
     """
     asked = _questions(question, questions)
-    with library_of(context, home, model) as library:
+    with library_of(context, home, model, user) as library:
         scope = scope_of(library, document, collection)
 
         def answer(one: Question, on_token: Callable[[str], None] = lambda _text: None) -> Answer:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.lookup import find_answer_id, find_document
-from app.cli.options import HomeOption, JsonOption, ModelOption, library_of
+from app.cli.options import HomeOption, JsonOption, ModelOption, UserOption, library_of
 from app.cli.output import facts, one_line, printable, say, size, table, tell, write_json
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def list_(
     as_json: JsonOption = False,
     home: HomeOption = None,
     model: ModelOption = None,
+    user: UserOption = None,
 ) -> None:
     """List documents."""
     chosen = {"collections": collections, "jobs": jobs, "answers": answers}
@@ -82,7 +83,7 @@ def list_(
         raise typer.BadParameter("choose one of --collections, --jobs and --answers.")
     kind = next((name for name, flag in chosen.items() if flag), "documents")
     listing_of = {"documents": _documents, "collections": _collections, "jobs": _jobs, "answers": _answers}[kind]
-    with library_of(context, home, model) as library:
+    with library_of(context, home, model, user) as library:
         listing = listing_of(library, search)
     if as_json:
         for row in listing.rows:
@@ -102,9 +103,10 @@ def show(
     as_json: JsonOption = False,
     home: HomeOption = None,
     model: ModelOption = None,
+    user: UserOption = None,
 ) -> None:
     """Show what is known of one document."""
-    with library_of(context, home, model) as library:
+    with library_of(context, home, model, user) as library:
         found = find_document(library, document)
         text = library.page_text(found.id, page - 1) if page is not None else None
     if as_json:
@@ -123,9 +125,10 @@ def delete(
     as_json: JsonOption = False,
     home: HomeOption = None,
     model: ModelOption = None,
+    user: UserOption = None,
 ) -> None:
     """Delete documents and the answers that used them."""
-    with library_of(context, home, model) as library:
+    with library_of(context, home, model, user) as library:
         found = {one.id: one for one in (find_document(library, key) for key in documents)}
         if not yes and not as_json and sys.stdin.isatty():
             names = ", ".join(one_line(one.source, 60) for one in found.values())
@@ -155,11 +158,12 @@ def export(
     ] = False,
     home: HomeOption = None,
     model: ModelOption = None,
+    user: UserOption = None,
 ) -> None:
     """Write an answer with its evidence as an HTML page or JSON."""
     from app.export import answer_as_html, answer_as_json
 
-    with library_of(context, home, model) as library:
+    with library_of(context, home, model, user) as library:
         record = library.answer(find_answer_id(library, answer))
         text = (answer_as_json if as_json else answer_as_html)(library, record)
     if output is None:

@@ -11,18 +11,17 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.api import build_app
-from app.security import (
-    GRADIO_PATHS,
-    OWN_PATHS,
+from app.security import GRADIO_PATHS, OWN_PATHS, content_policy
+from app.sign_in import (
     SESSION_SECONDS,
     Access,
     TooManyAttempts,
     WrongPassword,
     check_binding,
-    content_policy,
     fresh_password,
     is_loopback,
 )
+from retrieval.access import ADMINISTRATOR
 from tests.app.fake_library import FakeLibrary
 from tests.app.serving import FakeSettings
 
@@ -93,17 +92,16 @@ class TestAccess:
         clock = Clock()
         access = Access(password=PASSWORD, clock=clock)
         session = access.log_in(PASSWORD, "a")
-        assert (
-            access.session_is_valid(session) and not access.session_is_valid("x") and not access.session_is_valid(None)
-        )
+        assert access.viewer_of_session(session) == ADMINISTRATOR
+        assert access.viewer_of_session("x") is None and access.viewer_of_session(None) is None
         clock.now += SESSION_SECONDS + 1
-        assert not access.session_is_valid(session)
+        assert access.viewer_of_session(session) is None
 
     def test_signing_out_ends_a_session(self) -> None:
         access = Access(password=PASSWORD)
         session = access.log_in(PASSWORD, "a")
         access.log_out(session)
-        assert not access.session_is_valid(session)
+        assert access.viewer_of_session(session) is None
 
     def test_a_password_may_be_given_as_argon2_hash(self) -> None:
         from argon2 import PasswordHasher
@@ -131,10 +129,10 @@ class TestAccess:
     def test_tokens_cannot_be_guessed_fast_either(self) -> None:
         access = Access(token=TOKEN, clock=Clock())
         for _ in range(5):
-            assert not access.token_is_valid("wrong", "a")
+            assert access.viewer_of_token("wrong", "a") is None
         with pytest.raises(TooManyAttempts):
-            access.token_is_valid(TOKEN, "a")
-        assert access.token_is_valid(TOKEN, "b")
+            access.viewer_of_token(TOKEN, "a")
+        assert access.viewer_of_token(TOKEN, "b") == ADMINISTRATOR
 
 
 class TestSigningIn:

@@ -1,0 +1,162 @@
+"""Signing in by name: what opens a server with accounts, and what ends it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from typer.testing import CliRunner
+
+from app.api import build_app
+from app.cli import cli
+from app.sign_in import fresh_token, hash_password
+from retrieval.errors import InvalidRequest
+from retrieval.library import Library
+from tests.app.serving import FakeSettings
+
+PASSWORD, TOKEN = "a quiet pile of stones", "token-for-programs-0123456789"
+
+
+def never() -> Any:
+    raise AssertionError("no model needed")
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Iterator[Library]:
+    (tmp_path / "sample-offered").touch()
+    with Library.open(tmp_path, never) as library:
+        library.warm_up = lambda: None  # type: ignore[method-assign]
+        yield library
+
+
+def opened(library: Library, home: Path, **settings: Any) -> Iterator[TestClient]:
+    app = build_app(FakeSettings(home, **settings), library, page=False)
+    with TestClient(app, base_url="http://library.example", follow_redirects=False) as client:
+        yield client
+
+
+@pytest.fixture
+def client(library: Library, tmp_path: Path) -> Iterator[TestClient]:
+    library.accounts.add("ann", hash_password(PASSWORD))
+    yield from opened(library, tmp_path, host="0.0.0.0", password="the server's password", token=TOKEN)
+
+
+def sign_in(client: TestClient, name: str = "ann", password: str = PASSWORD) -> int:
+    return client.post("/login", data={"name": name, "password": password}).status_code
+
+
+def test_people_sign_in_by_name_and_the_server_says_who_they_are(client: TestClient) -> None:
+    assert 'name="name"' in client.get("/login").text
+    assert client.get("/api/v1/account").status_code == 401
+    assert sign_in(client, "Ann ") == 303
+    assert client.get("/api/v1/account").json() == {"name": "ann", "people": ["ann"]}
+    client.post("/logout")
+    assert client.get("/api/v1/account").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("name", "password"), [("ann", "wrong password"), ("bob", PASSWORD), ("", PASSWORD), ("ann", "")]
+)
+def test_a_wrong_name_and_a_wrong_password_are_told_alike(client: TestClient, name: str, password: str) -> None:
+    response = client.post("/login", data={"name": name, "password": password})
+    assert response.status_code == 401 and "Name and password do not belong together." in response.text
+
+
+def test_the_servers_own_password_and_token_open_nothing_once_there_are_accounts(client: TestClient) -> None:
+    for name in ("", "ann"):
+        assert sign_in(client, name, "the server's password") == 401
+    assert client.get("/api/v1/documents", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 401
+
+
+def test_a_session_from_before_the_first_account_ends_with_it(library: Library, tmp_path: Path) -> None:
+    for client in opened(library, tmp_path, password=PASSWORD):
+        assert client.post("/login", data={"password": PASSWORD}).status_code == 303
+        assert client.get("/api/v1/account").json() == {"name": "", "people": []}
+        library.accounts.add("ann", hash_password(PASSWORD))
+        assert client.get("/api/v1/documents").status_code == 401
+
+
+def test_another_password_ends_the_sessions_of_the_one_before(client: TestClient, library: Library) -> None:
+    sign_in(client)
+    wrong = client.post("/api/v1/account/password", json={"old": "guess guess", "new": "new password"})
+    assert wrong.status_code == 403
+    short = client.post("/api/v1/account/password", json={"old": PASSWORD, "new": "short"})
+    assert short.status_code == 422
+    assert client.get("/api/v1/account").status_code == 200
+    changed = client.post("/api/v1/account/password", json={"old": PASSWORD, "new": "new password"})
+    assert changed.status_code == 204 and client.get("/api/v1/account").status_code == 401
+    assert sign_in(client) == 401 and sign_in(client, password="new password") == 303
+
+
+def test_a_removed_account_is_signed_out_and_a_server_on_the_network_stays_shut(
+    client: TestClient, library: Library
+) -> None:
+    sign_in(client)
+    library.accounts.remove(library.accounts.named("ann"))
+    assert client.get("/api/v1/documents").status_code == 401
+
+
+def test_a_server_on_the_network_that_had_accounts_only_shuts_when_the_last_goes(
+    library: Library, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="cairn user add"):
+        build_app(FakeSettings(tmp_path, host="0.0.0.0"), library, page=False)
+    library.accounts.add("ann", hash_password(PASSWORD))
+    for client in opened(library, tmp_path, host="0.0.0.0"):
+        assert sign_in(client) == 303
+        library.accounts.remove(library.accounts.named("ann"))
+        assert client.get("/api/v1/documents").status_code == 401
+
+
+def test_programs_use_their_users_token(client: TestClient, library: Library) -> None:
+    token, digest = fresh_token()
+    library.accounts.set_token_digest(library.accounts.named("ann"), digest)
+    headers = {"Authorization": f"Bearer {token}"}
+    assert client.get("/api/v1/account", headers=headers).json()["name"] == "ann"
+    library.accounts.set_token_digest(library.accounts.named("ann"), fresh_token()[1])
+    assert client.get("/api/v1/account", headers=headers).status_code == 401
+
+
+def test_accounts_on_this_machine_ask_for_a_name_too(library: Library, tmp_path: Path) -> None:
+    library.accounts.add("ann", hash_password(PASSWORD))
+    for client in opened(library, tmp_path):
+        assert client.get("/api/v1/documents").status_code == 401 and sign_in(client) == 303
+
+
+def test_passwords_are_kept_as_argon2_and_short_ones_refused(library: Library) -> None:
+    user = library.accounts.add("ann", hash_password(PASSWORD))
+    assert user.password_hash.startswith("$argon2") and PASSWORD not in user.password_hash
+    with pytest.raises(InvalidRequest, match="8 to"):
+        hash_password("short")
+
+
+class TestCommands:
+    def cairn(self, home: Path, *words: str, input: str | None = None) -> Any:
+        return CliRunner().invoke(cli, ["user", *words, "--home", str(home)], input=input)
+
+    def test_accounts_are_made_listed_changed_and_removed(self, tmp_path: Path) -> None:
+        assert "no accounts" in self.cairn(tmp_path, "list").stderr
+        made = json.loads(self.cairn(tmp_path, "add", "Ann", "--json").stdout)
+        assert made["name"] == "ann" and len(made["password"]) > 20
+        assert "already" in self.cairn(tmp_path, "add", "ann").stderr
+        shown = self.cairn(tmp_path, "password", "ann").stdout
+        assert "shown only now" in shown and made["password"] not in shown
+        given = self.cairn(tmp_path, "add", "ben", "--password-stdin", input="a password of his own\n")
+        assert given.exit_code == 0 and "password of his" not in given.output
+        token = json.loads(self.cairn(tmp_path, "token", "ben", "--json").stdout)["token"]
+        assert token.startswith("cairn_")
+        rows = [json.loads(line) for line in self.cairn(tmp_path, "list", "--json").stdout.splitlines()]
+        assert [(row["name"], row["has_token"]) for row in rows] == [("ann", False), ("ben", True)]
+        assert self.cairn(tmp_path, "token", "ben", "--off").exit_code == 0
+        assert self.cairn(tmp_path, "remove", "ann").exit_code == 0
+        last = self.cairn(tmp_path, "remove", "ben")
+        assert last.exit_code == 0 and "no accounts any more" in last.stderr
+        assert self.cairn(tmp_path, "remove", "ben").exit_code == 1
+
+    def test_an_unknown_user_is_named(self, tmp_path: Path) -> None:
+        result = CliRunner().invoke(cli, ["list", "--user", "nobody", "--home", str(tmp_path)])
+        assert result.exit_code == 1 and "nobody" in result.stderr

@@ -1,0 +1,167 @@
+"""The HTTP API: files on their way in, jobs, documents, collections, pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.app.api_client import ask, error_code, opened, send, until
+from tests.app.fake_library import FakeLibrary
+from tests.app.serving import FakeSettings
+
+
+class TestFiles:
+    def test_an_upload_becomes_a_job_and_a_document(self, client: TestClient, library: FakeLibrary) -> None:
+        body = send(client, "new report.pdf", collection="Reports").json()
+        job = body["jobs"][0]
+        assert (job["source"], job["state"], job["pages"]) == ("new report.pdf", "queued", 2)
+        library.deliver(2)
+        assert client.get(f"/api/v1/jobs/{job['id']}").json()["state"] == "done"
+        document = client.get(f"/api/v1/documents/{job['document_id']}").json()
+        assert document["state"] == "ready"
+        assert [one["name"] for one in client.get("/api/v1/collections").json()["collections"]] == ["Reports"]
+
+    def test_a_staged_file_is_estimated_and_waits_until_it_is_started(self, client: TestClient, tmp_path: Path) -> None:
+        staged = send(client, "big.pdf", path="uploads").json()
+        ready = until(
+            lambda: [one for one in client.get("/api/v1/uploads").json()["uploads"] if one["state"] == "ready"]
+        )
+        assert ready[0]["estimate"]["pages"] == 2 and ready[0]["estimate"]["size_bytes"] > 0
+        assert client.get("/api/v1/jobs").json()["jobs"] == []
+        job = client.post(f"/api/v1/uploads/{staged['id']}/start", json={"collection": "A"}).json()
+        assert job["source"] == "big.pdf"
+        assert client.get("/api/v1/uploads").json()["uploads"] == []
+        assert list((tmp_path / "uploads").iterdir()) == []
+
+    def test_a_discarded_file_leaves_nothing_behind(self, client: TestClient, tmp_path: Path) -> None:
+        staged = send(client, "big.pdf", path="uploads").json()
+        assert client.delete(f"/api/v1/uploads/{staged['id']}").status_code == 204
+        assert error_code(client.post(f"/api/v1/uploads/{staged['id']}/start", json={})) == "not_found"
+        assert list((tmp_path / "uploads").iterdir()) == []
+
+    def test_the_name_on_disk_is_random_and_the_shown_name_is_the_persons(
+        self, client: TestClient, tmp_path: Path
+    ) -> None:
+        staged = send(client, "../../etc/pass\u202ewd (final).pdf", path="uploads").json()
+        assert staged["name"] == "passwd (final).pdf"
+        (stored,) = (tmp_path / "uploads").iterdir()
+        assert stored.stem == staged["id"] and "pass" not in stored.name
+
+    def test_an_estimate_keeps_nothing(self, client: TestClient, tmp_path: Path) -> None:
+        body = send(client, "a.pdf", path="estimate").json()
+        assert body["pages"] == 2 and body["fits"] is True and body["source"] == "a.pdf"
+        assert list((tmp_path / "uploads").iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("name", "content", "code"),
+        [
+            ("a.exe", b"MZ", "unknown_kind"),
+            ("a.pdf", b"PK\x03\x04 not a pdf", "unknown_kind"),
+            ("a.docx", b"%PDF-1.7", "unknown_kind"),
+            ("a.txt", b"text with a \0 byte", "unknown_kind"),
+            ("a.txt", b"", "empty_file"),
+            ("a.txt", b"x" * 20_000_001, "too_large"),
+        ],
+    )
+    def test_what_is_not_accepted_is_refused_with_a_reason(
+        self, client: TestClient, tmp_path: Path, name: str, content: bytes, code: str
+    ) -> None:
+        response = send(client, name, content)
+        assert response.status_code >= 400 and error_code(response) == code
+        assert list((tmp_path / "uploads").iterdir()) == []
+
+    def test_a_hostile_pdf_is_refused_in_words_and_others_go_on(self, client: TestClient) -> None:
+        send(client, "bad.pdf", b"%PDF-1.7 HOSTILE", path="uploads")
+        send(client, "good.pdf", path="uploads")
+        states = until(
+            lambda: (
+                (s := {one["name"]: one for one in client.get("/api/v1/uploads").json()["uploads"]})
+                and all(one["state"] != "estimating" for one in s.values())
+                and s
+            )
+        )
+        assert states["bad.pdf"]["state"] == "refused" and "damaged" in states["bad.pdf"]["problem"]
+        assert states["good.pdf"]["state"] == "ready"
+        assert error_code(send(client, "bad.pdf", b"%PDF-1.7 HOSTILE")) == "unreadable_file"
+
+    def test_a_locked_pdf_opens_with_its_password(self, client: TestClient) -> None:
+        locked = b"%PDF-1.7 ENCRYPTED"
+        assert "password" in send(client, "locked.pdf", locked).json()["error"]["message"]
+        assert send(client, "locked.pdf", locked, password="open sesame").status_code == 202
+
+    def test_only_so_many_files_may_wait(self, library: FakeLibrary, tmp_path: Path) -> None:
+        for client in opened(library, FakeSettings(tmp_path, max_uploads=2)):
+            for _ in range(2):
+                assert send(client, "a.pdf", path="uploads").status_code == 201
+            assert error_code(send(client, "a.pdf", path="uploads")) == "too_many_files"
+
+    def test_a_full_library_and_a_full_disk_take_no_more(self, library: FakeLibrary, tmp_path: Path) -> None:
+        for client in opened(library, FakeSettings(tmp_path, max_library_bytes=1000)):
+            assert error_code(send(client, "a.pdf")) == "quota"
+        for client in opened(library, FakeSettings(tmp_path, min_free_bytes=10**18)):
+            assert error_code(send(client, "a.pdf")) == "not_enough_space"
+
+    def test_files_left_by_a_crash_are_removed_at_start(self, library: FakeLibrary, tmp_path: Path) -> None:
+        (tmp_path / "uploads").mkdir()
+        (tmp_path / "uploads" / "left.pdf").write_bytes(b"x")
+        for _client in opened(library, FakeSettings(tmp_path)):
+            assert list((tmp_path / "uploads").iterdir()) == []
+
+
+class TestJobs:
+    def test_a_job_can_be_cancelled_and_tried_again(self, client: TestClient) -> None:
+        job = send(client, "a.pdf").json()["jobs"][0]
+        assert client.post(f"/api/v1/jobs/{job['id']}/cancel").json()["state"] == "cancelled"
+        assert client.get("/api/v1/jobs?active_only=true").json()["jobs"] == []
+        assert client.post(f"/api/v1/jobs/{job['id']}/retry").json()["state"] == "queued"
+
+    def test_unknown_jobs_are_not_found(self, client: TestClient) -> None:
+        assert error_code(client.get("/api/v1/jobs/nothing")) == "not_found"
+
+
+class TestDocuments:
+    def test_documents_are_searched_sorted_and_paged(self, client: TestClient) -> None:
+        body = client.get("/api/v1/documents?sort=title&limit=1&offset=1").json()
+        assert [one["source"] for one in body["documents"]] == ["walks.pdf"] and body["total"] == 2
+        found = client.get("/api/v1/documents?search=RESERVOIR").json()
+        assert [one["source"] for one in found["documents"]] == ["reservoir.pdf"]
+        assert error_code(client.get("/api/v1/documents?sort=colour")) == "invalid_request"
+
+    def test_a_document_is_renamed_moved_and_deleted(self, client: TestClient) -> None:
+        identity = client.get("/api/v1/documents").json()["documents"][0]["id"]
+        group = client.post("/api/v1/collections", json={"name": "Walks"}).json()["id"]
+        changed = client.patch(
+            f"/api/v1/documents/{identity}", json={"title": "On foot", "collection_id": group}
+        ).json()
+        assert (changed["title"], changed["collection_id"]) == ("On foot", group)
+        assert (
+            client.patch(f"/api/v1/documents/{identity}", json={"collection_id": None}).json()["collection_id"] is None
+        )
+        gone = client.delete(f"/api/v1/documents/{identity}").json()
+        assert gone["documents"] == 1 and gone["freed_bytes"] > 0
+        assert error_code(client.delete(f"/api/v1/documents/{identity}")) == "not_found"
+
+    def test_deleting_a_document_deletes_the_answers_that_used_it(self, client: TestClient) -> None:
+        answer = ask(client)
+        ids = [one["id"] for one in client.get("/api/v1/documents").json()["documents"]]
+        assert client.post("/api/v1/documents/delete", json={"document_ids": ids}).json()["answers"] == 1
+        assert error_code(client.get(f"/api/v1/answers/{answer['id']}")) == "not_found"
+
+    def test_pages_come_as_picture_and_as_text_with_boxes(self, client: TestClient) -> None:
+        identity = client.get("/api/v1/documents").json()["documents"][0]["id"]
+        image = client.get(f"/api/v1/documents/{identity}/pages/1.png?width_px=400")
+        assert image.headers["content-type"] == "image/png" and image.content.startswith(b"\x89PNG")
+        assert int.from_bytes(image.content[16:20], "big") == 600  # the next of a few widths
+        text = client.get(f"/api/v1/documents/{identity}/pages/1").json()
+        assert text["blocks"][0]["boxes"][0]["page"] == 1
+        assert error_code(client.get(f"/api/v1/documents/{identity}/pages/99.png")) == "not_found"
+
+    def test_a_collection_goes_and_its_documents_stay(self, client: TestClient, library: FakeLibrary) -> None:
+        group = client.post("/api/v1/collections", json={"name": "Old"}).json()["id"]
+        identity = next(iter(library.document_rows))
+        client.patch(f"/api/v1/documents/{identity}", json={"collection_id": group})
+        assert client.patch(f"/api/v1/collections/{group}", json={"name": "New"}).json()["name"] == "New"
+        assert client.delete(f"/api/v1/collections/{group}").status_code == 204
+        assert client.get(f"/api/v1/documents/{identity}").json()["collection_id"] is None

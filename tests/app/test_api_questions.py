@@ -1,0 +1,166 @@
+"""The HTTP API: questions, their streams, answers and exports."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from app.api import build_app
+from tests.app.api_client import HOSTILE, ask, error_code, events, opened, until
+from tests.app.fake_library import FakeLibrary
+from tests.app.serving import FakeSettings, served
+
+
+class TestQuestions:
+    def test_an_answer_streams_token_by_token_and_ends_with_its_evidence(self, client: TestClient) -> None:
+        response = client.post("/api/v1/ask", json={"question": "When was the dam raised?"})
+        assert response.headers["content-type"].startswith("text/event-stream")
+        names = [name for name, _ in events(response.text)]
+        assert names[0] == "started" and names[-1] == "answer" and set(names[1:-1]) == {"token"}
+        answer = events(response.text)[-1][1]
+        assert answer["passages"][0]["blocks"][0]["boxes"] and answer["heat"] and answer["near_misses"]
+        assert client.get(f"/api/v1/answers/{answer['id']}").json() == answer
+
+    def test_a_question_takes_what_it_does_not_say_from_the_preferences(
+        self, client: TestClient, library: FakeLibrary
+    ) -> None:
+        client.patch("/api/v1/preferences", json={"top_k": 3, "quote": False, "max_tokens": 16, "voters": "head"})
+        ask(client)
+        assert {key: library.asked[-1][key] for key in ("k", "quote", "max_tokens", "voters")} == {
+            "k": 3, "quote": False, "max_tokens": 16, "voters": "head",
+        }  # fmt: skip
+        ask(client, k=5, quote=True)
+        assert (library.asked[-1]["k"], library.asked[-1]["quote"]) == (5, True)
+
+    def test_preferences_survive_a_restart_and_refuse_nonsense(self, library: FakeLibrary, tmp_path: Path) -> None:
+        for client in opened(library, FakeSettings(tmp_path)):
+            assert error_code(client.patch("/api/v1/preferences", json={"top_k": 0})) == "invalid_request"
+            client.patch("/api/v1/preferences", json={"top_k": 12})
+        for client in opened(library, FakeSettings(tmp_path)):
+            assert client.get("/api/v1/preferences").json()["top_k"] == 12
+        (tmp_path / "preferences.json").write_text("{broken")
+        for client in opened(library, FakeSettings(tmp_path)):
+            assert client.get("/api/v1/preferences").json()["top_k"] == 8
+
+    def test_a_question_is_restricted_to_the_documents_it_names(self, client: TestClient, library: FakeLibrary) -> None:
+        walks = next(one.id for one in library.document_rows.values() if one.source == "walks.pdf")
+        answer = ask(client, within={"document_ids": [walks]})
+        assert {passage["document_id"] for passage in answer["passages"]} == {walks}
+        found = client.post(
+            "/api/v1/search", json={"query": "lake", "k": 2, "within": {"document_ids": [walks]}}
+        ).json()
+        assert {passage["document_id"] for passage in found["passages"]} == {walks} and len(found["passages"]) == 2
+
+    def test_what_the_documents_do_not_say_is_said(self, client: TestClient) -> None:
+        assert ask(client, "Where do unicorns sleep?")["found"] is False
+
+    def test_an_empty_question_is_refused(self, client: TestClient) -> None:
+        assert error_code(client.post("/api/v1/ask", json={"question": "  "})) == "invalid_request"
+        assert error_code(client.post("/api/v1/ask", json={})) == "invalid_request"
+
+    def test_an_error_while_answering_ends_the_stream_in_words(self, client: TestClient, library: FakeLibrary) -> None:
+        def broken(*_args: Any, **_named: Any) -> Any:
+            raise RuntimeError("secret path /home/somebody")
+
+        library.ask = broken  # type: ignore[method-assign]
+        name, body = events(client.post("/api/v1/ask", json={"question": "why"}).text)[-1]
+        assert name == "error" and body["error"]["code"] == "internal" and "secret" not in str(body)
+
+    def test_the_effect_of_a_block_is_measured(self, client: TestClient) -> None:
+        answer = ask(client)
+        block = answer["passages"][0]["block_ids"][0]
+        effect = client.post(f"/api/v1/answers/{answer['id']}/effect/{block}").json()
+        assert effect["delta"] == pytest.approx(effect["logprob_without"] - effect["logprob_with"])
+        assert error_code(client.post(f"/api/v1/answers/{answer['id']}/effect/999999")) == "not_found"
+
+    def test_history_is_listed_searched_paged_and_deleted(self, client: TestClient) -> None:
+        ids = [ask(client, f"Question number {number}", conversation_id="c1")["id"] for number in range(3)]
+        body = client.get("/api/v1/answers?limit=2").json()
+        assert [one["id"] for one in body["answers"]] == ids[:0:-1] and body["more"] is True
+        assert client.get("/api/v1/answers?limit=2&offset=2").json()["more"] is False
+        assert len(client.get("/api/v1/answers?search=number 1").json()["answers"]) == 1
+        assert len(client.get("/api/v1/answers?conversation_id=c1").json()["answers"]) == 3
+        assert client.delete(f"/api/v1/answers/{ids[0]}").status_code == 204
+        assert error_code(client.get(f"/api/v1/answers/{ids[0]}")) == "not_found"
+
+
+class TestStreaming:
+    """Over a real socket: the test client waits for whole responses."""
+
+    def test_stopping_ends_the_stream_with_the_answer_so_far(self, tmp_path: Path) -> None:
+        import httpx
+
+        library = FakeLibrary(token_seconds=0.1)
+        library.add("reservoir.pdf")
+        with served(build_app(FakeSettings(tmp_path), library, page=False)) as url:  # type: ignore[arg-type]
+            seen = []
+            with httpx.stream("POST", f"{url}/api/v1/ask", json={"question": "long answer please"}) as response:
+                for line in response.iter_lines():
+                    if line.startswith("event: "):
+                        seen.append(line[7:])
+                    if line.startswith("data: ") and seen[-1] == "started":
+                        ask_id = json.loads(line[6:])["ask_id"]
+                    if seen.count("token") == 2 and line == "":
+                        httpx.post(f"{url}/api/v1/ask/{ask_id}/stop")
+            assert seen[-1] == "answer" and seen.count("token") < 8
+
+    def test_a_reader_that_goes_away_stops_the_work(self, tmp_path: Path) -> None:
+        import httpx
+
+        library = FakeLibrary(token_seconds=0.05)
+        library.add("reservoir.pdf")
+        with served(build_app(FakeSettings(tmp_path), library, page=False)) as url:  # type: ignore[arg-type]
+            with httpx.stream("POST", f"{url}/api/v1/ask", json={"question": "long answer please"}) as response:
+                next(response.iter_lines())
+            until(lambda: library.heads)
+            assert len(library.answer(library.heads[0].id).tokens) < 10
+
+    def test_eight_people_asking_at_once_get_the_answers_they_would_get_alone(self, tmp_path: Path) -> None:
+        import httpx
+
+        library = FakeLibrary(token_seconds=0.002)
+        library.add("reservoir.pdf", pages=6)
+        questions = [f"Question {number} about the dam and the lake" for number in range(8)]
+        with served(build_app(FakeSettings(tmp_path), library, page=False)) as url:  # type: ignore[arg-type]
+
+            def put(question: str) -> tuple[str, Any]:
+                text = httpx.post(f"{url}/api/v1/ask", json={"question": question}, timeout=30).text
+                answer = events(text)[-1][1]
+                return answer["text"], [token["blocks"] for token in answer["tokens"]]
+
+            alone = [put(question) for question in questions]
+            together: dict[int, Any] = {}
+            threads = [
+                threading.Thread(target=lambda n=n, q=q: together.__setitem__(n, put(q)))
+                for n, q in enumerate(questions)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert [together[number] for number in range(8)] == alone
+
+
+class TestExport:
+    def test_json_holds_the_whole_record(self, client: TestClient) -> None:
+        answer = ask(client)
+        response = client.get(f"/api/v1/answers/{answer['id']}/export?format=json")
+        assert 'attachment; filename="cairn-answer-' in response.headers["content-disposition"]
+        assert response.json() == {"format": "cairn-answer/1", **answer}
+
+    def test_html_needs_nothing_else_and_runs_nothing(self, library: FakeLibrary, tmp_path: Path) -> None:
+        library.add(f"{HOSTILE}.pdf", title=HOSTILE, text=f"wombat {HOSTILE} wombat ")
+        for client in opened(library, FakeSettings(tmp_path)):
+            answer = ask(client, f"wombat {HOSTILE}")
+            page = client.get(f"/api/v1/answers/{answer['id']}/export").text
+            assert "<script" not in page and "<img src=x" not in page and "http:" not in page and "https:" not in page
+            assert "&lt;img src=x onerror=alert(1)&gt;" in page
+            assert "default-src 'none'" in page and "data:image/png;base64," in page
+
+    def test_an_unknown_format_is_refused(self, client: TestClient) -> None:
+        assert client.get(f"/api/v1/answers/{ask(client)['id']}/export?format=exe").status_code == 422
