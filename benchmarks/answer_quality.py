@@ -30,8 +30,7 @@ from model.prefill import prefill, prefill_batch
 from model.quote import QuoteSource
 from model.reading import ReadPolicy
 from model.training.corpus import read_jsonl, read_questions
-from model.training.examples import encode_questions
-from model.training.initialise import document_frequency
+from model.training.examples import document_frequency, encode_questions
 from retrieval.prompts import word_starts
 
 TOP_K = 8

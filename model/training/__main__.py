@@ -53,9 +53,7 @@ def _add_default_model(command: argparse.ArgumentParser) -> None:
 def _default_model(parsed: argparse.Namespace) -> None:
     from model.training.default_model import make_default_model
 
-    result = make_default_model(
-        parsed.data, parsed.out, size=parsed.size, teacher=parsed.teacher, device=parsed.device
-    )
+    result = make_default_model(parsed.data, parsed.out, size=parsed.size, teacher=parsed.teacher, device=parsed.device)
     print(f"{result.step} steps in {result.seconds:.0f} s; checkpoint in {parsed.out / 'model'}")
 
 

@@ -5,7 +5,7 @@
   idf.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +37,8 @@ class TokenQuestion:
     """Raw tokens of the passage that the question was asked about."""
     texts: tuple[str, ...] = ()
     """Acceptable answers as people wrote them."""
+    exact: bool = False
+    """Whether the gold span is the answer itself, not a stretch that probably holds it."""
 
 
 @dataclass
@@ -62,6 +64,18 @@ def encode_texts(
             )
     fast.encode_special_tokens = False
     return out
+
+
+def document_frequency(
+    token_lists: Iterable[Sequence[int] | NDArray[np.uint16]], vocab_size: int, tokens_per_block: int
+) -> NDArray[np.float32]:
+    """Inverse document frequency of every token, blocks counting as documents."""
+    found, blocks = np.zeros(vocab_size), 0
+    for ids in token_lists:
+        for start in range(0, len(ids), tokens_per_block):
+            found[np.unique(ids[start : start + tokens_per_block])] += 1
+            blocks += 1
+    return np.log((blocks - found + 0.5) / (found + 0.5) + 1).astype(np.float32)
 
 
 def tokens_of_span(offsets: NDArray[np.int64], start: int, stop: int) -> tuple[int, int]:
@@ -104,6 +118,7 @@ def encode_questions(
                 bool(question.answers),
                 tokens_of_span(offsets, *question.context),
                 question.answers,
+                bool(question.spans),
             )
         )
     return result

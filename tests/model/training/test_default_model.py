@@ -3,21 +3,25 @@
 import json
 import lzma
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tokenizers import BertWordPieceTokenizer
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from model.backbone import load_backbone
 from model.generate import question_queries
 from model.prefill import prefill_batch
 from model.training.corpus import normalised, overlap, read_questions, sample_texts
-from model.training.default_model import SIZES, make_default_model, prepare
+from model.training.default_model import SIZES, Prepared, make_default_model, prepare, read, start
+from model.training.encoder_start import Encoder
 from model.training.examples import encode_texts, tokens_of_span
 from model.training.question_rows import QuestionRowMaker
 from model.training.synthesis import draw_fact, plant
+from model.training.taught_rows import TaughtRowMaker
+from model.training.teaching import TaughtModel, late_scores, taught_loss
 from model.training.tokenizer import SPECIAL_TOKENS, train_tokenizer
 
 DEFAULT = Path(__file__).parents[3] / "model" / "default"
@@ -64,6 +68,40 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def encoder_folder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny sentence encoder with random weights and a WordPiece tokenizer."""
+    folder = tmp_path_factory.mktemp("encoder")
+    pieces = BertWordPieceTokenizer(lowercase=True)
+    pieces.train_from_iterator(sample_texts(data, characters=10**6), vocab_size=400, show_progress=False)
+    pieces.save(str(folder / "tokenizer.json"))
+    names = {f"{kind}_token": f"[{kind.upper()}]" for kind in ("unk", "sep", "pad", "cls", "mask")}
+    PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), **names).save_pretrained(folder)
+    torch.manual_seed(0)
+    BertModel(
+        BertConfig(
+            vocab_size=pieces.get_vocab_size(),
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=64,
+            max_position_embeddings=256,
+            initializer_range=0.2,
+        )
+    ).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def encoder(encoder_folder: Path) -> Encoder:
+    return Encoder.load(encoder_folder)
+
+
+@pytest.fixture(scope="module")
+def prepared(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return prepare(data, tmp_path_factory.mktemp("prepared"), SIZES["tiny"])
+
+
 def test_numbers_become_single_digits_and_special_names_stay_apart() -> None:
     tokenizer = train_tokenizer(["In 1685 they came. In 1686 they left."] * 20, vocab_size=400)
     assert [piece.strip("Ġ") for piece in tokenizer.tokenize(" 1685")] == ["1", "6", "8", "5"]
@@ -104,14 +142,13 @@ def test_a_planted_fact_holds_its_value(data: Path) -> None:
         assert tokenizer.decode(planted.ids[planted.value]).strip(" .:").endswith(fact.value.strip("."))
 
 
-def test_rows_are_a_function_of_their_number_and_gold_blocks_hold_the_answer(data: Path, tmp_path: Path) -> None:
+def test_rows_are_a_function_of_their_number_and_gold_blocks_hold_the_answer(prepared: Prepared) -> None:
     recipe = SIZES["tiny"]
-    prepared = prepare(data, tmp_path, recipe, teacher=None)
     from model.config import LandmarkConfig
 
     config = LandmarkConfig(block_size=recipe.block_size, landmark_token_id=2)
     maker = QuestionRowMaker(
-        prepared.questions, prepared.texts, prepared.tokenizer, config, prepared.idf_V, recipe.shape
+        prepared.questions, prepared.texts, prepared.tokenizer, config, prepared.idf_V, recipe.reading_shape
     )
     for index in (0, 3, 7):
         first, again = maker.make(index), maker.make(index)
@@ -136,26 +173,116 @@ def test_token_spans_cover_character_spans() -> None:
     assert tokenizer.decode(ids[first:last]).strip() == "two three"
 
 
-def test_the_recipe_runs_from_data_to_a_checkpoint_that_loads(data: Path, tmp_path: Path) -> None:
-    result = make_default_model(data, tmp_path, size="tiny", device="cpu")
-    assert result.step == SIZES["tiny"].steps
+def test_taught_rows_point_at_the_answer_and_know_what_the_encoder_saw(prepared: Prepared, encoder: Encoder) -> None:
+    recipe = SIZES["tiny"]
+    model = start(prepared, recipe, encoder)
+    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape)
+    for number in range(4):
+        batch, again = maker.make(number), maker.make(number)
+        assert all(torch.equal(a, b) for a, b in zip(vars(batch).values(), vars(again).values(), strict=True))
+        blocks_NL = batch.ids_RT.unflatten(1, (-1, recipe.block_size)).flatten(0, 1)
+        raw = blocks_NL[:, :-1].flatten()
+        for asked, gold, (first, last) in zip(batch.asked_QT, batch.gold_QN, batch.spans_Q2.tolist(), strict=True):
+            assert gold.any()
+            if first >= 0:
+                assert gold[first // (recipe.block_size - 1)]
+                answer = model.decode(raw[first : last + 1].tolist()).strip()
+                question = model.decode(asked.tolist())
+                named = [name for name in NAMES if name in answer]
+                assert named or "?" not in question or any(c.isalnum() for c in answer)
+        # Letters have states, landmarks and padding have none.
+        there_RT = batch.states_RTE.abs().amax(-1) > 0
+        assert not there_RT[~batch.valid_RT].any()
+        assert not there_RT.unflatten(1, (-1, recipe.block_size))[..., -1].any()
+        assert there_RT[batch.valid_RT].float().mean() > 0.5
+
+
+def test_a_token_is_taught_the_state_of_its_own_characters(prepared: Prepared, encoder: Encoder) -> None:
+    recipe = SIZES["tiny"]
+    model = start(prepared, recipe, encoder)
+    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape)
+    text = "The castle was built by Anna Bell"
+    ids = model.tokenize(text).ids
+    ((by_token, mean),) = maker._states([ids])
+    states_BTE, real_BT, characters_BT2 = encoder.states([text])
+    states, characters = states_BTE[0][real_BT[0]], characters_BT2[0][real_BT[0]]
+    place = text.index("Anna")
+    piece = int((characters[:, 0] == place).nonzero()[0, 0])
+    starts = np.cumsum([0, *(len(model.decode([token])) for token in ids)])
+    token = int(np.searchsorted(starts, place, "right")) - 1
+    if characters[piece, 1] == place + len("Anna") and model.decode([ids[token]]).strip() == "Anna":
+        torch.testing.assert_close(by_token[token], states[piece], rtol=0.05, atol=0.05)
+    torch.testing.assert_close(mean, states.mean(0), rtol=0.05, atol=0.05)
+
+
+def test_the_start_is_near_the_encoder_where_attention_sees_the_same(prepared: Prepared, encoder: Encoder) -> None:
+    """One token alone: no order, nothing before it. What is left of the difference is the norms."""
+    model = start(prepared, SIZES["tiny"], encoder)
+    table = model.backbone.get_input_embeddings().weight
+    token = model.tokenize(" river").ids
+    words = encoder.network.embeddings
+    pieces = encoder.tokenizer("river", add_special_tokens=False)["input_ids"]
+    if len(token) == len(pieces) == 1:
+        steady = words.token_type_embeddings.weight[0] + words.position_embeddings.weight[1:100].mean(0)
+        wanted = words.LayerNorm(words.word_embeddings.weight[pieces] + steady)
+        torch.testing.assert_close(table[token], wanted)
+    assert model.memory_layers == (encoder.network.config.num_hidden_layers,)
+
+
+def test_late_scores_are_the_weighted_mean_of_best_cosines() -> None:
+    torch.manual_seed(0)
+    queries, keys = torch.randn(2, 3, 8), torch.randn(4, 5, 8)
+    there = torch.tensor([[True, True, False], [True, False, False]])
+    raw = torch.ones(4, 5, dtype=torch.bool)
+    raw[1, 3:] = False
+    found = late_scores(queries, there, keys, raw)
+    for q in range(2):
+        for n in range(4):
+            tokens = queries[q, there[q]]
+            best = [max(float(torch.cosine_similarity(t, k, dim=0)) for k in keys[n][raw[n]]) for t in tokens]
+            weights = [float(t.norm()) for t in tokens]
+            wanted = sum(w * b for w, b in zip(weights, best, strict=True)) / sum(weights)
+            assert float(found[q, n]) == pytest.approx(wanted, abs=1e-5)
+
+
+def test_teaching_a_batch_lowers_what_it_is_taught_by(prepared: Prepared, encoder: Encoder) -> None:
+    recipe = SIZES["tiny"]
+    model = start(prepared, recipe, encoder)
+    taught = TaughtModel(model, model.backbone.model.layers[-1].self_attn.k_proj.weight)
+    batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(0)
+    optimizer = torch.optim.AdamW(taught.parameters(), lr=2e-3)
+    parts = []
+    for _ in range(12):
+        loss, metrics, tokens = taught_loss(taught, batch)
+        assert tokens > 0
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        parts.append({name: float(value) for name, value in metrics.items()})
+    for name in ("late", "landmarks", "span", "text"):
+        assert parts[-1][name] < parts[0][name]
+
+
+def test_the_recipe_runs_from_data_to_a_checkpoint_that_loads(data: Path, tmp_path: Path, encoder_folder: Path) -> None:
+    result = make_default_model(data, tmp_path, encoder=encoder_folder, size="tiny", device="cpu")
+    assert result.step == SIZES["tiny"].reading.steps
     assert np.isfinite(result.last["loss"])
     model = load_backbone(tmp_path / "model", device="cpu", dtype=torch.float32)
-    assert model.config.memory_layers == SIZES["tiny"].memory_layers
+    assert model.memory_layers == (2,)
     assert set(json.loads((tmp_path / "prepared" / "overlap.json").read_text())) == {"pair", "passage"}
 
 
-def test_search_is_left_alone_unless_the_recipe_learns_it(data: Path, tmp_path: Path) -> None:
-    from model.training.default_model import build, learn_codes, train
-    from model.training.initialise import search_path
-
-    recipe = SIZES["tiny"]
-    prepared = prepare(data, tmp_path, recipe, teacher=None)
-    for learns in (False, True):
-        model = build(prepared, recipe, learn_codes(prepared, recipe, tmp_path))
-        before = [parameter.clone() for parameter in search_path(model.backbone)]
-        train(model, prepared, replace(recipe, learns_search=learns), tmp_path / str(learns))
-        assert all(torch.equal(a, b) for a, b in zip(before, search_path(model.backbone), strict=True)) is not learns
+def test_reading_leaves_search_as_it_is(prepared: Prepared, encoder: Encoder, tmp_path: Path) -> None:
+    model = start(prepared, SIZES["tiny"], encoder)
+    text = model.tokenize("The castle of Town 3 was built in 1712 by Anna Bell.").ids
+    before = [block.keys_YGLD for _, block in prefill_batch(model, [text])]
+    queries = question_queries(model, model.prompt("Who built it?").ids)
+    untouched = model.backbone.model.layers[-1].mlp.c_fc.weight.clone()
+    read(model, prepared, SIZES["tiny"], tmp_path)
+    after = [block.keys_YGLD for _, block in prefill_batch(model, [text])]
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert torch.equal(queries, question_queries(model, model.prompt("Who built it?").ids))
+    assert not torch.equal(untouched, model.backbone.model.layers[-1].mlp.c_fc.weight)
 
 
 def test_the_shipped_checkpoint_is_small_and_finds_the_block_that_answers() -> None:

@@ -1,0 +1,221 @@
+"""Micro-batches for `teaching.py`: stretches of documents with the encoder's states, and questions about them.
+
+Every batch is a pure function of its number. Axes: R rows, T tokens, N blocks (R x W), L tokens in a block, Q
+questions, E the encoder's width.
+"""
+
+import random
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from model.backbone import LandmarkModel
+from model.training.encoder_start import Encoder
+from model.training.examples import TokenDocuments, TokenQuestion
+from model.training.question_rows import SOURCE_WEIGHT
+from model.training.synthesis import plant
+from model.training.teaching import TaughtRows
+
+NOTHING, FIRST_TEXT = -1, -2
+"""Document numbers of empty blocks, and of rows of plain text (downwards)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaughtShape:
+    """Sizes of a micro-batch."""
+
+    rows: int = 10
+    blocks: int = 6
+    text_rows: int = 3
+    """Rows of plain text among them."""
+    planted: float = 0.7
+    """How often a row of plain text gets a made-up fact and the question for it."""
+    questions_a_row: int = 5
+    longest_question: int = 40
+
+
+class TaughtRowMaker:
+    """make(i) -> TaughtRows."""
+
+    def __init__(
+        self,
+        data: TokenDocuments,
+        texts: list[NDArray[np.uint16]],
+        model: LandmarkModel,
+        encoder: Encoder,
+        shape: TaughtShape,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self._data, self._texts, self._encoder, self._shape, self._seed = data, texts, encoder, shape, seed
+        self._config = model.config
+        self._tokenizer = tokenizer = model.tokenizer
+        self._strings = [tokenizer.decode([token]) for token in range(len(tokenizer))]
+        before, after = model.config.prompt.split("{question}")
+        self._head = tokenizer(before, add_special_tokens=False)["input_ids"]
+        # The answer token points at the first token of the answer, the end token behind it at the last.
+        self._tail = [*tokenizer(after, add_special_tokens=False)["input_ids"], int(tokenizer.eos_token_id)]
+        self._by_document: dict[int, list[TokenQuestion]] = defaultdict(list)
+        for question in data.questions:
+            if question.answerable and len(question.ids) <= shape.longest_question:
+                self._by_document[question.document].append(question)
+        self._questions = [question for asked in self._by_document.values() for question in asked]
+        chance = np.array([SOURCE_WEIGHT.get(question.source, 1.0) for question in self._questions])
+        self._chance = chance / chance.sum()
+        names: dict[str, int] = {}
+        self._title = [names.setdefault(t, len(names)) if t else -1 - n for n, t in enumerate(data.titles)]
+
+    def make(self, number: int) -> TaughtRows:
+        draw = np.random.default_rng((self._seed, number))
+        pick = random.Random(int(draw.integers(2**31)))
+        shape, per_block = self._shape, self._config.tokens_per_block
+        length = shape.blocks * per_block
+        rows: list[tuple[NDArray[np.uint16], int, int]] = []  # tokens, document, first token
+        asked: list[TokenQuestion] = []
+        for index in draw.choice(len(self._questions), shape.rows - shape.text_rows, p=self._chance):
+            question = self._questions[index]
+            tokens = self._data.ids[question.document]
+            start = max(0, question.start - int(draw.integers(0, length - per_block)))
+            start = 0 if draw.random() < 0.3 and question.stop <= length else min(start, max(0, len(tokens) - length))
+            rows.append((tokens[start : start + length], question.document, start))
+            inside = [
+                other
+                for other in self._by_document[question.document]
+                if other.start >= start and other.stop <= start + length and other is not question
+            ]
+            asked += [question, *pick.sample(inside, min(len(inside), shape.questions_a_row - 1))]
+        for row, index in enumerate(draw.integers(0, len(self._texts), shape.text_rows)):
+            tokens = self._texts[index]
+            start = int(draw.integers(0, max(1, len(tokens) - length)))
+            piece, document = tokens[start : start + length], FIRST_TEXT - row
+            if pick.random() < shape.planted:
+                piece, question = self._planted(piece, document, length, pick)
+                asked.append(question)
+            rows.append((piece, document, 0))
+        return self._batch(rows, asked)
+
+    def _planted(
+        self, tokens: NDArray[np.uint16], document: int, length: int, pick: random.Random
+    ) -> tuple[NDArray[np.uint16], TokenQuestion]:
+        """The tokens with a made-up fact put in somewhere, and the question that asks for it."""
+        fact = plant(self._tokenizer, pick)
+        place = pick.randrange(max(1, min(len(tokens), length - len(fact.ids))))
+        joined = np.concatenate((tokens[:place], np.array(fact.ids, np.uint16), tokens[place:]))[:length]
+        value = (place + fact.value.start, place + fact.value.stop)
+        return joined, TokenQuestion("planted", document, fact.question, *value, (), True, exact=True)
+
+    def _batch(self, rows: list[tuple[NDArray[np.uint16], int, int]], asked: list[TokenQuestion]) -> TaughtRows:
+        shape, size, per_block = self._shape, self._config.block_size, self._config.tokens_per_block
+        width = self._encoder.width
+        ids = np.zeros((len(rows), shape.blocks, size), np.int64)
+        ids[:, :, -1] = self._config.landmark_token_id
+        valid = np.zeros(ids.shape, bool)
+        blocks: list[list[int]] = []
+        places: list[tuple[int, int]] = []
+        document = np.full(ids.shape[:2], NOTHING, np.int64)
+        first = np.zeros(ids.shape[:2], np.int64)
+        for row, (tokens, owner, start) in enumerate(rows):
+            for block in range(-(-len(tokens) // per_block)):
+                piece = tokens[block * per_block : (block + 1) * per_block]
+                ids[row, block, : len(piece)] = piece
+                valid[row, block, : len(piece)] = valid[row, block, -1] = True
+                document[row, block], first[row, block] = owner, start + block * per_block
+                blocks.append(piece.tolist())
+                places.append((row, block))
+        taught = self._states([*blocks, *(list(question.ids) for question in asked)])
+        states = torch.zeros(*ids.shape, width, dtype=torch.bfloat16)
+        pooled = torch.zeros(*ids.shape[:2], width)
+        for (row, block), (by_token, mean) in zip(places, taught, strict=False):
+            states[row, block, : len(by_token)] = by_token
+            pooled[row, block] = mean
+        longest = max(len(question.ids) for question in asked) + len(self._head) + len(self._tail)
+        asked_ids = np.zeros((len(asked), longest), np.int64)
+        there = np.zeros((len(asked), longest), bool)
+        asked_states = torch.zeros(len(asked), longest, width, dtype=torch.bfloat16)
+        for row, (question, (by_token, _)) in enumerate(zip(asked, taught[len(blocks) :], strict=True)):
+            prompt = [*self._head, *question.ids, *self._tail]
+            asked_ids[row, : len(prompt)] = prompt
+            inside = slice(len(self._head), len(self._head) + len(question.ids))
+            there[row, inside] = True
+            asked_states[row, inside] = by_token
+        gold, ignored = self._gold(asked, document.reshape(-1), first.reshape(-1))
+        spans = self._spans(asked, document.reshape(-1), first.reshape(-1))
+        return TaughtRows(
+            torch.from_numpy(ids.reshape(len(rows), -1)),
+            torch.from_numpy(valid.reshape(len(rows), -1)),
+            states.flatten(1, 2),
+            pooled.flatten(0, 1),
+            torch.from_numpy(asked_ids),
+            torch.from_numpy(there),
+            asked_states,
+            gold,
+            ignored,
+            spans,
+        )
+
+    def _spans(self, asked: list[TokenQuestion], document_N: NDArray[np.int64], first_N: NDArray[np.int64]) -> Tensor:
+        """spans_Q2: first and last answer token as places in the flattened N x (L - 1) tokens; -1 where unknown."""
+        per_block = self._config.tokens_per_block
+        spans = np.full((len(asked), 2), -1, np.int64)
+        for row, question in enumerate(asked):
+            if not question.exact:
+                continue
+            for column, token in enumerate((question.start, question.stop - 1)):
+                holds = (document_N == question.document) & (first_N <= token) & (first_N + per_block > token)
+                if holds.any():
+                    block = int(np.flatnonzero(holds)[0])
+                    spans[row, column] = block * per_block + token - first_N[block]
+        rows = spans // (per_block * self._shape.blocks)
+        spans[(spans < 0).any(1) | (rows[:, 0] != rows[:, 1])] = -1
+        return torch.from_numpy(spans)
+
+    def _gold(
+        self, asked: list[TokenQuestion], document_N: NDArray[np.int64], first_N: NDArray[np.int64]
+    ) -> tuple[Tensor, Tensor]:
+        gold, ignored = (np.zeros((len(asked), len(document_N)), bool) for _ in range(2))
+        title_N = np.array([self._title_of(int(document)) for document in document_N])
+        for row, question in enumerate(asked):
+            same = document_N == question.document
+            gold[row] = same & (first_N < question.stop) & (first_N + self._config.tokens_per_block > question.start)
+            ignored[row] = (document_N == NOTHING) | ((title_N == self._title_of(question.document)) & ~same)
+        return torch.from_numpy(gold), torch.from_numpy(ignored)
+
+    def _title_of(self, document: int) -> int:
+        return self._title[document] if document >= 0 else -(10**9) + document
+
+    def _states(self, pieces: list[list[int]]) -> list[tuple[Tensor, Tensor]]:
+        """(state of every token, mean state) of token lists as the encoder reads their text."""
+        found: list[tuple[Tensor, Tensor]] = [(torch.empty(0), torch.empty(0))] * len(pieces)
+        order = sorted(range(len(pieces)), key=lambda index: len(pieces[index]))
+        for begin in range(0, len(order), 16):
+            chosen = order[begin : begin + 16]
+            words = [[self._strings[token] for token in pieces[index]] for index in chosen]
+            with torch.autocast("cpu", torch.bfloat16):
+                states_BTE, real_BT, characters_BT2 = self._encoder.states(["".join(parts) for parts in words])
+            for index, parts, states, real, characters in zip(
+                chosen, words, states_BTE.float(), real_BT, characters_BT2.numpy(), strict=True
+            ):
+                found[index] = _by_token(parts, states[real], characters[real.numpy()])
+        return found
+
+
+def _by_token(parts: list[str], states_TE: Tensor, characters_T2: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """The encoder's states by token: of the pieces that hold its first and its last letter; and their mean."""
+    out = torch.zeros(len(parts), states_TE.shape[1])
+    if not len(states_TE):
+        return out, torch.zeros(states_TE.shape[1])
+    ends = np.cumsum([len(part) for part in parts])
+    starts = ends - np.array([len(part) for part in parts])
+    first = starts + np.array([len(part) - len(part.lstrip()) for part in parts])
+    last = ends - 1
+    low = np.searchsorted(characters_T2[:, 0], first, "right") - 1
+    high = np.searchsorted(characters_T2[:, 0], last, "right") - 1
+    there = (first < ends) & (low >= 0) & (characters_T2[np.maximum(low, 0), 1] > first)
+    low, high = low.clip(0), np.maximum(high, low).clip(0)
+    rows = torch.from_numpy(np.flatnonzero(there))
+    out[rows] = 0.5 * (states_TE[torch.from_numpy(low[there])] + states_TE[torch.from_numpy(high[there])])
+    return out, states_TE.mean(0)

@@ -1,0 +1,204 @@
+"""Training of the memory layer: a sentence encoder shows what each token means, questions show what they look for.
+
+One loss of six parts, all on rows that are encoded once:
+
+- states: the key of every token comes near the encoder's state of the same characters (the encoder sees the block
+  whole, the network only what stands before: it learns to guess).
+- pooled: the key of every landmark comes near the mean of the encoder's states over its block.
+- late: questions, encoded on their own, find their block among all blocks of the batch by late interaction over token
+  keys (see `retrieval.late_interaction`); landmarks: the same by the inner product of the mean query and the landmark.
+- span: the query of the answer token meets the key of the answer's first token, that of the end token behind it the
+  last one's, among all tokens of the row.
+- text: the next token, on a sample of the positions.
+
+The question never attends to a block: a question that has read the gold block learns to recognise what it just read.
+Axes: R rows, T tokens, N blocks (R x W), L tokens in a block, Q questions, E all heads' dimensions together.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity, cross_entropy, normalize
+from transformers import DynamicCache
+
+from model.backbone import LandmarkModel, cached
+from model.reading import ReadPolicy
+from model.training.losses import summed_cross_entropy
+
+
+@dataclass(frozen=True)
+class TaughtRows:
+    """One micro-batch; every tensor on the block grid, padding on the right."""
+
+    ids_RT: Tensor
+    valid_RT: Tensor
+    states_RTE: Tensor
+    """The encoder's states by token; 0 where it has none (landmarks, blanks, padding)."""
+    pooled_NE: Tensor
+    """The encoder's mean state by block, 0 for empty blocks."""
+    asked_QT: Tensor
+    asked_there_QT: Tensor
+    """True at tokens of the question itself, False in the prompt around it and at padding."""
+    asked_states_QTE: Tensor
+    gold_QN: Tensor
+    ignored_QN: Tensor
+    """Blocks that are neither right nor wrong: empty, or of another document with the same title."""
+    spans_Q2: Tensor
+    """First and last token of the answer, as places in all blocks' raw tokens; -1 where unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shares:
+    """Weights of the parts of the loss."""
+
+    states: float = 4.0
+    pooled: float = 1.0
+    late: float = 0.5
+    landmarks: float = 0.3
+    span: float = 0.3
+    text: float = 0.05
+    text_positions: int = 192
+
+
+class TaughtModel(nn.Module):
+    """A landmark model, the frame in which its keys are compared with the encoder's states, and two temperatures."""
+
+    def __init__(self, model: LandmarkModel, frame_EE: Tensor, shares: Shares | None = None) -> None:
+        super().__init__()
+        self.model = model
+        self.shares = shares or Shares()
+        self.register_buffer("frame_EE", frame_EE.detach().clone())
+        self.log_scale_late = nn.Parameter(torch.tensor(3.4))
+        self.log_scale_landmarks = nn.Parameter(torch.tensor(2.0))
+        self.log_scale_span = nn.Parameter(torch.tensor(4.5))
+
+    def save(self, folder: Any) -> None:
+        self.model.save(folder)
+
+
+def taught_loss(taught: TaughtModel, batch: TaughtRows) -> tuple[Tensor, dict[str, float | Tensor], int]:
+    """The loss in the form that `run_training` takes."""
+    model, shares = taught.model, taught.shares
+    device = model.device
+    batch = TaughtRows(**{name: value.to(device) for name, value in vars(batch).items()})
+    layer = model.memory_layers[-1]
+    cache = DynamicCache()
+    hidden_RTE = model.encode(batch.ids_RT, model.context(valid_BK=batch.valid_RT), cache)
+    keys_RTE = cached(cache, layer)[0].transpose(1, 2).flatten(2).float()
+    queries_QTE = question_queries(model, batch.asked_QT, layer)
+    size = model.config.block_size
+    keys_NLE = keys_RTE.unflatten(1, (-1, size)).flatten(0, 1)
+    landmarks_NE = keys_NLE[:, -1]
+    with torch.autocast(device.type, enabled=False):
+        frame_EE = taught.frame_EE.T
+        states = _unlike(keys_RTE, batch.states_RTE.float() @ frame_EE)
+        asked = _unlike(queries_QTE, batch.asked_states_QTE.float() @ frame_EE)
+        pooled = _unlike(landmarks_NE, batch.pooled_NE.float() @ frame_EE)
+        raw_NL = batch.valid_RT.unflatten(1, (-1, size)).flatten(0, 1)[:, :-1]
+        late_QN = late_scores(queries_QTE, batch.asked_there_QT, keys_NLE[:, :-1], raw_NL)
+        mean_QE = (queries_QTE * batch.asked_there_QT[..., None]).sum(1) / batch.asked_there_QT.sum(1, keepdim=True)
+        coarse_QN = mean_QE @ landmarks_NE.T
+        late, late_hits = _ranking(late_QN * taught.log_scale_late.exp(), batch)
+        coarse, coarse_hits = _ranking(coarse_QN * taught.log_scale_landmarks.exp(), batch)
+        pointers_Q2E = _pointers(queries_QTE, batch.asked_there_QT) * taught.log_scale_span.exp()
+        span, span_hits = _span_loss(pointers_Q2E, keys_NLE[:, :-1], raw_NL, batch, len(batch.ids_RT))
+    text = torch.zeros((), device=device)
+    if shares.text:
+        text = _text_loss(model, batch, hidden_RTE, shares.text_positions)
+    loss = (
+        shares.states * (states + 0.5 * asked)
+        + shares.pooled * pooled
+        + shares.late * late
+        + shares.landmarks * coarse
+        + shares.span * span
+        + shares.text * text
+    )
+    metrics: dict[str, float | Tensor] = {
+        "states": states.detach(),
+        "asked": asked.detach(),
+        "pooled": pooled.detach(),
+        "late": late.detach(),
+        "late_top1": late_hits,
+        "landmarks": coarse.detach(),
+        "landmarks_top1": coarse_hits,
+        "span": span.detach(),
+        "span_start_top1": span_hits,
+        "text": text.detach(),
+    }
+    return loss, metrics, int(batch.valid_RT.sum()) + int(batch.asked_there_QT.sum())
+
+
+def question_queries(model: LandmarkModel, asked_QT: Tensor, layer: int) -> Tensor:
+    """queries_QTE of one layer, in the frame of landmark keys, the question reading nothing."""
+    context = model.context(reading=ReadPolicy())
+    context.search_queries = {}
+    model.encode(asked_QT, context)
+    return context.search_queries[layer].transpose(1, 2).flatten(2).float()
+
+
+def late_scores(queries_QTE: Tensor, there_QT: Tensor, keys_NLE: Tensor, raw_NL: Tensor) -> Tensor:
+    """scores_QN: mean over the question's tokens, weighted by |q|, of the best cosine among a block's tokens."""
+    length_QT = queries_QTE.norm(dim=-1) * there_QT
+    flat = normalize(queries_QTE, dim=-1)[there_QT]  # all questions' tokens in one row
+    cosines = flat @ normalize(keys_NLE, dim=-1).flatten(0, 1).T
+    cosines = cosines.unflatten(1, raw_NL.shape).masked_fill(~raw_NL, -1.0).amax(-1)
+    owner = there_QT.nonzero()[:, 0]
+    sums = torch.zeros(len(queries_QTE), len(keys_NLE), device=flat.device)
+    sums = sums.index_add(0, owner, cosines * length_QT[there_QT][:, None])
+    return sums / length_QT.sum(-1, keepdim=True).clamp_min(1e-6)
+
+
+def _pointers(queries_QTE: Tensor, there_QT: Tensor) -> Tensor:
+    """queries_Q2E of the two tokens behind each question: answer and end."""
+    last_Q = there_QT.shape[1] - 1 - there_QT.flip(1).float().argmax(1)
+    rows = torch.arange(len(queries_QTE), device=queries_QTE.device)
+    return torch.stack((queries_QTE[rows, last_Q + 1], queries_QTE[rows, last_Q + 2]), 1)
+
+
+def _span_loss(
+    pointers_Q2E: Tensor, keys_NLE: Tensor, raw_NL: Tensor, batch: TaughtRows, num_rows: int
+) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of first and last token among the tokens of their row, and how often the first one is right."""
+    known = batch.spans_Q2[:, 0] >= 0
+    if not bool(known.any()):
+        return pointers_Q2E.sum() * 0, torch.zeros((), device=raw_NL.device)
+    keys_RPE = keys_NLE.flatten(0, 1).unflatten(0, (num_rows, -1))
+    raw_RP = raw_NL.flatten().unflatten(0, (num_rows, -1))
+    row_Q = batch.spans_Q2[known, 0] // raw_RP.shape[1]
+    logits_Q2P = pointers_Q2E[known] @ keys_RPE[row_Q].transpose(1, 2) * keys_NLE.shape[-1] ** -0.5
+    logits_Q2P = logits_Q2P.masked_fill(~raw_RP[row_Q][:, None], -torch.inf)
+    targets_Q2 = batch.spans_Q2[known] % raw_RP.shape[1]
+    loss = cross_entropy(logits_Q2P.flatten(0, 1), targets_Q2.flatten())
+    return loss, (logits_Q2P[:, 0].argmax(-1) == targets_Q2[:, 0]).float().mean()
+
+
+def _unlike(made: Tensor, shown: Tensor) -> Tensor:
+    """Mean of 1 - cosine where there is something to compare with."""
+    there = shown.abs().amax(-1) > 0
+    return 1 - cosine_similarity(made[there], shown[there], dim=-1).mean()
+
+
+def _ranking(scores_QN: Tensor, batch: TaughtRows) -> tuple[Tensor, Tensor]:
+    """-log(share of the gold blocks in the softmax over the blocks that count), and how often one of them is first."""
+    asked = batch.gold_QN.any(-1)
+    scores = scores_QN[asked].masked_fill(batch.ignored_QN[asked], -torch.inf)
+    gold = batch.gold_QN[asked]
+    if not len(scores):
+        return scores_QN.sum() * 0, torch.zeros((), device=scores_QN.device)
+    right = scores.masked_fill(~gold, -torch.inf)
+    hits = gold.gather(1, scores.argmax(-1, keepdim=True)).float().mean()
+    return (scores.logsumexp(-1) - right.logsumexp(-1)).mean(), hits
+
+
+def _text_loss(model: LandmarkModel, batch: TaughtRows, hidden_RTE: Tensor, positions: int) -> Tensor:
+    """Next raw token at a sample of raw positions (landmarks neither predict nor are predicted)."""
+    size, length = model.config.block_size, batch.ids_RT.shape[1]
+    place = torch.arange(length, device=batch.ids_RT.device)
+    following = torch.where(place % size == size - 2, place + 2, place + 1).clamp_max(length - 1)
+    good = batch.valid_RT & batch.valid_RT[:, following] & (place % size != size - 1) & (place < length - 2)
+    chosen = good.flatten().nonzero()[:, 0]
+    chosen = chosen[torch.randperm(len(chosen), device=chosen.device)[:positions]]
+    targets = batch.ids_RT[:, following].flatten()[chosen]
+    return summed_cross_entropy(model.logits, hidden_RTE.flatten(0, 1)[chosen], targets) / max(1, len(chosen))
