@@ -67,13 +67,17 @@ class Settings(BaseModel):
         default=None, description="SQLAlchemy URL of the catalogue; unset: `cairn.sqlite3` in the home folder."
     )
     host: str = Field(
-        default="127.0.0.1", min_length=1, description="Address to serve on; others than this machine need a password."
+        default="127.0.0.1",
+        min_length=1,
+        description="Address to serve on; others than this machine need a password or accounts.",
     )
     port: int = Field(default=7860, ge=0, le=65535, description="Port to serve on; 0 takes a free one.")
     password: str | None = Field(
-        default=None, repr=False, description="Password of the web UI, plain or as argon2 hash."
+        default=None, repr=False, description="Password of the web UI, plain or as argon2 hash; without accounts."
     )
-    token: str | None = Field(default=None, repr=False, description="Bearer token for programs (HTTP API, MCP).")
+    token: str | None = Field(
+        default=None, repr=False, description="Bearer token for programs (HTTP API, MCP); without accounts."
+    )
     max_upload_bytes: ByteSize = Field(
         default=ByteSize(200_000_000), ge=1, description="Largest file that may be uploaded."
     )

@@ -46,6 +46,7 @@ async function call(method, path, body, signal) {
 
 export const get = (path, values = {}) => call("GET", path + query(values));
 export const post = (path, body = {}) => call("POST", path, body);
+export const put = (path, body) => call("PUT", path, body);
 export const patch = (path, body) => call("PATCH", path, body);
 export const remove = (path) => call("DELETE", path);
 

@@ -1,5 +1,6 @@
 // The library: files on their way in, jobs, documents. All of it is what the server says; a refresh changes nothing.
 
+import { share, sharingOf } from "./account.js";
 import { get, patch, post, remove, upload } from "./api.js";
 import { announce, askText, button, bytes, confirm, duration, h, icon, iconButton, nameOf, number, plural, replace, toast, when } from "./dom.js";
 import { openViewer } from "./viewer.js";
@@ -110,7 +111,7 @@ function drawStaged(uploads) {
     uploads.map(stagedItem),
     ready.length ? h("div", { class: "row start-row" },
       h("label", { for: "into", class: "soft" }, "Into"), collection,
-      h("datalist", { id: "known-collections" }, view.collections.map((one) => h("option", { value: one.name }))),
+      h("datalist", { id: "known-collections" }, view.collections.filter((one) => one.mine).map((one) => h("option", { value: one.name }))),
       h("span", { class: "soft grow" }, `About ${duration(total.seconds)}, ${bytes(total.bytes)} on disk`),
       button(ready.length === 1 ? "Read it" : `Read all ${ready.length}`, { class: "button primary", id: "start-all", onclick: () => each(ready, (one) => post(`uploads/${one.id}/start`, { collection: collection.value || null })) })) : null);
 }
@@ -228,10 +229,12 @@ async function drawCollections() {
     onclick: () => { view.collection = id; view.offset = 0; drawCollections(); drawDocuments(); },
   }, label, count === undefined ? null : h("span", { class: "count" }, count));
   const chosen = view.collections.find((one) => one.id === view.collection);
-  replace(parts.collections, chip("", "All"), view.collections.map((one) => chip(one.id, one.name, one.documents)),
+  replace(parts.collections, chip("", "All"), view.collections.map((one) => chip(one.id, one.mine ? one.name : `${one.name} · ${one.owner || "everybody"}`, one.documents)),
     iconButton("New collection", "plus", { onclick: newCollection }),
-    chosen ? [iconButton(`Rename ${chosen.name}`, "edit", { onclick: () => renameCollection(chosen) }),
-      iconButton(`Remove ${chosen.name}`, "trash", { onclick: () => dropCollection(chosen) })] : null);
+    chosen?.mine && chosen.owner ? iconButton(`Share ${chosen.name}`, "people", { onclick: async () => { if (await share(chosen)) drawCollections(); } }) : null,
+    chosen?.mine ? [iconButton(`Rename ${chosen.name}`, "edit", { onclick: () => renameCollection(chosen) }),
+      iconButton(`Remove ${chosen.name}`, "trash", { onclick: () => dropCollection(chosen) })] : null,
+    chosen && sharingOf(chosen) ? h("span", { class: "soft sharing" }, sharingOf(chosen)) : null);
 }
 
 async function newCollection() {
@@ -279,17 +282,17 @@ async function drawDocuments() {
 const empty = () => h("p", { class: "empty-note" }, view.search || view.collection ? "Nothing is found here." : "No documents yet. Drop some above: they are read once and remembered.");
 
 function documentItem(one) {
-  const box = h("input", { type: "checkbox", "aria-label": `Choose ${nameOf(one)}`, checked: view.selected.has(one.id), onchange: () => { box.checked ? view.selected.add(one.id) : view.selected.delete(one.id); drawBulk(); } });
+  const box = h("input", { type: "checkbox", "aria-label": `Choose ${nameOf(one)}`, checked: view.selected.has(one.id), disabled: !one.mine, onchange: () => { box.checked ? view.selected.add(one.id) : view.selected.delete(one.id); drawBulk(); } });
   const group = view.collections.find((item) => item.id === one.collection_id);
   return h("div", { class: "item document", data: { document: one.id } }, box,
     h("button", { type: "button", class: "plain grow", onclick: () => one.pages && openViewer({ document: one }) },
       h("div", { class: "item-title" }, nameOf(one)),
-      h("div", { class: "soft" }, [one.source !== one.title ? one.source : "", plural(one.pages, "page"), bytes(one.size_bytes), when(one.added_at)].filter(Boolean).join(" · ")),
+      h("div", { class: "soft" }, [one.source !== one.title ? one.source : "", one.mine ? "" : one.owner ? `of ${one.owner}` : "everybody's", plural(one.pages, "page"), bytes(one.size_bytes), when(one.added_at)].filter(Boolean).join(" · ")),
       one.notes.length ? h("div", { class: "note-text" }, one.notes.slice(0, 3).join(" "), one.notes.length > 3 ? ` And ${one.notes.length - 3} more notes.` : "") : null),
     group ? h("span", { class: "tag" }, group.name) : null,
     one.state === "ready" ? null : h("span", { class: `tag ${one.state}` }, { ingesting: "being read", failed: "not read", cancelled: "cancelled" }[one.state] || one.state),
-    iconButton(`Rename ${nameOf(one)}`, "edit", { onclick: () => rename(one) }),
-    iconButton(`Delete ${nameOf(one)}`, "trash", { onclick: () => removeAll([one]) }));
+    one.mine ? [iconButton(`Rename ${nameOf(one)}`, "edit", { onclick: () => rename(one) }),
+      iconButton(`Delete ${nameOf(one)}`, "trash", { onclick: () => removeAll([one]) })] : null);
 }
 
 async function rename(one) {
@@ -322,7 +325,7 @@ function drawBulk() {
     const target = move.value === "none" ? null : move.value;
     view.selected.clear();
     each(ids, (id) => patch(`documents/${id}`, { collection_id: target }));
-  } }, h("option", { value: "" }, "Move to…"), h("option", { value: "none" }, "No collection"), view.collections.map((one) => h("option", { value: one.id }, one.name)));
+  } }, h("option", { value: "" }, "Move to…"), h("option", { value: "none" }, "No collection"), view.collections.filter((one) => one.mine).map((one) => h("option", { value: one.id }, one.name)));
   replace(parts.bulk, h("span", { class: "grow" }, `${plural(ids.length, "document")} chosen`), move,
     button("Delete", { class: "button danger small", onclick: () => removeAll(ids.map((id) => ({ id, title: "the chosen document", size_bytes: 0 }))) }, "trash"),
     iconButton("Choose none", "close", { onclick: () => { view.selected.clear(); drawDocuments(); } }));

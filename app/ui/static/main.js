@@ -1,5 +1,6 @@
 // Fills the columns that the Gradio page provides, and keeps the address bar in step with what is shown.
 
+import { mountAccount } from "./account.js";
 import { h, icon, replace } from "./dom.js";
 import { mountAsk, openAnswer } from "./ask.js";
 import { mountHistory } from "./history.js";
@@ -30,11 +31,13 @@ function mountHeader(node) {
   }
   showTheme();
   document.addEventListener("cairn:theme", showTheme);
+  const person = h("span", { class: "account" });
+  mountAccount(person);
   replace(node, h("header", { class: "brand" },
     h("img", { src: new URL("mark.svg", import.meta.url), alt: "", width: "26", height: "26" }),
     h("span", { class: "brand-name" }, "Cairn"),
     h("span", { class: "brand-line" }, "answers that show what was read"),
-    theme));
+    person, theme));
 }
 
 // Gradio draws and redraws on its own time: fill whatever has appeared and is not ours yet.

@@ -43,9 +43,9 @@ export function chooseScope(current) {
         const collections = groups.collections.filter((one) => one.name.toLowerCase().includes(words));
         replace(list,
           collections.length ? h("h3", {}, "Collections") : null,
-          collections.map((one) => tick(chosen.collections, one.id, one.name, plural(one.documents, "document"))),
+          collections.map((one) => tick(chosen.collections, one.id, one.name, [plural(one.documents, "document"), one.mine ? "" : one.owner && `of ${one.owner}`].filter(Boolean).join(", "))),
           h("h3", {}, "Documents"),
-          found.documents.map((one) => tick(chosen.documents, one.id, nameOf(one), plural(one.pages, "page"))),
+          found.documents.map((one) => tick(chosen.documents, one.id, nameOf(one), [plural(one.pages, "page"), one.mine ? "" : one.owner && `of ${one.owner}`].filter(Boolean).join(", "))),
           found.total > found.documents.length ? h("p", { class: "soft" }, `${found.total - found.documents.length} more: type to find them.`) : null,
           found.documents.length ? null : h("p", { class: "soft" }, "None."));
       } catch (error) {
