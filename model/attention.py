@@ -12,6 +12,7 @@ Axes: B batch, H query heads, G KV heads, X voter groups per KV head, R rows tha
 keys, S slots, L tokens in a block (landmark last), D head dim, N stored blocks.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +63,8 @@ class LandmarkContext:
     last_layer: int | None = None
     """If given, the pass ends at this layer once its keys and values are in the cache (see
     `LandmarkModel.fill_cache`)."""
+    between_layers: Callable[[], None] | None = None
+    """If given, called in every layer: a long pass may let others use the processor there."""
     _tables: dict[tuple[int, int, torch.dtype], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     @property
@@ -113,6 +116,8 @@ def landmark_attention(
         raise ModelError("landmark attention takes no attention mask: pad on the right and pass valid_BK.")
     if module.layer_idx == landmark.last_layer:
         raise LastLayerReached
+    if landmark.between_layers is not None:
+        landmark.between_layers()
     num_queries, num_keys = query.shape[2], key.shape[2]
     start, size = landmark.local_start, landmark.block_size
     rotated_query = rotate(query, *landmark.table(start + num_keys - num_queries, start + num_keys, query))

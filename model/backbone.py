@@ -7,11 +7,13 @@
 - `config.landmark` is saved with the checkpoint; the attention choice is not, so it is set at every load.
 """
 
+import copy
 import hashlib
 import json
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -188,15 +190,21 @@ class LandmarkModel(nn.Module):
     # text
 
     def tokenize(self, text: str) -> TokenizedText:
-        """Tokens of plain text with their character spans; names of special tokens in it are plain text too."""
-        fast = self.tokenizer.backend_tokenizer
-        fast.encode_special_tokens = True
-        try:
-            encoding = fast.encode(text, add_special_tokens=False)
-        finally:
-            fast.encode_special_tokens = False
+        """Tokens of plain text with their character spans; names of special tokens in it are plain text too. Any number
+        of threads may tokenize at once."""
+        # encode_batch, as encode keeps Python's lock all the while: a long text would stop every other thread
+        (encoding,) = self._plain_tokenizer.encode_batch([text], add_special_tokens=False)
         offsets = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
         return TokenizedText(list(encoding.ids), offsets[:, 0], offsets[:, 1])
+
+    @cached_property
+    def _plain_tokenizer(self) -> Any:
+        """A copy that is only read, so that threads can share it."""
+        plain = copy.deepcopy(self.tokenizer.backend_tokenizer)
+        plain.encode_special_tokens = True
+        plain.no_padding()
+        plain.no_truncation()
+        return plain
 
     def prompt(self, question: str) -> Prompt:
         """The question inside the model's prompt template, begin-of-text token first where the tokenizer has that

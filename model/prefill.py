@@ -11,7 +11,7 @@
 Axes: B batch, T tokens, G KV heads, N blocks, L tokens in a block, D head dim, Y memory layers.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 import torch
@@ -25,19 +25,25 @@ from model.memory import KVBlock
 
 
 def prefill(
-    model: LandmarkModel, tokens: Iterable[int], *, recent: Sequence[KVBlock] = (), kv_dtype: torch.dtype | None = None
+    model: LandmarkModel,
+    tokens: Iterable[int],
+    *,
+    recent: Sequence[KVBlock] = (),
+    kv_dtype: torch.dtype | None = None,
+    between_layers: Callable[[], None] | None = None,
 ) -> Iterator[KVBlock]:
     """Read one text of raw tokens and hand out its blocks window by window.
 
     recent: the blocks before the first token, of which the last `context_blocks` are read; to resume, give tokens
-    from a multiple of `window_blocks` full blocks on. kv_dtype: dtype of the blocks (default: the model's). Nothing
-    is read ahead of a full window.
+    from a multiple of `window_blocks` full blocks on. kv_dtype: dtype of the blocks (default: the model's).
+    between_layers: called in every layer of every window, so that others may use the processor in between. Nothing is
+    read ahead of a full window.
     """
     before = _Recent(model, recent)
     source = iter(tokens)
     per_window = model.config.window_blocks * model.config.tokens_per_block
     while window := list(islice(source, per_window)):
-        keys_YBGNLD, values_YBGNLD, lengths = _read_window(model, [window], before, kv_dtype)
+        keys_YBGNLD, values_YBGNLD, lengths = _read_window(model, [window], before, kv_dtype, between_layers)
         for block in range(lengths.shape[1]):
             yield KVBlock(keys_YBGNLD[:, 0, :, block], values_YBGNLD[:, 0, :, block], int(lengths[0, block]))
 
@@ -106,7 +112,11 @@ class _Recent:
 
 @torch.no_grad()
 def _read_window(
-    model: LandmarkModel, windows: list[list[int]], recent: _Recent, kv_dtype: torch.dtype | None
+    model: LandmarkModel,
+    windows: list[list[int]],
+    recent: _Recent,
+    kv_dtype: torch.dtype | None,
+    between_layers: Callable[[], None] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One forward pass; adds its blocks to `recent`. Returns keys_YBGNLD, values_YBGNLD and lengths_BN."""
     config, size = model.config, model.config.block_size
@@ -129,6 +139,7 @@ def _read_window(
 
     cache = recent.cache()
     context = model.context(valid_BK=None if full else valid.flatten(1).to(model.device))
+    context.between_layers = between_layers
     model.fill_cache(ids.flatten(1).to(model.device), context, cache)
     stored = {
         layer: tuple(kv[:, :, -blocks * size :].to(kv_dtype or kv.dtype) for kv in cached(cache, layer))

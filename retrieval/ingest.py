@@ -2,7 +2,8 @@
 
 - Durable: everything needed to go on is in the catalogue; a job resumes at its last committed shard with the very
   blocks that an undisturbed run would have made, because every shard starts from blocks read back from the store.
-- Polite: a window is the longest that a question waits; between windows the job looks whether it was cancelled.
+- Polite: a layer of a window is the longest that a question waits, and while one is open no other work is done either
+  (it would take processors and Python's lock from it); between windows the job looks whether it was cancelled.
 - Bounded: text, token ids and one shard are in RAM, never a document's keys and values.
 """
 
@@ -126,8 +127,7 @@ class Ingestion:
         document_id = self._job.document_id
         path = original_of(self._workspace, document_id)
         extracted = extract(path)
-        with self._workspace.turns.for_ingestion():  # a tokenizer serves one thread at a time
-            tokens = loaded.model.tokenize(extracted.text)
+        tokens = loaded.model.tokenize(extracted.text)
         if not tokens.ids:
             raise ExtractError(
                 "The file holds no text. If it is a scan, make it searchable first (OCR) and add the result."
@@ -159,13 +159,17 @@ class Ingestion:
             blocks.append(block)
             if len(blocks) % loaded.model.config.window_blocks == 0:
                 self._report(self._progress(text, min(total, (first + len(blocks)) * per_block)))
-        news = [text.new_block(n * per_block, min(total, (n + 1) * per_block)) for n in range(first, last)]
+        news = []
+        for n in range(first, last):
+            self._workspace.turns.give_way()
+            news.append(text.new_block(n * per_block, min(total, (n + 1) * per_block)))
         progress = self._progress(text, min(total, last * per_block))
         document_id, job_id = self._job.document_id, self._job.id
 
         def commit(shard: ShardFile) -> None:
             self._catalogue.commit_shard(document_id, shard, news, job_id=job_id, progress=progress)
 
+        self._workspace.turns.give_way()
         store_shard(loaded, blocks, document_id, commit)
         self._report(progress)
 
@@ -204,8 +208,9 @@ class Ingestion:
 def shard_blocks(
     workspace: Workspace, loaded: LoadedModel, ids: Sequence[int], recent: Sequence[KVBlock]
 ) -> Iterator[KVBlock]:
-    """The blocks of one shard, each window in a turn of its own."""
-    blocks = prefill(loaded.model, ids, recent=recent, kv_dtype=loaded.prefill_dtype)
+    """The blocks of one shard, each window in a turn of its own, in which questions go first between two layers."""
+    step_aside = workspace.turns.step_aside
+    blocks = prefill(loaded.model, ids, recent=recent, kv_dtype=loaded.prefill_dtype, between_layers=step_aside)
     while True:
         with workspace.turns.for_ingestion():
             block = next(blocks, None)

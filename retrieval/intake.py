@@ -74,8 +74,7 @@ def estimate(workspace: Workspace, path: Path, password: str | None) -> Estimate
     extracted = extract(path, password=password)
     loaded = workspace.loaded()
     sample = extracted.text[:_SAMPLE_CHARACTERS]
-    with workspace.turns.for_question():  # a tokenizer serves one thread at a time
-        tokens = len(loaded.model.tokenize(sample).ids)
+    tokens = len(loaded.model.tokenize(sample).ids)
     exact = len(sample) == len(extracted.text)
     if not exact:
         tokens = int(tokens * len(extracted.text) / len(sample))

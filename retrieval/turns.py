@@ -13,7 +13,8 @@ PATIENCE_SECONDS = 2.0
 
 
 class ModelTurns:
-    """A lock with two queues. Not reentrant. A question waits for at most one step of whoever holds the model."""
+    """A lock with two queues. Not reentrant. A question waits for at most one step of whoever holds the model, and
+    ingestion may step aside amid one."""
 
     def __init__(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._condition = threading.Condition()
@@ -47,13 +48,33 @@ class ModelTurns:
         """One window of ingestion."""
         yield from self._turn(self._ingestion)
 
+    def step_aside(self) -> None:
+        """For ingestion amid its turn, where others may use the model: questions go first, if there are any."""
+        with self._condition:
+            if not self._questioned():
+                return
+            self._taken = False
+            self._condition.notify_all()
+            while self._taken or self._questioned():
+                self._condition.wait(self._patience_seconds)
+            self._taken = True
+
+    def give_way(self) -> None:
+        """For work of ingestion that needs no model, but a processor: waits while there is a question, as its turn
+        would. Call it between small pieces of such work."""
+        with self._condition:
+            while self._questioned():
+                self._condition.wait(self._patience_seconds)
+
     def _may_go(self, queue: deque[object], ticket: object) -> bool:
         if self._taken or queue[0] is not ticket:
             return False
-        if queue is self._questions:
-            return True
-        active = self._open_questions and time.monotonic() - self._last_step < self._patience_seconds
-        return not (self._questions or active)
+        return queue is self._questions or not self._questioned()
+
+    def _questioned(self) -> bool:
+        """Whether a question waits, or is open and not forsaken by its reader."""
+        reading = self._open_questions > 0 and time.monotonic() - self._last_step < self._patience_seconds
+        return bool(self._questions) or reading
 
     def _turn(self, queue: deque[object]) -> Iterator[None]:
         ticket = object()

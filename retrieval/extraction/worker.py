@@ -7,12 +7,15 @@ Started by `retrieval.extract` as `python -m retrieval.extraction.worker`; the r
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.limits import ExtractLimits
+
+_NICENESS = 5  # nobody waits for a document's text as one waits for an answer, or for a page's image
 
 
 def main() -> int:
@@ -53,6 +56,7 @@ def _serve(request: dict[str, Any], folder: Path, path: Path, limits: ExtractLim
         return
     from retrieval.extraction.exchange import write_document
 
+    os.nice(_NICENESS)
     if suffix == ".pdf":
         from retrieval.extraction.pdf import extract_pdf
 

@@ -1,4 +1,5 @@
 import json
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
 
@@ -130,3 +131,13 @@ def test_left_padding_is_refused_and_right_padding_changes_nothing() -> None:
     torch.testing.assert_close(model(ids, valid)[1, :5], model(ids[1:, :5])[0], atol=1e-5, rtol=1e-5)
     with pytest.raises(ModelError, match="padding on the right"):
         model(ids, valid.flip(-1))
+
+
+def test_many_threads_may_tokenize_at_once_and_names_of_special_tokens_are_plain_text() -> None:
+    model = tiny_model()
+    texts = [f"<landmark> is a word {number} and <end> another. " * 50 for number in range(8)]
+    alone = [model.tokenize(text).ids for text in texts]
+    assert all(max(ids) < 256 for ids in alone), "bytes, and no special token"
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda text: model.tokenize(text).ids, texts)) == alone
+    assert model.prompt("What?").ids, "the model's own template still knows its special tokens"

@@ -165,6 +165,21 @@ def test_prefill_hands_out_blocks_before_it_reads_on() -> None:
     assert taken == 2 * 7
 
 
+def test_between_the_layers_of_prefill_others_may_use_the_model() -> None:
+    model, tokens = tiny_model(window_blocks=2, context_blocks=1), list(range(40))
+    calm = list(prefill(model, tokens))
+    seen: list[int] = []
+
+    def ask() -> None:
+        seen.append(len(seen))
+        model(torch.tensor([model.with_landmarks(range(7))]))
+
+    for block, other in zip(calm, prefill(model, tokens, between_layers=ask), strict=True):
+        assert block.keys_YGLD.equal(other.keys_YGLD) and block.values_YGLD.equal(other.values_YGLD)
+    windows = -(-len(tokens) // (2 * model.config.tokens_per_block))
+    assert len(seen) == windows * model.memory_layers[-1], "in every layer before the last stored one"
+
+
 def test_padding_of_a_short_last_block_is_never_read() -> None:
     model = tiny_model().requires_grad_(False)
     blocks = list(prefill(model, [5, 6, 7]))

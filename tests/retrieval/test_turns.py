@@ -93,3 +93,48 @@ def test_a_failing_step_gives_the_model_back():
         pass
     with turns.for_ingestion():
         pass
+
+
+def test_work_without_the_model_gives_way_to_questions_too():
+    turns, order = ModelTurns(), []
+
+    def ingest():
+        turns.give_way()
+        order.append("ingestion")
+
+    turns.give_way()
+    with turns.question_open():
+        thread = threading.Thread(target=ingest)
+        thread.start()
+        time.sleep(0.05)
+        order.append("question")
+    thread.join(10)
+    assert order == ["question", "ingestion"]
+    patient = ModelTurns(patience_seconds=0.05)
+    with patient.question_open():
+        patient.give_way()
+
+
+def test_a_question_goes_first_amid_a_window_that_steps_aside():
+    turns, order, begun = ModelTurns(), [], threading.Event()
+
+    def ingest():
+        with turns.for_ingestion():
+            turns.step_aside()  # nobody waits: it goes on
+            order.append("first layer")
+            begun.set()
+            deadline = time.monotonic() + 10
+            while "question" not in order and time.monotonic() < deadline:
+                turns.step_aside()
+            order.append("second layer")
+
+    def ask():
+        assert begun.wait(10)
+        with turns.question_open(), turns.for_question():
+            time.sleep(0.02)
+            order.append("question")
+
+    run(ingest, ask)
+    assert order == ["first layer", "question", "second layer"]
+    with turns.for_ingestion():
+        pass
