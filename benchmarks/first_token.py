@@ -9,13 +9,13 @@ just opened, nothing resident; the model is loaded) and warm. Prints one JSON ob
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
+import machine
 import subject
 import torch
 
@@ -55,13 +55,10 @@ def theirs(model: LandmarkModel, text: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model")
+    parser = subject.options(__doc__)
     parser.add_argument("--tokens", type=int, default=32_768)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--runs", type=int, default=7)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    arguments = subject.chosen(parser)
     model = subject.load(arguments.model)
     text = subject.text_of(model, arguments.tokens)
     with tempfile.TemporaryDirectory() as folder:
@@ -75,9 +72,9 @@ def main() -> None:
         cold_after, warm_after = ours(Path(folder) / "home", model, arguments.runs)
     warm += warm_after
     result = {
+        **machine.described(arguments.threads),
         "model": model.source,
         "tokens": job.tokens,
-        "threads": arguments.threads,
         "ask_cold_seconds": [cold, cold_after],
         "ask_warm_seconds_median": statistics.median(warm),
         "ask_warm_seconds_worst": max(warm),

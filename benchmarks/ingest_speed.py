@@ -9,13 +9,13 @@ second number, the whole job with reading the file. Runs alternate; medians are 
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
+import machine
 import subject
 import torch
 
@@ -23,13 +23,10 @@ from retrieval.library import Library
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model")
+    parser = subject.options(__doc__)
     parser.add_argument("--tokens", type=int, default=20_000)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--runs", type=int, default=5)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    arguments = subject.chosen(parser)
     model = subject.load(arguments.model)
     twin = subject.plain_twin(model).model
     window = model.config.window_blocks * model.config.tokens_per_block
@@ -52,9 +49,9 @@ def main() -> None:
             whole.append(job.tokens / (time.perf_counter() - began))
     bare_median, reading_median, whole_median = (statistics.median(speeds[1:]) for speeds in (bare, reading, whole))
     result = {
+        **machine.described(arguments.threads),
         "model": model.source,
         "tokens": job.tokens,
-        "threads": arguments.threads,
         "bare_tokens_per_second": bare_median,
         "ingest_tokens_per_second": reading_median,
         "job_tokens_per_second": whole_median,

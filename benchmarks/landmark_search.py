@@ -1,8 +1,10 @@
 """Exact landmark search against FAISS: seconds of a search and recall of the best 32 blocks, ties counted as found.
 
     python benchmarks/landmark_search.py --blocks 16000 160000
-    python benchmarks/landmark_search.py --library HOME --model PATH --questions FILE.jsonl     # keys and queries of a
-    real memory
+    python benchmarks/landmark_search.py --library HOME --questions FILE.jsonl   # keys and queries of a real memory
+
+A library is only read. `--questions` has a "question" a line, packed with xz or not; `--model` must be what read the
+documents. Kinds of FAISS index that need more blocks for training than there are say so.
 
 Without a library, keys are random around document centres and queries are random: the harder case for an approximate
 index, as queries of attention are not distributed like its keys. Prints one JSON line an index.
@@ -10,20 +12,23 @@ index, as queries of attention are not distributed like its keys. Prints one JSO
 
 from __future__ import annotations
 
-import argparse
 import json
+import random
 import statistics
 import time
 from pathlib import Path
 
+import machine
 import numpy as np
 import subject
 import torch
 from torch import Tensor
 
+from retrieval.errors import InvalidRequest
 from retrieval.faiss_index import FaissLandmarkIndex
 from retrieval.landmark_index import ExactLandmarkIndex
 from retrieval.library import Library
+from retrieval.resident import AUTO_FAISS_BLOCKS
 from retrieval.search import search_query
 
 COUNT = 32
@@ -31,17 +36,18 @@ FACTORIES = ("Flat", "SQ8", "HNSW32", "IVF{lists},Flat", "IVF{lists},SQ8", "IVF{
 
 
 def synthetic(blocks: int, shape: tuple[int, int, int], queries: int) -> tuple[Tensor, list[Tensor]]:
-    random = torch.Generator().manual_seed(0)
-    centres = torch.randn(max(1, blocks // 50), *shape, generator=random)
+    chance = torch.Generator().manual_seed(0)
+    centres = torch.randn(max(1, blocks // 50), *shape, generator=chance)
     keys = centres.repeat_interleave(50, 0)[:blocks]
-    keys = torch.cat([keys, torch.randn(blocks - len(keys), *shape, generator=random)])
-    keys += torch.randn(keys.shape, generator=random)
-    return keys, [torch.randn(shape, generator=random) for _ in range(queries)]
+    keys = torch.cat([keys, torch.randn(blocks - len(keys), *shape, generator=chance)])
+    keys += torch.randn(keys.shape, generator=chance)
+    return keys, [torch.randn(shape, generator=chance) for _ in range(queries)]
 
 
-def real(home: Path, model_path: str | None, questions: Path) -> tuple[Tensor, list[Tensor]]:
+def real(home: Path, model_path: str | None, questions: Path, count: int) -> tuple[Tensor, list[Tensor]]:
     model = subject.load(model_path)
-    asked = [json.loads(line)["question"] for line in questions.read_text().splitlines() if line.strip()]
+    asked = [row["question"] for row in subject.rows_of(questions)]
+    asked = random.Random(0).sample(asked, min(count, len(asked)))
     with Library.open(home, model) as library, library._resident.open_snapshot() as snapshot:
         keys = torch.stack([snapshot.landmarks.landmarks(layer).transpose(0, 1) for layer in model.memory_layers], 1)
         return keys.float().clone(), [search_query(model, question) for question in asked]
@@ -77,18 +83,20 @@ def measure(name: str, index: ExactLandmarkIndex | FaissLandmarkIndex, keys: Ten
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = subject.options(__doc__)
     parser.add_argument("--blocks", type=int, nargs="*", default=[16_000])
     parser.add_argument("--shape", type=int, nargs=3, default=[7, 4, 64], metavar=("LAYERS", "KV_HEADS", "DIM"))
     parser.add_argument("--queries", type=int, default=20)
     parser.add_argument("--library", type=Path)
-    parser.add_argument("--model")
     parser.add_argument("--questions", type=Path)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    arguments = subject.chosen(parser)
+    if arguments.library and not arguments.questions:
+        parser.error("--library needs --questions FILE.jsonl: what to search it for")
+    if arguments.library and not (arguments.library / "cairn.sqlite3").is_file():
+        parser.error(f"there is no library in {arguments.library}")
+    print(json.dumps(machine.described(arguments.threads) | {"automatic_from_blocks": AUTO_FAISS_BLOCKS}), flush=True)
     if arguments.library:
-        sets = [real(arguments.library, arguments.model, arguments.questions)]
+        sets = [real(arguments.library, arguments.model, arguments.questions, arguments.queries)]
     else:
         sets = [synthetic(blocks, tuple(arguments.shape), arguments.queries) for blocks in arguments.blocks]
     for keys, queries in sets:
@@ -99,7 +107,10 @@ def main() -> None:
         for factory in FACTORIES:
             name = factory.format(lists=lists, parts=layers * groups * width // 16)
             index = FaissLandmarkIndex(range(layers), groups, width, factory=name)
-            print(json.dumps(measure(name, index, keys, queries)), flush=True)
+            try:
+                print(json.dumps(measure(name, index, keys, queries)), flush=True)
+            except (InvalidRequest, RuntimeError) as error:  # FAISS refuses to train on so few blocks
+                print(json.dumps({"index": name, "blocks": count, "error": str(error).splitlines()[-1]}), flush=True)
 
 
 if __name__ == "__main__":

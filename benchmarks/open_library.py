@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from uuid import uuid4
 
+import machine
 import subject
 import torch
 
@@ -83,6 +84,7 @@ def main() -> None:
             library.delete_documents([document.id for document in library.documents()[:10]])
             delete = time.perf_counter() - began
     result = {
+        **machine.described(),
         "documents": arguments.documents,
         "blocks": arguments.documents * BLOCKS,
         "open_empty_seconds": empty_open,

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import machine
 import torch
 
 from storage import KVBlockStore, KVLayout
@@ -129,6 +130,7 @@ def measure(folder: Path, layout: KVLayout, documents: int, rounds: int) -> dict
     verify_seconds = [timed(lambda s=shard: store.verify(s.name, s.checksum)) for shard in shards]  # type: ignore[misc]
     shard_bytes = shards[0].size_bytes
     return {
+        **machine.described(1),
         "dtype": layout.dtype,
         "question": f"{pieces_per_question} pieces of {layout.piece_bytes} bytes, {size_bytes / 1e6:.1f} MB",
         "fetch": {name: summary(values, size_bytes) for name, values in seconds.items()},

@@ -3,10 +3,14 @@ read."""
 
 from __future__ import annotations
 
+import argparse
 import copy
+import json
+import lzma
 import random
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -18,9 +22,24 @@ from model.backbone import LandmarkModel, load_backbone  # noqa: E402
 from model.config import LandmarkConfig  # noqa: E402
 from tests.tiny_model import byte_tokenizer  # noqa: E402
 
-_WORDS = """time year people way day man thing woman life child world school state family student group country problem
+WORDS = """time year people way day man thing woman life child world school state family student group country problem
 hand part place case week company system program question work government number night point home water room mother"""
 DEFAULT = ROOT / "model" / "default"
+
+
+def options(description: str, *, threads: int | None = None) -> argparse.ArgumentParser:
+    """A parser of a benchmark about a model: `--model` and `--threads` (default: what torch takes, or `threads`)."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--model", help="a checkpoint's folder; default: the shipped one")
+    parser.add_argument("--threads", type=int, default=threads or torch.get_num_threads())
+    return parser
+
+
+def chosen(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The arguments; from now on torch computes with that many threads."""
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    return arguments
 
 
 def load(path: str | None) -> LandmarkModel:
@@ -58,7 +77,7 @@ def plain_twin(model: LandmarkModel) -> PreTrainedModel:
 def text_of(model: LandmarkModel, num_tokens: int, seed: int = 0) -> str:
     """Sentences of common words, `num_tokens` long for this model's tokenizer (to within a sentence)."""
     chance = random.Random(seed)
-    words = _WORDS.split()
+    words = WORDS.split()
     per_sentence = len(model.tokenize("The year moves the people near water 500. ").ids)
     sentences = []
     for _ in range(2 * num_tokens // per_sentence):
@@ -67,3 +86,9 @@ def text_of(model: LandmarkModel, num_tokens: int, seed: int = 0) -> str:
     text = "".join(sentences)
     tokens = model.tokenize(text)
     return text if len(tokens.ids) <= num_tokens else text[: int(tokens.ends[num_tokens - 1])]
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The objects of a JSON lines file, packed with xz or not."""
+    with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines if line.strip()]

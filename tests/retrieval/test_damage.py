@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from retrieval.errors import DamagedMemory
 from retrieval.library import Library
 from tests.retrieval.conftest import ask, substance
+from tests.retrieval.damages import DAMAGERS
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def shard_files(library: Library):
     return sorted(library._workspace.kv_folder.rglob("*.kv"))
-
-
-def flip(path, chance: random.Random) -> None:
-    data = bytearray(path.read_bytes())
-    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-    path.write_bytes(data)
-
-
-def cut(path, chance: random.Random) -> None:
-    data = path.read_bytes()
-    path.write_bytes(data[: chance.randrange(len(data))])
-
-
-def swap_pieces(path, chance: random.Random) -> None:
-    """Two blocks' keys and values change places, each whole in itself."""
-    from storage.shard_file import OpenShard
-
-    header = OpenShard(path, f"{path.parent.name}/{path.name}").header
-    size, data = header.layout.piece_bytes, bytearray(path.read_bytes())
-    one, two = (header.pieces_offset + n * size for n in chance.sample(range(header.num_pieces), 2))
-    data[one : one + size], data[two : two + size] = data[two : two + size], data[one : one + size]
-    path.write_bytes(data)
-
-
-DAMAGES = (flip, cut, swap_pieces)
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +31,13 @@ def calm_answer(filled_home, model, tmp_path_factory):
         return substance(ask(library, "What does the fox do?", k=6))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(16))
 def test_damage_is_found_before_a_token_that_used_it(three, open_library, calm_answer, seed):
     """Either the answer does not depend on the damaged bytes and is as before, or there is none."""
     chance = random.Random(seed)
     library = open_library(shard_bytes=20_000)
     files = shard_files(library)
-    DAMAGES[seed % 3](chance.choice(files), chance)
+    DAMAGERS[seed % len(DAMAGERS)](chance.choice(files), chance)
     shown = []
     try:
         for item in library.ask("What does the fox do?", k=6, max_tokens=6):
@@ -77,7 +59,7 @@ def test_repair_makes_only_what_is_damaged_again_and_bit_for_bit(library, three,
     ids = [block.id for block in library._catalogue.blocks_of_document(three["fox"])]
     damaged = chance.sample(shard_files(library), 2)
     for path in damaged:
-        DAMAGES[seed % 3](path, chance)
+        DAMAGERS[seed % 3](path, chance)
     report = library.repair()
     assert not report.failed and report.repaired and report.blocks < sum(d.blocks for d in library.documents())
     assert library.verify().ok and not library.verify().orphans
@@ -125,3 +107,12 @@ def test_orphans_are_listed_and_removed_and_nothing_else(library, three):
     assert not library.verify().orphans and library.gc().files == ()
     assert {path for path in before if path.suffix in (".kv", ".txt")} <= {p for p in home.rglob("*") if p.is_file()}
     assert ask(library, "fox?").tokens
+
+
+def test_no_kind_of_damage_reaches_a_token_and_repair_heals_each():
+    """benchmarks/corruption.py does this a thousand times."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "corruption.py"), "--damages", str(len(DAMAGERS))]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=900)
+    assert ended.returncode == 0, ended.stderr[-2000:] + ended.stdout
+    result = json.loads(ended.stdout.splitlines()[-1])
+    assert result["violations"] == [] and result["outcomes"]["fresh library: refused"] == len(DAMAGERS)

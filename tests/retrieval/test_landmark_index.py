@@ -1,5 +1,7 @@
 """One suite for every landmark index, with a plain product over all landmarks as the oracle."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,9 @@ from model.reading import vote
 from retrieval.errors import InvalidRequest
 from retrieval.faiss_index import FaissLandmarkIndex
 from retrieval.landmark_index import ExactLandmarkIndex
+from retrieval.resident import AUTO_FAISS_BLOCKS
 
+ROOT = Path(__file__).resolve().parents[2]
 LAYERS, GROUPS, WIDTH = (1, 2, 5), 2, 8
 
 
@@ -131,3 +135,8 @@ def test_a_faiss_kind_that_needs_more_blocks_to_be_trained_says_so():
     index.add(np.arange(10), landmarks_of(10))
     with pytest.raises(InvalidRequest, match="at least 64 blocks"):
         index.snapshot().rank(landmarks_of(1)[0], 3)
+
+
+def test_the_size_at_which_the_index_changes_by_itself_is_the_documented_one():
+    pages = (ROOT / "docs" / "settings.md", *(ROOT / "docs" / "decisions").glob("0006-*.md"))
+    assert all(f"{AUTO_FAISS_BLOCKS:,} blocks" in page.read_text() for page in pages)

@@ -15,8 +15,9 @@ import pytest
 from retrieval.errors import ExtractError, NotFound
 from retrieval.intake import INCOMING
 from tests.retrieval.conftest import ask, prose
+from tests.retrieval.damages import flip
 from tests.retrieval.pdf_maker import Sheet, make_pdf
-from tests.retrieval.test_damage import flip, shard_files
+from tests.retrieval.test_damage import shard_files
 
 ROOT = Path(__file__).resolve().parents[2]
 PASSWORD = "a quiet pile of stones"

@@ -13,7 +13,8 @@ from retrieval import intake, upkeep
 from storage import upkeep as storage_upkeep
 from storage.catalogue import Catalogue
 from tests.retrieval.conftest import RAIN, add, ask, prose, substance
-from tests.retrieval.test_damage import flip, shard_files
+from tests.retrieval.damages import flip
+from tests.retrieval.test_damage import shard_files
 
 
 @pytest.fixture
