@@ -22,14 +22,15 @@ import torch
 from model.backbone import LandmarkModel
 from retrieval.library import Library
 from retrieval.passages import Answer
+from retrieval.records import Scope
 
 QUESTION = "What moves the people near water?"
 
 
-def ask_seconds(library: Library) -> float:
+def ask_seconds(library: Library, within: Scope | None = None) -> float:
     """As the library's user sees it: from the call to the first token."""
     began = time.perf_counter()
-    steps = library.ask(QUESTION, k=8, max_tokens=2)
+    steps = library.ask(QUESTION, k=8, max_tokens=2, within=within)
     first = next(steps)
     seconds = time.perf_counter() - began
     assert not isinstance(first, Answer), "the model answered with nothing; its first token cannot be timed"

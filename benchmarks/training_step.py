@@ -9,13 +9,12 @@ the process. Where others share the machine, the CPU time says more; give --thre
 
 import argparse
 import json
-import platform
 import statistics
 import time
 from collections.abc import Callable
 
+import machine
 import torch
-import transformers
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from model.backbone import LandmarkModel
@@ -54,8 +53,7 @@ def main() -> None:
             wall[name].append(time.perf_counter() - wall_before)
             cpu[name].append(time.process_time() - cpu_before)
     result = {
-        "machine": f"{platform.processor() or platform.machine()}, {given.threads} threads",
-        "versions": f"torch {torch.__version__}, transformers {transformers.__version__}",
+        **machine.described(given.threads),
         "parameters": sum(p.numel() for p in backbone().parameters()),
         "tokens": given.tokens * given.rows,
         "compiled": given.compile,

@@ -3,7 +3,7 @@
     python benchmarks/while_ingesting.py --pages 500
 
 The job runner works as in `cairn serve`: a thread of the same process. Questions come at random moments until the
-document is read (or `--seconds` have passed); every one is asked of the same stored documents. Prints one JSON object;
+document is read (or `--seconds` have passed); every one is asked of the same stored document. Prints one JSON object;
 `ratio` is the median while ingesting over the median before (target: 2).
 """
 
@@ -24,6 +24,7 @@ from first_token import ask_seconds
 
 from app.jobs import JobRunner
 from retrieval.library import Library
+from retrieval.records import Scope
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 
 LINES, LINE_CHARACTERS = 50, 90
@@ -45,7 +46,7 @@ def make_long_pdf(path: Path, pages: int) -> None:
     path.write_bytes(make_pdf(sheets))
 
 
-def ask_until(library: Library, job_id: str, seconds: float, pause: float) -> dict[str, list[float]]:
+def ask_until(library: Library, job_id: str, scope: Scope, seconds: float, pause: float) -> dict[str, list[float]]:
     """Seconds to the first token, by the job's stage when the question came."""
     chance, found = random.Random(1), defaultdict(list)
     began = time.monotonic()
@@ -53,7 +54,7 @@ def ask_until(library: Library, job_id: str, seconds: float, pause: float) -> di
         job = library.job(job_id)
         if job.state not in ("queued", "running"):
             break
-        found[job.stage].append(ask_seconds(library))
+        found[job.stage].append(ask_seconds(library, scope))
         time.sleep(chance.uniform(0, pause))
     return found
 
@@ -64,15 +65,17 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict:
     stored.write_text(subject.text_of(model, arguments.tokens))
     make_long_pdf(long_pdf, arguments.pages)
     with Library.open(folder / "home", model) as library:
-        assert library.run_job(library.submit(stored).id).state == "done"
+        done = library.run_job(library.submit(stored).id)
+        assert done.state == "done", done.error
+        scope = Scope((done.document_id,))
         for _ in range(3):  # what the first questions load
-            ask_seconds(library)
-        before = [ask_seconds(library) for _ in range(arguments.runs)]
+            ask_seconds(library, scope)
+        before = [ask_seconds(library, scope) for _ in range(arguments.runs)]
         job = library.submit(long_pdf)
         with JobRunner(library):
-            by_stage = ask_until(library, job.id, arguments.seconds, pause=10 * statistics.median(before))
+            by_stage = ask_until(library, job.id, scope, arguments.seconds, pause=10 * statistics.median(before))
             job = library.job(job.id)
-        after = [ask_seconds(library) for _ in range(arguments.runs)]
+        after = [ask_seconds(library, scope) for _ in range(arguments.runs)]
     during = [seconds for found in by_stage.values() for seconds in found]
     return {
         **machine.described(arguments.threads),
@@ -98,7 +101,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict:
 def main() -> None:
     parser = subject.options(__doc__)
     parser.add_argument("--pages", type=int, default=500)
-    parser.add_argument("--tokens", type=int, default=32_768, help="of the documents that the questions are about")
+    parser.add_argument("--tokens", type=int, default=32_768, help="of the document that the questions are about")
     parser.add_argument("--seconds", type=float, default=120, help="stop asking after that long")
     parser.add_argument("--runs", type=int, default=15, help="questions before and after")
     arguments = subject.chosen(parser)
