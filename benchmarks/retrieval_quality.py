@@ -1,20 +1,25 @@
-"""Does `search` find the block that answers? Landmarks, BM25 and a sentence encoder over the very same blocks, in one
-run.
+"""Does `search` find the block that answers? Landmarks alone, landmarks and then tokens, BM25 and a sentence encoder
+over the very same blocks, in one run.
 
-    python benchmarks/retrieval_quality.py --data FOLDER [--model model/default] [--minilm FOLDER] [--questions 2000]
-    [--out FILE.json]
+    PYTHONPATH=. python benchmarks/retrieval_quality.py --data FOLDER [--model model/default] [--minilm FOLDER]
+    [--questions 2000] [--documents 1000] [--out FILE.json]
 
 The memory holds all development documents at once (contexts of one title joined), on the model's block grid. Gold: the
-blocks that overlap
-an answer span; where a source has no spans, the stretch of the passage that shares most with question and answer (such
-sources are marked).
+blocks that overlap an answer span; where a source has no spans, the stretch of the passage that shares most with
+question and answer (such sources are marked). "landmarks, then tokens" is what search does where the checkpoint says
+`ranks_by_tokens`; both ways are measured for any checkpoint.
+
+Axes: Y memory layers, W weighed memory layers, H query heads, G KV heads, Q question tokens, N blocks, L tokens in a
+block, D head dim, C proposed blocks.
 """
 
 import argparse
 import json
+import platform
 import random
 import time
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
 import bm25s
@@ -25,10 +30,12 @@ from model.backbone import LandmarkModel, load_backbone
 from model.generate import question_queries
 from model.prefill import prefill_batch
 from model.training.corpus import read_questions
-from model.training.examples import TokenDocuments, TokenQuestion, encode_questions
-from model.training.initialise import document_frequency
+from model.training.examples import TokenDocuments, TokenQuestion, document_frequency, encode_questions
+from retrieval.late_interaction import block_scores, token_matches, token_queries, weighed_layers
+from retrieval.search import FEWEST_PROPOSED, mean_query
 
 DEPTH = 20
+DEPTHS = (1, 8, DEPTH, FEWEST_PROPOSED)
 ROWS = 12
 
 
@@ -43,6 +50,10 @@ def main() -> None:
     options.add_argument("--documents", type=int, default=0, help="a random sample of so many (0: all)")
     options.add_argument("--out", type=Path, help="write the figures here as JSON")
     arguments = options.parse_args()
+    print(
+        f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
+        f"Python {platform.python_version()}"
+    )
     model = load_backbone(arguments.model, device="cpu", dtype=torch.float32)
     data, spans = development(model, arguments.data)
     if arguments.documents:
@@ -61,9 +72,9 @@ def main() -> None:
     found = {"bm25": bm25_ranking(model, blocks, questions)}
     report(found, questions, gold, spans)
     started = time.perf_counter()
-    landmarks = landmark_keys(model, data, blocks)
+    stored = stored_keys(model, data, blocks)
     print(f"prefill: {sum(map(len, data.ids)) / (time.perf_counter() - started):.0f} tokens/s", flush=True)
-    found |= landmark_rankings(model, landmarks, questions)
+    found |= search_rankings(model, stored, questions)
     figures = report(found, questions, gold, spans)
     if arguments.minilm:
         found["minilm"] = minilm_ranking(arguments.minilm, model, blocks, questions)
@@ -94,9 +105,22 @@ class Blocks:
         return set(range(first + question.start // self.size, first + (question.stop - 1) // self.size + 1))
 
 
-def landmark_keys(model: LandmarkModel, data: TokenDocuments, blocks: Blocks) -> torch.Tensor:
-    """landmarks_YHND of every block."""
-    keys: list[torch.Tensor] = [torch.empty(0)] * len(blocks.ids)
+@dataclass(frozen=True, eq=False)
+class StoredKeys:
+    """What search reads of every block."""
+
+    landmarks_YGND: torch.Tensor
+    keys_WNGLD: list[torch.Tensor]
+    """bfloat16, as stored."""
+    lengths_N: torch.Tensor
+
+
+def stored_keys(model: LandmarkModel, data: TokenDocuments, blocks: Blocks) -> StoredKeys:
+    """Read all documents; documents of like length side by side."""
+    weighed = [model.memory_layers.index(layer) for layer in weighed_layers(model)]
+    size = (len(blocks.ids), model.num_kv_heads, model.config.block_size, model.head_dim)
+    keys_WNGLD = [torch.empty(size, dtype=torch.bfloat16) for _ in weighed]
+    landmarks_YGND = torch.empty(len(model.memory_layers), model.num_kv_heads, len(blocks.ids), model.head_dim)
     order = sorted(
         (number for number in range(len(data.ids)) if len(data.ids[number])), key=lambda number: len(data.ids[number])
     )
@@ -104,26 +128,40 @@ def landmark_keys(model: LandmarkModel, data: TokenDocuments, blocks: Blocks) ->
         documents = order[start : start + ROWS]
         seen: dict[int, int] = defaultdict(int)
         for row, block in prefill_batch(model, [data.ids[number].tolist() for number in documents]):
-            keys[int(blocks.first[documents[row]]) + seen[row]] = block.keys_YGLD[:, :, -1].clone()
+            number = int(blocks.first[documents[row]]) + seen[row]
             seen[row] += 1
-    return torch.stack(keys, 2).repeat_interleave(model.num_heads // model.num_kv_heads, 1)
+            landmarks_YGND[:, :, number] = block.keys_YGLD[:, :, -1]
+            for keys_NGLD, y in zip(keys_WNGLD, weighed, strict=True):
+                keys_NGLD[number] = block.keys_YGLD[y]
+    return StoredKeys(landmarks_YGND, keys_WNGLD, torch.tensor([len(ids) for ids in blocks.ids]))
 
 
-def landmark_rankings(
-    model: LandmarkModel, keys_YHND: torch.Tensor, questions: list[TokenQuestion]
+def search_rankings(
+    model: LandmarkModel, stored: StoredKeys, questions: list[TokenQuestion]
 ) -> dict[str, list[list[int]]]:
-    """By the model's search weights, and by each memory layer alone."""
-    weights = torch.tensor(model.config.search_weights or [[1.0] * model.num_heads] * len(model.memory_layers))
+    """By landmarks, by tokens among the blocks that landmarks propose, and by the landmarks of each memory layer
+    alone."""
     before, after = model.config.prompt.split("{question}")
     head, tail = (model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in (before, after))
     found: dict[str, list[list[int]]] = defaultdict(list)
+    seconds = [0.0, 0.0]
     for question in questions:
         asked = slice(len(head), len(head) + len(question.ids))
-        queries_YHD = question_queries(model, [*head, *question.ids, *tail])[:, :, asked].mean(2) * weights[..., None]
-        scores_YN = torch.einsum("yhd,yhnd->yn", queries_YHD, keys_YHND)
-        found["landmarks"].append(scores_YN.sum(0).topk(DEPTH).indices.tolist())
-        for layer, scores in zip(model.memory_layers, scores_YN, strict=True):
-            found[f"landmarks, layer {layer}"].append(scores.topk(DEPTH).indices.tolist())
+        queries_YHQD = question_queries(model, [*head, *question.ids, *tail])[:, :, asked]
+        began = time.perf_counter()
+        scores_YN = torch.einsum("ygd,ygnd->yn", mean_query(model, queries_YHQD), stored.landmarks_YGND)
+        proposed_C = scores_YN.sum(0).topk(min(FEWEST_PROPOSED, scores_YN.shape[1])).indices
+        proposed = time.perf_counter()
+        keys_WCGLD = [keys_NGLD[proposed_C] for keys_NGLD in stored.keys_WNGLD]
+        matches_QCL = token_matches(token_queries(model, queries_YHQD), keys_WCGLD, stored.lengths_N[proposed_C])
+        decided_C = proposed_C[block_scores(matches_QCL).argsort(descending=True, stable=True)]
+        seconds = [seconds[0] + proposed - began, seconds[1] + time.perf_counter() - proposed]
+        found["landmarks alone"].append(proposed_C.tolist())
+        found["landmarks, then tokens"].append(decided_C[:DEPTH].tolist())
+        for layer, scores_N in zip(model.memory_layers, scores_YN, strict=True):
+            found[f"landmarks, layer {layer}"].append(scores_N.topk(min(DEPTH, len(scores_N))).indices.tolist())
+    milliseconds = [1000 * each / max(1, len(questions)) for each in seconds]
+    print(f"a question: landmarks {milliseconds[0]:.1f} ms, tokens {milliseconds[1]:.1f} ms", flush=True)
     return dict(found)
 
 
@@ -167,7 +205,10 @@ def minilm_ranking(
 def report(
     found: dict[str, list[list[int]]], questions: list[TokenQuestion], gold: list[set[int]], spans: set[str]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Print and return recall@1, 8 and 20 by ranking and source; "spans" is all sources with answer spans together."""
+    """Print and return recall by ranking, source and depth (where the ranking reaches so deep).
+
+    "spans" is all sources with answer spans together.
+    """
     rows: dict[str, list[int]] = defaultdict(list)
     for number, question in enumerate(questions):
         rows[question.source + ("" if question.source in spans else " (no spans)")].append(number)
@@ -179,15 +220,14 @@ def report(
     figures: dict[str, dict[str, dict[str, float]]] = {}
     for name, ranking in found.items():
         figures[name] = {}
-        print(f"{name}:  recall@1 @8 @20")
+        depths = [depth for depth in DEPTHS if depth <= DEPTH or len(ranking[0]) > DEPTH]
+        print(f"{name}:  recall{''.join(f' @{depth}' for depth in depths)}")
         for source in sorted(rows, key=lambda s: (s not in ("all", "spans", "squad-like"), s)):
-            hits = {
-                k: float(np.mean([bool(gold[n] & set(ranking[n][:k])) for n in rows[source]])) for k in (1, 8, DEPTH)
-            }
-            figures[name][source] = {f"recall@{k}": round(value, 4) for k, value in hits.items()} | {
+            hits = [float(np.mean([bool(gold[n] & set(ranking[n][:k])) for n in rows[source]])) for k in depths]
+            figures[name][source] = {f"recall@{k}": round(hit, 4) for k, hit in zip(depths, hits, strict=True)} | {
                 "questions": len(rows[source])
             }
-            print(f"  {source:32} {hits[1]:.3f} {hits[8]:.3f} {hits[DEPTH]:.3f}  ({len(rows[source])})", flush=True)
+            print(f"  {source:32}{''.join(f' {hit:.3f}' for hit in hits)}  ({len(rows[source])})", flush=True)
     return figures
 
 

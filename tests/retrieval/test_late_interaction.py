@@ -136,11 +136,11 @@ def test_of_equal_scores_the_newest_block_wins(stored, monkeypatch):
 
 def test_reading_in_several_pieces_changes_nothing(stored, monkeypatch):
     library, _ = stored
-    before = [passage.to_dict() for passage in library.search("Where does rain fall?", 5)]
+    before = library.search("Where does rain fall?", 5)
     monkeypatch.setattr(search, "_BLOCKS_AT_ONCE", 7)
     after = library.search("Where does rain fall?", 5)
     for one, other in zip(before, after, strict=True):
-        assert one["block_ids"] == other.block_ids and one["score"] == pytest.approx(other.score, abs=1e-5)
+        assert one.block_ids == other.block_ids and one.score == pytest.approx(other.score, abs=1e-5)
 
 
 def test_passages_are_scored_by_their_best_block_and_come_best_first(stored):
