@@ -5,14 +5,18 @@ Served at /mcp (streamable HTTP, no sessions); the web app's guard checks token,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.requests import Request
 
 from app.security import viewer_of
+from retrieval.errors import CairnError
 from retrieval.library import Library
 from retrieval.passages import Answer, Passage
 from retrieval.records import Scope
@@ -28,10 +32,15 @@ INSTRUCTIONS = (
 def build_mcp(library: Library) -> MCPServer:
     """The server object with its three tools; each sees the library as whoever calls it does."""
 
-    def seen(context: Context[Any, Request]) -> Library:
+    @contextmanager
+    def seen(context: Context[Any, Request]) -> Iterator[Library]:
+        """The library as the caller sees it; errors that are written for people reach the assistant in their words."""
         request = context.request_context.request
         assert request is not None, "tools are called over HTTP only"
-        return library.seen_by(viewer_of(request))
+        try:
+            yield library.seen_by(viewer_of(request))
+        except CairnError as error:
+            raise ToolError(str(error)) from error
 
     server = MCPServer("cairn", title="Cairn document memory", instructions=INSTRUCTIONS, log_level="WARNING")
 
@@ -44,15 +53,16 @@ def build_mcp(library: Library) -> MCPServer:
         quote: bool = True,
     ) -> dict[str, Any]:
         """Answer a question from the documents, with the passages read. found=false: the documents do not say."""
-        for item in seen(context).ask(question, k=_bounded(k), within=_scope(document_ids), quote=quote):
-            if isinstance(item, Answer):
-                return {
-                    "answer_id": item.id,
-                    "answer": item.text,
-                    "found": item.found,
-                    "memory_share": item.memory_share,
-                    "passages": [_passage(passage) for passage in item.passages],
-                }
+        with seen(context) as mine:
+            for item in mine.ask(question, k=_bounded(k), within=_scope(document_ids), quote=quote):
+                if isinstance(item, Answer):
+                    return {
+                        "answer_id": item.id,
+                        "answer": item.text,
+                        "found": item.found,
+                        "memory_share": item.memory_share,
+                        "passages": [_passage(passage) for passage in item.passages],
+                    }
         raise RuntimeError("the question was stopped before an answer was written")
 
     @server.tool()
@@ -60,13 +70,14 @@ def build_mcp(library: Library) -> MCPServer:
         context: Context[Any, Request], query: str, document_ids: list[str] | None = None, k: int = 8
     ) -> list[dict[str, Any]]:
         """Passages of the stored documents by the attention that the query gives them, best first."""
-        found = seen(context).search(query, _bounded(k), within=_scope(document_ids))
-        return [_passage(passage) for passage in found]
+        with seen(context) as mine:
+            return [_passage(passage) for passage in mine.search(query, _bounded(k), within=_scope(document_ids))]
 
     @server.tool(name="list")
     def list_documents(context: Context[Any, Request], search: str = "") -> list[dict[str, Any]]:
         """Documents in the library: id, file name, title, pages, state."""
-        found = seen(context).documents(search=search)[:MAX_LISTED]
+        with seen(context) as mine:
+            found = mine.documents(search=search)[:MAX_LISTED]
         return [
             {"id": one.id, "source": one.source, "title": one.title, "pages": one.pages, "state": one.state}
             for one in found

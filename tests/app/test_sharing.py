@@ -227,9 +227,8 @@ def test_no_route_shows_or_changes_what_belongs_to_somebody_else(world: World) -
     victim, thief = world.people[0], world.people[1]
     document_id = world.documents[0]
     shelf = victim.call("POST", "collections", json={"name": "Private shelf"}).json()["id"]
-    upload = victim.call("POST", "uploads", files={"file": ("secret-0-next.txt", b"some secretword0 text")}).json()[
-        "id"
-    ]
+    file = {"file": ("secret-0-next.txt", b"some secretword0 text")}
+    upload = victim.call("POST", "uploads", files=file).json()["id"]
     _, answer = victim.ask("Where is secretword0?", conversation_id=CONVERSATION)
     ids = {
         "document_id": document_id,
@@ -241,7 +240,12 @@ def test_no_route_shows_or_changes_what_belongs_to_somebody_else(world: World) -
         "page": "0",
         "ask_id": "0" * 32,
     }
-    before = {path: victim.get(path) for path in ("documents", "collections", "answers", "preferences", "uploads")}
+
+    def belongings() -> Any:
+        kept = {path: victim.get(path) for path in ("documents", "collections", "answers", "preferences")}
+        return kept, [one["id"] for one in victim.get("uploads")["uploads"]]
+
+    before = belongings()
     for method, path in routes_of(world.app):
         key = f"{method} {path}"
         if key in FOR_ALL:
@@ -272,8 +276,7 @@ def test_no_route_shows_or_changes_what_belongs_to_somebody_else(world: World) -
     assert thief.get(f"documents?collection_id={shelf}")["documents"] == []
     moved = thief.call("PATCH", f"documents/{world.documents[1]}", json={"collection_id": shelf})
     assert moved.status_code == 404
-    after = {path: victim.get(path) for path in before}
-    assert after == before
+    assert belongings() == before
 
 
 def test_a_running_answer_is_stopped_by_who_asked_only() -> None:
