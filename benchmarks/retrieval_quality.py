@@ -15,7 +15,6 @@ block, D head dim, C proposed blocks.
 
 import argparse
 import json
-import platform
 import random
 import time
 from collections import defaultdict
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import bm25s
+import machine
 import numpy as np
 import torch
 
@@ -50,10 +50,7 @@ def main() -> None:
     options.add_argument("--documents", type=int, default=0, help="a random sample of so many (0: all)")
     options.add_argument("--out", type=Path, help="write the figures here as JSON")
     arguments = options.parse_args()
-    print(
-        f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
-        f"Python {platform.python_version()}"
-    )
+    print(machine.described(torch.get_num_threads()))
     model = load_backbone(arguments.model, device="cpu", dtype=torch.float32)
     data, spans = development(model, arguments.data)
     if arguments.documents:

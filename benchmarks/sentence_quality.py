@@ -9,12 +9,12 @@ Stores the contexts of a question set, asks for the sentence that Cairn would qu
 import argparse
 import json
 import lzma
-import platform
 import random
 import tempfile
 from pathlib import Path
 
 import bm25s
+import machine
 import torch
 
 from model.backbone import load_backbone
@@ -40,9 +40,7 @@ def main() -> None:
     kept = set(contexts)
     asked = [row for row in rows if row["answers"] and row["context"] in kept]
     asked = random.Random(0).sample(asked, min(given.questions, len(asked)))
-    print(
-        f"{platform.processor() or platform.machine()}, torch {torch.__version__}, Python {platform.python_version()}"
-    )
+    print(machine.described(torch.get_num_threads()))
     print(f"{len(contexts)} contexts, {len(asked)} questions of {given.questions_file.name}")
 
     sentences = [context[start:stop] for context in contexts for start, stop in sentence_borders(context)]
