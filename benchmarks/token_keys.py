@@ -96,10 +96,8 @@ def main() -> None:
         lengths = torch.full((given.proposed,), BLOCK_SIZE - 1)
         keys = [read(hot, questions[0])]
         figures["matching"] = median_ms(lambda _: block_scores(token_matches(queries, keys, lengths)), questions)
-    about = machine.described(given.threads)
-    print(
-        json.dumps(about | {"proposed": given.proposed, "keys_width": given.heads * HEAD_DIM, "ms": figures}, indent=1)
-    )
+    size = {"proposed": given.proposed, "keys_width": given.heads * HEAD_DIM}
+    print(json.dumps(machine.described(given.threads) | size | {"ms": figures}, indent=1))
 
 
 def written(store: KVBlockStore, count: int) -> list[tuple[str, int]]:
