@@ -105,7 +105,7 @@ class VisibleCatalogue:
         for document_id in wanted:
             if document_id in visible:
                 self._own_document(document_id)
-        return self._catalogue.delete_documents([each for each in wanted if each in visible])
+        return self._catalogue.delete_documents([each for each in wanted if each in visible], deleter=self._user_id)
 
     def pages(self, document_id: str) -> list[Page]:
         self.document(document_id)
@@ -153,7 +153,7 @@ class VisibleCatalogue:
 
     def delete_collection(self, collection_id: str, *, with_documents: bool = False) -> DeletedDocuments:
         self._own_collection(collection_id)
-        return self._catalogue.delete_collection(collection_id, with_documents=with_documents)
+        return self._catalogue.delete_collection(collection_id, with_documents=with_documents, deleter=self._user_id)
 
     def _own_collection(self, collection_id: str) -> None:
         if self.collection(collection_id).owner_id != self._user_id:

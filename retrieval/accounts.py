@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from retrieval.errors import InvalidRequest, NotFound
+from retrieval.errors import InvalidRequest, catalogue_errors
 from storage.catalogue import Catalogue
-from storage.errors import NameTaken
 from storage.errors import NotFound as NoRow
 from storage.records import User
 
@@ -30,10 +29,8 @@ class Accounts:
 
     def named(self, name: str) -> User:
         """Raises NotFound."""
-        try:
+        with catalogue_errors():
             return self._catalogue.user_named(name.strip().lower())
-        except NoRow as error:
-            raise NotFound("user", name) from error
 
     def by_id(self, user_id: str) -> User | None:
         """None if the account is gone."""
@@ -52,10 +49,8 @@ class Accounts:
             raise InvalidRequest(
                 f"{name!r} cannot be a user's name: letters a-z, digits, dot, dash and underscore, at most 64."
             )
-        try:
+        with catalogue_errors():
             return self._catalogue.add_user(name, password_hash)
-        except NameTaken as error:
-            raise InvalidRequest(str(error)) from error
 
     def set_password_hash(self, user: User, password_hash: str) -> None:
         self._catalogue.set_password_hash(user.id, password_hash)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from storage.errors import NameTaken
+from storage.errors import NotFound as NoRow
 
 
 class CairnError(Exception):
@@ -75,3 +79,18 @@ class DamagedMemory(CairnError):
 
 class Cancelled(CairnError):
     """A job was cancelled by its owner."""
+
+
+@contextmanager
+def catalogue_errors() -> Iterator[None]:
+    """What the catalogue complains of, in this package's words."""
+    try:
+        yield
+    except NoRow as error:
+        raise NotFound(error.kind, error.key) from error
+    except NameTaken as error:
+        raise InvalidRequest(str(error)) from error
+    except (InvalidRequest, NotFound):
+        raise
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from error

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from retrieval import intake, upkeep
 from retrieval.access import ADMINISTRATOR, Viewer, VisibleCatalogue, VisibleMemory
 from retrieval.accounts import Accounts
-from retrieval.errors import InvalidRequest, NotFound, NotYours
+from retrieval.errors import InvalidRequest, NotFound, NotYours, catalogue_errors
 from retrieval.extract import render_page
 from retrieval.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
 from retrieval.records import (
@@ -38,7 +37,6 @@ from retrieval.sources import Sources
 from retrieval.views import collection_views, document_views, head_view, job_view, page_text_view, stored_already
 from retrieval.workspace import SHARD_BYTES, Workspace
 from storage.catalogue import Catalogue
-from storage.errors import NameTaken
 from storage.errors import NotFound as NoRow
 from storage.kv_format import KVLayout
 from storage.records import Collection as CollectionRow
@@ -143,7 +141,7 @@ class Library:
         from retrieval.ingest import claim
 
         self.job(job_id)  # not found for whom it does not concern
-        with self._rows():
+        with catalogue_errors():
             claimed = claim(self._whole._workspace, job_id)
         return self.job(job_id) if claimed is None else self._whole._run(claimed, on_progress)
 
@@ -177,18 +175,18 @@ class Library:
 
     def job(self, job_id: str) -> Job:
         """Raises NotFound."""
-        with self._rows():
+        with catalogue_errors():
             return self._job(self._catalogue.job(job_id))
 
     def cancel_job(self, job_id: str) -> Job:
         """A running job stops within one window. What it stored stays, unseen, until it is retried or deleted."""
-        with self._rows():
+        with catalogue_errors():
             return self._job(self._catalogue.cancel_job(job_id))
 
     def retry_job(self, job_id: str, *, password: str | None = None) -> Job:
         """Queue a failed or cancelled job again; it goes on where it stopped. `password` unlocks its PDF for good (the
         kept copy needs none any more). Raises NotFound, ExtractError."""
-        with self._rows():
+        with catalogue_errors():
             if password is not None:
                 intake.unlock_original(self._whole._workspace, self._catalogue.job(job_id), password)
             return self._job(self._catalogue.retry_job(job_id))
@@ -203,18 +201,18 @@ class Library:
         return self._documents(rows)
 
     def document(self, document_id: str) -> Document:
-        with self._rows():
+        with catalogue_errors():
             return self._documents([self._catalogue.document(document_id)])[0]
 
     def _documents(self, rows: Sequence[DocumentRow]) -> list[Document]:
         return document_views(rows, self._catalogue.users, self.viewer)
 
     def rename_document(self, document_id: str, title: str) -> Document:
-        with self._rows():
+        with catalogue_errors():
             return self._documents([self._catalogue.rename_document(document_id, title)])[0]
 
     def move_document(self, document_id: str, collection_id: str | None) -> Document:
-        with self._rows():
+        with catalogue_errors():
             return self._documents([self._catalogue.move_document(document_id, collection_id)])[0]
 
     def delete_documents(self, document_ids: Sequence[str]) -> Deleted:
@@ -229,23 +227,23 @@ class Library:
         return collection_views(rows, self._catalogue.users, self.viewer)
 
     def create_collection(self, name: str) -> Collection:
-        with self._rows():
+        with catalogue_errors():
             return self._collections([self._catalogue.create_collection(name)])[0]
 
     def rename_collection(self, collection_id: str, name: str) -> Collection:
-        with self._rows():
+        with catalogue_errors():
             return self._collections([self._catalogue.rename_collection(collection_id, name)])[0]
 
     def share_collection(self, collection_id: str, *, everyone: bool = False, people: Sequence[str] = ()) -> Collection:
         """From now on `people` (names) may read it, or everyone with an account; nobody else. Raises NotFound."""
-        with self._rows():
+        with catalogue_errors():
             readers = [self._catalogue.user_named(name).id for name in people]
             row = self._catalogue.share_collection(collection_id, everyone=everyone, readers=readers)
             return self._collections([row])[0]
 
     def delete_collection(self, collection_id: str, *, with_documents: bool = False) -> Deleted:
         """Remove the collection; its documents stay, in no collection, unless `with_documents`."""
-        with self._rows():
+        with catalogue_errors():
             rows = self._catalogue.delete_collection(collection_id, with_documents=with_documents)
         return upkeep.delete(self._workspace, self._resident, self._sources, rows)
 
@@ -270,7 +268,7 @@ class Library:
 
     def page_text(self, document_id: str, page: int) -> PageText:
         """Raises NotFound."""
-        with self._rows():
+        with catalogue_errors():
             pages = self._catalogue.pages(document_id)
             if not 0 <= page < len(pages):
                 raise NotFound("page", page)
@@ -289,7 +287,7 @@ class Library:
         blocks."""
         from retrieval.search import search
 
-        with self._rows():
+        with catalogue_errors():
             return search(self._workspace, self._resident, self._sources, query, k, within)
 
     def ask(
@@ -317,24 +315,24 @@ class Library:
             voters=voters,
             conversation_id=conversation_id,
         )
-        with self._rows():
+        with catalogue_errors():
             yield from Asker(self._workspace, self._resident, self._sources, asked).run(cancelled)
 
     def answers(
         self, *, limit: int = 100, offset: int = 0, search: str = "", conversation_id: str | None = None
     ) -> list[AnswerHead]:
         """Newest first."""
-        with self._rows():
+        with catalogue_errors():
             rows = self._catalogue.answers(limit=limit, offset=offset, search=search, conversation_id=conversation_id)
         return [head_view(row) for row in rows]
 
     def answer(self, answer_id: str) -> Answer:
         """As it was given. Raises NotFound."""
-        with self._rows():
+        with catalogue_errors():
             return Answer.from_dict(json.loads(self._catalogue.answer(answer_id).body))
 
     def delete_answer(self, answer_id: str) -> None:
-        with self._rows():
+        with catalogue_errors():
             self._catalogue.delete_answer(answer_id)
 
     def effect_of_block(self, answer_id: str, block_id: int) -> BlockEffect:
@@ -386,17 +384,3 @@ class Library:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-    @contextmanager
-    def _rows(self) -> Iterator[None]:
-        """The catalogue's complaints in this package's words."""
-        try:
-            yield
-        except NoRow as error:
-            raise NotFound(error.kind, error.key) from error
-        except NameTaken as error:
-            raise InvalidRequest(str(error)) from error
-        except (InvalidRequest, NotFound):
-            raise
-        except ValueError as error:
-            raise InvalidRequest(str(error)) from error

@@ -31,12 +31,14 @@ class Listing:
 
 def _documents(library: Library, search: str) -> Listing:
     found = library.documents(search=search)
-    return Listing(
-        [one.to_dict() for one in found],
-        ("document", "source", "pages", "tokens", "size", "state", "added"),
-        [(d.id, d.source, d.pages, f"{d.tokens:,}", size(d.size_bytes), d.state, d.added_at[:16]) for d in found],
-        right=(2, 3, 4),
-    )
+    owned = any(one.owner for one in found)
+    cells: list[tuple[object, ...]] = [
+        (d.id, d.source, d.pages, f"{d.tokens:,}", size(d.size_bytes), d.state, d.added_at[:16])
+        + ((d.owner or "-",) if owned else ())
+        for d in found
+    ]
+    heads = ("document", "source", "pages", "tokens", "size", "state", "added", *(["owner"] if owned else []))
+    return Listing([one.to_dict() for one in found], heads, cells, right=(2, 3, 4))
 
 
 def _collections(library: Library, search: str) -> Listing:

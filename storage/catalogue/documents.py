@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, 
 
 from storage.catalogue.jobs import insert_job, latest_job
 from storage.catalogue.rows import Tables, batches, document_of, mark_memory_changed, now, page_of, search_text
-from storage.catalogue.sharing import readable_documents
+from storage.catalogue.sharing import owned, readable_documents
 from storage.errors import NotFound
 from storage.records import (
     DeletedDocuments,
@@ -222,19 +222,21 @@ class DocumentTables(Tables):
             if connection.execute(update(documents).where(documents.c.id == document_id).values(values)).rowcount == 0:
                 raise NotFound("document", document_id)
 
-    def delete_documents(self, document_ids: Iterable[str]) -> DeletedDocuments:
+    def delete_documents(self, document_ids: Iterable[str], *, deleter: str | None = None) -> DeletedDocuments:
         """Delete documents with their pages, text, blocks, shards, jobs, and every answer that used one of them.
 
         Afterwards remove the files named in the result; a crash in between leaves orphans that `gc` removes. Documents
-        that are gone already are left out of the result.
+        that are gone already are left out of the result. `deleter`: of the answers, only this user's own are counted.
         """
         with self.database.write() as connection:
-            deleted = delete_document_rows(connection, list(dict.fromkeys(document_ids)))
+            deleted = delete_document_rows(connection, list(dict.fromkeys(document_ids)), deleter)
         self.database.erase_deleted()
         return deleted
 
 
-def delete_document_rows(connection: Connection, document_ids: Sequence[str]) -> DeletedDocuments:
+def delete_document_rows(
+    connection: Connection, document_ids: Sequence[str], deleter: str | None = None
+) -> DeletedDocuments:
     """The deletion itself, inside the caller's transaction."""
     found: list[Any] = []
     shard_names: list[str] = []
@@ -247,7 +249,9 @@ def delete_document_rows(connection: Connection, document_ids: Sequence[str]) ->
         counted = select(func.count()).select_from(blocks).where(blocks.c.document_id.in_(batch))
         num_blocks += connection.execute(counted).scalar_one()
         quoting = select(answer_documents.c.answer_id).where(answer_documents.c.document_id.in_(batch))
-        num_answers += connection.execute(delete(answers).where(answers.c.id.in_(quoting))).rowcount
+        own = select(func.count()).select_from(answers).where(answers.c.id.in_(quoting))
+        num_answers += connection.execute(own.where(owned(answers.c.owner_id, deleter))).scalar_one()
+        connection.execute(delete(answers).where(answers.c.id.in_(quoting)))
         connection.execute(delete(documents).where(wanted))
     return DeletedDocuments(
         document_ids=tuple(row.id for row in found),

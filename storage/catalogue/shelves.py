@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from storage.catalogue.documents import delete_document_rows
 from storage.catalogue.rows import Tables, now
-from storage.catalogue.sharing import readable_collections
+from storage.catalogue.sharing import owned, readable_collections
 from storage.errors import NameTaken, NotFound
 from storage.records import Collection, DeletedDocuments
 from storage.schema import collection_readers, collections, documents
@@ -79,13 +79,18 @@ class CollectionTables(Tables):
         except IntegrityError as error:
             raise NotFound("user among those to share with", collection_id) from error
 
-    def delete_collection(self, collection_id: str, *, with_documents: bool = False) -> DeletedDocuments:
-        """Remove the collection; its documents stay, in no collection, unless `with_documents`. Raises `NotFound`."""
+    def delete_collection(
+        self, collection_id: str, *, with_documents: bool = False, deleter: str | None = None
+    ) -> DeletedDocuments:
+        """Remove the collection; its documents stay, in no collection, unless `with_documents`. Raises `NotFound`.
+
+        `deleter` as in `delete_documents`; of the documents, only this user's own go with it.
+        """
         with self.database.write() as connection:
             _one(connection, collection_id)
-            inside = documents.c.collection_id == collection_id
+            inside = (documents.c.collection_id == collection_id) & owned(documents.c.owner_id, deleter)
             ids = list(connection.execute(select(documents.c.id).where(inside)).scalars()) if with_documents else []
-            deleted = delete_document_rows(connection, ids)
+            deleted = delete_document_rows(connection, ids, deleter)
             connection.execute(collections.delete().where(collections.c.id == collection_id))
         self.database.erase_deleted()
         return deleted

@@ -72,8 +72,9 @@ def view(page: Any, name: str) -> None:
 def test_a_collection_is_shared_with_a_person_and_taken_back(
     url: str, open_tab: Callable[..., Any], watch: Any
 ) -> None:
-    ann, ben = open_tab(url), open_tab(url)
+    ann = open_tab(url)
     sign_in(ann, "ann")
+    ben = open_tab(url)
     sign_in(ben, "ben")
     view(ben, "Library")
     expect(ben.locator(".documents")).to_contain_text("No documents yet")

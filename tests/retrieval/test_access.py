@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
@@ -9,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from model.backbone import LandmarkModel
 from retrieval.access import Viewer, VisibleCatalogue
 from retrieval.errors import CairnError, InvalidRequest, NotFound, NotYours
 from retrieval.library import Library
 from retrieval.records import Scope
 from retrieval.resident import MemorySnapshot
 from storage.catalogue import Catalogue
-from tests.retrieval.conftest import FOX, WHALE, add, ask, prose, substance
+from tests.retrieval.conftest import FOX, WHALE, OpenLibrary, add, ask, prose, substance
 
 PEOPLE = 8
 QUESTION = "What does the keeper do near the bridge?"
@@ -31,15 +33,31 @@ def viewer_of(library: Library, name: str) -> Viewer:
     return Viewer(library.accounts.named(name).id, name)
 
 
+@pytest.fixture(scope="session")
+def people_home(tmp_path_factory: pytest.TempPathFactory, model: LandmarkModel) -> Path:
+    """The home of eight people with a private document each, of much the same words; to be copied."""
+    folder = tmp_path_factory.mktemp("people")
+    with Library.open(folder / "home", model, shard_bytes=20_000) as library:
+        for number in range(PEOPLE):
+            library.accounts.add(f"user{number}", "hash")
+            path = folder / f"private-{number}.txt"
+            path.write_text(prose(50 + number, 600))
+            add(library.seen_by(viewer_of(library, f"user{number}")), path)
+    return folder / "home"
+
+
 @pytest.fixture
-def people(library: Library, write) -> list[Person]:
-    """Eight people with a private document each, of much the same words."""
-    made = []
-    for number in range(PEOPLE):
-        library.accounts.add(f"user{number}", "hash")
-        own = library.seen_by(viewer_of(library, f"user{number}"))
-        made.append(Person(own, add(own, write(f"private-{number}.txt", prose(50 + number, 600)))))
-    return made
+def library(request: pytest.FixtureRequest, tmp_path: Path, open_library: OpenLibrary) -> Library:
+    """Empty, unless the test asks for `people` as well."""
+    if "people" in request.fixturenames:
+        shutil.copytree(request.getfixturevalue("people_home"), tmp_path / "home")
+    return open_library()
+
+
+@pytest.fixture
+def people(library: Library) -> list[Person]:
+    seen = [library.seen_by(viewer_of(library, f"user{number}")) for number in range(PEOPLE)]
+    return [Person(each, each.documents()[0].id) for each in seen]
 
 
 def evidence(answer) -> set[str]:
@@ -132,6 +150,7 @@ def test_what_is_shared_can_be_read_and_not_changed_and_goes_when_it_is_no_longe
         reader.answer(answer.id)
     assert shared_id not in {passage.document_id for passage in reader.search("whales", 20)}
     assert answer.id not in {head.id for head in reader.answers()}
+    assert owner.delete_documents([shared_id]).answers == 0, "nobody learns how often others asked"
 
 
 def test_whatever_is_somebody_elses_is_not_found(people):
