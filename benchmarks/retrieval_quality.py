@@ -31,7 +31,7 @@ from model.generate import question_queries
 from model.prefill import prefill_batch
 from model.training.corpus import read_questions
 from model.training.examples import TokenDocuments, TokenQuestion, document_frequency, encode_questions
-from retrieval.late_interaction import block_scores, token_matches, token_queries, weighed_layers
+from retrieval.late_interaction import best_matches, block_scores, token_matches, token_queries, weighed_layers
 from retrieval.search import FEWEST_PROPOSED, mean_query
 
 DEPTH = 20
@@ -110,6 +110,8 @@ class StoredKeys:
     keys_WNGLD: list[torch.Tensor]
     """bfloat16, as stored."""
     lengths_N: torch.Tensor
+    place_N: torch.Tensor
+    """See `late_interaction.block_scores`."""
 
 
 def stored_keys(model: LandmarkModel, data: TokenDocuments, blocks: Blocks) -> StoredKeys:
@@ -130,16 +132,19 @@ def stored_keys(model: LandmarkModel, data: TokenDocuments, blocks: Blocks) -> S
             landmarks_YGND[:, :, number] = block.keys_YGLD[:, :, -1]
             for keys_NGLD, y in zip(keys_WNGLD, weighed, strict=True):
                 keys_NGLD[number] = block.keys_YGLD[y]
-    return StoredKeys(landmarks_YGND, keys_WNGLD, torch.tensor([len(ids) for ids in blocks.ids]))
+    lengths_N = torch.tensor([len(ids) for ids in blocks.ids])
+    document_N = torch.from_numpy(np.repeat(np.arange(len(data.ids)), np.diff(blocks.first)))
+    return StoredKeys(landmarks_YGND, keys_WNGLD, lengths_N, torch.arange(len(blocks.ids)) + document_N)
 
 
 def search_rankings(
     model: LandmarkModel, stored: StoredKeys, questions: list[TokenQuestion]
 ) -> dict[str, list[list[int]]]:
-    """By landmarks, by tokens among the blocks that landmarks propose, and by the landmarks of each memory layer
-    alone."""
+    """By landmarks, by tokens among the blocks that landmarks propose, and by the landmarks of each weighed layer
+    alone, if there are several."""
     before, after = model.config.prompt.split("{question}")
     head, tail = (model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in (before, after))
+    weighed = weighed_layers(model)
     found: dict[str, list[list[int]]] = defaultdict(list)
     seconds = [0.0, 0.0]
     for question in questions:
@@ -151,11 +156,13 @@ def search_rankings(
         proposed = time.perf_counter()
         keys_WCGLD = [keys_NGLD[proposed_C] for keys_NGLD in stored.keys_WNGLD]
         matches_QCL = token_matches(token_queries(model, queries_YHQD), keys_WCGLD, stored.lengths_N[proposed_C])
-        decided_C = proposed_C[block_scores(matches_QCL).argsort(descending=True, stable=True)]
+        scores_C = block_scores(best_matches(matches_QCL), stored.place_N[proposed_C])
+        decided_C = proposed_C[scores_C.argsort(descending=True, stable=True)]
         seconds = [seconds[0] + proposed - began, seconds[1] + time.perf_counter() - proposed]
         found["landmarks alone"].append(proposed_C.tolist())
         found["landmarks, then tokens"].append(decided_C[:DEPTH].tolist())
-        for layer, scores_N in zip(model.memory_layers, scores_YN, strict=True):
+        for layer in weighed if len(weighed) > 1 else ():
+            scores_N = scores_YN[model.memory_layers.index(layer)]
             found[f"landmarks, layer {layer}"].append(scores_N.topk(min(DEPTH, len(scores_N))).indices.tolist())
     milliseconds = [1000 * each / max(1, len(questions)) for each in seconds]
     print(f"a question: landmarks {milliseconds[0]:.1f} ms, tokens {milliseconds[1]:.1f} ms", flush=True)
