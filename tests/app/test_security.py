@@ -299,6 +299,16 @@ class TestGradio:
         assert whole.get("/gradio_api/info").json()["named_endpoints"] == {}
         assert whole.get("/config").json().get("is_in_mcp_mode") in (None, False)
 
+    def test_its_events_are_those_of_the_settings_and_take_no_id_of_anything(self, whole: TestClient) -> None:
+        """What they change is the signed-in person's own (tests/browser/test_accounts.py)."""
+        config = whole.get("/config").json()
+        settings = {
+            one["id"] for one in config["components"] if str(one["props"].get("elem_id")).startswith("setting-")
+        }
+        assert len(config["dependencies"]) == 1 + 5
+        for event in config["dependencies"]:
+            assert set(event["inputs"]) | set(event["outputs"]) <= settings
+
     def test_nothing_of_a_run_is_kept_in_the_browser_and_nothing_is_reported(self, whole: TestClient) -> None:
         config = whole.get("/config").json()
         assert not config.get("run_history") and config["analytics_enabled"] is False
