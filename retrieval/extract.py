@@ -116,7 +116,7 @@ def _run(
     request: dict[str, Any], path: Path, folder: Path, limits: ExtractLimits, output: str | None = None
 ) -> dict[str, Any]:
     """Has the worker serve a request. Returns its facts; with `output`, waits for that file instead."""
-    request |= {"path": str(path.resolve()), "folder": str(folder), "limits": asdict(limits)}
+    request |= {"path": str(path.resolve()), "folder": str(folder), "limits": asdict(limits), "caller": os.getpid()}
     root = Path(__file__).resolve().parent.parent
     # One thread: more only reserve address space. Nothing of the caller's settings or secrets is passed on.
     keep = ("PATH", "SYSTEMROOT", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP", "LD_LIBRARY_PATH", "VIRTUAL_ENV")

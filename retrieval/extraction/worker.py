@@ -6,8 +6,10 @@ Started by `retrieval.extract` as `python -m retrieval.extraction.worker`; the r
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,13 @@ from typing import Any
 from retrieval.errors import ExtractError
 from retrieval.extraction.limits import ExtractLimits
 
+_PR_SET_PDEATHSIG = 1
 _NICENESS = 5  # nobody waits for a document's text as one waits for an answer, or for a page's image
 
 
 def main() -> int:
     request: dict[str, Any] = json.load(sys.stdin)
+    _end_with_caller(request["caller"])
     folder, path = Path(request["folder"]), Path(request["path"])
     limits = ExtractLimits(**request["limits"])
     try:
@@ -31,6 +35,14 @@ def main() -> int:
     except RecursionError:
         _fail(folder, "The file is built in endless loops: it is damaged or made to do harm.")
     return 0
+
+
+def _end_with_caller(caller: int) -> None:
+    """Who waits for the result may be killed, and could then not stop this process: have the system do it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != caller:  # it was killed before
+            sys.exit(1)
 
 
 def _fail(folder: Path, reason: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import subprocess
 import sys
+import time
 import zlib
 from pathlib import Path
 
@@ -25,6 +27,11 @@ LOOP = write_objects(
         b"<< /Type /Pages /Parent 2 0 R /Kids [2 0 R] /Count 1 >>",
     ]
 )
+
+
+def slow_pdf(strings: int) -> bytes:
+    """A page that prints so many strings: 40,000 take seconds to read."""
+    return make_pdf([Sheet(content=b"BT /F1 1 Tf 9 9 Td " + b"(aaaaaaaaaaaaaaaaaaaaaaaa) Tj " * strings + b"ET")])
 
 
 def flate_bomb(megabytes: int) -> bytes:
@@ -104,11 +111,37 @@ def test_too_many_pages_characters_and_seconds_are_refused(tmp_path):
     with pytest.raises(ExtractError, match="more than 100 characters"):
         extract(path, limits=ExtractLimits(characters=100))
     slow = tmp_path / "slow.pdf"
-    slow.write_bytes(
-        make_pdf([Sheet(content=b"BT /F1 1 Tf 9 9 Td " + b"(aaaaaaaaaaaaaaaaaaaaaaaa) Tj " * 40_000 + b"ET")])
-    )
+    slow.write_bytes(slow_pdf(40_000))
     with pytest.raises(ExtractError, match="longer than 1 seconds"):
         extract(slow, limits=ExtractLimits(seconds=1))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the system for it where it can")
+def test_a_reader_ends_with_the_process_that_waits_for_it(tmp_path):
+    path = tmp_path / "slow.pdf"
+    path.write_bytes(slow_pdf(600_000))
+    script = "import sys; from retrieval.extract import extract; print(flush=True); extract(sys.argv[1])"
+    command = [sys.executable, "-c", script, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).resolve().parents[2]) as waiting:
+        assert waiting.stdout is not None and waiting.stdout.readline()
+        deadline = time.monotonic() + 120
+        while not (readers := readers_of(waiting.pid)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        waiting.kill()
+    assert readers, "a process of its own reads the file"
+    while any(Path(f"/proc/{each}").exists() for each in readers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(Path(f"/proc/{each}").exists() for each in readers)
+
+
+def readers_of(process: int) -> list[int]:
+    """Child processes, by /proc."""
+    children = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(status.read_text().rpartition(")")[2].split()[1]) == process:
+                children.append(int(status.parent.name))
+    return children
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="address space is limited on Linux")
