@@ -43,6 +43,9 @@ class LandmarkConfig:
     ranks_by_tokens: bool = False
     """Whether search ranks the blocks that landmarks propose by late interaction over the keys of their tokens, in the
     layers of `search_weights`, which must be trained for it."""
+    points_at_answers: bool = False
+    """Whether the queries of the prompt's last token and of an end token behind it were trained to meet the keys of an
+    answer's first and last token (see `retrieval.late_interaction.points`)."""
     answer_threshold: float | None = None
     """Search confidence under which a memory is said not to hold the answer, for the ranking that `ranks_by_tokens`
     names. None: not calibrated."""

@@ -25,14 +25,13 @@ from torch import Tensor
 from model.backbone import LandmarkModel
 from model.errors import ModelError
 from model.generate import GeneratedToken, Sampling, answer_logprob, generate
-from model.quote import Place
 from model.reading import ReadPolicy, Voters
 from retrieval.attribution import AnswerMass
 from retrieval.errors import CairnError, InvalidRequest
-from retrieval.late_interaction import search_weights, token_matches
+from retrieval.late_interaction import points, search_weights, token_matches
 from retrieval.passages import Answer, AnswerToken, BlockEffect, Passage, Timings, to_plain
 from retrieval.prompts import with_conversation
-from retrieval.quoting import Quoting, with_neighbours
+from retrieval.quoting import Quotation, Quoting, with_neighbours
 from retrieval.readable import join_neighbours
 from retrieval.records import Scope
 from retrieval.resident import MemorySnapshot, ResidentMemory, naming_damage
@@ -121,11 +120,12 @@ class Asker:
                     reading=policy,
                     sampling=sampling,
                     quote_from=quoting.source if quoting else None,
-                    quotation=quotation,
+                    quotation=quotation.places if quotation else None,
                     cancelled=cancelled,
                 )
-                for step in self._in_turns(steps):
-                    token = self._token(step, mass, reader.block_ids(), quoting)
+                for number, step in enumerate(self._in_turns(steps)):
+                    pointed = quotation is not None and number in quotation.pointed
+                    token = self._token(step, mass, reader.block_ids(), quoting, pointed)
                     tokens.append(token)
                     token_ids += [step.id] if step.id >= 0 else []
                     yield token
@@ -180,13 +180,15 @@ class Asker:
                 self._first_token_seconds = self._seconds()
             yield step
 
-    def _token(self, step: GeneratedToken, mass: AnswerMass, ids_C: np.ndarray, quoting: Quoting | None) -> AnswerToken:
+    def _token(
+        self, step: GeneratedToken, mass: AnswerMass, ids_C: np.ndarray, quoting: Quoting | None, pointed: bool
+    ) -> AnswerToken:
         if step.id < 0:  # text that was held back; no token of its own
             return AnswerToken(step.text, 0.0, 0.0, (), token_id=-1)
         token_mass = mass.add(step.selections)
         blocks = tuple((int(ids_C[block]), share) for block, share in token_mass.strongest(BLOCKS_PER_TOKEN))
         quoted = quoting.place(*step.quote) if quoting and step.quote else None
-        return AnswerToken(step.text, step.logprob, token_mass.memory_share, blocks, quoted, step.id)
+        return AnswerToken(step.text, step.logprob, token_mass.memory_share, blocks, quoted, step.id, pointed)
 
     def _quoting(
         self, model: LandmarkModel, snapshot: MemorySnapshot, positions_C: Tensor, quotable_C: Tensor
@@ -201,13 +203,15 @@ class Asker:
         document_N, ordinal_N = torch.from_numpy(snapshot.document_N), torch.from_numpy(snapshot.ordinal_N)
         return with_neighbours(best, document_N, ordinal_N)
 
-    def _sentence(self, snapshot: MemorySnapshot, found: Found, quoting: Quoting, positions_C: Tensor) -> list[Place]:
+    def _sentence(self, snapshot: MemorySnapshot, found: Found, quoting: Quoting, positions_C: Tensor) -> Quotation:
         """The sentence to quote. Takes its own turn at the model."""
         documents = {snapshot.document_ids[number] for number in snapshot.document_N[positions_C.numpy()].tolist()}
         text_of = {document_id: self._sources.text(document_id) for document_id in documents}
         with naming_damage(self._resident), self._workspace.turns.for_question():
-            matches_QCL = token_matches(found.queries_QWGD, *snapshot.token_keys(positions_C))
-            return quoting.best_sentence(matches_QCL.cpu(), text_of)
+            keys = snapshot.token_keys(positions_C)
+            matches_QCL = token_matches(found.queries_QWGD, *keys).cpu()
+            points_2CL = points(found.pointers_2WGD, *keys).cpu() if len(found.pointers_2WGD) else None
+            return quoting.best_sentence(matches_QCL, text_of, points_2CL)
 
     def _evidence(self, snapshot: MemorySnapshot, found: Found, positions_C: Tensor, mass: AnswerMass) -> _Evidence:
         """Passages by attention; of equal attention (none) the better search result first. Near misses by search."""

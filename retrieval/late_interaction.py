@@ -1,11 +1,16 @@
 """How well stored tokens answer a question: their keys against the queries of the question's tokens.
 
-    match of token t for question token q = |q| * cos(q, k_t) / sum of |q| over the question
-    score of some tokens = sum over q of the best match among them; between -1 and 1
+    share of question token q      w_q = |q| / sum of |q| over the question
+    match of token t for q         sqrt(w_q) * cos(q, k_t)
+    match of some tokens for q     the best among them, at least 0
+    score of some tokens           Euclidean norm of their matches over q; between 0 and 1
 
-- A block's score is that of all its ordinary tokens: `search` ranks by it where the model says so. A sentence's score
-  is that of its tokens: `quoting` chooses by it.
+- A sentence's score is that of its tokens: `quoting` chooses by it.
+- A block's score also counts the blocks beside it, because what a sentence is about often stands in the one before:
+  the squares of its own matches and of the best of itself and its neighbours are averaged. `search` ranks by it where
+  the model says so. Both squares and neighbours were chosen on held-out training documents (docs/experiments.md).
 - Queries and keys are those of the memory layers that search weighs, laid end to end.
+- A model may also point at an answer: see `points`.
 
 Axes: Q question tokens, Y memory layers, W weighed memory layers, H query heads, G KV heads, D head dim, C blocks, L
 tokens in a block (landmark last).
@@ -23,6 +28,9 @@ from retrieval.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from model.backbone import LandmarkModel
+
+BESIDE = 0.5
+"""Share of the neighbours in the score of a block."""
 
 
 def search_weights(model: LandmarkModel) -> Tensor:
@@ -58,23 +66,75 @@ def token_matches(queries_QWGD: Tensor, keys_WCGLD: Sequence[Tensor], lengths_C:
     `keys_WCGLD`: one tensor a weighed layer, before rotation. Rows that are no ordinary tokens (landmark, padding) are
     -inf.
     """
-    first = keys_WCGLD[0]
-    count, groups, length, _ = first.shape
-    queries_QWGD = queries_QWGD.float().to(first.device)
-    products_QCL = torch.zeros(len(queries_QWGD), count * length, device=first.device)
-    squares_CL = torch.zeros(count, length, device=first.device)
+    products_QCL = _products(queries_QWGD, keys_WCGLD)
+    _, count, length = products_QCL.shape
+    squares_CL = torch.zeros(count, length, device=products_QCL.device)
+    for keys_CGLD in keys_WCGLD:
+        for keys_CLD in keys_CGLD.unbind(1):
+            squares_CL += keys_CLD.float().square().sum(-1)
+    sizes_Q = queries_QWGD.float().flatten(1).norm(dim=-1).to(products_QCL.device)
+    tiny = torch.finfo(torch.float32).tiny
+    # sqrt(w) * cos = product / (|q| |k|) * sqrt(|q| / sum) = product / |k| / sqrt(|q| * sum)
+    scale_Q = (sizes_Q * sizes_Q.sum()).sqrt().clamp_min(tiny)
+    matches_QCL = products_QCL / squares_CL.sqrt().clamp_min(tiny) / scale_Q[:, None, None]
+    return matches_QCL.masked_fill(~_ordinary(lengths_C, length, products_QCL.device), -torch.inf)
+
+
+def score(matches_QT: Tensor) -> Tensor:
+    """Score of the tokens on the last axis."""
+    return best_matches(matches_QT).square().sum(0).sqrt()
+
+
+def best_matches(matches_QCL: Tensor) -> Tensor:
+    """best_QC of every block, each of which has at least one token."""
+    return matches_QCL.amax(-1).clamp_min(0)
+
+
+def block_scores(best_QC: Tensor, place_C: Tensor) -> Tensor:
+    """scores_C of blocks with their neighbours. `place_C` (int64): blocks that follow each other in a text differ by
+    1, all others by more."""
+    place_C, order = place_C.sort()
+    own_QC = best_QC[:, order]
+    follows = place_C[1:] - place_C[:-1] == 1
+    around_QC = own_QC.clone()
+    around_QC[:, 1:][:, follows] = torch.maximum(around_QC[:, 1:], own_QC[:, :-1])[:, follows]
+    around_QC[:, :-1][:, follows] = torch.maximum(around_QC[:, :-1], own_QC[:, 1:])[:, follows]
+    scores_C = ((1 - BESIDE) * own_QC.square() + BESIDE * around_QC.square()).sum(0).sqrt()
+    return torch.empty_like(scores_C).index_copy_(0, order, scores_C)
+
+
+def points(pointers_2WGD: Tensor, keys_WCGLD: Sequence[Tensor], lengths_C: Tensor) -> Tensor:
+    """points_2CL: logits of every token for being the first and the last of the answer, that is pointer . key.
+
+    `pointers_2WGD`: the queries of the prompt's last token and of the end token behind it
+    (`LandmarkConfig.points_at_answers`). Rows that are no ordinary tokens are -inf.
+    """
+    products_2CL = _products(pointers_2WGD, keys_WCGLD)
+    return products_2CL.masked_fill(~_ordinary(lengths_C, products_2CL.shape[2], products_2CL.device), -torch.inf)
+
+
+def best_span(points_2T: Tensor, longest: int = 24) -> tuple[float, int, int]:
+    """(sum of both logits, first, last) of the best span of at most `longest` tokens."""
+    count = points_2T.shape[1]
+    sums_TT = points_2T[0, :, None] + points_2T[1, None]
+    allowed = torch.ones(count, count, dtype=torch.bool, device=points_2T.device).triu().tril(longest - 1)
+    best = int(sums_TT.masked_fill(~allowed, -torch.inf).argmax())
+    first, last = divmod(best, count)
+    return float(sums_TT[first, last]), first, last
+
+
+def _products(queries_QWGD: Tensor, keys_WCGLD: Sequence[Tensor]) -> Tensor:
+    """products_QCL over all weighed layers and heads, in float32."""
+    count, groups, length, _ = keys_WCGLD[0].shape
+    device = keys_WCGLD[0].device
+    queries_QWGD = queries_QWGD.float().to(device)
+    products_QN = torch.zeros(len(queries_QWGD), count * length, device=device)
     for w, keys_CGLD in enumerate(keys_WCGLD):
         for group in range(groups):  # head by head: no copy of all keys in float32
-            keys_CLD = keys_CGLD[:, group].float()
-            products_QCL.addmm_(queries_QWGD[:, w, group], keys_CLD.reshape(count * length, -1).T)
-            squares_CL += keys_CLD.square().sum(-1)
-    sizes_Q = queries_QWGD.flatten(1).norm(dim=-1)
-    tiny = torch.finfo(torch.float32).tiny
-    matches_QCL = products_QCL.view(-1, count, length) / squares_CL.sqrt().clamp_min(tiny)
-    ordinary_CL = torch.arange(length, device=first.device) < lengths_C.to(first.device)[:, None]
-    return (matches_QCL / sizes_Q.sum().clamp_min(tiny)).masked_fill(~ordinary_CL, -torch.inf)
+            keys_ND = keys_CGLD[:, group].float().reshape(count * length, -1)
+            products_QN.addmm_(queries_QWGD[:, w, group], keys_ND.T)
+    return products_QN.view(-1, count, length)
 
 
-def block_scores(matches_QCL: Tensor) -> Tensor:
-    """scores_C of whole blocks, each of which has at least one token."""
-    return matches_QCL.amax(-1).sum(0)
+def _ordinary(lengths_C: Tensor, length: int, device: torch.device) -> Tensor:
+    return torch.arange(length, device=device) < lengths_C.to(device)[:, None]

@@ -108,7 +108,8 @@ class AnswerToken:
 
     `blocks`: (block id, gate mass averaged over memory layers and heads), strongest first. `memory_share`: their sum,
     the part of this token's attention that went to documents. `quoted_from`: (document id, start, end) of the
-    characters that this token was copied from, in quote mode.
+    characters that this token was copied from, in quote mode. `pointed`: whether it belongs to the words within a
+    quoted sentence that the model points at as the answer.
     """
 
     text: str
@@ -117,6 +118,7 @@ class AnswerToken:
     blocks: tuple[tuple[int, float], ...]
     quoted_from: tuple[str, int, int] | None = None
     token_id: int = -1
+    pointed: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         return to_plain(self)
@@ -131,6 +133,7 @@ class AnswerToken:
             blocks=tuple((int(block), float(mass)) for block, mass in plain["blocks"]),
             quoted_from=(str(quoted[0]), int(quoted[1]), int(quoted[2])) if quoted else None,
             token_id=plain.get("token_id", -1),
+            pointed=plain.get("pointed", False),
         )
 
 
@@ -172,6 +175,11 @@ class Answer:
     memory: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     created_at: str = ""
+
+    @property
+    def short(self) -> str:
+        """The words of a quoted sentence that the model points at; empty if it does not point."""
+        return "".join(token.text for token in self.tokens if token.pointed).strip(" ,;:")
 
     def to_dict(self) -> dict[str, Any]:
         return to_plain(self)

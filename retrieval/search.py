@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,7 +25,7 @@ from model.errors import ContextTooLong
 from model.generate import question_queries
 from retrieval.errors import InvalidRequest
 from retrieval.landmark_index import Ranking
-from retrieval.late_interaction import block_scores, search_weights, token_matches, token_queries
+from retrieval.late_interaction import best_matches, block_scores, search_weights, token_matches, token_queries
 from retrieval.passages import Passage
 from retrieval.readable import Hit, join_neighbours
 from retrieval.records import Scope
@@ -36,7 +37,7 @@ from retrieval.workspace import Workspace
 _BLOCKS_PER_PASSAGE = 4
 # Landmarks propose so many blocks for each that tokens are to find, and never fewer than so many.
 _PROPOSED_PER_BLOCK = 4
-FEWEST_PROPOSED = 128
+FEWEST_PROPOSED = 1024
 # Keys of so many blocks are in memory at a time.
 _BLOCKS_AT_ONCE = 256
 
@@ -46,7 +47,7 @@ class Found:
     """Blocks found for a question, best first.
 
     `scores_C`: gate mass (0..1, over all blocks in scope 1), or with `ranks_by_tokens` the late-interaction score
-    (-1..1, in practice above 0).
+    (0..1).
     """
 
     positions_C: Tensor
@@ -57,6 +58,8 @@ class Found:
     in_scope: int
     queries_QWGD: Tensor
     """Of the question's tokens, see `late_interaction.token_queries`."""
+    pointers_2WGD: Tensor
+    """Queries that point at an answer, see `late_interaction.points`; empty if the model does not point."""
     joined: Callable[[Iterable[float]], float]
     """Score of neighbouring blocks together: gate mass adds up, of late-interaction scores the best counts."""
 
@@ -75,11 +78,18 @@ def confidence_of(ranking: Ranking, in_scope: int) -> float:
 
 def asked_queries(model: LandmarkModel, question: str) -> Tensor:
     """queries_YHQD (float32, CPU) of the question's tokens. Raises `InvalidRequest` if it is empty or too long."""
+    return _asked(model, question)[0]
+
+
+def _asked(model: LandmarkModel, question: str) -> tuple[Tensor, Tensor]:
+    """queries_YHQD of the question's tokens, pointers_YH2D (of no tokens if the model does not point)."""
     if not question.strip():
         raise InvalidRequest("The question is empty.")
     prompt = model.prompt(question.strip())
+    pointing = [int(model.tokenizer.eos_token_id)] if model.config.points_at_answers else []
     try:
-        return question_queries(model, prompt.ids)[:, :, prompt.question].cpu()
+        queries_YHTD = question_queries(model, [*prompt.ids, *pointing]).cpu()
+        return queries_YHTD[:, :, prompt.question], queries_YHTD[:, :, -2:] if pointing else queries_YHTD[:, :, :0]
     except ContextTooLong as error:
         raise InvalidRequest(f"The question is too long for this model: {error}") from error
 
@@ -107,27 +117,32 @@ def find_blocks(
     model = workspace.loaded().model
     by_tokens = model.config.ranks_by_tokens
     with workspace.turns.for_question():
-        queries_YHQD = asked_queries(model, question)
+        queries_YHQD, pointers_YH2D = _asked(model, question)
         queries_QWGD = token_queries(model, queries_YHQD)
+        pointers_2WGD = token_queries(model, pointers_YH2D)
         proposed = max(FEWEST_PROPOSED, _PROPOSED_PER_BLOCK * count) if by_tokens else count
         ranking = snapshot.landmarks.rank(mean_query(model, queries_YHQD), proposed, within)
         if not by_tokens:
             confidence = confidence_of(ranking, in_scope)
-            return Found(ranking.positions, ranking.gates, confidence, in_scope, queries_QWGD, sum)
+            return Found(ranking.positions, ranking.gates, confidence, in_scope, queries_QWGD, pointers_2WGD, sum)
         newest_first_C = ranking.positions.sort(descending=True).values  # of equal scores the newest block wins
         scores_C = token_scores(snapshot, queries_QWGD, newest_first_C)
     best = scores_C.argsort(descending=True, stable=True)[:count]
     confidence = max(0.0, float(scores_C[best[0]])) if len(best) else 0.0
-    return Found(newest_first_C[best], scores_C[best], min(1.0, confidence), in_scope, queries_QWGD, max)
+    return Found(newest_first_C[best], scores_C[best], min(1.0, confidence), in_scope, queries_QWGD, pointers_2WGD, max)
 
 
 def token_scores(snapshot: MemorySnapshot, queries_QWGD: Tensor, positions_C: Tensor) -> Tensor:
     """scores_C (float32, CPU) of blocks by the keys of their tokens. Raises `storage.errors.DamagedMemory`."""
-    scores = [torch.zeros(0)]
+    if not len(positions_C):
+        return torch.zeros(0)
+    best: list[Tensor] = []
     for start in range(0, len(positions_C), _BLOCKS_AT_ONCE):
         keys_WCGLD, lengths_C = snapshot.token_keys(positions_C[start : start + _BLOCKS_AT_ONCE])
-        scores.append(block_scores(token_matches(queries_QWGD, keys_WCGLD, lengths_C)).cpu())
-    return torch.cat(scores)
+        best.append(best_matches(token_matches(queries_QWGD, keys_WCGLD, lengths_C)).cpu())
+    numbers = positions_C.numpy()
+    place_C = snapshot.document_N[numbers].astype(np.int64) << 32 | snapshot.ordinal_N[numbers]
+    return block_scores(torch.cat(best, 1), torch.from_numpy(place_C))
 
 
 def hits_of(snapshot: MemorySnapshot, positions: Tensor, scores: Tensor) -> list[Hit]:

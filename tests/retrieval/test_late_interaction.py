@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -9,7 +11,16 @@ from model.errors import ModelError
 from model.generate import question_queries
 from retrieval import search
 from retrieval.errors import DamagedMemory
-from retrieval.late_interaction import block_scores, search_weights, token_matches, token_queries, weighed_layers
+from retrieval.late_interaction import (
+    best_matches,
+    best_span,
+    block_scores,
+    points,
+    search_weights,
+    token_matches,
+    token_queries,
+    weighed_layers,
+)
 from retrieval.search import asked_queries, find_blocks, search_query, token_scores
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, TEXTS, WHALE, add, ask
 from tests.tiny_model import tiny_model
@@ -17,43 +28,70 @@ from tests.tiny_model import tiny_model
 ONE_LAYER = ((0.0, 0.0, 0.0, 0.0), (1.0, 0.5, 0.0, 2.0))
 
 
-def by_definition(queries_QWGD, keys_WCGLD, lengths_C):
-    """scores_C, block by block and query by query."""
-    scores = []
+def by_definition(queries_QWGD, keys_WCGLD, lengths_C, place_C=None):
+    """scores_C, block by block and query by query; without places no block has a neighbour."""
+    place = list(range(0, 2 * len(lengths_C), 2)) if place_C is None else place_C.tolist()
+    shares = [float(query.norm()) for query in queries_QWGD]
+    best = []
     for block, length in enumerate(lengths_C.tolist()):
         keys_LE = torch.cat([keys[block, :, :length].float().transpose(0, 1).flatten(1) for keys in keys_WCGLD], 1)
-        total = size = 0.0
-        for query in queries_QWGD:
-            total += float(query.norm() * torch.cosine_similarity(query.flatten(), keys_LE).max())
-            size += float(query.norm())
-        scores.append(total / size)
+        best.append([max(0.0, float(torch.cosine_similarity(q.flatten(), keys_LE).max())) for q in queries_QWGD])
+    scores = []
+    for block, own in enumerate(best):
+        near = [best[other] for other in range(len(best)) if abs(place[other] - place[block]) <= 1]
+        around = [max(column) for column in zip(*near, strict=True)]
+        total = sum(
+            share * (0.5 * mine**2 + 0.5 * other**2) for share, mine, other in zip(shares, own, around, strict=True)
+        )
+        scores.append((total / sum(shares)) ** 0.5)
     return torch.tensor(scores)
+
+
+def apart(count):
+    return 2 * torch.arange(count)
+
+
+def scores(queries_QWGD, keys_WCGLD, lengths_C):
+    return block_scores(best_matches(token_matches(queries_QWGD, keys_WCGLD, lengths_C)), apart(len(lengths_C)))
 
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_score_of_a_block_is_the_mean_of_its_best_cosines_weighed_by_the_size_of_the_queries(layers, dtype):
+def test_the_score_of_a_block_is_the_norm_of_its_best_cosines_weighed_by_the_size_of_the_queries(layers, dtype):
     torch.manual_seed(0)
     queries_QWGD = torch.randn(5, layers, 2, 16) * torch.tensor([0.1, 1.0, 3.0, 1.0, 1.0]).view(-1, 1, 1, 1)
     keys_WCGLD = [torch.randn(7, 2, 8, 16).to(dtype) for _ in range(layers)]
     lengths_C = torch.tensor([7, 7, 1, 4, 7, 7, 2])
-    scores_C = block_scores(token_matches(queries_QWGD, keys_WCGLD, lengths_C))
+    scores_C = scores(queries_QWGD, keys_WCGLD, lengths_C)
     torch.testing.assert_close(scores_C, by_definition(queries_QWGD, keys_WCGLD, lengths_C), atol=1e-5, rtol=1e-4)
-    assert scores_C.abs().max() <= 1
+    assert scores_C.min() >= 0 and scores_C.max() <= 1
+    place_C = torch.tensor([5, 9, 4, 20, 3, 10, 0])
+    found_C = block_scores(best_matches(token_matches(queries_QWGD, keys_WCGLD, lengths_C)), place_C)
+    expected_C = by_definition(queries_QWGD, keys_WCGLD, lengths_C, place_C)
+    torch.testing.assert_close(found_C, expected_C, atol=1e-5, rtol=1e-4)
 
 
 def test_landmarks_and_padding_never_match():
     queries_QWGD = torch.ones(1, 1, 1, 4)
     keys = torch.full((1, 1, 4, 4), -1.0)
     keys[0, 0, 2:] = 1.0  # padding, and the landmark
-    assert block_scores(token_matches(queries_QWGD, [keys], torch.tensor([2]))).tolist() == pytest.approx([-1.0])
-    assert block_scores(token_matches(queries_QWGD, [keys], torch.tensor([3]))).tolist() == pytest.approx([1.0])
+    assert scores(queries_QWGD, [keys], torch.tensor([2])).tolist() == pytest.approx([0.0])
+    assert scores(queries_QWGD, [keys], torch.tensor([3])).tolist() == pytest.approx([1.0])
 
 
 def test_the_length_of_a_key_does_not_matter_and_a_key_of_nothing_matches_nothing():
     queries_QWGD = torch.tensor([[[[1.0, 0.0]]], [[[0.0, 2.0]]]])
     keys = torch.tensor([[[[3.0, 0.0], [0.0, 0.5], [9.0, 9.0]]], [[[0.0, 0.0], [0.0, 0.0], [9.0, 9.0]]]])
-    assert block_scores(token_matches(queries_QWGD, [keys], torch.tensor([2, 2]))).tolist() == pytest.approx([1.0, 0.0])
+    assert scores(queries_QWGD, [keys], torch.tensor([2, 2])).tolist() == pytest.approx([1.0, 0.0])
+
+
+def test_pointers_meet_keys_and_the_best_span_ends_where_it_begins_or_later():
+    keys = torch.tensor([[[[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [9.0, 9.0]]]])
+    pointers_2WGD = torch.tensor([[[[1.0, 0.0]]], [[[0.0, 3.0]]]])
+    points_2CL = points(pointers_2WGD, [keys], torch.tensor([3]))
+    assert points_2CL[:, 0, :3].tolist() == [[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]] and points_2CL[0, 0, 3] == -torch.inf
+    assert best_span(points_2CL[:, 0, :3]) == (4.0, 0, 1)  # the best start stands behind the best end
+    assert best_span(points_2CL[:, 0, :3], longest=1) == (3.0, 1, 1)
 
 
 def test_queries_of_the_tokens_average_to_the_query_of_search():
@@ -102,7 +140,8 @@ def every_score(library, question):
         ids = torch.arange(reader.num_blocks).expand(1, model.num_kv_heads, 1, -1)
         keys = [reader.read(layer, ids)[0][0, :, 0].transpose(0, 1) for layer in weighed_layers(model)]
         queries_QWGD = token_queries(model, asked_queries(model, question))
-        return by_definition(queries_QWGD, keys, snapshot.blocks.length_N)
+        place_N = torch.from_numpy(snapshot.document_N.astype("int64") << 32 | snapshot.ordinal_N)
+        return by_definition(queries_QWGD, keys, snapshot.blocks.length_N, place_N)
 
 
 def test_tokens_decide_among_the_proposed_blocks(stored):
@@ -120,7 +159,7 @@ def test_only_what_landmarks_propose_is_ranked(stored, monkeypatch):
     monkeypatch.setattr(search, "FEWEST_PROPOSED", 5)
     with library._resident.open_snapshot() as snapshot:
         model = library._workspace.loaded().model
-        proposed = snapshot.landmarks.rank(search_query(model, "whales?"), 5).positions.tolist()
+        proposed = snapshot.landmarks.rank(search_query(model, "whales?"), 5).positions.sort().values.tolist()
         found = find_blocks(library._workspace, snapshot, "whales?", 1, None)
         scores = token_scores(snapshot, found.queries_QWGD, torch.tensor(proposed))
     assert found.positions_C.tolist() == [proposed[int(scores.argmax())]]
@@ -171,6 +210,25 @@ def test_after_a_restart_everything_is_found_again_the_same(stored, open_library
     again = [passage.to_dict() for passage in library.search("What do whales do?", 5)]  # keys are in memory now
     opened = open_library(model=by_tokens, kv_dtype=library._workspace.kv_dtype)
     assert before == again == [passage.to_dict() for passage in opened.search("What do whales do?", 5)]
+
+
+def test_many_who_ask_at_once_find_what_each_finds_alone(stored):
+    library, _ = stored
+    questions = [f"What do whales do in {year}?" for year in range(1990, 1998)]
+    alone = [[passage.to_dict() for passage in library.search(question, 4)] for question in questions]
+    with ThreadPoolExecutor(8) as threads:
+        together = list(threads.map(lambda question: library.search(question, 4), questions))
+    assert [[passage.to_dict() for passage in found] for found in together] == alone
+
+
+def test_a_faiss_index_proposes_the_same(stored, open_library, by_tokens):
+    library, _ = stored
+    settings = {"model": by_tokens, "kv_dtype": library._workspace.kv_dtype}
+    expected = library.search("What do whales do?", 5)
+    opened = open_library(**settings, index="faiss")
+    opened._resident._faiss_factory = "Flat"
+    found = opened.search("What do whales do?", 5)
+    assert [passage.block_ids for passage in found] == [passage.block_ids for passage in expected]
 
 
 def test_an_answer_reads_the_blocks_that_tokens_chose_and_near_misses_are_the_next_ones(stored):
