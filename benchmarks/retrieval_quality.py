@@ -35,7 +35,7 @@ from retrieval.late_interaction import best_matches, block_scores, token_matches
 from retrieval.search import FEWEST_PROPOSED, mean_query
 
 DEPTH = 20
-DEPTHS = (1, 8, DEPTH, FEWEST_PROPOSED)
+DEPTHS = (1, 8, DEPTH, 128, FEWEST_PROPOSED)
 ROWS = 12
 
 
@@ -224,7 +224,7 @@ def report(
     figures: dict[str, dict[str, dict[str, float]]] = {}
     for name, ranking in found.items():
         figures[name] = {}
-        depths = [depth for depth in DEPTHS if depth <= DEPTH or len(ranking[0]) > DEPTH]
+        depths = [depth for depth in DEPTHS if depth <= max(DEPTH, len(ranking[0]))]
         print(f"{name}:  recall{''.join(f' @{depth}' for depth in depths)}")
         for source in sorted(rows, key=lambda s: (s not in ("all", "spans", "squad-like"), s)):
             hits = [float(np.mean([bool(gold[n] & set(ranking[n][:k])) for n in rows[source]])) for k in depths]
