@@ -62,7 +62,7 @@ def answer_as_html(library: Library, answer: Answer) -> str:
         "<meta name='viewport' content='width=device-width,initial-scale=1'>",
         f"<title>{escape(answer.question)}</title><style>{STYLE}</style></head><body><main>",
         f"<div class='soft'>Question</div><h1>{escape(answer.question)}</h1>",
-        f"<div class='answer'>{escape(answer.text) or '(stopped before a word was written)'}</div>",
+        f"<div class='answer'>{_answer(answer) or '(stopped before a word was written)'}</div>",
         _facts(answer),
         "<h2>What the model read, strongest first</h2>",
         *(_passage(rank, passage, strongest) for rank, passage in enumerate(answer.passages, 1)),
@@ -77,6 +77,14 @@ def answer_as_html(library: Library, answer: Answer) -> str:
         "</pre></details></main></body></html>",
     ]
     return "".join(parts)
+
+
+def _answer(answer: Answer) -> str:
+    """The answer's text, the words that the model points at in bold."""
+    if not answer.short:
+        return escape(answer.text)
+    parts = [f"<b>{escape(token.text)}</b>" if token.pointed else escape(token.text) for token in answer.tokens]
+    return "".join(parts).strip()
 
 
 def _facts(answer: Answer) -> str:

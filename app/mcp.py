@@ -59,6 +59,7 @@ def build_mcp(library: Library) -> MCPServer:
                     return {
                         "answer_id": item.id,
                         "answer": item.text,
+                        "short_answer": item.short,
                         "found": item.found,
                         "memory_share": item.memory_share,
                         "passages": [_passage(passage) for passage in item.passages],

@@ -36,8 +36,9 @@ def cli_page() -> str:
         "What scripts may rely on:\n\n"
         "- `cairn ingest --json`, a line a file: `source`, `document_id`, `status` (`done`, `already stored`, "
         "`failed`, `cancelled`), `pages`, `tokens`, `blocks`, `size_bytes`, `seconds`, `error`.\n"
-        "- `cairn ask --json`, a line a question: `id`, `answer`, `passages` (`document_id`, `source`, `pages` counted "
-        "from 0, `page_labels`, `start_index`, `end_index`, `text`, `score`, `block_ids`), `memory_share`, "
+        "- `cairn ask --json`, a line a question: `id`, `answer`, `short_answer` (the words of a quoted sentence "
+        "that the model points at, may be empty), `passages` (`document_id`, `source`, `pages` counted from 0, "
+        "`page_labels`, `start_index`, `end_index`, `text`, `score`, `block_ids`), `memory_share`, "
         "`first_token_seconds`, `seconds`, `answer_id`, `found`, `confidence`.\n"
         "- `cairn search --json`: the same without the answer; `memory_share` and `first_token_seconds` are null.\n"
         '- A question that failed: `{"id", "error"}`; the others are answered all the same.',

@@ -135,6 +135,7 @@ def answer_row(answer: Answer, identity: Any) -> dict[str, Any]:
     return {
         "id": identity,
         "answer": answer.text,
+        "short_answer": answer.short,
         "passages": [passage_row(passage) for passage in answer.passages],
         "memory_share": round(answer.memory_share, 4),
         "first_token_seconds": round(answer.timings.first_token_seconds, 4),
@@ -221,6 +222,8 @@ def _tell_story(answer: Callable[[Callable[[str], None]], Answer]) -> None:
         say()
     if "".join(streamed).strip() != printable(result.text).strip():
         say(printable(result.text).strip())
+    if result.short and result.short != result.text:
+        say(f"In short: {printable(result.short)}")
     if result.passages:
         say(f"\nRead for it ({result.memory_share:.0%} of the attention went to documents):")
         say("\n".join(passage_text(at, passage_row(passage)) for at, passage in enumerate(result.passages, 1)))

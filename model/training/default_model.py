@@ -8,7 +8,6 @@ read:    what is behind the memory layer's attention learns to say what it read 
          of stays as it is.
 """
 
-import copy
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from model.backbone import LandmarkModel
+from model.compact import save_compact
 from model.config import LandmarkConfig
 from model.training.batches import IndexedBatches
 from model.training.corpus import QuestionSet, overlap, read_questions, sample_texts
@@ -162,6 +162,10 @@ def start(prepared: Prepared, recipe: Recipe, encoder: Encoder) -> LandmarkModel
         quotes=True,
         quotes_sentences=True,
         search_weights=((1.0,) * config.num_attention_heads,),
+        ranks_by_tokens=True,
+        points_at_answers=True,
+        window_blocks=4,
+        context_blocks=2,
     )
     return LandmarkModel(network, tokenizer, landmark)
 
@@ -205,9 +209,8 @@ def _train(
 
 
 def export(model: LandmarkModel, folder: Path) -> None:
-    """Write the checkpoint with weights in bfloat16; the model itself stays as it is."""
-    half = copy.deepcopy(model.backbone).to(torch.bfloat16)
-    LandmarkModel(half, model.tokenizer, model.config).save(folder)
+    """Write the checkpoint with int8 matrices; the model itself stays as it is."""
+    save_compact(model, folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
 
 

@@ -1,7 +1,10 @@
 """Which sentence is quoted, and that it stands whole in the blocks."""
 
+from dataclasses import replace
+
 import torch
 
+from retrieval.passages import Answer, AnswerToken, Timings
 from retrieval.quoting import Quoting, with_neighbours
 from storage.records import Block
 from tests.tiny_model import tiny_model
@@ -70,7 +73,47 @@ def test_the_sentence_that_holds_the_best_match_of_every_question_token_wins() -
             start = TEXT.find(word)
             for row in range(start, start + len(word) if start >= 0 else start):
                 matches_QCL[q, row // 15, row % 15] = 0.2 + 0.1 * q
-        assert wanted in spell(quoting, blocks, quoting.best_sentence(matches_QCL, {"d": TEXT}))
+        assert wanted in spell(quoting, blocks, quoting.best_sentence(matches_QCL, {"d": TEXT}).places)
+
+
+def test_the_words_that_the_model_points_at_are_marked_and_may_decide_between_like_sentences() -> None:
+    model = tiny_model(block_size=16)
+    blocks = blocks_of(model, TEXT)
+    quoting = Quoting(model, blocks)
+    matches_QCL = torch.full((1, len(blocks), 16), 0.3)
+    for words in ("surveyors of the line", "first stones", "upper half"):
+        start, stop = TEXT.index(words), TEXT.index(words) + len(words)
+        points_2CL = torch.zeros(2, len(blocks), 16)
+        points_2CL[0, start // 15, start % 15] = points_2CL[1, (stop - 1) // 15, (stop - 1) % 15] = 2.0
+        found = quoting.best_sentence(matches_QCL, {"d": TEXT}, points_2CL)
+        assert spell(quoting, blocks, found.places[found.pointed.start : found.pointed.stop]) == words
+    assert quoting.best_sentence(matches_QCL, {"d": TEXT}).pointed == range(0)
+
+
+def test_a_short_answer_is_what_the_pointed_tokens_spell() -> None:
+    tokens = tuple(AnswerToken(text, 0.0, 0.0, (), pointed=text != "Died") for text in ("Died", " in", " 1943,"))
+    answer = Answer(
+        "a",
+        None,
+        "When?",
+        "Died in 1943,",
+        True,
+        0.9,
+        True,
+        tokens,
+        (),
+        (),
+        0.5,
+        (1,),
+        2,
+        {},
+        Timings(0, 0, 0),
+        "m",
+        "f",
+    )
+    assert answer.short == "in 1943"
+    assert Answer.from_dict(answer.to_dict()) == answer
+    assert replace(answer, tokens=()).short == ""
 
 
 def test_neighbours_are_added_only_inside_a_document() -> None:

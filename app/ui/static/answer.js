@@ -5,7 +5,7 @@ import { announce, button, confirm, duration, h, percent, replace, toast, weight
 import { opacity } from "./reading.js";
 
 export function tokenSpan(token, index) {
-  return h("span", { class: "token", data: { token: index }, style: { "--share": token.memory_share.toFixed(3) } },
+  return h("span", { class: token.pointed ? "token exact" : "token", data: { token: index }, style: { "--share": token.memory_share.toFixed(3) } },
     index ? token.text : token.text.trimStart());
 }
 
