@@ -45,7 +45,9 @@ def _add_default_model(command: argparse.ArgumentParser) -> None:
     command.add_argument("--data", required=True, type=Path, help="folder with text/ and qa/ (*.jsonl.xz)")
     command.add_argument("--out", required=True, type=Path, help="folder of the run; a run found there is resumed")
     command.add_argument("--size", choices=sorted(SIZES), default="cpu", help="how large, how long (default: cpu)")
-    command.add_argument("--teacher", type=Path, help="folder of all-MiniLM-L6-v2, its word embeddings help the start")
+    command.add_argument(
+        "--encoder", required=True, type=Path, help="folder of all-MiniLM-L6-v2: the start, and the teacher"
+    )
     command.add_argument("--device", help="cpu or cuda (default: cuda if there is one)")
     command.set_defaults(run=_default_model)
 
@@ -53,7 +55,7 @@ def _add_default_model(command: argparse.ArgumentParser) -> None:
 def _default_model(parsed: argparse.Namespace) -> None:
     from model.training.default_model import make_default_model
 
-    result = make_default_model(parsed.data, parsed.out, size=parsed.size, teacher=parsed.teacher, device=parsed.device)
+    result = make_default_model(parsed.data, parsed.out, encoder=parsed.encoder, size=parsed.size, device=parsed.device)
     print(f"{result.step} steps in {result.seconds:.0f} s; checkpoint in {parsed.out / 'model'}")
 
 

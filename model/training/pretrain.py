@@ -52,8 +52,7 @@ def pretrain(
 def new_model(
     architecture: Architecture, tokenizer: PreTrainedTokenizerBase, rows: RowSettings, *, seed: int
 ) -> LandmarkModel:
-    """A randomly initialised Llama with landmark attention, float32. A landmark is added to the tokenizer if missing.
-    """
+    """A random Llama with landmark attention, in float32. A landmark is added to the tokenizer if missing."""
     torch.manual_seed(seed)
     if tokenizer.eos_token_id is None:
         raise ValueError("The tokenizer has no end-of-text token, which separates documents; set its eos_token.")

@@ -65,6 +65,8 @@ class Shares:
 class TaughtModel(nn.Module):
     """A landmark model, the frame in which its keys are compared with the encoder's states, and two temperatures."""
 
+    frame_EE: Tensor
+
     def __init__(self, model: LandmarkModel, frame_EE: Tensor, shares: Shares | None = None) -> None:
         super().__init__()
         self.model = model
