@@ -22,7 +22,7 @@ ROWS, LANDMARK = 256, 257
 
 @pytest.fixture
 def tuned(tmp_path: Path) -> dict[str, Tensor]:
-    """Writes tmp_path/original (256 rows) and tmp_path/difference (258 rows, two .bin shards); returns the tuned ones."""
+    """Writes tmp_path/original (256 rows), tmp_path/difference (258 rows, two .bin shards); returns the tuned ones."""
     model = tiny_model("llama")
     state = {name: weight.clone() for name, weight in model.backbone.state_dict().items()}
     for name in ("model.embed_tokens.weight", "lm_head.weight"):
