@@ -37,7 +37,7 @@ from retrieval.workspace import Workspace
 _BLOCKS_PER_PASSAGE = 4
 # Landmarks propose so many blocks for each that tokens are to find, and never fewer than so many.
 _PROPOSED_PER_BLOCK = 4
-FEWEST_PROPOSED = 1024
+FEWEST_PROPOSED = 512
 # Keys of so many blocks are in memory at a time.
 _BLOCKS_AT_ONCE = 256
 
