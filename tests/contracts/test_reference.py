@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -26,16 +28,23 @@ def test_a_stale_page_is_found_and_written_anew(tmp_path: Path, capsys: pytest.C
     assert reference.main([str(tmp_path), "--check"]) == 0
 
 
+def commands(group: Any = None) -> Iterator[tuple[str, Any]]:
+    """Name and command of all, those of a group one by one."""
+    for name, command in (group or typer.main.get_command(cli)).commands.items():
+        if hasattr(command, "commands"):
+            yield from ((f"{name} {inner}", each) for inner, each in commands(command))
+        else:
+            yield name, command
+
+
 def test_every_command_and_option_has_help() -> None:
-    group = typer.main.get_command(cli)
-    for name, command in group.commands.items():  # type: ignore[attr-defined]
+    for name, command in commands():
         assert command.help, name
         for parameter in command.params:
             assert getattr(parameter, "help", None), f"{name} {parameter.name}"
 
 
 def test_every_command_takes_json_home_and_model() -> None:
-    group = typer.main.get_command(cli)
-    for name, command in group.commands.items():  # type: ignore[attr-defined]
+    for name, command in commands():
         options = {option for parameter in command.params for option in parameter.opts}
         assert {"--json", "--home", "--model"} <= options, name
