@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from storage.errors import NameTaken
-from storage.errors import NotFound as NoRow
-
 
 class CairnError(Exception):
     """Something a person can act upon. `str(error)` says what went wrong, with which thing, and what to do next."""
@@ -84,6 +81,10 @@ class Cancelled(CairnError):
 @contextmanager
 def catalogue_errors() -> Iterator[None]:
     """What the catalogue complains of, in this package's words."""
+    # Imported here: these errors are also those of programs that never open a catalogue, and storage brings torch along.
+    from storage.errors import NameTaken
+    from storage.errors import NotFound as NoRow
+
     try:
         yield
     except NoRow as error:
