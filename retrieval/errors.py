@@ -81,7 +81,7 @@ class Cancelled(CairnError):
 @contextmanager
 def catalogue_errors() -> Iterator[None]:
     """What the catalogue complains of, in this package's words."""
-    # Imported here: these errors are also those of programs that never open a catalogue, and storage brings torch along.
+    # Imported here: programs that never open a catalogue know these errors too, and storage brings torch along.
     from storage.errors import NameTaken
     from storage.errors import NotFound as NoRow
 
