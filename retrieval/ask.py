@@ -109,10 +109,14 @@ class Asker:
             tokens: list[AnswerToken] = []
             token_ids: list[int] = []
             answerable = len(positions_C) > 0 and _above_threshold(model, found)
+            quoted: set[int] = set()
             if answerable:
                 reader = snapshot.reader(positions_C)
                 quoting = self._quoting(model, snapshot, positions_C, quotable_C) if self._quote else None
                 quotation = self._sentence(snapshot, found, quoting, positions_C) if quoting and by_sentence else None
+                if quotation:
+                    ids_C = reader.block_ids()
+                    quoted = {int(ids_C[index]) for index, _ in quotation.places}
                 steps = generate(
                     model,
                     model.prompt(asked).ids,
@@ -130,7 +134,9 @@ class Asker:
                     token_ids += [step.id] if step.id >= 0 else []
                     yield token
             evidence = (
-                self._evidence(snapshot, found, positions_C, mass) if tokens else self._only_search(snapshot, found)
+                self._evidence(snapshot, found, positions_C, mass, quoted)
+                if tokens
+                else self._only_search(snapshot, found)
             )
             text = "".join(token.text for token in tokens).strip()
             answer = Answer(
@@ -213,12 +219,17 @@ class Asker:
             points_2CL = points(found.pointers_2WGD, *keys).cpu() if len(found.pointers_2WGD) else None
             return quoting.best_sentence(matches_QCL, text_of, points_2CL)
 
-    def _evidence(self, snapshot: MemorySnapshot, found: Found, positions_C: Tensor, mass: AnswerMass) -> _Evidence:
-        """Passages by attention; of equal attention (none) the better search result first. Near misses by search."""
+    def _evidence(
+        self, snapshot: MemorySnapshot, found: Found, positions_C: Tensor, mass: AnswerMass, quoted: set[int]
+    ) -> _Evidence:
+        """What the quoted sentence stands in, then passages by attention; of equal attention (none) the better search
+        result first. Near misses by search."""
         rank = {int(position): index for index, position in enumerate(found.positions_C)}
         mass_C = mass.mass_C
+        ids = snapshot.blocks.ids_N[positions_C.numpy()].tolist()
         order = sorted(
-            range(len(positions_C)), key=lambda c: (-float(mass_C[c]), rank.get(int(positions_C[c]), len(rank)))
+            range(len(positions_C)),
+            key=lambda c: (ids[c] not in quoted, -float(mass_C[c]), rank.get(int(positions_C[c]), len(rank))),
         )
         hits = hits_of(snapshot, positions_C[order], mass_C[order])
         heat = {
@@ -226,7 +237,9 @@ class Asker:
             for hit, c in zip(hits, order, strict=True)
             if float(mass_C[c]) > 0
         }
-        passages = self._sources.passages(join_neighbours(hits, self._question.k))
+        groups = join_neighbours(hits, self._question.k)
+        groups.sort(key=lambda group: not any(hit.block_id in quoted for hit in group))
+        passages = self._sources.passages(groups)
         shown = {block_id for passage in passages for block_id in passage.block_ids}
         searched = hits_of(snapshot, found.positions_C, found.scores_C)
         missed = [[hit] for hit in searched if hit.block_id not in shown][:NEAR_MISSES]

@@ -150,10 +150,10 @@ class Timings:
 class Answer:
     """A finished answer with its evidence, as it is stored, reopened and exported.
 
-    `passages`: what was read, by gate mass over the whole answer. `near_misses`: the next best candidates that were not
-    read, by search score. `heat`: block id -> [memory layer][head] mean gate mass over the answer's tokens; its rows
-    follow `layers` (absolute numbers). `found` False: the documents do not say. `confidence`: 0..1. `memory_share`:
-    mean over tokens.
+    `passages`: what was read, that of a quoted sentence first, the others by gate mass over the whole answer.
+    `near_misses`: the next best candidates that were not read, by search score. `heat`: block id -> [memory
+    layer][head] mean gate mass over the answer's tokens; its rows follow `layers` (absolute numbers). `found` False:
+    the documents do not say. `confidence`: 0..1. `memory_share`: mean over tokens.
     """
 
     id: str

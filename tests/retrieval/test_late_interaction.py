@@ -273,3 +273,16 @@ def test_landmarks_rank_alone_unless_the_model_says_otherwise(open_library, writ
         found = find_blocks(library._workspace, snapshot, "whales?", 5, None)
         ranking = snapshot.landmarks.rank(search_query(model, "whales?"), 5)
     assert torch.equal(found.positions_C, ranking.positions) and torch.equal(found.scores_C, ranking.gates)
+
+
+def test_a_quoted_sentence_points_somewhere_in_itself_and_its_passage_comes_first(open_library, write):
+    model = tiny_model(block_size=64, ranks_by_tokens=True, quotes=True, quotes_sentences=True, points_at_answers=True)
+    library = open_library(model=model)
+    for name, text in TEXTS.items():
+        add(library, write(f"{name}.txt", text))
+    for question in ("What do whales do?", "Where does rain fall?", "Who built it?"):
+        answer = ask(library, question, max_tokens=128)
+        assert answer.short and answer.short in answer.text
+        (document_id, start, _), *_ = [token.quoted_from for token in answer.tokens if token.quoted_from]
+        first = answer.passages[0]
+        assert first.document_id == document_id and first.start_index <= start < first.end_index
