@@ -57,7 +57,7 @@ class Quoting:
     def best_sentence(
         self, matches_QCL: Tensor, text_of: dict[str, str], points_2CL: Tensor | None = None
     ) -> Quotation:
-        """The best sentence, and the words in it that the model points at; empty if the blocks hold no whole sentence.
+        """The best sentence, and the words in it that the model points at; empty if the blocks hold no text.
 
         `matches_QCL`: see `late_interaction.token_matches`; `points_2CL`: see `late_interaction.points`, if the model
         points.
@@ -74,14 +74,22 @@ class Quoting:
         return best
 
     def _sentences(self, text_of: dict[str, str]) -> Iterator[list[Place]]:
-        """Tokens of every sentence that stands whole in a run of neighbouring blocks; short ones only if all are."""
-        found = [
-            (places, text)
-            for run in self._runs()
-            for places, text in _sentences_of_run([self._placed(index) for index in run], run, self._text(run, text_of))
-        ]
+        """Tokens of every sentence that stands whole in a run of neighbouring blocks; short ones only if all are.
+
+        Where none stands whole (a sentence longer than the run) the parts that do stand there.
+        """
+        found = self._found(text_of, whole=True) or self._found(text_of, whole=False)
         answering = [places for places, text in found if len(text.split()) >= _FEWEST_WORDS and not text.endswith("?")]
         yield from answering or [places for places, _ in found]
+
+    def _found(self, text_of: dict[str, str], *, whole: bool) -> list[tuple[list[Place], str]]:
+        return [
+            sentence
+            for run in self._runs()
+            for sentence in _sentences_of_run(
+                [self._placed(index) for index in run], run, self._text(run, text_of), whole=whole
+            )
+        ]
 
     def _runs(self) -> list[list[int]]:
         """Candidates that continue each other in their document."""
@@ -118,14 +126,14 @@ class _PlacedBlock:
 
 
 def _sentences_of_run(
-    placed: Sequence[_PlacedBlock], run: Sequence[int], text: str
+    placed: Sequence[_PlacedBlock], run: Sequence[int], text: str, *, whole: bool
 ) -> Iterator[tuple[list[Place], str]]:
     first, last = placed[0].start, placed[-1].end
     # A sentence that begins before the run or ends behind it is not whole: look a little beyond both ends.
     low, high = max(0, first - 200), min(len(text), last + 200)
     for start, stop in sentence_borders(text, low, high):
         at_a_border = start > low or low == 0
-        if start < first or stop > last or not at_a_border:
+        if whole and (start < first or stop > last or not at_a_border):
             continue
         places: list[Place] = []
         for index, block in zip(run, placed, strict=True):
@@ -135,7 +143,7 @@ def _sentences_of_run(
                     places.append((index, row))
                 before = token_end
         if places:
-            yield places, text[start:stop]
+            yield places, text[max(start, first) : min(stop, last)]
 
 
 def sentence_borders(text: str, low: int = 0, high: int | None = None) -> Iterator[tuple[int, int]]:

@@ -153,7 +153,10 @@ class ResidentMemory:
                 loaded.store,
                 shape,
                 self._hot_bytes,
-                key_layers=weighed_layers(model),
+                # Keys alone are read where tokens decide; elsewhere all the memory is for keys and values.
+                key_layers=weighed_layers(model)
+                if model.config.ranks_by_tokens or model.config.quotes_sentences
+                else (),
                 key_dtype=layout.landmark_dtype,
             )
         if self._index is None or (self._kind == "auto" and self.kind == "exact" and len(refs) > AUTO_FAISS_BLOCKS):

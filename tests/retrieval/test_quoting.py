@@ -59,6 +59,16 @@ def test_a_sentence_that_is_not_whole_in_the_candidates_is_not_quoted() -> None:
     assert sentences(Quoting(model, missing))[0] == "Nobody knows who piled the first stones there."
 
 
+def test_of_a_text_without_a_whole_sentence_the_part_at_hand_is_quoted() -> None:
+    """A sentence longer than all candidates is no reason to say that the documents do not say."""
+    model = tiny_model(block_size=16)
+    blocks = blocks_of(model, TEXT)
+    inside = [block if block.ordinal in (2, 3) else None for block in blocks]  # within the first sentence
+    quoting = Quoting(model, inside)
+    found = quoting.best_sentence(torch.zeros(1, len(blocks), 16), {"d": TEXT})
+    assert spell(quoting, blocks, found.places) == TEXT[30:60]
+
+
 def test_the_sentence_that_holds_the_best_match_of_every_question_token_wins() -> None:
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, TEXT)
