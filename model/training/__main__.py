@@ -48,6 +48,8 @@ def _add_default_model(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--encoder", required=True, type=Path, help="folder of all-MiniLM-L6-v2: the start, and the teacher"
     )
+    command.add_argument("--begin", type=Path, help="go on from the weights of a model that this command has made")
+    command.add_argument("--seed", type=int, default=0, help="another order of what is taught (default: 0)")
     command.add_argument("--device", help="cpu or cuda (default: cuda if there is one)")
     command.set_defaults(run=_default_model)
 
@@ -55,7 +57,15 @@ def _add_default_model(command: argparse.ArgumentParser) -> None:
 def _default_model(parsed: argparse.Namespace) -> None:
     from model.training.default_model import make_default_model
 
-    result = make_default_model(parsed.data, parsed.out, encoder=parsed.encoder, size=parsed.size, device=parsed.device)
+    result = make_default_model(
+        parsed.data,
+        parsed.out,
+        encoder=parsed.encoder,
+        size=parsed.size,
+        device=parsed.device,
+        begin=parsed.begin,
+        seed=parsed.seed,
+    )
     print(f"{result.step} steps in {result.seconds:.0f} s; checkpoint in {parsed.out / 'model'}")
 
 

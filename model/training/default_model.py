@@ -11,13 +11,14 @@ read:    what is behind the memory layer's attention learns to say what it read 
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from model.backbone import LandmarkModel
+from model.backbone import LandmarkModel, load_backbone
 from model.compact import save_compact
 from model.config import LandmarkConfig
 from model.training.batches import IndexedBatches
@@ -27,7 +28,7 @@ from model.training.examples import TokenDocuments, document_frequency, encode_q
 from model.training.loop import TrainingResult, run_training
 from model.training.question_rows import QuestionRowMaker, RowShape
 from model.training.routing import LossWeights, QuestionTrainee, question_loss
-from model.training.settings import TrainingSettings
+from model.training.settings import TrainingSettings, fast_precision
 from model.training.taught_rows import TaughtRowMaker, TaughtShape
 from model.training.teaching import Shares, TaughtModel, taught_loss
 from model.training.tokenizer import load_tokenizer, train_tokenizer
@@ -44,14 +45,21 @@ class Recipe:
     text_characters: int = 40_000_000
     fitted_texts: int = 120
     """Texts that norms are fitted on at the start."""
-    settings: TrainingSettings = field(default_factory=lambda: _settings(steps=4000, max_seconds=60 * 60))
+    settings: TrainingSettings = field(default_factory=lambda: _settings(steps=4000, max_seconds=75 * 60))
     shape: TaughtShape = TaughtShape()
     shares: Shares = Shares()
-    reading: TrainingSettings = field(default_factory=lambda: _settings(steps=2000, max_seconds=20 * 60, rate=1e-3))
+    reading: TrainingSettings = field(default_factory=lambda: _settings(steps=2000, max_seconds=9 * 60, rate=1e-3))
     reading_shape: RowShape = RowShape(rows=16, blocks=4, questions=24, asked_tokens=42)
     reading_shares: LossWeights = LossWeights(text=0.5, text_positions=512, quoted=False)
     held_out: int = 12
     """Every so-many-th training document is kept back, for choices made on the way."""
+
+    def in_precision(self, precision: Literal["fp32", "bf16"]) -> "Recipe":
+        return replace(
+            self,
+            settings=replace(self.settings, precision=precision),
+            reading=replace(self.reading, precision=precision),
+        )
 
 
 def _settings(*, steps: int, max_seconds: float | None, rate: float = 4e-4) -> TrainingSettings:
@@ -105,11 +113,13 @@ class Prepared:
     idf_V: NDArray[np.float32]
 
 
-def prepare(data: Path, out: Path, recipe: Recipe) -> Prepared:
-    """Tokenizer and token files; the tokenizer is taken from `out/prepared` if it is there."""
+def prepare(data: Path, out: Path, recipe: Recipe, begin: Path | None = None) -> Prepared:
+    """Tokenizer and token files; the tokenizer is taken from `out/prepared` if it is there, or from `begin`."""
     folder = out / "prepared"
     folder.mkdir(parents=True, exist_ok=True)
     questions = read_questions(data, "train")
+    if begin is not None:
+        load_tokenizer(begin).save_pretrained(folder)
     if not (folder / "tokenizer.json").exists():
         texts = sample_texts(data, characters=recipe.tokenizer_characters)
         sample = [
@@ -171,13 +181,17 @@ def start(prepared: Prepared, recipe: Recipe, encoder: Encoder) -> LandmarkModel
 
 
 def teach(
-    model: LandmarkModel, prepared: Prepared, recipe: Recipe, encoder: Encoder, out: Path, *, device: str
+    model: LandmarkModel,
+    frame_EE: Tensor,
+    prepared: Prepared,
+    recipe: Recipe,
+    encoder: Encoder,
+    out: Path,
+    seed: int = 0,
 ) -> TrainingResult:
     """Training; resumes what stands in `out/teach`. The newest checkpoint is always in `out/model`."""
-    frame_EE = model.backbone.model.layers[-1].self_attn.k_proj.weight
-    taught = TaughtModel(model, frame_EE, recipe.shares).to(device)
-    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape)
-
+    taught = TaughtModel(model, frame_EE, recipe.shares).to(model.device)
+    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape, seed=seed)
     return _train(taught, maker.make, taught_loss, recipe.settings, out, "teach", model)
 
 
@@ -215,14 +229,39 @@ def export(model: LandmarkModel, folder: Path) -> None:
 
 
 def make_default_model(
-    data: Path, out: Path, *, encoder: Path, size: str = "cpu", device: str | None = None
+    data: Path,
+    out: Path,
+    *,
+    encoder: Path,
+    size: str = "cpu",
+    device: str | None = None,
+    begin: Path | None = None,
+    seed: int = 0,
 ) -> TrainingResult:
-    """All of it; the checkpoint is written to `out/model`. `encoder`: folder of all-MiniLM-L6-v2 or its like."""
+    """All of it; the checkpoint is written to `out/model`.
+
+    encoder: folder of all-MiniLM-L6-v2 or its like. begin: folder of a checkpoint that this recipe has made, to go on
+    from its weights. seed: of the order of what is taught.
+    """
     if size not in SIZES:
         raise ValueError(f"size is {size!r}; choose one of {', '.join(SIZES)}.")
-    recipe, teacher = SIZES[size], Encoder.load(encoder)
-    prepared = prepare(data, out, recipe)
-    model = start(prepared, recipe, teacher)
     target = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    teach(model.to(target), prepared, recipe, teacher, out, device=target)
+    recipe, teacher = SIZES[size].in_precision(fast_precision(torch.device(target).type)), Encoder.load(encoder)
+    prepared = prepare(data, out, recipe, begin)
+    model = start(prepared, recipe, teacher)
+    frame_EE = model.backbone.model.layers[-1].self_attn.k_proj.weight.detach().clone()
+    if begin is not None:
+        go_on_from(model, begin)
+    teach(model.to(target), frame_EE, prepared, recipe, teacher.to(target), out, seed)
     return read(model, prepared, recipe, out)
+
+
+def go_on_from(model: LandmarkModel, folder: Path) -> None:
+    """Put the weights of a checkpoint into the network that the recipe starts with."""
+    weights = load_backbone(folder, device="cpu", dtype=torch.float32).backbone.state_dict()
+    own = model.backbone.state_dict()
+    if {name: x.shape for name, x in weights.items()} != {name: x.shape for name, x in own.items()}:
+        raise ValueError(
+            f"{folder} is no checkpoint of this recipe; give the folder of a model that default-model made."
+        )
+    model.backbone.load_state_dict(weights)

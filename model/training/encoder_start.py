@@ -13,12 +13,15 @@ Axes: V vocabulary, E hidden width, B texts, T pieces, D head dim.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm
 from transformers import AutoModel, AutoTokenizer, Starcoder2Config, Starcoder2ForCausalLM
+
+from model.training.settings import fast_precision
 
 COPY_GAIN = 0.05
 """Of the last layer's output: it is not the encoder's and learns from a small start."""
@@ -37,8 +40,12 @@ class Encoder:
     tokenizer: Any
 
     @classmethod
-    def load(cls, folder: Any) -> "Encoder":
+    def load(cls, folder: Path) -> "Encoder":
         return cls(AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder))
+
+    def to(self, device: str) -> "Encoder":
+        """The same encoder on a device; its states come back on the CPU wherever it runs."""
+        return Encoder(self.network.to(device), self.tokenizer)
 
     @property
     def width(self) -> int:
@@ -46,7 +53,8 @@ class Encoder:
 
     @torch.inference_mode()
     def states(self, texts: list[str], *, longest: int = 256) -> tuple[Tensor, Tensor, Tensor]:
-        """Last states_BTE of the texts' pieces, which of them are pieces of the text, and their characters_BT2."""
+        """Last states_BTE of the texts' pieces in float32, which of them are pieces of the text, and their
+        characters_BT2."""
         batch = self.tokenizer(
             texts,
             padding=True,
@@ -58,7 +66,10 @@ class Encoder:
         )
         characters_BT2 = batch.pop("offset_mapping")
         real_BT = batch.pop("special_tokens_mask") == 0
-        return self.network(**batch).last_hidden_state, real_BT, characters_BT2
+        device = self.network.device
+        with torch.autocast(device.type, torch.bfloat16, enabled=fast_precision(device.type) == "bf16"):
+            states_BTE = self.network(**batch.to(device)).last_hidden_state
+        return states_BTE.float().cpu(), real_BT, characters_BT2
 
 
 @torch.no_grad()

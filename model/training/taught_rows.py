@@ -143,6 +143,7 @@ class TaughtRowMaker:
             there[row, inside] = True
             asked_states[row, inside] = by_token
         gold, ignored = self._gold(asked, document.reshape(-1), first.reshape(-1))
+        owners = [self._title_of(int(owner)) for owner in document.reshape(-1)]
         spans = self._spans(asked, document.reshape(-1), first.reshape(-1))
         return TaughtRows(
             torch.from_numpy(ids.reshape(len(rows), -1)),
@@ -154,6 +155,8 @@ class TaughtRowMaker:
             asked_states,
             gold,
             ignored,
+            torch.tensor(owners),
+            torch.tensor([self._title_of(question.document) for question in asked]),
             spans,
         )
 
@@ -194,10 +197,9 @@ class TaughtRowMaker:
         for begin in range(0, len(order), 16):
             chosen = order[begin : begin + 16]
             words = [[self._strings[token] for token in pieces[index]] for index in chosen]
-            with torch.autocast("cpu", torch.bfloat16):
-                states_BTE, real_BT, characters_BT2 = self._encoder.states(["".join(parts) for parts in words])
+            states_BTE, real_BT, characters_BT2 = self._encoder.states(["".join(parts) for parts in words])
             for index, parts, states, real, characters in zip(
-                chosen, words, states_BTE.float(), real_BT, characters_BT2.numpy(), strict=True
+                chosen, words, states_BTE, real_BT, characters_BT2.numpy(), strict=True
             ):
                 found[index] = _by_token(parts, states[real], characters[real.numpy()])
         return found

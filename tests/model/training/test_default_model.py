@@ -3,6 +3,7 @@
 import json
 import lzma
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +16,32 @@ from model.backbone import load_backbone
 from model.generate import question_queries
 from model.prefill import prefill_batch
 from model.training.corpus import normalised, overlap, read_questions, sample_texts
-from model.training.default_model import SIZES, Prepared, make_default_model, prepare, read, start
+from model.training.default_model import (
+    SIZES,
+    Prepared,
+    export,
+    go_on_from,
+    make_default_model,
+    prepare,
+    read,
+    start,
+)
 from model.training.encoder_start import Encoder
 from model.training.examples import encode_texts, tokens_of_span
 from model.training.question_rows import QuestionRowMaker
+from model.training.seen_blocks import SeenBlocks
 from model.training.synthesis import draw_fact, plant
 from model.training.taught_rows import TaughtRowMaker
-from model.training.teaching import TaughtModel, late_scores, taught_loss
+from model.training.teaching import Shares, TaughtModel, late_scores, taught_loss
 from model.training.tokenizer import SPECIAL_TOKENS, train_tokenizer
 
 DEFAULT = Path(__file__).parents[3] / "model" / "default"
 THINGS = ("river", "castle", "engine", "garden", "library", "harbour", "theory", "market", "bridge", "forest")
 NAMES = ("Anna Bell", "Otto Frank", "Maria Lund", "Ivan Petrov", "Chen Wei", "Grace Stone", "Omar Said", "Paul Klee")
+
+
+MADE_UP = r"\d+|\d+ [A-Z]\w+|[A-Z]{2}-\d+|[A-Z]\w+ [A-Z]\w+"
+"""What planted facts are about: see `synthesis._value`."""
 
 
 def _write(file: Path, rows: list[dict]) -> None:
@@ -177,6 +192,7 @@ def test_taught_rows_point_at_the_answer_and_know_what_the_encoder_saw(prepared:
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
     maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape)
+    built = planted = 0
     for number in range(4):
         batch, again = maker.make(number), maker.make(number)
         assert all(torch.equal(a, b) for a, b in zip(vars(batch).values(), vars(again).values(), strict=True))
@@ -184,48 +200,62 @@ def test_taught_rows_point_at_the_answer_and_know_what_the_encoder_saw(prepared:
         raw = blocks_NL[:, :-1].flatten()
         for asked, gold, (first, last) in zip(batch.asked_QT, batch.gold_QN, batch.spans_Q2.tolist(), strict=True):
             assert gold.any()
-            if first >= 0:
-                assert gold[first // (recipe.block_size - 1)]
-                answer = model.decode(raw[first : last + 1].tolist()).strip()
-                question = model.decode(asked.tolist())
-                named = [name for name in NAMES if name in answer]
-                assert named or "?" not in question or any(c.isalnum() for c in answer)
+            assert first >= 0  # every question of this data has its answer word for word in the text
+            assert gold[first // (recipe.block_size - 1)]
+            answer = model.decode(raw[first : last + 1].tolist()).strip()
+            question = model.decode(asked.tolist())
+            if "Who built" in question:
+                built += 1
+                assert answer in NAMES
+            else:
+                planted += 1
+                assert re.fullmatch(MADE_UP, answer.strip(" .:")), answer
         # Letters have states, landmarks and padding have none.
         there_RT = batch.states_RTE.abs().amax(-1) > 0
         assert not there_RT[~batch.valid_RT].any()
         assert not there_RT.unflatten(1, (-1, recipe.block_size))[..., -1].any()
         assert there_RT[batch.valid_RT].float().mean() > 0.5
+    assert built and planted
 
 
 def test_a_token_is_taught_the_state_of_its_own_characters(prepared: Prepared, encoder: Encoder) -> None:
+    """Of the piece that holds its first letter and of the one that holds its last: their mean."""
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
     maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape)
-    text = "The castle was built by Anna Bell"
+    text = "The castle was built by Anna Bell in 1712."
     ids = model.tokenize(text).ids
     ((by_token, mean),) = maker._states([ids])
     states_BTE, real_BT, characters_BT2 = encoder.states([text])
-    states, characters = states_BTE[0][real_BT[0]], characters_BT2[0][real_BT[0]]
-    place = text.index("Anna")
-    piece = int((characters[:, 0] == place).nonzero()[0, 0])
-    starts = np.cumsum([0, *(len(model.decode([token])) for token in ids)])
-    token = int(np.searchsorted(starts, place, "right")) - 1
-    if characters[piece, 1] == place + len("Anna") and model.decode([ids[token]]).strip() == "Anna":
-        torch.testing.assert_close(by_token[token], states[piece], rtol=0.05, atol=0.05)
-    torch.testing.assert_close(mean, states.mean(0), rtol=0.05, atol=0.05)
+    states, characters = states_BTE[0][real_BT[0]], characters_BT2[0][real_BT[0]].tolist()
+
+    def piece_at(place: int) -> int:
+        return next(number for number, (low, high) in enumerate(characters) if low <= place < high)
+
+    end = 0
+    for token, state in zip(ids, by_token, strict=True):
+        begin, end = end, end + len(model.decode([token]))
+        letters = text[begin:end].lstrip()
+        wanted = 0.5 * (states[piece_at(end - len(letters))] + states[piece_at(end - 1)])
+        torch.testing.assert_close(state, wanted, rtol=1e-4, atol=1e-4)
+    assert end == len(text)
+    torch.testing.assert_close(mean, states.mean(0), rtol=1e-4, atol=1e-4)
 
 
-def test_the_start_is_near_the_encoder_where_attention_sees_the_same(prepared: Prepared, encoder: Encoder) -> None:
-    """One token alone: no order, nothing before it. What is left of the difference is the norms."""
+def test_a_token_starts_with_the_mean_embedding_of_the_encoders_pieces(prepared: Prepared, encoder: Encoder) -> None:
     model = start(prepared, SIZES["tiny"], encoder)
     table = model.backbone.get_input_embeddings().weight
-    token = model.tokenize(" river").ids
     words = encoder.network.embeddings
-    pieces = encoder.tokenizer("river", add_special_tokens=False)["input_ids"]
-    if len(token) == len(pieces) == 1:
-        steady = words.token_type_embeddings.weight[0] + words.position_embeddings.weight[1:100].mean(0)
-        wanted = words.LayerNorm(words.word_embeddings.weight[pieces] + steady)
-        torch.testing.assert_close(table[token], wanted)
+    steady = words.token_type_embeddings.weight[0] + words.position_embeddings.weight[1:100].mean(0)
+    compared = set()
+    for token in range(len(model.tokenizer)):
+        text = model.decode([token])
+        pieces = encoder.tokenizer(text.strip(), add_special_tokens=False)["input_ids"]
+        if text.startswith(" ") and text.strip().isalpha() and encoder.tokenizer.unk_token_id not in pieces:
+            wanted = words.LayerNorm(words.word_embeddings.weight[pieces] + steady).mean(0)
+            torch.testing.assert_close(table[token], wanted)
+            compared.add(len(pieces))
+    assert {1, 2} <= compared
     assert model.memory_layers == (encoder.network.config.num_hidden_layers,)
 
 
@@ -261,6 +291,56 @@ def test_teaching_a_batch_lowers_what_it_is_taught_by(prepared: Prepared, encode
         parts.append({name: float(value) for name, value in metrics.items()})
     for name in ("late", "landmarks", "span", "text"):
         assert parts[-1][name] < parts[0][name]
+
+
+def test_questions_also_choose_from_blocks_of_earlier_batches(prepared: Prepared, encoder: Encoder) -> None:
+    recipe = SIZES["tiny"]
+    model = start(prepared, recipe, encoder)
+    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape)
+    frame = model.backbone.model.layers[-1].self_attn.k_proj.weight
+
+    def late(shares: Shares, numbers: tuple[int, ...]) -> float:
+        taught = TaughtModel(model, frame, shares)
+        with torch.no_grad():
+            return [float(taught_loss(taught, maker.make(number))[1]["late"]) for number in numbers][-1]
+
+    assert late(Shares(seen_blocks=0), (1, 2)) == late(Shares(seen_blocks=0), (2,))
+    assert late(Shares(), (1, 2)) > late(Shares(), (2,))
+
+
+def test_seen_blocks_are_the_newest_and_never_of_the_questions_own_document() -> None:
+    seen = SeenBlocks(3)
+    raw = torch.tensor([[True, False], [False, False], [True, True]])  # the second holds nothing
+    for batch in range(2):
+        keys = torch.arange(3.0).view(3, 1, 1).expand(3, 2, 4) + 10 * batch
+        seen.push(keys, raw, keys[:, 0], torch.tensor([7, 8, 9 + batch]))
+    assert seen.keys_NLE[:, 0, 0].tolist() == [2, 10, 12]
+    assert seen.landmarks_NE[:, 0].tolist() == [2, 10, 12]
+    assert seen.raw_NL.tolist() == [[True, True], [True, False], [True, True]]
+    assert seen.ignored_QN(torch.tensor([7, 10])).tolist() == [[False, True, False], [False, False, True]]
+
+
+def test_training_goes_on_from_a_checkpoint(
+    data: Path, prepared: Prepared, encoder: Encoder, encoder_folder: Path, tmp_path: Path
+) -> None:
+    model = start(prepared, SIZES["tiny"], encoder)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.01)
+    export(model, tmp_path / "given")
+    again = start(prepared, SIZES["tiny"], encoder)
+    go_on_from(again, tmp_path / "given")
+    given = load_backbone(tmp_path / "given", device="cpu", dtype=torch.float32)
+    for (name, one), other in zip(again.named_parameters(), given.parameters(), strict=True):
+        assert torch.equal(one, other), name
+    make_default_model(
+        data, tmp_path / "on", encoder=encoder_folder, size="tiny", device="cpu", begin=tmp_path / "given", seed=1
+    )
+    made = load_backbone(tmp_path / "on" / "model", device="cpu", dtype=torch.float32)
+    table, before = (m.backbone.get_input_embeddings().weight for m in (made, given))
+    assert 0 < float((table - before).detach().abs().mean()) < 0.02 * float(before.detach().abs().mean())
+    with pytest.raises(ValueError, match="no checkpoint of this recipe"):
+        go_on_from(again, DEFAULT)
 
 
 def test_the_recipe_runs_from_data_to_a_checkpoint_that_loads(data: Path, tmp_path: Path, encoder_folder: Path) -> None:
