@@ -12,7 +12,8 @@ from model.prefill import prefill
 from model.reading import ReadPolicy
 from retrieval.hot_blocks import BlockShape, HotBlocks
 from retrieval.late_interaction import weighed_layers
-from tests.retrieval.conftest import FOX, RAIN, WHALE, add
+from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, WHALE, add
+from tests.tiny_model import tiny_model
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -195,8 +196,13 @@ def test_many_threads_read_what_is_stored(hot):
     assert not errors
 
 
-def test_the_keys_of_a_snapshot_are_those_that_attention_reads(stored, model):
-    library, blocks, kv_dtype = stored
+@pytest.mark.parametrize("kv_dtype", ["bf16", "fp16", "fp32", "int8"])
+def test_the_keys_of_a_snapshot_are_those_that_attention_reads(kv_dtype, open_library, write):
+    model = tiny_model(block_size=BLOCK_SIZE, window_blocks=4, context_blocks=2, ranks_by_tokens=True)
+    library = open_library(model=model, kv_dtype=kv_dtype)
+    add(library, write("a.txt", FOX + WHALE))
+    text = library._sources.text(library.documents()[0].id)
+    blocks = list(prefill(model, model.tokenize(text).ids, kv_dtype=DTYPES.get(kv_dtype)))
     with library._resident.open_snapshot() as snapshot:
         positions = torch.tensor([5, 2, 9, len(blocks) - 1])
         keys_WCGLD, lengths_C = snapshot.token_keys(positions)
