@@ -54,6 +54,11 @@ class Recipe:
     held_out: int = 12
     """Every so-many-th training document is kept back, for choices made on the way."""
 
+    def going_on(self) -> "Recipe":
+        """For weights that are trained already: half the rate, reached slowly: the optimizer starts anew."""
+        rate = 0.5 * self.settings.learning_rate
+        return replace(self, settings=replace(self.settings, learning_rate=rate, warmup=0.1))
+
     def in_precision(self, precision: Literal["fp32", "bf16"]) -> "Recipe":
         return replace(
             self,
@@ -251,6 +256,7 @@ def make_default_model(
     model = start(prepared, recipe, teacher)
     frame_EE = model.backbone.model.layers[-1].self_attn.k_proj.weight.detach().clone()
     if begin is not None:
+        recipe = recipe.going_on()
         go_on_from(model, begin)
     teach(model.to(target), frame_EE, prepared, recipe, teacher.to(target), out, seed)
     return read(model, prepared, recipe, out)

@@ -60,7 +60,7 @@ def test_values_and_gradients_equal_the_plain_form(
 
 @pytest.mark.parametrize("rows", [1, 40, 1000])
 def test_the_size_of_the_tiles_does_not_matter(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    monkeypatch.setattr(blockwise, "TILE_ROWS", rows)
+    monkeypatch.setattr(blockwise, "TILE_ROWS_CPU", rows)
     tensors = inputs(2, 2, 4, 61, 16)
     found = values_and_gradients(blockwise_attention, tensors, 8)
     for a, b in zip(found, values_and_gradients(plain, tensors, 8), strict=True):
@@ -137,7 +137,7 @@ def peak_bytes(attention, length: int) -> int:  # type: ignore[no-untyped-def]
 
 
 def test_memory_grows_with_the_length_not_its_square(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blockwise, "TILE_ROWS", 128)
+    monkeypatch.setattr(blockwise, "TILE_ROWS_CPU", 128)
     peak_bytes(blockwise_attention, 128)
     assert peak_bytes(blockwise_attention, 1024) / peak_bytes(blockwise_attention, 512) < 2.3
     assert peak_bytes(plain, 512) / peak_bytes(plain, 256) > 2.8  # the meter sees it where it does grow
