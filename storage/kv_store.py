@@ -140,15 +140,15 @@ class KVBlockStore:
         self, layer: int, pieces: Sequence[tuple[str, int, int]], shards: Mapping[str, OpenShard], size: int
     ) -> Tensor:
         """uint8 `[P, size]`: the first `size` bytes of each piece."""
-        layout, layer_index = self.layout, self._layer_index[layer]
+        layer_index = self._layer_index[layer]
         raw = torch.empty((len(pieces), size), dtype=torch.uint8)
-        bytes_ = raw.view(-1).numpy().data
-        for name, head, block in pieces:
-            assert 0 <= head < layout.kv_heads and 0 <= block < shards[name].header.num_blocks, (name, head, block)
-            shards[name].announce(layer_index, head, block)
-        for index, (name, head, block) in enumerate(pieces):
-            piece = bytes_[index * size : (index + 1) * size]
-            shards[name].read_piece(piece, layer_index, head, block, check=self._check_always)
+        places: dict[str, list[int]] = {name: [] for name in shards}
+        rows: dict[str, list[int]] = {name: [] for name in shards}
+        for row, (name, head, block) in enumerate(pieces):
+            places[name].append(shards[name].place(layer_index, head, block))
+            rows[name].append(row)
+        for name, shard in shards.items():
+            shard.read_pieces(raw.view(-1).numpy().data, size, places[name], rows[name], check=self._check_always)
         return raw
 
     def landmarks(self, shard: str) -> Tensor:

@@ -13,7 +13,8 @@ import os
 import uuid
 import weakref
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from struct import pack
 from typing import Literal, TypeAlias
@@ -24,6 +25,7 @@ from torch import Tensor
 from storage.errors import CannotWrite, Damage, DamagedBlock, DamagedShard, ForeignShard, MissingShard, StoreFull
 from storage.kv_format import PREFIX, Header, Section, decode_header, decode_prefix, shard_seed
 
+_MOST_AT_ONCE = 256  # pieces; a read into more than 1,024 places is refused by the system
 TEMPORARY = ".writing-"  # file names that begin so were never finished
 SectionName: TypeAlias = Literal["lengths", "landmarks", "checksums"]
 
@@ -136,45 +138,85 @@ class OpenShard:
             raise DamagedShard(Damage(self.name, which, "its checksum does not match"))
         return body
 
-    def announce(self, layer_index: int, head: int, block: int) -> None:
-        """Let the system begin to fetch a piece that was not read before, so that many come from the disk at once."""
-        place = self._place(layer_index, head, block)
-        if not self.verified[place] and hasattr(os, "posix_fadvise"):
-            size = self.header.layout.piece_bytes
-            offset = self.header.pieces_offset + place * size
-            os.posix_fadvise(self._descriptor, offset, size, os.POSIX_FADV_WILLNEED)
-
-    def _place(self, layer_index: int, head: int, block: int) -> int:
-        return (layer_index * self.header.layout.kv_heads + head) * self.header.num_blocks + block
-
-    def read_piece(self, into: memoryview, layer_index: int, head: int, block: int, *, check: bool = False) -> None:
-        """Fill `into` with one piece, or with as much of its beginning as `into` takes. Raises `DamagedBlock` before
-        the caller sees wrong bytes.
-
-        `check` verifies the piece even if it was verified before.
-        """
+    def place(self, layer_index: int, head: int, block: int) -> int:
+        """Number of a piece in the order in which they lie in the file."""
         header = self.header
-        layout = header.layout
-        place = self._place(layer_index, head, block)
-        check = check or not self.verified[place]
-        partly = check and len(into) < layout.piece_bytes  # the checksum is that of the whole piece
-        target = memoryview(bytearray(layout.piece_bytes)) if partly else into
-        try:
-            count = os.preadv(self._descriptor, (target,), header.pieces_offset + place * layout.piece_bytes)
-        except OSError as error:
-            raise DamagedBlock(self._piece_damage(str(error), layer_index, head, block)) from error
-        if count != len(target):
-            raise DamagedBlock(self._piece_damage("the file is cut short", layer_index, head, block))
-        if check:
-            seed = zlib.crc32(pack("<III", layout.layers[layer_index], head, block), self._seed)
-            if zlib.crc32(target, seed) != self.checksums[place]:
-                raise DamagedBlock(self._piece_damage("its checksum does not match", layer_index, head, block))
-            self.verified[place] = True
-        if partly:
-            into[:] = target[: len(into)]
+        assert 0 <= head < header.layout.kv_heads and 0 <= block < header.num_blocks, (self.name, head, block)
+        return (layer_index * header.layout.kv_heads + head) * header.num_blocks + block
 
-    def _piece_damage(self, reason: str, layer_index: int, head: int, block: int) -> Damage:
-        layer = self.header.layout.layers[layer_index]
+    def read_piece(self, into: memoryview, layer_index: int, head: int, block: int) -> None:
+        """Fill `into` with one piece, or with as much of its beginning as it takes. Raises `DamagedBlock`."""
+        self.read_pieces(into, len(into), [self.place(layer_index, head, block)], [0])
+
+    def read_pieces(
+        self, into: memoryview, size: int, places: Sequence[int], rows: Sequence[int], *, check: bool = False
+    ) -> None:
+        """Fill rows of `size` bytes of `into` with the pieces at `places`, or with as much of their beginning.
+
+        Pieces that lie behind each other come in one read. Raises `DamagedBlock` before the caller sees wrong bytes.
+        `check` verifies pieces even if they were verified before.
+        """
+        order = np.argsort(places, kind="stable")
+        place_P, row_P = np.asarray(places)[order], np.asarray(rows)[order]
+        check_P = ~self.verified[place_P] | check
+        borders = [0, *(np.flatnonzero(np.diff(place_P) != 1) + 1).tolist(), len(place_P)]
+        runs = [
+            slice(first, min(first + _MOST_AT_ONCE, stop))
+            for start, stop in pairwise(borders)
+            for first in range(start, stop, _MOST_AT_ONCE)
+        ]
+        if check_P.any() and hasattr(os, "posix_fadvise"):
+            for run in runs:  # so that the disk is asked for all of them at once
+                offset, length = self._offset(int(place_P[run.start])), run.stop - run.start
+                os.posix_fadvise(self._descriptor, offset, length * self._piece_bytes, os.POSIX_FADV_WILLNEED)
+        for run in runs:
+            self._read_run(into, size, int(place_P[run.start]), row_P[run].tolist(), check_P[run].tolist())
+
+    def _read_run(self, into: memoryview, size: int, first: int, rows: list[int], check: list[bool]) -> None:
+        """Pieces `first`, `first` + 1, ... into rows."""
+        rest = self._piece_bytes - size
+        # Checksums are those of whole pieces. What nobody asked for of pieces that need no check goes to one place.
+        apart = rest if any(check) else 0
+        spare = memoryview(bytearray(rest + apart * (len(rows) - 1)))
+        wanted = [into[row * size : (row + 1) * size] for row in rows]
+        others = [spare[number * apart : number * apart + rest] for number in range(len(rows))]
+        targets = [part for pair in zip(wanted, others, strict=True) for part in pair] if rest else wanted
+        try:
+            count, reason = os.preadv(self._descriptor, targets, self._offset(first)), "the file is cut short"
+        except OSError as error:
+            count, reason = -1, str(error)
+        if count != len(rows) * self._piece_bytes:
+            if len(rows) > 1:  # one by one, to name the piece
+                for number, row in enumerate(rows):
+                    self._read_run(into, size, first + number, [row], [True])
+                return
+            raise DamagedBlock(self._piece_damage(reason, first))
+        for number, needed in enumerate(check):
+            if needed:
+                place = first + number
+                passed = zlib.crc32(others[number], zlib.crc32(wanted[number], self._piece_seed(place)))
+                if passed != self.checksums[place]:
+                    raise DamagedBlock(self._piece_damage("its checksum does not match", place))
+                self.verified[place] = True
+
+    def _offset(self, place: int) -> int:
+        return self.header.pieces_offset + place * self._piece_bytes
+
+    @property
+    def _piece_bytes(self) -> int:
+        return self.header.layout.piece_bytes
+
+    def _piece_seed(self, place: int) -> int:
+        return zlib.crc32(pack("<III", *self._named(place)), self._seed)
+
+    def _named(self, place: int) -> tuple[int, int, int]:
+        """Layer, head and block of a piece."""
+        rest, block = divmod(place, self.header.num_blocks)
+        layer_index, head = divmod(rest, self.header.layout.kv_heads)
+        return self.header.layout.layers[layer_index], head, block
+
+    def _piece_damage(self, reason: str, place: int) -> Damage:
+        layer, head, block = self._named(place)
         return Damage(self.name, "piece", reason, layer=layer, head=head, block=block)
 
 
@@ -207,10 +249,8 @@ def verify_file(
     layout = shard.header.layout
     piece = memoryview(bytearray(layout.piece_bytes))
     for place in range(shard.header.num_pieces):
-        rest, block = divmod(place, shard.header.num_blocks)
-        layer_index, head = divmod(rest, layout.kv_heads)
         try:
-            shard.read_piece(piece, layer_index, head, block)
+            shard.read_pieces(piece, len(piece), [place], [0])
         except DamagedBlock as error:
             damages.append(error.damage)
     if not damages and expected is not None and checksum_of is not None and checksum_of(path) != expected:
