@@ -10,7 +10,7 @@
 import copy
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -220,6 +220,11 @@ class LandmarkModel(nn.Module):
     def decode(self, ids: Iterable[int]) -> str:
         """Text of tokens; special tokens and landmarks leave no trace."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def token_ends(self, ids: Sequence[int]) -> list[int]:
+        """For each token, the characters of `decode(ids)` up to and with it."""
+        prefixes = [list(ids[: stop + 1]) for stop in range(len(ids))]
+        return [len(text) for text in self.tokenizer.backend_tokenizer.decode_batch(prefixes, skip_special_tokens=True)]
 
     def with_landmarks(self, raw_ids: Iterable[int], *, filled: int = 0) -> list[int]:
         """Raw tokens with landmarks put in place (see `blocks.insert_landmarks`)."""

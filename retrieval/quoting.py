@@ -113,8 +113,8 @@ class Quoting:
     def _placed(self, index: int) -> _PlacedBlock:
         block = self._blocks[index]
         assert block is not None
-        ends = [len(self._model.decode(block.tokens[: row + 1])) for row in range(len(block.tokens))]
-        return _PlacedBlock(block.start, block.end, [min(block.start + end, block.end) for end in ends])
+        ends = [min(block.start + end, block.end) for end in self._model.token_ends(block.tokens)]
+        return _PlacedBlock(block.start, block.end, ends)
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,13 @@ def test_the_question_is_found_inside_the_prompt() -> None:
     assert model.decode(prompt.ids) == "Q: Who?\nA:" and model.decode(prompt.ids[prompt.question]) == "Who?"
 
 
+def test_token_ends_are_the_lengths_of_the_decoded_prefixes() -> None:
+    for model in (tiny_model(), load_backbone(Path(__file__).parents[2] / "model" / "default", device="cpu")):
+        ids = model.tokenize("Müller’s 漢字 are “naïve” – 12.5 % of it 🙂.").ids
+        assert model.token_ends(ids) == [len(model.decode(ids[: stop + 1])) for stop in range(len(ids))]
+        assert model.token_ends([]) == []
+
+
 def test_settings_of_a_newer_version_are_refused() -> None:
     with pytest.raises(ModelError, match="newer version"):
         LandmarkConfig.from_dict({"block_size": 8, "landmark_token_id": 1, "tomorrow": 1})
