@@ -83,23 +83,26 @@ class _HotLayer:
         return absent
 
     def put(self, ids: Sequence[int], blocks_UGLD: Sequence[Tensor]) -> None:
+        self._make_room(len(self._places) + len(ids))
         places = torch.tensor([self._place(block_id) for block_id in ids], device=self._shape.device)
         for tensor_WGLD, new_UGLD in zip(self.tensors_WGLD, blocks_UGLD, strict=True):
             tensor_WGLD[places] = new_UGLD
 
     def _place(self, block_id: int) -> int:
-        used = len(self._places)
-        if used < self._max_places:
-            place = used
-            if used == len(self.tensors_WGLD[0]):
-                grown = min(self._max_places, max(_FIRST_PLACES, 2 * used))
-                for index, old in enumerate(self.tensors_WGLD):
-                    self.tensors_WGLD[index] = self._tensor(grown)
-                    self.tensors_WGLD[index][:used] = old
-        else:
+        place = len(self._places)
+        if place == self._max_places:
             _, place = self._places.popitem(last=False)
         self._places[block_id] = place
         return place
+
+    def _make_room(self, wanted: int) -> None:
+        held = len(self.tensors_WGLD[0])
+        if held >= min(wanted, self._max_places):
+            return
+        grown = min(self._max_places, max(_FIRST_PLACES, 2 * held, wanted))
+        for index, old in enumerate(self.tensors_WGLD):
+            self.tensors_WGLD[index] = self._tensor(grown)
+            self.tensors_WGLD[index][:held] = old
 
     def places(self, ids_U: np.ndarray) -> Tensor:
         return torch.tensor([self._places[block_id] for block_id in ids_U.tolist()], device=self._shape.device)

@@ -11,7 +11,9 @@ import pypdfium2
 import pytest
 
 from app.api import build_app
+from app.assembly import open_library
 from app.jobs import JobRunner
+from app.settings import load_settings
 from retrieval.library import Library
 from tests.app.serving import FakeSettings, served
 from tests.tiny_model import tiny_model
@@ -156,3 +158,28 @@ def _delete(page: Any, home: Path) -> None:
     expect(page.locator(".history .item")).to_have_count(0)
     left = [path for folder in ("kv", "files", "pages") for path in (home / folder).rglob("*") if path.is_file()]
     assert left == []
+
+
+def test_a_quotation_is_underlined_in_its_passage_and_stands_in_sight(
+    open_tab: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The sample document through the shipped model: what a newcomer sees first."""
+    with open_library(load_settings(home=tmp_path / "home")) as library:
+        (tmp_path / "home" / "sample-offered").touch()
+        document = library.run_job(library.submit(SAMPLE).id)
+        assert document.state == "done", document.error
+        app = build_app(FakeSettings(tmp_path / "home", questions_at_once=1), library)  # type: ignore[arg-type]
+        with served(app) as url:
+            page = open_tab(f"{url}/#/ask")
+            page.get_by_label("Question").fill("How long is a block?")
+            page.keyboard.press("Enter")
+            expect(page.get_by_role("meter")).to_be_visible(timeout=60_000)
+            answer = page.locator(".answer-text").inner_text()
+            underlined = page.locator(".passage").first.locator(".quoted")
+            assert squeezed("".join(underlined.all_inner_texts())) == squeezed(answer)
+            expect(page.locator(".actions")).to_contain_text("what answers in bold")
+            page.wait_for_function(
+                """() => { const quoted = document.querySelector('.passage .quoted').getBoundingClientRect();
+                    const text = document.querySelector('.passage .passage-text').getBoundingClientRect();
+                    return quoted.top >= text.top && quoted.bottom <= text.bottom; }"""
+            )

@@ -97,9 +97,9 @@ function meter(answer, lowShare) {
 function actions(answer, { onDeleted, onAgain }) {
   const at = `answers/${answer.id}`;
   const link = (label, format) => h("a", { class: "button quiet small", href: address(`${at}/export?format=${format}`), download: true }, label);
-  const time = answer.timings;
+  const time = answer.timings, exact = answer.tokens.some((token) => token.pointed);
   return h("div", { class: "actions" },
-    h("span", { class: "soft grow" }, answer.quote ? "Word for word · " : "",
+    h("span", { class: "soft grow" }, answer.quote ? `Word for word${exact ? ", what answers in bold" : ""} · ` : "",
       !answer.tokens.length ? `Took ${duration(time.seconds)}` : `First word after ${time.first_token_seconds < 10 ? time.first_token_seconds.toFixed(2) : Math.round(time.first_token_seconds)} s, all in ${duration(time.seconds)}`),
     button("Copy", { class: "button quiet small", onclick: () => copy(answer.text) }),
     link("Export HTML", "html"), link("Export JSON", "json"),

@@ -3,7 +3,7 @@
 import { post } from "./api.js";
 import { button, h, iconButton, nameOf, pagesOf, percent, replace, toast, weight } from "./dom.js";
 import { heatMap, timeline } from "./maps.js";
-import { cutAtBlocks, opacity } from "./reading.js";
+import { cutAtBlocks, cutAtQuote, opacity } from "./reading.js";
 import { openViewer } from "./viewer.js";
 
 const PANELS = [
@@ -160,17 +160,18 @@ function passages(panel, reading) {
     }
     if (scrolledFor === reading.token || reading.block !== null) return;
     scrolledFor = reading.token;
-    requestAnimationFrame(() => showStrongest(panel, marks, weights));
+    requestAnimationFrame(() => showStrongest(panel, marks, weights, whole));
   };
 }
 
-// Long passages are cut to a few lines: those around the block that was read most.
-function showStrongest(panel, marks, weights) {
+// Long passages are cut to a few lines: those around the quotation, or around the block that was read most.
+function showStrongest(panel, marks, weights, whole) {
   for (const text of panel.querySelectorAll(".passage-text.clamped")) {
     const own = marks.filter(({ mark }) => text.contains(mark));
     const best = own.reduce((a, b) => ((weights.get(b.block) || 0) > (weights.get(a.block) || 0) ? b : a), own[0]);
-    if (!best) continue;
-    const to = best.mark.getBoundingClientRect().top - text.getBoundingClientRect().top + text.scrollTop - 30;
+    const shown = whole ? text.querySelector(".quoted") ?? best?.mark : best?.mark;
+    if (!shown) continue;
+    const to = shown.getBoundingClientRect().top - text.getBoundingClientRect().top + text.scrollTop - 30;
     text.scrollTop = to;
     text.classList.toggle("top", text.scrollTop < 4);
   }
@@ -178,8 +179,13 @@ function showStrongest(panel, marks, weights) {
 
 function passageText(passage, reading, marks) {
   const pieces = cutAtBlocks(passage.text, passage.start_index, passage.blocks);
+  const quoted = reading.quoted(), quote = quoted?.document_id === passage.document_id ? quoted : null;
+  let at = passage.start_index;
   const text = h("div", { class: "passage-text" }, pieces.map((piece) => {
-    if (piece.block === null) return piece.text;
+    const words = cutAtQuote(piece.text, at, quote)
+      .map(([part, inside]) => (inside ? h("span", { class: "quoted" }, part) : part));
+    at += piece.text.length;
+    if (piece.block === null) return words;
     const choose = () => reading.chooseBlock(piece.block);
     const mark = h("mark", {
       tabindex: "0", role: "button", data: { block: piece.block }, onclick: choose,
@@ -187,7 +193,7 @@ function passageText(passage, reading, marks) {
         if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(); }
         if (event.key === "Escape") reading.clear();
       },
-    }, piece.text);
+    }, words);
     marks.push({ mark, block: piece.block });
     return mark;
   }));

@@ -28,6 +28,14 @@ export class Reading extends EventTarget {
     return totals;
   }
 
+  // { document_id, start, end } of the words that the answer repeats, null if it quotes nothing.
+  quoted() {
+    const places = this.answer.tokens.map((token) => token.quoted_from).filter(Boolean);
+    if (!places.length) return null;
+    const own = places.filter(([id]) => id === places[0][0]);
+    return { document_id: places[0][0], start: Math.min(...own.map((at) => at[1])), end: Math.max(...own.map((at) => at[2])) };
+  }
+
   get shownToken() {
     return this.hover ?? this.token;
   }
@@ -120,4 +128,11 @@ export function cutAtBlocks(text, start, blocks) {
   }
   if (at < end) pieces.push({ text: slice(at, end), block: null });
   return pieces;
+}
+
+// One piece of such a text that begins at `at`, cut where a quotation begins and ends: [[text, quoted]].
+export function cutAtQuote(text, at, quote) {
+  if (!quote) return [[text, false]];
+  const from = Math.min(Math.max(quote.start - at, 0), text.length), to = Math.min(Math.max(quote.end - at, from), text.length);
+  return [[text.slice(0, from), false], [text.slice(from, to), true], [text.slice(to), false]].filter(([part]) => part);
 }
