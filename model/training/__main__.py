@@ -50,6 +50,7 @@ def _add_default_model(command: argparse.ArgumentParser) -> None:
         "--encoder", required=True, type=Path, help="folder of all-MiniLM-L6-v2: the start, and the teacher"
     )
     command.add_argument("--begin", type=Path, help="go on from the weights of a model that this command has made")
+    command.add_argument("--phases", nargs="+", default=["teach", "search", "read"], help="some of teach, search, read")
     command.add_argument("--seed", type=int, default=0, help="another order of what is taught (default: 0)")
     command.add_argument("--device", help="cpu or cuda (default: cuda if there is one)")
     command.set_defaults(run=_default_model)
@@ -65,6 +66,7 @@ def _default_model(parsed: argparse.Namespace) -> None:
         size=parsed.size,
         device=parsed.device,
         begin=parsed.begin,
+        phases=parsed.phases,
         seed=parsed.seed,
     )
     print(f"{result.step} steps in {result.seconds:.0f} s; checkpoint in {parsed.out / 'model'}")

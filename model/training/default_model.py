@@ -4,11 +4,13 @@
 prepare: tokenizer, documents and questions as tokens (kept in `OUT/prepared`).
 start:   a sentence encoder rewritten as a causal decoder (see `encoder_start.py`).
 teach:   its memory layer learns to mean, to find and to point (see `teaching.py`), with exact resume.
+search:  the question's side of search learns among thousands of stored blocks (see `searching.py`).
 read:    what is behind the memory layer's attention learns to say what it read (see `routing.py`); what search is made
          of stays as it is.
 """
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -25,9 +27,18 @@ from model.training.batches import IndexedBatches
 from model.training.corpus import QuestionSet, overlap, read_questions, sample_texts
 from model.training.encoder_start import Encoder, decoder_config, decoder_from_encoder
 from model.training.examples import TokenDocuments, document_frequency, encode_questions, encode_texts
-from model.training.loop import TrainingResult, run_training
+from model.training.loop import Evaluation, TrainingResult, run_training
 from model.training.question_rows import QuestionRowMaker, RowShape
 from model.training.routing import LossWeights, QuestionTrainee, question_loss
+from model.training.searching import (
+    Memory,
+    QuestionSource,
+    SearchShape,
+    SearchTrainee,
+    choose_documents,
+    judge,
+    search_loss,
+)
 from model.training.settings import TrainingSettings, fast_precision
 from model.training.taught_rows import TaughtRowMaker, TaughtShape
 from model.training.teaching import Shares, TaughtModel, taught_loss
@@ -45,24 +56,22 @@ class Recipe:
     text_characters: int = 40_000_000
     fitted_texts: int = 120
     """Texts that norms are fitted on at the start."""
-    settings: TrainingSettings = field(default_factory=lambda: _settings(steps=4000, max_seconds=75 * 60))
+    settings: TrainingSettings = field(default_factory=lambda: _settings(steps=4000, max_seconds=60 * 60))
     shape: TaughtShape = TaughtShape()
     shares: Shares = Shares()
+    searching: TrainingSettings = field(default_factory=lambda: _settings(steps=2000, max_seconds=15 * 60, rate=1e-4))
+    searching_shape: SearchShape = SearchShape()
     reading: TrainingSettings = field(default_factory=lambda: _settings(steps=2000, max_seconds=9 * 60, rate=1e-3))
     reading_shape: RowShape = RowShape(rows=16, blocks=4, questions=24, asked_tokens=42)
     reading_shares: LossWeights = LossWeights(text=0.5, text_positions=512, quoted=False)
     held_out: int = 12
     """Every so-many-th training document is kept back, for choices made on the way."""
 
-    def going_on(self) -> "Recipe":
-        """For weights that are trained already: half the rate, reached slowly: the optimizer starts anew."""
-        rate = 0.5 * self.settings.learning_rate
-        return replace(self, settings=replace(self.settings, learning_rate=rate, warmup=0.1))
-
     def in_precision(self, precision: Literal["fp32", "bf16"]) -> "Recipe":
         return replace(
             self,
             settings=replace(self.settings, precision=precision),
+            searching=replace(self.searching, precision=precision),
             reading=replace(self.reading, precision=precision),
         )
 
@@ -84,6 +93,8 @@ def _settings(*, steps: int, max_seconds: float | None, rate: float = 4e-4) -> T
     )
 
 
+PHASES = ("teach", "search", "read")
+
 SIZES = {
     "tiny": Recipe(
         vocab_size=600,
@@ -92,15 +103,19 @@ SIZES = {
         fitted_texts=20,
         settings=_settings(steps=4, max_seconds=None),
         shape=TaughtShape(rows=3, blocks=2, text_rows=1, questions_a_row=2),
+        searching=_settings(steps=3, max_seconds=None),
+        searching_shape=SearchShape(blocks=40, held_blocks=20, questions=4, proposed=8, judged=20),
         reading=_settings(steps=3, max_seconds=None),
         reading_shape=RowShape(rows=4, questions=6),
     ),
     "cpu": Recipe(),
     "gpu": Recipe(
         text_characters=400_000_000,
-        settings=_settings(steps=12_000, max_seconds=22 * 60, rate=6e-4),
+        settings=_settings(steps=12_000, max_seconds=20 * 60, rate=6e-4),
         shape=TaughtShape(rows=64, text_rows=24),
-        reading=_settings(steps=4000, max_seconds=5 * 60, rate=1e-3),
+        searching=_settings(steps=3000, max_seconds=3 * 60, rate=1e-4),
+        searching_shape=SearchShape(blocks=40_000, held_blocks=4000, questions=64, proposed=512),
+        reading=_settings(steps=4000, max_seconds=4 * 60, rate=1e-3),
         reading_shape=RowShape(rows=96, blocks=4, questions=160, asked_tokens=42),
     ),
 }
@@ -197,7 +212,31 @@ def teach(
     """Training; resumes what stands in `out/teach`. The newest checkpoint is always in `out/model`."""
     taught = TaughtModel(model, frame_EE, recipe.shares).to(model.device)
     maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape, seed=seed)
-    return _train(taught, maker.make, taught_loss, recipe.settings, out, "teach", model)
+    return _train(taught, maker.make, taught_loss, recipe.settings, out / "teach", _saving(model, out))
+
+
+def search(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path, seed: int = 0) -> TrainingResult:
+    """Training of the query projection over a memory of training documents; resumes what stands in `out/search`."""
+    shape, size = recipe.searching_shape, model.config.tokens_per_block
+    learned = choose_documents(prepared.questions, blocks=shape.blocks, size=size, seed=seed)
+    held = choose_documents(prepared.held_out, blocks=shape.held_blocks, size=size, seed=seed)
+    names: dict[str, int] = {}
+    title = [names.setdefault(t, len(names)) if t else -1 - n for n, t in enumerate(prepared.questions.titles)]
+    memory = Memory.read(model, {n: (prepared.questions.ids[n], title[n]) for n in learned | held})
+    source = QuestionSource(
+        (question for question in prepared.questions.questions if question.document in learned),
+        (question for question in prepared.held_out.questions if question.document in held),
+        model,
+        shape,
+        seed=seed,
+    )
+    trainee = SearchTrainee(model, memory, shape).to(model.device)
+
+    def keep(_: Any, step: int) -> dict[str, float]:
+        export(model, out / "model")
+        return judge(trainee, source)
+
+    return _train(trainee, source.make, search_loss, recipe.searching, out / "search", keep)
 
 
 def read(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) -> TrainingResult:
@@ -213,18 +252,22 @@ def read(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) ->
     maker = QuestionRowMaker(
         prepared.questions, prepared.texts, prepared.tokenizer, model.config, prepared.idf_V, recipe.reading_shape
     )
-    return _train(trainee, maker.make, question_loss, recipe.reading, out, "read", model)
+    return _train(trainee, maker.make, question_loss, recipe.reading, out / "read", _saving(model, out))
 
 
 def _train(
-    trained: Any, make: Any, loss: Any, settings: TrainingSettings, out: Path, phase: str, model: LandmarkModel
+    trained: Any, make: Any, loss: Any, settings: TrainingSettings, folder: Path, keep: Evaluation
 ) -> TrainingResult:
+    watched = replace(settings, evaluate_every=settings.save_every)
+    return run_training(trained, IndexedBatches(make), loss, watched, folder, evaluate=keep, progress_bar=False)
+
+
+def _saving(model: LandmarkModel, out: Path) -> Evaluation:
     def keep(_: Any, step: int) -> dict[str, float]:
         export(model, out / "model")
         return {"saved": float(step)}
 
-    watched = replace(settings, evaluate_every=settings.save_every)
-    return run_training(trained, IndexedBatches(make), loss, watched, out / phase, evaluate=keep, progress_bar=False)
+    return keep
 
 
 def export(model: LandmarkModel, folder: Path) -> None:
@@ -241,25 +284,33 @@ def make_default_model(
     size: str = "cpu",
     device: str | None = None,
     begin: Path | None = None,
+    phases: Collection[str] = PHASES,
     seed: int = 0,
 ) -> TrainingResult:
-    """All of it; the checkpoint is written to `out/model`.
+    """All of it, or some phases; the checkpoint is written to `out/model`.
 
     encoder: folder of all-MiniLM-L6-v2 or its like. begin: folder of a checkpoint that this recipe has made, to go on
     from its weights. seed: of the order of what is taught.
     """
     if size not in SIZES:
         raise ValueError(f"size is {size!r}; choose one of {', '.join(SIZES)}.")
+    if not phases or set(phases) - set(PHASES):
+        raise ValueError(f"phases are {', '.join(PHASES)}, and at least one; not {', '.join(phases) or 'none'}.")
     target = device or ("cuda" if torch.cuda.is_available() else "cpu")
     recipe, teacher = SIZES[size].in_precision(fast_precision(torch.device(target).type)), Encoder.load(encoder)
     prepared = prepare(data, out, recipe, begin)
     model = start(prepared, recipe, teacher)
     frame_EE = model.backbone.model.layers[-1].self_attn.k_proj.weight.detach().clone()
     if begin is not None:
-        recipe = recipe.going_on()
         go_on_from(model, begin)
-    teach(model.to(target), frame_EE, prepared, recipe, teacher.to(target), out, seed)
-    return read(model, prepared, recipe, out)
+    model.to(target)
+    if "teach" in phases:
+        result = teach(model, frame_EE, prepared, recipe, teacher.to(target), out, seed)
+    if "search" in phases:
+        result = search(model, prepared, recipe, out, seed)
+    if "read" in phases:
+        result = read(model, prepared, recipe, out)
+    return result
 
 
 def go_on_from(model: LandmarkModel, folder: Path) -> None:

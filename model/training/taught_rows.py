@@ -143,7 +143,6 @@ class TaughtRowMaker:
             there[row, inside] = True
             asked_states[row, inside] = by_token
         gold, ignored = self._gold(asked, document.reshape(-1), first.reshape(-1))
-        owners = [self._title_of(int(owner)) for owner in document.reshape(-1)]
         spans = self._spans(asked, document.reshape(-1), first.reshape(-1))
         return TaughtRows(
             torch.from_numpy(ids.reshape(len(rows), -1)),
@@ -155,8 +154,6 @@ class TaughtRowMaker:
             asked_states,
             gold,
             ignored,
-            torch.tensor(owners),
-            torch.tensor([self._title_of(question.document) for question in asked]),
             spans,
         )
 

@@ -5,9 +5,8 @@ One loss of six parts, all on rows that are encoded once:
 - states: the key of every token comes near the encoder's state of the same characters (the encoder sees the block
   whole, the network only what stands before: it learns to guess).
 - pooled: the key of every landmark comes near the mean of the encoder's states over its block.
-- late: questions, encoded on their own, find their block among all blocks of this batch and of some before it (see
-  `seen_blocks`) by late interaction over token keys (see `retrieval.late_interaction`); landmarks: the same by the
-  inner product of the mean query and the landmark.
+- late: questions, encoded on their own, find their block among all blocks of the batch by late interaction over token
+  keys (see `retrieval.late_interaction`); landmarks: the same by the inner product of the mean query and the landmark.
 - span: the query of the answer token meets the key of the answer's first token, that of the end token behind it the
   last one's, among all tokens of the row.
 - text: the next token, on a sample of the positions.
@@ -27,7 +26,6 @@ from transformers import DynamicCache
 from model.backbone import LandmarkModel, cached
 from model.reading import ReadPolicy
 from model.training.losses import summed_cross_entropy
-from model.training.seen_blocks import SeenBlocks
 
 
 @dataclass(frozen=True)
@@ -47,9 +45,6 @@ class TaughtRows:
     gold_QN: Tensor
     ignored_QN: Tensor
     """Blocks that are neither right nor wrong: empty, or of another document with the same title."""
-    owners_N: Tensor
-    """A number for each block's document (documents with the same title share it)."""
-    asked_owners_Q: Tensor
     spans_Q2: Tensor
     """First and last token of the answer, as places in all blocks' raw tokens; -1 where unknown."""
 
@@ -58,15 +53,13 @@ class TaughtRows:
 class Shares:
     """Weights of the parts of the loss."""
 
-    states: float = 2.0
+    states: float = 4.0
     pooled: float = 1.0
-    late: float = 1.0
-    landmarks: float = 0.6
-    span: float = 0.5
+    late: float = 0.5
+    landmarks: float = 0.3
+    span: float = 0.3
     text: float = 0.05
     text_positions: int = 192
-    seen_blocks: int = 600
-    """Blocks of earlier batches among those that questions choose from."""
 
 
 class TaughtModel(nn.Module):
@@ -78,7 +71,6 @@ class TaughtModel(nn.Module):
         super().__init__()
         self.model = model
         self.shares = shares or Shares()
-        self.seen = SeenBlocks(self.shares.seen_blocks)
         self.register_buffer("frame_EE", frame_EE.detach().clone())
         self.log_scale_late = nn.Parameter(torch.tensor(3.4))
         self.log_scale_landmarks = nn.Parameter(torch.tensor(2.0))
@@ -110,18 +102,9 @@ def taught_loss(taught: TaughtModel, batch: TaughtRows) -> tuple[Tensor, dict[st
         late_QN = late_scores(queries_QTE, batch.asked_there_QT, keys_NLE[:, :-1], raw_NL)
         mean_QE = (queries_QTE * batch.asked_there_QT[..., None]).sum(1) / batch.asked_there_QT.sum(1, keepdim=True)
         coarse_QN = mean_QE @ landmarks_NE.T
-        gold_QN, ignored_QN = batch.gold_QN, batch.ignored_QN
-        if len(taught.seen):
-            seen = taught.seen
-            seen_QN = late_scores(queries_QTE, batch.asked_there_QT, seen.keys_NLE, seen.raw_NL)
-            late_QN = torch.cat((late_QN, seen_QN), 1)
-            coarse_QN = torch.cat((coarse_QN, mean_QE @ seen.landmarks_NE.T), 1)
-            gold_QN = torch.cat((gold_QN, torch.zeros_like(seen_QN, dtype=torch.bool)), 1)
-            ignored_QN = torch.cat((ignored_QN, seen.ignored_QN(batch.asked_owners_Q)), 1)
-        late, late_hits = _ranking(late_QN * taught.log_scale_late.exp(), gold_QN, ignored_QN)
-        coarse, coarse_hits = _ranking(coarse_QN * taught.log_scale_landmarks.exp(), gold_QN, ignored_QN)
-        taught.seen.push(keys_NLE[:, :-1], raw_NL, landmarks_NE, batch.owners_N)
-        pointers_Q2E = _pointers(queries_QTE, batch.asked_there_QT) * taught.log_scale_span.exp()
+        late, late_hits = ranking(late_QN * taught.log_scale_late.exp(), batch.gold_QN, batch.ignored_QN)
+        coarse, coarse_hits = ranking(coarse_QN * taught.log_scale_landmarks.exp(), batch.gold_QN, batch.ignored_QN)
+        pointers_Q2E = pointers(queries_QTE, batch.asked_there_QT) * taught.log_scale_span.exp()
         span, span_hits = _span_loss(pointers_Q2E, keys_NLE[:, :-1], raw_NL, batch, len(batch.ids_RT))
     text = torch.zeros((), device=device)
     if shares.text:
@@ -169,7 +152,7 @@ def late_scores(queries_QTE: Tensor, there_QT: Tensor, keys_NLE: Tensor, raw_NL:
     return sums / length_QT.sum(-1, keepdim=True).clamp_min(1e-6)
 
 
-def _pointers(queries_QTE: Tensor, there_QT: Tensor) -> Tensor:
+def pointers(queries_QTE: Tensor, there_QT: Tensor) -> Tensor:
     """queries_Q2E of the two tokens behind each question: answer and end."""
     last_Q = there_QT.shape[1] - 1 - there_QT.flip(1).float().argmax(1)
     rows = torch.arange(len(queries_QTE), device=queries_QTE.device)
@@ -199,7 +182,7 @@ def _unlike(made: Tensor, shown: Tensor) -> Tensor:
     return 1 - cosine_similarity(made[there], shown[there], dim=-1).mean()
 
 
-def _ranking(scores_QN: Tensor, gold_QN: Tensor, ignored_QN: Tensor) -> tuple[Tensor, Tensor]:
+def ranking(scores_QN: Tensor, gold_QN: Tensor, ignored_QN: Tensor) -> tuple[Tensor, Tensor]:
     """-log(share of the gold blocks in the softmax over the blocks that count), and how often one of them is first."""
     asked = gold_QN.any(-1)
     scores = scores_QN[asked].masked_fill(ignored_QN[asked], -torch.inf)

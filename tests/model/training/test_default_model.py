@@ -29,10 +29,9 @@ from model.training.default_model import (
 from model.training.encoder_start import Encoder
 from model.training.examples import encode_texts, tokens_of_span
 from model.training.question_rows import QuestionRowMaker
-from model.training.seen_blocks import SeenBlocks
 from model.training.synthesis import draw_fact, plant
 from model.training.taught_rows import TaughtRowMaker
-from model.training.teaching import Shares, TaughtModel, late_scores, taught_loss
+from model.training.teaching import TaughtModel, late_scores, taught_loss
 from model.training.tokenizer import SPECIAL_TOKENS, train_tokenizer
 
 DEFAULT = Path(__file__).parents[3] / "model" / "default"
@@ -291,33 +290,6 @@ def test_teaching_a_batch_lowers_what_it_is_taught_by(prepared: Prepared, encode
         parts.append({name: float(value) for name, value in metrics.items()})
     for name in ("late", "landmarks", "span", "text"):
         assert parts[-1][name] < parts[0][name]
-
-
-def test_questions_also_choose_from_blocks_of_earlier_batches(prepared: Prepared, encoder: Encoder) -> None:
-    recipe = SIZES["tiny"]
-    model = start(prepared, recipe, encoder)
-    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape)
-    frame = model.backbone.model.layers[-1].self_attn.k_proj.weight
-
-    def late(shares: Shares, numbers: tuple[int, ...]) -> float:
-        taught = TaughtModel(model, frame, shares)
-        with torch.no_grad():
-            return [float(taught_loss(taught, maker.make(number))[1]["late"]) for number in numbers][-1]
-
-    assert late(Shares(seen_blocks=0), (1, 2)) == late(Shares(seen_blocks=0), (2,))
-    assert late(Shares(), (1, 2)) > late(Shares(), (2,))
-
-
-def test_seen_blocks_are_the_newest_and_never_of_the_questions_own_document() -> None:
-    seen = SeenBlocks(3)
-    raw = torch.tensor([[True, False], [False, False], [True, True]])  # the second holds nothing
-    for batch in range(2):
-        keys = torch.arange(3.0).view(3, 1, 1).expand(3, 2, 4) + 10 * batch
-        seen.push(keys, raw, keys[:, 0], torch.tensor([7, 8, 9 + batch]))
-    assert seen.keys_NLE[:, 0, 0].tolist() == [2, 10, 12]
-    assert seen.landmarks_NE[:, 0].tolist() == [2, 10, 12]
-    assert seen.raw_NL.tolist() == [[True, True], [True, False], [True, True]]
-    assert seen.ignored_QN(torch.tensor([7, 10])).tolist() == [[False, True, False], [False, False, True]]
 
 
 def test_training_goes_on_from_a_checkpoint(
