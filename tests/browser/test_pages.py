@@ -160,6 +160,17 @@ def test_what_the_documents_do_not_say_is_said(
     ask(page, "Where do unicorns sleep?")
     expect(page.locator(".verdict")).to_contain_text("The documents do not say.")
     expect(page.locator(".meter.low .warning")).to_be_visible()
+    expect(page.locator(".verdict")).not_to_contain_text("still being read")
+
+
+def test_what_is_still_being_read_is_no_part_of_a_refusal(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: FakeLibrary, tmp_path: Path
+) -> None:
+    (tmp_path / "slow.pdf").write_bytes(PDF)
+    library.submit(tmp_path / "slow.pdf")
+    page = open_tab(serve(library))
+    ask(page, "Where do unicorns sleep?")
+    expect(page.locator(".verdict")).to_contain_text("One document is still being read and may say more")
 
 
 def test_history_survives_a_reload_and_a_link_opens_the_answer(

@@ -1,6 +1,6 @@
 // The answer as tokens that can be pointed at, its meter, and its actions.
 
-import { address, remove } from "./api.js";
+import { address, get, remove } from "./api.js";
 import { announce, button, confirm, duration, h, percent, replace, toast, weight } from "./dom.js";
 import { opacity } from "./reading.js";
 
@@ -76,8 +76,22 @@ function unsupported(answer) {
   const words = answer.tokens.map((token) => token.text).join("").trim();
   const more = !words ? "" : words === answer.text.trim() ? " The words below do not rest on them."
     : " What the model would have written stands below; it does not rest on them.";
+  const waiting = h("span", {});
+  sayWhatIsBeingRead(waiting);
   return h("div", { class: "verdict", role: "note" },
-    h("strong", {}, "The documents do not say."), ` No passage gives this question enough attention.${more}`);
+    h("strong", {}, "The documents do not say."), ` No passage gives this question enough attention.${more}`, waiting);
+}
+
+// What is not read to its end yet is no part of an answer: perhaps it says.
+async function sayWhatIsBeingRead(node) {
+  try {
+    const { jobs } = await get("jobs", { active_only: true });
+    if (!jobs.length) return;
+    const what = jobs.length === 1 ? "One document is" : `${jobs.length} documents are`;
+    replace(node, ` ${what} still being read and may say more: ask again later.`);
+  } catch {
+    // the verdict stands without it
+  }
 }
 
 function meter(answer, lowShare) {
