@@ -4,7 +4,6 @@
 prepare: tokenizer, documents and questions as tokens (kept in `OUT/prepared`).
 start:   a sentence encoder rewritten as a causal decoder (see `encoder_start.py`).
 teach:   its memory layer learns to mean, to find and to point (see `teaching.py`), with exact resume.
-search:  the question's side of search learns among thousands of stored blocks (see `searching.py`).
 read:    what is behind the memory layer's attention learns to say what it read (see `routing.py`); what search is made
          of stays as it is.
 """
@@ -30,15 +29,6 @@ from model.training.examples import TokenDocuments, document_frequency, encode_q
 from model.training.loop import Evaluation, TrainingResult, run_training
 from model.training.question_rows import QuestionRowMaker, RowShape
 from model.training.routing import LossWeights, QuestionTrainee, question_loss
-from model.training.searching import (
-    Memory,
-    QuestionSource,
-    SearchShape,
-    SearchTrainee,
-    choose_documents,
-    judge,
-    search_loss,
-)
 from model.training.settings import TrainingSettings, fast_precision
 from model.training.taught_rows import TaughtRowMaker, TaughtShape
 from model.training.teaching import Shares, TaughtModel, taught_loss
@@ -59,8 +49,6 @@ class Recipe:
     settings: TrainingSettings = field(default_factory=lambda: _settings(steps=4000, max_seconds=60 * 60))
     shape: TaughtShape = TaughtShape()
     shares: Shares = Shares()
-    searching: TrainingSettings = field(default_factory=lambda: _settings(steps=2000, max_seconds=15 * 60, rate=1e-4))
-    searching_shape: SearchShape = SearchShape()
     reading: TrainingSettings = field(default_factory=lambda: _settings(steps=2000, max_seconds=9 * 60, rate=1e-3))
     reading_shape: RowShape = RowShape(rows=16, blocks=4, questions=24, asked_tokens=42)
     reading_shares: LossWeights = LossWeights(text=0.5, text_positions=512, quoted=False)
@@ -71,7 +59,6 @@ class Recipe:
         return replace(
             self,
             settings=replace(self.settings, precision=precision),
-            searching=replace(self.searching, precision=precision),
             reading=replace(self.reading, precision=precision),
         )
 
@@ -93,7 +80,7 @@ def _settings(*, steps: int, max_seconds: float | None, rate: float = 4e-4) -> T
     )
 
 
-PHASES = ("teach", "search", "read")
+PHASES = ("teach", "read")
 
 SIZES = {
     "tiny": Recipe(
@@ -103,19 +90,15 @@ SIZES = {
         fitted_texts=20,
         settings=_settings(steps=4, max_seconds=None),
         shape=TaughtShape(rows=3, blocks=2, text_rows=1, questions_a_row=2),
-        searching=_settings(steps=3, max_seconds=None),
-        searching_shape=SearchShape(blocks=40, held_blocks=20, questions=4, proposed=8, judged=20),
         reading=_settings(steps=3, max_seconds=None),
         reading_shape=RowShape(rows=4, questions=6),
     ),
     "cpu": Recipe(),
     "gpu": Recipe(
         text_characters=400_000_000,
-        settings=_settings(steps=12_000, max_seconds=20 * 60, rate=6e-4),
+        settings=_settings(steps=12_000, max_seconds=22 * 60, rate=6e-4),
         shape=TaughtShape(rows=64, text_rows=24),
-        searching=_settings(steps=3000, max_seconds=3 * 60, rate=1e-4),
-        searching_shape=SearchShape(blocks=40_000, held_blocks=4000, questions=64, proposed=512),
-        reading=_settings(steps=4000, max_seconds=4 * 60, rate=1e-3),
+        reading=_settings(steps=4000, max_seconds=5 * 60, rate=1e-3),
         reading_shape=RowShape(rows=96, blocks=4, questions=160, asked_tokens=42),
     ),
 }
@@ -215,30 +198,6 @@ def teach(
     return _train(taught, maker.make, taught_loss, recipe.settings, out / "teach", _saving(model, out))
 
 
-def search(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path, seed: int = 0) -> TrainingResult:
-    """Training of the query projection over a memory of training documents; resumes what stands in `out/search`."""
-    shape, size = recipe.searching_shape, model.config.tokens_per_block
-    learned = choose_documents(prepared.questions, blocks=shape.blocks, size=size, seed=seed)
-    held = choose_documents(prepared.held_out, blocks=shape.held_blocks, size=size, seed=seed)
-    names: dict[str, int] = {}
-    title = [names.setdefault(t, len(names)) if t else -1 - n for n, t in enumerate(prepared.questions.titles)]
-    memory = Memory.read(model, {n: (prepared.questions.ids[n], title[n]) for n in learned | held})
-    source = QuestionSource(
-        (question for question in prepared.questions.questions if question.document in learned),
-        (question for question in prepared.held_out.questions if question.document in held),
-        model,
-        shape,
-        seed=seed,
-    )
-    trainee = SearchTrainee(model, memory, shape).to(model.device)
-
-    def keep(_: Any, step: int) -> dict[str, float]:
-        export(model, out / "model")
-        return judge(trainee, source)
-
-    return _train(trainee, source.make, search_loss, recipe.searching, out / "search", keep)
-
-
 def read(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) -> TrainingResult:
     """Training of the parts that search does not use; resumes what stands in `out/read`."""
     for parameter in model.parameters():
@@ -306,8 +265,6 @@ def make_default_model(
     model.to(target)
     if "teach" in phases:
         result = teach(model, frame_EE, prepared, recipe, teacher.to(target), out, seed)
-    if "search" in phases:
-        result = search(model, prepared, recipe, out, seed)
     if "read" in phases:
         result = read(model, prepared, recipe, out)
     return result
