@@ -7,7 +7,6 @@ D head dim.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -73,7 +72,7 @@ def _fill_pieces(
 def decode_pieces(raw_P: Tensor, layout: KVLayout) -> tuple[Tensor, Tensor]:
     """keys_PLD, values_PLD from uint8 `[P, piece_bytes]`: a view of it, except for int8.
 
-    int8 keys still lack their landmark rows, see `restore_landmarks`.
+    int8 keys still lack their landmark rows, which are stored apart in 16 bit.
     """
     shape = (-1, 2, layout.block_size, layout.head_dim)
     if layout.dtype != "int8":
@@ -93,19 +92,6 @@ def decode_keys(raw_P: Tensor, layout: KVLayout) -> Tensor:
     scales_P = raw_P[:, :SCALES_BYTES].contiguous().view(torch.float32)[:, 0]
     rows_PLD = raw_P[:, SCALES_BYTES:].contiguous().view(torch.int8).view(shape)
     return dequantise(rows_PLD, scales_P).to(layout.landmark_dtype)
-
-
-def restore_landmarks(
-    keys_PLD: Tensor,
-    layer_index: int,
-    pieces: Sequence[tuple[str, int, int]],
-    landmarks_NYGD: Mapping[str, Tensor],
-) -> None:
-    """Put the landmark keys, which are stored in 16 bit, into dequantised keys of (shard, head, block) `pieces`."""
-    for name, kept_NYGD in landmarks_NYGD.items():
-        mine = [(index, head, block) for index, (shard, head, block) in enumerate(pieces) if shard == name]
-        index_P, head_P, block_P = torch.tensor(mine).unbind(1)
-        keys_PLD[index_P, -1] = kept_NYGD[block_P, layer_index, head_P].to(keys_PLD.dtype)
 
 
 def _check_shapes(layout: KVLayout, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor) -> None:

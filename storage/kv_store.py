@@ -25,18 +25,21 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from storage.encoding import decode_keys, decode_pieces, encode_shard, restore_landmarks
+from storage.encoding import decode_keys, decode_pieces, encode_shard
 from storage.errors import Damage
 from storage.kv_format import Header, KVLayout
 from storage.shard_file import TEMPORARY, OpenShard, sync_folder, verify_file, write_durably
 
 SUFFIX = ".kv"
+Rows: TypeAlias = dict[str, NDArray[np.int64]]
+"""Which rows of a reading come from which shard. Arrays, since thousands of pieces are read for one question."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +105,7 @@ class KVBlockStore:
 
     def read_many(self, refs: Sequence[tuple[str, int]], layer: int) -> tuple[Tensor, Tensor]:
         """keys_NGLD, values_NGLD of `(shard, block)` pairs, in the order asked for."""
-        heads = range(self.layout.kv_heads)
-        pieces = [(shard, head, block) for shard, block in refs for head in heads]
-        keys_PLD, values_PLD = self.read_pieces(layer, pieces)
+        keys_PLD, values_PLD = self._read(layer, *self._of_all_heads(refs))
         shape = (len(refs), self.layout.kv_heads, self.layout.block_size, self.layout.head_dim)
         return keys_PLD.view(shape), values_PLD.view(shape)
 
@@ -113,13 +114,9 @@ class KVBlockStore:
 
         Views of one buffer (strided, each `[L, D]` contiguous) in `layout.read_dtype`. Raises `DamagedMemory`.
         """
-        shards = self._shards_of(pieces)
-        raw = self._raw(layer, pieces, shards, self.layout.piece_bytes)
-        keys_PLD, values_PLD = decode_pieces(raw, self.layout)
-        if self.layout.dtype == "int8" and pieces:
-            kept = {name: self._landmarks_of(shard) for name, shard in shards.items()}
-            restore_landmarks(keys_PLD, self._layer_index[layer], pieces, kept)
-        return keys_PLD, values_PLD
+        names = [name for name, _, _ in pieces]
+        heads_P, blocks_P = np.array([(head, block) for _, head, block in pieces], np.int64).reshape(-1, 2).T
+        return self._read(layer, _rows_by_name(names), heads_P, blocks_P)
 
     def read_keys(self, refs: Sequence[tuple[str, int]], layer: int) -> Tensor:
         """keys_NGLD of the ordinary tokens of `(shard, block)` pairs, in the order asked for.
@@ -129,26 +126,51 @@ class KVBlockStore:
         `DamagedMemory`.
         """
         layout = self.layout
-        pieces = [(shard, head, block) for shard, block in refs for head in range(layout.kv_heads)]
-        raw = self._raw(layer, pieces, self._shards_of(pieces), layout.keys_bytes)
+        rows, heads_P, blocks_P = self._of_all_heads(refs)
+        raw = self._raw(layer, self._shards_of(rows), rows, heads_P, blocks_P, layout.keys_bytes)
         return decode_keys(raw, layout).view(len(refs), layout.kv_heads, layout.block_size, layout.head_dim)
 
-    def _shards_of(self, pieces: Sequence[tuple[str, int, int]]) -> dict[str, OpenShard]:
-        return {name: self._shard(name) for name in dict.fromkeys(name for name, _, _ in pieces)}
+    def _of_all_heads(self, refs: Sequence[tuple[str, int]]) -> tuple[Rows, NDArray[np.int64], NDArray[np.int64]]:
+        """Rows by shard, head and block of every piece, block by block."""
+        heads = self.layout.kv_heads
+        rows = {
+            name: (rows_N[:, None] * heads + np.arange(heads)).reshape(-1)
+            for name, rows_N in _rows_by_name([name for name, _ in refs]).items()
+        }
+        blocks_N = np.fromiter((block for _, block in refs), np.int64, len(refs))
+        return rows, np.tile(np.arange(heads), len(refs)), blocks_N.repeat(heads)
+
+    def _read(
+        self, layer: int, rows: Rows, heads_P: NDArray[np.int64], blocks_P: NDArray[np.int64]
+    ) -> tuple[Tensor, Tensor]:
+        shards = self._shards_of(rows)
+        raw = self._raw(layer, shards, rows, heads_P, blocks_P, self.layout.piece_bytes)
+        keys_PLD, values_PLD = decode_pieces(raw, self.layout)
+        if self.layout.dtype == "int8":
+            for name, rows_P in rows.items():
+                kept_NGD = self._landmarks_of(shards[name])[:, self._layer_index[layer]]
+                places = torch.from_numpy(np.stack((blocks_P[rows_P], heads_P[rows_P])))
+                keys_PLD[torch.from_numpy(rows_P), -1] = kept_NGD[places[0], places[1]].to(keys_PLD.dtype)
+        return keys_PLD, values_PLD
+
+    def _shards_of(self, names: Iterable[str]) -> dict[str, OpenShard]:
+        return {name: self._shard(name) for name in names}
 
     def _raw(
-        self, layer: int, pieces: Sequence[tuple[str, int, int]], shards: Mapping[str, OpenShard], size: int
+        self,
+        layer: int,
+        shards: Mapping[str, OpenShard],
+        rows: Rows,
+        heads_P: NDArray[np.int64],
+        blocks_P: NDArray[np.int64],
+        size: int,
     ) -> Tensor:
         """uint8 `[P, size]`: the first `size` bytes of each piece."""
-        layer_index = self._layer_index[layer]
-        raw = torch.empty((len(pieces), size), dtype=torch.uint8)
-        places: dict[str, list[int]] = {name: [] for name in shards}
-        rows: dict[str, list[int]] = {name: [] for name in shards}
-        for row, (name, head, block) in enumerate(pieces):
-            places[name].append(shards[name].place(layer_index, head, block))
-            rows[name].append(row)
-        for name, shard in shards.items():
-            shard.read_pieces(raw.view(-1).numpy().data, size, places[name], rows[name], check=self._check_always)
+        raw = torch.empty((len(heads_P), size), dtype=torch.uint8)
+        into = raw.view(-1).numpy().data
+        for name, rows_P in rows.items():
+            places_P = shards[name].places(self._layer_index[layer], heads_P[rows_P], blocks_P[rows_P])
+            shards[name].read_pieces(into, size, places_P, rows_P, check=self._check_always)
         return raw
 
     def landmarks(self, shard: str) -> Tensor:
@@ -234,6 +256,14 @@ class KVBlockStore:
         """Let go of open files. The store may be used again."""
         with self._lock:
             self._open.clear()
+
+
+def _rows_by_name(names: Sequence[str]) -> Rows:
+    """Where each name stands, the names in the order of their first place."""
+    rows: dict[str, list[int]] = {name: [] for name in names}
+    for row, name in enumerate(names):
+        rows[name].append(row)
+    return {name: np.array(places) for name, places in rows.items()}
 
 
 def is_unfinished(name: str) -> bool:

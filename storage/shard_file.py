@@ -13,13 +13,14 @@ import os
 import uuid
 import weakref
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from struct import pack
 from typing import Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from storage.errors import CannotWrite, Damage, DamagedBlock, DamagedShard, ForeignShard, MissingShard, StoreFull
@@ -138,26 +139,34 @@ class OpenShard:
             raise DamagedShard(Damage(self.name, which, "its checksum does not match"))
         return body
 
-    def place(self, layer_index: int, head: int, block: int) -> int:
-        """Number of a piece in the order in which they lie in the file."""
+    def places(self, layer_index: int, heads_P: NDArray[np.int64], blocks_P: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of pieces in the order in which they lie in the file."""
         header = self.header
-        assert 0 <= head < header.layout.kv_heads and 0 <= block < header.num_blocks, (self.name, head, block)
-        return (layer_index * header.layout.kv_heads + head) * header.num_blocks + block
+        assert ((heads_P >= 0) & (heads_P < header.layout.kv_heads)).all(), (self.name, heads_P)
+        assert ((blocks_P >= 0) & (blocks_P < header.num_blocks)).all(), (self.name, blocks_P)
+        return (layer_index * header.layout.kv_heads + heads_P) * header.num_blocks + blocks_P
 
     def read_piece(self, into: memoryview, layer_index: int, head: int, block: int) -> None:
         """Fill `into` with one piece, or with as much of its beginning as it takes. Raises `DamagedBlock`."""
-        self.read_pieces(into, len(into), [self.place(layer_index, head, block)], [0])
+        place_P = self.places(layer_index, np.array([head]), np.array([block]))
+        self.read_pieces(into, len(into), place_P, np.zeros(1, np.int64))
 
     def read_pieces(
-        self, into: memoryview, size: int, places: Sequence[int], rows: Sequence[int], *, check: bool = False
+        self,
+        into: memoryview,
+        size: int,
+        place_P: NDArray[np.int64],
+        row_P: NDArray[np.int64],
+        *,
+        check: bool = False,
     ) -> None:
-        """Fill rows of `size` bytes of `into` with the pieces at `places`, or with as much of their beginning.
+        """Fill rows of `size` bytes of `into` with the pieces at these places, or with as much of their beginning.
 
         Pieces that lie behind each other come in one read. Raises `DamagedBlock` before the caller sees wrong bytes.
         `check` verifies pieces even if they were verified before.
         """
-        order = np.argsort(places, kind="stable")
-        place_P, row_P = np.asarray(places)[order], np.asarray(rows)[order]
+        order = np.argsort(place_P, kind="stable")
+        place_P, row_P = place_P[order], row_P[order]
         check_P = ~self.verified[place_P] | check
         borders = [0, *(np.flatnonzero(np.diff(place_P) != 1) + 1).tolist(), len(place_P)]
         runs = [
@@ -250,7 +259,7 @@ def verify_file(
     piece = memoryview(bytearray(layout.piece_bytes))
     for place in range(shard.header.num_pieces):
         try:
-            shard.read_pieces(piece, len(piece), [place], [0])
+            shard.read_pieces(piece, len(piece), np.array([place]), np.zeros(1, np.int64))
         except DamagedBlock as error:
             damages.append(error.damage)
     if not damages and expected is not None and checksum_of is not None and checksum_of(path) != expected:
