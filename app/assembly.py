@@ -5,7 +5,6 @@ Imports of torch and transformers happen at the first call, so that `cairn --hel
 
 from __future__ import annotations
 
-import gc
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,7 +42,7 @@ def load_model(settings: Settings) -> LandmarkModel:
     device = None if settings.device == "auto" else settings.device
     dtype = None if settings.dtype == "auto" else settings.dtype
     try:
-        model = load_backbone(settings.model, device=device, dtype=dtype, block_size=settings.block_size)
+        return load_backbone(settings.model, device=device, dtype=dtype, block_size=settings.block_size)
     except (AssertionError, RuntimeError) as error:  # how torch says that a device is missing or unknown
         if device is None:
             raise
@@ -51,8 +50,6 @@ def load_model(settings: Settings) -> LandmarkModel:
             f"The model cannot run on device {device!r}: {str(error).splitlines()[0]} "
             "Set CAIRN_DEVICE to cpu or auto; `cairn doctor` shows which devices there are."
         ) from error
-    gc.freeze()  # what is loaded now stays: without this the first question waits 0.2 s for a collection over all of it
-    return model
 
 
 def check_model(model: str) -> None:

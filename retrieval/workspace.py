@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import logging
 import threading
 from collections.abc import Callable
@@ -123,6 +124,8 @@ class Workspace:
         )
         fields = {**model.identity(), "kv_dtype": self.kv_dtype, "format_version": str(FORMAT_VERSION)}
         fingerprint = MemoryFingerprint(fields)
+        # Model and libraries stay for good. Left to the collector, the first question waits 0.2 s while it walks them.
+        gc.freeze()
         logger.info("model ready on %s, memory identity %s", model.device, fingerprint.digest)
         return LoadedModel(model, fingerprint, KVBlockStore(self.kv_folder, layout, fingerprint.digest))
 
