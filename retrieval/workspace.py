@@ -124,6 +124,7 @@ class Workspace:
         )
         fields = {**model.identity(), "kv_dtype": self.kv_dtype, "format_version": str(FORMAT_VERSION)}
         fingerprint = MemoryFingerprint(fields)
+        model.tokenize("")  # makes what the tokenizer needs, 0.05 s that are no question's
         # Model and libraries stay for good. Left to the collector, the first question waits 0.2 s while it walks them.
         gc.freeze()
         logger.info("model ready on %s, memory identity %s", model.device, fingerprint.digest)
