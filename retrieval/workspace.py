@@ -118,13 +118,16 @@ class Workspace:
         return self._model.loaded
 
     def _load(self) -> LoadedModel:
+        from retrieval.prompts import word_starts  # brings torch and transformers along, as a model does
+
         model = self._model.load()
         layout = KVLayout(
             model.memory_layers, model.num_kv_heads, model.config.block_size, model.head_dim, self.kv_dtype
         )
         fields = {**model.identity(), "kv_dtype": self.kv_dtype, "format_version": str(FORMAT_VERSION)}
         fingerprint = MemoryFingerprint(fields)
-        model.tokenize("")  # makes what the tokenizer needs, 0.05 s that are no question's
+        model.tokenize("")
+        word_starts(model)  # both are made once and would hold up the first question by 0.1 s
         # Model and libraries stay for good. Left to the collector, the first question waits 0.2 s while it walks them.
         gc.freeze()
         logger.info("model ready on %s, memory identity %s", model.device, fingerprint.digest)
