@@ -10,7 +10,7 @@
 import copy
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,6 +39,7 @@ from model.errors import ContextTooLong, ModelError, UnsupportedBackbone
 from model.memory import MemoryReader
 from model.positions import LIBRARY_LOCAL_SLOT
 from model.reading import ReadPolicy
+from model.token_text import TokenText
 
 TESTED_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "starcoder2")
 TESTED_ROPE = ("default", "linear", "llama3", "yarn")
@@ -221,10 +222,9 @@ class LandmarkModel(nn.Module):
         """Text of tokens; special tokens and landmarks leave no trace."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
-    def token_ends(self, ids: Sequence[int]) -> list[int]:
-        """For each token, the characters of `decode(ids)` up to and with it."""
-        prefixes = [list(ids[: stop + 1]) for stop in range(len(ids))]
-        return [len(text) for text in self.tokenizer.backend_tokenizer.decode_batch(prefixes, skip_special_tokens=True)]
+    @cached_property
+    def token_text(self) -> TokenText:
+        return TokenText(self.tokenizer)
 
     def with_landmarks(self, raw_ids: Iterable[int], *, filled: int = 0) -> list[int]:
         """Raw tokens with landmarks put in place (see `blocks.insert_landmarks`)."""

@@ -80,9 +80,9 @@ def token_matches(queries_QWGD: Tensor, keys_WCGLD: Sequence[Tensor], lengths_C:
     return matches_QCL.masked_fill(~_ordinary(lengths_C, length, products_QCL.device), -torch.inf)
 
 
-def score(matches_QT: Tensor) -> Tensor:
-    """Score of the tokens on the last axis."""
-    return best_matches(matches_QT).square().sum(0).sqrt()
+def score(matches_QST: Tensor) -> Tensor:
+    """scores_S of the tokens on the last axis; -inf where there is none."""
+    return best_matches(matches_QST).square().sum(0).sqrt()
 
 
 def best_matches(matches_QCL: Tensor) -> Tensor:
@@ -113,14 +113,15 @@ def points(pointers_2WGD: Tensor, keys_WCGLD: Sequence[Tensor], lengths_C: Tenso
     return products_2CL.masked_fill(~_ordinary(lengths_C, products_2CL.shape[2], products_2CL.device), -torch.inf)
 
 
-def best_span(points_2T: Tensor, longest: int = 24) -> tuple[float, int, int]:
-    """(sum of both logits, first, last) of the best span of at most `longest` tokens."""
-    count = points_2T.shape[1]
-    sums_TT = points_2T[0, :, None] + points_2T[1, None]
-    allowed = torch.ones(count, count, dtype=torch.bool, device=points_2T.device).triu().tril(longest - 1)
-    best = int(sums_TT.masked_fill(~allowed, -torch.inf).argmax())
-    first, last = divmod(best, count)
-    return float(sums_TT[first, last]), first, last
+def best_spans(points_2ST: Tensor, longest: int = 24) -> tuple[Tensor, Tensor, Tensor]:
+    """sums_S of both logits, first_S and last_S of the best span of at most `longest` tokens in every row; -inf where
+    there is no token."""
+    starts_ST, ends_ST = points_2ST
+    reachable_STW = torch.nn.functional.pad(starts_ST, (longest - 1, 0), value=-torch.inf).unfold(-1, longest, 1)
+    best_start_ST, offset_ST = reachable_STW.max(-1)
+    sums_S, last_S = (best_start_ST + ends_ST).max(-1)
+    first_S = last_S - (longest - 1) + offset_ST.gather(1, last_S[:, None])[:, 0]
+    return sums_S, first_S, last_S
 
 
 def _products(queries_QWGD: Tensor, keys_WCGLD: Sequence[Tensor]) -> Tensor:

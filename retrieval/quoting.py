@@ -3,7 +3,7 @@
 A model that is not trained to write an answer can still point at one: the sentence whose stored keys answer best to the
 question's queries (`retrieval.late_interaction`). The keys are those that attention reads, so nothing is read again.
 
-Axes: Q question tokens, C candidate blocks, L tokens in a block.
+Axes: Q question tokens, C candidate blocks, L tokens in a block, S sentences, T tokens of a sentence.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from model.backbone import LandmarkModel
 from model.quote import Place, QuoteSource
-from retrieval.late_interaction import best_span, score
+from retrieval.late_interaction import best_spans, score
 from retrieval.prompts import word_starts
 from storage.records import Block
 
@@ -62,16 +63,23 @@ class Quoting:
         `matches_QCL`: see `late_interaction.token_matches`; `points_2CL`: see `late_interaction.points`, if the model
         points.
         """
-        best, best_score = Quotation([], range(0)), -float("inf")
-        for places in self._sentences(text_of):
-            index, row = torch.tensor(places).unbind(-1)
-            value, pointed = float(score(matches_QCL[:, index, row])), range(0)
-            if points_2CL is not None:
-                logit, first, last = best_span(points_2CL[:, index, row])
-                value, pointed = value + POINTING * logit, range(first, last + 1)
-            if value > best_score:
-                best, best_score = Quotation(places, pointed), value
-        return best
+        sentences = list(self._sentences(text_of))
+        if not sentences:
+            return Quotation([], range(0))
+        length = matches_QCL.shape[2]
+        rows = [torch.tensor([index * length + row for index, row in places]) for places in sentences]
+        place_ST = pad_sequence(rows, batch_first=True)
+        there_ST = torch.arange(place_ST.shape[1]) < torch.tensor([len(places) for places in sentences])[:, None]
+
+        def by_sentence(x_XCL: Tensor) -> Tensor:
+            return x_XCL.flatten(1)[:, place_ST].masked_fill(~there_ST, -torch.inf)
+
+        scores_S = score(by_sentence(matches_QCL))
+        if points_2CL is None:
+            return Quotation(sentences[int(scores_S.argmax())], range(0))
+        sums_S, first_S, last_S = best_spans(by_sentence(points_2CL))
+        best = int((scores_S + POINTING * sums_S).argmax())
+        return Quotation(sentences[best], range(int(first_S[best]), int(last_S[best]) + 1))
 
     def _sentences(self, text_of: dict[str, str]) -> Iterator[list[Place]]:
         """Tokens of every sentence that stands whole in a run of neighbouring blocks; short ones only if all are.
@@ -113,7 +121,7 @@ class Quoting:
     def _placed(self, index: int) -> _PlacedBlock:
         block = self._blocks[index]
         assert block is not None
-        ends = [min(block.start + end, block.end) for end in self._model.token_ends(block.tokens)]
+        ends = [min(block.start + end, block.end) for end in self._model.token_text.ends(block.tokens)]
         return _PlacedBlock(block.start, block.end, ends)
 
 

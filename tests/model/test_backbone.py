@@ -112,8 +112,12 @@ def test_the_question_is_found_inside_the_prompt() -> None:
 def test_token_ends_are_the_lengths_of_the_decoded_prefixes() -> None:
     for model in (tiny_model(), load_backbone(Path(__file__).parents[2] / "model" / "default", device="cpu")):
         ids = model.tokenize("Müller’s 漢字 are “naïve” – 12.5 % of it 🙂.").ids
-        assert model.token_ends(ids) == [len(model.decode(ids[: stop + 1])) for stop in range(len(ids))]
-        assert model.token_ends([]) == []
+        wanted = [len(model.decode(ids[: stop + 1])) for stop in range(len(ids))]
+        assert model.token_text.ends(ids) == wanted
+        plain = model.tokenize("Nothing but letters, then. It is 12 o'clock.").ids
+        for stretch in (plain, plain[3:], plain[:1], []):
+            wanted = [len(model.decode(stretch[: stop + 1])) for stop in range(len(stretch))]
+            assert model.token_text.ends(stretch) == wanted
 
 
 def test_settings_of_a_newer_version_are_refused() -> None:
