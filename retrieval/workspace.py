@@ -118,7 +118,9 @@ class Workspace:
         return self._model.loaded
 
     def _load(self) -> LoadedModel:
-        from retrieval.prompts import word_starts  # brings torch and transformers along, as a model does
+        # These bring torch and transformers along, as a model does; the first question need not wait for them.
+        import retrieval.ask  # noqa: F401
+        from retrieval.prompts import word_starts
 
         model = self._model.load()
         layout = KVLayout(
