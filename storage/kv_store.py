@@ -167,10 +167,9 @@ class KVBlockStore:
     ) -> Tensor:
         """uint8 `[P, size]`: the first `size` bytes of each piece."""
         raw = torch.empty((len(heads_P), size), dtype=torch.uint8)
-        into = raw.view(-1).numpy().data
         for name, rows_P in rows.items():
             places_P = shards[name].places(self._layer_index[layer], heads_P[rows_P], blocks_P[rows_P])
-            shards[name].read_pieces(into, size, places_P, rows_P, check=self._check_always)
+            shards[name].read_pieces(raw.numpy(), places_P, rows_P, check=self._check_always)
         return raw
 
     def landmarks(self, shard: str) -> Tensor:

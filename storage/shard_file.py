@@ -16,7 +16,6 @@ import zlib
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from struct import pack
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -26,7 +25,7 @@ from torch import Tensor
 from storage.errors import CannotWrite, Damage, DamagedBlock, DamagedShard, ForeignShard, MissingShard, StoreFull
 from storage.kv_format import PREFIX, Header, Section, decode_header, decode_prefix, shard_seed
 
-_MOST_AT_ONCE = 256  # pieces; a read into more than 1,024 places is refused by the system
+_MOST_AT_ONCE = 256  # pieces
 TEMPORARY = ".writing-"  # file names that begin so were never finished
 SectionName: TypeAlias = Literal["lengths", "landmarks", "checksums"]
 
@@ -146,21 +145,10 @@ class OpenShard:
         assert ((blocks_P >= 0) & (blocks_P < header.num_blocks)).all(), (self.name, blocks_P)
         return (layer_index * header.layout.kv_heads + heads_P) * header.num_blocks + blocks_P
 
-    def read_piece(self, into: memoryview, layer_index: int, head: int, block: int) -> None:
-        """Fill `into` with one piece, or with as much of its beginning as it takes. Raises `DamagedBlock`."""
-        place_P = self.places(layer_index, np.array([head]), np.array([block]))
-        self.read_pieces(into, len(into), place_P, np.zeros(1, np.int64))
-
     def read_pieces(
-        self,
-        into: memoryview,
-        size: int,
-        place_P: NDArray[np.int64],
-        row_P: NDArray[np.int64],
-        *,
-        check: bool = False,
+        self, into: NDArray[np.uint8], place_P: NDArray[np.int64], row_P: NDArray[np.int64], *, check: bool = False
     ) -> None:
-        """Fill rows of `size` bytes of `into` with the pieces at these places, or with as much of their beginning.
+        """Fill rows of `into` with the pieces at these places, or with as much of their beginning as a row takes.
 
         Pieces that lie behind each other come in one read. Raises `DamagedBlock` before the caller sees wrong bytes.
         `check` verifies pieces even if they were verified before.
@@ -179,34 +167,34 @@ class OpenShard:
                 offset, length = self._offset(int(place_P[run.start])), run.stop - run.start
                 os.posix_fadvise(self._descriptor, offset, length * self._piece_bytes, os.POSIX_FADV_WILLNEED)
         for run in runs:
-            self._read_run(into, size, int(place_P[run.start]), row_P[run].tolist(), check_P[run].tolist())
+            self._read_run(into, place_P[run], row_P[run], check_P[run])
 
-    def _read_run(self, into: memoryview, size: int, first: int, rows: list[int], check: list[bool]) -> None:
-        """Pieces `first`, `first` + 1, ... into rows."""
-        rest = self._piece_bytes - size
-        # Checksums are those of whole pieces. What nobody asked for of pieces that need no check goes to one place.
-        apart = rest if any(check) else 0
-        spare = memoryview(bytearray(rest + apart * (len(rows) - 1)))
-        wanted = [into[row * size : (row + 1) * size] for row in rows]
-        others = [spare[number * apart : number * apart + rest] for number in range(len(rows))]
-        targets = [part for pair in zip(wanted, others, strict=True) for part in pair] if rest else wanted
+    def _read_run(
+        self, into: NDArray[np.uint8], place_P: NDArray[np.int64], row_P: NDArray[np.int64], check_P: NDArray[np.bool_]
+    ) -> None:
+        """Pieces that lie behind each other."""
+        alone = len(place_P) == 1 and not check_P.any()  # then nothing else is needed; checksums are of whole pieces
+        whole_PB = np.empty((len(place_P), into.shape[1] if alone else self._piece_bytes), np.uint8)
         try:
-            count, reason = os.preadv(self._descriptor, targets, self._offset(first)), "the file is cut short"
+            count, reason = (
+                os.preadv(self._descriptor, [whole_PB.data], self._offset(int(place_P[0]))),
+                "the file is cut short",
+            )
         except OSError as error:
             count, reason = -1, str(error)
-        if count != len(rows) * self._piece_bytes:
-            if len(rows) > 1:  # one by one, to name the piece
-                for number, row in enumerate(rows):
-                    self._read_run(into, size, first + number, [row], [True])
+        if count != whole_PB.size:
+            if len(place_P) > 1:  # one by one, to name the piece
+                for n in range(len(place_P)):
+                    self._read_run(into, place_P[n : n + 1], row_P[n : n + 1], check_P[n : n + 1])
                 return
-            raise DamagedBlock(self._piece_damage(reason, first))
-        for number, needed in enumerate(check):
-            if needed:
-                place = first + number
-                passed = zlib.crc32(others[number], zlib.crc32(wanted[number], self._piece_seed(place)))
-                if passed != self.checksums[place]:
-                    raise DamagedBlock(self._piece_damage("its checksum does not match", place))
-                self.verified[place] = True
+            raise DamagedBlock(self._piece_damage(reason, int(place_P[0])))
+        named_P3 = np.ascontiguousarray(np.stack(self._named(place_P), 1), "<u4")
+        for number in np.flatnonzero(check_P).tolist():
+            place = int(place_P[number])
+            if zlib.crc32(whole_PB[number], zlib.crc32(named_P3[number], self._seed)) != self.checksums[place]:
+                raise DamagedBlock(self._piece_damage("its checksum does not match", place))
+            self.verified[place] = True
+        into[row_P] = whole_PB[:, : into.shape[1]]
 
     def _offset(self, place: int) -> int:
         return self.header.pieces_offset + place * self._piece_bytes
@@ -215,17 +203,14 @@ class OpenShard:
     def _piece_bytes(self) -> int:
         return self.header.layout.piece_bytes
 
-    def _piece_seed(self, place: int) -> int:
-        return zlib.crc32(pack("<III", *self._named(place)), self._seed)
-
-    def _named(self, place: int) -> tuple[int, int, int]:
-        """Layer, head and block of a piece."""
-        rest, block = divmod(place, self.header.num_blocks)
-        layer_index, head = divmod(rest, self.header.layout.kv_heads)
-        return self.header.layout.layers[layer_index], head, block
+    def _named(self, place_P: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Layer, head and block of pieces."""
+        rest_P, block_P = np.divmod(place_P, self.header.num_blocks)
+        layer_index_P, head_P = np.divmod(rest_P, self.header.layout.kv_heads)
+        return np.array(self.header.layout.layers)[layer_index_P], head_P, block_P
 
     def _piece_damage(self, reason: str, place: int) -> Damage:
-        layer, head, block = self._named(place)
+        layer, head, block = (int(number[0]) for number in self._named(np.array([place])))
         return Damage(self.name, "piece", reason, layer=layer, head=head, block=block)
 
 
@@ -255,11 +240,10 @@ def verify_file(
             shard.section(which)
         except DamagedShard as error:
             damages.append(error.damage)
-    layout = shard.header.layout
-    piece = memoryview(bytearray(layout.piece_bytes))
+    piece = np.empty((1, shard.header.layout.piece_bytes), np.uint8)
     for place in range(shard.header.num_pieces):
         try:
-            shard.read_pieces(piece, len(piece), np.array([place]), np.zeros(1, np.int64))
+            shard.read_pieces(piece, np.array([place]), np.zeros(1, np.int64))
         except DamagedBlock as error:
             damages.append(error.damage)
     if not damages and expected is not None and checksum_of is not None and checksum_of(path) != expected:

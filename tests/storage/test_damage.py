@@ -4,10 +4,13 @@ import os
 import random
 import shutil
 
+import numpy as np
 import pytest
+import torch
 
 from storage import DamagedBlock, DamagedMemory, DamagedShard, KVBlockStore, KVLayout
 from storage.kv_format import PREFIX
+from storage.shard_file import OpenShard
 from tests.storage.stored import LAYOUT, write_shard
 
 NUM_BLOCKS = 5
@@ -206,6 +209,33 @@ def test_a_file_cut_short_while_it_is_open_is_an_error_and_not_a_crash(store):
     os.truncate(store.folder / shard.name, shard.size_bytes - 1)
     with pytest.raises(DamagedMemory):
         store.read(shard.name, 5, 1, NUM_BLOCKS - 1)
+
+
+def test_a_damaged_piece_among_many_read_at_once_is_named(store):
+    shard = write_shard(store, NUM_BLOCKS)
+    layer, head, block = LAYOUT.layers[1], 1, 3
+    place = (LAYOUT.layers.index(layer) * LAYOUT.kv_heads + head) * NUM_BLOCKS + block
+    with open(store.folder / shard.name, "r+b") as file:
+        file.seek(store.header(shard.name).pieces_offset + place * LAYOUT.piece_bytes + 9)
+        file.write(b"\xff\xfe\xfd")
+    reader = KVBlockStore(store.folder, LAYOUT, "fingerprint")
+    for read in (reader.read_keys, reader.read_many):
+        with pytest.raises(DamagedBlock) as caught:
+            read([(shard.name, number) for number in range(NUM_BLOCKS)], layer)
+        damage = caught.value.damage
+        assert (damage.shard, damage.layer, damage.head, damage.block) == (shard.name, layer, head, block)
+    sound = [(shard.name, number) for number in range(NUM_BLOCKS) if number != block]
+    assert torch.equal(reader.read_keys(sound, layer), store.read_many(sound, layer)[0])
+
+
+def test_where_a_file_ends_within_a_reading_the_first_missing_piece_is_named(store):
+    shard = write_shard(store, NUM_BLOCKS)
+    opened = OpenShard(store.folder / shard.name, shard.name)
+    os.truncate(store.folder / shard.name, shard.size_bytes - 2 * LAYOUT.piece_bytes + 1)
+    places = np.arange(opened.header.num_pieces)[-NUM_BLOCKS:]
+    with pytest.raises(DamagedBlock, match="cut short") as caught:
+        opened.read_pieces(np.empty((NUM_BLOCKS, LAYOUT.piece_bytes), np.uint8), places, np.arange(NUM_BLOCKS))
+    assert caught.value.damage.block == NUM_BLOCKS - 2
 
 
 def test_the_same_block_of_another_shard_is_not_accepted(store):

@@ -3,9 +3,11 @@
 import dataclasses
 import errno
 import os
+import random
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -220,10 +222,24 @@ def test_a_reader_may_go_on_while_its_shard_is_deleted(store):
     expected, _ = store.read(shard.name, 1, 0, 2)
     opened = store._shard(shard.name)
     store.delete([shard.name])
-    piece = bytearray(LAYOUT.piece_bytes)
-    opened.read_piece(memoryview(piece), 0, 0, 2)
-    read = torch.frombuffer(piece, dtype=torch.bfloat16)[: expected.numel()].view(expected.shape)
+    piece = np.empty((1, LAYOUT.piece_bytes), np.uint8)
+    opened.read_pieces(piece, opened.places(0, np.array([0]), np.array([2])), np.array([0]))
+    read = torch.from_numpy(piece[0]).view(torch.bfloat16)[: expected.numel()].view(expected.shape)
     assert torch.equal(read, expected)
+
+
+def test_pieces_are_the_same_in_any_order_and_number(store):
+    """However readings are joined: forwards, backwards, with gaps, twice, across shards, checked or not."""
+    shards = [write_shard(store, 4, seed) for seed in range(2)]
+    every = [(shard.name, head, block) for shard in shards for head in range(LAYOUT.kv_heads) for block in range(4)]
+    wanted = {place: store.read(place[0], LAYOUT.layers[1], *place[1:]) for place in every}
+    draw = random.Random(0)
+    for _ in range(20):
+        reader = draw.choice((store, KVBlockStore(store.folder, LAYOUT, store.fingerprint)))
+        pieces = draw.choices(every, k=draw.randrange(1, 12))
+        keys_PLD, values_PLD = reader.read_pieces(LAYOUT.layers[1], pieces)
+        assert torch.equal(keys_PLD, torch.stack([wanted[piece][0] for piece in pieces]))
+        assert torch.equal(values_PLD, torch.stack([wanted[piece][1] for piece in pieces]))
 
 
 def test_threads_share_a_store(store):
