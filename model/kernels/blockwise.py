@@ -29,6 +29,8 @@ from torch import Tensor, nn
 
 from model.grouped_softmax import MASKED
 
+BY_BLOCK = ("cpu",)
+"""Devices where the forward pass goes block by block: a third of the time on a CPU, but more launches on a GPU."""
 TILE_ROWS, TILE_ROWS_CPU = 256, 64
 """Query rows per KV head worked off together. On a CPU small tiles are a sixth faster (6 blocks of 64): they compute
 less that is masked and stay in the cache. On a GPU every tile costs its launches."""
@@ -56,8 +58,9 @@ class _Blockwise(torch.autograd.Function):
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, block_size: int, scaling: float
     ) -> Tensor:
+        forward = _forward_by_block if query.device.type in BY_BLOCK else _forward_by_tile
         with torch.autocast(query.device.type, enabled=False):
-            out, log_z = _forward(query, key, value, valid, block_size, scaling)
+            out, log_z = forward(query, key, value, valid, block_size, scaling, any(ctx.needs_input_grad))
         ctx.save_for_backward(query, key, value, valid, out, log_z)
         ctx.block_size, ctx.scaling = block_size, scaling
         return out
@@ -70,9 +73,36 @@ class _Blockwise(torch.autograd.Function):
         return dq, dk, dv, None, None, None
 
 
-def _forward(
-    query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, block_size: int, scaling: float
-) -> tuple[Tensor, Tensor]:
+def _forward_by_block(
+    query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, block_size: int, scaling: float, trained: bool
+) -> tuple[Tensor, Tensor | None]:
+    """One softmax a row: the logits of an earlier block's tokens become s_j + (l_g - logsumexp of s in that block)."""
+    length = query.shape[2]
+    q_BGNRD = _rows((query * scaling).to(value.dtype), key.shape[1], block_size)
+    k_BGTD, v_BGTD = (_blocks(x.to(value.dtype), block_size).flatten(2, 3) for x in (key, value))
+    own_RL = _own_mask(q_BGNRD, block_size)
+    hidden_B11T = None if valid is None else _added(~nn.functional.pad(valid, (0, -length % block_size)))[:, None, None]
+    outs, log_zs = [], []
+    for block, q_BGRD in enumerate(q_BGNRD.unbind(2)):
+        before, seen = block * block_size, (block + 1) * block_size
+        logits_BGRT = _scores(q_BGRD, k_BGTD[:, :, :seen])
+        if hidden_B11T is not None:
+            logits_BGRT += hidden_B11T[..., :seen]
+        logits_BGRT[..., before:] += own_RL
+        if block:
+            far_BGRFL = logits_BGRT[..., :before].unflatten(-1, (block, block_size))
+            gates_BGRF = far_BGRFL[..., -1].clone()
+            far_BGRFL[..., -1] = MASKED
+            far_BGRFL += (gates_BGRF - far_BGRFL.logsumexp(-1)).unsqueeze(-1)
+        if trained:
+            log_zs.append(logits_BGRT.logsumexp(-1))
+        outs.append(torch.matmul(logits_BGRT.softmax(-1).to(value.dtype), v_BGTD[:, :, :seen]))
+    return _unrows(torch.stack(outs, 2), length, block_size), torch.stack(log_zs, 2) if trained else None
+
+
+def _forward_by_tile(
+    query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, block_size: int, scaling: float, trained: bool
+) -> tuple[Tensor, Tensor | None]:
     length = query.shape[2]
     q_BGNRD = _rows((query * scaling).to(value.dtype), key.shape[1], block_size)
     k_BGNLD, v_BGNLD = _blocks(key.to(value.dtype), block_size), _blocks(value, block_size)
@@ -195,10 +225,15 @@ class _Far:
         return scores.unflatten(-1, (seen, -1)).softmax(-1), gates_BGMF.masked_fill(later, MASKED)
 
 
-def _masks(valid_BT: Tensor | None, q_BGNRD: Tensor, block_size: int) -> _Masks:
+def _own_mask(q_BGNRD: Tensor, block_size: int) -> Tensor:
+    """mask_RL: causal, and no landmark."""
     position = torch.arange(block_size, device=q_BGNRD.device)
     hidden = (position > position[:, None]) | (position == block_size - 1)
-    own_RL = _added(hidden).repeat(q_BGNRD.shape[3] // block_size, 1)
+    return _added(hidden).repeat(q_BGNRD.shape[3] // block_size, 1)
+
+
+def _masks(valid_BT: Tensor | None, q_BGNRD: Tensor, block_size: int) -> _Masks:
+    own_RL = _own_mask(q_BGNRD, block_size)
     if valid_BT is None:
         return _Masks(own_RL, None, None)
     hidden_BNL = ~nn.functional.pad(valid_BT, (0, -valid_BT.shape[1] % block_size)).unflatten(1, (-1, block_size))

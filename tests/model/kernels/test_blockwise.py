@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributed._tools.mem_tracker import MemTracker
@@ -37,6 +37,12 @@ def inputs(
     return [(torch.randn(shape, generator=random) * spread).requires_grad_() for shape in shapes]
 
 
+@pytest.fixture(params=["by block", "by tile"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both forms of the forward pass, whatever the device would take."""
+    monkeypatch.setattr(blockwise, "BY_BLOCK", ("cpu",) if request.param == "by block" else ())
+
+
 def values_and_gradients(attention, tensors: list[Tensor], block_size: int) -> list[Tensor]:  # type: ignore[no-untyped-def]
     out = attention(*tensors, block_size=block_size, scaling=tensors[0].shape[-1] ** -0.5)
     upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out.dtype)
@@ -47,7 +53,7 @@ def values_and_gradients(attention, tensors: list[Tensor], block_size: int) -> l
     st.integers(1, 2), st.integers(1, 2), st.integers(1, 3), st.integers(2, 9), st.integers(1, 50), st.integers(0,
     2**31)
 )  # fmt: skip
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_values_and_gradients_equal_the_plain_form(
     batch: int, groups: int, shared: int, block_size: int, length: int, seed: int
 ) -> None:
@@ -68,7 +74,7 @@ def test_the_size_of_the_tiles_does_not_matter(monkeypatch: pytest.MonkeyPatch, 
 
 
 @given(st.lists(st.integers(0, 7), min_size=2, max_size=5), st.integers(0, 2**31))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_padding_inside_blocks_is_seen_by_nobody(filled: list[int], seed: int) -> None:
     size, rows = 8, 2
     filled[0] = max(1, filled[0])  # the first block of a text is never empty
