@@ -3,7 +3,7 @@
 - Nothing of size queries x keys is kept for the backward pass: q, k, v, out and log Z are, weights are computed anew.
 - Every earlier block counts as one entry, its landmark logit, in the softmax over [own block | earlier blocks]. So
   causality between blocks is a mask on the few landmark logits; tokens of earlier blocks need none.
-- Query blocks are worked off in tiles that stop at the last block they can see.
+- Query blocks are worked off in tiles that stop at the last block they can see; forward on a CPU, one by one.
 - Plain torch: CPU and CUDA, eager and compiled. Softmax in float32; products in the dtype of `value`.
 
 For query i in block c, scores s_j and landmark logits l_g:
