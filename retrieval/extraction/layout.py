@@ -196,9 +196,10 @@ def _is_two_columns(f: _Fragments, run: np.ndarray, gutter: float) -> bool:
         return False
     sides = np.isin(np.sort(run), right)  # in the order of drawing
     changes = int((sides[1:] != sides[:-1]).sum())
-    shorter = min(len(_row_lengths(f, side, size)[0]) for side in (left, right))
-    if shorter > 1 and changes <= min(4, shorter) and f.x0[right].min() - f.x1[left].max() > 2 * size:
-        return True  # two boxes drawn one after the other; justified lines with wide spaces are drawn line by line
+    if changes <= 4 and f.x0[right].min() - f.x1[left].max() > 2 * size:
+        rows_beside = min(len(_row_lengths(f, side, size)[0]) for side in (left, right))
+        if rows_beside > 1 and changes <= rows_beside:
+            return True  # two boxes drawn one after the other; justified lines with wide spaces are drawn across
     side_by_side = min(f.y1[left].max(), f.y1[right].max()) - max(f.y0[left].min(), f.y0[right].min())
     if side_by_side < 0.5 * _GUTTER_ROWS * size:
         return False

@@ -61,16 +61,15 @@ def test_a_column_drawn_in_no_order_is_read_from_top_to_bottom(tmp_path):
     assert read(tmp_path, Sheet(drawn)).text.split() == words(lines)
 
 
-@pytest.mark.parametrize("wide", [1, 2], ids=["one line", "two lines"])
-def test_lines_set_wide_to_fill_their_width_are_no_columns(tmp_path, wide):
+def test_lines_set_wide_to_fill_their_width_are_no_columns(tmp_path):
     """Justified text: between full lines, words so far apart that each is drawn alone, with a gap in the middle."""
     full = column(72, 700, 12, width=85)
     x_of = (72, 122, 168, 210, 252, 330, 372, 418, 460, 510)  # a gap of more than two em before the sixth
     set_wide = ["seven", "words", "are", "here", "and", "then", "five", "more", "again"] + ["there"]
     lines = full[:6]
-    for row in range(wide):
+    for row in range(2):
         lines += [(x, full[6 + row][1], 10, word) for x, word in zip(x_of, set_wide, strict=True)]
-    lines += full[6 + wide :]
+    lines += full[8:]
     assert read(tmp_path, Sheet(lines)).text.split() == words(lines)
 
 
