@@ -2,8 +2,6 @@
 
 - `load_backbone` swaps the rotary embedding for a deferred one and the attention for `landmark_attention`; weights
   stay as they are.
-- Families by allow-list: others differ in ways that go wrong silently (interleaved rotation, soft caps, layers
-  without positions).
 - `config.landmark` is saved with the checkpoint; the attention choice is not, so it is set at every load.
 """
 
@@ -23,26 +21,25 @@ from torch import Tensor, nn
 from transformers import (
     AttentionInterface,
     AutoConfig,
-    AutoModelForCausalLM,
     AutoTokenizer,
     DynamicCache,
     PreTrainedConfig,
 )
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import cached_file
 
 from model.attention import DeferredRotary, LandmarkContext, LastLayerReached, landmark_attention
 from model.blocks import insert_landmarks
-from model.compact import KIND, WEIGHTS_FILE, read_compact
+from model.compact import read_weights
 from model.config import LANDMARK_TOKEN, LandmarkConfig
 from model.errors import ContextTooLong, ModelError, UnsupportedBackbone
+from model.families import check_backbone, rope_of
 from model.memory import MemoryReader
+from model.pointing import FILE as POINTING_FILE
+from model.pointing import PointingHead, load_head
 from model.positions import LIBRARY_LOCAL_SLOT
 from model.reading import ReadPolicy
 from model.token_text import TokenText
 
-TESTED_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "starcoder2")
-TESTED_ROPE = ("default", "linear", "llama3", "yarn")
 ATTENTION_NAME = "landmark"
 
 
@@ -66,13 +63,22 @@ class Prompt:
 class LandmarkModel(nn.Module):
     """A causal language model with landmark attention, its tokenizer and its settings."""
 
-    def __init__(self, backbone: Any, tokenizer: Any, config: LandmarkConfig, *, source: str = "") -> None:
+    def __init__(
+        self,
+        backbone: Any,
+        tokenizer: Any,
+        config: LandmarkConfig,
+        *,
+        source: str = "",
+        pointing: PointingHead | None = None,
+    ) -> None:
         super().__init__()
         check_backbone(backbone.config)
         self.backbone: Any = backbone  # transformers types the parts of a model as "Tensor | Module"
         self.tokenizer = tokenizer
         self.config = config
         self.source = source
+        self.pointing = pointing
         if not isinstance(backbone.model.rotary_emb, DeferredRotary):
             backbone.model.rotary_emb = DeferredRotary(backbone.model.rotary_emb)
         register_attention()
@@ -240,10 +246,18 @@ class LandmarkModel(nn.Module):
         self.backbone.config.landmark = self.config.to_dict()
         self.backbone.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
+        if self.pointing is not None:
+            self.pointing.save(Path(folder))
 
     def with_config(self, **changes: Any) -> "LandmarkModel":
         """The same weights under changed landmark settings."""
-        return LandmarkModel(self.backbone, self.tokenizer, replace(self.config, **changes), source=self.source)
+        config = replace(self.config, **changes)
+        return LandmarkModel(self.backbone, self.tokenizer, config, source=self.source, pointing=self.pointing)
+
+    def with_pointing(self, head: PointingHead) -> "LandmarkModel":
+        """The same weights with a pointing head."""
+        config = replace(self.config, pointing=(head.width, head.layers))
+        return LandmarkModel(self.backbone, self.tokenizer, config, source=self.source, pointing=head)
 
     def identity(self) -> dict[str, str]:
         """What determines the bytes of a memory, field by field: weights, tokenizer, rope, block size, landmark,
@@ -252,7 +266,7 @@ class LandmarkModel(nn.Module):
         return {
             "weights": self._weights_digest(),
             "tokenizer": _digest(self.tokenizer.backend_tokenizer.to_str().encode()),
-            "rope": _digest(json.dumps(_rope(config), sort_keys=True, default=str).encode()),
+            "rope": _digest(json.dumps(rope_of(config), sort_keys=True, default=str).encode()),
             "block_size": str(self.config.block_size),
             "landmark_token_id": str(self.config.landmark_token_id),
             "memory_layers": ",".join(map(str, self.memory_layers)),
@@ -310,7 +324,7 @@ def load_backbone(
             f"{source} has no fast tokenizer (tokenizer.json), which gives the place of every token in the text."
         )
     chosen = getattr(torch, dtype) if isinstance(dtype, str) else dtype or _default_dtype(config, target)
-    backbone = _read_weights(source, config, chosen)
+    backbone = read_weights(source, config, chosen)
     landmark = getattr(config, "landmark", None)
     if landmark is None:
         settings = LandmarkConfig(
@@ -322,33 +336,21 @@ def load_backbone(
             raise ModelError(
                 f"config.landmark names token {settings.landmark_token_id}, which the vocabulary does not have."
             )
-    return LandmarkModel(backbone.to(target).eval(), tokenizer, settings, source=source)
+    model = LandmarkModel(backbone.to(target).eval(), tokenizer, settings, source=source)
+    if settings.pointing is not None:
+        model.pointing = _read_pointing(model, settings.pointing).to(target)
+    return model
 
 
-def _read_weights(source: str, config: PreTrainedConfig, dtype: torch.dtype) -> Any:
-    """The backbone in `dtype`, its matrices expanded where they are kept as int8 (`model.compact`)."""
-    kind = getattr(config, "weights", None)
-    if kind is None:
-        return AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
-    if kind != KIND:
-        raise ModelError(
-            f"{source} keeps its weights as {kind!r}, which this version does not know (only {KIND!r}): "
-            "the checkpoint was made by a newer version; update Cairn."
-        )
-    file = cached_file(source, WEIGHTS_FILE, _raise_exceptions_for_missing_entries=False)
+def _read_pointing(model: LandmarkModel, sizes: tuple[int, int]) -> PointingHead:
+    """The head, in float32 whatever the network's dtype: it is small, and its sums are not."""
+    file = cached_file(model.source, POINTING_FILE, _raise_exceptions_for_missing_entries=False)
     if file is None:
-        raise ModelError(f"{source} holds no {WEIGHTS_FILE}; copy the checkpoint again.")
-    del config.weights  # the model in memory is a plain one, and so is what `LandmarkModel.save` writes
-    family: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    try:
-        backbone, found = family.from_pretrained(
-            None, config=config, state_dict=read_compact(Path(file), dtype), dtype=dtype, output_loading_info=True
-        )
-    except RuntimeError as error:  # raised for shapes that differ
-        raise ModelError(f"{file} does not fit its config.json: {error}") from error
-    if wrong := sorted(found["missing_keys"] | found["unexpected_keys"]):
-        raise ModelError(f"{file} does not fit its config.json; first weight that is missing or unknown: {wrong[0]}.")
-    return backbone
+        raise ModelError(f"{model.source} holds no {POINTING_FILE}; copy the checkpoint again.")
+    weights = model.config.search_weights
+    weighed = len(model.memory_layers) if weights is None else sum(any(row) for row in weights)
+    key_width = weighed * model.num_kv_heads * model.head_dim
+    return load_head(Path(file), key_width=key_width, width=sizes[0], layers=sizes[1])
 
 
 def add_landmark_token(backbone: Any, tokenizer: Any) -> int:
@@ -365,30 +367,10 @@ def add_landmark_token(backbone: Any, tokenizer: Any) -> int:
     return token
 
 
-def check_backbone(config: PreTrainedConfig) -> None:
-    """Raise `UnsupportedBackbone` for what landmark attention was not tested on."""
-    if config.model_type not in TESTED_FAMILIES:
-        raise UnsupportedBackbone(
-            f"model family {config.model_type!r} is not supported: landmark attention is tested on "
-            f"{', '.join(TESTED_FAMILIES)} "
-            "(Llama 1-3 and SmolLM2, Mistral, Qwen2/2.5, Qwen3, StarCoder2). Choose a checkpoint of one of these."
-        )
-    kind = (_rope(config) or {}).get("rope_type", "default")
-    if kind not in TESTED_ROPE:
-        raise UnsupportedBackbone(
-            f"rope type {kind!r} is not supported: stored keys need positions that do not depend on the length "
-            f"({', '.join(TESTED_ROPE)})."
-        )
-
-
 def cached(cache: DynamicCache, layer: int) -> tuple[Tensor, Tensor]:
     """keys_BGTD and values_BGTD, before rotation, that a forward pass left in the cache."""
     held: Any = cache.layers[layer]
     return held.keys, held.values
-
-
-def _rope(config: PreTrainedConfig) -> dict:
-    return dict(getattr(config, "rope_parameters", None) or {})
 
 
 def _default_dtype(config: PreTrainedConfig, device: torch.device) -> torch.dtype:

@@ -16,6 +16,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.utils import cached_file
 
 from model.errors import ModelError
 
@@ -45,6 +48,8 @@ def save_compact(model: "LandmarkModel", folder: str | Path) -> None:
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     model.tokenizer.save_pretrained(folder)
+    if model.pointing is not None:
+        model.pointing.save(folder)
 
 
 def compacted(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -91,6 +96,32 @@ def read_compact(file: Path, dtype: torch.dtype) -> dict[str, Tensor]:
     except (FileNotFoundError, SafetensorError) as error:
         raise ModelError(f"{file} cannot be read ({error}); copy the checkpoint again.") from error
     return weights
+
+
+def read_weights(source: str, config: PreTrainedConfig, dtype: torch.dtype) -> Any:
+    """The backbone in `dtype`, its matrices expanded where they are kept as int8 (`model.compact`)."""
+    kind = getattr(config, "weights", None)
+    if kind is None:
+        return AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
+    if kind != KIND:
+        raise ModelError(
+            f"{source} keeps its weights as {kind!r}, which this version does not know (only {KIND!r}): "
+            "the checkpoint was made by a newer version; update Cairn."
+        )
+    file = cached_file(source, WEIGHTS_FILE, _raise_exceptions_for_missing_entries=False)
+    if file is None:
+        raise ModelError(f"{source} holds no {WEIGHTS_FILE}; copy the checkpoint again.")
+    del config.weights  # the model in memory is a plain one, and so is what `LandmarkModel.save` writes
+    family: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    try:
+        backbone, found = family.from_pretrained(
+            None, config=config, state_dict=read_compact(Path(file), dtype), dtype=dtype, output_loading_info=True
+        )
+    except RuntimeError as error:  # raised for shapes that differ
+        raise ModelError(f"{file} does not fit its config.json: {error}") from error
+    if wrong := sorted(found["missing_keys"] | found["unexpected_keys"]):
+        raise ModelError(f"{file} does not fit its config.json; first weight that is missing or unknown: {wrong[0]}.")
+    return backbone
 
 
 def _expanded(name: str, steps_OI: Tensor, scale_O: Tensor, file: Path) -> Tensor:

@@ -46,6 +46,9 @@ class LandmarkConfig:
     points_at_answers: bool = False
     """Whether the queries of the prompt's last token and of an end token behind it were trained to meet the keys of an
     answer's first and last token (see `retrieval.late_interaction.points`)."""
+    pointing: tuple[int, int] | None = None
+    """Width and layers of the pointing head (`model.pointing`), whose weights lie beside those of the network. None:
+    there is none; then the two queries themselves point, if `points_at_answers`."""
     answer_threshold: float | None = None
     """Search confidence under which a memory is said not to hold the answer, for the ranking that `ranks_by_tokens`
     names. None: not calibrated."""
@@ -59,6 +62,8 @@ class LandmarkConfig:
             raise ModelError("window_blocks must be at least 1 and context_blocks at least 0.")
         if self.search_weights is not None and not any(any(row) for row in self.search_weights):
             raise ModelError("search_weights are all 0; search needs at least one head.")
+        if self.pointing is not None and not (self.points_at_answers and self.ranks_by_tokens):
+            raise ModelError("a pointing head needs points_at_answers and ranks_by_tokens.")
         if "{question}" not in self.prompt:
             raise ModelError("prompt must contain {question}, the place where the question goes.")
 
@@ -81,7 +86,7 @@ class LandmarkConfig:
                 "update Cairn."
             )
         plain = dict(values)
-        for name in ("memory_layers", "stop"):
+        for name in ("memory_layers", "stop", "pointing"):
             if plain.get(name) is not None:
                 plain[name] = tuple(plain[name])
         if plain.get("search_weights") is not None:

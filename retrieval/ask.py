@@ -28,7 +28,7 @@ from model.generate import GeneratedToken, Sampling, answer_logprob, generate
 from model.reading import ReadPolicy, Voters
 from retrieval.attribution import AnswerMass
 from retrieval.errors import CairnError, InvalidRequest
-from retrieval.late_interaction import points, search_weights, token_matches
+from retrieval.late_interaction import head_points, points, search_weights, token_matches
 from retrieval.passages import Answer, AnswerToken, BlockEffect, Passage, Timings, to_plain
 from retrieval.prompts import with_conversation
 from retrieval.quoting import Quotation, Quoting, with_neighbours
@@ -216,8 +216,15 @@ class Asker:
         with naming_damage(self._resident), self._workspace.turns.for_question():
             keys = snapshot.token_keys(positions_C)
             matches_QCL = token_matches(found.queries_QWGD, *keys).cpu()
-            points_2CL = points(found.pointers_2WGD, *keys).cpu() if len(found.pointers_2WGD) else None
+            points_2CL = self._points(found, keys)
             return quoting.best_sentence(matches_QCL, text_of, points_2CL)
+
+    def _points(self, found: Found, keys: tuple[list[Tensor], Tensor]) -> Tensor | None:
+        """points_2CL of the candidates; None if the model does not point."""
+        head = self._workspace.loaded().model.pointing
+        if head is not None:
+            return head_points(head, found.queries_QWGD, found.pointers_2WGD, *keys).cpu()
+        return points(found.pointers_2WGD, *keys).cpu() if len(found.pointers_2WGD) else None
 
     def _evidence(
         self, snapshot: MemorySnapshot, found: Found, positions_C: Tensor, mass: AnswerMass, quoted: set[int]

@@ -28,6 +28,7 @@ from retrieval.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from model.backbone import LandmarkModel
+    from model.pointing import PointingHead
 
 BESIDE = 0.5
 """Share of the neighbours in the score of a block."""
@@ -111,6 +112,26 @@ def points(pointers_2WGD: Tensor, keys_WCGLD: Sequence[Tensor], lengths_C: Tenso
     """
     products_2CL = _products(pointers_2WGD, keys_WCGLD)
     return products_2CL.masked_fill(~_ordinary(lengths_C, products_2CL.shape[2], products_2CL.device), -torch.inf)
+
+
+def head_points(
+    head: PointingHead,
+    queries_QWGD: Tensor,
+    pointers_2WGD: Tensor,
+    keys_WCGLD: Sequence[Tensor],
+    lengths_C: Tensor,
+) -> Tensor:
+    """points_2CL as `points` gives them, from the model's pointing head."""
+    device = head.key.weight.device
+    keys_CLE = torch.stack([keys_CGLD.float() for keys_CGLD in keys_WCGLD], 1).permute(0, 3, 1, 2, 4).flatten(2)
+    there_CL = _ordinary(lengths_C, keys_CLE.shape[1], device)
+    queries_QE, pointers_2E = queries_QWGD.float().flatten(1).to(device), pointers_2WGD.float().flatten(1).to(device)
+    asked_Q = torch.ones(len(queries_QE), dtype=torch.bool, device=device)
+    with torch.no_grad():
+        points_12CL, _ = head(
+            keys_CLE.to(device)[None], there_CL[None], queries_QE[None], asked_Q[None], pointers_2E[None]
+        )
+    return points_12CL[0]
 
 
 def best_spans(points_2ST: Tensor, longest: int = 24) -> tuple[Tensor, Tensor, Tensor]:

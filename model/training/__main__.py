@@ -50,7 +50,7 @@ def _add_default_model(command: argparse.ArgumentParser) -> None:
         "--encoder", required=True, type=Path, help="folder of all-MiniLM-L6-v2: the start, and the teacher"
     )
     command.add_argument("--begin", type=Path, help="go on from the weights of a model that this command has made")
-    command.add_argument("--phases", nargs="+", default=["teach", "read"], help="teach, read or both")
+    command.add_argument("--phases", nargs="+", default=["teach", "read", "point"], help="some of teach, read, point")
     command.add_argument("--seed", type=int, default=0, help="another order of what is taught (default: 0)")
     command.add_argument("--device", help="cpu or cuda (default: cuda if there is one)")
     command.set_defaults(run=_default_model)

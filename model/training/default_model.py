@@ -6,9 +6,11 @@ start:   a sentence encoder rewritten as a causal decoder (see `encoder_start.py
 teach:   its memory layer learns to mean, to find and to point (see `teaching.py`), with exact resume.
 read:    what is behind the memory layer's attention learns to say what it read (see `routing.py`); what search is made
          of stays as it is.
+point:   a head over the stored keys learns where answers stand (see `pointing.py`); the network stays as it is.
 """
 
 import json
+import random
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,14 +24,23 @@ from torch import Tensor
 from model.backbone import LandmarkModel, load_backbone
 from model.compact import save_compact
 from model.config import LandmarkConfig
+from model.pointing import PointingHead
 from model.training.batches import IndexedBatches
 from model.training.corpus import QuestionSet, overlap, read_questions, sample_texts
 from model.training.encoder_start import Encoder, decoder_config, decoder_from_encoder
-from model.training.examples import TokenDocuments, document_frequency, encode_questions, encode_texts
+from model.training.examples import (
+    TokenDocuments,
+    document_frequency,
+    encode_questions,
+    encode_texts,
+)
 from model.training.loop import Evaluation, TrainingResult, run_training
+from model.training.pointed_documents import pointed_documents, same_titles
+from model.training.pointing_rows import PointingRowMaker, PointingShape, pointing_loss
 from model.training.question_rows import QuestionRowMaker, RowShape
 from model.training.routing import LossWeights, QuestionTrainee, question_loss
 from model.training.settings import TrainingSettings, fast_precision
+from model.training.stored_blocks import meet_questions, store_documents
 from model.training.taught_rows import TaughtRowMaker, TaughtShape
 from model.training.teaching import Shares, TaughtModel, taught_loss
 from model.training.tokenizer import load_tokenizer, train_tokenizer
@@ -52,6 +63,10 @@ class Recipe:
     reading: TrainingSettings = field(default_factory=lambda: _settings(steps=2000, max_seconds=9 * 60, rate=1e-3))
     reading_shape: RowShape = RowShape(rows=16, blocks=4, questions=24, asked_tokens=42)
     reading_shares: LossWeights = LossWeights(text=0.5, text_positions=512, quoted=False)
+    pointing: TrainingSettings = field(
+        default_factory=lambda: _settings(steps=20_000, max_seconds=20 * 60, rate=1.5e-3)
+    )
+    pointing_shape: PointingShape = PointingShape()
     held_out: int = 12
     """Every so-many-th training document is kept back, for choices made on the way."""
 
@@ -60,6 +75,7 @@ class Recipe:
             self,
             settings=replace(self.settings, precision=precision),
             reading=replace(self.reading, precision=precision),
+            pointing=replace(self.pointing, precision="fp32"),  # a small head, whose sums are over thousands of tokens
         )
 
 
@@ -80,7 +96,7 @@ def _settings(*, steps: int, max_seconds: float | None, rate: float = 4e-4) -> T
     )
 
 
-PHASES = ("teach", "read")
+PHASES = ("teach", "read", "point")
 
 SIZES = {
     "tiny": Recipe(
@@ -92,6 +108,8 @@ SIZES = {
         shape=TaughtShape(rows=3, blocks=2, text_rows=1, questions_a_row=2),
         reading=_settings(steps=3, max_seconds=None),
         reading_shape=RowShape(rows=4, questions=6),
+        pointing=_settings(steps=3, max_seconds=None, rate=1e-3),
+        pointing_shape=PointingShape(width=8, layers=1, stored_blocks=60, planted=4, questions=6, blocks=3, found=4),
     ),
     "cpu": Recipe(),
     "gpu": Recipe(
@@ -100,6 +118,8 @@ SIZES = {
         shape=TaughtShape(rows=64, text_rows=24),
         reading=_settings(steps=4000, max_seconds=5 * 60, rate=1e-3),
         reading_shape=RowShape(rows=96, blocks=4, questions=160, asked_tokens=42),
+        pointing=_settings(steps=40_000, max_seconds=5 * 60, rate=2e-3),
+        pointing_shape=PointingShape(stored_blocks=80_000, planted=4000, questions=128),
     ),
 }
 
@@ -214,6 +234,31 @@ def read(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) ->
     return _train(trainee, maker.make, question_loss, recipe.reading, out / "read", _saving(model, out))
 
 
+def point(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) -> tuple[LandmarkModel, TrainingResult]:
+    """The model with a pointing head; resumes what stands in `out/point`, stored documents and training alike."""
+    shape, folder = recipe.pointing_shape, out / "point"
+    documents, questions = pointed_documents(
+        model, prepared.questions, prepared.held_out.questions, prepared.texts, shape
+    )
+    stored = store_documents(model, documents, folder)
+    asked = [question.ids for question in questions]
+    met = meet_questions(model, stored, asked, folder, found=shape.found)
+    held = same_titles(questions, prepared.questions.titles, prepared.held_out.questions)
+    kept = sorted(set(range(len(questions))) - set(held))
+    head = PointingHead(stored.keys_NLE.shape[2], shape.width, shape.layers, shape.dropout).to(model.device)
+    pointed = model.with_pointing(head)
+    maker = PointingRowMaker(stored, questions, met, shape, kept)
+    watched = random.Random(0).sample(held, min(len(held), 8 * shape.questions))
+    groups = [watched[start : start + shape.questions] for start in range(0, len(watched), shape.questions)]
+
+    def keep(trained: Any, step: int) -> dict[str, float]:
+        export(pointed, out / "model")
+        found = [pointing_loss(trained, maker.served(numbers, shape.blocks)) for numbers in groups]
+        return {"loss": float(np.mean([float(loss) for loss, _, _ in found]))} if found else {}
+
+    return pointed, _train(head, maker.make, pointing_loss, recipe.pointing, folder, keep)
+
+
 def _train(
     trained: Any, make: Any, loss: Any, settings: TrainingSettings, folder: Path, keep: Evaluation
 ) -> TrainingResult:
@@ -267,6 +312,8 @@ def make_default_model(
         result = teach(model, frame_EE, prepared, recipe, teacher.to(target), out, seed)
     if "read" in phases:
         result = read(model, prepared, recipe, out)
+    if "point" in phases:
+        model, result = point(model, prepared, recipe, out)
     return result
 
 

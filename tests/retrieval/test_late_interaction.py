@@ -9,12 +9,15 @@ import torch
 
 from model.errors import ModelError
 from model.generate import question_queries
+from model.pointing import PointingHead
+from retrieval import ask as asking
 from retrieval import search
 from retrieval.errors import DamagedMemory
 from retrieval.late_interaction import (
     best_matches,
     best_spans,
     block_scores,
+    head_points,
     points,
     search_weights,
     token_matches,
@@ -304,3 +307,44 @@ def test_a_quoted_sentence_points_somewhere_in_itself_and_its_passage_comes_firs
         (document_id, start, _), *_ = [token.quoted_from for token in answer.tokens if token.quoted_from]
         first = answer.passages[0]
         assert first.document_id == document_id and first.start_index <= start < first.end_index
+
+
+def test_the_head_sees_keys_and_queries_laid_end_to_end_as_in_training():
+    torch.manual_seed(0)
+    head = PointingHead(2 * 3 * 4, 8, 1).eval()
+    keys_WCGLD, lengths_C = [torch.randn(5, 3, 6, 4).bfloat16() for _ in range(2)], torch.tensor([5, 5, 2, 5, 1])
+    queries_QWGD, pointers_2WGD = torch.randn(4, 2, 3, 4), torch.randn(2, 2, 3, 4)
+    found_2CL = head_points(head, queries_QWGD, pointers_2WGD, keys_WCGLD, lengths_C)
+    keys_CLE = torch.zeros(5, 6, 24)
+    for layer in range(2):
+        for group in range(3):
+            at = 12 * layer + 4 * group
+            keys_CLE[..., at : at + 4] = keys_WCGLD[layer][:, group].float()
+    there_CL = torch.arange(6) < lengths_C[:, None]
+    asked = torch.ones(1, 4, dtype=torch.bool)
+    wanted, _ = head(
+        keys_CLE[None], there_CL[None], queries_QWGD.flatten(1)[None], asked, pointers_2WGD.flatten(1)[None]
+    )
+    torch.testing.assert_close(found_2CL, wanted[0].detach())
+
+
+def test_a_model_with_a_head_quotes_what_its_head_points_at(open_library, write, monkeypatch):
+    plain = tiny_model(
+        block_size=64, ranks_by_tokens=True, search_weights=ONE_LAYER, quotes=True, quotes_sentences=True,
+        points_at_answers=True,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    library = open_library(model=plain.with_pointing(PointingHead(2 * 16, 8, 1).eval()))
+    add(library, write("fox.txt", FOX))
+    word = FOX.split()[12]
+    wanted = FOX.index(word)
+
+    def pointing(head, queries, pointers, keys, lengths):
+        points_2CL = torch.zeros(2, *keys[0].shape[:1], 64)
+        points_2CL[0].view(-1)[wanted // 63 * 64 + wanted % 63] = 50.0
+        last = wanted + len(word) - 1
+        points_2CL[1].view(-1)[last // 63 * 64 + last % 63] = 50.0
+        return points_2CL.masked_fill(torch.arange(64) >= lengths[:, None], -torch.inf)
+
+    monkeypatch.setattr(asking, "head_points", pointing)
+    assert ask(library, "What does the fox do?", max_tokens=200, k=50).short == word.strip(".,")

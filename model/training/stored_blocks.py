@@ -1,0 +1,151 @@
+"""Training documents as a library would store them, and their questions as search would meet them.
+
+- Nothing below the stored keys learns any more, so every document is encoded once and every question once.
+- Both are kept in a folder and taken from there by a later run: `keys.npy` and `tokens.npy` of the blocks,
+  `questions.safetensors`. Each appears when it is complete.
+
+Axes: N stored blocks, L tokens in a block (landmark last), E width of a key (all heads of the memory layer laid end to
+end), T tokens of a question, M questions, P proposed blocks, F found blocks.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+from torch import Tensor
+
+from model.backbone import LandmarkModel
+from model.blocks import num_blocks
+from model.prefill import prefill_batch
+from model.reading import ReadPolicy
+from model.training.teaching import late_scores
+
+NO_TOKEN = -1
+PROPOSED = 128
+"""Blocks that landmarks propose for a question, among which the keys of tokens choose."""
+_ROWS = 16
+_QUESTIONS = 64
+
+
+@dataclass(frozen=True)
+class StoredBlocks:
+    """Blocks of many documents, one document behind the other."""
+
+    keys_NLE: NDArray[np.float16]
+    tokens_NL: NDArray[np.int32]
+    """Raw tokens; -1 at landmarks and padding."""
+    first: Mapping[int, int]
+    """Number of the first block of each document."""
+
+    @property
+    def tokens_per_block(self) -> int:
+        return self.tokens_NL.shape[1] - 1
+
+    def place(self, document: int, token: int) -> tuple[int, int]:
+        """(block, row) of a raw token of a document."""
+        return self.first[document] + token // self.tokens_per_block, token % self.tokens_per_block
+
+    def blocks(self, document: int, start: int, stop: int) -> list[int]:
+        """Numbers of the blocks that hold raw tokens [start, stop)."""
+        return list(range(self.place(document, start)[0], self.place(document, max(start, stop - 1))[0] + 1))
+
+
+def store_documents(model: LandmarkModel, documents: Mapping[int, NDArray[np.integer]], folder: Path) -> StoredBlocks:
+    """The keys of the last memory layer of all documents, or what `folder` holds of them already."""
+    size = model.config.block_size
+    counts = {number: num_blocks(len(ids), size) for number, ids in documents.items()}
+    ends = np.cumsum(list(counts.values()))
+    first = dict(zip(counts, (ends - np.array(list(counts.values()))).tolist(), strict=True))
+    tokens_NL = np.full((int(ends[-1]), size), NO_TOKEN, np.int32)
+    for number, ids in documents.items():
+        rows = tokens_NL[first[number] : first[number] + counts[number], :-1]
+        padded = np.full(rows.size, NO_TOKEN, np.int32)
+        padded[: len(ids)] = ids
+        rows[:] = padded.reshape(rows.shape)
+    file = folder / "keys.npy"
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        half = folder / "keys.part"
+        keys = np.lib.format.open_memmap(
+            half, mode="w+", dtype=np.float16, shape=(*tokens_NL.shape, model.num_kv_heads * model.head_dim)
+        )
+        numbers = sorted(documents, key=lambda number: -len(documents[number]))
+        for start in range(0, len(numbers), _ROWS):
+            chosen = numbers[start : start + _ROWS]
+            at = {row: first[number] for row, number in enumerate(chosen)}
+            for row, block in prefill_batch(model, [documents[number].tolist() for number in chosen]):
+                keys[at[row]] = block.keys_YGLD[-1].transpose(0, 1).flatten(1).half().cpu().numpy()
+                at[row] += 1
+        keys.flush()
+        half.rename(file)
+    keys_NLE = np.load(file, mmap_mode="r")
+    if keys_NLE.shape[:2] != tokens_NL.shape:
+        raise ValueError(f"{file} holds the keys of other documents; remove {folder} to store them again.")
+    return StoredBlocks(keys_NLE, tokens_NL, first)
+
+
+@dataclass(frozen=True)
+class MetQuestions:
+    """Question i: queries_TE[begin_M[i] : begin_M[i + 1]], the last two of which are the pointers; and the blocks that
+    search finds for it, best first."""
+
+    queries_TE: NDArray[np.float16]
+    begin_M: NDArray[np.int64]
+    found_MF: NDArray[np.int32]
+
+
+def meet_questions(
+    model: LandmarkModel, stored: StoredBlocks, questions: Sequence[Sequence[int]], folder: Path, *, found: int
+) -> MetQuestions:
+    """Queries of questions (their raw tokens, without prompt), encoded alone, and what they find among all blocks."""
+    file = folder / "questions.safetensors"
+    if not file.exists():
+        queries = _encode(model, questions)
+        landmarks_NE = torch.from_numpy(np.array(stored.keys_NLE[:, -1])).float()
+        found_MF = np.stack([_find(stored, landmarks_NE, queries_TE[:-2].float(), found) for queries_TE in queries])
+        begin_M = np.cumsum([0, *map(len, queries)])
+        arrays = {"queries": torch.cat(queries).numpy(), "begin": begin_M, "found": found_MF}
+        half = folder / "questions.part"
+        save_file(arrays, half)
+        half.rename(file)
+    kept = load_file(file)
+    if len(kept["found"]) != len(questions):
+        raise ValueError(f"{file} holds other questions; remove {folder} to encode them again.")
+    return MetQuestions(kept["queries"], kept["begin"], kept["found"])
+
+
+@torch.no_grad()
+def _encode(model: LandmarkModel, questions: Sequence[Sequence[int]]) -> list[Tensor]:
+    """queries_TE (float16, CPU) of every question in the frame of search: its tokens, the prompt's last and an end."""
+    before, after = model.config.prompt.split("{question}", 1)
+    head, tail = (model.tokenizer(part, add_special_tokens=False)["input_ids"] for part in (before, after))
+    assert len(tail) == 1, "the prompt's last token is the one that points at the beginning of the answer"
+    layer, end = model.memory_layers[-1], int(model.tokenizer.eos_token_id)
+    encoded: list[Tensor] = [torch.empty(0)] * len(questions)
+    order = sorted(range(len(questions)), key=lambda number: len(questions[number]))
+    for start in range(0, len(order), _QUESTIONS):
+        chosen = order[start : start + _QUESTIONS]
+        ids = [torch.tensor([*head, *questions[number], *tail, end]) for number in chosen]
+        context = model.context(reading=ReadPolicy())
+        context.search_queries = {}
+        padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
+        assert padded.shape[1] < model.config.block_size, "a question fits into a block, so no landmark stands in it"
+        model.encode(padded.to(model.device), context)
+        queries_QTE = context.search_queries[layer].transpose(1, 2).flatten(2).half().cpu()
+        for number, queries_TE, length in zip(chosen, queries_QTE, map(len, ids), strict=True):
+            encoded[number] = queries_TE[len(head) : length].clone()
+    return encoded
+
+
+def _find(stored: StoredBlocks, landmarks_NE: Tensor, queries_TE: Tensor, found: int) -> NDArray[np.int32]:
+    """Landmarks propose, the keys of tokens choose. Always `found` numbers; fewer blocks than that repeat the last."""
+    proposed_P = (landmarks_NE @ queries_TE.mean(0)).topk(min(PROPOSED, len(landmarks_NE))).indices.numpy()
+    keys_PLE = torch.from_numpy(stored.keys_NLE[proposed_P]).float()
+    there_PL = torch.from_numpy(stored.tokens_NL[proposed_P] != NO_TOKEN)
+    scores_P = late_scores(queries_TE[None], torch.ones(1, len(queries_TE), dtype=torch.bool), keys_PLE, there_PL)[0]
+    best = proposed_P[scores_P.argsort(descending=True)[:found].numpy()].astype(np.int32)
+    return np.concatenate((best, np.full(found - len(best), best[-1], np.int32)))
