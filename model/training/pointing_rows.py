@@ -35,7 +35,7 @@ class PointingShape:
     planted: int = 800
     """Made-up facts, each in a stretch of text of its own."""
     planted_blocks: int = 4
-    definitions: int = 3
+    definitions: int = 2
     """Questions of the kind "what is ...?" made of each document, at most."""
     found: int = 16
     """Blocks that search finds, of which a question sees the first."""

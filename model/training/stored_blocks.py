@@ -8,7 +8,7 @@ Axes: N stored blocks, L tokens in a block (landmark last), E width of a key (al
 end), T tokens of a question, M questions, P proposed blocks, F found blocks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from model.reading import ReadPolicy
 from model.training.teaching import late_scores
 
 NO_TOKEN = -1
-PROPOSED = 128
+PROPOSED = 64
 """Blocks that landmarks propose for a question, among which the keys of tokens choose."""
 _ROWS = 16
 _QUESTIONS = 64
@@ -105,8 +105,7 @@ def meet_questions(
     file = folder / "questions.safetensors"
     if not file.exists():
         queries = _encode(model, questions)
-        landmarks_NE = torch.from_numpy(np.array(stored.keys_NLE[:, -1])).float()
-        found_MF = np.stack([_find(stored, landmarks_NE, queries_TE[:-2].float(), found) for queries_TE in queries])
+        found_MF = np.stack(list(_find(stored, queries, found)))
         begin_M = np.cumsum([0, *map(len, queries)])
         arrays = {"queries": torch.cat(queries).numpy(), "begin": begin_M, "found": found_MF}
         half = folder / "questions.part"
@@ -141,11 +140,19 @@ def _encode(model: LandmarkModel, questions: Sequence[Sequence[int]]) -> list[Te
     return encoded
 
 
-def _find(stored: StoredBlocks, landmarks_NE: Tensor, queries_TE: Tensor, found: int) -> NDArray[np.int32]:
-    """Landmarks propose, the keys of tokens choose. Always `found` numbers; fewer blocks than that repeat the last."""
-    proposed_P = (landmarks_NE @ queries_TE.mean(0)).topk(min(PROPOSED, len(landmarks_NE))).indices.numpy()
-    keys_PLE = torch.from_numpy(stored.keys_NLE[proposed_P]).float()
-    there_PL = torch.from_numpy(stored.tokens_NL[proposed_P] != NO_TOKEN)
-    scores_P = late_scores(queries_TE[None], torch.ones(1, len(queries_TE), dtype=torch.bool), keys_PLE, there_PL)[0]
-    best = proposed_P[scores_P.argsort(descending=True)[:found].numpy()].astype(np.int32)
-    return np.concatenate((best, np.full(found - len(best), best[-1], np.int32)))
+def _find(stored: StoredBlocks, queries: Sequence[Tensor], found: int) -> Iterator[NDArray[np.int32]]:
+    """For each question: landmarks propose, the keys of tokens choose. Always `found` numbers; where there are fewer
+    blocks the last is repeated."""
+    landmarks_NE = torch.from_numpy(np.array(stored.keys_NLE[:, -1])).float()
+    for start in range(0, len(queries), _QUESTIONS):
+        chosen = [queries_TE[:-2].float() for queries_TE in queries[start : start + _QUESTIONS]]
+        # All landmarks against many questions at once: they are too many to be read anew for each.
+        scores_QN = torch.stack([queries_TE.mean(0) for queries_TE in chosen]) @ landmarks_NE.T
+        proposed_QP = scores_QN.topk(min(PROPOSED, len(landmarks_NE))).indices.numpy()
+        for queries_TE, proposed_P in zip(chosen, proposed_QP, strict=True):
+            keys_PLE = torch.from_numpy(stored.keys_NLE[proposed_P]).float()
+            there_PL = torch.from_numpy(stored.tokens_NL[proposed_P] != NO_TOKEN)
+            asked_1T = torch.ones(1, len(queries_TE), dtype=torch.bool)
+            scores_P = late_scores(queries_TE[None], asked_1T, keys_PLE, there_PL)[0]
+            best = proposed_P[scores_P.argsort(descending=True)[:found].numpy()].astype(np.int32)
+            yield np.concatenate((best, np.full(found - len(best), best[-1], np.int32)))
