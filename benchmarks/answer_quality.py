@@ -1,13 +1,14 @@
 """Are the answers right? Exact match and F1 by question source, quoted and free, from the gold passage alone and from
 everything at once.
 
-    python benchmarks/answer_quality.py --data FOLDER [--questions 200] [--documents 0] [--free] [--out FILE.json]
+    python benchmarks/answer_quality.py --data FOLDER [--questions 200] [--documents 0] [--free] [--products]
     python benchmarks/answer_quality.py --data FOLDER --passkey 4096:30,32768:10,131072:4
 
 A real library holds all development documents in one collection and the passages of the drawn questions, a document
 each, in another. Every question is asked twice: of the whole first collection, and of its own passage alone. "sentence"
-is the quoted sentence, "short" the words in it that the model points at. Scoring as in SQuAD: lower case, no
-punctuation, no articles; "holds": a gold answer stands in the sentence. No answer is right where there is none.
+is the quoted sentence, "short" the words in it that the model points at; "products": without its pointing head.
+Scoring as in SQuAD: lower case, no punctuation, no articles; "holds": a gold answer stands in the sentence. No answer
+is right where there is none.
 
 `--passkey` LENGTH:TRIALS: a number hidden at a random place of held-out text of so many tokens; right if the answer
 holds it.
@@ -58,6 +59,7 @@ def main() -> None:
     options.add_argument("--questions", type=int, default=200)
     options.add_argument("--documents", type=int, default=0, help="a random sample of so many (0: all)")
     options.add_argument("--free", action="store_true", help="also in the model's own words")
+    options.add_argument("--products", action="store_true", help="also without the pointing head")
     options.add_argument("--passkey", help="lengths in tokens with trials, separated by commas")
     options.add_argument("--out", type=Path)
     arguments = subject.chosen(options)
@@ -88,14 +90,18 @@ def answers(library: Library, folder: Path, arguments: argparse.Namespace) -> di
     print(f"{len(numbers)} documents, {len(drawn)} questions", flush=True)
     alone = {passage: one_passage(library, folder, sets, passage) for passage in {passage_of(q) for q in drawn}}
     scores: Scores = defaultdict(lambda: defaultdict(list))
+    model = library._workspace.loaded().model
+    head = model.pointing
+    modes = ["quote", *(["products"] if arguments.products else []), *(["free"] if arguments.free else [])]
     for question in drawn:
         scopes = {
             "gold passage": Scope(document_ids=(alone[passage_of(question)],)),
             "everything": Scope(collection_ids=(everything,)),
         }
         for name, scope in scopes.items():
-            for mode in ("quote", "free") if arguments.free else ("quote",):
-                record = judged(asked(library, question.text, scope, quote=mode == "quote"), question)
+            for mode in modes:
+                model.pointing = None if mode == "products" else head
+                record = judged(asked(library, question.text, scope, quote=mode != "free"), question)
                 for group in ("all", *groups(question)):
                     scores[f"{name}, {mode}"][group].append(record)
     return show(scores)
