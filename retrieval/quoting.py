@@ -25,7 +25,7 @@ from storage.records import Block
 _BORDER = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9])|\s*\n+\s*")
 # A heading that repeats the question's words matches best and answers nothing; neither does a question.
 _FEWEST_WORDS = 5
-POINTING = 0.03
+POINTING = 0.005
 """Weight of the pointed span's logits beside the score of the sentence, chosen on held-out training documents."""
 
 
