@@ -2,6 +2,7 @@
 everything at once.
 
     python benchmarks/answer_quality.py --data FOLDER [--questions 200] [--documents 0] [--free] [--products]
+        [--out FILE.json]
     python benchmarks/answer_quality.py --data FOLDER --passkey 4096:30,32768:10,131072:4
 
 A real library holds all development documents in one collection and the passages of the drawn questions, a document

@@ -1,4 +1,4 @@
-"""Any tested Hugging Face causal language model as a landmark model. The only module that calls transformers.
+"""Any tested Hugging Face causal language model as a landmark model.
 
 - `load_backbone` swaps the rotary embedding for a deferred one and the attention for `landmark_attention`; weights
   stay as they are.

@@ -123,6 +123,8 @@ class PointingRowMaker:
             queries_QTE[row, :length], pointers_Q2E[row] = queries_TE[:-2], queries_TE[-2:]
             right[row], ignored[row] = self._marked(self._questions[number], block_QC[row], tokens_QCL[row])
             nothing[row] = not right[row].any((1, 2)).all()
+            if nothing[row]:  # at most a half of the answer is there, which is neither right nor wrong
+                ignored[row] |= right[row].any(0)
         right[nothing] = False
         return PointingRows(
             torch.from_numpy(stored.keys_NLE[block_QC.clip(0).ravel()]).float().unflatten(0, block_QC.shape),
@@ -177,7 +179,7 @@ def pointing_loss(head: PointingHead, batch: PointingRows) -> tuple[Tensor, dict
     loss = (losses_Q * weight_Q).sum() / weight_Q.sum()
     hits_Q = right_Q2X[:, 0].gather(1, logits_Q2X[:, 0].argmax(-1, keepdim=True))[:, 0].float()
     metrics: dict[str, float | Tensor] = {
-        "first_top1": hits_Q[~batch.nothing_Q].mean(),
-        "nothing_top1": hits_Q[batch.nothing_Q].mean() if bool(batch.nothing_Q.any()) else 0.0,
+        "first_top1": hits_Q[~batch.nothing_Q].sum() / (~batch.nothing_Q).sum().clamp_min(1),
+        "nothing_top1": hits_Q[batch.nothing_Q].sum() / batch.nothing_Q.sum().clamp_min(1),
     }
     return loss, metrics, int(batch.asked_QT.sum())

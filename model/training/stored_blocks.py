@@ -1,16 +1,19 @@
 """Training documents as a library would store them, and their questions as search would meet them.
 
 - Nothing below the stored keys learns any more, so every document is encoded once and every question once.
-- Both are kept in a folder and taken from there by a later run: `keys.npy` and `tokens.npy` of the blocks,
-  `questions.safetensors`. Each appears when it is complete.
+- Both are kept in a folder and taken from there by a later run: `keys.npy` of the blocks, `questions.safetensors`. Each
+  appears when it is complete, with a file beside it that says which weights, documents and questions it was made of.
 
 Axes: N stored blocks, L tokens in a block (landmark last), E width of a key (all heads of the memory layer laid end to
 end), T tokens of a question, M questions, P proposed blocks, F found blocks.
 """
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,8 +24,7 @@ from torch import Tensor
 from model.backbone import LandmarkModel
 from model.blocks import num_blocks
 from model.prefill import prefill_batch
-from model.reading import ReadPolicy
-from model.training.teaching import late_scores
+from model.training.teaching import late_scores, question_queries
 
 NO_TOKEN = -1
 PROPOSED = 64
@@ -66,9 +68,8 @@ def store_documents(model: LandmarkModel, documents: Mapping[int, NDArray[np.int
         padded = np.full(rows.size, NO_TOKEN, np.int32)
         padded[: len(ids)] = ids
         rows[:] = padded.reshape(rows.shape)
-    file = folder / "keys.npy"
-    if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
+    file, made_of = folder / "keys.npy", [model.identity(), _digest(tokens_NL.tobytes())]
+    if not _is_kept(file, made_of):
         half = folder / "keys.part"
         keys = np.lib.format.open_memmap(
             half, mode="w+", dtype=np.float16, shape=(*tokens_NL.shape, model.num_kv_heads * model.head_dim)
@@ -82,10 +83,26 @@ def store_documents(model: LandmarkModel, documents: Mapping[int, NDArray[np.int
                 at[row] += 1
         keys.flush()
         half.rename(file)
-    keys_NLE = np.load(file, mmap_mode="r")
-    if keys_NLE.shape[:2] != tokens_NL.shape:
-        raise ValueError(f"{file} holds the keys of other documents; remove {folder} to store them again.")
-    return StoredBlocks(keys_NLE, tokens_NL, first)
+    return StoredBlocks(np.load(file, mmap_mode="r"), tokens_NL, first)
+
+
+def _is_kept(file: Path, made_of: list[Any]) -> bool:
+    """Whether `file` is there; before it is made what it is made of is noted. Raises ValueError if it was made of other
+    things."""
+    note = file.with_suffix(".json")
+    if file.exists():
+        if not note.exists() or json.loads(note.read_text()) != made_of:
+            raise ValueError(
+                f"{file} was made with other weights, documents or questions; remove {file.parent} to make it again."
+            )
+        return True
+    file.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(json.dumps(made_of))
+    return False
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -102,8 +119,12 @@ def meet_questions(
     model: LandmarkModel, stored: StoredBlocks, questions: Sequence[Sequence[int]], folder: Path, *, found: int
 ) -> MetQuestions:
     """Queries of questions (their raw tokens, without prompt), encoded alone, and what they find among all blocks."""
-    file = folder / "questions.safetensors"
-    if not file.exists():
+    asked = json.dumps([[int(token) for token in ids] for ids in questions])
+    file, made_of = (
+        folder / "questions.safetensors",
+        [model.identity(), _digest(stored.tokens_NL.tobytes()), _digest(asked.encode()), found],
+    )
+    if not _is_kept(file, made_of):
         queries = _encode(model, questions)
         found_MF = np.stack(list(_find(stored, queries, found)))
         begin_M = np.cumsum([0, *map(len, queries)])
@@ -112,8 +133,6 @@ def meet_questions(
         save_file(arrays, half)
         half.rename(file)
     kept = load_file(file)
-    if len(kept["found"]) != len(questions):
-        raise ValueError(f"{file} holds other questions; remove {folder} to encode them again.")
     return MetQuestions(kept["queries"], kept["begin"], kept["found"])
 
 
@@ -129,12 +148,9 @@ def _encode(model: LandmarkModel, questions: Sequence[Sequence[int]]) -> list[Te
     for start in range(0, len(order), _QUESTIONS):
         chosen = order[start : start + _QUESTIONS]
         ids = [torch.tensor([*head, *questions[number], *tail, end]) for number in chosen]
-        context = model.context(reading=ReadPolicy())
-        context.search_queries = {}
         padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
         assert padded.shape[1] < model.config.block_size, "a question fits into a block, so no landmark stands in it"
-        model.encode(padded.to(model.device), context)
-        queries_QTE = context.search_queries[layer].transpose(1, 2).flatten(2).half().cpu()
+        queries_QTE = question_queries(model, padded.to(model.device), layer).half().cpu()
         for number, queries_TE, length in zip(chosen, queries_QTE, map(len, ids), strict=True):
             encoded[number] = queries_TE[len(head) : length].clone()
     return encoded
