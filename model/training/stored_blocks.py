@@ -120,10 +120,8 @@ def meet_questions(
 ) -> MetQuestions:
     """Queries of questions (their raw tokens, without prompt), encoded alone, and what they find among all blocks."""
     asked = json.dumps([[int(token) for token in ids] for ids in questions])
-    file, made_of = (
-        folder / "questions.safetensors",
-        [model.identity(), _digest(stored.tokens_NL.tobytes()), _digest(asked.encode()), found],
-    )
+    file = folder / "questions.safetensors"
+    made_of = [model.identity(), _digest(stored.tokens_NL.tobytes()), _digest(asked.encode()), found]
     if not _is_kept(file, made_of):
         queries = _encode(model, questions)
         found_MF = np.stack(list(_find(stored, queries, found)))

@@ -1,7 +1,6 @@
 """The recipe of the default model, from a small made-up data folder to a checkpoint, and the checkpoint that ships."""
 
 import json
-import lzma
 import random
 import re
 from pathlib import Path
@@ -9,12 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tokenizers import BertWordPieceTokenizer
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from model.backbone import load_backbone
 from model.generate import question_queries
-from model.pointing import PointingHead
 from model.prefill import prefill_batch
 from model.training.corpus import normalised, overlap, read_questions, sample_texts
 from model.training.default_model import (
@@ -23,101 +19,21 @@ from model.training.default_model import (
     export,
     go_on_from,
     make_default_model,
-    prepare,
     read,
     start,
 )
 from model.training.encoder_start import Encoder
-from model.training.examples import TokenQuestion, encode_texts, tokens_of_span
-from model.training.pointed_documents import pointed_documents, same_titles
-from model.training.pointing_rows import PointingRowMaker, pointing_loss
+from model.training.examples import encode_texts, tokens_of_span
 from model.training.question_rows import QuestionRowMaker
-from model.training.stored_blocks import meet_questions, store_documents
 from model.training.synthesis import definitions, draw_fact, plant
 from model.training.taught_rows import TaughtRowMaker
 from model.training.teaching import TaughtModel, late_scores, taught_loss
 from model.training.tokenizer import SPECIAL_TOKENS, train_tokenizer
+from tests.model.training.conftest import NAMES, made_up_row
 
 DEFAULT = Path(__file__).parents[3] / "model" / "default"
-THINGS = ("river", "castle", "engine", "garden", "library", "harbour", "theory", "market", "bridge", "forest")
-NAMES = ("Anna Bell", "Otto Frank", "Maria Lund", "Ivan Petrov", "Chen Wei", "Grace Stone", "Omar Said", "Paul Klee")
-
-
 MADE_UP = r"\d+|\d+ [A-Z]\w+|[A-Z]{2}-\d+|[A-Z]\w+ [A-Z]\w+"
 """What planted facts are about: see `synthesis._value`."""
-
-
-def _write(file: Path, rows: list[dict]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with lzma.open(file, "wt", encoding="utf-8") as out:
-        out.writelines(json.dumps(row) + "\n" for row in rows)
-
-
-def _row(number: int, title: str) -> dict:
-    rng = random.Random(number)
-    thing, name, year = rng.choice(THINGS), rng.choice(NAMES), str(rng.randrange(1500, 2000))
-    filler = " ".join(rng.choice(THINGS) for _ in range(60))
-    context = f"{filler}. The {thing} of {title} was built in {year} by {name}. {filler}."
-    return {
-        "id": f"q{number}",
-        "context_title": title,
-        "context": context,
-        "question": f"Who built the {thing} of {title}?",
-        "answers": [name],
-        "answer_starts": [context.index(name)],
-        "source": "made up",
-        "license": "none",
-    }
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    _write(folder / "qa" / "squad11.train.jsonl.xz", [_row(n, f"Town {n % 14}") for n in range(60)])
-    _write(folder / "qa" / "squad11.dev.jsonl.xz", [_row(n, f"City {n % 4}") for n in range(200, 220)])
-    _write(
-        folder / "text" / "wiki.jsonl.xz",
-        [
-            {"id": str(n), "text": " ".join(_row(500 + 3 * n + i, "Land")["context"] for i in range(3))}
-            for n in range(30)
-        ],
-    )
-    _write(folder / "text" / "heldout.jsonl.xz", [{"id": "x", "text": "never seen in training"}])
-    return folder
-
-
-@pytest.fixture(scope="module")
-def encoder_folder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny sentence encoder with random weights and a WordPiece tokenizer."""
-    folder = tmp_path_factory.mktemp("encoder")
-    pieces = BertWordPieceTokenizer(lowercase=True)
-    pieces.train_from_iterator(sample_texts(data, characters=10**6), vocab_size=400, show_progress=False)
-    pieces.save(str(folder / "tokenizer.json"))
-    names = {f"{kind}_token": f"[{kind.upper()}]" for kind in ("unk", "sep", "pad", "cls", "mask")}
-    PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), **names).save_pretrained(folder)
-    torch.manual_seed(0)
-    BertModel(
-        BertConfig(
-            vocab_size=pieces.get_vocab_size(),
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=64,
-            max_position_embeddings=256,
-            initializer_range=0.2,
-        )
-    ).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def encoder(encoder_folder: Path) -> Encoder:
-    return Encoder.load(encoder_folder)
-
-
-@pytest.fixture(scope="module")
-def prepared(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    return prepare(data, tmp_path_factory.mktemp("prepared"), SIZES["tiny"])
 
 
 def test_numbers_become_single_digits_and_special_names_stay_apart() -> None:
@@ -138,7 +54,7 @@ def test_answer_spans_survive_joining_contexts_into_documents(data: Path) -> Non
 
 def question_context_start(name: str) -> str:
     number = int(name[1:])
-    return _row(number, f"Town {number % 14}")["context"][:40]
+    return made_up_row(number, f"Town {number % 14}")["context"][:40]
 
 
 def test_heldout_text_is_never_sampled(data: Path) -> None:
@@ -376,90 +292,3 @@ def test_a_sentence_that_says_what_something_is_becomes_a_question() -> None:
     found = [(d.question, text[d.start : d.stop]) for d in definitions(text, random.Random(0))]
     assert [said for _, said in found] == ["a pile of stones on a hill", "the works of beavers"]
     assert "cairn" in found[0][0] and "dams" in found[1][0] and "pile" not in found[0][0]
-
-
-@pytest.fixture(scope="module")
-def pointing(prepared: Prepared, encoder: Encoder, tmp_path_factory: pytest.TempPathFactory):
-    """(model, maker of rows, questions, folder) of the tiny recipe."""
-    recipe, folder = SIZES["tiny"], tmp_path_factory.mktemp("point")
-    model, shape = start(prepared, recipe, encoder), recipe.pointing_shape
-    documents, questions = pointed_documents(
-        model, prepared.questions, prepared.held_out.questions, prepared.texts, shape
-    )
-    stored = store_documents(model, documents, folder)
-    met = meet_questions(model, stored, [question.ids for question in questions], folder, found=shape.found)
-    maker = PointingRowMaker(stored, questions, met, shape, range(len(questions)))
-    return model, maker, questions, folder
-
-
-def test_pointing_rows_mark_the_answer_and_show_what_a_library_would_store(pointing) -> None:
-    model, maker, questions, _ = pointing
-    stored, met = maker._stored, maker._met
-    spelled = set()
-    for number in range(6):
-        batch, again = maker.make(number), maker.make(number)
-        assert all(torch.equal(a, b) for a, b in zip(vars(batch).values(), vars(again).values(), strict=True))
-        assert (batch.right_Q2CL.flatten(2).any(-1).all(1) == ~batch.nothing_Q).all()
-        assert not (batch.right_Q2CL.any(1) & ~batch.there_QCL).any()
-    for number, question in enumerate(questions):
-        batch = maker._collate([number], [stored.blocks(question.document, question.start, question.stop)])
-        tokens = stored.tokens_NL[stored.blocks(question.document, question.start, question.stop)].ravel()
-        first, last = (int(side.flatten().nonzero()[0]) for side in batch.right_Q2CL[0])
-        said = [token for token in tokens[first : last + 1].tolist() if token >= 0]
-        assert said == list(question.answer[:-1])
-        spelled.add(question.source)
-    assert {"squad11", "planted"} <= spelled or "made up" in spelled
-    number = next(n for n, question in enumerate(questions) if question.document >= 0)
-    document = questions[number].document
-    ids = [token for block in stored.blocks(document, 0, 200) for token in stored.tokens_NL[block] if token >= 0]
-    blocks = [block for _, block in prefill_batch(model, [ids])]
-    kept = torch.from_numpy(np.array(stored.keys_NLE[stored.first[document]])).float()
-    torch.testing.assert_close(kept, blocks[0].keys_YGLD[-1].transpose(0, 1).flatten(1), atol=2e-2, rtol=1e-2)
-    queries = torch.from_numpy(met.queries_TE[met.begin_M[number] : met.begin_M[number + 1]]).float()
-    prompt = [*model.tokenizer.encode("<question>"), *questions[number].ids, *model.tokenizer.encode("<answer>"), 1]
-    wanted = question_queries(model, prompt)[0].transpose(0, 1).flatten(1)[1:]
-    torch.testing.assert_close(queries, wanted, atol=2e-2, rtol=1e-2)
-
-
-def test_what_was_stored_is_taken_from_the_folder_and_that_of_other_questions_refused(pointing) -> None:
-    model, maker, questions, folder = pointing
-    asked = [question.ids for question in questions]
-    before = (folder / "questions.safetensors").stat().st_mtime_ns
-    again = meet_questions(model, maker._stored, asked, folder, found=4)
-    assert np.array_equal(again.found_MF, maker._met.found_MF)
-    assert (folder / "questions.safetensors").stat().st_mtime_ns == before
-    with pytest.raises(ValueError, match="holds other questions"):
-        meet_questions(model, maker._stored, asked[:-1], folder, found=4)
-    with pytest.raises(ValueError, match="other documents"):
-        store_documents(model, {0: np.arange(10)}, folder)
-
-
-def test_a_gold_block_withheld_means_that_nothing_is_right(pointing) -> None:
-    _, maker, questions, _ = pointing
-    other = maker._stored.first[questions[-1].document]
-    batch = maker._collate([0], [[other]])
-    assert batch.nothing_Q.all() and not batch.right_Q2CL.any()
-
-
-def test_pointing_learns_a_batch(pointing) -> None:
-    model, maker, _, _ = pointing
-    torch.manual_seed(0)
-    head, batch = PointingHead(model.num_kv_heads * model.head_dim, 16, 1), maker.make(0)
-    optimizer = torch.optim.AdamW(head.parameters(), lr=1e-2)
-    losses = []
-    for _ in range(60):
-        loss, metrics, _ = pointing_loss(head, batch)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.3 * losses[0] and float(metrics["first_top1"]) > 0.9
-
-
-def test_questions_about_an_article_that_is_held_out_are_held_out_in_every_set() -> None:
-    def about(document: int) -> TokenQuestion:
-        return TokenQuestion("s", document, (5,), 0, 1, (6, 1), True)
-
-    titles = ["Normans", "Oxygen", "Normans", ""]
-    held = same_titles([about(0), about(1), about(2), about(3), about(-1)], titles, [about(0), about(3)])
-    assert held == [0, 2, 3]
