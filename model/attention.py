@@ -86,6 +86,10 @@ class LandmarkContext:
     def table(self, start: int, stop: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin of positions start..stop-1; the same for all layers of a forward pass, so computed once."""
         key = (start, stop, like.dtype)
+        if (
+            torch.compiler.is_compiling()
+        ):  # a kept table would be another guard, and another compilation, for each layer
+            return rotary_tables(self.rotary, torch.arange(start, stop, device=like.device), like.dtype)
         if key not in self._tables:
             self._tables[key] = rotary_tables(self.rotary, torch.arange(start, stop, device=like.device), like.dtype)
         return self._tables[key]

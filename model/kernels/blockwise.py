@@ -5,6 +5,8 @@
   causality between blocks is a mask on the few landmark logits; tokens of earlier blocks need none.
 - Query blocks are worked off in tiles that stop at the last block they can see; forward on a CPU, one by one.
 - Plain torch: CPU and CUDA, eager and compiled. Softmax in float32; products in the dtype of `value`.
+- On a CPU under torch.compile the compiler gets a form without a backward pass of its own (`_compiled`) and fuses it:
+  forward and backward then take two fifths of the time (12 heads of 32, 6 blocks of 64, bf16 with AMX).
 
 For query i in block c, scores s_j and landmark logits l_g:
 
@@ -21,6 +23,7 @@ times the query heads of a KV head), L tokens in a block (landmark last), J = L 
 F earlier blocks of a tile, K their ordinary tokens, D head dim.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +34,7 @@ from model.grouped_softmax import MASKED
 
 BY_BLOCK = ("cpu",)
 """Devices where the forward pass goes block by block: half the time on a CPU, but more launches on a GPU."""
+LOG2_E = math.log2(math.e)
 TILE_ROWS, TILE_ROWS_CPU = 256, 64
 """Query rows per KV head worked off together. On a CPU the backward pass is a seventh faster with small tiles (6 blocks
 of 64): they compute less that is masked and stay in the cache. On a GPU every tile costs its launches."""
@@ -50,6 +54,8 @@ def blockwise_attention(
     The last block may be unfinished. valid: False at padding, which nobody sees; a query that sees nothing at all gets
     finite numbers without meaning.
     """
+    if torch.compiler.is_compiling() and query_BHTD.device.type in BY_BLOCK:
+        return _compiled(query_BHTD, key_BGTD, value_BGTD, valid_BT, block_size, scaling)
     return _Blockwise.apply(query_BHTD, key_BGTD, value_BGTD, valid_BT, block_size, scaling)
 
 
@@ -71,6 +77,36 @@ class _Blockwise(torch.autograd.Function):
         with torch.autocast(query.device.type, enabled=False):
             dq, dk, dv = _backward(query, key, value, valid, out, log_z, grads[0], ctx.block_size, ctx.scaling)
         return dq, dk, dv, None, None, None
+
+
+def _compiled(
+    query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, block_size: int, scaling: float
+) -> Tensor:
+    """The softmax of every block in turn, differentiable as it stands."""
+    length = query.shape[2]
+    q_BGNRD = _rows((query * scaling).to(value.dtype), key.shape[1], block_size)
+    k_BGTD, v_BGTD = (_blocks(x.to(value.dtype), block_size).flatten(2, 3) for x in (key, value))
+    own_RL = _own_mask(q_BGNRD, block_size)
+    hidden_B11T = None if valid is None else _added(~nn.functional.pad(valid, (0, -length % block_size)))[:, None, None]
+    outs = []
+    for block, q_BGRD in enumerate(q_BGNRD.unbind(2)):
+        before, seen = block * block_size, (block + 1) * block_size
+        logits_BGRT = _scores(q_BGRD, k_BGTD[:, :, :seen])
+        if hidden_B11T is not None:
+            logits_BGRT = logits_BGRT + hidden_B11T[..., :seen]
+        own_BGRL = logits_BGRT[..., before:] + own_RL
+        if block:
+            far_BGRFL = logits_BGRT[..., :before].unflatten(-1, (block, block_size))
+            tokens_BGRFJ, gates_BGRF = far_BGRFL[..., :-1], far_BGRFL[..., -1]
+            within_BGRFJ = (tokens_BGRFJ - tokens_BGRFJ.detach().amax(-1, keepdim=True)).exp()
+            shares = torch.cat((own_BGRL, gates_BGRF), -1).softmax(-1)
+            ratio_BGRF = shares[..., block_size:] / within_BGRFJ.sum(-1)
+            far = nn.functional.pad(within_BGRFJ * ratio_BGRF.unsqueeze(-1), (0, 1)).flatten(-2)
+            weights = torch.cat((far, shares[..., :block_size]), -1)
+        else:
+            weights = own_BGRL.softmax(-1)
+        outs.append(torch.matmul(weights.to(value.dtype), v_BGTD[:, :, :seen]))
+    return _unrows(torch.stack(outs, 2), length, block_size)
 
 
 def _forward_by_block(
@@ -146,7 +182,9 @@ def _backward(
     dot_BGNR = _rows((dout.float() * out.float()).sum(-1, keepdim=True), groups, block_size).squeeze(-1)  # D
     num_blocks, masks = k_BGNLD.shape[2], _masks(valid, q_BGNRD, block_size)
 
-    p_BGNRL = _scores(q_BGNRD, k_BGNLD).add_(masks.own).sub_(log_z_BGNR.unsqueeze(-1)).exp_()
+    p_BGNRL = _scores(q_BGNRD, k_BGNLD).add_(masks.own).sub_(log_z_BGNR.unsqueeze(-1))
+    # A CPU's exp is seven times slower where it underflows, as at everything that is masked; its exp2 is not.
+    p_BGNRL = p_BGNRL.mul_(LOG2_E).exp2_()
     ds = _scores(dout_BGNRD, v_BGNLD).sub_(dot_BGNR.unsqueeze(-1)).mul_(p_BGNRL).to(kind)
     dq_BGNRD = torch.matmul(ds, k_BGNLD).float()
     dk_BGNLD = torch.matmul(ds.mT, q_BGNRD).float()

@@ -11,6 +11,7 @@ point:   a head over the stored keys learns where answers stand (see `pointing.p
 
 import json
 import random
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,7 +37,8 @@ from model.training.examples import (
 )
 from model.training.loop import Evaluation, TrainingResult, run_training
 from model.training.pointed_documents import pointed_documents, same_titles
-from model.training.pointing_rows import PointingRowMaker, PointingShape, pointing_loss
+from model.training.pointing_loss import pointing_loss
+from model.training.pointing_rows import PointingRowMaker, PointingShape
 from model.training.question_rows import QuestionRowMaker, RowShape
 from model.training.routing import LossWeights, QuestionTrainee, question_loss
 from model.training.settings import TrainingSettings, fast_precision
@@ -57,7 +59,9 @@ class Recipe:
     text_characters: int = 40_000_000
     fitted_texts: int = 120
     """Texts that norms are fitted on at the start."""
-    settings: TrainingSettings = field(default_factory=lambda: _settings(steps=4000, max_seconds=60 * 60))
+    settings: TrainingSettings = field(
+        default_factory=lambda: _settings(steps=4000, max_seconds=60 * 60, compile_layers=True)
+    )
     shape: TaughtShape = TaughtShape()
     shares: Shares = Shares()
     reading: TrainingSettings = field(default_factory=lambda: _settings(steps=2000, max_seconds=9 * 60, rate=1e-3))
@@ -79,7 +83,9 @@ class Recipe:
         )
 
 
-def _settings(*, steps: int, max_seconds: float | None, rate: float = 4e-4) -> TrainingSettings:
+def _settings(
+    *, steps: int, max_seconds: float | None, rate: float = 4e-4, compile_layers: bool = False
+) -> TrainingSettings:
     return TrainingSettings(
         steps=steps,
         learning_rate=rate,
@@ -90,6 +96,7 @@ def _settings(*, steps: int, max_seconds: float | None, rate: float = 4e-4) -> T
         betas=(0.9, 0.98),
         weight_decay=0.01,
         max_seconds=max_seconds,
+        compile=compile_layers,
         save_every=100,
         log_every=10,
         keep_checkpoints=1,
@@ -105,7 +112,7 @@ SIZES = {
         text_characters=300_000,
         fitted_texts=20,
         settings=_settings(steps=4, max_seconds=None),
-        shape=TaughtShape(rows=3, blocks=2, text_rows=1, questions_a_row=2),
+        shape=TaughtShape(rows=3, blocks=2, text_rows=1, questions_a_row=2, questions=6),
         reading=_settings(steps=3, max_seconds=None),
         reading_shape=RowShape(rows=4, questions=6),
         pointing=_settings(steps=3, max_seconds=None, rate=1e-3),
@@ -115,7 +122,7 @@ SIZES = {
     "gpu": Recipe(
         text_characters=400_000_000,
         settings=_settings(steps=12_000, max_seconds=22 * 60, rate=6e-4),
-        shape=TaughtShape(rows=64, text_rows=24),
+        shape=TaughtShape(rows=128, text_rows=32, questions=240),
         reading=_settings(steps=4000, max_seconds=5 * 60, rate=1e-3),
         reading_shape=RowShape(rows=96, blocks=4, questions=160, asked_tokens=42),
         pointing=_settings(steps=40_000, max_seconds=5 * 60, rate=2e-3),
@@ -200,7 +207,10 @@ def start(prepared: Prepared, recipe: Recipe, encoder: Encoder) -> LandmarkModel
         window_blocks=4,
         context_blocks=2,
     )
-    return LandmarkModel(network, tokenizer, landmark)
+    model, shape = LandmarkModel(network, tokenizer, landmark), recipe.pointing_shape
+    return model.with_pointing(
+        PointingHead(model.num_kv_heads * model.head_dim, shape.width, shape.layers, shape.dropout)
+    )
 
 
 def teach(
@@ -234,8 +244,11 @@ def read(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) ->
     return _train(trainee, maker.make, question_loss, recipe.reading, out / "read", _saving(model, out))
 
 
-def point(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) -> tuple[LandmarkModel, TrainingResult]:
-    """The model with a pointing head; resumes what stands in `out/point`, stored documents and training alike."""
+def point(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) -> TrainingResult:
+    """Training of the pointing head; resumes what stands in `out/point`, stored documents and training alike."""
+    assert model.pointing is not None
+    model.requires_grad_(False)
+    model.pointing.requires_grad_(True)
     shape, folder = recipe.pointing_shape, out / "point"
     documents, questions = pointed_documents(
         model, prepared.questions, prepared.held_out.questions, prepared.texts, shape
@@ -243,20 +256,20 @@ def point(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) -
     stored = store_documents(model, documents, folder)
     asked = [question.ids for question in questions]
     met = meet_questions(model, stored, asked, folder, found=shape.found)
+    sources = Counter(question.source for question in questions)
+    (folder / "sources.json").write_text(json.dumps(dict(sources.most_common()), indent=1))
     held = same_titles(questions, prepared.questions.titles, prepared.held_out.questions)
     kept = sorted(set(range(len(questions))) - set(held))
-    head = PointingHead(stored.keys_NLE.shape[2], shape.width, shape.layers, shape.dropout).to(model.device)
-    pointed = model.with_pointing(head)
     maker = PointingRowMaker(stored, questions, met, shape, kept)
     watched = random.Random(0).sample(held, min(len(held), 8 * shape.questions))
     groups = [watched[start : start + shape.questions] for start in range(0, len(watched), shape.questions)]
 
     def keep(trained: Any, step: int) -> dict[str, float]:
-        export(pointed, out / "model")
+        export(model, out / "model")
         found = [pointing_loss(trained, maker.served(numbers, shape.blocks)) for numbers in groups]
         return {"loss": float(np.mean([float(loss) for loss, _, _ in found]))} if found else {}
 
-    return pointed, _train(head, maker.make, pointing_loss, recipe.pointing, folder, keep)
+    return _train(model.pointing, maker.make, pointing_loss, recipe.pointing, folder, keep)
 
 
 def _train(
@@ -313,16 +326,19 @@ def make_default_model(
     if "read" in phases:
         result = read(model, prepared, recipe, out)
     if "point" in phases:
-        model, result = point(model, prepared, recipe, out)
+        result = point(model, prepared, recipe, out)
     return result
 
 
 def go_on_from(model: LandmarkModel, folder: Path) -> None:
-    """Put the weights of a checkpoint into the network that the recipe starts with."""
-    weights = load_backbone(folder, device="cpu", dtype=torch.float32).backbone.state_dict()
+    """Put the weights of a checkpoint into what the recipe starts with."""
+    begun = load_backbone(folder, device="cpu", dtype=torch.float32)
+    weights = begun.backbone.state_dict()
     own = model.backbone.state_dict()
     if {name: x.shape for name, x in weights.items()} != {name: x.shape for name, x in own.items()}:
         raise ValueError(
             f"{folder} is no checkpoint of this recipe; give the folder of a model that default-model made."
         )
     model.backbone.load_state_dict(weights)
+    if begun.pointing is not None and model.pointing is not None:
+        model.pointing.load_state_dict(begun.pointing.state_dict())

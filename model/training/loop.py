@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy
 import torch
+import torch._dynamo
 from accelerate import Accelerator, DistributedType
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
@@ -44,6 +45,9 @@ class SavesItself(Protocol):
 
     def save(self, folder: Path) -> None: ...
 
+
+RECOMPILED = 64
+"""Compiled forms of a decoder layer before the compiler gives up."""
 
 LossFunction = Callable[[Any, Any], tuple[Tensor, Mapping[str, float | Tensor], int]]
 """(model, batch) -> (mean loss, further numbers for the log, trained tokens). Moves the batch to the device itself."""
@@ -337,7 +341,9 @@ def enable_activation_checkpointing(model: nn.Module) -> None:
 
 
 def compile_layers(model: nn.Module) -> None:
-    """torch.compile of each decoder layer in place: layers share one compiled form, and any loss around them works."""
+    """torch.compile of each decoder layer in place: any loss around them works."""
+    # Where a cache takes keys a layer's number is part of the compiled form: one for each layer and shape of input.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILED)
     for backbone in _backbones(model):
         for layer in backbone.model.layers:
             layer.compile()

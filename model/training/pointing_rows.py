@@ -1,4 +1,4 @@
-"""Micro-batches for the pointing head and their loss: questions, each with blocks that may hold its answer.
+"""Micro-batches for the pointing head: questions, each with blocks that may hold its answer.
 
 The blocks are the gold ones (at times withheld, or with their neighbours in the passage) and those that search finds
 for the question among all stored blocks. Every batch is a pure function of its number.
@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from model.pointing import PointingHead
 from model.training.examples import TokenQuestion
+from model.training.pointing_loss import PointingRows
 from model.training.question_rows import SOURCE_WEIGHT
 from model.training.stored_blocks import NO_TOKEN, MetQuestions, StoredBlocks
 
@@ -45,23 +44,6 @@ class PointingShape:
     """How often the gold blocks are left out: then the answer stands nowhere."""
     whole_passage: float = 0.4
     """How often the other blocks of the gold passage come before those that search finds."""
-
-
-@dataclass(frozen=True)
-class PointingRows:
-    """One micro-batch."""
-
-    keys_QCLE: Tensor
-    there_QCL: Tensor
-    queries_QTE: Tensor
-    asked_QT: Tensor
-    pointers_Q2E: Tensor
-    right_Q2CL: Tensor
-    """Where the answer begins and ends, every time that it stands in the gold passage."""
-    ignored_QCL: Tensor
-    """The same words elsewhere: neither right nor wrong."""
-    nothing_Q: Tensor
-    """The answer stands in none of the blocks."""
 
 
 class PointingRowMaker:
@@ -160,26 +142,3 @@ class PointingRowMaker:
                 else:
                     ignored[column, row : row + len(said)] = True
         return right, ignored
-
-
-def pointing_loss(head: PointingHead, batch: PointingRows) -> tuple[Tensor, dict[str, float | Tensor], int]:
-    """-log of the share of the right tokens in one softmax over all tokens and "nothing", first and last token; in the
-    form that `run_training` takes. Questions without an answer count half."""
-    device = head.key.weight.device
-    batch = PointingRows(**{name: value.to(device) for name, value in vars(batch).items()})
-    points_Q2CL, nothing_Q2 = head(
-        batch.keys_QCLE, batch.there_QCL, batch.queries_QTE, batch.asked_QT, batch.pointers_Q2E
-    )
-    ignored_Q2CL = batch.ignored_QCL[:, None] & ~batch.right_Q2CL
-    logits_Q2X = torch.cat((points_Q2CL.masked_fill(ignored_Q2CL, -torch.inf).flatten(2), nothing_Q2[..., None]), -1)
-    nothing_Q2X = batch.nothing_Q[:, None, None].expand(-1, 2, 1)
-    right_Q2X = torch.cat((batch.right_Q2CL.flatten(2), nothing_Q2X), -1)
-    losses_Q = (logits_Q2X.logsumexp(-1) - logits_Q2X.masked_fill(~right_Q2X, -torch.inf).logsumexp(-1)).mean(1)
-    weight_Q = torch.where(batch.nothing_Q, 0.5, 1.0)
-    loss = (losses_Q * weight_Q).sum() / weight_Q.sum()
-    hits_Q = right_Q2X[:, 0].gather(1, logits_Q2X[:, 0].argmax(-1, keepdim=True))[:, 0].float()
-    metrics: dict[str, float | Tensor] = {
-        "first_top1": hits_Q[~batch.nothing_Q].sum() / (~batch.nothing_Q).sum().clamp_min(1),
-        "nothing_top1": hits_Q[batch.nothing_Q].sum() / batch.nothing_Q.sum().clamp_min(1),
-    }
-    return loss, metrics, int(batch.asked_QT.sum())

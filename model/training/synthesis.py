@@ -1,5 +1,5 @@
-"""Questions made from the text itself: sentences that look for their block, facts planted in other text, and sentences
-that say what something is."""
+"""Questions made from the text itself: sentences that look for their block, facts planted in other text, and questions
+made of sentences."""
 
 import random
 import re
@@ -173,15 +173,15 @@ DEFINITION_ASKED = {
 
 
 @dataclass(frozen=True)
-class Definition:
-    """A question for what something is, and the characters of the text that say it."""
+class MadeQuestion:
+    """A question and the characters of the text that answer it."""
 
     question: str
     start: int
     stop: int
 
 
-def definitions(text: str, random_: random.Random) -> Iterator[Definition]:
+def definitions(text: str, random_: random.Random) -> Iterator[MadeQuestion]:
     """Sentences of the form "A cairn is a pile of stones." turned into questions."""
     for found in DEFINES.finditer(text):
         term, verb = found["term"], found["verb"]
@@ -189,6 +189,6 @@ def definitions(text: str, random_: random.Random) -> Iterator[Definition]:
             continue
         asked = DEFINITION_ASKED[{"are": "are", "were": "are", "was": "was"}.get(verb, "is")]
         article = f"{found['article'].lower()} " if found["article"] else ""
-        yield Definition(
+        yield MadeQuestion(
             random_.choice(asked).format(term=term, article=article), found.start("said"), found.end("said")
         )

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.backbone import LandmarkModel
+from model.training.clozes import clozes
 from model.training.encoder_start import Encoder
-from model.training.examples import TokenDocuments, TokenQuestion
+from model.training.examples import LONGEST_ANSWER, TokenDocuments, TokenQuestion, tokens_of_span
 from model.training.question_rows import SOURCE_WEIGHT
 from model.training.synthesis import plant
 from model.training.teaching import TaughtRows
@@ -28,13 +29,24 @@ NOTHING, FIRST_TEXT = -1, -2
 class TaughtShape:
     """Sizes of a micro-batch."""
 
-    rows: int = 10
-    blocks: int = 6
-    text_rows: int = 3
+    rows: int = 36
+    blocks: int = 4
+    text_rows: int = 9
     """Rows of plain text among them."""
-    planted: float = 0.7
+    planted: float = 0.4
     """How often a row of plain text gets a made-up fact and the question for it."""
+    clozes: int = 2
+    """Questions made of the sentences of a row of plain text, at most."""
     questions_a_row: int = 5
+    questions: int = 64
+    """Questions of a micro-batch: always as many, so that all tensors keep their shapes (see `torch.compile`)."""
+    siblings: float = 0.5
+    """How often another stretch of the same document, or of one with the same title, comes along: the hardest wrong
+    blocks."""
+    unanswerable: float = 0.15
+    """Share of the questions, at most, that their passage does not answer."""
+    withheld: float = 0.1
+    """How often the pointing head is not shown the blocks with the answer."""
     longest_question: int = 40
 
 
@@ -63,31 +75,48 @@ class TaughtRowMaker:
         for question in data.questions:
             if question.answerable and len(question.ids) <= shape.longest_question:
                 self._by_document[question.document].append(question)
+        self._silent: dict[int, list[TokenQuestion]] = defaultdict(list)
+        for question in data.questions:
+            if not question.answerable and len(question.ids) <= shape.longest_question:
+                self._silent[question.document].append(question)
         self._questions = [question for asked in self._by_document.values() for question in asked]
         chance = np.array([SOURCE_WEIGHT.get(question.source, 1.0) for question in self._questions])
         self._chance = chance / chance.sum()
         names: dict[str, int] = {}
         self._title = [names.setdefault(t, len(names)) if t else -1 - n for n, t in enumerate(data.titles)]
+        self._titled: dict[int, list[int]] = defaultdict(list)
+        for document in self._by_document:
+            self._titled[self._title[document]].append(document)
 
     def make(self, number: int) -> TaughtRows:
         draw = np.random.default_rng((self._seed, number))
         pick = random.Random(int(draw.integers(2**31)))
-        shape, per_block = self._shape, self._config.tokens_per_block
-        length = shape.blocks * per_block
+        shape = self._shape
+        length = shape.blocks * self._config.tokens_per_block
         rows: list[tuple[NDArray[np.uint16], int, int]] = []  # tokens, document, first token
         asked: list[TokenQuestion] = []
-        for index in draw.choice(len(self._questions), shape.rows - shape.text_rows, p=self._chance):
-            question = self._questions[index]
-            tokens = self._data.ids[question.document]
-            start = max(0, question.start - int(draw.integers(0, length - per_block)))
-            start = 0 if draw.random() < 0.3 and question.stop <= length else min(start, max(0, len(tokens) - length))
-            rows.append((tokens[start : start + length], question.document, start))
-            inside = [
-                other
-                for other in self._by_document[question.document]
-                if other.start >= start and other.stop <= start + length and other is not question
-            ]
-            asked += [question, *pick.sample(inside, min(len(inside), shape.questions_a_row - 1))]
+        more: list[TokenQuestion] = []
+        silent: list[TokenQuestion] = []
+        while len(rows) < shape.rows - shape.text_rows:
+            question = self._questions[int(draw.choice(len(self._questions), p=self._chance))]
+            drawn = [question]
+            if pick.random() < shape.siblings and len(rows) < shape.rows - shape.text_rows - 1:
+                drawn += self._sibling(question, length, pick)
+            for question in drawn:
+                tokens, start = self._stretch(question, length, draw)
+                rows.append((tokens[start : start + length], question.document, start))
+                asked.append(question)
+                inside = [
+                    other
+                    for other in self._by_document[question.document]
+                    if other.start >= start and other.stop <= start + length and other is not question
+                ]
+                more += pick.sample(inside, min(len(inside), shape.questions_a_row - 1))
+                silent += [
+                    other
+                    for other in self._silent[question.document]
+                    if other.passage[0] >= start and other.passage[1] <= start + length
+                ]
         for row, index in enumerate(draw.integers(0, len(self._texts), shape.text_rows)):
             tokens = self._texts[index]
             start = int(draw.integers(0, max(1, len(tokens) - length)))
@@ -95,8 +124,46 @@ class TaughtRowMaker:
             if pick.random() < shape.planted:
                 piece, question = self._planted(piece, document, length, pick)
                 asked.append(question)
+            asked += self._clozes(piece, document, pick)
             rows.append((piece, document, 0))
-        return self._batch(rows, asked)
+        asked += pick.sample(silent, min(len(silent), int(shape.unanswerable * shape.questions)))
+        asked = asked[: shape.questions] + pick.sample(more, min(len(more), max(0, shape.questions - len(asked))))
+        asked += pick.choices(asked, k=shape.questions - len(asked))
+        withheld = torch.tensor([pick.random() < shape.withheld for _ in asked])
+        return self._batch(rows, asked, withheld)
+
+    def _stretch(
+        self, question: TokenQuestion, length: int, draw: np.random.Generator
+    ) -> tuple[NDArray[np.uint16], int]:
+        """The document of a question, and where a row with its answer begins."""
+        tokens = self._data.ids[question.document]
+        start = max(0, question.start - int(draw.integers(0, length - self._config.tokens_per_block)))
+        at_the_start = draw.random() < 0.3 and question.stop <= length
+        return tokens, 0 if at_the_start else min(start, max(0, len(tokens) - length))
+
+    def _sibling(self, question: TokenQuestion, length: int, pick: random.Random) -> list[TokenQuestion]:
+        """A question about another stretch of the same document, or of another with its title, if there is one."""
+        documents = self._titled[self._title[question.document]]
+        others = [
+            other
+            for document in pick.sample(documents, min(len(documents), 3))
+            for other in self._by_document[document]
+            if document != question.document or abs(other.start - question.start) > length
+        ]
+        return [pick.choice(others)] if others else []
+
+    def _clozes(self, tokens: NDArray[np.uint16], document: int, pick: random.Random) -> list[TokenQuestion]:
+        """Questions made of sentences of a row of text."""
+        ends = np.cumsum([len(self._strings[token]) for token in tokens])
+        offsets = np.stack((np.concatenate(([0], ends[:-1])), ends), 1)
+        made = list(clozes("".join(self._strings[token] for token in tokens), pick))
+        asked = []
+        for chosen in pick.sample(made, min(len(made), self._shape.clozes)):
+            start, stop = tokens_of_span(offsets, chosen.start, chosen.stop)
+            ids = self._tokenizer(chosen.question, add_special_tokens=False)["input_ids"]
+            if len(ids) <= self._shape.longest_question and stop - start <= LONGEST_ANSWER:
+                asked.append(TokenQuestion("cloze", document, tuple(ids), start, stop, (), True, exact=True))
+        return asked
 
     def _planted(
         self, tokens: NDArray[np.uint16], document: int, length: int, pick: random.Random
@@ -108,7 +175,9 @@ class TaughtRowMaker:
         value = (place + fact.value.start, place + fact.value.stop)
         return joined, TokenQuestion("planted", document, fact.question, *value, (), True, exact=True)
 
-    def _batch(self, rows: list[tuple[NDArray[np.uint16], int, int]], asked: list[TokenQuestion]) -> TaughtRows:
+    def _batch(
+        self, rows: list[tuple[NDArray[np.uint16], int, int]], asked: list[TokenQuestion], withheld_Q: Tensor
+    ) -> TaughtRows:
         shape, size, per_block = self._shape, self._config.block_size, self._config.tokens_per_block
         width = self._encoder.width
         ids = np.zeros((len(rows), shape.blocks, size), np.int64)
@@ -132,7 +201,7 @@ class TaughtRowMaker:
         for (row, block), (by_token, mean) in zip(places, taught, strict=False):
             states[row, block, : len(by_token)] = by_token
             pooled[row, block] = mean
-        longest = max(len(question.ids) for question in asked) + len(self._head) + len(self._tail)
+        longest = shape.longest_question + len(self._head) + len(self._tail)
         asked_ids = np.zeros((len(asked), longest), np.int64)
         there = np.zeros((len(asked), longest), bool)
         asked_states = torch.zeros(len(asked), longest, width, dtype=torch.bfloat16)
@@ -142,7 +211,8 @@ class TaughtRowMaker:
             inside = slice(len(self._head), len(self._head) + len(question.ids))
             there[row, inside] = True
             asked_states[row, inside] = by_token
-        gold, ignored = self._gold(asked, document.reshape(-1), first.reshape(-1))
+        raw = ids[:, :, :-1].reshape(-1, per_block)
+        gold, elsewhere, ignored = self._gold(asked, document.reshape(-1), first.reshape(-1), raw)
         spans = self._spans(asked, document.reshape(-1), first.reshape(-1))
         return TaughtRows(
             torch.from_numpy(ids.reshape(len(rows), -1)),
@@ -152,9 +222,12 @@ class TaughtRowMaker:
             torch.from_numpy(asked_ids),
             torch.from_numpy(there),
             asked_states,
-            gold,
-            ignored,
+            torch.from_numpy(gold),
+            torch.from_numpy(ignored),
             spans,
+            torch.from_numpy(elsewhere),
+            torch.tensor([not question.answerable for question in asked]),
+            withheld_Q,
         )
 
     def _spans(self, asked: list[TokenQuestion], document_N: NDArray[np.int64], first_N: NDArray[np.int64]) -> Tensor:
@@ -174,15 +247,50 @@ class TaughtRowMaker:
         return torch.from_numpy(spans)
 
     def _gold(
-        self, asked: list[TokenQuestion], document_N: NDArray[np.int64], first_N: NDArray[np.int64]
-    ) -> tuple[Tensor, Tensor]:
+        self,
+        asked: list[TokenQuestion],
+        document_N: NDArray[np.int64],
+        first_N: NDArray[np.int64],
+        tokens_NJ: NDArray[np.int64],
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+        """gold_QN; elsewhere_QNJ, where the answer is said in other places; ignored_QN.
+
+        Blocks of another document with the same title are wrong for a question whose answer is known word for word,
+        unless they say it, too; for other questions nobody knows.
+        """
         gold, ignored = (np.zeros((len(asked), len(document_N)), bool) for _ in range(2))
+        elsewhere = np.zeros((len(asked), *tokens_NJ.shape), bool)
         title_N = np.array([self._title_of(int(document)) for document in document_N])
         for row, question in enumerate(asked):
             same = document_N == question.document
+            ignored[row] = document_N == NOTHING
+            if not question.answerable:
+                continue
             gold[row] = same & (first_N < question.stop) & (first_N + self._config.tokens_per_block > question.start)
-            ignored[row] = (document_N == NOTHING) | ((title_N == self._title_of(question.document)) & ~same)
-        return torch.from_numpy(gold), torch.from_numpy(ignored)
+            related = (title_N == self._title_of(question.document)) & ~gold[row]
+            if not question.exact:
+                ignored[row] |= related & ~same
+                continue
+            said = self._said(question, document_N, first_N, tokens_NJ)
+            if said is not None:
+                elsewhere[row] = _covered(tokens_NJ, said)
+                ignored[row] |= related & elsewhere[row].any(1)
+        return gold, elsewhere, ignored
+
+    def _said(
+        self,
+        question: TokenQuestion,
+        document_N: NDArray[np.int64],
+        first_N: NDArray[np.int64],
+        tokens_NJ: NDArray[np.int64],
+    ) -> NDArray[np.int64] | None:
+        """The tokens of a known answer, if all of them stand in one block of the batch."""
+        holds = (document_N == question.document) & (first_N <= question.start)
+        blocks = np.flatnonzero(holds & (first_N + tokens_NJ.shape[1] >= question.stop))
+        if not len(blocks):
+            return None
+        at = question.start - first_N[blocks[0]]
+        return tokens_NJ[blocks[0], at : at + question.stop - question.start]
 
     def _title_of(self, document: int) -> int:
         return self._title[document] if document >= 0 else -(10**9) + document
@@ -200,6 +308,17 @@ class TaughtRowMaker:
             ):
                 found[index] = _by_token(parts, states[real], characters[real.numpy()])
         return found
+
+
+def _covered(tokens_NJ: NDArray[np.int64], said: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """True at tokens of every place where the tokens `said` stand within a block."""
+    covered = np.zeros(tokens_NJ.shape, bool)
+    windows = np.lib.stride_tricks.sliding_window_view(tokens_NJ, len(said), axis=1)
+    found = windows[..., 0] == said[0]
+    for block, row in np.argwhere(found):
+        if (windows[block, row] == said).all():
+            covered[block, row : row + len(said)] = True
+    return covered
 
 
 def _by_token(parts: list[str], states_TE: Tensor, characters_T2: NDArray[np.int64]) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
 """Training of the memory layer: a sentence encoder shows what each token means, questions show what they look for.
 
-One loss of six parts, all on rows that are encoded once:
+One loss of seven parts, all on rows that are encoded once:
 
 - states: the key of every token comes near the encoder's state of the same characters (the encoder sees the block
   whole, the network only what stands before: it learns to guess).
@@ -9,6 +9,8 @@ One loss of six parts, all on rows that are encoded once:
   keys (see `retrieval.late_interaction`); landmarks: the same by the inner product of the mean query and the landmark.
 - span: the query of the answer token meets the key of the answer's first token, that of the end token behind it the
   last one's, among all tokens of the row.
+- points: the pointing head finds where the answer stands, or that it does not, among the gold blocks and those of the
+  batch that look most like them to the question; so the keys learn to hold what the head needs.
 - text: the next token, on a sample of the positions.
 
 The question never attends to a block: a question that has read the gold block learns to recognise what it just read.
@@ -26,6 +28,7 @@ from transformers import DynamicCache
 from model.backbone import LandmarkModel, cached
 from model.reading import ReadPolicy
 from model.training.losses import summed_cross_entropy
+from model.training.pointing_loss import PointingRows, pointing_loss
 
 
 @dataclass(frozen=True)
@@ -47,19 +50,28 @@ class TaughtRows:
     """Blocks that are neither right nor wrong: empty, or of another document with the same title."""
     spans_Q2: Tensor
     """First and last token of the answer, as places in all blocks' raw tokens; -1 where unknown."""
+    elsewhere_QNJ: Tensor
+    """True at raw tokens that say the answer in another place: neither right nor wrong."""
+    silent_Q: Tensor
+    """True where the answer stands nowhere: its passage does not say it."""
+    withheld_Q: Tensor
+    """True where the head shall not be shown the gold blocks, to learn what that looks like."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shares:
     """Weights of the parts of the loss."""
 
-    states: float = 4.0
+    states: float = 3.0
     pooled: float = 1.0
     late: float = 0.5
     landmarks: float = 0.3
-    span: float = 0.3
-    text: float = 0.05
-    text_positions: int = 192
+    span: float = 0.1
+    points: float = 0.8
+    pointed_blocks: int = 6
+    """Blocks that the head is shown for each question."""
+    text: float = 0.1
+    text_positions: int = 384
 
 
 class TaughtModel(nn.Module):
@@ -84,6 +96,7 @@ def taught_loss(taught: TaughtModel, batch: TaughtRows) -> tuple[Tensor, dict[st
     """The loss in the form that `run_training` takes."""
     model, shares = taught.model, taught.shares
     device = model.device
+    metrics: dict[str, float | Tensor] = {}
     batch = TaughtRows(**{name: value.to(device) for name, value in vars(batch).items()})
     layer = model.memory_layers[-1]
     cache = DynamicCache()
@@ -109,15 +122,24 @@ def taught_loss(taught: TaughtModel, batch: TaughtRows) -> tuple[Tensor, dict[st
     text = torch.zeros((), device=device)
     if shares.text:
         text = _text_loss(model, batch, hidden_RTE, shares.text_positions)
+    points = torch.zeros((), device=device)
+    if model.pointing is not None and shares.points:
+        ends_Q2E = pointers(queries_QTE, batch.asked_there_QT)
+        shown = shown_rows(batch, queries_QTE, ends_Q2E, keys_NLE, late_QN, count=shares.pointed_blocks)
+        if shown is not None:
+            with torch.autocast(device.type, enabled=False):
+                points, pointing_metrics, _ = pointing_loss(model.pointing, shown)
+            metrics |= pointing_metrics
     loss = (
         shares.states * (states + 0.5 * asked)
         + shares.pooled * pooled
         + shares.late * late
         + shares.landmarks * coarse
         + shares.span * span
+        + shares.points * points
         + shares.text * text
     )
-    metrics: dict[str, float | Tensor] = {
+    metrics |= {
         "states": states.detach(),
         "asked": asked.detach(),
         "pooled": pooled.detach(),
@@ -127,6 +149,7 @@ def taught_loss(taught: TaughtModel, batch: TaughtRows) -> tuple[Tensor, dict[st
         "landmarks_top1": coarse_hits,
         "span": span.detach(),
         "span_start_top1": span_hits,
+        "points": points.detach(),
         "text": text.detach(),
     }
     return loss, metrics, int(batch.valid_RT.sum()) + int(batch.asked_there_QT.sum())
@@ -157,6 +180,41 @@ def pointers(queries_QTE: Tensor, there_QT: Tensor) -> Tensor:
     last_Q = there_QT.shape[1] - 1 - there_QT.flip(1).float().argmax(1)
     rows = torch.arange(len(queries_QTE), device=queries_QTE.device)
     return torch.stack((queries_QTE[rows, last_Q + 1], queries_QTE[rows, last_Q + 2]), 1)
+
+
+def shown_rows(
+    batch: TaughtRows, queries_QTE: Tensor, pointers_Q2E: Tensor, keys_NLE: Tensor, late_QN: Tensor, *, count: int
+) -> PointingRows | None:
+    """What the pointing head is shown: questions whose answer is known (or known to stand nowhere), each with `count`
+    blocks, its gold ones and those that late interaction takes for the best others. None if there is no such
+    question."""
+    asked_Q = ((batch.spans_Q2[:, 0] >= 0) | batch.silent_Q).nonzero()[:, 0]
+    if not len(asked_Q):
+        return None
+    gold_QN, withheld_Q1 = batch.gold_QN[asked_Q], batch.withheld_Q[asked_Q][:, None]
+    order_QN = late_QN.detach()[asked_Q].masked_fill(batch.ignored_QN[asked_Q], -torch.inf)
+    order_QN = order_QN.masked_fill(gold_QN & withheld_Q1, -torch.inf).masked_fill(gold_QN & ~withheld_Q1, torch.inf)
+    block_QC = order_QN.topk(min(count, order_QN.shape[1])).indices
+    per_block = keys_NLE.shape[1] - 1
+    there_NL = batch.valid_RT.unflatten(1, (-1, per_block + 1)).flatten(0, 1).clone()
+    there_NL[:, -1] = False  # landmarks
+    # One column more than raw tokens, where the landmark stands.
+    place_QCL = block_QC[..., None] * per_block + torch.arange(per_block + 1, device=block_QC.device)
+    place_QCL[..., -1] = -2
+    right_Q2CL = torch.stack([place_QCL == batch.spans_Q2[asked_Q, side, None, None] for side in (0, 1)], 1)
+    nothing_Q = ~right_Q2CL.flatten(2).any(-1).all(-1)
+    elsewhere_QCJ = batch.elsewhere_QNJ[asked_Q].gather(1, block_QC[..., None].expand(-1, -1, per_block))
+    ignored_QCL = nn.functional.pad(elsewhere_QCJ, (0, 1)) | (right_Q2CL.any(1) & nothing_Q[:, None, None])
+    return PointingRows(
+        keys_NLE[block_QC],
+        there_NL[block_QC],
+        queries_QTE[asked_Q],
+        batch.asked_there_QT[asked_Q],
+        pointers_Q2E[asked_Q],
+        right_Q2CL & ~nothing_Q[:, None, None, None],
+        ignored_QCL,
+        nothing_Q,
+    )
 
 
 def _span_loss(

@@ -37,10 +37,19 @@ def inputs(
     return [(torch.randn(shape, generator=random) * spread).requires_grad_() for shape in shapes]
 
 
-@pytest.fixture(params=["by block", "by tile"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both forms of the forward pass, whatever the device would take."""
+class ForTheCompiler:
+    """Takes the place of the form with its own backward pass."""
+
+    apply = staticmethod(blockwise._compiled)
+
+
+@pytest.fixture(params=["by block", "by tile", "for the compiler"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """All forms, whatever the device would take."""
     monkeypatch.setattr(blockwise, "BY_BLOCK", ("cpu",) if request.param == "by block" else ())
+    if request.param == "for the compiler":
+        monkeypatch.setattr(blockwise, "_Blockwise", ForTheCompiler)
+    return str(request.param)
 
 
 def values_and_gradients(attention, tensors: list[Tensor], block_size: int) -> list[Tensor]:  # type: ignore[no-untyped-def]
@@ -142,7 +151,9 @@ def peak_bytes(attention, length: int) -> int:  # type: ignore[no-untyped-def]
     return sum(device["Total"] for device in meter.get_tracker_snapshot("peak").values())
 
 
-def test_memory_grows_with_the_length_not_its_square(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_grows_with_the_length_not_its_square(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    if way == "for the compiler":
+        pytest.skip("there the compiler decides what is kept")
     monkeypatch.setattr(blockwise, "TILE_ROWS_CPU", 128)
     peak_bytes(blockwise_attention, 128)
     assert peak_bytes(blockwise_attention, 1024) / peak_bytes(blockwise_attention, 512) < 2.3
@@ -150,7 +161,9 @@ def test_memory_grows_with_the_length_not_its_square(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-def test_memory_of_a_training_step_grows_with_the_length_not_its_square() -> None:
+def test_memory_of_a_training_step_grows_with_the_length_not_its_square(way: str) -> None:
+    if way == "for the compiler":
+        pytest.skip("there the compiler decides what is kept")
     model = tiny_model(block_size=64).train()
 
     def peak(length: int) -> int:

@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 from pathlib import Path
 
 import numpy as np
@@ -25,15 +24,11 @@ from model.training.default_model import (
 from model.training.encoder_start import Encoder
 from model.training.examples import encode_texts, tokens_of_span
 from model.training.question_rows import QuestionRowMaker
-from model.training.synthesis import definitions, draw_fact, plant
-from model.training.taught_rows import TaughtRowMaker
-from model.training.teaching import TaughtModel, late_scores, taught_loss
+from model.training.synthesis import draw_fact, plant
 from model.training.tokenizer import SPECIAL_TOKENS, train_tokenizer
-from tests.model.training.conftest import NAMES, made_up_row
+from tests.model.training.conftest import made_up_row
 
 DEFAULT = Path(__file__).parents[3] / "model" / "default"
-MADE_UP = r"\d+|\d+ [A-Z]\w+|[A-Z]{2}-\d+|[A-Z]\w+ [A-Z]\w+"
-"""What planted facts are about: see `synthesis._value`."""
 
 
 def test_numbers_become_single_digits_and_special_names_stay_apart() -> None:
@@ -107,60 +102,6 @@ def test_token_spans_cover_character_spans() -> None:
     assert tokenizer.decode(ids[first:last]).strip() == "two three"
 
 
-def test_taught_rows_point_at_the_answer_and_know_what_the_encoder_saw(prepared: Prepared, encoder: Encoder) -> None:
-    recipe = SIZES["tiny"]
-    model = start(prepared, recipe, encoder)
-    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape)
-    built = planted = 0
-    for number in range(4):
-        batch, again = maker.make(number), maker.make(number)
-        assert all(torch.equal(a, b) for a, b in zip(vars(batch).values(), vars(again).values(), strict=True))
-        blocks_NL = batch.ids_RT.unflatten(1, (-1, recipe.block_size)).flatten(0, 1)
-        raw = blocks_NL[:, :-1].flatten()
-        for asked, gold, (first, last) in zip(batch.asked_QT, batch.gold_QN, batch.spans_Q2.tolist(), strict=True):
-            assert gold.any()
-            assert first >= 0  # every question of this data has its answer word for word in the text
-            assert gold[first // (recipe.block_size - 1)]
-            answer = model.decode(raw[first : last + 1].tolist()).strip()
-            question = model.decode(asked.tolist())
-            if "Who built" in question:
-                built += 1
-                assert answer in NAMES
-            else:
-                planted += 1
-                assert re.fullmatch(MADE_UP, answer.strip(" .:")), answer
-        # Letters have states, landmarks and padding have none.
-        there_RT = batch.states_RTE.abs().amax(-1) > 0
-        assert not there_RT[~batch.valid_RT].any()
-        assert not there_RT.unflatten(1, (-1, recipe.block_size))[..., -1].any()
-        assert there_RT[batch.valid_RT].float().mean() > 0.5
-    assert built and planted
-
-
-def test_a_token_is_taught_the_state_of_its_own_characters(prepared: Prepared, encoder: Encoder) -> None:
-    """Of the piece that holds its first letter and of the one that holds its last: their mean."""
-    recipe = SIZES["tiny"]
-    model = start(prepared, recipe, encoder)
-    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape)
-    text = "The castle was built by Anna Bell in 1712."
-    ids = model.tokenize(text).ids
-    ((by_token, mean),) = maker._states([ids])
-    states_BTE, real_BT, characters_BT2 = encoder.states([text])
-    states, characters = states_BTE[0][real_BT[0]], characters_BT2[0][real_BT[0]].tolist()
-
-    def piece_at(place: int) -> int:
-        return next(number for number, (low, high) in enumerate(characters) if low <= place < high)
-
-    end = 0
-    for token, state in zip(ids, by_token, strict=True):
-        begin, end = end, end + len(model.decode([token]))
-        letters = text[begin:end].lstrip()
-        wanted = 0.5 * (states[piece_at(end - len(letters))] + states[piece_at(end - 1)])
-        torch.testing.assert_close(state, wanted, rtol=1e-4, atol=1e-4)
-    assert end == len(text)
-    torch.testing.assert_close(mean, states.mean(0), rtol=1e-4, atol=1e-4)
-
-
 def test_a_token_starts_with_the_mean_embedding_of_the_encoders_pieces(prepared: Prepared, encoder: Encoder) -> None:
     model = start(prepared, SIZES["tiny"], encoder)
     table = model.backbone.get_input_embeddings().weight
@@ -176,40 +117,6 @@ def test_a_token_starts_with_the_mean_embedding_of_the_encoders_pieces(prepared:
             compared.add(len(pieces))
     assert {1, 2} <= compared
     assert model.memory_layers == (encoder.network.config.num_hidden_layers,)
-
-
-def test_late_scores_are_the_weighted_mean_of_best_cosines() -> None:
-    torch.manual_seed(0)
-    queries, keys = torch.randn(2, 3, 8), torch.randn(4, 5, 8)
-    there = torch.tensor([[True, True, False], [True, False, False]])
-    raw = torch.ones(4, 5, dtype=torch.bool)
-    raw[1, 3:] = False
-    found = late_scores(queries, there, keys, raw)
-    for q in range(2):
-        for n in range(4):
-            tokens = queries[q, there[q]]
-            best = [max(float(torch.cosine_similarity(t, k, dim=0)) for k in keys[n][raw[n]]) for t in tokens]
-            weights = [float(t.norm()) for t in tokens]
-            wanted = sum(w * b for w, b in zip(weights, best, strict=True)) / sum(weights)
-            assert float(found[q, n]) == pytest.approx(wanted, abs=1e-5)
-
-
-def test_teaching_a_batch_lowers_what_it_is_taught_by(prepared: Prepared, encoder: Encoder) -> None:
-    recipe = SIZES["tiny"]
-    model = start(prepared, recipe, encoder)
-    taught = TaughtModel(model, model.backbone.model.layers[-1].self_attn.k_proj.weight)
-    batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(0)
-    optimizer = torch.optim.AdamW(taught.parameters(), lr=2e-3)
-    parts = []
-    for _ in range(12):
-        loss, metrics, tokens = taught_loss(taught, batch)
-        assert tokens > 0
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        parts.append({name: float(value) for name, value in metrics.items()})
-    for name in ("late", "landmarks", "span", "text"):
-        assert parts[-1][name] < parts[0][name]
 
 
 def test_training_goes_on_from_a_checkpoint(
@@ -283,12 +190,3 @@ def test_the_shipped_checkpoint_is_small_and_finds_the_block_that_answers() -> N
         prompt = model.prompt(question)
         query = question_queries(model, prompt.ids)[:, :, prompt.question].mean(2) * weights
         assert int(torch.einsum("yhd,yhnd->n", query, landmarks).argmax()) == expected
-
-
-def test_a_sentence_that_says_what_something_is_becomes_a_question() -> None:
-    text = (
-        "It is a pity. A cairn is a pile of stones on a hill. But there is an end. The dams are the works of beavers."
-    )
-    found = [(d.question, text[d.start : d.stop]) for d in definitions(text, random.Random(0))]
-    assert [said for _, said in found] == ["a pile of stones on a hill", "the works of beavers"]
-    assert "cairn" in found[0][0] and "dams" in found[1][0] and "pile" not in found[0][0]

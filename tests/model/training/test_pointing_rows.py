@@ -14,7 +14,8 @@ from model.training.default_model import SIZES, Prepared, start
 from model.training.encoder_start import Encoder
 from model.training.examples import TokenQuestion
 from model.training.pointed_documents import pointed_documents, same_titles
-from model.training.pointing_rows import PointingRowMaker, pointing_loss
+from model.training.pointing_loss import pointing_loss
+from model.training.pointing_rows import PointingRowMaker
 from model.training.stored_blocks import meet_questions, store_documents
 
 

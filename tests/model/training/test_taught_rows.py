@@ -1,0 +1,191 @@
+"""What the memory layer is taught, and questions made of sentences."""
+
+import random
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from model.training.clozes import clozes
+from model.training.default_model import SIZES, Prepared, start
+from model.training.encoder_start import Encoder
+from model.training.synthesis import definitions
+from model.training.taught_rows import TaughtRowMaker
+from model.training.teaching import TaughtModel, late_scores, shown_rows, taught_loss
+from tests.model.training.conftest import NAMES
+
+MADE_UP = r"\d+|\d+ [A-Z]\w+|[A-Z]{2}-\d+|[A-Z]\w+ [A-Z]\w+"
+"""What planted facts are about: see `synthesis._value`."""
+
+
+def test_taught_rows_point_at_the_answer_and_know_what_the_encoder_saw(prepared: Prepared, encoder: Encoder) -> None:
+    recipe = SIZES["tiny"]
+    model = start(prepared, recipe, encoder)
+    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape)
+    built = planted = clozes = 0
+    for number in range(4):
+        batch, again = maker.make(number), maker.make(number)
+        assert all(torch.equal(a, b) for a, b in zip(vars(batch).values(), vars(again).values(), strict=True))
+        assert len(batch.asked_QT) == recipe.shape.questions
+        blocks_NL = batch.ids_RT.unflatten(1, (-1, recipe.block_size)).flatten(0, 1)
+        raw = blocks_NL[:, :-1].flatten()
+        for asked, gold, (first, last) in zip(batch.asked_QT, batch.gold_QN, batch.spans_Q2.tolist(), strict=True):
+            assert gold.any()
+            assert first >= 0  # every question of this data has its answer word for word in the text
+            assert gold[first // (recipe.block_size - 1)]
+            answer = model.decode(raw[first : last + 1].tolist()).strip()
+            question = model.decode(asked.tolist())
+            if "Who built" in question:
+                built += 1
+                assert answer in NAMES
+            elif re.fullmatch(MADE_UP, answer.strip(" .:")):
+                planted += 1
+            else:
+                clozes += 1
+                assert answer not in question
+        # Letters have states, landmarks and padding have none.
+        there_RT = batch.states_RTE.abs().amax(-1) > 0
+        assert not there_RT[~batch.valid_RT].any()
+        assert not there_RT.unflatten(1, (-1, recipe.block_size))[..., -1].any()
+        assert there_RT[batch.valid_RT].float().mean() > 0.5
+    assert built and planted and clozes
+
+
+def test_a_token_is_taught_the_state_of_its_own_characters(prepared: Prepared, encoder: Encoder) -> None:
+    """Of the piece that holds its first letter and of the one that holds its last: their mean."""
+    recipe = SIZES["tiny"]
+    model = start(prepared, recipe, encoder)
+    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape)
+    text = "The castle was built by Anna Bell in 1712."
+    ids = model.tokenize(text).ids
+    ((by_token, mean),) = maker._states([ids])
+    states_BTE, real_BT, characters_BT2 = encoder.states([text])
+    states, characters = states_BTE[0][real_BT[0]], characters_BT2[0][real_BT[0]].tolist()
+
+    def piece_at(place: int) -> int:
+        return next(number for number, (low, high) in enumerate(characters) if low <= place < high)
+
+    end = 0
+    for token, state in zip(ids, by_token, strict=True):
+        begin, end = end, end + len(model.decode([token]))
+        letters = text[begin:end].lstrip()
+        wanted = 0.5 * (states[piece_at(end - len(letters))] + states[piece_at(end - 1)])
+        torch.testing.assert_close(state, wanted, rtol=1e-4, atol=1e-4)
+    assert end == len(text)
+    torch.testing.assert_close(mean, states.mean(0), rtol=1e-4, atol=1e-4)
+
+
+def test_a_sibling_is_another_stretch_of_the_same_article(prepared: Prepared, encoder: Encoder) -> None:
+    recipe = SIZES["tiny"]
+    data = prepared.questions
+    maker = TaughtRowMaker(data, prepared.texts, start(prepared, recipe, encoder), encoder, recipe.shape)
+    found = 0
+    for question in data.questions:
+        for other in maker._sibling(question, 40, random.Random(0)):
+            found += 1
+            assert data.titles[other.document] == data.titles[question.document]
+            assert other.document != question.document or abs(other.start - question.start) > 40
+    assert found
+
+
+def test_other_places_that_say_the_answer_are_marked(prepared: Prepared, encoder: Encoder) -> None:
+    recipe = SIZES["tiny"]
+    model = start(prepared, recipe, encoder)
+    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, replace(recipe.shape, rows=8))
+    twice = 0
+    for number in range(4):
+        batch = maker.make(number)
+        assert not bool((batch.gold_QN & batch.ignored_QN).any())
+        raw_NJ = batch.ids_RT.unflatten(1, (-1, recipe.block_size)).flatten(0, 1)[:, :-1]
+        for (first, last), elsewhere_NJ in zip(batch.spans_Q2.tolist(), batch.elsewhere_QNJ, strict=True):
+            said = raw_NJ.flatten()[first : last + 1].tolist()
+            if first // raw_NJ.shape[1] != last // raw_NJ.shape[1]:
+                assert not bool(elsewhere_NJ.any())  # an answer across a border is not looked for
+                continue
+            assert bool(elsewhere_NJ.flatten()[first : last + 1].all())
+            marked = raw_NJ[elsewhere_NJ].tolist()
+            assert marked == said * (len(marked) // len(said))
+            twice += len(marked) > len(said)
+    assert twice
+
+
+def test_the_head_is_shown_the_answer_or_that_there_is_none(prepared: Prepared, encoder: Encoder) -> None:
+    recipe = SIZES["tiny"]
+    model = start(prepared, recipe, encoder)
+    batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(1)
+    withheld = torch.arange(len(batch.asked_QT)) % 2 == 0
+    batch = replace(batch, withheld_Q=withheld)
+    blocks, size = len(batch.gold_QN[0]), recipe.block_size
+    keys_NLE = torch.randn(blocks, size, 32, generator=torch.Generator().manual_seed(0))
+    queries_QTE = torch.randn(*batch.asked_QT.shape, 32)
+    shown = shown_rows(batch, queries_QTE, queries_QTE[:, :2], keys_NLE, torch.randn(batch.gold_QN.shape), count=3)
+    assert shown is not None
+    assert bool((batch.spans_Q2 >= 0).all()), "every question of this data has an answer"
+    for row, (first, last) in enumerate(batch.spans_Q2.tolist()):
+        if withheld[row]:
+            assert bool(shown.nothing_Q[row]) and not bool(shown.right_Q2CL[row].any())
+            continue
+        for side, place in enumerate((first, last)):
+            pointed = shown.keys_QCLE[row][shown.right_Q2CL[row, side]]
+            torch.testing.assert_close(pointed, keys_NLE[place // (size - 1), place % (size - 1)][None])
+    assert not bool(shown.there_QCL[..., -1].any()), "a landmark is no answer"
+
+
+def test_a_sentence_with_something_left_out_asks_for_it() -> None:
+    text = (
+        "Satellites go round the earth. The first satellite was launched by the Soviet Union in 1957. "
+        "It had four antennas and a radio that sent signals from Sputnik to the ground."
+    )
+    seen = set()
+    for seed in range(60):
+        for made in clozes(text, random.Random(seed)):
+            said = text[made.start : made.stop]
+            assert made.question.endswith("?") and said not in made.question
+            seen.add((made.question.split()[0], said))
+    assert ("When", "1957") in {(word, said.removeprefix("in ")) for word, said in seen}
+    assert ("How", "four") in seen
+    assert {"Soviet Union"} <= {said for word, said in seen if word in ("Who", "What", "Which", "Where")}
+
+
+def test_late_scores_are_the_weighted_mean_of_best_cosines() -> None:
+    torch.manual_seed(0)
+    queries, keys = torch.randn(2, 3, 8), torch.randn(4, 5, 8)
+    there = torch.tensor([[True, True, False], [True, False, False]])
+    raw = torch.ones(4, 5, dtype=torch.bool)
+    raw[1, 3:] = False
+    found = late_scores(queries, there, keys, raw)
+    for q in range(2):
+        for n in range(4):
+            tokens = queries[q, there[q]]
+            best = [max(float(torch.cosine_similarity(t, k, dim=0)) for k in keys[n][raw[n]]) for t in tokens]
+            weights = [float(t.norm()) for t in tokens]
+            wanted = sum(w * b for w, b in zip(weights, best, strict=True)) / sum(weights)
+            assert float(found[q, n]) == pytest.approx(wanted, abs=1e-5)
+
+
+def test_teaching_a_batch_lowers_what_it_is_taught_by(prepared: Prepared, encoder: Encoder) -> None:
+    recipe = SIZES["tiny"]
+    model = start(prepared, recipe, encoder)
+    taught = TaughtModel(model, model.backbone.model.layers[-1].self_attn.k_proj.weight)
+    batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(0)
+    optimizer = torch.optim.AdamW(taught.parameters(), lr=2e-3)
+    parts = []
+    for _ in range(12):
+        loss, metrics, tokens = taught_loss(taught, batch)
+        assert tokens > 0
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        parts.append({name: float(value) for name, value in metrics.items()})
+    for name in ("late", "landmarks", "span", "points", "text"):
+        assert parts[-1][name] < parts[0][name]
+
+
+def test_a_sentence_that_says_what_something_is_becomes_a_question() -> None:
+    text = (
+        "It is a pity. A cairn is a pile of stones on a hill. But there is an end. The dams are the works of beavers."
+    )
+    found = [(d.question, text[d.start : d.stop]) for d in definitions(text, random.Random(0))]
+    assert [said for _, said in found] == ["a pile of stones on a hill", "the works of beavers"]
+    assert "cairn" in found[0][0] and "dams" in found[1][0] and "pile" not in found[0][0]
