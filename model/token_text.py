@@ -18,9 +18,9 @@ class TokenText:
     def ends(self, ids: Sequence[int]) -> list[int]:
         """For each token, the characters of the decoded text up to and with it.
 
-        A text is mostly the texts of its tokens joined; only neighbours that hold a part of a character each are decoded
-        together. Where that is not the text (a tokenizer that drops a leading space) every beginning of it is decoded,
-        which takes a time that grows with the square of its length.
+        A text is mostly the texts of its tokens joined; only neighbours that hold a part of a character each are
+        decoded together. Where that is not the text (a tokenizer that drops a leading space) every beginning of it is
+        decoded, which takes a time that grows with the square of its length.
         """
         missing = [[token] for token in {*ids} - self._texts.keys()]
         texts = self._tokenizer.decode_batch(missing, skip_special_tokens=True)

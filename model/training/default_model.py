@@ -67,10 +67,9 @@ class Recipe:
     reading: TrainingSettings = field(default_factory=lambda: _settings(steps=2000, max_seconds=9 * 60, rate=1e-3))
     reading_shape: RowShape = RowShape(rows=16, blocks=4, questions=24, asked_tokens=42)
     reading_shares: LossWeights = LossWeights(text=0.5, text_positions=512, quoted=False)
-    pointing: TrainingSettings = field(
-        default_factory=lambda: _settings(steps=20_000, max_seconds=20 * 60, rate=1.5e-3)
-    )
-    pointing_shape: PointingShape = PointingShape()
+    pointing: TrainingSettings = field(default_factory=lambda: _settings(steps=300, max_seconds=5 * 60))
+    """Short: over stored documents alone the head soon learns their questions by heart (docs/experiments.md)."""
+    pointing_shape: PointingShape = PointingShape(stored_blocks=13_000, planted=500)
     held_out: int = 12
     """Every so-many-th training document is kept back, for choices made on the way."""
 
@@ -125,7 +124,7 @@ SIZES = {
         shape=TaughtShape(rows=128, text_rows=32, questions=240),
         reading=_settings(steps=4000, max_seconds=5 * 60, rate=1e-3),
         reading_shape=RowShape(rows=96, blocks=4, questions=160, asked_tokens=42),
-        pointing=_settings(steps=40_000, max_seconds=5 * 60, rate=2e-3),
+        pointing=_settings(steps=600, max_seconds=5 * 60),
         pointing_shape=PointingShape(stored_blocks=80_000, planted=4000, questions=128),
     ),
 }

@@ -76,7 +76,7 @@ def store_documents(model: LandmarkModel, documents: Mapping[int, NDArray[np.int
             half, mode="w+", dtype=np.float16, shape=(*tokens_NL.shape, model.num_kv_heads * model.head_dim)
         )
         numbers = sorted(documents, key=lambda number: -len(documents[number]))
-        for start in tqdm(range(0, len(numbers), _ROWS), desc="documents stored", unit_scale=_ROWS):
+        for start in tqdm(range(0, len(numbers), _ROWS), desc=f"documents stored, {_ROWS} at once"):
             chosen = numbers[start : start + _ROWS]
             at = {row: first[number] for row, number in enumerate(chosen)}
             for row, block in prefill_batch(model, [documents[number].tolist() for number in chosen]):
@@ -144,7 +144,7 @@ def _encode(model: LandmarkModel, questions: Sequence[Sequence[int]]) -> list[Te
     layer, end = model.memory_layers[-1], int(model.tokenizer.eos_token_id)
     encoded: list[Tensor] = [torch.empty(0)] * len(questions)
     order = sorted(range(len(questions)), key=lambda number: len(questions[number]))
-    for start in tqdm(range(0, len(order), _QUESTIONS), desc="questions encoded", unit_scale=_QUESTIONS):
+    for start in tqdm(range(0, len(order), _QUESTIONS), desc=f"questions encoded, {_QUESTIONS} at once"):
         chosen = order[start : start + _QUESTIONS]
         ids = [torch.tensor([*head, *questions[number], *tail, end]) for number in chosen]
         padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
@@ -159,7 +159,7 @@ def _find(stored: StoredBlocks, queries: Sequence[Tensor], found: int) -> Iterat
     """For each question: landmarks propose, the keys of tokens choose. Always `found` numbers; where there are fewer
     blocks the last is repeated."""
     landmarks_NE = torch.from_numpy(np.array(stored.keys_NLE[:, -1])).float()
-    for start in tqdm(range(0, len(queries), _QUESTIONS), desc="questions searched", unit_scale=_QUESTIONS):
+    for start in tqdm(range(0, len(queries), _QUESTIONS), desc=f"questions searched, {_QUESTIONS} at once"):
         chosen = [queries_TE[:-2].float() for queries_TE in queries[start : start + _QUESTIONS]]
         # All landmarks against many questions at once: they are too many to be read anew for each.
         scores_QN = torch.stack([queries_TE.mean(0) for queries_TE in chosen]) @ landmarks_NE.T
