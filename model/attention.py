@@ -85,14 +85,11 @@ class LandmarkContext:
 
     def table(self, start: int, stop: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin of positions start..stop-1; the same for all layers of a forward pass, so computed once."""
-        key = (start, stop, like.dtype)
-        if (
-            torch.compiler.is_compiling()
-        ):  # a kept table would be another guard, and another compilation, for each layer
-            return rotary_tables(self.rotary, torch.arange(start, stop, device=like.device), like.dtype)
-        if key not in self._tables:
-            self._tables[key] = rotary_tables(self.rotary, torch.arange(start, stop, device=like.device), like.dtype)
-        return self._tables[key]
+        # Not kept while compiling: each layer would depend on what lies in the tables already, and be compiled anew.
+        key, kept = (start, stop, like.dtype), {} if torch.compiler.is_compiling() else self._tables
+        if key not in kept:
+            kept[key] = rotary_tables(self.rotary, torch.arange(start, stop, device=like.device), like.dtype)
+        return kept[key]
 
 
 def landmark_attention(

@@ -116,7 +116,8 @@ def _matches(
     cosines_QCLT = cosines_QCLT.masked_fill(~asked_QT[:, None, None], -1.0)
     above_QCLT = cosines_QCLT.clamp_min(0)
     best_QCT = above_QCLT.masked_fill(~there_QCL[..., None], 0.0).amax(2)
-    block_QC = (best_QCT.square() * share_QT[:, None]).sum(-1).sqrt()
+    # Of a block without tokens the root would have an infinite gradient.
+    block_QC = (best_QCT.square() * share_QT[:, None]).sum(-1).clamp_min(1e-12).sqrt()
     features = (
         cosines_QCLT.amax(-1),
         (above_QCLT.square() * share_QT[:, None, None]).sum(-1),

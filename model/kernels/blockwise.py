@@ -5,8 +5,9 @@
   causality between blocks is a mask on the few landmark logits; tokens of earlier blocks need none.
 - Query blocks are worked off in tiles that stop at the last block they can see; forward on a CPU, one by one.
 - Plain torch: CPU and CUDA, eager and compiled. Softmax in float32; products in the dtype of `value`.
-- On a CPU under torch.compile the compiler gets a form without a backward pass of its own (`_compiled`) and fuses it:
-  forward and backward then take two fifths of the time (12 heads of 32, 6 blocks of 64, bf16 with AMX).
+- A short text on a CPU under torch.compile: the compiler gets a form without a backward pass of its own (`_compiled`),
+  fuses it, and decides what is kept. Forward and backward then take two fifths of the time (12 heads of 32, 6 blocks
+  of 64, bf16 with AMX).
 
 For query i in block c, scores s_j and landmark logits l_g:
 
@@ -34,6 +35,8 @@ from model.grouped_softmax import MASKED
 
 BY_BLOCK = ("cpu",)
 """Devices where the forward pass goes block by block: half the time on a CPU, but more launches on a GPU."""
+COMPILED_BLOCKS = 8
+"""Blocks of the longest text that `_compiled` is for: it is compiled block by block, and may keep all weights."""
 LOG2_E = math.log2(math.e)
 TILE_ROWS, TILE_ROWS_CPU = 256, 64
 """Query rows per KV head worked off together. On a CPU the backward pass is a seventh faster with small tiles (6 blocks
@@ -54,7 +57,8 @@ def blockwise_attention(
     The last block may be unfinished. valid: False at padding, which nobody sees; a query that sees nothing at all gets
     finite numbers without meaning.
     """
-    if torch.compiler.is_compiling() and query_BHTD.device.type in BY_BLOCK:
+    short = query_BHTD.shape[2] <= COMPILED_BLOCKS * block_size
+    if short and torch.compiler.is_compiling() and query_BHTD.device.type in BY_BLOCK:
         return _compiled(query_BHTD, key_BGTD, value_BGTD, valid_BT, block_size, scaling)
     return _Blockwise.apply(query_BHTD, key_BGTD, value_BGTD, valid_BT, block_size, scaling)
 

@@ -13,9 +13,8 @@ from model.training.synthesis import MONTHS, NO_TERM, MadeQuestion
 
 SENTENCE = re.compile(r"(?<=[.!?]\s)[A-Z][^.!?\n]{40,220}[.](?=\s|$)")
 _MONTH = "|".join((*MONTHS, "May", "February", "September", "December"))
-YEAR = re.compile(
-    rf"\b(?:(?:[Ii]n|[Ss]ince|[Bb]y|[Uu]ntil) )?(?P<said>(?:(?:{_MONTH}) )?(?:\d{{1,2}}, )?1[0-9]{{3}}|20[0-2][0-9])\b"
-)
+_DAY = rf"(?:(?:{_MONTH}) )?(?:\d{{1,2}}, )?"
+YEAR = re.compile(rf"\b(?:(?:[Ii]n|[Ss]ince|[Bb]y|[Uu]ntil) )?(?P<said>{_DAY}(?:1[0-9]{{3}}|20[0-2][0-9]))\b")
 _NUMBER_WORD = "two|three|four|five|six|seven|eight|nine|ten|twelve|(?:one|two|three) (?:hundred|thousand|million)"
 COUNT = re.compile(rf"\b(?P<said>\d[\d,.]*\d|\d|{_NUMBER_WORD}) (?P<unit>[a-z]{{3,}}s)\b")
 NAME = re.compile(r"(?<![.!?] )(?<!^)\b(?P<said>[A-Z][\w'-]+(?: (?:of|the|and|de) (?=[A-Z])| (?=[A-Z])|[\w'-])*)")
@@ -33,7 +32,8 @@ FEWEST_WORDS = 4
 
 
 def clozes(text: str, random_: random.Random) -> Iterator[MadeQuestion]:
-    """A question for most sentences of a text: "Sputnik was launched in 1957." gives "When sputnik was launched?"."""
+    """At most one question for each sentence that is not too long: "The first satellite was launched in October 1957."
+    gives "When the first satellite was launched?"."""
     for found in SENTENCE.finditer(text):
         made = _cloze(found[0][:-1], random_)
         if made is not None:

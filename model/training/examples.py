@@ -5,14 +5,16 @@
   idf.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from model.backbone import LandmarkModel
 from model.training.corpus import Question, QuestionSet
+from model.training.synthesis import MadeQuestion
 
 LONGEST_ANSWER = 24
 """Tokens of an answer that are learned; longer ones are cut without an end."""
@@ -83,6 +85,30 @@ def tokens_of_span(offsets: NDArray[np.int64], start: int, stop: int) -> tuple[i
     first = int(np.searchsorted(offsets[:, 1], start, "right"))
     last = int(np.searchsorted(offsets[:, 0], stop, "left"))
     return first, max(last, first + 1)
+
+
+def places_of(said: Sequence[int] | NDArray[np.integer], tokens_NL: NDArray[np.integer]) -> list[tuple[int, int]]:
+    """(block, row) of every place where the tokens `said` begin and stand whole within a block."""
+    if len(said) > tokens_NL.shape[1]:
+        return []
+    windows = np.lib.stride_tricks.sliding_window_view(tokens_NL, len(said), axis=1)
+    blocks, rows = (windows[..., 0] == said[0]).nonzero()  # few places, then all of their tokens
+    whole = (windows[blocks, rows] == said).all(-1)
+    return list(zip(blocks[whole].tolist(), rows[whole].tolist(), strict=True))
+
+
+def questions_of_text(
+    model: LandmarkModel, ids: Sequence[int], make: Callable[[str], Iterable[MadeQuestion]], *, longest: int
+) -> Iterator[tuple[tuple[int, ...], int, int]]:
+    """(tokens of the question, first and behind the last token of its answer) of questions that `make` makes of the
+    text; those of more than `longest` tokens or with longer answers than are learned are left out."""
+    ends = np.array(model.token_text.ends(ids), dtype=np.int64)
+    offsets = np.stack((np.concatenate(([0], ends[:-1])), ends), 1)
+    for made in make(model.decode(ids)):
+        start, stop = tokens_of_span(offsets, made.start, made.stop)
+        asked = tuple(model.tokenize(made.question).ids)
+        if stop - start <= LONGEST_ANSWER and len(asked) <= longest:
+            yield asked, start, stop
 
 
 def encode_questions(

@@ -6,7 +6,9 @@
 """
 
 import math
+import os
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -45,6 +47,8 @@ class SavesItself(Protocol):
 
     def save(self, folder: Path) -> None: ...
 
+
+COMPILERS = tuple(filter(None, (os.environ.get("CXX"), "g++", "clang++", "c++")))
 
 RECOMPILED = 64
 """Compiled forms of a decoder layer before the compiler gives up."""
@@ -342,6 +346,8 @@ def enable_activation_checkpointing(model: nn.Module) -> None:
 
 def compile_layers(model: nn.Module) -> None:
     """torch.compile of each decoder layer in place: any loss around them works."""
+    if next(model.parameters()).device.type == "cpu" and not any(map(shutil.which, COMPILERS)):
+        raise ValueError(f"Compiling layers for a CPU needs a C++ compiler: install one of {', '.join(COMPILERS)}.")
     # Where a cache takes keys a layer's number is part of the compiled form: one for each layer and shape of input.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILED)
     for backbone in _backbones(model):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.backbone import LandmarkModel
-from model.training.examples import LONGEST_ANSWER, TokenDocuments, TokenQuestion, tokens_of_span
+from model.training.examples import LONGEST_ANSWER, TokenDocuments, TokenQuestion, questions_of_text
 from model.training.pointing_rows import PointingShape
 from model.training.synthesis import definitions, plant
 
@@ -62,15 +62,11 @@ def _definitions(
 ) -> Iterator[TokenQuestion]:
     """Questions for what something is, answered by the first words that say so."""
     raw = ids.tolist()
-    ends = np.array(model.token_text.ends(raw))
-    offsets = np.stack((np.concatenate(([0], ends[:-1])), ends), 1)
-    for found in definitions(model.decode(raw), random_):
-        start, stop = tokens_of_span(offsets, found.start, found.stop)
-        asked = tuple(model.tokenize(found.question).ids)
-        if stop - start <= LONGEST_ANSWER and len(asked) < LONGEST_ANSWER:
-            answer = (*raw[start:stop], int(model.tokenizer.eos_token_id))
-            near = (max(0, start - model.config.tokens_per_block), min(len(raw), stop + model.config.tokens_per_block))
-            yield TokenQuestion("definition", number, asked, start, stop, answer, True, near, exact=True)
+    made = questions_of_text(model, raw, lambda text: definitions(text, random_), longest=LONGEST_ANSWER)
+    for asked, start, stop in made:
+        answer = (*raw[start:stop], int(model.tokenizer.eos_token_id))
+        near = (max(0, start - model.config.tokens_per_block), min(len(raw), stop + model.config.tokens_per_block))
+        yield TokenQuestion("definition", number, asked, start, stop, answer, True, near, exact=True)
 
 
 def same_titles(

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from model.training.examples import TokenQuestion
+from model.training.examples import TokenQuestion, places_of
 from model.training.pointing_loss import PointingRows
 from model.training.question_rows import SOURCE_WEIGHT
 from model.training.stored_blocks import NO_TOKEN, MetQuestions, StoredBlocks
@@ -133,10 +133,8 @@ class PointingRowMaker:
         places = [stored.place(question.document, token) for token in range(question.start, question.stop)]
         said = np.array([stored.tokens_NL[place] for place in places])
         passage = stored.blocks(question.document, *question.passage)
-        width = tokens_CL.shape[1]
-        if len(said) <= min(LONGEST, width):
-            windows = np.lib.stride_tricks.sliding_window_view(tokens_CL, len(said), axis=1)
-            for column, row in np.argwhere((windows == said).all(-1)):
+        if len(said) <= LONGEST:
+            for column, row in places_of(said, tokens_CL):
                 if block_C[column] in passage:
                     right[0, column, row] = right[1, column, row + len(said) - 1] = True
                 else:

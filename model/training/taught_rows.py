@@ -16,7 +16,7 @@ from torch import Tensor
 from model.backbone import LandmarkModel
 from model.training.clozes import clozes
 from model.training.encoder_start import Encoder
-from model.training.examples import LONGEST_ANSWER, TokenDocuments, TokenQuestion, tokens_of_span
+from model.training.examples import TokenDocuments, TokenQuestion, places_of, questions_of_text
 from model.training.question_rows import SOURCE_WEIGHT
 from model.training.synthesis import plant
 from model.training.teaching import TaughtRows
@@ -64,7 +64,7 @@ class TaughtRowMaker:
         seed: int = 0,
     ) -> None:
         self._data, self._texts, self._encoder, self._shape, self._seed = data, texts, encoder, shape, seed
-        self._config = model.config
+        self._model, self._config = model, model.config
         self._tokenizer = tokenizer = model.tokenizer
         self._strings = [tokenizer.decode([token]) for token in range(len(tokenizer))]
         before, after = model.config.prompt.split("{question}")
@@ -154,16 +154,14 @@ class TaughtRowMaker:
 
     def _clozes(self, tokens: NDArray[np.uint16], document: int, pick: random.Random) -> list[TokenQuestion]:
         """Questions made of sentences of a row of text."""
-        ends = np.cumsum([len(self._strings[token]) for token in tokens])
-        offsets = np.stack((np.concatenate(([0], ends[:-1])), ends), 1)
-        made = list(clozes("".join(self._strings[token] for token in tokens), pick))
-        asked = []
-        for chosen in pick.sample(made, min(len(made), self._shape.clozes)):
-            start, stop = tokens_of_span(offsets, chosen.start, chosen.stop)
-            ids = self._tokenizer(chosen.question, add_special_tokens=False)["input_ids"]
-            if len(ids) <= self._shape.longest_question and stop - start <= LONGEST_ANSWER:
-                asked.append(TokenQuestion("cloze", document, tuple(ids), start, stop, (), True, exact=True))
-        return asked
+        found = questions_of_text(
+            self._model, tokens.tolist(), lambda text: clozes(text, pick), longest=self._shape.longest_question
+        )
+        made = list(found)
+        return [
+            TokenQuestion("cloze", document, asked, start, stop, (), True, exact=True)
+            for asked, start, stop in pick.sample(made, min(len(made), self._shape.clozes))
+        ]
 
     def _planted(
         self, tokens: NDArray[np.uint16], document: int, length: int, pick: random.Random
@@ -255,8 +253,8 @@ class TaughtRowMaker:
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
         """gold_QN; elsewhere_QNJ, where the answer is said in other places; ignored_QN.
 
-        Blocks of another document with the same title are wrong for a question whose answer is known word for word,
-        unless they say it, too; for other questions nobody knows.
+        Blocks of another document with the same title are wrong for a question whose answer stands whole in a block
+        of the batch, unless they say it, too; for other questions nobody knows.
         """
         gold, ignored = (np.zeros((len(asked), len(document_N)), bool) for _ in range(2))
         elsewhere = np.zeros((len(asked), *tokens_NJ.shape), bool)
@@ -268,13 +266,13 @@ class TaughtRowMaker:
                 continue
             gold[row] = same & (first_N < question.stop) & (first_N + self._config.tokens_per_block > question.start)
             related = (title_N == self._title_of(question.document)) & ~gold[row]
-            if not question.exact:
+            said = self._said(question, document_N, first_N, tokens_NJ) if question.exact else None
+            if said is None:
                 ignored[row] |= related & ~same
                 continue
-            said = self._said(question, document_N, first_N, tokens_NJ)
-            if said is not None:
-                elsewhere[row] = _covered(tokens_NJ, said)
-                ignored[row] |= related & elsewhere[row].any(1)
+            for block, token in places_of(said, tokens_NJ):
+                elsewhere[row, block, token : token + len(said)] = True
+            ignored[row] |= related & elsewhere[row].any(1)
         return gold, elsewhere, ignored
 
     def _said(
@@ -308,17 +306,6 @@ class TaughtRowMaker:
             ):
                 found[index] = _by_token(parts, states[real], characters[real.numpy()])
         return found
-
-
-def _covered(tokens_NJ: NDArray[np.int64], said: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """True at tokens of every place where the tokens `said` stand within a block."""
-    covered = np.zeros(tokens_NJ.shape, bool)
-    windows = np.lib.stride_tricks.sliding_window_view(tokens_NJ, len(said), axis=1)
-    found = windows[..., 0] == said[0]
-    for block, row in np.argwhere(found):
-        if (windows[block, row] == said).all():
-            covered[block, row : row + len(said)] = True
-    return covered
 
 
 def _by_token(parts: list[str], states_TE: Tensor, characters_T2: NDArray[np.int64]) -> tuple[Tensor, Tensor]:

@@ -47,7 +47,7 @@ class TaughtRows:
     asked_states_QTE: Tensor
     gold_QN: Tensor
     ignored_QN: Tensor
-    """Blocks that are neither right nor wrong: empty, or of another document with the same title."""
+    """Blocks that are neither right nor wrong: empty, or perhaps an answer, too (see `TaughtRowMaker`)."""
     spans_Q2: Tensor
     """First and last token of the answer, as places in all blocks' raw tokens; -1 where unknown."""
     elsewhere_QNJ: Tensor
@@ -194,20 +194,22 @@ def shown_rows(
     gold_QN, withheld_Q1 = batch.gold_QN[asked_Q], batch.withheld_Q[asked_Q][:, None]
     order_QN = late_QN.detach()[asked_Q].masked_fill(batch.ignored_QN[asked_Q], -torch.inf)
     order_QN = order_QN.masked_fill(gold_QN & withheld_Q1, -torch.inf).masked_fill(gold_QN & ~withheld_Q1, torch.inf)
-    block_QC = order_QN.topk(min(count, order_QN.shape[1])).indices
+    order_QC, block_QC = order_QN.topk(min(count, order_QN.shape[1]))
     per_block = keys_NLE.shape[1] - 1
-    there_NL = batch.valid_RT.unflatten(1, (-1, per_block + 1)).flatten(0, 1).clone()
-    there_NL[:, -1] = False  # landmarks
+    there_QCL = batch.valid_RT.unflatten(1, (-1, per_block + 1)).flatten(0, 1)[block_QC]
+    there_QCL = there_QCL & (order_QC > -torch.inf)[..., None]  # fewer blocks than asked for: the rest is not shown
+    there_QCL[..., -1] = False  # landmarks
     # One column more than raw tokens, where the landmark stands.
     place_QCL = block_QC[..., None] * per_block + torch.arange(per_block + 1, device=block_QC.device)
     place_QCL[..., -1] = -2
     right_Q2CL = torch.stack([place_QCL == batch.spans_Q2[asked_Q, side, None, None] for side in (0, 1)], 1)
+    right_Q2CL = right_Q2CL & there_QCL[:, None]
     nothing_Q = ~right_Q2CL.flatten(2).any(-1).all(-1)
     elsewhere_QCJ = batch.elsewhere_QNJ[asked_Q].gather(1, block_QC[..., None].expand(-1, -1, per_block))
     ignored_QCL = nn.functional.pad(elsewhere_QCJ, (0, 1)) | (right_Q2CL.any(1) & nothing_Q[:, None, None])
     return PointingRows(
         keys_NLE[block_QC],
-        there_NL[block_QC],
+        there_QCL,
         queries_QTE[asked_Q],
         batch.asked_there_QT[asked_Q],
         pointers_Q2E[asked_Q],

@@ -120,6 +120,20 @@ def test_token_ends_are_the_lengths_of_the_decoded_prefixes() -> None:
             assert model.token_text.ends(stretch) == wanted
 
 
+def test_token_ends_of_a_long_text_decode_no_long_beginnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model()
+    ids = model.tokenize("Grüße an alle: 漢字. " * 200).ids
+    longest, plain = [0], model.token_text._beginnings
+
+    def watched(tokens: list[int]) -> list[str]:
+        longest.append(len(tokens))
+        return plain(tokens)
+
+    monkeypatch.setattr(model.token_text, "_beginnings", watched)
+    assert model.token_text.ends(ids)[-1] == len(model.decode(ids))
+    assert 1 < max(longest) < 20
+
+
 def test_settings_of_a_newer_version_are_refused() -> None:
     with pytest.raises(ModelError, match="newer version"):
         LandmarkConfig.from_dict({"block_size": 8, "landmark_token_id": 1, "tomorrow": 1})

@@ -180,8 +180,9 @@ def test_memory_of_a_training_step_grows_with_the_length_not_its_square(way: str
 
 
 @pytest.mark.slow
-def test_compiled_layers_give_the_same_gradients() -> None:
-    ids = torch.randint(0, 250, (2, 50), generator=torch.Generator().manual_seed(3))
+@pytest.mark.parametrize("length", [50, 8 * blockwise.COMPILED_BLOCKS + 9])
+def test_compiled_layers_give_the_same_gradients(length: int) -> None:
+    ids = torch.randint(0, 250, (2, length), generator=torch.Generator().manual_seed(3))
     ids[:, 7::8] = tiny_model().config.landmark_token_id
     gradients = []
     for compiled in (False, True):

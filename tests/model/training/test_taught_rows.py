@@ -4,12 +4,16 @@ import random
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+from model.pointing import PointingHead
 from model.training.clozes import clozes
 from model.training.default_model import SIZES, Prepared, start
 from model.training.encoder_start import Encoder
+from model.training.examples import places_of
+from model.training.pointing_loss import pointing_loss
 from model.training.synthesis import definitions
 from model.training.taught_rows import TaughtRowMaker
 from model.training.teaching import TaughtModel, late_scores, shown_rows, taught_loss
@@ -132,10 +136,39 @@ def test_the_head_is_shown_the_answer_or_that_there_is_none(prepared: Prepared, 
     assert not bool(shown.there_QCL[..., -1].any()), "a landmark is no answer"
 
 
+def test_the_head_is_shown_fewer_blocks_where_there_are_no_more(prepared: Prepared, encoder: Encoder) -> None:
+    """Neither blocks that may hold the answer, too, nor those that are withheld fill the gap."""
+    recipe = SIZES["tiny"]
+    model = start(prepared, recipe, encoder)
+    batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(1)
+    batch = replace(
+        batch,
+        withheld_Q=torch.ones(len(batch.asked_QT), dtype=torch.bool),
+        ignored_QN=~batch.gold_QN | batch.ignored_QN,
+    )
+    queries_QTE = torch.randn(*batch.asked_QT.shape, 32)
+    keys_NLE = torch.randn(len(batch.gold_QN[0]), recipe.block_size, 32)
+    shown = shown_rows(batch, queries_QTE, queries_QTE[:, :2], keys_NLE, torch.randn(batch.gold_QN.shape), count=3)
+    assert shown is not None and not bool(shown.there_QCL.any())
+    assert bool(shown.nothing_Q.all()) and not bool(shown.right_Q2CL.any())
+    shown.keys_QCLE.requires_grad_()
+    loss, _, _ = pointing_loss(PointingHead(32, 8, 1), shown)
+    loss.backward()
+    assert bool(torch.isfinite(shown.keys_QCLE.grad).all())
+
+
+def test_places_of_an_answer_are_those_where_it_stands_whole_in_a_block() -> None:
+    tokens_NL = np.array([[1, 2, 3, 1, 2], [2, 1, 2, 9, 1], [2, 3, 3, 3, 3]])
+    assert places_of([1, 2], tokens_NL) == [(0, 0), (0, 3), (1, 1)]
+    assert places_of([3, 3], tokens_NL) == [(2, 1), (2, 2), (2, 3)]
+    assert places_of([1, 2, 3, 1, 2, 2], tokens_NL) == []
+
+
 def test_a_sentence_with_something_left_out_asks_for_it() -> None:
     text = (
         "Satellites go round the earth. The first satellite was launched by the Soviet Union in 1957. "
-        "It had four antennas and a radio that sent signals from Sputnik to the ground."
+        "It had four antennas and a radio that sent signals from Sputnik to the ground. "
+        "The second one followed with a dog named Laika on November 3, 2007."
     )
     seen = set()
     for seed in range(60):
@@ -144,6 +177,7 @@ def test_a_sentence_with_something_left_out_asks_for_it() -> None:
             assert made.question.endswith("?") and said not in made.question
             seen.add((made.question.split()[0], said))
     assert ("When", "1957") in {(word, said.removeprefix("in ")) for word, said in seen}
+    assert ("When", "November 3, 2007") in seen
     assert ("How", "four") in seen
     assert {"Soviet Union"} <= {said for word, said in seen if word in ("Who", "What", "Which", "Where")}
 
