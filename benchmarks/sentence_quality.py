@@ -18,9 +18,9 @@ import machine
 import torch
 
 from model.backbone import load_backbone
+from model.sentences import sentence_borders
 from retrieval.library import Library
 from retrieval.passages import Answer
-from retrieval.quoting import sentence_borders
 
 DEFAULT_MODEL = Path(__file__).parent.parent / "model" / "default"
 

@@ -128,11 +128,15 @@ class Library:
         file's).
 
         A file whose content is already stored by this model gives a job in state "done" with note "already stored"; one
-        that is just being stored gives the job at work. Raises ExtractError, NotEnoughSpace, MemoryMismatch.
+        that is just being stored gives the job at work. Either is put into `collection` if it was in none; of one that
+        stays in another the note says so. Raises ExtractError, NotEnoughSpace, MemoryMismatch.
         """
         submitted = intake.submit(self._workspace, Path(path), collection=collection, source=source, password=password)
         if submitted.already_stored and submitted.document.state == "ready":
-            return stored_already(submitted.document, submitted.job)
+            names = {one.id: one.name for one in self._catalogue.collections()}
+            kept_in = names.get(submitted.document.collection_id or "", "")
+            elsewhere = kept_in if collection is not None and kept_in != collection.strip() else ""
+            return stored_already(submitted.document, submitted.job, elsewhere)
         assert submitted.job is not None, "a document that is not ready has a job"
         return job_view(submitted.job, submitted.document)
 

@@ -8,7 +8,6 @@ Axes: Q question tokens, C candidate blocks, L tokens in a block, S sentences, T
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,16 +17,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from model.backbone import LandmarkModel
 from model.quote import Place, QuoteSource
+from model.sentences import may_answer, sentence_borders
 from retrieval.late_interaction import best_spans, score
 from retrieval.prompts import word_starts
 from storage.records import Block
 
-_BORDER = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9])|\s*\n+\s*")
-_ENDS = (".", "!", "?", "…", ":", ";")
-# Lines of text with hard line breaks are about this long; headings are shorter, paragraphs longer.
-_SHORTEST_LINE, _LONGEST_LINE = 60, 120
-# A heading that repeats the question's words matches best and answers nothing; neither does a question.
-_FEWEST_WORDS = 5
 POINTING = 0.005
 """Weight of the pointed span's logits beside the score of the sentence: it decides among sentences that are alike.
 Held-out questions do not tell 0.0025 from 0.05 (docs/experiments.md)."""
@@ -91,7 +85,7 @@ class Quoting:
         Where none stands whole (a sentence longer than the run) the parts that do stand there.
         """
         found = self._found(text_of, whole=True) or self._found(text_of, whole=False)
-        answering = [places for places, text in found if len(text.split()) >= _FEWEST_WORDS and not text.endswith("?")]
+        answering = [places for places, text in found if may_answer(text)]
         yield from answering or [places for places, _ in found]
 
     def _found(self, text_of: dict[str, str], *, whole: bool) -> list[tuple[list[Place], str]]:
@@ -156,30 +150,6 @@ def _sentences_of_run(
                 before = token_end
         if places:
             yield places, text[max(start, first) : min(stop, last)]
-
-
-def sentence_borders(text: str, low: int = 0, high: int | None = None) -> Iterator[tuple[int, int]]:
-    """(start, end) of every sentence or line between `low` and `high`, without the white space around it."""
-    high = len(text) if high is None else high
-    width = max(map(len, text[low:high].split("\n")))
-    found = (match for match in _BORDER.finditer(text, low, high) if not _goes_on(text, match, width))
-    borders = [low, *(match.end() for match in found), high]
-    for start, end in zip(borders, borders[1:], strict=False):
-        stop = start + len(text[start:end].rstrip())
-        if stop > start:
-            yield start, stop
-
-
-def _goes_on(text: str, border: re.Match[str], width: int) -> bool:
-    """Whether a line break is inside a sentence: the next line goes on in small letters, or its first word did not fit
-    into lines of this width, as in text with hard line breaks."""
-    if border[0].count("\n") != 1 or text.endswith(_ENDS, 0, border.start()):
-        return False
-    word = (text[border.end() : border.end() + 100].split() or [""])[0]
-    if word[:1].islower():
-        return True
-    length = border.start() - (text.rfind("\n", 0, border.start()) + 1)
-    return length >= _SHORTEST_LINE and length + 1 + len(word) > width <= _LONGEST_LINE
 
 
 def with_neighbours(positions_C: Tensor, document_N: Tensor, ordinal_N: Tensor) -> Tensor:

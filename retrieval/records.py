@@ -60,9 +60,13 @@ class Document(_Plain):
     mine: bool = True
 
 
+ALREADY_STORED = "already stored"
+"""How the note of a job begins that had nothing to do."""
+
+
 @dataclass(frozen=True)
 class Job(_Plain):
-    """One file on its way into the memory. `eta_seconds` is None while unknown; `note` e.g. "already stored"."""
+    """One file on its way into the memory. `eta_seconds` is None while unknown; `note` e.g. `ALREADY_STORED`."""
 
     id: str
     document_id: str

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from retrieval.access import Viewer
 from retrieval.passages import AnswerHead, PageBox
-from retrieval.records import Collection, Document, Job, PageText, TextBlock
+from retrieval.records import ALREADY_STORED, Collection, Document, Job, PageText, TextBlock
 from storage import records as rows
 
 
@@ -85,8 +85,11 @@ def job_view(row: rows.Job, document: rows.Document | None, *, note: str = "") -
     )
 
 
-def stored_already(document: rows.Document, row: rows.Job | None) -> Job:
-    """The answer to handing in what is there: a finished job, which no row stands behind if its own is gone."""
+def stored_already(document: rows.Document, row: rows.Job | None, elsewhere: str = "") -> Job:
+    """The answer to handing in what is there: a finished job, which no row stands behind if its own is gone.
+
+    elsewhere: name of the collection that it stays in, where another was named.
+    """
     return Job(
         id=row.id if row else "",
         document_id=document.id,
@@ -104,7 +107,7 @@ def stored_already(document: rows.Document, row: rows.Job | None) -> Job:
         eta_seconds=None,
         seconds=0.0,
         error="",
-        note="already stored",
+        note=ALREADY_STORED + (f", in collection {elsewhere}" if elsewhere else ""),
         created_at=document.added_at,
     )
 

@@ -16,7 +16,7 @@ from app.cli.output import duration, printable, say, size, tell, user_message, w
 from app.cli.progress import ProgressBar
 from app.errors import SettingsError
 from retrieval.errors import MemoryMismatch
-from retrieval.records import Job
+from retrieval.records import ALREADY_STORED, Job
 
 if TYPE_CHECKING:
     from retrieval.library import Library
@@ -102,6 +102,8 @@ def _ingest_one(
         return row_of_failure(source, message)
     finally:
         bar.clear()
+    if job.note.startswith(f"{ALREADY_STORED},"):
+        tell(f"{printable(source)}: {job.note}; move it on the page if it belongs elsewhere.")
     return row_of_job(job, source)
 
 
@@ -115,7 +117,7 @@ def concerns_every_file(error: Exception) -> bool:
 
 def row_of_job(job: Job, source: str) -> dict[str, Any]:
     """The line that scripts read. `status`: "done", "already stored", "failed" or "cancelled"."""
-    stored_before = job.state == "done" and job.note == "already stored"
+    stored_before = job.state == "done" and job.note.startswith(ALREADY_STORED)
     return {
         "source": source,
         "document_id": job.document_id or None,

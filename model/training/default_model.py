@@ -35,6 +35,7 @@ from model.training.examples import (
     encode_questions,
     encode_texts,
 )
+from model.training.lookalikes import find_lookalikes
 from model.training.loop import Evaluation, TrainingResult, run_training
 from model.training.pointed_documents import pointed_documents, same_titles
 from model.training.pointing_loss import pointing_loss
@@ -220,10 +221,16 @@ def teach(
     encoder: Encoder,
     out: Path,
     seed: int = 0,
+    *,
+    confused: bool = False,
 ) -> TrainingResult:
-    """Training; resumes what stands in `out/teach`. The newest checkpoint is always in `out/model`."""
+    """Training; resumes what stands in `out/teach`. The newest checkpoint is always in `out/model`.
+
+    confused: teach with what the model as it is takes for answers, too (it has to be able to search).
+    """
     taught = TaughtModel(model, frame_EE, recipe.shares).to(model.device)
-    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape, seed=seed)
+    hard = find_lookalikes(model, prepared.questions, recipe.pointing_shape, out / "lookalikes") if confused else None
+    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape, lookalikes=hard, seed=seed)
     return _train(taught, maker.make, taught_loss, recipe.settings, out / "teach", _saving(model, out))
 
 
@@ -321,7 +328,7 @@ def make_default_model(
         go_on_from(model, begin)
     model.to(target)
     if "teach" in phases:
-        result = teach(model, frame_EE, prepared, recipe, teacher.to(target), out, seed)
+        result = teach(model, frame_EE, prepared, recipe, teacher.to(target), out, seed, confused=begin is not None)
     if "read" in phases:
         result = read(model, prepared, recipe, out)
     if "point" in phases:

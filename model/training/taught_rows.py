@@ -6,6 +6,7 @@ questions, E the encoder's width.
 
 import random
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,13 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.backbone import LandmarkModel
+from model.sentences import may_answer, sentence_borders
 from model.training.clozes import clozes
 from model.training.encoder_start import Encoder
 from model.training.examples import TokenDocuments, TokenQuestion, places_of, questions_of_text
 from model.training.question_rows import SOURCE_WEIGHT
-from model.training.synthesis import plant
+from model.training.synthesis import MadeQuestion, definitions, plant
 from model.training.teaching import TaughtRows
 
+NO_SENTENCE = -1
 NOTHING, FIRST_TEXT = -1, -2
 """Document numbers of empty blocks, and of rows of plain text (downwards)."""
 
@@ -35,19 +38,23 @@ class TaughtShape:
     """Rows of plain text among them."""
     planted: float = 0.4
     """How often a row of plain text gets a made-up fact and the question for it."""
-    clozes: int = 2
-    """Questions made of the sentences of a row of plain text, at most."""
+    made: int = 2
+    """Questions made of the sentences of a row of plain text, at most; those for what something is go first."""
     questions_a_row: int = 5
     questions: int = 64
     """Questions of a micro-batch: always as many, so that all tensors keep their shapes (see `torch.compile`)."""
     siblings: float = 0.5
-    """How often another stretch of the same document, or of one with the same title, comes along: the hardest wrong
-    blocks."""
+    """How often a hard wrong stretch comes along: one that search has taken for the answer (`lookalikes.py`), or else
+    another of the same document or of one with the same title."""
     unanswerable: float = 0.15
     """Share of the questions, at most, that their passage does not answer."""
     withheld: float = 0.1
     """How often the pointing head is not shown the blocks with the answer."""
     longest_question: int = 40
+
+
+Asked = tuple[int, tuple[int, ...]]
+"""A question: its document and its tokens."""
 
 
 class TaughtRowMaker:
@@ -61,8 +68,10 @@ class TaughtRowMaker:
         encoder: Encoder,
         shape: TaughtShape,
         *,
+        lookalikes: Mapping[Asked, Sequence[tuple[int, int]]] | None = None,
         seed: int = 0,
     ) -> None:
+        self._lookalikes = lookalikes or {}
         self._data, self._texts, self._encoder, self._shape, self._seed = data, texts, encoder, shape, seed
         self._model, self._config = model, model.config
         self._tokenizer = tokenizer = model.tokenizer
@@ -99,22 +108,21 @@ class TaughtRowMaker:
         silent: list[TokenQuestion] = []
         while len(rows) < shape.rows - shape.text_rows:
             question = self._questions[int(draw.choice(len(self._questions), p=self._chance))]
-            drawn = [question]
+            asked.append(question)
+            drawn = [(question.document, self._begin(question.document, question.start, question.stop, length, draw))]
             if pick.random() < shape.siblings and len(rows) < shape.rows - shape.text_rows - 1:
-                drawn += self._sibling(question, length, pick)
-            for question in drawn:
-                tokens, start = self._stretch(question, length, draw)
-                rows.append((tokens[start : start + length], question.document, start))
-                asked.append(question)
+                drawn += self._hard(question, drawn[0][1], length, pick, draw)
+            for document, start in drawn:
+                rows.append((self._data.ids[document][start : start + length], document, start))
                 inside = [
                     other
-                    for other in self._by_document[question.document]
+                    for other in self._by_document[document]
                     if other.start >= start and other.stop <= start + length and other is not question
                 ]
                 more += pick.sample(inside, min(len(inside), shape.questions_a_row - 1))
                 silent += [
                     other
-                    for other in self._silent[question.document]
+                    for other in self._silent[document]
                     if other.passage[0] >= start and other.passage[1] <= start + length
                 ]
         for row, index in enumerate(draw.integers(0, len(self._texts), shape.text_rows)):
@@ -124,7 +132,7 @@ class TaughtRowMaker:
             if pick.random() < shape.planted:
                 piece, question = self._planted(piece, document, length, pick)
                 asked.append(question)
-            asked += self._clozes(piece, document, pick)
+            asked += self._made(piece, document, pick)
             rows.append((piece, document, 0))
         asked += pick.sample(silent, min(len(silent), int(shape.unanswerable * shape.questions)))
         asked = asked[: shape.questions] + pick.sample(more, min(len(more), max(0, shape.questions - len(asked))))
@@ -132,36 +140,52 @@ class TaughtRowMaker:
         withheld = torch.tensor([pick.random() < shape.withheld for _ in asked])
         return self._batch(rows, asked, withheld)
 
-    def _stretch(
-        self, question: TokenQuestion, length: int, draw: np.random.Generator
-    ) -> tuple[NDArray[np.uint16], int]:
-        """The document of a question, and where a row with its answer begins."""
-        tokens = self._data.ids[question.document]
-        start = max(0, question.start - int(draw.integers(0, length - self._config.tokens_per_block)))
-        at_the_start = draw.random() < 0.3 and question.stop <= length
-        return tokens, 0 if at_the_start else min(start, max(0, len(tokens) - length))
+    def _begin(self, document: int, first: int, stop: int, length: int, draw: np.random.Generator) -> int:
+        """Where a row of a document begins that holds tokens [first, stop), or as many of them as fit."""
+        start = max(0, first - int(draw.integers(0, length - self._config.tokens_per_block)))
+        at_the_start = draw.random() < 0.3 and stop <= length
+        return 0 if at_the_start else min(start, max(0, len(self._data.ids[document]) - length))
 
-    def _sibling(self, question: TokenQuestion, length: int, pick: random.Random) -> list[TokenQuestion]:
-        """A question about another stretch of the same document, or of another with its title, if there is one."""
+    def _hard(
+        self, question: TokenQuestion, start: int, length: int, pick: random.Random, draw: np.random.Generator
+    ) -> list[tuple[int, int]]:
+        """(document, first token) of a stretch that is easily taken for the one at `start`, if there is one."""
+        found = [
+            (document, token)
+            for document, token in self._lookalikes.get((question.document, question.ids), ())
+            if document != question.document or not start - self._config.tokens_per_block < token < start + length
+        ]
+        if not found:
+            found = [(other.document, other.start) for other in self._siblings(question, length, pick)]
+        if not found:
+            return []
+        document, token = pick.choice(found)
+        return [(document, self._begin(document, token, token + self._config.tokens_per_block, length, draw))]
+
+    def _siblings(self, question: TokenQuestion, length: int, pick: random.Random) -> list[TokenQuestion]:
+        """Questions about other stretches of the same document, or of others with its title."""
         documents = self._titled[self._title[question.document]]
-        others = [
+        return [
             other
             for document in pick.sample(documents, min(len(documents), 3))
             for other in self._by_document[document]
             if document != question.document or abs(other.start - question.start) > length
         ]
-        return [pick.choice(others)] if others else []
 
-    def _clozes(self, tokens: NDArray[np.uint16], document: int, pick: random.Random) -> list[TokenQuestion]:
+    def _made(self, tokens: NDArray[np.uint16], document: int, pick: random.Random) -> list[TokenQuestion]:
         """Questions made of sentences of a row of text."""
-        found = questions_of_text(
-            self._model, tokens.tolist(), lambda text: clozes(text, pick), longest=self._shape.longest_question
-        )
-        made = list(found)
-        return [
-            TokenQuestion("cloze", document, asked, start, stop, (), True, exact=True)
-            for asked, start, stop in pick.sample(made, min(len(made), self._shape.clozes))
-        ]
+
+        def questions(make: Callable[[str, random.Random], Iterator[MadeQuestion]]) -> list[TokenQuestion]:
+            found = questions_of_text(
+                self._model, tokens.tolist(), lambda text: make(text, pick), longest=self._shape.longest_question
+            )
+            made = [
+                TokenQuestion("made", document, asked, start, stop, (), True, exact=True)
+                for asked, start, stop in found
+            ]
+            return pick.sample(made, len(made))
+
+        return [*questions(definitions), *questions(clozes)][: self._shape.made]
 
     def _planted(
         self, tokens: NDArray[np.uint16], document: int, length: int, pick: random.Random
@@ -185,7 +209,10 @@ class TaughtRowMaker:
         places: list[tuple[int, int]] = []
         document = np.full(ids.shape[:2], NOTHING, np.int64)
         first = np.zeros(ids.shape[:2], np.int64)
+        sentence = np.full((len(rows), shape.blocks * per_block), NO_SENTENCE, np.int64)
         for row, (tokens, owner, start) in enumerate(rows):
+            numbers = self._sentences(tokens)
+            sentence[row, : len(tokens)] = np.where(numbers < 0, NO_SENTENCE, numbers + 1 + sentence.max())
             for block in range(-(-len(tokens) // per_block)):
                 piece = tokens[block * per_block : (block + 1) * per_block]
                 ids[row, block, : len(piece)] = piece
@@ -223,10 +250,22 @@ class TaughtRowMaker:
             torch.from_numpy(gold),
             torch.from_numpy(ignored),
             spans,
+            torch.from_numpy(sentence.reshape(-1, per_block)),
             torch.from_numpy(elsewhere),
             torch.tensor([not question.answerable for question in asked]),
             withheld_Q,
         )
+
+    def _sentences(self, tokens: NDArray[np.uint16]) -> NDArray[np.int64]:
+        """For each token of a row the number of its sentence, if that may be an answer."""
+        ids = tokens.tolist()
+        text, ends = self._model.decode(ids), np.array(self._model.token_text.ends(ids))
+        starts = np.concatenate(([0], ends[:-1]))
+        found = np.full(len(ids), NO_SENTENCE, np.int64)
+        for number, (start, stop) in enumerate(sentence_borders(text)):
+            if may_answer(text[start:stop]):
+                found[(starts < stop) & (ends > start)] = number
+        return found
 
     def _spans(self, asked: list[TokenQuestion], document_N: NDArray[np.int64], first_N: NDArray[np.int64]) -> Tensor:
         """spans_Q2: first and last answer token as places in the flattened N x (L - 1) tokens; -1 where unknown."""
@@ -253,8 +292,8 @@ class TaughtRowMaker:
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
         """gold_QN; elsewhere_QNJ, where the answer is said in other places; ignored_QN.
 
-        Blocks of another document with the same title are wrong for a question whose answer stands whole in a block
-        of the batch, unless they say it, too; for other questions nobody knows.
+        Other blocks that say an answer may be right, too; blocks of another document with the same title also where
+        the answer is not known word for word, or does not stand whole in a block.
         """
         gold, ignored = (np.zeros((len(asked), len(document_N)), bool) for _ in range(2))
         elsewhere = np.zeros((len(asked), *tokens_NJ.shape), bool)
@@ -265,14 +304,14 @@ class TaughtRowMaker:
             if not question.answerable:
                 continue
             gold[row] = same & (first_N < question.stop) & (first_N + self._config.tokens_per_block > question.start)
-            related = (title_N == self._title_of(question.document)) & ~gold[row]
+            related = title_N == self._title_of(question.document)
             said = self._said(question, document_N, first_N, tokens_NJ) if question.exact else None
             if said is None:
                 ignored[row] |= related & ~same
                 continue
             for block, token in places_of(said, tokens_NJ):
                 elsewhere[row, block, token : token + len(said)] = True
-            ignored[row] |= related & elsewhere[row].any(1)
+            ignored[row] |= elsewhere[row].any(1) & ~gold[row]
         return gold, elsewhere, ignored
 
     def _said(

@@ -1,12 +1,13 @@
 """Training of the memory layer: a sentence encoder shows what each token means, questions show what they look for.
 
-One loss of seven parts, all on rows that are encoded once:
+One loss of eight parts, all on rows that are encoded once:
 
 - states: the key of every token comes near the encoder's state of the same characters (the encoder sees the block
   whole, the network only what stands before: it learns to guess).
 - pooled: the key of every landmark comes near the mean of the encoder's states over its block.
 - late: questions, encoded on their own, find their block among all blocks of the batch by late interaction over token
   keys (see `retrieval.late_interaction`); landmarks: the same by the inner product of the mean query and the landmark.
+- sentences: they find the sentence that holds the answer among all sentences of the batch, scored as quoting scores.
 - span: the query of the answer token meets the key of the answer's first token, that of the end token behind it the
   last one's, among all tokens of the row.
 - points: the pointing head finds where the answer stands, or that it does not, among the gold blocks and those of the
@@ -14,7 +15,8 @@ One loss of seven parts, all on rows that are encoded once:
 - text: the next token, on a sample of the positions.
 
 The question never attends to a block: a question that has read the gold block learns to recognise what it just read.
-Axes: R rows, T tokens, N blocks (R x W), L tokens in a block, Q questions, E all heads' dimensions together.
+Axes: R rows, T tokens, N blocks (R x W), L tokens in a block, Q questions, F tokens of all questions, S sentences,
+E all heads' dimensions together.
 """
 
 from dataclasses import dataclass
@@ -50,6 +52,8 @@ class TaughtRows:
     """Blocks that are neither right nor wrong: empty, or perhaps an answer, too (see `TaughtRowMaker`)."""
     spans_Q2: Tensor
     """First and last token of the answer, as places in all blocks' raw tokens; -1 where unknown."""
+    sentence_NJ: Tensor
+    """Number of the sentence that a raw token belongs to; -1 in none that can be an answer."""
     elsewhere_QNJ: Tensor
     """True at raw tokens that say the answer in another place: neither right nor wrong."""
     silent_Q: Tensor
@@ -66,6 +70,7 @@ class Shares:
     pooled: float = 1.0
     late: float = 0.5
     landmarks: float = 0.3
+    sentences: float = 0.5
     span: float = 0.1
     points: float = 0.8
     pointed_blocks: int = 6
@@ -86,6 +91,7 @@ class TaughtModel(nn.Module):
         self.register_buffer("frame_EE", frame_EE.detach().clone())
         self.log_scale_late = nn.Parameter(torch.tensor(3.4))
         self.log_scale_landmarks = nn.Parameter(torch.tensor(2.0))
+        self.log_scale_sentences = nn.Parameter(torch.tensor(3.4))
         self.log_scale_span = nn.Parameter(torch.tensor(4.5))
 
     def save(self, folder: Any) -> None:
@@ -112,11 +118,15 @@ def taught_loss(taught: TaughtModel, batch: TaughtRows) -> tuple[Tensor, dict[st
         asked = _unlike(queries_QTE, batch.asked_states_QTE.float() @ frame_EE)
         pooled = _unlike(landmarks_NE, batch.pooled_NE.float() @ frame_EE)
         raw_NL = batch.valid_RT.unflatten(1, (-1, size)).flatten(0, 1)[:, :-1]
-        late_QN = late_scores(queries_QTE, batch.asked_there_QT, keys_NLE[:, :-1], raw_NL)
+        cosines = TokenCosines.of(queries_QTE, batch.asked_there_QT, keys_NLE[:, :-1])
+        late_QN = cosines.block_scores(raw_NL)
         mean_QE = (queries_QTE * batch.asked_there_QT[..., None]).sum(1) / batch.asked_there_QT.sum(1, keepdim=True)
         coarse_QN = mean_QE @ landmarks_NE.T
         late, late_hits = ranking(late_QN * taught.log_scale_late.exp(), batch.gold_QN, batch.ignored_QN)
         coarse, coarse_hits = ranking(coarse_QN * taught.log_scale_landmarks.exp(), batch.gold_QN, batch.ignored_QN)
+        sentences_QS = cosines.sentence_scores(batch.sentence_NJ)
+        right_QS, unsure_QS = answering_sentences(batch)
+        sentences, sentence_hits = ranking(sentences_QS * taught.log_scale_sentences.exp(), right_QS, unsure_QS)
         pointers_Q2E = pointers(queries_QTE, batch.asked_there_QT) * taught.log_scale_span.exp()
         span, span_hits = _span_loss(pointers_Q2E, keys_NLE[:, :-1], raw_NL, batch, len(batch.ids_RT))
     text = torch.zeros((), device=device)
@@ -135,6 +145,7 @@ def taught_loss(taught: TaughtModel, batch: TaughtRows) -> tuple[Tensor, dict[st
         + shares.pooled * pooled
         + shares.late * late
         + shares.landmarks * coarse
+        + shares.sentences * sentences
         + shares.span * span
         + shares.points * points
         + shares.text * text
@@ -147,6 +158,8 @@ def taught_loss(taught: TaughtModel, batch: TaughtRows) -> tuple[Tensor, dict[st
         "late_top1": late_hits,
         "landmarks": coarse.detach(),
         "landmarks_top1": coarse_hits,
+        "sentences": sentences.detach(),
+        "sentences_top1": sentence_hits,
         "span": span.detach(),
         "span_start_top1": span_hits,
         "points": points.detach(),
@@ -163,16 +176,62 @@ def question_queries(model: LandmarkModel, asked_QT: Tensor, layer: int) -> Tens
     return context.search_queries[layer].transpose(1, 2).flatten(2).float()
 
 
-def late_scores(queries_QTE: Tensor, there_QT: Tensor, keys_NLE: Tensor, raw_NL: Tensor) -> Tensor:
-    """scores_QN: mean over the question's tokens, weighted by |q|, of the best cosine among a block's tokens."""
-    length_QT = queries_QTE.norm(dim=-1) * there_QT
-    flat = normalize(queries_QTE, dim=-1)[there_QT]  # all questions' tokens in one row
-    cosines = flat @ normalize(keys_NLE, dim=-1).flatten(0, 1).T
-    cosines = cosines.unflatten(1, raw_NL.shape).masked_fill(~raw_NL, -1.0).amax(-1)
-    owner = there_QT.nonzero()[:, 0]
-    sums = torch.zeros(len(queries_QTE), len(keys_NLE), device=flat.device)
-    sums = sums.index_add(0, owner, cosines * length_QT[there_QT][:, None])
-    return sums / length_QT.sum(-1, keepdim=True).clamp_min(1e-6)
+@dataclass(frozen=True)
+class TokenCosines:
+    """How alike the tokens of questions and the raw tokens of blocks are."""
+
+    cosines_FNJ: Tensor
+    share_F: Tensor
+    """|q| as a share of the sum over the question."""
+    owner_F: Tensor
+    """The question of each token."""
+    num_questions: int
+
+    @classmethod
+    def of(cls, queries_QTE: Tensor, there_QT: Tensor, keys_NJE: Tensor) -> "TokenCosines":
+        length_QT = queries_QTE.norm(dim=-1) * there_QT
+        share_QT = length_QT / length_QT.sum(-1, keepdim=True).clamp_min(1e-6)
+        queries_FE = normalize(queries_QTE, dim=-1)[there_QT]  # all questions' tokens in one row
+        cosines_FP = queries_FE @ normalize(keys_NJE, dim=-1).flatten(0, 1).T
+        cosines_FNJ = cosines_FP.unflatten(1, keys_NJE.shape[:2])
+        return cls(cosines_FNJ, share_QT[there_QT], there_QT.nonzero()[:, 0], len(queries_QTE))
+
+    def block_scores(self, raw_NJ: Tensor) -> Tensor:
+        """scores_QN: mean over the question's tokens, weighted by |q|, of the best cosine among a block's tokens."""
+        return self._summed(self.cosines_FNJ.masked_fill(~raw_NJ, -1.0).amax(-1))
+
+    def sentence_scores(self, sentence_NJ: Tensor) -> Tensor:
+        """scores_QS as `retrieval.late_interaction.score` gives them to a sentence's tokens."""
+        above_FP = self.cosines_FNJ.flatten(1).clamp_min(0)
+        count = int(sentence_NJ.max()) + 1
+        # Tokens of no sentence go into one more, which is dropped.
+        index_FP = sentence_NJ.flatten().where(sentence_NJ.flatten() >= 0, count).expand_as(above_FP)
+        best_FS = above_FP.new_zeros(len(above_FP), count + 1).scatter_reduce(1, index_FP, above_FP, "amax")[:, :-1]
+        # Of a sentence without any match the root would have an infinite gradient.
+        return self._summed(best_FS.square()).clamp_min(1e-12).sqrt()
+
+    def _summed(self, best_FX: Tensor) -> Tensor:
+        sums_QX = best_FX.new_zeros(self.num_questions, best_FX.shape[1])
+        return sums_QX.index_add(0, self.owner_F, best_FX * self.share_F[:, None])
+
+
+def late_scores(queries_QTE: Tensor, there_QT: Tensor, keys_NJE: Tensor, raw_NJ: Tensor) -> Tensor:
+    """scores_QN of blocks by late interaction: `TokenCosines.block_scores`."""
+    return TokenCosines.of(queries_QTE, there_QT, keys_NJE).block_scores(raw_NJ)
+
+
+def answering_sentences(batch: TaughtRows) -> tuple[Tensor, Tensor]:
+    """right_QS: the sentence in which a known answer begins. unsure_QS: others that say it, too."""
+    sentence_P, elsewhere_QP = batch.sentence_NJ.flatten(), batch.elsewhere_QNJ.flatten(1)
+    count = int(sentence_P.max()) + 1
+    right_QS = torch.zeros(len(elsewhere_QP), count, dtype=torch.bool, device=sentence_P.device)
+    known_Q = (batch.spans_Q2[:, 0] >= 0).nonzero()[:, 0]
+    said_Q = sentence_P[batch.spans_Q2[known_Q, 0]]
+    right_QS[known_Q[said_Q >= 0], said_Q[said_Q >= 0]] = True
+    unsure_QS = torch.zeros_like(right_QS)
+    asked, place = (elsewhere_QP & (sentence_P >= 0)).nonzero(as_tuple=True)
+    unsure_QS[asked, sentence_P[place]] = True
+    return right_QS, unsure_QS & ~right_QS
 
 
 def pointers(queries_QTE: Tensor, there_QT: Tensor) -> Tensor:

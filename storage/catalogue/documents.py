@@ -38,6 +38,7 @@ class DocumentTables(Tables):
     def add_document(self, new: NewDocument, *, note: str = "") -> Submitted:
         """Make the document and a queued job for it, unless its content is stored, or being stored, by the same model.
 
+        What is there already and is in no collection is put into `new.collection_id`; out of another it is not taken.
         `put_fingerprint` must have made the fingerprint known. Raises `NotFound` for an unknown collection.
         """
         same = (
@@ -55,8 +56,11 @@ class DocumentTables(Tables):
         }
         with self.database.write() as connection:
             existing = connection.execute(select(documents).where(same)).first()
+            if existing is not None and existing.collection_id is None and new.collection_id is not None:
+                _move(connection, existing.id, new.collection_id)
             if existing is not None:
-                return Submitted(document_of(existing), latest_job(connection, existing.id), already_stored=True)
+                document = one_document(connection, existing.id)
+                return Submitted(document, latest_job(connection, existing.id), already_stored=True)
             _require_collection(connection, new.collection_id)
             connection.execute(insert(documents).values(row))
             job = insert_job(connection, new.id, "ingest", note=note)
@@ -149,11 +153,7 @@ class DocumentTables(Tables):
         """
         with self.database.write() as connection:
             one_document(connection, document_id)
-            _require_collection(connection, collection_id)
-            shelf_owner = select(collections.c.owner_id).where(collections.c.id == collection_id).scalar_subquery()
-            owner_id = func.coalesce(documents.c.owner_id, shelf_owner)
-            moved = update(documents).where(documents.c.id == document_id)
-            connection.execute(moved.values(collection_id=collection_id, owner_id=owner_id))
+            _move(connection, document_id, collection_id)
             return one_document(connection, document_id)
 
     def replace_original(self, document_id: str, stored_file: str) -> None:
@@ -270,6 +270,14 @@ def _filtered(chosen: Select[Any], search: str, collection_id: str | None, state
     if state is not None:
         chosen = chosen.where(documents.c.state == state)
     return chosen
+
+
+def _move(connection: Connection, document_id: str, collection_id: str | None) -> None:
+    _require_collection(connection, collection_id)
+    shelf_owner = select(collections.c.owner_id).where(collections.c.id == collection_id).scalar_subquery()
+    owner_id = func.coalesce(documents.c.owner_id, shelf_owner)
+    moved = update(documents).where(documents.c.id == document_id)
+    connection.execute(moved.values(collection_id=collection_id, owner_id=owner_id))
 
 
 def _require_collection(connection: Connection, collection_id: str | None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from retrieval.records import DamageReport, GcReport, Job, RepairReport, VerifyReport
+from retrieval.records import ALREADY_STORED, DamageReport, GcReport, Job, RepairReport, VerifyReport
 from tests.app.fake_library import FakeLibrary
 
 
@@ -20,6 +20,7 @@ class CliLibrary(FakeLibrary):
         self.orphans: tuple[str, ...] = ()
         self.closed = 0
         self.reingested = False
+        self.kept_in = ""
 
     def submit(
         self, path: Path, *, collection: str | None = None, source: str | None = None, password: str | None = None
@@ -30,7 +31,7 @@ class CliLibrary(FakeLibrary):
             one = stored[0]
             return Job(
                 "again", one.id, name, one.collection_id, "done", "", one.pages, one.pages, one.tokens, one.tokens,
-                one.blocks, one.size_bytes, 0.0, None, 0.0, "", "already stored", "",
+                one.blocks, one.size_bytes, 0.0, None, 0.0, "", ALREADY_STORED + self.kept_in, "",
             )  # fmt: skip
         return super().submit(path, collection=collection, source=source, password=password)
 

@@ -93,6 +93,10 @@ def test_ingest_says_that_a_file_is_already_stored(library: CliLibrary, papers: 
     result = cairn("ingest", papers / "b.pdf", "--json")
     assert result.exit_code == 0 and rows(result.stdout)[0]["status"] == "already stored"
     assert "already stored" in cairn("ingest", papers / "b.pdf").stdout
+    library.kept_in = ", in collection Reports"
+    result = cairn("ingest", papers / "b.pdf", "--json")
+    assert rows(result.stdout)[0]["status"] == "already stored"
+    assert "already stored, in collection Reports" in result.stderr
 
 
 def test_ingest_puts_documents_into_a_collection_and_passes_the_password(library: CliLibrary, papers: Path) -> None:

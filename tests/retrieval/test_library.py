@@ -115,6 +115,17 @@ def test_the_same_content_is_stored_once_and_said_so(library, write):
     assert len(list((library._workspace.files_folder).iterdir())) == 1
 
 
+def test_handing_a_file_in_again_puts_it_into_a_collection_but_takes_it_out_of_none(library, write):
+    first, path = add(library, write("a.txt", FOX)), write("a.txt", FOX)
+    assert library.submit(path, collection="Foxes").note == "already stored"
+    assert library.document(first).collection_id == library.collections()[0].id
+    again = library.submit(path, collection="Whales")
+    assert again.note == "already stored, in collection Foxes"
+    assert library.submit(path, collection=" Foxes ").note == "already stored"
+    assert again.collection_id == library.document(first).collection_id
+    assert [one.name for one in library.collections() if one.id == again.collection_id] == ["Foxes"]
+
+
 def test_deleting_removes_rows_files_and_the_answers_that_used_them(library, three):
     answer = ask(library, "What do whales do?", within=Scope((three["whale"],)))
     other = ask(library, "What of the fox?", within=Scope((three["fox"],)))

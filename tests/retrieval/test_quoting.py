@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from retrieval.passages import Answer, AnswerToken, Timings
-from retrieval.quoting import Quoting, sentence_borders, with_neighbours
+from retrieval.quoting import Quoting, with_neighbours
 from storage.records import Block
 from tests.tiny_model import tiny_model
 
@@ -50,30 +50,6 @@ def test_whole_sentences_with_enough_words_that_are_no_questions_are_candidates(
         "Nobody knows who piled the first stones there.",
         "The last storm took away the upper half of it.",
     ]
-
-
-def test_a_sentence_goes_on_over_a_hard_line_break() -> None:
-    text = """A heading of this page
-The keeper burned whale oil before the lamp was electrified, and left the island in
-1987. It was a long
-journey: Thomas Reed went home to a small town in the far south of the country, to
-Sandvik. An item without a stop
-
-Another item of this list
-- a third item
-"""
-    assert [text[start:end].replace("\n", " ") for start, end in sentence_borders(text)] == [
-        "A heading of this page",
-        "The keeper burned whale oil before the lamp was electrified, and left the island in 1987.",
-        "It was a long journey: Thomas Reed went home to a small town in the far south of the country, to Sandvik.",
-        "An item without a stop",
-        "Another item of this list",
-        "- a third item",
-    ]
-    paragraphs = (
-        "A heading as long as a line of text, but over a paragraph that is one line\n" + 9 * "The cairn is old. "
-    )
-    assert next(sentence_borders(paragraphs)) == (0, paragraphs.index("\n"))
 
 
 def test_a_sentence_that_is_not_whole_in_the_candidates_is_not_quoted() -> None:

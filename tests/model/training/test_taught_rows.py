@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from model.pointing import PointingHead
+from model.sentences import may_answer, sentence_borders
 from model.training.clozes import clozes
 from model.training.default_model import SIZES, Prepared, start
 from model.training.encoder_start import Encoder
@@ -16,7 +17,8 @@ from model.training.examples import places_of
 from model.training.pointing_loss import pointing_loss
 from model.training.synthesis import definitions
 from model.training.taught_rows import TaughtRowMaker
-from model.training.teaching import TaughtModel, late_scores, shown_rows, taught_loss
+from model.training.teaching import TaughtModel, TokenCosines, answering_sentences, late_scores, shown_rows, taught_loss
+from retrieval.late_interaction import score, token_matches
 from tests.model.training.conftest import NAMES
 
 MADE_UP = r"\d+|\d+ [A-Z]\w+|[A-Z]{2}-\d+|[A-Z]\w+ [A-Z]\w+"
@@ -80,17 +82,64 @@ def test_a_token_is_taught_the_state_of_its_own_characters(prepared: Prepared, e
     torch.testing.assert_close(mean, states.mean(0), rtol=1e-4, atol=1e-4)
 
 
-def test_a_sibling_is_another_stretch_of_the_same_article(prepared: Prepared, encoder: Encoder) -> None:
-    recipe = SIZES["tiny"]
-    data = prepared.questions
-    maker = TaughtRowMaker(data, prepared.texts, start(prepared, recipe, encoder), encoder, recipe.shape)
+def test_hard_stretches_are_lookalikes_or_else_of_the_same_article(prepared: Prepared, encoder: Encoder) -> None:
+    recipe, length = SIZES["tiny"], 2 * 63
+    data, model = prepared.questions, start(prepared, SIZES["tiny"], encoder)
+    pick, draw = random.Random(0), np.random.default_rng(0)
+    plain = TaughtRowMaker(data, prepared.texts, model, encoder, recipe.shape)
     found = 0
     for question in data.questions:
-        for other in maker._sibling(question, 40, random.Random(0)):
+        for other in plain._siblings(question, length, pick):
             found += 1
             assert data.titles[other.document] == data.titles[question.document]
-            assert other.document != question.document or abs(other.start - question.start) > 40
+            assert other.document != question.document or abs(other.start - question.start) > length
     assert found
+    question = data.questions[0]
+    other = next(q.document for q in data.questions if data.titles[q.document] != data.titles[question.document])
+    lookalikes = {(question.document, question.ids): [(question.document, question.start), (other, 45)]}
+    maker = TaughtRowMaker(data, prepared.texts, model, encoder, recipe.shape, lookalikes=lookalikes)
+    for _ in range(9):  # never the stretch that holds the answer
+        ((document, first),) = maker._hard(question, max(0, question.start - 5), length, pick, draw)
+        assert document == other and first <= 45
+
+
+def test_sentences_of_a_row_are_numbered_through_the_batch(prepared: Prepared, encoder: Encoder) -> None:
+    recipe = SIZES["tiny"]
+    model = start(prepared, recipe, encoder)
+    batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(2)
+    size = recipe.block_size
+    raw_RP = batch.ids_RT.unflatten(1, (-1, size))[..., :-1].flatten(1)
+    sentence_RP = batch.sentence_NJ.flatten().unflatten(0, (len(raw_RP), -1))
+    there_RP = batch.valid_RT.unflatten(1, (-1, size))[..., :-1].flatten(1)
+    assert bool((sentence_RP[~there_RP] == -1).all())
+    seen: set[int] = set()
+    for raw_P, number_P, valid_P in zip(raw_RP, sentence_RP, there_RP, strict=True):
+        text = model.decode(raw_P[valid_P].tolist())
+        wanted = [text[a:b] for a, b in sentence_borders(text) if may_answer(text[a:b])]
+        numbers = [number for number in dict.fromkeys(number_P.tolist()) if number >= 0]
+        assert not seen & set(numbers)
+        seen |= set(numbers)
+        for sentence, number in zip(wanted, numbers, strict=True):
+            assert model.decode(raw_P[number_P == number].tolist()).strip().startswith(sentence.strip()[:-1])
+    assert max(seen) == int(batch.sentence_NJ.max())
+    right_QS, unsure_QS = answering_sentences(batch)
+    assert bool((right_QS.sum(1) <= 1).all()) and bool(right_QS.any()) and not bool((right_QS & unsure_QS).any())
+    for (first, _), right_S in zip(batch.spans_Q2.tolist(), right_QS, strict=True):
+        assert right_S.nonzero().flatten().tolist() == [n for n in [int(batch.sentence_NJ.flatten()[first])] if n >= 0]
+
+
+def test_a_sentence_is_scored_as_quoting_scores_it() -> None:
+    torch.manual_seed(0)
+    queries_QTE, keys_NJE = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
+    there_QT = torch.tensor([[True, True, False], [True, True, True]])
+    sentence_NJ = torch.tensor([[0, 0, 0, 1, 1], [1, 1, -1, 2, 2]])
+    found_QS = TokenCosines.of(queries_QTE, there_QT, keys_NJE).sentence_scores(sentence_NJ)
+    keys_WCGLD = [torch.nn.functional.pad(keys_NJE, (0, 0, 0, 1))[:, None]]
+    for scores_S, queries_TE, there_T in zip(found_QS, queries_QTE, there_QT, strict=True):
+        matches_TCL = token_matches(queries_TE[there_T][:, None, None], keys_WCGLD, torch.tensor([5, 5]))[..., :5]
+        for number, value in enumerate(scores_S):
+            served = score(matches_TCL.flatten(1)[:, None, sentence_NJ.flatten() == number])
+            torch.testing.assert_close(value, served[0])
 
 
 def test_other_places_that_say_the_answer_are_marked(prepared: Prepared, encoder: Encoder) -> None:
@@ -212,7 +261,7 @@ def test_teaching_a_batch_lowers_what_it_is_taught_by(prepared: Prepared, encode
         loss.backward()
         optimizer.step()
         parts.append({name: float(value) for name, value in metrics.items()})
-    for name in ("late", "landmarks", "span", "points", "text"):
+    for name in ("late", "landmarks", "sentences", "span", "points", "text"):
         assert parts[-1][name] < parts[0][name]
 
 
