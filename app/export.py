@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from retrieval.errors import CairnError
 from retrieval.library import Library
-from retrieval.passages import Answer, Passage, PassageBlock
+from retrieval.passages import Answer, OtherSentence, Passage, PassageBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,6 +63,7 @@ def answer_as_html(library: Library, answer: Answer) -> str:
         f"<title>{escape(answer.question)}</title><style>{STYLE}</style></head><body><main>",
         f"<div class='soft'>Question</div><h1>{escape(answer.question)}</h1>",
         f"<div class='answer'>{_answer(answer) or '(stopped before a word was written)'}</div>",
+        _others(answer),
         _facts(answer),
         "<h2>What the model read, strongest first</h2>",
         *(_passage(rank, passage, strongest) for rank, passage in enumerate(answer.passages, 1)),
@@ -85,6 +86,24 @@ def _answer(answer: Answer) -> str:
         return escape(answer.text)
     parts = [f"<b>{escape(token.text)}</b>" if token.pointed else escape(token.text) for token in answer.tokens]
     return "".join(parts).strip()
+
+
+def _others(answer: Answer) -> str:
+    if not answer.other_sentences:
+        return ""
+    items = "".join(
+        f"<li>{_pointed(other)}<div class='soft'>{escape(other.passage.title or other.passage.source)}, "
+        f"{_pages(other.passage)}</div></li>"
+        for other in answer.other_sentences
+    )
+    return f"<h2>It may also be one of these</h2><ol>{items}</ol>"
+
+
+def _pointed(other: OtherSentence) -> str:
+    """The sentence, the words that the model points at in bold."""
+    text, at = other.passage.text, other.passage.start_index
+    start, end = (min(max(0, place - at), len(text)) for place in other.pointed)
+    return f"{escape(text[:start])}<b>{escape(text[start:end])}</b>{escape(text[end:])}"
 
 
 def _facts(answer: Answer) -> str:

@@ -62,6 +62,9 @@ def build_mcp(library: Library) -> MCPServer:
                         "short_answer": item.short,
                         "found": item.found,
                         "memory_share": item.memory_share,
+                        "other_sentences": [
+                            {**_passage(other.passage), "short_answer": other.short} for other in item.other_sentences
+                        ],
                         "passages": [_passage(passage) for passage in item.passages],
                     }
         raise RuntimeError("the question was stopped before an answer was written")

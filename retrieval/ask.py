@@ -29,7 +29,7 @@ from model.reading import ReadPolicy, Voters
 from retrieval.attribution import AnswerMass
 from retrieval.errors import CairnError, InvalidRequest
 from retrieval.late_interaction import head_points, points, search_weights, token_matches
-from retrieval.passages import Answer, AnswerToken, BlockEffect, Passage, Timings, to_plain
+from retrieval.passages import Answer, AnswerToken, BlockEffect, OtherSentence, Passage, Timings, to_plain
 from retrieval.prompts import with_conversation
 from retrieval.quoting import Quotation, Quoting, with_neighbours
 from retrieval.readable import join_neighbours
@@ -47,6 +47,7 @@ NEAR_MISSES = 5
 FEW_BLOCKS = 16
 # An answer's record keeps this many blocks for each token; a question has at most a few dozen candidates.
 BLOCKS_PER_TOKEN = 16
+OTHER_SENTENCES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,11 +111,12 @@ class Asker:
             token_ids: list[int] = []
             answerable = len(positions_C) > 0 and _above_threshold(model, found)
             quoted: set[int] = set()
+            quoting, quotation, others = None, None, list[Quotation]()
             if answerable:
                 reader = snapshot.reader(positions_C)
                 quoting = self._quoting(model, snapshot, positions_C, quotable_C) if self._quote else None
-                quotation = self._sentence(snapshot, found, quoting, positions_C) if quoting and by_sentence else None
-                if quotation:
+                if quoting and by_sentence:
+                    quotation, *others = self._sentences(snapshot, found, quoting, positions_C)
                     ids_C = reader.block_ids()
                     quoted = {int(ids_C[index]) for index, _ in quotation.places}
                 steps = generate(
@@ -138,6 +140,7 @@ class Asker:
                 if tokens
                 else self._only_search(snapshot, found)
             )
+            other_sentences = self._other_sentences(quoting, others) if quoting else ()
             text = "".join(token.text for token in tokens).strip()
             answer = Answer(
                 id=uuid4().hex,
@@ -159,6 +162,7 @@ class Asker:
                 memory=workspace.loaded().fingerprint.digest,
                 settings=self._settings(asked, token_ids, snapshot, positions_C),
                 created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
+                other_sentences=other_sentences,
             )
             store_answer(workspace, answer, evidence.document_ids)
         yield answer
@@ -209,15 +213,30 @@ class Asker:
         document_N, ordinal_N = torch.from_numpy(snapshot.document_N), torch.from_numpy(snapshot.ordinal_N)
         return with_neighbours(best, document_N, ordinal_N)
 
-    def _sentence(self, snapshot: MemorySnapshot, found: Found, quoting: Quoting, positions_C: Tensor) -> Quotation:
-        """The sentence to quote. Takes its own turn at the model."""
+    def _sentences(
+        self, snapshot: MemorySnapshot, found: Found, quoting: Quoting, positions_C: Tensor
+    ) -> list[Quotation]:
+        """The sentence to quote, and the next best. Takes its own turn at the model."""
         documents = {snapshot.document_ids[number] for number in snapshot.document_N[positions_C.numpy()].tolist()}
         text_of = {document_id: self._sources.text(document_id) for document_id in documents}
         with naming_damage(self._resident), self._workspace.turns.for_question():
             keys = snapshot.token_keys(positions_C)
             matches_QCL = token_matches(found.queries_QWGD, *keys).cpu()
             points_2CL = self._points(found, keys)
-            return quoting.best_sentence(matches_QCL, text_of, points_2CL)
+            return quoting.best_sentences(matches_QCL, text_of, points_2CL, count=1 + OTHER_SENTENCES)
+
+    def _other_sentences(self, quoting: Quoting, others: Sequence[Quotation]) -> tuple[OtherSentence, ...]:
+        """The next best sentences with their places; what was deleted meanwhile is left out."""
+        found = []
+        for other in others:
+            hits = quoting.hits(other)
+            places = [quoting.place(*place) for place in other.places]
+            passage = self._sources.sentence(hits, places[0][1], places[-1][2])
+            if passage is not None:
+                pointed = [places[row] for row in other.pointed]
+                start, end = (pointed[0][1], pointed[-1][2]) if pointed else (passage.start_index,) * 2
+                found.append(OtherSentence(passage, (start, end)))
+        return tuple(found)
 
     def _points(self, found: Found, keys: tuple[list[Tensor], Tensor]) -> Tensor | None:
         """points_2CL of the candidates; None if the model does not point."""
@@ -299,7 +318,8 @@ def store_answer(workspace: Workspace, answer: Answer, document_ids: Sequence[st
     """Keep the answer with its evidence. Raises `CairnError` if a document that it used was deleted meanwhile."""
     if answer.conversation_id is not None:
         workspace.catalogue.ensure_conversation(answer.conversation_id, answer.question)
-    shown = [passage.document_id for passage in (*answer.passages, *answer.near_misses)]
+    others = [other.passage for other in answer.other_sentences]
+    shown = [passage.document_id for passage in (*answer.passages, *answer.near_misses, *others)]
     try:
         workspace.catalogue.save_answer(
             answer_id=answer.id,

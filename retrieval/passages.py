@@ -103,6 +103,28 @@ class Passage:
 
 
 @dataclass(frozen=True)
+class OtherSentence:
+    """A sentence that may answer instead of the quoted one: `passage` holds it alone, with its late-interaction score.
+
+    `pointed`: (start, end) of the words that the model points at in it, as characters of the document's text.
+    """
+
+    passage: Passage
+    pointed: tuple[int, int]
+
+    @property
+    def short(self) -> str:
+        """The words that the model points at; empty if it does not point."""
+        start, end = (max(0, at - self.passage.start_index) for at in self.pointed)
+        return self.passage.text[start:end].strip(" ,;:")
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> OtherSentence:
+        start, end = plain["pointed"]
+        return cls(Passage.from_dict(plain["passage"]), (int(start), int(end)))
+
+
+@dataclass(frozen=True)
 class AnswerToken:
     """One generated token and the stored blocks that it attended to.
 
@@ -151,7 +173,8 @@ class Answer:
     """A finished answer with its evidence, as it is stored, reopened and exported.
 
     `passages`: what was read, that of a quoted sentence first, the others by gate mass over the whole answer.
-    `near_misses`: the next best candidates that were not read, by search score. `heat`: block id -> [memory
+    `near_misses`: the next best candidates that were not read, by search score. `other_sentences`: where a whole
+    sentence is quoted, those that came next, best first. `heat`: block id -> [memory
     layer][head] mean gate mass over the answer's tokens; its rows follow `layers` (absolute numbers). `found` False:
     the documents do not say. `confidence`: 0..1. `memory_share`: mean over tokens.
     """
@@ -175,6 +198,7 @@ class Answer:
     memory: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     created_at: str = ""
+    other_sentences: tuple[OtherSentence, ...] = ()
 
     @property
     def short(self) -> str:
@@ -192,6 +216,7 @@ class Answer:
                 "tokens": tuple(AnswerToken.from_dict(token) for token in plain["tokens"]),
                 "passages": tuple(Passage.from_dict(passage) for passage in plain["passages"]),
                 "near_misses": tuple(Passage.from_dict(passage) for passage in plain["near_misses"]),
+                "other_sentences": tuple(OtherSentence.from_dict(one) for one in plain.get("other_sentences", ())),
                 "layers": tuple(plain["layers"]),
                 "heat": {int(block): _matrix(rows) for block, rows in plain["heat"].items()},
                 "timings": Timings(**plain["timings"]),

@@ -20,6 +20,7 @@ from model.quote import Place, QuoteSource
 from model.sentences import may_answer, sentence_borders
 from retrieval.late_interaction import best_spans, score
 from retrieval.prompts import word_starts
+from retrieval.readable import Hit
 from storage.records import Block
 
 POINTING = 0.005
@@ -29,10 +30,11 @@ Held-out questions do not tell 0.0025 from 0.05 (docs/experiments.md)."""
 
 @dataclass(frozen=True)
 class Quotation:
-    """Places of the tokens of a sentence, and which of these tokens the model points at."""
+    """Places of the tokens of a sentence, which of these tokens the model points at, and its late-interaction score."""
 
     places: list[Place]
     pointed: range
+    score: float = 0.0
 
 
 class Quoting:
@@ -45,48 +47,66 @@ class Quoting:
         tokens = [() if block is None else block.tokens for block in blocks]
         self.source = QuoteSource(tokens, self._next, word_starts(model))
 
-    def place(self, index: int, row: int) -> tuple[str, int, int] | None:
-        """(document id, start, end) of one token; characters that tokens share belong to each of them."""
+    def hits(self, quotation: Quotation) -> list[Hit]:
+        """The blocks that hold its tokens, in text order, each with its score."""
+        indices = sorted({index for index, _ in quotation.places}, key=lambda index: self._of(index).ordinal)
+        blocks = [self._of(index) for index in indices]
+        return [Hit(block.id, block.document_id, block.ordinal, quotation.score) for block in blocks]
+
+    def _of(self, index: int) -> Block:
         block = self._blocks[index]
         assert block is not None, "only blocks with tokens are quoted"
+        return block
+
+    def place(self, index: int, row: int) -> tuple[str, int, int]:
+        """(document id, start, end) of one token; characters that tokens share belong to each of them."""
+        block = self._of(index)
         start = block.start + len(self._model.decode(block.tokens[:row]))
         end = block.start + len(self._model.decode(block.tokens[: row + 1]))
         return block.document_id, min(start, block.end), min(max(end, start), block.end)
 
-    def best_sentence(
-        self, matches_QCL: Tensor, text_of: dict[str, str], points_2CL: Tensor | None = None
-    ) -> Quotation:
-        """The best sentence, and the words in it that the model points at; empty if the blocks hold no text.
+    def best_sentences(
+        self, matches_QCL: Tensor, text_of: dict[str, str], points_2CL: Tensor | None = None, *, count: int = 1
+    ) -> list[Quotation]:
+        """The best sentences of different wording, best first, and the words in each that the model points at. One
+        without tokens if the blocks hold no text.
 
         `matches_QCL`: see `late_interaction.token_matches`; `points_2CL`: see `late_interaction.points`, if the model
         points.
         """
         sentences = list(self._sentences(text_of))
         if not sentences:
-            return Quotation([], range(0))
+            return [Quotation([], range(0))]
         length = matches_QCL.shape[2]
-        rows = [torch.tensor([index * length + row for index, row in places]) for places in sentences]
+        rows = [torch.tensor([index * length + row for index, row in places]) for places, _ in sentences]
         place_ST = pad_sequence(rows, batch_first=True)
-        there_ST = torch.arange(place_ST.shape[1]) < torch.tensor([len(places) for places in sentences])[:, None]
+        there_ST = torch.arange(place_ST.shape[1]) < torch.tensor([len(places) for places, _ in sentences])[:, None]
 
         def by_sentence(x_XCL: Tensor) -> Tensor:
             return x_XCL.flatten(1)[:, place_ST].masked_fill(~there_ST, -torch.inf)
 
         scores_S = score(by_sentence(matches_QCL))
-        if points_2CL is None:
-            return Quotation(sentences[int(scores_S.argmax())], range(0))
-        sums_S, first_S, last_S = best_spans(by_sentence(points_2CL))
-        best = int((scores_S + POINTING * sums_S).argmax())
-        return Quotation(sentences[best], range(int(first_S[best]), int(last_S[best]) + 1))
+        pointed = [range(0)] * len(sentences)
+        ranked_S = scores_S
+        if points_2CL is not None:
+            sums_S, first_S, last_S = best_spans(by_sentence(points_2CL))
+            pointed = [range(first, last + 1) for first, last in zip(first_S.tolist(), last_S.tolist(), strict=True)]
+            ranked_S = scores_S + POINTING * sums_S
+        best: dict[str, Quotation] = {}
+        for number in ranked_S.argsort(descending=True, stable=True).tolist():
+            places, text = sentences[number]
+            best.setdefault(_wording(text), Quotation(places, pointed[number], float(scores_S[number])))
+            if len(best) == count:
+                break
+        return list(best.values())
 
-    def _sentences(self, text_of: dict[str, str]) -> Iterator[list[Place]]:
-        """Tokens of every sentence that stands whole in a run of neighbouring blocks; short ones only if all are.
+    def _sentences(self, text_of: dict[str, str]) -> list[tuple[list[Place], str]]:
+        """Tokens and text of sentences that stand whole in a run of neighbouring blocks; short ones only if all are.
 
         Where none stands whole (a sentence longer than the run) the parts that do stand there.
         """
         found = self._found(text_of, whole=True) or self._found(text_of, whole=False)
-        answering = [places for places, text in found if may_answer(text)]
-        yield from answering or [places for places, _ in found]
+        return [(places, text) for places, text in found if may_answer(text)] or found
 
     def _found(self, text_of: dict[str, str], *, whole: bool) -> list[tuple[list[Place], str]]:
         return [
@@ -112,15 +132,16 @@ class Quoting:
         return runs
 
     def _text(self, run: Sequence[int], text_of: dict[str, str]) -> str:
-        block = self._blocks[run[0]]
-        assert block is not None
-        return text_of.get(block.document_id, "")
+        return text_of.get(self._of(run[0]).document_id, "")
 
     def _placed(self, index: int) -> _PlacedBlock:
-        block = self._blocks[index]
-        assert block is not None
+        block = self._of(index)
         ends = [min(block.start + end, block.end) for end in self._model.token_text.ends(block.tokens)]
         return _PlacedBlock(block.start, block.end, ends)
+
+
+def _wording(text: str) -> str:
+    return " ".join(text.lower().split())
 
 
 @dataclass(frozen=True)

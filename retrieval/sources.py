@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from retrieval.passages import PageBox, Passage, PassageBlock
 from retrieval.readable import Hit, readable_span
@@ -83,6 +83,31 @@ class Sources:
                 continue
             made.append(_passage(source, present, joined))
         return made
+
+    def sentence(self, hits: Sequence[Hit], start: int, end: int) -> Passage | None:
+        """Characters start..end of the document whose neighbouring blocks `hits` hold them; the score is the best of
+        the hits. None if it was deleted meanwhile."""
+        blocks = self._catalogue.block_rows([hit.block_id for hit in hits])
+        present = [(hit, blocks[hit.block_id]) for hit in hits if hit.block_id in blocks]
+        if len(present) < len(hits):
+            return None
+        try:
+            source = self._source(present[0][1].document_id)
+        except NoRow:
+            return None
+        text = source.text[start:end]
+        start += len(text) - len(text.lstrip())
+        end = start + len(text.strip())
+        passage = _passage(source, present, max)
+        touched = [page for page in source.pages if page.start < end and start < page.end]
+        return replace(
+            passage,
+            start_index=start,
+            end_index=end,
+            text=source.text[start:end],
+            pages=tuple(page.number for page in touched) or passage.pages,
+            page_labels=tuple(page.label for page in touched) or passage.page_labels,
+        )
 
     def forget(self, document_ids: Sequence[str]) -> None:
         """Documents that were deleted or read again."""

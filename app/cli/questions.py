@@ -136,6 +136,9 @@ def answer_row(answer: Answer, identity: Any) -> dict[str, Any]:
         "id": identity,
         "answer": answer.text,
         "short_answer": answer.short,
+        "other_sentences": [
+            {**passage_row(other.passage), "short_answer": other.short} for other in answer.other_sentences
+        ],
         "passages": [passage_row(passage) for passage in answer.passages],
         "memory_share": round(answer.memory_share, 4),
         "first_token_seconds": round(answer.timings.first_token_seconds, 4),
@@ -224,6 +227,10 @@ def _tell_story(answer: Callable[[Callable[[str], None]], Answer]) -> None:
         say(printable(result.text).strip())
     if result.short and result.short != result.text:
         say(f"In short: {printable(result.short)}")
+    if result.other_sentences:
+        say("\nIt may also be one of these:")
+        others = [passage_row(other.passage) for other in result.other_sentences]
+        say("\n".join(passage_text(at, row, width=400) for at, row in enumerate(others, 1)))
     if result.passages:
         say(f"\nRead for it ({result.memory_share:.0%} of the attention went to documents):")
         say("\n".join(passage_text(at, passage_row(passage)) for at, passage in enumerate(result.passages, 1)))

@@ -9,10 +9,21 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from retrieval.errors import InvalidRequest, NotFound
-from retrieval.passages import Answer, AnswerHead, AnswerToken, BlockEffect, PageBox, Passage, PassageBlock, Timings
+from retrieval.passages import (
+    Answer,
+    AnswerHead,
+    AnswerToken,
+    BlockEffect,
+    OtherSentence,
+    PageBox,
+    Passage,
+    PassageBlock,
+    Timings,
+)
 from retrieval.records import Document, Scope
 from tests.app.fake_words import BLOCK_CHARACTERS, LINES_A_BLOCK, NOW, get, hash_of
 
@@ -151,11 +162,19 @@ class FakeAnswers:
             tuple(self._passage(block, score * 0.6) for block, score in missed),
             sum(token.memory_share for token in tokens) / max(1, len(tokens)), LAYERS, HEADS, heat,
             Timings(0.012, 0.09, max(0.2, spent)), "cairn-small (sha256 5b1c…)", "9f3d2a", settings, NOW,
+            tuple(self._other(block, score) for block, score in missed[:2] if found and settings["quote"]),
         )  # fmt: skip
         with self._lock:
             self.answer_rows[answer.id] = answer
             self.heads.insert(0, AnswerHead(answer.id, question, answer.text, NOW, conversation_id, found))
         return answer
+
+    def _other(self, block: int, score: float) -> OtherSentence:
+        """The first words of a block, the first of them pointed at."""
+        passage = self._passage(block, score * 0.6)
+        text = passage.text[:60].rsplit(" ", 1)[0]
+        first, start = len(text.split(" ", 1)[0]), passage.start_index
+        return OtherSentence(replace(passage, text=text, end_index=start + len(text)), (start, start + first))
 
     def answers(
         self, *, limit: int = 100, offset: int = 0, search: str = "", conversation_id: str | None = None

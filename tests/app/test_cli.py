@@ -275,6 +275,22 @@ def test_a_name_that_fits_several_documents_is_refused(library: CliLibrary) -> N
     assert result.exit_code == 1 and "any of 2 documents" in result.stderr
 
 
+def test_a_quotation_comes_with_the_sentences_that_came_next(library: CliLibrary, tmp_path: Path) -> None:
+    for name in ("dam.pdf", "bridge.pdf", "harbour.pdf"):
+        library.add(name)
+    (row,) = rows(cairn("ask", "Who raised the dam?", "--quote", "-k", 2, "--json").stdout)
+    assert len(row["other_sentences"]) == 2
+    for other in row["other_sentences"]:
+        assert other["short_answer"] and other["text"].startswith(other["short_answer"]) and other["page_labels"]
+    told = cairn("ask", "Who raised the dam?", "--quote", "-k", 2).stdout
+    assert told.index("It may also be one of these:") < told.index(row["other_sentences"][1]["text"][:40])
+    cairn("export", "last", "-o", tmp_path / "answer.html")
+    other = row["other_sentences"][0]
+    wanted = f"<li><b>{other['short_answer']}</b>{other['text'][len(other['short_answer']) :]}<div"
+    assert wanted in (tmp_path / "answer.html").read_text()
+    assert not rows(cairn("ask", "Who raised the dam?", "--free", "--json").stdout)[0]["other_sentences"]
+
+
 def test_export_writes_html_and_json_of_the_last_answer(library: CliLibrary, tmp_path: Path) -> None:
     library.add("dam.pdf")
     cairn("ask", "Who raised the dam?")

@@ -65,6 +65,14 @@ def test_a_question_is_answered_with_evidence_that_can_be_followed(
     page.get_by_role("tab", name="Near misses").click()
     expect(page.locator(".passage.missed")).to_have_count(4)
 
+    others = page.locator(".others li")
+    expect(others).to_have_count(2)
+    expect(others.first.locator(".exact")).not_to_be_empty()
+    others.first.get_by_role("button").click()
+    expect(page.locator(".viewer .box").first).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator(".viewer")).to_have_count(0)
+
     page.get_by_role("tab", name="Passages").click()
     page.get_by_role("button", name="Show on the page").first.click()
     box = page.locator(".viewer .box").first

@@ -307,6 +307,15 @@ def test_a_quoted_sentence_points_somewhere_in_itself_and_its_passage_comes_firs
         (document_id, start, _), *_ = [token.quoted_from for token in answer.tokens if token.quoted_from]
         first = answer.passages[0]
         assert first.document_id == document_id and first.start_index <= start < first.end_index
+        assert answer.other_sentences and library.answer(answer.id) == answer
+        said = {answer.text, *(other.passage.text for other in answer.other_sentences)}
+        assert len(said) == 1 + len(answer.other_sentences), "every sentence once"
+        for other in answer.other_sentences:
+            passage = other.passage
+            text = TEXTS[passage.source.removesuffix(".txt")]
+            assert text[passage.start_index : passage.end_index] == passage.text.strip()
+            assert other.short and other.short in passage.text and 0 <= passage.score <= 1
+            assert passage.blocks[0].start <= passage.start_index < passage.end_index <= passage.blocks[-1].end
 
 
 def test_the_head_sees_keys_and_queries_laid_end_to_end_as_in_training():

@@ -40,7 +40,7 @@ def spell(quoting, blocks, places):
 
 
 def sentences(quoting):
-    return [TEXT[quoting.place(*p[0])[1] : quoting.place(*p[-1])[2]] for p in quoting._sentences({"d": TEXT})]
+    return [TEXT[quoting.place(*p[0])[1] : quoting.place(*p[-1])[2]] for p, _ in quoting._sentences({"d": TEXT})]
 
 
 def test_whole_sentences_with_enough_words_that_are_no_questions_are_candidates() -> None:
@@ -65,7 +65,7 @@ def test_of_a_text_without_a_whole_sentence_the_part_at_hand_is_quoted() -> None
     blocks = blocks_of(model, TEXT)
     inside = [block if block.ordinal in (2, 3) else None for block in blocks]  # within the first sentence
     quoting = Quoting(model, inside)
-    found = quoting.best_sentence(torch.zeros(1, len(blocks), 16), {"d": TEXT})
+    (found,) = quoting.best_sentences(torch.zeros(1, len(blocks), 16), {"d": TEXT})
     assert spell(quoting, blocks, found.places) == TEXT[30:60]
 
 
@@ -83,7 +83,7 @@ def test_the_sentence_that_holds_the_best_match_of_every_question_token_wins() -
             start = TEXT.find(word)
             for row in range(start, start + len(word) if start >= 0 else start):
                 matches_QCL[q, row // 15, row % 15] = 0.2 + 0.1 * q
-        assert wanted in spell(quoting, blocks, quoting.best_sentence(matches_QCL, {"d": TEXT}).places)
+        assert wanted in spell(quoting, blocks, quoting.best_sentences(matches_QCL, {"d": TEXT})[0].places)
 
 
 def test_the_words_that_the_model_points_at_are_marked_and_may_decide_between_like_sentences() -> None:
@@ -95,9 +95,31 @@ def test_the_words_that_the_model_points_at_are_marked_and_may_decide_between_li
         start, stop = TEXT.index(words), TEXT.index(words) + len(words)
         points_2CL = torch.zeros(2, len(blocks), 16)
         points_2CL[0, start // 15, start % 15] = points_2CL[1, (stop - 1) // 15, (stop - 1) % 15] = 2.0
-        found = quoting.best_sentence(matches_QCL, {"d": TEXT}, points_2CL)
+        (found,) = quoting.best_sentences(matches_QCL, {"d": TEXT}, points_2CL)
         assert spell(quoting, blocks, found.places[found.pointed.start : found.pointed.stop]) == words
-    assert quoting.best_sentence(matches_QCL, {"d": TEXT}).pointed == range(0)
+    assert quoting.best_sentences(matches_QCL, {"d": TEXT})[0].pointed == range(0)
+
+
+def test_the_next_best_sentences_come_with_what_is_pointed_at_in_them_and_repetitions_do_not() -> None:
+    model = tiny_model(block_size=16)
+    text = "The fox sleeps in the den. The wolf hunts at night. The  FOX sleeps in the den. A bear eats fish at noon."
+    blocks = blocks_of(model, text)
+    matches_QCL, points_2CL = torch.full((1, len(blocks), 16), 0.1), torch.zeros(2, len(blocks), 16)
+    for word, match in (("fox", 0.9), ("wolf", 0.5), ("FOX", 0.8), ("bear", 0.7)):
+        at = text.index(word)
+        matches_QCL[0, at // 15, at % 15] = match
+        points_2CL[:, at // 15, at % 15] = 5.0
+    quoting = Quoting(model, blocks)
+    found = quoting.best_sentences(matches_QCL, {"d": text}, points_2CL, count=9)
+
+    def said(places):
+        return text[quoting.place(*places[0])[1] : quoting.place(*places[-1])[2]].strip()
+
+    assert [said(one.places).split()[1] for one in found] == ["fox", "bear", "wolf"]
+    assert [said(one.places[one.pointed.start : one.pointed.stop]) for one in found] == ["f", "b", "w"]
+    assert [[hit.ordinal for hit in quoting.hits(one)] for one in found] == [[0, 1], [5, 6], [1, 2, 3]]
+    assert [round(one.score, 3) for one in found] == [0.9, 0.7, 0.5]
+    assert len(quoting.best_sentences(matches_QCL, {"d": text}, points_2CL, count=2)) == 2
 
 
 def test_a_short_answer_is_what_the_pointed_tokens_spell() -> None:

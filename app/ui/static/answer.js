@@ -1,8 +1,9 @@
 // The answer as tokens that can be pointed at, its meter, and its actions.
 
 import { address, get, remove } from "./api.js";
-import { announce, button, confirm, duration, h, percent, replace, toast, weight } from "./dom.js";
-import { opacity } from "./reading.js";
+import { announce, button, confirm, duration, h, nameOf, pagesOf, percent, replace, toast, weight } from "./dom.js";
+import { cutAtQuote, opacity } from "./reading.js";
+import { openViewer } from "./viewer.js";
 
 export function tokenSpan(token, index) {
   return h("span", { class: token.pointed ? "token exact" : "token", data: { token: index }, style: { "--share": token.memory_share.toFixed(3) } },
@@ -24,8 +25,24 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain }) {
   replace(node,
     answer.found ? null : unsupported(answer),
     answer.found || words ? h("div", { class: answer.found ? "" : "unsupported" }, box) : null,
+    words ? otherSentences(answer) : null,
     words ? meter(answer, lowShare) : null,
     actions(answer, { onDeleted, onAgain }));
+}
+
+// The sentences that came next where one is quoted: each leads to its page.
+function otherSentences(answer) {
+  const others = answer.other_sentences ?? []; // older answers have none
+  if (!others.length) return null;
+  return h("section", { class: "others", "aria-label": "Other sentences" },
+    h("h3", {}, "It may also be one of these"),
+    h("ol", {}, others.map(({ passage, pointed }) => {
+      const quote = { start: pointed[0], end: pointed[1] };
+      return h("li", {}, h("button", { type: "button", class: "plain", title: "Show on the page", onclick: () => openViewer({ passage, reading: null }) },
+        h("span", { class: "other-text" }, cutAtQuote(passage.text, passage.start_index, quote)
+          .map(([part, inside]) => (inside ? h("span", { class: "exact" }, part) : part))),
+        h("span", { class: "soft" }, `${nameOf(passage)}, ${pagesOf(passage)}`)));
+    })));
 }
 
 function pointing(box, spans, reading) {
