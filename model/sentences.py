@@ -8,6 +8,7 @@ _ENDS = (".", "!", "?", "…", ":", ";")
 # Lines of text with hard line breaks are about this long; headings are shorter, paragraphs longer.
 _SHORTEST_LINE, _LONGEST_LINE = 60, 120
 _FEWEST_WORDS = 5
+_LEADERS = "....."  # dots that lead to a page number
 
 
 def sentence_borders(text: str, low: int = 0, high: int | None = None) -> Iterator[tuple[int, int]]:
@@ -35,5 +36,6 @@ def _goes_on(text: str, border: re.Match[str], width: int) -> bool:
 
 
 def may_answer(sentence: str) -> bool:
-    """False for a heading that repeats the question's words, matches best and answers nothing; and for a question."""
-    return len(sentence.split()) >= _FEWEST_WORDS and not sentence.endswith("?")
+    """False for a heading that repeats the question's words, matches best and answers nothing; for a line of contents;
+    and for a question."""
+    return len(sentence.split()) >= _FEWEST_WORDS and not sentence.endswith("?") and _LEADERS not in sentence

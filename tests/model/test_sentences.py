@@ -27,7 +27,9 @@ Another item of this list
     assert next(sentence_borders(paragraphs)) == (0, paragraphs.index("\n"))
 
 
-def test_headings_and_questions_answer_nothing() -> None:
+def test_headings_questions_and_contents_answer_nothing() -> None:
     assert may_answer("The cairn was built by surveyors.")
     assert not may_answer("Who built the cairn on the hill?")
     assert not may_answer("Cairns of the north")
+    assert not may_answer("4.9.3 Plan and method of the survey....................... 47")
+    assert may_answer("He waited for us ... and left before the storm.")
