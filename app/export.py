@@ -101,9 +101,8 @@ def _others(answer: Answer) -> str:
 
 def _pointed(other: OtherSentence) -> str:
     """The sentence, the words that the model points at in bold."""
-    text, at = other.passage.text, other.passage.start_index
-    start, end = (min(max(0, place - at), len(text)) for place in other.pointed)
-    return f"{escape(text[:start])}<b>{escape(text[start:end])}</b>{escape(text[end:])}"
+    before, pointed, behind = map(escape, other.parts)
+    return f"{before}<b>{pointed}</b>{behind}"
 
 
 def _facts(answer: Answer) -> str:

@@ -140,7 +140,7 @@ class Asker:
                 if tokens
                 else self._only_search(snapshot, found)
             )
-            other_sentences = self._other_sentences(quoting, others) if quoting else ()
+            other_sentences = self._other_sentences(quoting, others) if quoting and tokens else ()
             text = "".join(token.text for token in tokens).strip()
             answer = Answer(
                 id=uuid4().hex,
@@ -229,12 +229,10 @@ class Asker:
         """The next best sentences with their places; what was deleted meanwhile is left out."""
         found = []
         for other in others:
-            hits = quoting.hits(other)
-            places = [quoting.place(*place) for place in other.places]
-            passage = self._sources.sentence(hits, places[0][1], places[-1][2])
+            passage = self._sources.sentence(quoting.hits(other), *quoting.span(other.places))
             if passage is not None:
-                pointed = [places[row] for row in other.pointed]
-                start, end = (pointed[0][1], pointed[-1][2]) if pointed else (passage.start_index,) * 2
+                pointed = other.places[other.pointed.start : other.pointed.stop]
+                start, end = quoting.span(pointed) if pointed else (passage.start_index,) * 2
                 found.append(OtherSentence(passage, (start, end)))
         return tuple(found)
 

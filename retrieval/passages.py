@@ -113,10 +113,16 @@ class OtherSentence:
     pointed: tuple[int, int]
 
     @property
+    def parts(self) -> tuple[str, str, str]:
+        """The sentence before the words that the model points at, these, and what follows."""
+        text = self.passage.text
+        start, end = (min(max(0, at - self.passage.start_index), len(text)) for at in self.pointed)
+        return text[:start], text[start:end], text[end:]
+
+    @property
     def short(self) -> str:
         """The words that the model points at; empty if it does not point."""
-        start, end = (max(0, at - self.passage.start_index) for at in self.pointed)
-        return self.passage.text[start:end].strip(" ,;:")
+        return self.parts[1].strip(" ,;:")
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> OtherSentence:

@@ -65,6 +65,10 @@ class Quoting:
         end = block.start + len(self._model.decode(block.tokens[: row + 1]))
         return block.document_id, min(start, block.end), min(max(end, start), block.end)
 
+    def span(self, places: Sequence[Place]) -> tuple[int, int]:
+        """(start, end) of tokens that follow each other, as characters of their document."""
+        return self.place(*places[0])[1], self.place(*places[-1])[2]
+
     def best_sentences(
         self, matches_QCL: Tensor, text_of: dict[str, str], points_2CL: Tensor | None = None, *, count: int = 1
     ) -> list[Quotation]:
@@ -74,7 +78,7 @@ class Quoting:
         `matches_QCL`: see `late_interaction.token_matches`; `points_2CL`: see `late_interaction.points`, if the model
         points.
         """
-        sentences = list(self._sentences(text_of))
+        sentences = self._sentences(text_of)
         if not sentences:
             return [Quotation([], range(0))]
         length = matches_QCL.shape[2]

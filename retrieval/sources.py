@@ -99,14 +99,20 @@ class Sources:
         start += len(text) - len(text.lstrip())
         end = start + len(text.strip())
         passage = _passage(source, present, max)
-        touched = [page for page in source.pages if page.start < end and start < page.end]
+        pages = [page for page in source.pages if page.start < end and start < page.end]
+        numbers = {page.number for page in pages}
+        # A block may begin on the page before the sentence: what is shown of it is on the sentence's pages.
+        shown = tuple(
+            replace(block, boxes=tuple(box for box in block.boxes if box.page in numbers)) for block in passage.blocks
+        )
         return replace(
             passage,
             start_index=start,
             end_index=end,
             text=source.text[start:end],
-            pages=tuple(page.number for page in touched) or passage.pages,
-            page_labels=tuple(page.label for page in touched) or passage.page_labels,
+            pages=tuple(page.number for page in pages),
+            page_labels=tuple(page.label for page in pages),
+            blocks=shown,
         )
 
     def forget(self, document_ids: Sequence[str]) -> None:

@@ -43,7 +43,7 @@ class TaughtShape:
     questions_a_row: int = 5
     questions: int = 64
     """Questions of a micro-batch: always as many, so that all tensors keep their shapes (see `torch.compile`)."""
-    siblings: float = 0.5
+    hard: float = 0.5
     """How often a hard wrong stretch comes along: one that search has taken for the answer (`lookalikes.py`), or else
     another of the same document or of one with the same title."""
     unanswerable: float = 0.15
@@ -110,7 +110,7 @@ class TaughtRowMaker:
             question = self._questions[int(draw.choice(len(self._questions), p=self._chance))]
             asked.append(question)
             drawn = [(question.document, self._begin(question.document, question.start, question.stop, length, draw))]
-            if pick.random() < shape.siblings and len(rows) < shape.rows - shape.text_rows - 1:
+            if pick.random() < shape.hard and len(rows) < shape.rows - shape.text_rows - 1:
                 drawn += self._hard(question, drawn[0][1], length, pick, draw)
             for document, start in drawn:
                 rows.append((self._data.ids[document][start : start + length], document, start))
