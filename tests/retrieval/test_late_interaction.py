@@ -26,6 +26,7 @@ from retrieval.late_interaction import (
 )
 from retrieval.search import asked_queries, find_blocks, search_query, token_scores
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, TEXTS, WHALE, add, ask
+from tests.retrieval.pdf_maker import Sheet, make_pdf
 from tests.tiny_model import tiny_model
 
 ONE_LAYER = ((0.0, 0.0, 0.0, 0.0), (1.0, 0.5, 0.0, 2.0))
@@ -357,3 +358,21 @@ def test_a_model_with_a_head_quotes_what_its_head_points_at(open_library, write,
 
     monkeypatch.setattr(asking, "head_points", pointing)
     assert ask(library, "What does the fox do?", max_tokens=200, k=50).short == word.strip(".,")
+
+
+def test_a_sentence_is_shown_on_its_own_page_where_its_block_begins_on_the_one_before(open_library, tmp_path):
+    said = ("The fox sleeps in the den.", "The wolf hunts at night.", "The bear eats fish at noon.")
+    sheets = [Sheet([(72, 700, 12, text)]) for text in said]
+    path = tmp_path / "animals.pdf"
+    path.write_bytes(make_pdf(sheets))
+    model = tiny_model(block_size=64, ranks_by_tokens=True, quotes=True, quotes_sentences=True, points_at_answers=True)
+    library = open_library(model=model)
+    document = add(library, path)
+    across = [block for page in range(3) for block in library.page_text(document, page).blocks]
+    assert any(len({box.page for box in block.boxes}) > 1 for block in across)
+    answer = ask(library, "What does the wolf do?", max_tokens=128)
+    assert {answer.text, *(other.passage.text for other in answer.other_sentences)} == set(said)
+    for other in answer.other_sentences:
+        page = said.index(other.passage.text)
+        assert other.passage.pages == (page,) and {box.page for box in other.passage.boxes} == {page}
+        assert "".join(other.parts) == other.passage.text and other.short in other.parts[1]
