@@ -1,7 +1,7 @@
 // The answer as tokens that can be pointed at, its meter, and its actions.
 
 import { address, get, remove } from "./api.js";
-import { announce, button, confirm, duration, h, nameOf, pagesOf, percent, replace, toast, weight } from "./dom.js";
+import { announce, button, confirm, duration, h, percent, placeOf, replace, toast, weight } from "./dom.js";
 import { cutAtQuote, opacity } from "./reading.js";
 import { openViewer } from "./viewer.js";
 
@@ -41,7 +41,7 @@ function otherSentences(answer) {
       return h("li", {}, h("button", { type: "button", class: "plain", title: "Show on the page", onclick: () => openViewer({ passage, reading: null }) },
         h("span", { class: "other-text" }, cutAtQuote(passage.text, passage.start_index, quote)
           .map(([part, inside]) => (inside ? h("span", { class: "exact" }, part) : part))),
-        h("span", { class: "soft" }, `${nameOf(passage)}, ${pagesOf(passage)}`)));
+        h("span", { class: "soft" }, placeOf(passage))));
     })));
 }
 

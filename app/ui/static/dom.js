@@ -97,11 +97,12 @@ export function when(text) {
 
 export function pagesOf(passage) {
   const labels = passage.page_labels.length ? passage.page_labels : passage.pages.map((page) => String(page + 1));
-  if (!labels.length) return "";
+  if (!labels[0]) return ""; // text files have one page without a number
   return labels.length === 1 ? `page ${labels[0]}` : `pages ${labels[0]}–${labels[labels.length - 1]}`;
 }
 
 export const nameOf = (thing) => thing.title || thing.source;
+export const placeOf = (passage) => [nameOf(passage), pagesOf(passage)].filter(Boolean).join(", ");
 
 let announcer;
 export function announce(text) {

@@ -1,6 +1,6 @@
 // Pictures of attention as SVG: layer by head, and block by word.
 
-import { h, nameOf, pagesOf, replace, svg, weight } from "./dom.js";
+import { h, placeOf, replace, svg, weight } from "./dom.js";
 
 const MAX_ROWS = 24;
 
@@ -54,7 +54,7 @@ export function timeline(panel, reading) {
     const back = svg("rect", { class: "row-band", x: 0, y: row * line + 1, width, height: line - 2, rx: 4 });
     rowBands.set(id, back);
     const place = reading.places.get(id);
-    const name = place ? `${nameOf(place.passage)}, ${pagesOf(place.passage)}` : "";
+    const name = place ? placeOf(place.passage) : "";
     return svg("g", { class: "row", onclick: () => reading.chooseBlock(id) }, back,
       svg("text", { x: left - 9, y: row * line + 15, "text-anchor": "end" }, row + 1),
       masses.map((mass, at) => mass > 0 ? svg("rect", {
