@@ -9,7 +9,8 @@ import random
 import re
 from collections.abc import Iterator
 
-from model.training.synthesis import MONTHS, NO_TERM, MadeQuestion
+from model.training.facts import MONTHS
+from model.training.synthesis import NO_TERM, MadeQuestion
 
 SENTENCE = re.compile(r"(?<=[.!?]\s)[A-Z][^.!?\n]{40,220}[.](?=\s|$)")
 _MONTH = "|".join((*MONTHS, "May", "February", "September", "December"))

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from model.backbone import LandmarkModel
 from model.training.examples import LONGEST_ANSWER, TokenDocuments, TokenQuestion, questions_of_text
+from model.training.facts import Facts, plant, put_into, sentence_ends
 from model.training.pointing_rows import PointingShape
-from model.training.synthesis import definitions, plant
+from model.training.synthesis import definitions
 
 
 def pointed_documents(
@@ -39,13 +40,14 @@ def pointed_documents(
     documents = {number: data.ids[number] for number, fits in zip(densest, room, strict=True) if bool(fits)}
     questions = [question for question in exact if question.document in documents]
     random_ = random.Random(0)
+    facts, ends = Facts(random_), sentence_ends(model.tokenizer)
     for number in range(-shape.planted, 0):
         text, wanted = random_.choice(texts), shape.planted_blocks * size
         start = random_.randrange(max(1, len(text) - wanted))
-        fact = plant(model.tokenizer, random_)
-        around = text[start : start + wanted - len(fact.ids)].astype(np.int64)
-        at = random_.randrange(len(around) + 1)
-        documents[number] = np.concatenate((around[:at], fact.ids, around[at:]))
+        drawn = facts.draw()
+        fact, rival = plant(model.tokenizer, drawn), plant(model.tokenizer, facts.rival(drawn))
+        around = text[start : start + wanted - len(fact.ids) - len(rival.ids)].astype(np.int64)
+        documents[number], (at, _) = put_into(around, (fact, rival), ends, random_)
         value = slice(at + fact.value.start, at + fact.value.stop)
         answer = (*fact.ids[fact.value], end)
         passage = (0, len(documents[number]))

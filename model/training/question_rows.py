@@ -17,8 +17,9 @@ from torch import Tensor
 
 from model.config import LandmarkConfig
 from model.training.examples import TokenDocuments
+from model.training.facts import Facts, plant
 from model.training.packing import IGNORED
-from model.training.synthesis import plant, pseudo_question
+from model.training.synthesis import pseudo_question
 
 SOURCE_WEIGHT = {
     "squad11": 1.6,
@@ -134,14 +135,14 @@ class QuestionRowMaker:
     def make(self, index: int) -> QuestionRows:
         """Batch number `index`. Every fourth has half the rows, each twice as long."""
         random_ = random.Random(f"{self._seed}-{index}")
-        shape = self._shape
+        shape, facts = self._shape, Facts(random_)
         wide = index % 4 == 3
         rows_wanted, blocks = (shape.rows // 2, shape.blocks * 2) if wide else (shape.rows, shape.blocks)
         rows: list[_Row] = []
         asked: list[_Asked] = []
         while len(rows) < rows_wanted:
             if random_.random() < shape.text_share:
-                self._add_text_row(rows, asked, blocks, random_)
+                self._add_text_row(rows, asked, blocks, facts, random_)
             else:
                 self._add_question_row(rows, asked, blocks, random_)
         random_.shuffle(asked)
@@ -170,7 +171,9 @@ class QuestionRowMaker:
                 _Asked(len(rows) - 1, chosen.ids, answer, chosen.start - start, chosen.stop - start, chosen.answerable)
             )
 
-    def _add_text_row(self, rows: list[_Row], asked: list[_Asked], blocks: int, random_: random.Random) -> None:
+    def _add_text_row(
+        self, rows: list[_Row], asked: list[_Asked], blocks: int, facts: Facts, random_: random.Random
+    ) -> None:
         per_block = self._config.tokens_per_block
         room = blocks * per_block
         number = random_.randrange(len(self._texts))
@@ -179,7 +182,7 @@ class QuestionRowMaker:
         ids = text[start : start + room].astype(np.int64)
         row, document = len(rows), -2 - number
         if random_.random() < self._shape.planted_share / self._shape.text_share:
-            fact = plant(self._tokenizer, random_)
+            fact = plant(self._tokenizer, facts.draw())
             at = random_.randrange(max(1, len(ids) - len(fact.ids)))
             ids = np.concatenate((ids[:at], fact.ids, ids[at:]))[:room]
             end = int(self._tokenizer.eos_token_id)

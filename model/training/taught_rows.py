@@ -19,8 +19,9 @@ from model.sentences import may_answer, sentence_borders
 from model.training.clozes import clozes
 from model.training.encoder_start import Encoder
 from model.training.examples import TokenDocuments, TokenQuestion, places_of, questions_of_text
+from model.training.facts import Facts, plant, put_into, sentence_ends
 from model.training.question_rows import SOURCE_WEIGHT
-from model.training.synthesis import MadeQuestion, definitions, plant
+from model.training.synthesis import MadeQuestion, definitions
 from model.training.teaching import TaughtRows
 
 NO_SENTENCE = -1
@@ -36,8 +37,10 @@ class TaughtShape:
     blocks: int = 4
     text_rows: int = 9
     """Rows of plain text among them."""
-    planted: float = 0.4
+    planted: float = 0.6
     """How often a row of plain text gets a made-up fact and the question for it."""
+    rivals: float = 0.5
+    """How often such a fact has one beside it that is easily taken for it."""
     made: int = 2
     """Questions made of the sentences of a row of plain text, at most; those for what something is go first."""
     questions_a_row: int = 5
@@ -76,6 +79,7 @@ class TaughtRowMaker:
         self._model, self._config = model, model.config
         self._tokenizer = tokenizer = model.tokenizer
         self._strings = [tokenizer.decode([token]) for token in range(len(tokenizer))]
+        self._ends = sentence_ends(tokenizer)
         before, after = model.config.prompt.split("{question}")
         self._head = tokenizer(before, add_special_tokens=False)["input_ids"]
         # The answer token points at the first token of the answer, the end token behind it at the last.
@@ -100,7 +104,7 @@ class TaughtRowMaker:
     def make(self, number: int) -> TaughtRows:
         draw = np.random.default_rng((self._seed, number))
         pick = random.Random(int(draw.integers(2**31)))
-        shape = self._shape
+        shape, facts = self._shape, Facts(pick)
         length = shape.blocks * self._config.tokens_per_block
         rows: list[tuple[NDArray[np.uint16], int, int]] = []  # tokens, document, first token
         asked: list[TokenQuestion] = []
@@ -130,7 +134,7 @@ class TaughtRowMaker:
             start = int(draw.integers(0, max(1, len(tokens) - length)))
             piece, document = tokens[start : start + length], FIRST_TEXT - row
             if pick.random() < shape.planted:
-                piece, question = self._planted(piece, document, length, pick)
+                piece, question = self._planted(piece, document, length, facts, pick)
                 asked.append(question)
             asked += self._made(piece, document, pick)
             rows.append((piece, document, 0))
@@ -188,14 +192,18 @@ class TaughtRowMaker:
         return [*questions(definitions), *questions(clozes)][: self._shape.made]
 
     def _planted(
-        self, tokens: NDArray[np.uint16], document: int, length: int, pick: random.Random
+        self, tokens: NDArray[np.uint16], document: int, length: int, facts: Facts, pick: random.Random
     ) -> tuple[NDArray[np.uint16], TokenQuestion]:
         """The tokens with a made-up fact put in somewhere, and the question that asks for it."""
-        fact = plant(self._tokenizer, pick)
-        place = pick.randrange(max(1, min(len(tokens), length - len(fact.ids))))
-        joined = np.concatenate((tokens[:place], np.array(fact.ids, np.uint16), tokens[place:]))[:length]
-        value = (place + fact.value.start, place + fact.value.stop)
-        return joined, TokenQuestion("planted", document, fact.question, *value, (), True, exact=True)
+        drawn = facts.draw()
+        planted = [plant(self._tokenizer, drawn)]
+        if pick.random() < self._shape.rivals:
+            planted.append(plant(self._tokenizer, facts.rival(drawn)))
+        room = length - sum(len(fact.ids) for fact in planted)
+        joined, (place, *_) = put_into(tokens[:room], planted, self._ends, pick)
+        value = (place + planted[0].value.start, place + planted[0].value.stop)
+        asked = planted[0].question[: self._shape.longest_question]
+        return joined, TokenQuestion("planted", document, asked, *value, (), True, exact=True)
 
     def _batch(
         self, rows: list[tuple[NDArray[np.uint16], int, int]], asked: list[TokenQuestion], withheld_Q: Tensor

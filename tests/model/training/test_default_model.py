@@ -1,7 +1,6 @@
 """The recipe of the default model, from a small made-up data folder to a checkpoint, and the checkpoint that ships."""
 
 import json
-import random
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,6 @@ from model.training.default_model import (
 from model.training.encoder_start import Encoder
 from model.training.examples import encode_texts, tokens_of_span
 from model.training.question_rows import QuestionRowMaker
-from model.training.synthesis import draw_fact, plant
 from model.training.tokenizer import SPECIAL_TOKENS, train_tokenizer
 from tests.model.training.conftest import made_up_row
 
@@ -61,14 +59,6 @@ def test_overlap_finds_what_development_and_training_share(data: Path) -> None:
     assert overlap(train, dev) == {"pair": [], "passage": []}
     assert overlap(train, train)["pair"] == [question.id for question in train.questions]
     assert normalised("  A-b,\nC ") == "a b c"
-
-
-def test_a_planted_fact_holds_its_value(data: Path) -> None:
-    tokenizer = train_tokenizer(sample_texts(data, characters=10**6), vocab_size=500)
-    for seed in range(20):
-        fact, planted = draw_fact(random.Random(seed)), plant(tokenizer, random.Random(seed))
-        assert fact.value in fact.sentence
-        assert tokenizer.decode(planted.ids[planted.value]).strip(" .:").endswith(fact.value.strip("."))
 
 
 def test_rows_are_a_function_of_their_number_and_gold_blocks_hold_the_answer(prepared: Prepared) -> None:
