@@ -28,16 +28,15 @@ def find_furniture(pages: Sequence[Sequence[TextLine]], heights: Sequence[float]
         return dropped
     usual = body_size(pages)
     seen: dict[str, list[tuple[int, int, float]]] = defaultdict(list)
-    numbers: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
+    numbers: dict[tuple[bool, int], list[tuple[int, int, float]]] = defaultdict(list)
     for page, lines in enumerate(pages):
         for index in _outer_lines(lines, heights[page]):
             line = lines[index]
             place = line.y0 / max(heights[page], 1.0)
-            number = _NUMBER.fullmatch(line.text.strip())
-            if number:
-                value = _value(number[1])
-                if value is not None:
-                    numbers[value - page].append((page, index, place))
+            # A page number stands alone, or apart from a head in larger print than `seen` takes for one.
+            cells = line.text.strip().split("\t")
+            for number in {found[1] for cell in (cells[0], cells[-1]) if (found := _NUMBER.fullmatch(cell.strip()))}:
+                numbers[number.isdigit(), _value(number) - page].append((page, index, place))
             if line.size <= 1.2 * usual:
                 seen[_DIGITS.sub("#", line.text.strip().lower())].append((page, index, place))
     for group in (*seen.values(), *numbers.values()):
@@ -89,11 +88,11 @@ def body_size(pages: Sequence[Sequence[TextLine]]) -> float:
     return float(sizes[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)])
 
 
-def _value(text: str) -> int | None:
+def _value(text: str) -> int:
     if text.isdigit():
         return int(text)
     values = [{"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}[letter] for letter in text.lower()]
     total = 0
     for value, following in zip(values, [*values[1:], 0], strict=True):
         total += -value if value < following else value
-    return -total  # roman numbers count apart from arabic ones
+    return total

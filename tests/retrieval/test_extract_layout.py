@@ -154,6 +154,22 @@ def test_running_heads_and_page_numbers_are_dropped_from_documents_long_enough_t
     assert "Journal" not in document.text and not any(word.isdigit() for word in document.text.split())
 
 
+def test_heads_in_large_print_are_dropped_by_their_page_numbers_and_numbered_titles_are_not(tmp_path):
+    def sheets(left: str, right: str) -> list[Sheet]:
+        heads = [
+            [(72, 750, 14, left.format(47698 + page)), (400, 750, 14, right.format(47698 + page))] for page in range(4)
+        ]
+        return [Sheet([*head, *column(72, 680, 12, first=20 * page)]) for page, head in enumerate(heads)]
+
+    assert "Gazette" not in read(tmp_path, *sheets("{}", "Gazette of the Valley")).text
+    assert "Gazette" not in read(tmp_path, *sheets("Gazette of the Valley", "{}")).text
+    steps = [
+        Sheet([(72, 740, 28, f"Step {page + 1}"), *column(72, 600, 12, size=14, width=60, first=page)])
+        for page in range(4)
+    ]
+    assert "Step 3" in read(tmp_path, *steps).text
+
+
 def test_nothing_is_dropped_from_a_short_document(tmp_path):
     document = read(tmp_path, *pages_with_heads(2))
     assert document.text.count("Journal of Boats") == 2 and "5" in document.text.split()
