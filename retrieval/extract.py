@@ -6,11 +6,10 @@ writes an encrypted PDF without its encryption.
 
 from __future__ import annotations
 
-import json
+import atexit
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +19,7 @@ from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedDocument, ExtractedPage, OutlineEntry
 from retrieval.extraction.exchange import IMAGE, read_document, read_result
 from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.readers import Readers
 
 __all__ = [
     "SUFFIXES",
@@ -35,6 +35,8 @@ __all__ = [
 SUFFIXES = (".pdf", ".docx", ".html", ".htm", ".md", ".markdown", ".txt")
 _START_SECONDS = 20.0  # the process's own start, on a busy machine, is not the file's fault
 _CLOCK_FACTOR = 3.0  # neither is the time that the processor spends on others
+_READERS = Readers()
+atexit.register(_READERS.end)
 
 
 def extract(path: str | Path, *, limits: ExtractLimits | None = None, password: str | None = None) -> ExtractedDocument:
@@ -117,36 +119,17 @@ def _run(
 ) -> dict[str, Any]:
     """Has the worker serve a request. Returns its facts; with `output`, waits for that file instead."""
     request |= {"path": str(path.resolve()), "folder": str(folder), "limits": asdict(limits), "caller": os.getpid()}
-    root = Path(__file__).resolve().parent.parent
-    # One thread: more only reserve address space. Nothing of the caller's settings or secrets is passed on.
-    keep = ("PATH", "SYSTEMROOT", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
-    environment = {name: os.environ[name] for name in keep if name in os.environ}
-    environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(root), "PYTHONUTF8": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "retrieval.extraction.worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        cwd=folder,
-        env=environment,
-        start_new_session=True,
-    )
     try:
-        _, complaint = process.communicate(
-            json.dumps(request).encode(), timeout=_CLOCK_FACTOR * limits.seconds + _START_SECONDS
-        )
+        status, complaint = _READERS.serve(request, _CLOCK_FACTOR * limits.seconds + _START_SECONDS)
     except subprocess.TimeoutExpired:
         raise _took_too_long(limits) from None
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
+    _READERS.start_next()
     facts = read_result(folder)
     if output is not None and (folder / output).is_file():
         return {}
     if facts is not None:
         return facts
-    raise _explain(process.returncode, complaint.decode("utf-8", "replace"), limits)
+    raise _explain(status, complaint, limits)
 
 
 def _took_too_long(limits: ExtractLimits) -> ExtractError:

@@ -6,25 +6,36 @@ Started by `retrieval.extract` as `python -m retrieval.extraction.worker`; the r
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
+import select
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.limits import ExtractLimits
 
-_PR_SET_PDEATHSIG = 1
+AHEAD = "--ahead"
+"""Argument: import what any request may need, then wait for one."""
+WENT_HOME = 75
+"""Exit status of a process that was started ahead and that nobody asked."""
+_PATIENCE_SECONDS = 60.0
 _NICENESS = 5  # nobody waits for a document's text as one waits for an answer, or for a page's image
 
 
-def main() -> int:
-    request: dict[str, Any] = json.load(sys.stdin)
-    _end_with_caller(request["caller"])
+def main(arguments: list[str]) -> int:
+    if AHEAD in arguments and not _asked_after_imports():
+        return WENT_HOME
+    asked = sys.stdin.read()
+    if not asked:  # whoever might have asked has ended
+        return WENT_HOME
+    request: dict[str, Any] = json.loads(asked)
+    threading.Thread(target=_end_with_caller, args=(request["caller"],), daemon=True).start()
     folder, path = Path(request["folder"]), Path(request["path"])
+    os.chdir(folder)
     limits = ExtractLimits(**request["limits"])
     try:
         _serve(request, folder, path, limits)
@@ -37,12 +48,27 @@ def main() -> int:
     return 0
 
 
+def _asked_after_imports() -> bool:
+    """Whether a request has come in time."""
+    import retrieval.extraction.exchange
+    import retrieval.extraction.markup
+    import retrieval.extraction.office
+    import retrieval.extraction.pdf
+    import retrieval.extraction.render  # noqa: F401
+
+    if sys.platform == "win32":  # where pipes cannot be waited for with a limit
+        return True
+    return bool(select.select([sys.stdin], [], [], _PATIENCE_SECONDS)[0])
+
+
 def _end_with_caller(caller: int) -> None:
-    """Who waits for the result may be killed, and could then not stop this process: have the system do it."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != caller:  # it was killed before
-            sys.exit(1)
+    """Who waits for the result may be killed, and could then not stop this process.
+
+    The system's own signal for it (PR_SET_PDEATHSIG) comes when the thread ends that started a process ahead.
+    """
+    while os.getppid() == caller:
+        time.sleep(0.5)
+    os._exit(1)
 
 
 def _fail(folder: Path, reason: str) -> None:
@@ -121,4 +147,5 @@ def _address_space() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main(sys.argv[1:])
+    os._exit(status)  # all files are closed, and taking the modules down takes a tenth of a second

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import subprocess
 import sys
 import time
 import zlib
+from dataclasses import asdict
 from pathlib import Path
 
 import pypdf
@@ -16,6 +18,8 @@ from PIL import Image
 
 from retrieval.errors import ExtractError
 from retrieval.extract import ExtractLimits, extract, render_page, unlock
+from retrieval.extraction.readers import Readers
+from retrieval.extraction.worker import WENT_HOME
 from tests.retrieval.pdf_maker import Sheet, make_pdf, write_objects
 
 GOOD = make_pdf([Sheet([(72, 700, 12, "Hello world of letters")])], title="A title")
@@ -132,6 +136,52 @@ def test_a_reader_ends_with_the_process_that_waits_for_it(tmp_path):
     while any(Path(f"/proc/{each}").exists() for each in readers) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(Path(f"/proc/{each}").exists() for each in readers)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_the_reader_that_waits_serves_one_file_and_ends_with_its_owner(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("The dam was raised in 1951.")
+    script = (
+        "import sys; from retrieval.extract import _READERS, extract\n"
+        "for _ in range(3):\n"
+        "    text = extract(sys.argv[1]).text\n"
+        "    print(_READERS._waiting.pid, text, flush=True)\n"
+        "sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", script, str(path)]
+    root = Path(__file__).resolve().parents[2]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root, text=True) as owner:
+        assert owner.stdout is not None
+        said = [owner.stdout.readline().split(" ", 1) for _ in range(3)]
+        assert [text.strip() for _, text in said] == ["The dam was raised in 1951."] * 3
+        pids = [int(pid) for pid, _ in said]
+        assert len(set(pids)) == 3 and readers_of(owner.pid) == pids[2:]
+        owner.kill()
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{pids[2]}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{pids[2]}").exists()
+
+
+def test_a_reader_that_went_home_is_replaced(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("The dam was raised in 1951.")
+    readers = Readers()
+    for stale in (True, False):
+        readers.start_next()
+        waiting = readers._waiting
+        assert waiting is not None and waiting.stdin is not None
+        if stale:
+            waiting.stdin.close()
+            assert waiting.wait(60) == WENT_HOME
+            waiting.stdin = None
+        folder = tmp_path / str(stale)
+        folder.mkdir()
+        request = {"task": "extract", "suffix": ".txt", "password": None, "path": str(path), "folder": str(folder)}
+        status, complaint = readers.serve(request | {"limits": asdict(ExtractLimits()), "caller": os.getpid()}, 60)
+        assert (status, complaint) == (0, "") and (folder / "result.json").is_file()
+    readers.end()
 
 
 def readers_of(process: int) -> list[int]:
