@@ -2,12 +2,13 @@
 everything at once.
 
     python benchmarks/answer_quality.py --data FOLDER [--questions 200] [--documents 0] [--free] [--products]
-        [--out FILE.json]
+        [--untitled] [--out FILE.json]
     python benchmarks/answer_quality.py --data FOLDER --passkey 4096:50,32768:50,131072:50
 
 A real library holds all development documents in one collection and the passages of the drawn questions, a document
-each, in another. Every question is asked twice: of the whole first collection, and of its own passage alone. "sentence"
-is the quoted sentence, "short" the words in it that the model points at; "products": without its pointing head.
+each, in another; files are named by their title, where they have one. Every question is asked twice: of the whole first
+collection, and of its own passage alone. "sentence" is the quoted sentence, "short" the words in it that the model
+points at; "products": without its pointing head.
 Scoring as in SQuAD: lower case, no punctuation, no articles; "holds": a gold answer stands in the sentence; "one of 4":
 in it or in one of the three that are offered beside it. No answer is right where there is none.
 
@@ -62,6 +63,7 @@ def main() -> None:
     options.add_argument("--questions", type=int, default=200)
     options.add_argument("--documents", type=int, default=0, help="a random sample of so many (0: all)")
     options.add_argument("--free", action="store_true", help="also in the model's own words")
+    options.add_argument("--untitled", action="store_true", help="documents have numbers instead of their titles")
     options.add_argument("--products", action="store_true", help="also without the pointing head")
     options.add_argument("--passkey", help="lengths in tokens with trials, separated by commas")
     options.add_argument("--out", type=Path)
@@ -81,6 +83,8 @@ def main() -> None:
 
 def answers(library: Library, folder: Path, arguments: argparse.Namespace) -> dict:
     sets = read_questions(arguments.data, "dev")
+    if arguments.untitled:
+        sets.titles = [""] * len(sets.titles)
     numbers = list(range(len(sets.texts)))
     if arguments.documents:
         numbers = sorted(random.Random(0).sample(numbers, arguments.documents))
@@ -89,7 +93,7 @@ def answers(library: Library, folder: Path, arguments: argparse.Namespace) -> di
     drawn = random.Random(1).sample(drawn, min(arguments.questions, len(drawn)))
     everything = library.create_collection("everything").id
     for number in numbers:
-        store(library, folder / f"{number}.txt", sets.texts[number], "everything")
+        store(library, folder / "all" / str(number) / name_of(sets, number), sets.texts[number], "everything")
     print(f"{len(numbers)} documents, {len(drawn)} questions", flush=True)
     alone = {passage: one_passage(library, folder, sets, passage) for passage in {passage_of(q) for q in drawn}}
     scores: Scores = defaultdict(lambda: defaultdict(list))
@@ -116,7 +120,13 @@ def passage_of(question: Question) -> tuple[int, int, int]:
 
 def one_passage(library: Library, folder: Path, sets: QuestionSet, passage: tuple[int, int, int]) -> str:
     document, start, stop = passage
-    return store(library, folder / f"{document}-{start}.txt", sets.texts[document][start:stop])
+    file = folder / "passages" / f"{document}-{start}" / name_of(sets, document)
+    return store(library, file, sets.texts[document][start:stop])
+
+
+def name_of(sets: QuestionSet, document: int) -> str:
+    """A file's name: the title, or the number of a document without one."""
+    return f"{re.sub(r'[^ -~]|/', ' ', sets.titles[document] or '')[:100].strip() or document}.txt"
 
 
 def groups(question: Question) -> tuple[str, ...]:
@@ -124,6 +134,7 @@ def groups(question: Question) -> tuple[str, ...]:
 
 
 def store(library: Library, file: Path, text: str, collection: str | None = None) -> str:
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
     job = library.run_job(library.submit(file, collection=collection).id)
     assert job.state == "done" and job.document_id is not None, job.error
@@ -189,7 +200,7 @@ def passkey(library: Library, folder: Path, arguments: argparse.Namespace) -> di
             text, value = stored[number], str(draw.randrange(10_000, 100_000))
             at = text.find(" ", draw.randrange(len(text) * 19 // 20))
             needle = f" The pass key is {value}. Remember it. {value} is the pass key."
-            hidden = store(library, folder / f"{length}-key-{trial}.txt", text[:at] + needle + text[at:])
+            hidden = store(library, folder / str(trial) / f"{length}-{number}.txt", text[:at] + needle + text[at:])
             scope = Scope(document_ids=(*ids[:number], hidden, *ids[number + 1 :]))
             for mode in ("quote", "free"):
                 answer = asked(library, "What is the pass key?", scope, quote=mode == "quote")

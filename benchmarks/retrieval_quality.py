@@ -6,11 +6,13 @@ over the very same blocks, in one run.
 
 The memory holds all development documents at once (contexts of one title joined), on the model's block grid. Gold: the
 blocks that overlap an answer span; where a source has no spans, the stretch of the passage that shares most with
-question and answer (such sources are marked). "landmarks, then tokens" is what search does where the checkpoint says
-`ranks_by_tokens`; both ways are measured for any checkpoint.
+question and answer (such sources are marked). "landmarks, then tokens, titles" is what search does where the
+checkpoint says `ranks_by_tokens`; all ways are measured for any checkpoint. "titles": the title of the document takes
+part, for BM25 and the sentence encoder as the first words of every block.
 
 Axes: Y memory layers, W weighed memory layers, H query heads, G KV heads, Q question tokens, N blocks, L tokens in a
-block, D head dim, C proposed blocks.
+block, D head dim, C proposed blocks, X
+documents, T tokens of a title.
 """
 
 import argparse
@@ -25,6 +27,7 @@ import bm25s
 import machine
 import numpy as np
 import torch
+from torch.nn.functional import pad
 
 from model.backbone import LandmarkModel, load_backbone
 from model.generate import question_queries
@@ -33,10 +36,12 @@ from model.training.corpus import read_questions
 from model.training.examples import TokenDocuments, TokenQuestion, document_frequency, encode_questions
 from retrieval.late_interaction import best_matches, block_scores, token_matches, token_queries, weighed_layers
 from retrieval.search import FEWEST_PROPOSED, mean_query
+from retrieval.titles import title_keys
 
 DEPTH = 20
 DEPTHS = (1, 8, DEPTH, 128, FEWEST_PROPOSED)
 ROWS = 12
+OURS = "landmarks, then tokens, titles"
 
 
 def main() -> None:
@@ -66,7 +71,8 @@ def main() -> None:
         f"{len(data.ids)} documents, {len(blocks.ids)} blocks of {model.config.block_size}, {len(questions)} questions",
         flush=True,
     )
-    found = {"bm25": bm25_ranking(model, blocks, questions)}
+    plain, titled = texts_of(model, data, blocks, titles=False), texts_of(model, data, blocks, titles=True)
+    found = {"bm25": bm25_ranking(model, plain, questions), "bm25, titles": bm25_ranking(model, titled, questions)}
     report(found, questions, gold, spans)
     started = time.perf_counter()
     stored = stored_keys(model, data, blocks)
@@ -74,7 +80,8 @@ def main() -> None:
     found |= search_rankings(model, stored, questions)
     figures = report(found, questions, gold, spans)
     if arguments.minilm:
-        found["minilm"] = minilm_ranking(arguments.minilm, model, blocks, questions)
+        found["minilm"] = minilm_ranking(arguments.minilm, model, plain, questions)
+        found["minilm, titles"] = minilm_ranking(arguments.minilm, model, titled, questions)
         figures = report(found, questions, gold, spans)
     if arguments.out:
         arguments.out.write_text(json.dumps(figures, indent=1))
@@ -112,6 +119,10 @@ class StoredKeys:
     lengths_N: torch.Tensor
     place_N: torch.Tensor
     """See `late_interaction.block_scores`."""
+    document_N: torch.Tensor
+    titles_WXGTD: list[torch.Tensor]
+    """Keys of the titles' tokens by document, see `titles.title_keys`."""
+    title_lengths_X: torch.Tensor
 
 
 def stored_keys(model: LandmarkModel, data: TokenDocuments, blocks: Blocks) -> StoredKeys:
@@ -134,7 +145,13 @@ def stored_keys(model: LandmarkModel, data: TokenDocuments, blocks: Blocks) -> S
                 keys_NGLD[number] = block.keys_YGLD[y]
     lengths_N = torch.tensor([len(ids) for ids in blocks.ids])
     document_N = torch.from_numpy(np.repeat(np.arange(len(data.ids)), np.diff(blocks.first)))
-    return StoredKeys(landmarks_YGND, keys_WNGLD, lengths_N, torch.arange(len(blocks.ids)) + document_N)
+    none = torch.zeros(len(weighed), model.num_kv_heads, 0, model.head_dim)
+    titles = [title_keys(model, title).float() if title else none for title in data.titles]
+    title_lengths_X = torch.tensor([keys_WGTD.shape[2] for keys_WGTD in titles])
+    longest = int(title_lengths_X.max())
+    same = torch.stack([pad(keys_WGTD, (0, 0, 0, longest - keys_WGTD.shape[2])) for keys_WGTD in titles], 1)
+    place_N = torch.arange(len(blocks.ids)) + document_N
+    return StoredKeys(landmarks_YGND, keys_WNGLD, lengths_N, place_N, document_N, list(same), title_lengths_X)
 
 
 def search_rankings(
@@ -155,12 +172,17 @@ def search_rankings(
         proposed_C = scores_YN.sum(0).topk(min(FEWEST_PROPOSED, scores_YN.shape[1])).indices
         proposed = time.perf_counter()
         keys_WCGLD = [keys_NGLD[proposed_C] for keys_NGLD in stored.keys_WNGLD]
-        matches_QCL = token_matches(token_queries(model, queries_YHQD), keys_WCGLD, stored.lengths_N[proposed_C])
-        scores_C = block_scores(best_matches(matches_QCL), stored.place_N[proposed_C])
-        decided_C = proposed_C[scores_C.argsort(descending=True, stable=True)]
+        queries_QWGD = token_queries(model, queries_YHQD)
+        best_QC = best_matches(token_matches(queries_QWGD, keys_WCGLD, stored.lengths_N[proposed_C]))
+        of_X, at_C = stored.document_N[proposed_C].unique(return_inverse=True)
+        titles_WXGTD = [titles_XGTD[of_X] for titles_XGTD in stored.titles_WXGTD]
+        titles_QX = best_matches(token_matches(queries_QWGD, titles_WXGTD, stored.title_lengths_X[of_X]))
+        with_titles_QC = best_QC.maximum(titles_QX[:, at_C])
+        for name, each_QC in (("landmarks, then tokens", best_QC), (OURS, with_titles_QC)):
+            scores_C = block_scores(each_QC, stored.place_N[proposed_C])
+            found[name].append(proposed_C[scores_C.argsort(descending=True, stable=True)][:DEPTH].tolist())
         seconds = [seconds[0] + proposed - began, seconds[1] + time.perf_counter() - proposed]
         found["landmarks alone"].append(proposed_C.tolist())
-        found["landmarks, then tokens"].append(decided_C[:DEPTH].tolist())
         for layer in weighed if len(weighed) > 1 else ():
             scores_N = scores_YN[model.memory_layers.index(layer)]
             found[f"landmarks, layer {layer}"].append(scores_N.topk(min(DEPTH, len(scores_N))).indices.tolist())
@@ -169,19 +191,23 @@ def search_rankings(
     return dict(found)
 
 
-def bm25_ranking(model: LandmarkModel, blocks: Blocks, questions: list[TokenQuestion]) -> list[list[int]]:
+def texts_of(model: LandmarkModel, data: TokenDocuments, blocks: Blocks, *, titles: bool) -> list[str]:
+    """The blocks as text, with the title of their document in front or without."""
+    owners = np.repeat(np.arange(len(data.ids)), np.diff(blocks.first))
+    heads = [f"{data.titles[owner]}. " if titles and data.titles[owner] else "" for owner in owners]
+    return [head + model.decode(ids) for head, ids in zip(heads, blocks.ids, strict=True)]
+
+
+def bm25_ranking(model: LandmarkModel, texts: list[str], questions: list[TokenQuestion]) -> list[list[int]]:
     """BM25 over the words of the blocks (bm25s, its English stop words)."""
     index = bm25s.BM25()
-    index.index(
-        bm25s.tokenize([model.decode(ids) for ids in blocks.ids], stopwords="en", show_progress=False),
-        show_progress=False,
-    )
+    index.index(bm25s.tokenize(texts, stopwords="en", show_progress=False), show_progress=False)
     asked = bm25s.tokenize([model.decode(question.ids) for question in questions], stopwords="en", show_progress=False)
     return index.retrieve(asked, k=DEPTH, show_progress=False)[0].tolist()
 
 
 def minilm_ranking(
-    folder: Path, model: LandmarkModel, blocks: Blocks, questions: list[TokenQuestion]
+    folder: Path, model: LandmarkModel, blocks: list[str], questions: list[TokenQuestion]
 ) -> list[list[int]]:
     """all-MiniLM-L6-v2: mean of the token states, norm 1, inner product."""
     from transformers import AutoModel, AutoTokenizer
@@ -202,7 +228,7 @@ def minilm_ranking(
             out[rows] = torch.nn.functional.normalize(state, dim=-1)
         return out
 
-    scores = encode([model.decode(q.ids) for q in questions]) @ encode([model.decode(ids) for ids in blocks.ids]).T
+    scores = encode([model.decode(q.ids) for q in questions]) @ encode(blocks).T
     return scores.topk(DEPTH).indices.tolist()
 
 

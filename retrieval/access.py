@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -91,6 +91,14 @@ class VisibleCatalogue:
     def rename_document(self, document_id: str, title: str) -> Document:
         self._own_document(document_id)
         return self._catalogue.rename_document(document_id, title)
+
+    def put_title_keys(self, document_id: str, title: str, keys: bytes) -> None:
+        self._own_document(document_id)
+        self._catalogue.put_title_keys(document_id, title, keys)
+
+    def title_keys(self, document_ids: Sequence[str]) -> dict[str, bytes]:
+        visible = self._catalogue.readable_document_ids(self._user_id, of=document_ids)
+        return self._catalogue.title_keys([each for each in document_ids if each in visible])
 
     def move_document(self, document_id: str, collection_id: str | None) -> Document:
         self._own_document(document_id)

@@ -35,7 +35,7 @@ from retrieval.quoting import Quotation, Quoting, with_neighbours
 from retrieval.readable import join_neighbours
 from retrieval.records import Scope
 from retrieval.resident import MemorySnapshot, ResidentMemory, naming_damage
-from retrieval.search import Found, check_count, find_blocks, hits_of
+from retrieval.search import Found, check_count, find_blocks, hits_of, titles_of
 from retrieval.sources import Sources
 from retrieval.workspace import Workspace
 from storage.errors import NotFound as NoRow
@@ -221,7 +221,8 @@ class Asker:
         text_of = {document_id: self._sources.text(document_id) for document_id in documents}
         with naming_damage(self._resident), self._workspace.turns.for_question():
             keys = snapshot.token_keys(positions_C)
-            matches_QCL = token_matches(found.queries_QWGD, *keys).cpu()
+            titles_QC = titles_of(self._workspace, snapshot, found.queries_QWGD, positions_C)
+            matches_QCL = token_matches(found.queries_QWGD, *keys).cpu().maximum(titles_QC[..., None])
             points_2CL = self._points(found, keys)
             return quoting.best_sentences(matches_QCL, text_of, points_2CL, count=1 + OTHER_SENTENCES)
 

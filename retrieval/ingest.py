@@ -25,6 +25,7 @@ from model.prefill import prefill
 from retrieval.errors import CairnError, Cancelled, ExtractError
 from retrieval.extract import ExtractedDocument, extract
 from retrieval.intake import check_space, num_blocks, original_of, stored_bytes
+from retrieval.titles import keep_title
 from retrieval.workspace import LoadedModel, Workspace
 from storage.errors import NotFound as NoRow
 from storage.errors import StorageError
@@ -136,7 +137,7 @@ class Ingestion:
             self._workspace.store.delete(self._catalogue.drop_shards(document_id))
         first_time = self._catalogue.document(document_id).num_characters == 0  # later the title may be the user's own
         pages = [Page(p.number, p.label, p.width, p.height, p.start, p.end, p.note) for p in extracted.pages]
-        self._catalogue.save_extracted(
+        document = self._catalogue.save_extracted(
             document_id,
             text=extracted.text,
             pages_read=pages,
@@ -148,6 +149,7 @@ class Ingestion:
                 "outline": [[o.title, o.level, o.page, o.start] for o in extracted.outline],
             },
         )
+        keep_title(self._workspace, document)
         return _Text(extracted, tokens)
 
     def _shard(self, loaded: LoadedModel, text: _Text, first: int, last: int) -> None:

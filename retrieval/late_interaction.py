@@ -9,6 +9,7 @@
 - A block's score also counts the blocks beside it, because what a sentence is about often stands in the one before:
   the squares of its own matches and of the best of itself and its neighbours are averaged. `search` ranks by it where
   the model says so. Both squares and neighbours were chosen on held-out training documents (docs/experiments.md).
+- A document's title counts as if it stood in every block and sentence of it (`titles`).
 - Queries and keys are those of the memory layers that search weighs, laid end to end.
 - A model may also point at an answer: see `points`.
 

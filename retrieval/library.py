@@ -212,8 +212,12 @@ class Library:
         return document_views(rows, self._catalogue.users, self.viewer)
 
     def rename_document(self, document_id: str, title: str) -> Document:
+        from retrieval.titles import keep_title
+
         with catalogue_errors():
-            return self._documents([self._catalogue.rename_document(document_id, title)])[0]
+            renamed = self._catalogue.rename_document(document_id, title)
+            keep_title(self._workspace, renamed)
+            return self._documents([renamed])[0]
 
     def move_document(self, document_id: str, collection_id: str | None) -> Document:
         with catalogue_errors():

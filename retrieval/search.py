@@ -31,6 +31,7 @@ from retrieval.readable import Hit, join_neighbours
 from retrieval.records import Scope
 from retrieval.resident import MemorySnapshot, ResidentMemory, naming_damage, scope_positions
 from retrieval.sources import Sources
+from retrieval.titles import title_matches
 from retrieval.workspace import Workspace
 
 # Joining neighbours takes more blocks than passages come out.
@@ -126,14 +127,23 @@ def find_blocks(
             confidence = confidence_of(ranking, in_scope)
             return Found(ranking.positions, ranking.gates, confidence, in_scope, queries_QWGD, pointers_2WGD, sum)
         newest_first_C = ranking.positions.sort(descending=True).values  # of equal scores the newest block wins
-        scores_C = token_scores(snapshot, queries_QWGD, newest_first_C)
+        titles_QC = titles_of(workspace, snapshot, queries_QWGD, newest_first_C)
+        scores_C = token_scores(snapshot, queries_QWGD, newest_first_C, titles_QC)
     best = scores_C.argsort(descending=True, stable=True)[:count]
     confidence = max(0.0, float(scores_C[best[0]])) if len(best) else 0.0
     return Found(newest_first_C[best], scores_C[best], min(1.0, confidence), in_scope, queries_QWGD, pointers_2WGD, max)
 
 
-def token_scores(snapshot: MemorySnapshot, queries_QWGD: Tensor, positions_C: Tensor) -> Tensor:
-    """scores_C (float32, CPU) of blocks by the keys of their tokens. Raises `storage.errors.DamagedMemory`."""
+def titles_of(workspace: Workspace, snapshot: MemorySnapshot, queries_QWGD: Tensor, positions_C: Tensor) -> Tensor:
+    """matches_QC of the question's tokens in the titles of the blocks' documents, see `titles.title_matches`."""
+    numbers, at_C = np.unique(snapshot.document_N[positions_C.numpy()], return_inverse=True)
+    ids = [snapshot.document_ids[number] for number in numbers]
+    return title_matches(workspace, workspace.loaded().model, queries_QWGD, ids)[:, torch.from_numpy(at_C)]
+
+
+def token_scores(snapshot: MemorySnapshot, queries_QWGD: Tensor, positions_C: Tensor, titles_QC: Tensor) -> Tensor:
+    """scores_C (float32, CPU) of blocks by the keys of their tokens and of their titles'. Raises
+    `storage.errors.DamagedMemory`."""
     if not len(positions_C):
         return torch.zeros(0)
     best: list[Tensor] = []
@@ -142,7 +152,7 @@ def token_scores(snapshot: MemorySnapshot, queries_QWGD: Tensor, positions_C: Te
         best.append(best_matches(token_matches(queries_QWGD, keys_WCGLD, lengths_C)).cpu())
     numbers = positions_C.numpy()
     place_C = snapshot.document_N[numbers].astype(np.int64) << 32 | snapshot.ordinal_N[numbers]
-    return block_scores(torch.cat(best, 1), torch.from_numpy(place_C))
+    return block_scores(torch.cat(best, 1).maximum(titles_QC), torch.from_numpy(place_C))
 
 
 def hits_of(snapshot: MemorySnapshot, positions: Tensor, scores: Tensor) -> list[Hit]:

@@ -138,6 +138,14 @@ document_texts = Table(
     Column("extras", Text, nullable=False),  # JSON object: outline, metadata, whatever reading the file gave
 )
 
+title_keys = Table(
+    "title_keys",
+    metadata,
+    _document_id(primary_key=True),
+    Column("title", Text, nullable=False),  # that they were made of: after a change of title they count no more
+    Column("packed", LargeBinary, nullable=False),  # little-endian float16: weighed layers, KV heads, tokens, head dim
+)
+
 pages = Table(
     "pages",
     metadata,

@@ -19,7 +19,7 @@ from sqlalchemy import inspect, text
 from storage.database import Database
 from storage.errors import CatalogueTooNew
 
-HEAD = "0002"  # the newest revision in migrations/versions; a test compares
+HEAD = "0003"  # the newest revision in migrations/versions; a test compares
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 

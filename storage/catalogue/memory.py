@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, Select, func, insert, or_, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, or_, select, update
 
 from storage.catalogue.documents import one_document
 from storage.catalogue.jobs import ACTIVE, finish_job, insert_job, write_progress
@@ -26,7 +26,7 @@ from storage.errors import NotFound
 from storage.fingerprint import MemoryFingerprint
 from storage.kv_store import ShardFile
 from storage.records import Block, BlockRefs, Document, JobProgress, NewBlock, Shard, Totals
-from storage.schema import answers, blocks, counters, documents, jobs, memory_fingerprints, shards
+from storage.schema import answers, blocks, counters, documents, jobs, memory_fingerprints, shards, title_keys
 
 _BLOCK_COLUMNS = [column for column in blocks.c] + [shards.c.name.label("shard")]
 
@@ -65,6 +65,24 @@ class MemoryTables(Tables):
                 write_progress(connection, job_id, progress)
                 connection.execute(update(jobs).where(jobs.c.id == job_id).values(attempt=1))  # it gets ahead
             return committed
+
+    def put_title_keys(self, document_id: str, title: str, keys: bytes) -> None:
+        """Keep the keys that a model made of a document's title, in the place of older ones. Raises `NotFound`."""
+        with self.database.write() as connection:
+            one_document(connection, document_id)
+            connection.execute(delete(title_keys).where(title_keys.c.document_id == document_id))
+            connection.execute(insert(title_keys).values(document_id=document_id, title=title, packed=keys))
+
+    def title_keys(self, document_ids: Sequence[str]) -> dict[str, bytes]:
+        """What `put_title_keys` kept for these documents, where the title is still the same."""
+        found: dict[str, bytes] = {}
+        same = (documents.c.id == title_keys.c.document_id) & (documents.c.title == title_keys.c.title)
+        with self.database.read() as connection:
+            for batch in batches(document_ids):
+                chosen = select(title_keys.c.document_id, title_keys.c.packed).join(documents, same)
+                rows = connection.execute(chosen.where(title_keys.c.document_id.in_(batch)))
+                found.update({row.document_id: row.packed for row in rows})
+        return found
 
     def replace_shard(self, old: str, new: ShardFile) -> Shard:
         """Put a rewritten file in the place of a damaged one; its blocks keep their ids. Then delete the old file.

@@ -10,6 +10,7 @@ import torch
 from model.errors import ModelError
 from model.generate import question_queries
 from model.pointing import PointingHead
+from model.prefill import prefill
 from retrieval import ask as asking
 from retrieval import search
 from retrieval.errors import DamagedMemory
@@ -24,7 +25,7 @@ from retrieval.late_interaction import (
     token_queries,
     weighed_layers,
 )
-from retrieval.search import asked_queries, find_blocks, search_query, token_scores
+from retrieval.search import asked_queries, find_blocks, search_query, titles_of, token_scores
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, TEXTS, WHALE, add, ask
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 from tests.tiny_model import tiny_model
@@ -32,13 +33,15 @@ from tests.tiny_model import tiny_model
 ONE_LAYER = ((0.0, 0.0, 0.0, 0.0), (1.0, 0.5, 0.0, 2.0))
 
 
-def by_definition(queries_QWGD, keys_WCGLD, lengths_C, place_C=None):
-    """scores_C, block by block and query by query; without places no block has a neighbour."""
+def by_definition(queries_QWGD, keys_WCGLD, lengths_C, place_C=None, titles=()):
+    """scores_C, block by block and query by query; without places no block has a neighbour. `titles`: for each block
+    keys_TE of its document's title."""
     place = list(range(0, 2 * len(lengths_C), 2)) if place_C is None else place_C.tolist()
     shares = [float(query.norm()) for query in queries_QWGD]
     best = []
     for block, length in enumerate(lengths_C.tolist()):
         keys_LE = torch.cat([keys[block, :, :length].float().transpose(0, 1).flatten(1) for keys in keys_WCGLD], 1)
+        keys_LE = torch.cat((keys_LE, *titles[block : block + 1]))
         best.append([max(0.0, float(torch.cosine_similarity(q.flatten(), keys_LE).max())) for q in queries_QWGD])
     scores = []
     for block, own in enumerate(best):
@@ -163,7 +166,22 @@ def every_score(library, question):
         keys = [reader.read(layer, ids)[0][0, :, 0].transpose(0, 1) for layer in weighed_layers(model)]
         queries_QWGD = token_queries(model, asked_queries(model, question))
         place_N = torch.from_numpy(snapshot.document_N.astype("int64") << 32 | snapshot.ordinal_N)
-        return by_definition(queries_QWGD, keys, snapshot.blocks.length_N, place_N)
+        titles = [title_of(model, library.document(snapshot.document_ids[n]).title) for n in snapshot.document_N]
+        return by_definition(queries_QWGD, keys, snapshot.blocks.length_N, place_N, titles)
+
+
+def title_of(model, title):
+    """keys_TE of a title's tokens behind "This is about"."""
+    count = len(model.tokenize(f" {title}").ids)
+    keys_YGTD = torch.cat(
+        [
+            block.keys_YGLD[:, :, : block.num_tokens]
+            for block in prefill(model, model.tokenize(f"This is about {title}").ids)
+        ],
+        2,
+    )
+    weighed = [model.memory_layers.index(layer) for layer in weighed_layers(model)]
+    return keys_YGTD[weighed, :, -count:].permute(2, 0, 1, 3).flatten(1)
 
 
 def test_tokens_decide_among_the_proposed_blocks(stored):
@@ -183,13 +201,14 @@ def test_only_what_landmarks_propose_is_ranked(stored, monkeypatch):
         model = library._workspace.loaded().model
         proposed = snapshot.landmarks.rank(search_query(model, "whales?"), 5).positions.sort().values.tolist()
         found = find_blocks(library._workspace, snapshot, "whales?", 1, None)
-        scores = token_scores(snapshot, found.queries_QWGD, torch.tensor(proposed))
+        titles = titles_of(library._workspace, snapshot, found.queries_QWGD, torch.tensor(proposed))
+        scores = token_scores(snapshot, found.queries_QWGD, torch.tensor(proposed), titles)
     assert found.positions_C.tolist() == [proposed[int(scores.argmax())]]
 
 
 def test_of_equal_scores_the_newest_block_wins(stored, monkeypatch):
     library, _ = stored
-    monkeypatch.setattr(search, "token_scores", lambda snapshot, queries, positions: torch.ones(len(positions)))
+    monkeypatch.setattr(search, "token_scores", lambda snapshot, queries, positions, titles: torch.ones(len(positions)))
     with library._resident.open_snapshot() as snapshot:
         found = find_blocks(library._workspace, snapshot, "whales?", 4, None)
         assert found.positions_C.tolist() == list(range(snapshot.num_blocks - 1, snapshot.num_blocks - 5, -1))

@@ -129,6 +129,20 @@ def test_references_name_every_block_of_a_scope_once_and_in_order(home):
     check(catalogue.all_block_refs(fingerprint="another"), [])
 
 
+def test_keys_of_a_title_count_while_the_title_is_the_same(home):
+    catalogue, store = home
+    first, second = (add_ready(catalogue, store, number) for number in (1, 2))
+    for document, packed in ((first, b"12"), (second, b"34"), (first, b"56")):
+        catalogue.put_title_keys(document.id, document.title, packed)
+    assert catalogue.title_keys([first.id, second.id, "0" * 32]) == {first.id: b"56", second.id: b"34"}
+    catalogue.rename_document(second.id, "Another")
+    assert catalogue.title_keys([first.id, second.id]) == {first.id: b"56"}
+    catalogue.delete_documents([first.id])
+    assert catalogue.title_keys([first.id]) == {}
+    with pytest.raises(NotFound):
+        catalogue.put_title_keys(first.id, first.title, b"12")
+
+
 def test_searching_documents_ignores_case_in_any_script_and_takes_signs_literally(home):
     catalogue, _ = home
     for seed, title in enumerate(("ÉTUDE Äpfel", "Growth of 100% in Straße_1", "growth of 1000 in town")):

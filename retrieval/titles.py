@@ -1,0 +1,79 @@
+"""Titles of documents, as search reads them.
+
+What a document is about often stands in its title alone: the block that tells the climate of Greenland does not name
+Greenland. So the keys of a title's tokens are kept, and every block of the document, every sentence of it, is matched
+as if the title stood in it (`late_interaction`).
+
+Axes: Q question tokens, W weighed memory layers, G KV heads, D head dim, T tokens of a title, X documents.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.backbone import LandmarkModel
+from model.prefill import prefill
+from retrieval.late_interaction import best_matches, token_matches, weighed_layers
+from retrieval.workspace import Workspace
+from storage.records import Document
+
+# The first token of a text has a key like no other, so a title is read as the end of a sentence.
+_OPENING = "This is about"
+_LONGEST = 32  # tokens; of longer titles the beginning
+
+
+def keep_title(workspace: Workspace, document: Document) -> None:
+    """Have the model read the document's title, if it searches by tokens. Takes its own turn at the model.
+
+    Raises `storage.errors.NotFound` if the document was deleted meanwhile.
+    """
+    loaded = workspace.loaded(any_memory=True)
+    if loaded.model.config.ranks_by_tokens and document.fingerprint == loaded.fingerprint.digest:
+        with workspace.turns.for_ingestion():
+            keys_WGTD = title_keys(loaded.model, document.title)
+        workspace.catalogue.put_title_keys(document.id, document.title, keys_WGTD.numpy().astype("<f2").tobytes())
+
+
+def title_keys(model: LandmarkModel, title: str) -> Tensor:
+    """keys_WGTD (float16, CPU) of the title's tokens in the weighed layers, before rotation."""
+    opening = list(model.tokenize(_OPENING).ids)
+    ids = list(model.tokenize(f" {_spelled(title)}").ids)[:_LONGEST]
+    weighed = [model.memory_layers.index(layer) for layer in weighed_layers(model)]
+    keys = [block.keys_YGLD[weighed][:, :, : block.num_tokens] for block in prefill(model, [*opening, *ids])]
+    return torch.cat(keys, 2)[:, :, len(opening) :].half().cpu()
+
+
+def _spelled(title: str) -> str:
+    """A file's name as words."""
+    words = re.sub(r"[_\s]+", " ", title).strip()
+    return words if " " in words else words.replace("-", " ")
+
+
+def title_matches(
+    workspace: Workspace, model: LandmarkModel, queries_QWGD: Tensor, document_ids: Sequence[str]
+) -> Tensor:
+    """matches_QX (float32, CPU): of every question token in the title of each document; 0 without keys for it."""
+    matches_QX = torch.zeros(len(queries_QWGD), len(document_ids))
+    kept = workspace.catalogue.title_keys(document_ids)
+    numbers = [number for number, document_id in enumerate(document_ids) if kept.get(document_id)]
+    if not numbers:
+        return matches_QX
+    _, weighed, groups, dim = queries_QWGD.shape
+    each_WGTD = [
+        torch.from_numpy(np.frombuffer(kept[document_ids[number]], "<f2").astype(np.float32)).view(
+            weighed, groups, -1, dim
+        )
+        for number in numbers
+    ]
+    lengths_X = torch.tensor([keys_WGTD.shape[2] for keys_WGTD in each_WGTD])
+    keys_XWGTD = torch.zeros(len(numbers), weighed, groups, int(lengths_X.max()), dim)
+    for row, keys_WGTD in enumerate(each_WGTD):
+        keys_XWGTD[row, :, :, : keys_WGTD.shape[2]] = keys_WGTD
+    keys_WXGTD = [keys_XGTD.to(model.device) for keys_XGTD in keys_XWGTD.unbind(1)]
+    matches_QX[:, numbers] = best_matches(token_matches(queries_QWGD, keys_WXGTD, lengths_X)).cpu()
+    return matches_QX
