@@ -145,8 +145,9 @@ def stored_keys(model: LandmarkModel, data: TokenDocuments, blocks: Blocks) -> S
                 keys_NGLD[number] = block.keys_YGLD[y]
     lengths_N = torch.tensor([len(ids) for ids in blocks.ids])
     document_N = torch.from_numpy(np.repeat(np.arange(len(data.ids)), np.diff(blocks.first)))
-    none = torch.zeros(len(weighed), model.num_kv_heads, 0, model.head_dim)
+    none = torch.zeros(0, len(weighed), model.num_kv_heads, model.head_dim)
     titles = [title_keys(model, title).float() if title else none for title in data.titles]
+    titles = [keys_TWGD.permute(1, 2, 0, 3) for keys_TWGD in titles]
     title_lengths_X = torch.tensor([keys_WGTD.shape[2] for keys_WGTD in titles])
     longest = int(title_lengths_X.max())
     same = torch.stack([pad(keys_WGTD, (0, 0, 0, longest - keys_WGTD.shape[2])) for keys_WGTD in titles], 1)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from model.backbone import LandmarkModel
 from model.prefill import prefill
-from retrieval.late_interaction import best_matches, token_matches, weighed_layers
+from retrieval.late_interaction import token_matches, weighed_layers
 from retrieval.workspace import Workspace
 from storage.records import Document
 
@@ -35,17 +35,17 @@ def keep_title(workspace: Workspace, document: Document) -> None:
     loaded = workspace.loaded(any_memory=True)
     if loaded.model.config.ranks_by_tokens and document.fingerprint == loaded.fingerprint.digest:
         with workspace.turns.for_ingestion():
-            keys_WGTD = title_keys(loaded.model, document.title)
-        workspace.catalogue.put_title_keys(document.id, document.title, keys_WGTD.numpy().astype("<f2").tobytes())
+            keys_TWGD = title_keys(loaded.model, document.title)
+        workspace.catalogue.put_title_keys(document.id, document.title, keys_TWGD.numpy().astype("<f2").tobytes())
 
 
 def title_keys(model: LandmarkModel, title: str) -> Tensor:
-    """keys_WGTD (float16, CPU) of the title's tokens in the weighed layers, before rotation."""
+    """keys_TWGD (float16, CPU) of the title's tokens in the weighed layers, before rotation."""
     opening = list(model.tokenize(_OPENING).ids)
     ids = list(model.tokenize(f" {_spelled(title)}").ids)[:_LONGEST]
     weighed = [model.memory_layers.index(layer) for layer in weighed_layers(model)]
     keys = [block.keys_YGLD[weighed][:, :, : block.num_tokens] for block in prefill(model, [*opening, *ids])]
-    return torch.cat(keys, 2)[:, :, len(opening) :].half().cpu()
+    return torch.cat(keys, 2)[:, :, len(opening) :].permute(2, 0, 1, 3).half().cpu().contiguous()
 
 
 def _spelled(title: str) -> str:
@@ -60,20 +60,14 @@ def title_matches(
     """matches_QX (float32, CPU): of every question token in the title of each document; 0 without keys for it."""
     matches_QX = torch.zeros(len(queries_QWGD), len(document_ids))
     kept = workspace.catalogue.title_keys(document_ids)
-    numbers = [number for number, document_id in enumerate(document_ids) if kept.get(document_id)]
-    if not numbers:
+    if not kept:
         return matches_QX
-    _, weighed, groups, dim = queries_QWGD.shape
-    each_WGTD = [
-        torch.from_numpy(np.frombuffer(kept[document_ids[number]], "<f2").astype(np.float32)).view(
-            weighed, groups, -1, dim
-        )
-        for number in numbers
-    ]
-    lengths_X = torch.tensor([keys_WGTD.shape[2] for keys_WGTD in each_WGTD])
-    keys_XWGTD = torch.zeros(len(numbers), weighed, groups, int(lengths_X.max()), dim)
-    for row, keys_WGTD in enumerate(each_WGTD):
-        keys_XWGTD[row, :, :, : keys_WGTD.shape[2]] = keys_WGTD
-    keys_WXGTD = [keys_XGTD.to(model.device) for keys_XGTD in keys_XWGTD.unbind(1)]
-    matches_QX[:, numbers] = best_matches(token_matches(queries_QWGD, keys_WXGTD, lengths_X)).cpu()
-    return matches_QX
+    packed = [kept.get(document_id, b"") for document_id in document_ids]
+    flat = torch.from_numpy(np.frombuffer(b"".join(packed), "<f2").astype(np.float32))
+    keys_TWGD = flat.view(-1, *queries_QWGD.shape[1:]).to(model.device)
+    # Each token as if it were a block: titles are of any length.
+    keys_WTGLD = [keys_TGD[:, :, None] for keys_TGD in keys_TWGD.unbind(1)]
+    matches_QT = token_matches(queries_QWGD, keys_WTGLD, torch.ones(len(keys_TWGD)))[..., 0].cpu()
+    lengths_X = torch.tensor([len(each) for each in packed]) // (2 * queries_QWGD[0].numel())
+    title_T = torch.repeat_interleave(torch.arange(len(packed)), lengths_X)
+    return matches_QX.scatter_reduce(1, title_T.expand_as(matches_QT), matches_QT, "amax")

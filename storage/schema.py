@@ -143,7 +143,7 @@ title_keys = Table(
     metadata,
     _document_id(primary_key=True),
     Column("title", Text, nullable=False),  # that they were made of: after a change of title they count no more
-    Column("packed", LargeBinary, nullable=False),  # little-endian float16: weighed layers, KV heads, tokens, head dim
+    Column("packed", LargeBinary, nullable=False),  # little-endian float16: tokens, weighed layers, KV heads, head dim
 )
 
 pages = Table(

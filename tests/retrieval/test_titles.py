@@ -72,15 +72,16 @@ def test_titles_of_others_do_not_take_part(open_library, write, shipped):
 @pytest.mark.parametrize("title", ["Whale", "a_file-name_of_2019", "x" * 300, "café — Übersicht"])
 def test_keys_are_those_of_the_end_of_a_sentence_about_it(title):
     model = tiny_model(block_size=8, window_blocks=4, context_blocks=2, ranks_by_tokens=True)
-    keys_WGTD = title_keys(model, title)
+    keys_TWGD = title_keys(model, title)
     opening = len(model.tokenize("This is about").ids)
     spelled = f" {title.replace('_', ' ')}"
     ids = [*model.tokenize("This is about").ids, *model.tokenize(spelled).ids[:32]]
     expected = torch.cat([block.keys_YGLD[:, :, : block.num_tokens] for block in prefill(model, ids)], 2)[
         :, :, opening:
     ]
-    assert keys_WGTD.shape == expected.shape == (2, model.num_kv_heads, len(ids) - opening, model.head_dim)
-    torch.testing.assert_close(keys_WGTD.float(), expected, atol=1e-2, rtol=1e-2)
+    expected = expected.permute(2, 0, 1, 3)
+    assert keys_TWGD.shape == expected.shape == (len(ids) - opening, 2, model.num_kv_heads, model.head_dim)
+    torch.testing.assert_close(keys_TWGD.float(), expected, atol=1e-2, rtol=1e-2)
 
 
 def test_a_document_without_keys_for_its_title_matches_nothing(countries):
