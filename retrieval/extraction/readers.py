@@ -24,6 +24,12 @@ class Readers:
     """Starts `retrieval.extraction.worker`, one process for each request."""
 
     def __init__(self) -> None:
+        self._forget()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """A forked process starts its own: the one that waits is its parent's."""
         self._lock = threading.Lock()
         self._waiting: subprocess.Popen[bytes] | None = None
 

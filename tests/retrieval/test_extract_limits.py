@@ -164,6 +164,25 @@ def test_the_reader_that_waits_serves_one_file_and_ends_with_its_owner(tmp_path)
     assert not Path(f"/proc/{pids[2]}").exists()
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_starts_readers_of_its_own(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("The dam was raised in 1951.")
+    script = (
+        "import os, sys; from retrieval.extract import extract\n"
+        "extract(sys.argv[1])\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    os._exit(0 if extract(sys.argv[1]).text.startswith('The dam') else 1)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "print(extract(sys.argv[1]).text)"
+    )
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-c", script, str(path)]
+    ended = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
+    assert ended.stdout.strip() == "The dam was raised in 1951.", ended.stderr
+
+
 def test_a_reader_that_went_home_is_replaced(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("The dam was raised in 1951.")
