@@ -11,8 +11,7 @@ checkpoint says `ranks_by_tokens`; all ways are measured for any checkpoint. "ti
 part, for BM25 and the sentence encoder as the first words of every block.
 
 Axes: Y memory layers, W weighed memory layers, H query heads, G KV heads, Q question tokens, N blocks, L tokens in a
-block, D head dim, C proposed blocks, X
-documents, T tokens of a title.
+block, D head dim, C proposed blocks, X documents, T tokens of a title.
 """
 
 import argparse
@@ -160,14 +159,12 @@ def search_rankings(
 ) -> dict[str, list[list[int]]]:
     """By landmarks, by tokens among the blocks that landmarks propose, and by the landmarks of each weighed layer
     alone, if there are several."""
-    before, after = model.config.prompt.split("{question}")
-    head, tail = (model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in (before, after))
     weighed = weighed_layers(model)
     found: dict[str, list[list[int]]] = defaultdict(list)
     seconds = [0.0, 0.0]
     for question in questions:
-        asked = slice(len(head), len(head) + len(question.ids))
-        queries_YHQD = question_queries(model, [*head, *question.ids, *tail])[:, :, asked]
+        prompt = model.prompt_of(question.ids)
+        queries_YHQD = question_queries(model, prompt.ids)[:, :, prompt.question]
         began = time.perf_counter()
         scores_YN = torch.einsum("ygd,ygnd->yn", mean_query(model, queries_YHQD), stored.landmarks_YGND)
         proposed_C = scores_YN.sum(0).topk(min(FEWEST_PROPOSED, scores_YN.shape[1])).indices

@@ -8,7 +8,7 @@
 import copy
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -54,7 +54,7 @@ class TokenizedText:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A question as the model reads it; `question` is the part of `ids` that the user wrote."""
+    """A question as the model reads it; `question` is the part of `ids` that the user wrote, where it stands last."""
 
     ids: list[int]
     question: slice
@@ -216,13 +216,19 @@ class LandmarkModel(nn.Module):
     def prompt(self, question: str) -> Prompt:
         """The question inside the model's prompt template, begin-of-text token first where the tokenizer has that
         habit."""
-        before, after = self.config.prompt.split("{question}", 1)
-        head = self.tokenizer(before, add_special_tokens=True)["input_ids"]
-        if self.tokenizer.eos_token_id is not None and head and head[-1] == self.tokenizer.eos_token_id:
-            head = head[:-1]
-        asked = self.tokenize(question).ids
-        tail = self.tokenizer(after, add_special_tokens=False)["input_ids"]
-        return Prompt(head + asked + tail, slice(len(head), len(head) + len(asked)))
+        return self.prompt_of(self.tokenize(question).ids)
+
+    def prompt_of(self, question_ids: Sequence[int]) -> Prompt:
+        """`prompt` of a question in tokens."""
+        before, *parts = self.config.prompt.split("{question}")
+        ids = list(self.tokenizer(before, add_special_tokens=True)["input_ids"])
+        if self.tokenizer.eos_token_id is not None and ids and ids[-1] == self.tokenizer.eos_token_id:
+            ids.pop()
+        asked = slice(0)
+        for part in parts:
+            asked = slice(len(ids), len(ids) + len(question_ids))
+            ids += [*question_ids, *self.tokenizer(part, add_special_tokens=False)["input_ids"]]
+        return Prompt(ids, asked)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of tokens; special tokens and landmarks leave no trace."""

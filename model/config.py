@@ -31,7 +31,9 @@ class LandmarkConfig:
     context_blocks: int = 4
     """Earlier blocks of the same text that each prefill window reads, at their true distance."""
     prompt: str = "Question: {question}\nAnswer:"
-    """How a question is put to the model; special tokens in it are recognised, those inside the question are not."""
+    """How a question is put to the model; special tokens in it are recognised, those inside the question are not. The
+    question may stand there twice: a causal model reads its first words without knowing the rest, and those of the
+    repetition knowing all of it (arXiv 2402.15449, section 3). Search takes the queries of the last place."""
     stop: tuple[str, ...] = ("\n",)
     """An answer ends where one of these appears (an end-of-text token always ends it)."""
     quotes: bool = False

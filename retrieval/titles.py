@@ -9,7 +9,6 @@ Axes: Q question tokens, W weighed memory layers, G KV heads, D head dim, T toke
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,13 +17,10 @@ from torch import Tensor
 
 from model.backbone import LandmarkModel
 from model.prefill import prefill
+from model.titles import title_ids
 from retrieval.late_interaction import token_matches, weighed_layers
 from retrieval.workspace import Workspace
 from storage.records import Document
-
-# The first token of a text has a key like no other, so a title is read as the end of a sentence.
-_OPENING = "This is about"
-_LONGEST = 32  # tokens; of longer titles the beginning
 
 
 def keep_title(workspace: Workspace, document: Document) -> None:
@@ -41,17 +37,10 @@ def keep_title(workspace: Workspace, document: Document) -> None:
 
 def title_keys(model: LandmarkModel, title: str) -> Tensor:
     """keys_TWGD (float16, CPU) of the title's tokens in the weighed layers, before rotation."""
-    opening = list(model.tokenize(_OPENING).ids)
-    ids = list(model.tokenize(f" {_spelled(title)}").ids)[:_LONGEST]
+    ids, title_itself = title_ids(model, title)
     weighed = [model.memory_layers.index(layer) for layer in weighed_layers(model)]
-    keys = [block.keys_YGLD[weighed][:, :, : block.num_tokens] for block in prefill(model, [*opening, *ids])]
-    return torch.cat(keys, 2)[:, :, len(opening) :].permute(2, 0, 1, 3).half().cpu().contiguous()
-
-
-def _spelled(title: str) -> str:
-    """A file's name as words."""
-    words = re.sub(r"[_\s]+", " ", title).strip()
-    return words if " " in words else words.replace("-", " ")
+    keys = [block.keys_YGLD[weighed][:, :, : block.num_tokens] for block in prefill(model, ids)]
+    return torch.cat(keys, 2)[:, :, title_itself].permute(2, 0, 1, 3).half().cpu().contiguous()
 
 
 def title_matches(

@@ -66,7 +66,7 @@ class Recipe:
     shape: TaughtShape = TaughtShape()
     shares: Shares = Shares()
     reading: TrainingSettings = field(default_factory=lambda: _settings(steps=2000, max_seconds=9 * 60, rate=1e-3))
-    reading_shape: RowShape = RowShape(rows=16, blocks=4, questions=24, asked_tokens=42)
+    reading_shape: RowShape = RowShape(rows=16, blocks=4, questions=24, asked_tokens=61)
     reading_shares: LossWeights = LossWeights(text=0.5, text_positions=512, quoted=False)
     pointing: TrainingSettings = field(default_factory=lambda: _settings(steps=300, max_seconds=5 * 60))
     """Short: over stored documents alone the head soon learns their questions by heart (docs/experiments.md)."""
@@ -124,7 +124,7 @@ SIZES = {
         settings=_settings(steps=12_000, max_seconds=22 * 60, rate=6e-4),
         shape=TaughtShape(rows=128, text_rows=32, questions=240),
         reading=_settings(steps=4000, max_seconds=5 * 60, rate=1e-3),
-        reading_shape=RowShape(rows=96, blocks=4, questions=160, asked_tokens=42),
+        reading_shape=RowShape(rows=96, blocks=4, questions=160, asked_tokens=61),
         pointing=_settings(steps=600, max_seconds=5 * 60),
         pointing_shape=PointingShape(stored_blocks=80_000, planted=4000, questions=128),
     ),
@@ -197,7 +197,7 @@ def start(prepared: Prepared, recipe: Recipe, encoder: Encoder) -> LandmarkModel
         block_size=recipe.block_size,
         landmark_token_id=ids["landmark"],
         memory_layers=(config.num_hidden_layers - 1,),
-        prompt="<question>{question}<answer>",
+        prompt="<question>{question}<question>{question}<answer>",
         stop=("\n\n",),
         quotes=True,
         quotes_sentences=True,
@@ -244,9 +244,7 @@ def read(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) ->
     model.backbone.model.norm.requires_grad_(True)
     trainee = QuestionTrainee(model, recipe.reading_shares, learns_search=False)
     trainee.search_logits_YH.requires_grad_(False)
-    maker = QuestionRowMaker(
-        prepared.questions, prepared.texts, prepared.tokenizer, model.config, prepared.idf_V, recipe.reading_shape
-    )
+    maker = QuestionRowMaker(prepared.questions, prepared.texts, model, prepared.idf_V, recipe.reading_shape)
     return _train(trainee, maker.make, question_loss, recipe.reading, out / "read", _saving(model, out))
 
 

@@ -56,7 +56,8 @@ def pointed_documents(
         )
     for number, ids in documents.items():
         questions += itertools.islice(_definitions(model, number, ids, random_), shape.definitions)
-    return documents, questions
+    # Read in one block, an end token behind them, so that no landmark stands in the prompt.
+    return documents, [each for each in questions if len(model.prompt_of(each.ids).ids) + 1 < model.config.block_size]
 
 
 def _definitions(

@@ -8,14 +8,13 @@ answer.
 import random
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.config import LandmarkConfig
+from model.backbone import LandmarkModel
 from model.training.examples import TokenDocuments
 from model.training.facts import Facts, plant
 from model.training.packing import IGNORED
@@ -105,22 +104,15 @@ class QuestionRowMaker:
         self,
         data: TokenDocuments,
         texts: list[NDArray[np.uint16]],
-        tokenizer: Any,
-        config: LandmarkConfig,
+        model: LandmarkModel,
         idf_V: NDArray[np.float32],
         shape: RowShape,
         *,
         seed: int = 0,
     ) -> None:
-        self._data, self._texts, self._tokenizer, self._config, self._idf_V, self._shape, self._seed = (
-            data,
-            texts,
-            tokenizer,
-            config,
-            idf_V,
-            shape,
-            seed,
-        )
+        self._data, self._texts, self._idf_V, self._shape, self._seed = data, texts, idf_V, shape, seed
+        self._model, self._tokenizer, self._config = model, model.tokenizer, model.config
+        self._longest = (shape.asked_tokens - len(model.prompt_of(()).ids)) // model.config.prompt.count("{question}")
         self._by_document: dict[int, list[int]] = defaultdict(list)
         for number, question in enumerate(data.questions):
             self._by_document[question.document].append(number)
@@ -130,7 +122,6 @@ class QuestionRowMaker:
         self._title = [
             names.setdefault(title, len(names)) if title else -1 - number for number, title in enumerate(data.titles)
         ]
-        self._head = tokenizer.convert_tokens_to_ids("<question>"), tokenizer.convert_tokens_to_ids("<answer>")
 
     def make(self, index: int) -> QuestionRows:
         """Batch number `index`. Every fourth has half the rows, each twice as long."""
@@ -231,12 +222,12 @@ class QuestionRowMaker:
         window_QT = torch.zeros((count, shape.window_tokens), dtype=torch.long)
         targets_QT = torch.full((count, shape.window_tokens), IGNORED)
         ranks, reads = torch.zeros(count, dtype=torch.bool), torch.zeros(count, dtype=torch.bool)
-        head, tail = self._head
         for number, question in enumerate(asked):
-            words = list(question.ids[: shape.asked_tokens - 2])
-            prompt = [head, *words, tail]
+            words = question.ids[: self._longest]
+            asked_alone = self._model.prompt_of(words)
+            prompt = asked_alone.ids
             asked_QT[number, : len(prompt)] = torch.tensor(prompt)
-            mean_QT[number, 1 : 1 + len(words)] = 1 / len(words)
+            mean_QT[number, asked_alone.question] = 1 / len(words)
             row = rows[question.row]
             for block in range(
                 max(0, question.start) // per_block, min(blocks - 1, (question.stop - 1) // per_block) + 1

@@ -138,20 +138,18 @@ def meet_questions(
 @torch.no_grad()
 def _encode(model: LandmarkModel, questions: Sequence[Sequence[int]]) -> list[Tensor]:
     """queries_TE (float16, CPU) of every question in the frame of search: its tokens, the prompt's last and an end."""
-    before, after = model.config.prompt.split("{question}", 1)
-    head, tail = (model.tokenizer(part, add_special_tokens=False)["input_ids"] for part in (before, after))
-    assert len(tail) == 1, "the prompt's last token is the one that points at the beginning of the answer"
+    prompts = [model.prompt_of(question) for question in questions]
     layer, end = model.memory_layers[-1], int(model.tokenizer.eos_token_id)
     encoded: list[Tensor] = [torch.empty(0)] * len(questions)
     order = sorted(range(len(questions)), key=lambda number: len(questions[number]))
     for start in tqdm(range(0, len(order), _QUESTIONS), desc=f"questions encoded, {_QUESTIONS} at once"):
         chosen = order[start : start + _QUESTIONS]
-        ids = [torch.tensor([*head, *questions[number], *tail, end]) for number in chosen]
+        ids = [torch.tensor([*prompts[number].ids, end]) for number in chosen]
         padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
         assert padded.shape[1] < model.config.block_size, "a question fits into a block, so no landmark stands in it"
         queries_QTE = question_queries(model, padded.to(model.device), layer).half().cpu()
         for number, queries_TE, length in zip(chosen, queries_QTE, map(len, ids), strict=True):
-            encoded[number] = queries_TE[len(head) : length].clone()
+            encoded[number] = queries_TE[prompts[number].question.start : length].clone()
     return encoded
 
 

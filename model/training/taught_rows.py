@@ -16,6 +16,7 @@ from torch import Tensor
 
 from model.backbone import LandmarkModel
 from model.sentences import may_answer, sentence_borders
+from model.titles import title_ids
 from model.training.clozes import clozes
 from model.training.encoder_start import Encoder
 from model.training.examples import TokenDocuments, TokenQuestion, places_of, questions_of_text
@@ -51,9 +52,12 @@ class TaughtShape:
     another of the same document or of one with the same title."""
     unanswerable: float = 0.15
     """Share of the questions, at most, that their passage does not answer."""
+    untitled: float = 0.3
+    """How often the title of a row's document is not known."""
     withheld: float = 0.1
     """How often the pointing head is not shown the blocks with the answer."""
-    longest_question: int = 40
+    longest_question: int = 29
+    """Tokens; the prompt, in which it stands twice, fits into a block."""
 
 
 Asked = tuple[int, tuple[int, ...]]
@@ -80,10 +84,8 @@ class TaughtRowMaker:
         self._tokenizer = tokenizer = model.tokenizer
         self._strings = [tokenizer.decode([token]) for token in range(len(tokenizer))]
         self._ends = sentence_ends(tokenizer)
-        before, after = model.config.prompt.split("{question}")
-        self._head = tokenizer(before, add_special_tokens=False)["input_ids"]
-        # The answer token points at the first token of the answer, the end token behind it at the last.
-        self._tail = [*tokenizer(after, add_special_tokens=False)["input_ids"], int(tokenizer.eos_token_id)]
+        self._prompt_tokens = len(self._prompt((0,) * shape.longest_question)[0])
+        assert self._prompt_tokens < model.config.block_size, "a prompt fits into a block, so no landmark stands in it"
         self._by_document: dict[int, list[TokenQuestion]] = defaultdict(list)
         for question in data.questions:
             if question.answerable and len(question.ids) <= shape.longest_question:
@@ -142,7 +144,7 @@ class TaughtRowMaker:
         asked = asked[: shape.questions] + pick.sample(more, min(len(more), max(0, shape.questions - len(asked))))
         asked += pick.choices(asked, k=shape.questions - len(asked))
         withheld = torch.tensor([pick.random() < shape.withheld for _ in asked])
-        return self._batch(rows, asked, withheld)
+        return self._batch(rows, asked, withheld, pick)
 
     def _begin(self, document: int, first: int, stop: int, length: int, draw: np.random.Generator) -> int:
         """Where a row of a document begins that holds tokens [first, stop), or as many of them as fit."""
@@ -206,7 +208,11 @@ class TaughtRowMaker:
         return joined, TokenQuestion("planted", document, asked, *value, (), True, exact=True)
 
     def _batch(
-        self, rows: list[tuple[NDArray[np.uint16], int, int]], asked: list[TokenQuestion], withheld_Q: Tensor
+        self,
+        rows: list[tuple[NDArray[np.uint16], int, int]],
+        asked: list[TokenQuestion],
+        withheld_Q: Tensor,
+        pick: random.Random,
     ) -> TaughtRows:
         shape, size, per_block = self._shape, self._config.block_size, self._config.tokens_per_block
         width = self._encoder.width
@@ -234,16 +240,15 @@ class TaughtRowMaker:
         for (row, block), (by_token, mean) in zip(places, taught, strict=False):
             states[row, block, : len(by_token)] = by_token
             pooled[row, block] = mean
-        longest = shape.longest_question + len(self._head) + len(self._tail)
-        asked_ids = np.zeros((len(asked), longest), np.int64)
-        there = np.zeros((len(asked), longest), bool)
-        asked_states = torch.zeros(len(asked), longest, width, dtype=torch.bfloat16)
+        asked_ids = np.zeros((len(asked), self._prompt_tokens), np.int64)
+        there = np.zeros(asked_ids.shape, bool)
+        asked_states = torch.zeros(*asked_ids.shape, width, dtype=torch.bfloat16)
         for row, (question, (by_token, _)) in enumerate(zip(asked, taught[len(blocks) :], strict=True)):
-            prompt = [*self._head, *question.ids, *self._tail]
+            prompt, inside = self._prompt(question.ids)
             asked_ids[row, : len(prompt)] = prompt
-            inside = slice(len(self._head), len(self._head) + len(question.ids))
             there[row, inside] = True
             asked_states[row, inside] = by_token
+        titles, titled = self._titles([owner for _, owner, _ in rows], pick)
         raw = ids[:, :, :-1].reshape(-1, per_block)
         gold, elsewhere, ignored = self._gold(asked, document.reshape(-1), first.reshape(-1), raw)
         spans = self._spans(asked, document.reshape(-1), first.reshape(-1))
@@ -252,6 +257,8 @@ class TaughtRowMaker:
             torch.from_numpy(valid.reshape(len(rows), -1)),
             states.flatten(1, 2),
             pooled.flatten(0, 1),
+            titles,
+            titled,
             torch.from_numpy(asked_ids),
             torch.from_numpy(there),
             asked_states,
@@ -263,6 +270,23 @@ class TaughtRowMaker:
             torch.tensor([not question.answerable for question in asked]),
             withheld_Q,
         )
+
+    def _titles(self, documents: Sequence[int], pick: random.Random) -> tuple[Tensor, Tensor]:
+        """titles_RT and titled_RT of rows of these documents."""
+        titles = [self._data.titles[each] or "" if each >= 0 else "" for each in documents]
+        found = [title_ids(self._model, "" if pick.random() < self._shape.untitled else title) for title in titles]
+        ids_RT = torch.zeros(len(found), self._config.tokens_per_block, dtype=torch.long)
+        titled_RT = torch.zeros(ids_RT.shape, dtype=torch.bool)
+        for row, (ids, title_itself) in enumerate(found):
+            ids_RT[row, : len(ids)] = torch.tensor(ids)
+            titled_RT[row, title_itself] = True
+        return ids_RT, titled_RT
+
+    def _prompt(self, question: Sequence[int]) -> tuple[list[int], slice]:
+        """The prompt and an end token behind it (the answer token points at the first token of the answer, the end
+        token at the last), and where the question stands."""
+        prompt = self._model.prompt_of(question)
+        return [*prompt.ids, int(self._tokenizer.eos_token_id)], prompt.question
 
     def _sentences(self, tokens: NDArray[np.uint16]) -> NDArray[np.int64]:
         """For each token of a row the number of its sentence, if that may be an answer."""

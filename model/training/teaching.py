@@ -19,7 +19,7 @@ Axes: R rows, T tokens, N blocks (R x W), L tokens in a block, Q questions, F to
 E all heads' dimensions together.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -43,6 +43,10 @@ class TaughtRows:
     """The encoder's states by token; 0 where it has none (landmarks, blanks, padding)."""
     pooled_NE: Tensor
     """The encoder's mean state by block, 0 for empty blocks."""
+    titles_RT: Tensor
+    """The title of the row's document, behind an opening (`model.titles`)."""
+    titled_RT: Tensor
+    """True at tokens of the title itself; nowhere if there is none."""
     asked_QT: Tensor
     asked_there_QT: Tensor
     """True at tokens of the question itself, False in the prompt around it and at padding."""
@@ -108,6 +112,9 @@ def taught_loss(taught: TaughtModel, batch: TaughtRows) -> tuple[Tensor, dict[st
     cache = DynamicCache()
     hidden_RTE = model.encode(batch.ids_RT, model.context(valid_BK=batch.valid_RT), cache)
     keys_RTE = cached(cache, layer)[0].transpose(1, 2).flatten(2).float()
+    titles = DynamicCache()
+    model.encode(batch.titles_RT, model.context(), titles)
+    titles_RTE = cached(titles, layer)[0].transpose(1, 2).flatten(2).float()
     queries_QTE = question_queries(model, batch.asked_QT, layer)
     size = model.config.block_size
     keys_NLE = keys_RTE.unflatten(1, (-1, size)).flatten(0, 1)
@@ -119,6 +126,7 @@ def taught_loss(taught: TaughtModel, batch: TaughtRows) -> tuple[Tensor, dict[st
         pooled = _unlike(landmarks_NE, batch.pooled_NE.float() @ frame_EE)
         raw_NL = batch.valid_RT.unflatten(1, (-1, size)).flatten(0, 1)[:, :-1]
         cosines = TokenCosines.of(queries_QTE, batch.asked_there_QT, keys_NLE[:, :-1])
+        cosines = cosines.with_titles(queries_QTE, batch.asked_there_QT, titles_RTE, batch.titled_RT)
         late_QN = cosines.block_scores(raw_NL)
         mean_QE = (queries_QTE * batch.asked_there_QT[..., None]).sum(1) / batch.asked_there_QT.sum(1, keepdim=True)
         coarse_QN = mean_QE @ landmarks_NE.T
@@ -186,6 +194,8 @@ class TokenCosines:
     owner_F: Tensor
     """The question of each token."""
     num_questions: int
+    titles_FR: Tensor | None = None
+    """The best cosine among the tokens of the title of each row, -1 without one. Rows have equally many blocks."""
 
     @classmethod
     def of(cls, queries_QTE: Tensor, there_QT: Tensor, keys_NJE: Tensor) -> "TokenCosines":
@@ -196,9 +206,20 @@ class TokenCosines:
         cosines_FNJ = cosines_FP.unflatten(1, keys_NJE.shape[:2])
         return cls(cosines_FNJ, share_QT[there_QT], there_QT.nonzero()[:, 0], len(queries_QTE))
 
+    def with_titles(
+        self, queries_QTE: Tensor, there_QT: Tensor, titles_RTE: Tensor, titled_RT: Tensor
+    ) -> "TokenCosines":
+        """The same, where a title counts as if it stood in every block and sentence of its row."""
+        cosines_FRT = TokenCosines.of(queries_QTE, there_QT, titles_RTE).cosines_FNJ
+        return replace(self, titles_FR=cosines_FRT.masked_fill(~titled_RT, -1.0).amax(-1))
+
     def block_scores(self, raw_NJ: Tensor) -> Tensor:
         """scores_QN: mean over the question's tokens, weighted by |q|, of the best cosine among a block's tokens."""
-        return self._summed(self.cosines_FNJ.masked_fill(~raw_NJ, -1.0).amax(-1))
+        best_FN = self.cosines_FNJ.masked_fill(~raw_NJ, -1.0).amax(-1)
+        if self.titles_FR is not None:
+            blocks_a_row = best_FN.shape[1] // self.titles_FR.shape[1]
+            best_FN = best_FN.maximum(self.titles_FR.repeat_interleave(blocks_a_row, 1))
+        return self._summed(best_FN)
 
     def sentence_scores(self, sentence_NJ: Tensor) -> Tensor:
         """scores_QS as `retrieval.late_interaction.score` gives them to a sentence's tokens."""
@@ -207,6 +228,11 @@ class TokenCosines:
         # Tokens of no sentence go into one more, which is dropped.
         index_FP = sentence_NJ.flatten().where(sentence_NJ.flatten() >= 0, count).expand_as(above_FP)
         best_FS = above_FP.new_zeros(len(above_FP), count + 1).scatter_reduce(1, index_FP, above_FP, "amax")[:, :-1]
+        if self.titles_FR is not None:
+            tokens_a_row = len(sentence_NJ.flatten()) // self.titles_FR.shape[1]
+            row_P = torch.arange(len(sentence_NJ.flatten()), device=sentence_NJ.device) // tokens_a_row
+            row_S = row_P.new_zeros(count + 1).scatter(0, index_FP[0], row_P)[:-1]
+            best_FS = best_FS.maximum(self.titles_FR[:, row_S])
         # Of a sentence without any match the root would have an infinite gradient.
         return self._summed(best_FS.square()).clamp_min(1e-12).sqrt()
 

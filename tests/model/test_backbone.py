@@ -109,6 +109,14 @@ def test_the_question_is_found_inside_the_prompt() -> None:
     assert model.decode(prompt.ids) == "Q: Who?\nA:" and model.decode(prompt.ids[prompt.question]) == "Who?"
 
 
+def test_where_a_question_stands_twice_its_repetition_counts() -> None:
+    model = tiny_model(prompt="{question} Again: {question}\nA:")
+    prompt = model.prompt("Who?")
+    assert model.decode(prompt.ids) == "Who? Again: Who?\nA:"
+    assert prompt.question.start == len(model.tokenize("Who? Again: ").ids)
+    assert model.decode(prompt.ids[prompt.question]) == "Who?"
+
+
 def test_token_ends_are_the_lengths_of_the_decoded_prefixes() -> None:
     for model in (tiny_model(), load_backbone(Path(__file__).parents[2] / "model" / "default", device="cpu")):
         ids = model.tokenize("Müller’s 漢字 are “naïve” – 12.5 % of it 🙂.").ids

@@ -61,14 +61,12 @@ def test_overlap_finds_what_development_and_training_share(data: Path) -> None:
     assert normalised("  A-b,\nC ") == "a b c"
 
 
-def test_rows_are_a_function_of_their_number_and_gold_blocks_hold_the_answer(prepared: Prepared) -> None:
+def test_rows_are_a_function_of_their_number_and_gold_blocks_hold_the_answer(
+    prepared: Prepared, encoder: Encoder
+) -> None:
     recipe = SIZES["tiny"]
-    from model.config import LandmarkConfig
-
-    config = LandmarkConfig(block_size=recipe.block_size, landmark_token_id=2)
-    maker = QuestionRowMaker(
-        prepared.questions, prepared.texts, prepared.tokenizer, config, prepared.idf_V, recipe.reading_shape
-    )
+    model = start(prepared, recipe, encoder)
+    maker = QuestionRowMaker(prepared.questions, prepared.texts, model, prepared.idf_V, recipe.reading_shape)
     for index in (0, 3, 7):
         first, again = maker.make(index), maker.make(index)
         assert all(

@@ -57,8 +57,8 @@ def test_pointing_rows_mark_the_answer_and_show_what_a_library_would_store(point
     kept = torch.from_numpy(np.array(stored.keys_NLE[stored.first[document]])).float()
     torch.testing.assert_close(kept, blocks[0].keys_YGLD[-1].transpose(0, 1).flatten(1), atol=2e-2, rtol=1e-2)
     queries = torch.from_numpy(met.queries_TE[met.begin_M[number] : met.begin_M[number + 1]]).float()
-    prompt = [*model.tokenizer.encode("<question>"), *questions[number].ids, *model.tokenizer.encode("<answer>"), 1]
-    wanted = question_queries(model, prompt)[0].transpose(0, 1).flatten(1)[1:]
+    prompt = model.prompt_of(questions[number].ids)
+    wanted = question_queries(model, [*prompt.ids, 1])[0].transpose(0, 1).flatten(1)[prompt.question.start :]
     torch.testing.assert_close(queries, wanted, atol=2e-2, rtol=1e-2)
 
 

@@ -149,6 +149,35 @@ def test_a_sentence_is_scored_as_quoting_scores_it() -> None:
             torch.testing.assert_close(value, served[0])
 
 
+def test_a_title_counts_in_every_block_and_sentence_of_its_row_as_search_has_it() -> None:
+    torch.manual_seed(0)
+    queries_QTE, keys_NJE, titles_RTE = torch.randn(2, 3, 8), torch.randn(4, 5, 8), torch.randn(2, 4, 8)
+    there_QT, raw_NJ = torch.ones(2, 3, dtype=torch.bool), torch.ones(4, 5, dtype=torch.bool)
+    titled_RT = torch.tensor([[False, True, True, False], [False] * 4])
+    sentence_NJ = torch.tensor([[0] * 5, [0, 0, 1, 1, 1], [2] * 5, [2, 2, 2, 3, 3]])
+    plain = TokenCosines.of(queries_QTE, there_QT, keys_NJE)
+    titled = plain.with_titles(queries_QTE, there_QT, titles_RTE, titled_RT)
+    # The second row has no title; in the first one the title's tokens are as good as any of the text.
+    torch.testing.assert_close(titled.block_scores(raw_NJ)[:, 2:], plain.block_scores(raw_NJ)[:, 2:])
+    torch.testing.assert_close(titled.sentence_scores(sentence_NJ)[:, 2:], plain.sentence_scores(sentence_NJ)[:, 2:])
+    longer_NJE = torch.cat((keys_NJE[:2], titles_RTE[:1, 1:3].expand(2, -1, -1)), 1)
+    longer = TokenCosines.of(queries_QTE, there_QT, longer_NJE)
+    torch.testing.assert_close(titled.block_scores(raw_NJ)[:, :2], longer.block_scores(raw_NJ.new_ones(2, 7)))
+    both_NJ = torch.tensor([[0] * 7, [0, 0, 1, 1, 1, 1, 1]])
+    torch.testing.assert_close(titled.sentence_scores(sentence_NJ)[:, :2], longer.sentence_scores(both_NJ))
+
+
+def test_rows_have_the_titles_of_their_documents(prepared: Prepared, encoder: Encoder) -> None:
+    model = start(prepared, SIZES["tiny"], encoder)
+    for untitled in (0.0, 1.0):
+        shape = replace(SIZES["tiny"].shape, untitled=untitled)
+        batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, shape).make(0)
+        rows = zip(batch.titles_RT, batch.titled_RT, strict=True)
+        found = {model.decode(ids[there].tolist()).strip() for ids, there in rows}
+        # Rows of plain text have no title.
+        assert found <= {"", *prepared.questions.titles} and (len(found) > 1) == (untitled == 0)
+
+
 def test_other_places_that_say_the_answer_are_marked(prepared: Prepared, encoder: Encoder) -> None:
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
