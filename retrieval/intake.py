@@ -115,6 +115,8 @@ def submit(
         if password is not None and kind == "pdf":
             copies += _unlocked(workspace, copies[0].path, document_id, password)
         kept = copies[-1]
+        known = workspace.catalogue.find_document(copies[0].sha256, digest)
+        stays = known is not None and known.collection_id is not None  # then no new collection is made for it
         shown = (source or path.name).strip()
         new = NewDocument(
             id=document_id,
@@ -124,7 +126,7 @@ def submit(
             content_sha256=copies[0].sha256,
             fingerprint=digest,
             stored_file=kept.stored_file,
-            collection_id=_collection(workspace, collection),
+            collection_id=None if stays else _collection(workspace, collection),
         )
         submitted = workspace.catalogue.add_document(new)
         if not submitted.already_stored:
