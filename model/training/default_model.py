@@ -122,7 +122,7 @@ SIZES = {
     "gpu": Recipe(
         text_characters=400_000_000,
         settings=_settings(steps=12_000, max_seconds=22 * 60, rate=6e-4),
-        shape=TaughtShape(rows=128, text_rows=32, questions=240),
+        shape=TaughtShape(rows=128, text_rows=54, questions=240),
         reading=_settings(steps=4000, max_seconds=5 * 60, rate=1e-3),
         reading_shape=RowShape(rows=96, blocks=4, questions=160, asked_tokens=61),
         pointing=_settings(steps=600, max_seconds=5 * 60),
@@ -140,6 +140,7 @@ class Prepared:
     questions: TokenDocuments
     held_out: TokenDocuments
     texts: list[NDArray[np.uint16]]
+    text_titles: list[str]
     idf_V: NDArray[np.float32]
 
 
@@ -153,7 +154,7 @@ def prepare(data: Path, out: Path, recipe: Recipe, begin: Path | None = None) ->
     if not (folder / "tokenizer.json").exists():
         texts = sample_texts(data, characters=recipe.tokenizer_characters)
         sample = [
-            *texts,
+            *(each.text for each in texts),
             *(text[:5000] for text in questions.texts[::3]),
             *(question.text for question in questions.questions[::2]),
         ]
@@ -161,17 +162,20 @@ def prepare(data: Path, out: Path, recipe: Recipe, begin: Path | None = None) ->
     tokenizer = load_tokenizer(folder)
     check_overlap(questions, read_questions(data, "dev"), folder)
     texts = sample_texts(data, characters=recipe.text_characters, seed=1)
-    texts_ids = [ids for ids, _ in encode_texts(tokenizer, texts) if len(ids) > 80]
+    by_text = zip(texts, encode_texts(tokenizer, [each.text for each in texts]), strict=True)
+    long_enough = [(ids, each.title) for each, (ids, _) in by_text if len(ids) > 80]
+    texts_ids, text_titles = [ids for ids, _ in long_enough], [title for _, title in long_enough]
     idf = document_frequency(texts_ids[:4000], len(tokenizer), recipe.block_size - 1)
     encoded = encode_questions(tokenizer, questions, idf, longest_question=recipe.shape.longest_question)
     train = [q for q in encoded.questions if q.document % recipe.held_out]
     held = [q for q in encoded.questions if not q.document % recipe.held_out]
     return Prepared(
         tokenizer,
-        [text[:400] for text in texts[: recipe.fitted_texts]],
+        [each.text[:400] for each in texts[: recipe.fitted_texts]],
         TokenDocuments(encoded.ids, encoded.titles, train),
         TokenDocuments(encoded.ids, encoded.titles, held),
         texts_ids,
+        text_titles,
         idf,
     )
 
@@ -230,7 +234,16 @@ def teach(
     """
     taught = TaughtModel(model, frame_EE, recipe.shares).to(model.device)
     hard = find_lookalikes(model, prepared.questions, recipe.pointing_shape, out / "lookalikes") if confused else None
-    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape, lookalikes=hard, seed=seed)
+    maker = TaughtRowMaker(
+        prepared.questions,
+        prepared.texts,
+        model,
+        encoder,
+        recipe.shape,
+        text_titles=prepared.text_titles,
+        lookalikes=hard,
+        seed=seed,
+    )
     return _train(taught, maker.make, taught_loss, recipe.settings, out / "teach", _saving(model, out))
 
 

@@ -21,13 +21,13 @@ from model.training.packing import IGNORED
 from model.training.synthesis import pseudo_question
 
 SOURCE_WEIGHT = {
-    "squad11": 1.6,
-    "squad20": 1.0,
+    "squad11": 1.3,
+    "squad20": 0.8,
     "disflqa": 0.5,
-    "qed_nq": 1.6,
+    "qed_nq": 2.2,
     "nq_openbook": 1.5,
-    "policyqa": 0.6,
-    "factbook_templated": 0.7,
+    "policyqa": 0.7,
+    "factbook_templated": 0.9,
     "quac": 1.0,
     "medquad": 0.5,
     "openstax_glossary": 0.6,

@@ -6,7 +6,7 @@ questions, E the encoder's width.
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,13 +17,12 @@ from torch import Tensor
 from model.backbone import LandmarkModel
 from model.sentences import may_answer, sentence_borders
 from model.titles import title_ids
-from model.training.clozes import clozes
 from model.training.encoder_start import Encoder
-from model.training.examples import TokenDocuments, TokenQuestion, places_of, questions_of_text
-from model.training.facts import Facts, plant, put_into, sentence_ends
+from model.training.examples import TokenDocuments, TokenQuestion, places_of
+from model.training.facts import Facts
 from model.training.question_rows import SOURCE_WEIGHT
-from model.training.synthesis import MadeQuestion, definitions
 from model.training.teaching import TaughtRows
+from model.training.text_rows import TextRows, TextRowShape
 
 NO_SENTENCE = -1
 NOTHING, FIRST_TEXT = -1, -2
@@ -36,14 +35,10 @@ class TaughtShape:
 
     rows: int = 36
     blocks: int = 4
-    text_rows: int = 9
+    text_rows: int = 15
     """Rows of plain text among them."""
-    planted: float = 0.6
-    """How often a row of plain text gets a made-up fact and the question for it."""
-    rivals: float = 0.5
-    """How often such a fact has one beside it that is easily taken for it."""
-    made: int = 2
-    """Questions made of the sentences of a row of plain text, at most; those for what something is go first."""
+    plain: TextRowShape = TextRowShape()
+    """What is made of them."""
     questions_a_row: int = 5
     questions: int = 64
     """Questions of a micro-batch: always as many, so that all tensors keep their shapes (see `torch.compile`)."""
@@ -75,6 +70,7 @@ class TaughtRowMaker:
         encoder: Encoder,
         shape: TaughtShape,
         *,
+        text_titles: Sequence[str] = (),
         lookalikes: Mapping[Asked, Sequence[tuple[int, int]]] | None = None,
         seed: int = 0,
     ) -> None:
@@ -83,7 +79,15 @@ class TaughtRowMaker:
         self._model, self._config = model, model.config
         self._tokenizer = tokenizer = model.tokenizer
         self._strings = [tokenizer.decode([token]) for token in range(len(tokenizer))]
-        self._ends = sentence_ends(tokenizer)
+        self._length = shape.blocks * model.config.tokens_per_block
+        self._text_rows = TextRows(
+            model,
+            texts,
+            text_titles or [""] * len(texts),
+            shape.plain,
+            length=self._length,
+            longest_question=shape.longest_question,
+        )
         self._prompt_tokens = len(self._prompt((0,) * shape.longest_question)[0])
         assert self._prompt_tokens < model.config.block_size, "a prompt fits into a block, so no landmark stands in it"
         self._by_document: dict[int, list[TokenQuestion]] = defaultdict(list)
@@ -106,8 +110,8 @@ class TaughtRowMaker:
     def make(self, number: int) -> TaughtRows:
         draw = np.random.default_rng((self._seed, number))
         pick = random.Random(int(draw.integers(2**31)))
-        shape, facts = self._shape, Facts(pick)
-        length = shape.blocks * self._config.tokens_per_block
+        shape = self._shape
+        length = self._length
         rows: list[tuple[NDArray[np.uint16], int, int]] = []  # tokens, document, first token
         asked: list[TokenQuestion] = []
         more: list[TokenQuestion] = []
@@ -131,20 +135,16 @@ class TaughtRowMaker:
                     for other in self._silent[document]
                     if other.passage[0] >= start and other.passage[1] <= start + length
                 ]
-        for row, index in enumerate(draw.integers(0, len(self._texts), shape.text_rows)):
-            tokens = self._texts[index]
-            start = int(draw.integers(0, max(1, len(tokens) - length)))
-            piece, document = tokens[start : start + length], FIRST_TEXT - row
-            if pick.random() < shape.planted:
-                piece, question = self._planted(piece, document, length, facts, pick)
-                asked.append(question)
-            asked += self._made(piece, document, pick)
-            rows.append((piece, document, 0))
+        titles = {document: self._data.titles[document] or "" for _, document, _ in rows}
+        for text in self._text_rows.draw(shape.rows - len(rows), FIRST_TEXT, Facts(pick), pick, draw):
+            rows.append((text.ids, text.document, 0))
+            titles[text.document] = text.title
+            asked += text.asked
         asked += pick.sample(silent, min(len(silent), int(shape.unanswerable * shape.questions)))
         asked = asked[: shape.questions] + pick.sample(more, min(len(more), max(0, shape.questions - len(asked))))
         asked += pick.choices(asked, k=shape.questions - len(asked))
         withheld = torch.tensor([pick.random() < shape.withheld for _ in asked])
-        return self._batch(rows, asked, withheld, pick)
+        return self._batch(rows, asked, withheld, titles, pick)
 
     def _begin(self, document: int, first: int, stop: int, length: int, draw: np.random.Generator) -> int:
         """Where a row of a document begins that holds tokens [first, stop), or as many of them as fit."""
@@ -178,40 +178,12 @@ class TaughtRowMaker:
             if document != question.document or abs(other.start - question.start) > length
         ]
 
-    def _made(self, tokens: NDArray[np.uint16], document: int, pick: random.Random) -> list[TokenQuestion]:
-        """Questions made of sentences of a row of text."""
-
-        def questions(make: Callable[[str, random.Random], Iterator[MadeQuestion]]) -> list[TokenQuestion]:
-            found = questions_of_text(
-                self._model, tokens.tolist(), lambda text: make(text, pick), longest=self._shape.longest_question
-            )
-            made = [
-                TokenQuestion("made", document, asked, start, stop, (), True, exact=True)
-                for asked, start, stop in found
-            ]
-            return pick.sample(made, len(made))
-
-        return [*questions(definitions), *questions(clozes)][: self._shape.made]
-
-    def _planted(
-        self, tokens: NDArray[np.uint16], document: int, length: int, facts: Facts, pick: random.Random
-    ) -> tuple[NDArray[np.uint16], TokenQuestion]:
-        """The tokens with a made-up fact put in somewhere, and the question that asks for it."""
-        drawn = facts.draw()
-        planted = [plant(self._tokenizer, drawn)]
-        if pick.random() < self._shape.rivals:
-            planted.append(plant(self._tokenizer, facts.rival(drawn)))
-        room = length - sum(len(fact.ids) for fact in planted)
-        joined, (place, *_) = put_into(tokens[:room], planted, self._ends, pick)
-        value = (place + planted[0].value.start, place + planted[0].value.stop)
-        asked = planted[0].question[: self._shape.longest_question]
-        return joined, TokenQuestion("planted", document, asked, *value, (), True, exact=True)
-
     def _batch(
         self,
         rows: list[tuple[NDArray[np.uint16], int, int]],
         asked: list[TokenQuestion],
         withheld_Q: Tensor,
+        title_of: Mapping[int, str],
         pick: random.Random,
     ) -> TaughtRows:
         shape, size, per_block = self._shape, self._config.block_size, self._config.tokens_per_block
@@ -248,7 +220,7 @@ class TaughtRowMaker:
             asked_ids[row, : len(prompt)] = prompt
             there[row, inside] = True
             asked_states[row, inside] = by_token
-        titles, titled = self._titles([owner for _, owner, _ in rows], pick)
+        titles, titled = self._titles([title_of[owner] for _, owner, _ in rows], pick)
         raw = ids[:, :, :-1].reshape(-1, per_block)
         gold, elsewhere, ignored = self._gold(asked, document.reshape(-1), first.reshape(-1), raw)
         spans = self._spans(asked, document.reshape(-1), first.reshape(-1))
@@ -271,9 +243,8 @@ class TaughtRowMaker:
             withheld_Q,
         )
 
-    def _titles(self, documents: Sequence[int], pick: random.Random) -> tuple[Tensor, Tensor]:
-        """titles_RT and titled_RT of rows of these documents."""
-        titles = [self._data.titles[each] or "" if each >= 0 else "" for each in documents]
+    def _titles(self, titles: Sequence[str], pick: random.Random) -> tuple[Tensor, Tensor]:
+        """titles_RT and titled_RT of rows of documents with these titles."""
         found = [title_ids(self._model, "" if pick.random() < self._shape.untitled else title) for title in titles]
         ids_RT = torch.zeros(len(found), self._config.tokens_per_block, dtype=torch.long)
         titled_RT = torch.zeros(ids_RT.shape, dtype=torch.bool)

@@ -49,7 +49,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _write(
         folder / "text" / "wiki.jsonl.xz",
         [
-            {"id": str(n), "text": " ".join(made_up_row(500 + 3 * n + i, "Land")["context"] for i in range(3))}
+            {
+                "id": str(n),
+                "title": f"Land {n}",
+                "text": " ".join(made_up_row(500 + 3 * n + i, "Land")["context"] for i in range(3)),
+            }
             for n in range(30)
         ],
     )
@@ -62,7 +66,9 @@ def encoder_folder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     """A tiny sentence encoder with random weights and a WordPiece tokenizer."""
     folder = tmp_path_factory.mktemp("encoder")
     pieces = BertWordPieceTokenizer(lowercase=True)
-    pieces.train_from_iterator(sample_texts(data, characters=10**6), vocab_size=400, show_progress=False)
+    pieces.train_from_iterator(
+        [each.text for each in sample_texts(data, characters=10**6)], vocab_size=400, show_progress=False
+    )
     pieces.save(str(folder / "tokenizer.json"))
     names = {f"{kind}_token": f"[{kind.upper()}]" for kind in ("unk", "sep", "pad", "cls", "mask")}
     PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), **names).save_pretrained(folder)

@@ -51,7 +51,7 @@ def question_context_start(name: str) -> str:
 
 
 def test_heldout_text_is_never_sampled(data: Path) -> None:
-    assert not any("never seen" in text for text in sample_texts(data, characters=10**9))
+    assert not any("never seen" in each.text for each in sample_texts(data, characters=10**9))
 
 
 def test_overlap_finds_what_development_and_training_share(data: Path) -> None:

@@ -41,7 +41,7 @@ def test_every_relation_states_what_it_is_asked_for() -> None:
 
 
 def test_planted_facts_stand_whole_in_their_text(data: Path) -> None:
-    texts = sample_texts(data, characters=10**6)
+    texts = [each.text for each in sample_texts(data, characters=10**6)]
     tokenizer = train_tokenizer(texts, vocab_size=500)
     ends, facts = sentence_ends(tokenizer), Facts(random.Random(0))
     between = 0

@@ -19,6 +19,7 @@ from model.training.pointing_loss import pointing_loss
 from model.training.synthesis import definitions
 from model.training.taught_rows import TaughtRowMaker
 from model.training.teaching import TaughtModel, TokenCosines, answering_sentences, late_scores, shown_rows, taught_loss
+from model.training.text_rows import TextRowShape
 from retrieval.late_interaction import score, token_matches
 from tests.model.training.conftest import NAMES
 
@@ -35,8 +36,9 @@ PLANTED = re.compile(
 def test_taught_rows_point_at_the_answer_and_know_what_the_encoder_saw(prepared: Prepared, encoder: Encoder) -> None:
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
-    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape)
-    built = planted = clozes = 0
+    shape = replace(recipe.shape, plain=TextRowShape(planted=0.6))
+    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, shape)
+    built = planted = made = 0
     for number in range(4):
         batch, again = maker.make(number), maker.make(number)
         assert all(torch.equal(a, b) for a, b in zip(vars(batch).values(), vars(again).values(), strict=True))
@@ -55,14 +57,14 @@ def test_taught_rows_point_at_the_answer_and_know_what_the_encoder_saw(prepared:
             elif PLANTED.search(question):
                 planted += 1
             else:
-                clozes += 1
+                made += 1
                 assert answer not in question
         # Letters have states, landmarks and padding have none.
         there_RT = batch.states_RTE.abs().amax(-1) > 0
         assert not there_RT[~batch.valid_RT].any()
         assert not there_RT.unflatten(1, (-1, recipe.block_size))[..., -1].any()
         assert there_RT[batch.valid_RT].float().mean() > 0.5
-    assert built and planted and clozes
+    assert built and planted and made
 
 
 def test_a_token_is_taught_the_state_of_its_own_characters(prepared: Prepared, encoder: Encoder) -> None:
