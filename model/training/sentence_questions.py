@@ -8,7 +8,7 @@ question!", section 2, by patterns instead of parse trees).
 import random
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from model.training.clozes import COUNT, SENTENCE, YEAR
 from model.training.synthesis import NO_TERM, MadeQuestion
@@ -19,14 +19,18 @@ _AUXILIARY = "is|are|was|were|can|could|may|might|must|will|would|should|has|hav
 LEAD = re.compile(r"^(?P<lead>(?:In|On|At|By|After|Since|During|From|Until|For|Under) [^,]{3,40}), (?=\w)")
 """What may stand before the subject: "In 1957, ..."."""
 NO_SUBJECT = re.compile(
-    r"\b(?:that|which|who|whom|whose|because|if|when|while|where|as|but|or|than|to|there|this|these|those|we|i|not|said|before|after|nor|once|until|unless|all|both|note|see)\b",
+    r"\b(?:that|which|who|whom|whose|because|if|when|while|where|as|but|or|than|to|there|this|these|those|we|i|not|said"
+    r"|before|after|nor|once|until|unless|all|both|note|see)\b",
     re.IGNORECASE,
 )
-PRONOUN = frozenset(("he", "she", "it", "they"))
+"""What shows that the words before a verb are more than its subject, or less."""
+PRONOUN = frozenset(("he", "she", "it"))
+OF_ANOTHER = frozenset(("its", "his", "her", "their", "our", "my"))
 OF_A_NAME = frozenset(("the", "a", "an", "its", "his", "her", "their", "this", "each", "every", "some", "most", "all"))
 """Words behind which no verb stands."""
 OBJECT = re.compile(
-    rf"^(?P<said>{_WORD}(?: {_WORD}){{0,5}}?)"
+    r"^(?!(?:in|on|at|by|for|from|to|of|with|that|as|into|up|out|down|off|back|over|away|well)\b)"
+    rf"(?P<said>{_WORD}(?: {_WORD}){{0,5}}?)"
     r"(?= (?:in|on|at|by|for|from|to|with|and|that|which|as|into|during|after|before|when|while|because|under|through"
     r"|within|between|if|where|using|over|until)\b|[,;:(]|$)"
 )
@@ -42,6 +46,8 @@ END = re.compile(r"[,;:(]| (?:which|who|where|while|although|but|whereas|so that
 ADVERBS = re.compile(r"\b(?:also|however|therefore|thus|usually|often|generally|typically|then|finally|still|already) ")
 PERSON = re.compile(r"^[A-Z][a-z]+(?: [A-Z]\.)*(?: [A-Z][a-z]+){1,2}$")
 FEWEST_WORDS = 4
+LONGEST_SUBJECT, LONGEST_NAME = 7, 5
+"""Words of a subject, and of a title that stands for one."""
 JOINED = 0.5
 """How often what stands behind an "and" is left away."""
 LEFT_OUT = 0.25
@@ -70,6 +76,13 @@ class Clause:
     """Where the rest begins."""
     lead_at: int
 
+    def asked(self, ask: str, kept: str, gap: tuple[int, int], said: tuple[int, int], behind: str = "") -> MadeQuestion:
+        """The question that has the auxiliary before the subject, and nothing of `gap`. kept: how much of the rest
+        stands in it; gap, said: characters of the rest."""
+        rest = f"{self.rest[: gap[0]].strip()} {kept[gap[1] :].strip()}".strip()
+        parts = (ask, self.verb, self.subject, self.stem, rest, behind)
+        return MadeQuestion(" ".join(part for part in parts if part), self.at + said[0], self.at + said[1])
+
 
 def sentence_questions(
     text: str, title: str, random_: random.Random, knows: Callable[[str], bool]
@@ -83,7 +96,9 @@ def sentence_questions(
         asked = list(_questions(clause, random_))
         if asked:
             made = random_.choice(asked)
-            yield MadeQuestion(_worded(made.question, random_), made.start, made.stop)
+            question = _worded(made.question, random_)
+            if len(question.split()) >= FEWEST_WORDS:
+                yield MadeQuestion(question, made.start, made.stop)
 
 
 def _clause(sentence: str, at: int, title: str, text: str, knows: Callable[[str], bool]) -> Clause | None:
@@ -93,7 +108,7 @@ def _clause(sentence: str, at: int, title: str, text: str, knows: Callable[[str]
     for found in re.finditer(rf"(?<= )(?P<verb>{_WORD}) (?=\S)", main):
         subject, verb, rest = main[: found.start() - 1], found["verb"], main[found.end() :]
         words = subject.split()
-        if len(words) > 7 or NO_SUBJECT.search(subject) or re.search(r"[,;:()\"“]", subject):
+        if len(words) > LONGEST_SUBJECT or NO_SUBJECT.search(subject) or re.search(r"[,;:()\"“]", subject):
             return None
         forms = _verb(verb, words[-1].lower(), rest, knows)
         if forms is None:
@@ -101,10 +116,10 @@ def _clause(sentence: str, at: int, title: str, text: str, knows: Callable[[str]
         first = words[0].lower()
         said: tuple[int, int] | None = (at + begin, at + begin + len(subject))
         if first in PRONOUN:
-            if len(words) > 1 or not title or len(title.split()) > 5 or first == "they":
+            if len(words) > 1 or not title or len(title.split()) > LONGEST_NAME:
                 return None
             subject, said = title, None
-        elif first in NO_TERM or first in ("its", "his", "her", "their", "our", "my"):
+        elif first in NO_TERM or first in OF_ANOTHER:
             return None
         elif first in OF_A_NAME or re.search(rf"\b{re.escape(first)}\b", text):
             subject = subject[:1].lower() + subject[1:]
@@ -132,51 +147,53 @@ def _verb(verb: str, before: str, rest: str, knows: Callable[[str], bool]) -> tu
 
 
 def _questions(clause: Clause, random_: random.Random) -> Iterator[MadeQuestion]:
+    """All that a clause can be asked."""
     if re.match(r"(?:not|n't|no longer)\b", clause.rest):
         return
     kept = _end(clause.rest, random_)
-
-    def ask(question: str, gap: tuple[int, int], said: tuple[int, int], behind: str = "") -> MadeQuestion:
-        rest = f"{clause.rest[: gap[0]].strip()} {kept[gap[1] :].strip()}".strip()
-        body = " ".join(part for part in (clause.verb, clause.subject, clause.stem, rest, behind) if part)
-        return MadeQuestion(f"{question} {body}", clause.at + said[0], clause.at + said[1])
-
-    for found in YEAR.finditer(clause.rest):
-        when = "In what year" if re.fullmatch(r"\d{4}", found["said"]) and random_.random() < 0.3 else "When"
-        yield ask(when, found.span(), found.span("said"))
-    for found in COUNT.finditer(clause.rest):
-        if clause.stem or clause.rest[: found.start()].split():
-            yield ask(f"How many {found['unit']}", found.span(), found.span("said"))
-    for found in PLACE.finditer(clause.rest):
-        if not YEAR.search(found[0]) and found["where"] != "to":
-            behind = "from" if found["where"] == "from" else ""
-            yield ask("Where", (found.start(), len(kept)), found.span("said"), behind)
-    for found in REASON.finditer(clause.rest):
-        yield ask("Why", (found.start(), len(clause.rest)), found.span("said"))
-    if not clause.stem:
-        for found in AGENT.finditer(clause.rest):
-            if is_participle(clause.rest[: found.start()].split()[-1] if found.start() else ""):
-                who = "Who" if found["said"][0].isupper() else "What"
-                yield ask(who, (found.start(), len(kept)), found.span("said"), "by")
-        purpose = PURPOSE.match(clause.rest)
-        if purpose:
-            yield ask("What", purpose.span("gap"), purpose.span("said"), "for")
-    else:
-        thing = OBJECT.match(clause.rest)
-        if thing and not COUNT.match(thing[0]):
-            yield ask("Who" if PERSON.match(thing["said"]) else "What", thing.span("said"), thing.span("said"))
-    if clause.lead:
-        found_lead = YEAR.fullmatch(clause.lead)
-        if found_lead:
-            body = " ".join(part for part in (clause.verb, clause.subject, clause.stem, kept) if part)
-            start, stop = found_lead.span("said")
-            yield MadeQuestion(f"When {body}", clause.lead_at + start, clause.lead_at + stop)
+    yield from _of_time_and_place(clause, kept, random_)
+    yield from _of_object_and_agent(clause, kept)
     if clause.said:
         words = clause.subject.split()
         ask_for = "Who" if PERSON.match(clause.subject) else "What"
         if ask_for == "What" and len(words) > 2 and words[0] == "the" and random_.random() < 0.5:
             ask_for = f"Which {words[-1]}"
         yield MadeQuestion(f"{ask_for} {clause.stated} {kept}", *clause.said)
+
+
+def _of_time_and_place(clause: Clause, kept: str, random_: random.Random) -> Iterator[MadeQuestion]:
+    for found in YEAR.finditer(clause.rest):
+        when = "In what year" if re.fullmatch(r"\d{4}", found["said"]) and random_.random() < 0.3 else "When"
+        yield clause.asked(when, kept, found.span(), found.span("said"))
+    lead = YEAR.fullmatch(clause.lead)
+    if lead:
+        start, stop = lead.span("said")
+        yield replace(clause, at=clause.lead_at).asked("When", kept, (0, 0), (start, stop))
+    for found in COUNT.finditer(clause.rest):
+        if clause.stem or clause.rest[: found.start()].split():
+            yield clause.asked(f"How many {found['unit']}", kept, found.span(), found.span("said"))
+    for found in PLACE.finditer(clause.rest):
+        if not YEAR.search(found[0]):
+            behind = "from" if found["where"] == "from" else ""
+            yield clause.asked("Where", kept, (found.start(), len(kept)), found.span("said"), behind)
+    for found in REASON.finditer(clause.rest):
+        yield clause.asked("Why", kept, (found.start(), len(kept)), found.span("said"))
+
+
+def _of_object_and_agent(clause: Clause, kept: str) -> Iterator[MadeQuestion]:
+    if clause.stem:
+        thing = OBJECT.match(clause.rest)
+        if thing and not COUNT.match(thing[0]):
+            said = thing.span("said")
+            yield clause.asked("Who" if PERSON.match(thing["said"]) else "What", kept, said, said)
+        return
+    for found in AGENT.finditer(clause.rest):
+        if is_participle(clause.rest[: found.start()].split()[-1] if found.start() else ""):
+            who = "Who" if found["said"][0].isupper() else "What"
+            yield clause.asked(who, kept, (found.start(), len(kept)), found.span("said"), "by")
+    purpose = PURPOSE.match(clause.rest)
+    if purpose:
+        yield clause.asked("What", kept, purpose.span("gap"), purpose.span("said"), "for")
 
 
 def _end(rest: str, random_: random.Random) -> str:
