@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.app.fake_library import FakeLibrary
@@ -169,6 +170,18 @@ def test_what_the_documents_do_not_say_is_said(
     expect(page.locator(".verdict")).to_contain_text("The documents do not say.")
     expect(page.locator(".meter.low .warning")).to_be_visible()
     expect(page.locator(".verdict")).not_to_contain_text("still being read")
+
+
+def test_a_quotation_does_not_rest_on_the_model_itself(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: FakeLibrary
+) -> None:
+    url = serve(library)
+    for quote in (True, False):
+        httpx.patch(f"{url}/api/v1/preferences", json={"low_share": 0.95, "quote": quote}).raise_for_status()
+        page = open_tab(url)
+        ask(page, "When was the dam raised?")
+        expect(page.locator(".meter-text")).to_be_visible()
+        expect(page.locator(".meter.low .warning")).to_have_count(0 if quote else 1)
 
 
 def test_what_is_still_being_read_is_no_part_of_a_refusal(

@@ -112,7 +112,8 @@ async function sayWhatIsBeingRead(node) {
 }
 
 function meter(answer, lowShare) {
-  const share = answer.memory_share, low = answer.tokens.length > 0 && share < lowShare;
+  const share = answer.memory_share, quoted = answer.quote && answer.found; // copied from them, however it was read
+  const low = answer.tokens.length > 0 && share < lowShare && !quoted;
   return h("div", { class: `meter ${low ? "low" : ""}` },
     h("div", {
       class: "meter-bar", role: "meter", "aria-label": "Attention on the documents", "aria-valuemin": "0",
