@@ -83,10 +83,10 @@ class VisibleCatalogue:
         """The user's own only: nobody learns that somebody else has a file."""
         return self._catalogue.find_document(content_sha256, fingerprint, owner_id=self._user_id)
 
-    def add_document(self, new: NewDocument, *, note: str = "") -> Submitted:
+    def add_document(self, new: NewDocument, *, collection: str | None = None, note: str = "") -> Submitted:
         if new.collection_id is not None:
             self._own_collection(new.collection_id)
-        return self._catalogue.add_document(replace(new, owner_id=self._user_id), note=note)
+        return self._catalogue.add_document(replace(new, owner_id=self._user_id), collection=collection, note=note)
 
     def rename_document(self, document_id: str, title: str) -> Document:
         self._own_document(document_id)
@@ -147,9 +147,6 @@ class VisibleCatalogue:
 
     def create_collection(self, name: str) -> Collection:
         return self._catalogue.create_collection(name, owner_id=self._user_id)
-
-    def collection_named(self, name: str) -> Collection:
-        return self._catalogue.collection_named(name, owner_id=self._user_id)
 
     def rename_collection(self, collection_id: str, name: str) -> Collection:
         self._own_collection(collection_id)

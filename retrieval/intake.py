@@ -115,8 +115,6 @@ def submit(
         if password is not None and kind == "pdf":
             copies += _unlocked(workspace, copies[0].path, document_id, password)
         kept = copies[-1]
-        known = workspace.catalogue.find_document(copies[0].sha256, digest)
-        stays = known is not None and known.collection_id is not None  # then no new collection is made for it
         shown = (source or path.name).strip()
         new = NewDocument(
             id=document_id,
@@ -126,9 +124,11 @@ def submit(
             content_sha256=copies[0].sha256,
             fingerprint=digest,
             stored_file=kept.stored_file,
-            collection_id=None if stays else _collection(workspace, collection),
         )
-        submitted = workspace.catalogue.add_document(new)
+        try:
+            submitted = workspace.catalogue.add_document(new, collection=collection)
+        except ValueError as error:
+            raise InvalidRequest(str(error)) from error
         if not submitted.already_stored:
             _keep(workspace, kept)
     finally:
@@ -186,15 +186,6 @@ def _keep(workspace: Workspace, copy: _Copy) -> None:
     except FileNotFoundError as error:
         raise NotFound("document", copy.stored_file.split(".")[0]) from error
     sync_folder(workspace.files_folder)
-
-
-def _collection(workspace: Workspace, name: str | None) -> str | None:
-    if name is None:
-        return None
-    try:
-        return workspace.catalogue.collection_named(name).id
-    except ValueError as error:
-        raise InvalidRequest(str(error)) from error
 
 
 def _copy_in(workspace: Workspace, path: Path, stored_file: str) -> _Copy:

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
 
 from storage.catalogue.jobs import insert_job, latest_job
+from storage.catalogue.names import checked_name, collection_named
 from storage.catalogue.rows import Tables, batches, document_of, mark_memory_changed, now, page_of, search_text
 from storage.catalogue.sharing import owned, readable_documents
 from storage.errors import NotFound
@@ -35,11 +36,13 @@ _ORDER: dict[DocumentSort, tuple[ColumnElement[Any], ...]] = {
 
 
 class DocumentTables(Tables):
-    def add_document(self, new: NewDocument, *, note: str = "") -> Submitted:
+    def add_document(self, new: NewDocument, *, collection: str | None = None, note: str = "") -> Submitted:
         """Make the document and a queued job for it, unless its content is stored, or being stored, by the same model.
 
-        What is there already and is in no collection is put into `new.collection_id`; out of another it is not taken.
-        `put_fingerprint` must have made the fingerprint known. Raises `NotFound` for an unknown collection.
+        It is put into `new.collection_id`, or into the owner's collection named `collection`, made if there is none. So
+        is what is there already and in no collection; out of another it is not taken, and none is made for it.
+        `put_fingerprint` must have made the fingerprint known. Raises `NotFound` for an unknown collection and
+        `ValueError` for an empty name.
         """
         same = (
             (documents.c.content_sha256 == new.content_sha256)
@@ -54,15 +57,19 @@ class DocumentTables(Tables):
             "added_at": now(),
             **dict.fromkeys(("num_pages", "num_characters", "num_tokens", "num_blocks", "size_bytes"), 0),
         }
+        name = None if collection is None else checked_name(collection)
         with self.database.write() as connection:
             existing = connection.execute(select(documents).where(same)).first()
-            if existing is not None and existing.collection_id is None and new.collection_id is not None:
-                _move(connection, existing.id, new.collection_id)
+            collection_id = new.collection_id
+            if name is not None and (existing is None or existing.collection_id is None):
+                collection_id = collection_named(connection, name, new.owner_id)
+            if existing is not None and existing.collection_id is None and collection_id is not None:
+                _move(connection, existing.id, collection_id)
             if existing is not None:
                 document = one_document(connection, existing.id)
                 return Submitted(document, latest_job(connection, existing.id), already_stored=True)
-            _require_collection(connection, new.collection_id)
-            connection.execute(insert(documents).values(row))
+            _require_collection(connection, collection_id)
+            connection.execute(insert(documents).values(row | {"collection_id": collection_id}))
             job = insert_job(connection, new.id, "ingest", note=note)
             return Submitted(one_document(connection, new.id), job, already_stored=False)
 

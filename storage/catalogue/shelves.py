@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
-from uuid import uuid4
 
 from sqlalchemy import Connection, Row, Select, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from storage.catalogue.documents import delete_document_rows
-from storage.catalogue.rows import Tables, now
+from storage.catalogue.names import checked_name, collection_row
+from storage.catalogue.rows import Tables
 from storage.catalogue.sharing import owned, readable_collections
 from storage.errors import NameTaken, NotFound
 from storage.records import Collection, DeletedDocuments
@@ -31,8 +31,8 @@ class CollectionTables(Tables):
 
     def create_collection(self, name: str, *, owner_id: str | None = None) -> Collection:
         """Raises `NameTaken`, and `ValueError` for an empty name."""
-        name = _checked(name)
-        row = _row(name, owner_id)
+        name = checked_name(name)
+        row = collection_row(name, owner_id)
         try:
             with self.database.write() as connection:
                 connection.execute(insert(collections).values(row))
@@ -40,21 +40,9 @@ class CollectionTables(Tables):
             raise NameTaken(f"There is a collection named {name!r} already.") from error
         return Collection(row["id"], name, 0, row["created_at"], owner_id)
 
-    def collection_named(self, name: str, *, owner_id: str | None = None) -> Collection:
-        """The owner's collection of that name, made if there is none."""
-        name = _checked(name)
-        with self.database.write() as connection:
-            mine = (collections.c.name == name) & collections.c.owner_id.is_not_distinct_from(owner_id)
-            found = connection.execute(select(collections.c.id).where(mine)).scalar()
-            if found is None:
-                row = _row(name, owner_id)
-                connection.execute(insert(collections).values(row))
-                found = row["id"]
-            return _one(connection, found)
-
     def rename_collection(self, collection_id: str, name: str) -> Collection:
         """Raises `NotFound`, `NameTaken`, and `ValueError` for an empty name."""
-        name = _checked(name)
+        name = checked_name(name)
         try:
             with self.database.write() as connection:
                 _one(connection, collection_id)
@@ -94,16 +82,6 @@ class CollectionTables(Tables):
             connection.execute(collections.delete().where(collections.c.id == collection_id))
         self.database.erase_deleted()
         return deleted
-
-
-def _checked(name: str) -> str:
-    if not name.strip():
-        raise ValueError("A collection needs a name.")
-    return name.strip()
-
-
-def _row(name: str, owner_id: str | None) -> dict[str, Any]:
-    return {"id": uuid4().hex, "name": name, "owner_id": owner_id, "everyone": False, "created_at": now()}
 
 
 def _counted() -> Select[Any]:

@@ -193,11 +193,28 @@ def test_renaming_and_moving_are_seen_at_once(home):
         catalogue.add_document(new_document(5, collection_id="nowhere"))
 
 
+def test_a_document_goes_into_the_collection_of_a_name_unless_it_stays_in_another(home):
+    catalogue, _ = home
+    shelf = catalogue.create_collection("  Shelf ")
+    first = catalogue.add_document(new_document(1), collection=" Shelf")
+    assert first.document.collection_id == shelf.id
+    again = catalogue.add_document(new_document(1), collection="another")  # still being read
+    assert again.already_stored and again.document.collection_id == shelf.id
+    assert [each.name for each in catalogue.collections()] == ["Shelf"]
+    loose = catalogue.add_document(new_document(2)).document
+    assert loose.collection_id is None
+    put = catalogue.add_document(new_document(2), collection="another")
+    assert put.already_stored and put.document.id == loose.id
+    assert {each.id: each.name for each in catalogue.collections()}[put.document.collection_id] == "another"
+    with pytest.raises(ValueError, match="needs a name"):
+        catalogue.add_document(new_document(3), collection="  ")
+    assert len(catalogue.documents()) == 2
+
+
 def test_collections_have_distinct_names_and_count_their_documents(home):
     catalogue, store = home
     shelf = catalogue.create_collection("  Shelf ")
-    assert catalogue.collection_named("Shelf").id == shelf.id
-    other = catalogue.collection_named("another")
+    other = catalogue.create_collection("another")
     add_ready(catalogue, store, collection_id=shelf.id)
     assert [(each.name, each.num_documents) for each in catalogue.collections()] == [("another", 0), ("Shelf", 1)]
     with pytest.raises(NameTaken, match="Shelf"):

@@ -77,10 +77,14 @@ def test_sharing_with_somebody_unknown_changes_nothing(catalogue, people):
 
 
 def test_collections_of_several_people_may_have_one_name(catalogue, people):
-    first, second = (catalogue.collection_named("Reports", owner_id=people[name]) for name in ("ann", "ben"))
+    def shelved(seed, name):
+        new = replace(new_document(seed), owner_id=people[name])
+        return catalogue.add_document(new, collection="Reports").document.collection_id
+
+    first, second = shelved(1, "ann"), shelved(2, "ben")
     common = catalogue.create_collection("Reports")
-    assert len({first.id, second.id, common.id}) == 3
-    assert catalogue.collection_named("Reports", owner_id=people["ann"]).id == first.id
+    assert len({first, second, common.id}) == 3
+    assert shelved(3, "ann") == first
     with pytest.raises(NameTaken):
         catalogue.create_collection("Reports")
     with pytest.raises(NameTaken):
