@@ -13,7 +13,7 @@ from app.errors import SettingsError
 
 if TYPE_CHECKING:
     from app.settings import Settings
-    from model.backbone import LandmarkModel
+    from model.checkpoint.landmark_model import LandmarkModel
     from retrieval.library import Library
 
 
@@ -36,7 +36,7 @@ def open_library(settings: Settings) -> Library:
 def load_model(settings: Settings) -> LandmarkModel:
     """The checkpoint that the settings name, on their device. Raises SettingsError with what to change."""
     keep_quiet()
-    from model.backbone import load_backbone
+    from model.checkpoint.landmark_model import load_backbone
 
     check_model(settings.model)
     device = None if settings.device == "auto" else settings.device

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from retrieval.errors import CairnError
 from retrieval.library import Library
-from retrieval.passages import Answer, OtherSentence, Passage, PassageBlock
+from retrieval.types.passages import Answer, OtherSentence, Passage, PassageBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,7 +10,7 @@ import logging
 import threading
 
 from retrieval.library import Library
-from retrieval.records import Job
+from retrieval.types.records import Job
 
 log = logging.getLogger("cairn.jobs")
 

@@ -15,11 +15,11 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.requests import Request
 
-from app.security import viewer_of
+from app.http_security import principal_of
 from retrieval.errors import CairnError
 from retrieval.library import Library
-from retrieval.passages import Answer, Passage
-from retrieval.records import Scope
+from retrieval.types.passages import Answer, Passage
+from retrieval.types.records import Scope
 
 MAX_K = 50
 MAX_LISTED = 500
@@ -38,7 +38,7 @@ def build_mcp(library: Library) -> MCPServer:
         request = context.request_context.request
         assert request is not None, "tools are called over HTTP only"
         try:
-            yield library.seen_by(viewer_of(request))
+            yield library.as_seen_by(principal_of(request))
         except CairnError as error:
             raise ToolError(str(error)) from error
 

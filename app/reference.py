@@ -117,7 +117,7 @@ CHECKPOINTS = (
 
 def bytes_per_token(shape: Shape, kv_dtype: str) -> float:
     """Disk that one token of a document takes, landmark and checksums included."""
-    from storage.kv_format import KVLayout
+    from storage.kv.format import KVLayout
 
     layers = tuple(range(shape.stored_layers))
     layout = KVLayout(layers, shape.kv_heads, shape.block_size, shape.head_dim, kv_dtype)

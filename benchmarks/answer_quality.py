@@ -30,11 +30,11 @@ import machine
 import numpy as np
 import subject
 
-from model.backbone import LandmarkModel
-from model.training.corpus import Question, QuestionSet, read_jsonl, read_questions
+from model.checkpoint.landmark_model import LandmarkModel
+from model.training.data.corpus import Question, QuestionSet, read_jsonl, read_questions
 from retrieval.library import Library
-from retrieval.passages import Answer
-from retrieval.records import Scope
+from retrieval.types.passages import Answer
+from retrieval.types.records import Scope
 
 PIECE_TOKENS = 2048
 Scores = dict[str, dict[str, list[dict[str, float]]]]

@@ -22,7 +22,7 @@ import subject
 import torch
 
 from retrieval.library import Library
-from retrieval.search import find_blocks
+from retrieval.query.search import find_blocks
 
 PER_FILE = 8
 

@@ -26,8 +26,8 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
 from retrieval.errors import ExtractError
-from retrieval.extract import ExtractedDocument, extract
-from retrieval.passages import PageBox
+from retrieval.extraction.extract import ExtractedDocument, extract
+from retrieval.types.passages import PageBox
 
 _PIXELS = 1_000_000  # wide and high: device pixels as fine fractions of the displayed page
 

@@ -34,8 +34,8 @@ import torch
 
 from retrieval.errors import DamagedMemory
 from retrieval.library import Library
-from retrieval.passages import Answer
-from retrieval.records import Scope
+from retrieval.types.passages import Answer
+from retrieval.types.records import Scope
 from tests.retrieval.conftest import prose
 from tests.retrieval.damages import DAMAGERS, Damager
 from tests.tiny_model import tiny_model

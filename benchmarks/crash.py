@@ -27,10 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import machine
 import torch
 
-from model.backbone import LandmarkModel
+from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.library import Library
-from retrieval.passages import Answer
-from retrieval.records import Scope
+from retrieval.types.passages import Answer
+from retrieval.types.records import Scope
 from tests.retrieval.conftest import prose
 from tests.tiny_model import tiny_model
 

@@ -19,10 +19,10 @@ import machine
 import subject
 import torch
 
-from model.backbone import LandmarkModel
+from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.library import Library
-from retrieval.passages import Answer
-from retrieval.records import Scope
+from retrieval.types.passages import Answer
+from retrieval.types.records import Scope
 
 QUESTION = "What moves the people near water?"
 

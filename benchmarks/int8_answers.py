@@ -22,9 +22,9 @@ import machine
 import subject
 from answer_quality import exact_and_f1
 
-from model.backbone import LandmarkModel
+from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.library import Library
-from retrieval.passages import Answer, Passage
+from retrieval.types.passages import Answer, Passage
 
 BEST = 8
 PER_FILE = 8

@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 
 from retrieval.errors import InvalidRequest
-from retrieval.faiss_index import FaissLandmarkIndex
-from retrieval.landmark_index import ExactLandmarkIndex
+from retrieval.index.exact import ExactLandmarkIndex
+from retrieval.index.faiss import FaissLandmarkIndex
+from retrieval.index.snapshot import AUTO_FAISS_BLOCKS
 from retrieval.library import Library
-from retrieval.resident import AUTO_FAISS_BLOCKS
-from retrieval.search import search_query
+from retrieval.query.search import search_query
 
 COUNT = 32
 FACTORIES = ("Flat", "SQ8", "HNSW32", "IVF{lists},Flat", "IVF{lists},SQ8", "IVF{lists},PQ{parts}")

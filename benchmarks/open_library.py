@@ -20,7 +20,7 @@ import machine
 import subject
 import torch
 
-from model.backbone import LandmarkModel
+from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.library import Library
 from storage.records import NewBlock, NewDocument, Page
 from tests.tiny_model import tiny_model

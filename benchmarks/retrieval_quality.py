@@ -28,14 +28,14 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from model.backbone import LandmarkModel, load_backbone
-from model.generate import question_queries
-from model.prefill import prefill_batch
-from model.training.corpus import read_questions
-from model.training.examples import TokenDocuments, TokenQuestion, document_frequency, encode_questions
-from retrieval.late_interaction import best_matches, block_scores, token_matches, token_queries, weighed_layers
-from retrieval.search import FEWEST_PROPOSED, mean_query
-from retrieval.titles import title_keys
+from model.checkpoint.landmark_model import LandmarkModel, load_backbone
+from model.inference.generate import question_queries
+from model.inference.prefill import prefill_batch
+from model.scoring.late_interaction import best_matches, block_scores, token_matches, token_queries
+from model.training.data.corpus import read_questions
+from model.training.data.examples import TokenDocuments, TokenQuestion, document_frequency, encode_questions
+from retrieval.query.search import FEWEST_PROPOSED, mean_query
+from retrieval.query.title_matching import title_keys
 
 DEPTH = 20
 DEPTHS = (1, 8, DEPTH, 128, FEWEST_PROPOSED)
@@ -126,7 +126,7 @@ class StoredKeys:
 
 def stored_keys(model: LandmarkModel, data: TokenDocuments, blocks: Blocks) -> StoredKeys:
     """Read all documents; documents of like length side by side."""
-    weighed = [model.memory_layers.index(layer) for layer in weighed_layers(model)]
+    weighed = [model.memory_layers.index(layer) for layer in model.searched_layers]
     size = (len(blocks.ids), model.num_kv_heads, model.config.block_size, model.head_dim)
     keys_WNGLD = [torch.empty(size, dtype=torch.bfloat16) for _ in weighed]
     landmarks_YGND = torch.empty(len(model.memory_layers), model.num_kv_heads, len(blocks.ids), model.head_dim)
@@ -159,7 +159,7 @@ def search_rankings(
 ) -> dict[str, list[list[int]]]:
     """By landmarks, by tokens among the blocks that landmarks propose, and by the landmarks of each weighed layer
     alone, if there are several."""
-    weighed = weighed_layers(model)
+    weighed = model.searched_layers
     found: dict[str, list[list[int]]] = defaultdict(list)
     seconds = [0.0, 0.0]
     for question in questions:

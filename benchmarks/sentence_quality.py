@@ -17,10 +17,10 @@ import bm25s
 import machine
 import torch
 
-from model.backbone import load_backbone
-from model.sentences import sentence_borders
+from model.checkpoint.landmark_model import load_backbone
+from model.scoring.sentences import sentence_borders
 from retrieval.library import Library
-from retrieval.passages import Answer
+from retrieval.types.passages import Answer
 
 DEFAULT_MODEL = Path(__file__).parent.parent / "model" / "default"
 

@@ -19,8 +19,8 @@ import machine
 import pypdf
 import subject
 
-from retrieval import extract as extraction
-from retrieval.extraction.readers import Readers
+from retrieval.extraction import extract as extraction
+from retrieval.extraction.sandbox import Readers
 from retrieval.library import Library
 
 

@@ -18,8 +18,8 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel  # noqa: E402
 
-from model.backbone import LandmarkModel, load_backbone  # noqa: E402
-from model.config import LandmarkConfig  # noqa: E402
+from model.checkpoint.config import LandmarkConfig  # noqa: E402
+from model.checkpoint.landmark_model import LandmarkModel, load_backbone  # noqa: E402
 from tests.tiny_model import byte_tokenizer  # noqa: E402
 
 WORDS = """time year people way day man thing woman life child world school state family student group country problem

@@ -26,8 +26,8 @@ import machine
 import numpy as np
 import torch
 
-from retrieval.hot_blocks import BlockShape, HotBlocks
-from retrieval.late_interaction import best_matches, block_scores, token_matches
+from model.scoring.late_interaction import best_matches, block_scores, token_matches
+from retrieval.index.block_cache import BlockCache, BlockShape
 from storage import KVBlockStore, KVLayout
 
 BLOCK_SIZE, HEAD_DIM, LAYER, BLOCKS_PER_SHARD, QUESTION_TOKENS, HOT_BYTES = 64, 64, 3, 256, 14, 1 << 30
@@ -64,17 +64,17 @@ def main() -> None:
                 store.read_keys(refs[start : start + 128], LAYER)
             return store
 
-        def read(hot: HotBlocks, asked: Sequence[int]) -> torch.Tensor:
+        def read(hot: BlockCache, asked: Sequence[int]) -> torch.Tensor:
             return hot.read_keys(LAYER, np.array(asked), [refs[block] for block in asked])
 
         def fresh(store: KVBlockStore) -> Callable[[Sequence[int]], torch.Tensor]:
-            return lambda asked: read(HotBlocks(store, shape, HOT_BYTES, key_layers=(LAYER,)), asked)
+            return lambda asked: read(BlockCache(store, shape, HOT_BYTES, key_layers=(LAYER,)), asked)
 
         def cold(asked: Sequence[int]) -> torch.Tensor:
             return fresh(KVBlockStore(Path(folder), layout, "f"))(asked)
 
         def whole(asked: Sequence[int]) -> object:
-            hot = HotBlocks(store, shape, HOT_BYTES)
+            hot = BlockCache(store, shape, HOT_BYTES)
             pick = torch.arange(len(asked)).expand(1, given.heads, 1, -1)
             return hot.read(LAYER, np.array(asked), [refs[block] for block in asked], pick)
 
@@ -88,7 +88,7 @@ def main() -> None:
         store = checked_store()
         figures["checked"] = median_ms(fresh(store), questions)
         figures["keys and values, checked"] = median_ms(whole, questions)
-        hot = HotBlocks(store, shape, HOT_BYTES, key_layers=(LAYER,))
+        hot = BlockCache(store, shape, HOT_BYTES, key_layers=(LAYER,))
         for asked in questions:
             read(hot, asked)
         figures["hot"] = median_ms(lambda asked: read(hot, asked), questions)

@@ -17,12 +17,12 @@ import machine
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from model.backbone import LandmarkModel
-from model.config import LandmarkConfig
-from model.training.loop import compile_layers, make_optimizer
-from model.training.losses import summed_cross_entropy
-from model.training.pretrain import byte_tokenizer
-from model.training.settings import TrainingSettings
+from model.checkpoint.config import LandmarkConfig
+from model.checkpoint.landmark_model import LandmarkModel
+from model.training.engine.settings import TrainingSettings
+from model.training.engine.trainer import compile_layers, make_optimizer
+from model.training.losses.next_token import summed_cross_entropy
+from model.training.recipes.pretrain import byte_tokenizer
 
 BLOCK_SIZE = 64
 VOCABULARY = 8192

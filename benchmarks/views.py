@@ -24,7 +24,7 @@ import subject
 from playwright.sync_api import Page, sync_playwright
 
 from app.api import build_app
-from app.sign_in import hash_password
+from app.auth import hash_password
 from retrieval.library import Library
 from tests.app.fake_library import FakeLibrary
 from tests.app.full_home import ANSWERS, DOCUMENTS, fill

@@ -24,7 +24,7 @@ from first_token import ask_seconds
 
 from app.jobs import JobRunner
 from retrieval.library import Library
-from retrieval.records import Scope
+from retrieval.types.records import Scope
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 
 LINES, LINE_CHARACTERS = 50, 90

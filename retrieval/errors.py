@@ -30,7 +30,7 @@ class NotFound(CairnError, LookupError):
         self.kind, self.key = kind, key
 
 
-class NotYours(CairnError):
+class PermissionDenied(CairnError):
     """Something that a user may see, tried to be changed."""
 
     def __init__(self, kind: str):

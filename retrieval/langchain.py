@@ -24,8 +24,8 @@ from pydantic import Field, SecretStr, field_validator
 
 from retrieval.errors import CairnError, InvalidRequest
 from retrieval.library import Library
-from retrieval.passages import Passage
-from retrieval.records import Scope
+from retrieval.types.passages import Passage
+from retrieval.types.records import Scope
 
 Filter = Mapping[str, str | Sequence[str]]
 

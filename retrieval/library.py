@@ -2,7 +2,7 @@
 
 - Thin: each method hands over to the module that does the work.
 - Safe to use from several threads; questions go before ingestion.
-- `seen_by` gives the library as one user sees it; without it, one sees everything (retrieval/access.py).
+- `as_seen_by` gives the library as one user sees it; without it, one sees everything (retrieval/auth/permissions.py).
 - Opening is cheap: neither the model nor the landmarks are loaded before they are needed, and modules that need the
   model's libraries (seconds to import) are imported by the methods that use them.
 """
@@ -14,13 +14,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from retrieval import intake, upkeep
-from retrieval.access import ADMINISTRATOR, Viewer, VisibleCatalogue, VisibleMemory
-from retrieval.accounts import Accounts
-from retrieval.errors import InvalidRequest, NotFound, NotYours, catalogue_errors
-from retrieval.extract import render_page
-from retrieval.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
-from retrieval.records import (
+from retrieval.auth.accounts import Accounts
+from retrieval.auth.permissions import ADMINISTRATOR, Principal, VisibleCatalogue, VisibleMemory
+from retrieval.engine.workspace import SHARD_BYTES, Workspace
+from retrieval.errors import InvalidRequest, NotFound, PermissionDenied, catalogue_errors
+from retrieval.extraction.extract import render_page
+from retrieval.index.snapshot import MemoryIndex
+from retrieval.ingest import file_store as intake
+from retrieval.ingest import maintenance as upkeep
+from retrieval.query.passage_builder import PassageBuilder
+from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
+from retrieval.types.records import (
     Collection,
     Deleted,
     Document,
@@ -32,21 +36,18 @@ from retrieval.records import (
     Scope,
     VerifyReport,
 )
-from retrieval.resident import ResidentMemory
-from retrieval.sources import Sources
 from retrieval.views import collection_views, document_views, head_view, job_view, page_text_view, stored_already
-from retrieval.workspace import SHARD_BYTES, Workspace
 from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
-from storage.kv_format import KVLayout
+from storage.kv.format import KVLayout
+from storage.kv.shard import sync_folder
 from storage.records import Collection as CollectionRow
 from storage.records import Document as DocumentRow
 from storage.records import DocumentSort
 from storage.records import Job as JobRow
-from storage.shard_file import sync_folder
 
 if TYPE_CHECKING:
-    from model.backbone import LandmarkModel
+    from model.checkpoint.landmark_model import LandmarkModel
 
 __all__ = ["Library", "Scope"]
 
@@ -56,29 +57,29 @@ SORTS = ("added", "source", "title", "size", "pages")
 class Library:
     """A folder of documents whose keys and values were read once by one landmark model. Make one with `open`."""
 
-    def __init__(self, workspace: Workspace, resident: ResidentMemory):
+    def __init__(self, workspace: Workspace, resident: MemoryIndex):
         self._workspace, self._resident = workspace, resident
         self._catalogue = workspace.catalogue
-        self._sources = Sources(workspace.catalogue)
-        self.viewer, self._whole = ADMINISTRATOR, self
+        self._sources = PassageBuilder(workspace.catalogue)
+        self.principal, self._whole = ADMINISTRATOR, self
 
-    def seen_by(self, viewer: Viewer) -> Library:
+    def as_seen_by(self, principal: Principal) -> Library:
         """The library as this user sees it: nothing that is not theirs or shared with them exists in it. Cheap."""
         whole = self._whole
-        if viewer.user_id is None:
+        if principal.user_id is None:
             return whole
         # Stand-ins, no subclasses: what they do not name is missing instead of unrestricted.
-        catalogue = cast(Catalogue, VisibleCatalogue(whole._catalogue, viewer.user_id))
-        memory = cast(ResidentMemory, VisibleMemory(whole._resident, whole._catalogue, viewer.user_id))
+        catalogue = cast(Catalogue, VisibleCatalogue(whole._catalogue, principal.user_id))
+        memory = cast(MemoryIndex, VisibleMemory(whole._resident, whole._catalogue, principal.user_id))
         seen = Library(whole._workspace.seen_through(catalogue), memory)
         seen._sources = whole._sources.seen_through(catalogue)
-        seen.viewer, seen._whole = viewer, whole
+        seen.principal, seen._whole = principal, whole
         return seen
 
     def _administrator(self) -> Library:
-        """Raises NotYours."""
-        if not self.viewer.is_administrator:
-            raise NotYours("library")
+        """Raises PermissionDenied."""
+        if not self.principal.is_administrator:
+            raise PermissionDenied("library")
         return self
 
     @classmethod
@@ -106,7 +107,7 @@ class Library:
         except ValueError as error:
             raise InvalidRequest(str(error)) from error
         workspace = Workspace(home, catalogue, model, kv_dtype=kv_dtype, shard_bytes=shard_bytes)
-        library = cls(workspace, ResidentMemory(workspace, index=index, hot_bytes=hot_bytes))
+        library = cls(workspace, MemoryIndex(workspace, index=index, hot_bytes=hot_bytes))
         catalogue.recover_jobs()
         return library
 
@@ -142,7 +143,7 @@ class Library:
 
     def run_job(self, job_id: str, *, on_progress: Callable[[Job], None] | None = None) -> Job:
         """Work one job off in this thread; resumes at the last committed shard. Never raises for what the file did."""
-        from retrieval.ingest import claim
+        from retrieval.ingest.pipeline import claim
 
         self.job(job_id)  # not found for whom it does not concern
         with catalogue_errors():
@@ -151,13 +152,13 @@ class Library:
 
     def run_next_job(self, *, on_progress: Callable[[Job], None] | None = None) -> Job | None:
         """Work off the oldest waiting job, if there is one."""
-        from retrieval.ingest import claim_next
+        from retrieval.ingest.pipeline import claim_next
 
         claimed = claim_next(self._administrator()._workspace)
         return None if claimed is None else self._run(claimed, on_progress)
 
     def _run(self, claimed: JobRow, on_progress: Callable[[Job], None] | None) -> Job:
-        from retrieval.ingest import Ingestion
+        from retrieval.ingest.pipeline import Ingestion
 
         def notify(row: JobRow) -> None:
             if on_progress is not None:
@@ -209,10 +210,10 @@ class Library:
             return self._documents([self._catalogue.document(document_id)])[0]
 
     def _documents(self, rows: Sequence[DocumentRow]) -> list[Document]:
-        return document_views(rows, self._catalogue.users, self.viewer)
+        return document_views(rows, self._catalogue.users, self.principal)
 
     def rename_document(self, document_id: str, title: str) -> Document:
-        from retrieval.titles import keep_title
+        from retrieval.query.title_matching import keep_title
 
         with catalogue_errors():
             renamed = self._catalogue.rename_document(document_id, title)
@@ -232,7 +233,7 @@ class Library:
         return self._collections(self._catalogue.collections())
 
     def _collections(self, rows: Sequence[CollectionRow]) -> list[Collection]:
-        return collection_views(rows, self._catalogue.users, self.viewer)
+        return collection_views(rows, self._catalogue.users, self.principal)
 
     def create_collection(self, name: str) -> Collection:
         with catalogue_errors():
@@ -293,7 +294,7 @@ class Library:
     def search(self, query: str, k: int = 8, *, within: Scope | None = None) -> list[Passage]:
         """Passages by the attention that the query gives them, best first; exactly k unless the scope holds fewer
         blocks."""
-        from retrieval.search import search
+        from retrieval.query.search import search
 
         with catalogue_errors():
             return search(self._workspace, self._resident, self._sources, query, k, within)
@@ -312,7 +313,7 @@ class Library:
     ) -> Iterator[AnswerToken | Answer]:
         """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share it.
         `quote`: word for word from the documents; None: as suits the model."""
-        from retrieval.ask import Asker, Question
+        from retrieval.query.answer import Asker, Question
 
         asked = Question(
             text=question,
@@ -345,7 +346,7 @@ class Library:
 
     def effect_of_block(self, answer_id: str, block_id: int) -> BlockEffect:
         """How much less likely the stored answer becomes when this block is left out of what the model may read."""
-        from retrieval.ask import effect_of_block
+        from retrieval.query.answer import effect_of_block
 
         return effect_of_block(self._workspace, self._resident, self.answer(answer_id), block_id)
 
@@ -369,14 +370,14 @@ class Library:
     def doctor(self) -> dict[str, Any]:
         """What this machine and this library can do, and what is wrong; JSON-able. A user's speaks of what they see."""
         report = upkeep.doctor(self._workspace, self._resident)
-        hidden = () if self.viewer.is_administrator else ("home", "index")
+        hidden = () if self.principal.is_administrator else ("home", "index")
         return {name: value for name, value in report.items() if name not in hidden}
 
     # People
 
     @property
     def accounts(self) -> Accounts:
-        """Who may sign in. Raises NotYours for a user."""
+        """Who may sign in. Raises PermissionDenied for a user."""
         return Accounts(self._administrator()._catalogue)
 
     def people(self) -> list[str]:

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from retrieval.access import Viewer
-from retrieval.passages import AnswerHead, PageBox
-from retrieval.records import ALREADY_STORED, Collection, Document, Job, PageText, TextBlock
+from retrieval.auth.permissions import Principal
+from retrieval.types.passages import AnswerHead, PageBox
+from retrieval.types.records import ALREADY_STORED, Collection, Document, Job, PageText, TextBlock
 from storage import records as rows
 
 
 def document_views(
-    found: Sequence[rows.Document], users: Callable[[], Sequence[rows.User]], viewer: Viewer
+    found: Sequence[rows.Document], users: Callable[[], Sequence[rows.User]], principal: Principal
 ) -> list[Document]:
     """`users` is asked for names only where something has an owner."""
     names = {user.id: user.name for user in users()} if any(row.owner_id for row in found) else {}
-    return [_document_view(row, names, viewer) for row in found]
+    return [_document_view(row, names, principal) for row in found]
 
 
 def collection_views(
-    found: Sequence[rows.Collection], users: Callable[[], Sequence[rows.User]], viewer: Viewer
+    found: Sequence[rows.Collection], users: Callable[[], Sequence[rows.User]], principal: Principal
 ) -> list[Collection]:
     """`users` is asked for names only where something has an owner."""
     names = {user.id: user.name for user in users()} if any(row.owner_id for row in found) else {}
-    return [_collection_view(row, names, viewer) for row in found]
+    return [_collection_view(row, names, principal) for row in found]
 
 
-def _document_view(row: rows.Document, names: Mapping[str, str], viewer: Viewer) -> Document:
+def _document_view(row: rows.Document, names: Mapping[str, str], principal: Principal) -> Document:
     return Document(
         id=row.id,
         source=row.source,
@@ -42,12 +42,12 @@ def _document_view(row: rows.Document, names: Mapping[str, str], viewer: Viewer)
         content_hash=row.content_sha256,
         notes=row.notes,
         owner=names.get(row.owner_id or "", ""),
-        mine=viewer.may_change(row.owner_id),
+        mine=principal.may_change(row.owner_id),
     )
 
 
-def _collection_view(row: rows.Collection, names: Mapping[str, str], viewer: Viewer) -> Collection:
-    mine = viewer.may_change(row.owner_id)
+def _collection_view(row: rows.Collection, names: Mapping[str, str], principal: Principal) -> Collection:
+    mine = principal.may_change(row.owner_id)
     return Collection(
         id=row.id,
         name=row.name,

@@ -22,8 +22,9 @@ from storage.errors import (
     StoreFull,
 )
 from storage.fingerprint import MemoryFingerprint
-from storage.kv_format import FORMAT_VERSION, KVLayout
-from storage.kv_store import KVBlockStore, ShardFile
+from storage.kv.format import FORMAT_VERSION, KVLayout
+from storage.kv.store import KVBlockStore, ShardFile
+from storage.maintenance import Garbage, ShardDamage, StorageReport, collect_garbage, verify
 from storage.records import (
     AnswerHead,
     Block,
@@ -45,7 +46,6 @@ from storage.records import (
     Totals,
     User,
 )
-from storage.upkeep import Garbage, ShardDamage, StorageReport, collect_garbage, verify
 from storage.workers import this_worker
 
 __all__ = [

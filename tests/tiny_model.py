@@ -18,8 +18,8 @@ from transformers import (
     Starcoder2Config,
 )
 
-from model.backbone import LandmarkModel
-from model.config import LandmarkConfig
+from model.checkpoint.config import LandmarkConfig
+from model.checkpoint.landmark_model import LandmarkModel
 
 GOLDEN = Path(__file__).parent / "golden" / "tiny_mf7"
 

@@ -12,17 +12,19 @@ from fastapi import FastAPI
 from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-from app.api import documents, errors, first_start, machine, questions, seen
-from app.api.intake import Intake, IntakeLimits
+from app.api import dependencies as seen
+from app.api import documents, errors, machine, questions
+from app.api import startup as first_start
 from app.api.preferences import PreferenceFolder
+from app.api.uploads import Intake, IntakeLimits
+from app.auth import Authenticator, check_binding
+from app.http_security import AccessMiddleware, PageHeaders
 from app.mcp import build_mcp, mcp_app
-from app.security import Guard, PageHeaders
-from app.sign_in import Access, check_binding
 from retrieval.library import Library
 
 log = logging.getLogger("cairn.api")
 
-UI_FOLDER = Path(__file__).parent.parent / "ui"
+UI_FOLDER = Path(__file__).parent.parent / "web"
 MAX_BODY_BYTES = 1_000_000
 MULTIPART_OVERHEAD_BYTES = 100_000
 DESCRIPTION = """Document question answering in which retrieval is the model's own attention.
@@ -63,7 +65,7 @@ def build_app(settings: ServerSettings, library: Library, *, page: bool = True) 
     """
     accounts = library.accounts
     check_binding(settings.host, password=settings.password, token=settings.token, accounts=accounts.any)
-    access = Access(password=settings.password, token=settings.token, accounts=accounts, host=settings.host)
+    access = Authenticator(password=settings.password, token=settings.token, accounts=accounts, host=settings.host)
     if accounts.any and (settings.password or settings.token):
         log.warning("There are accounts: people sign in with these. The server's own password and token open nothing.")
     limits = IntakeLimits(
@@ -105,11 +107,11 @@ def build_app(settings: ServerSettings, library: Library, *, page: bool = True) 
     _add_pages(app)
     app.mount("/mcp", tools_app)
     if page:
-        from app.ui.blocks import mount_ui  # here: importing Gradio takes seconds
+        from app.web.frame import mount_ui  # here: importing Gradio takes seconds
 
         mount_ui(app, preferences=preferences, home=settings.home)
     app.add_middleware(
-        Guard,
+        AccessMiddleware,
         access=access,
         host=settings.host,
         max_body_bytes=MAX_BODY_BYTES,

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, File, Form, Query, Response, UploadFile
 from pydantic import BaseModel, Field
 
+from app.api.dependencies import Seen
 from app.api.errors import Refused
-from app.api.intake import Intake, shown_name
-from app.api.seen import Seen
-from retrieval.passages import to_plain
+from app.api.uploads import Intake, shown_name
+from retrieval.types.passages import to_plain
 
 PAGE_SIZES = Query(ge=1, le=500)
 PICTURE_WIDTHS_PX = (300, 600, 900, 1200, 1800, 2400)  # a few only, since each is kept on disk

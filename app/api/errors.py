@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from app.security import INTERNAL, refusal
+from app.http_security import INTERNAL, refusal
 from retrieval.errors import (
     CairnError,
     DamagedMemory,
@@ -22,14 +22,14 @@ from retrieval.errors import (
     MemoryMismatch,
     NotEnoughSpace,
     NotFound,
-    NotYours,
+    PermissionDenied,
 )
 
 log = logging.getLogger("cairn.api")
 
 _STATUS: tuple[tuple[type[CairnError], int, str], ...] = (
     (NotFound, 404, "not_found"),
-    (NotYours, 403, "not_yours"),
+    (PermissionDenied, 403, "not_yours"),
     (NotEnoughSpace, 507, "not_enough_space"),
     (MemoryMismatch, 409, "memory_mismatch"),
     (DamagedMemory, 409, "damaged_memory"),

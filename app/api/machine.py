@@ -11,15 +11,15 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import BaseModel, Field
 
+from app.api.dependencies import OwnPreferences, Seen
 from app.api.documents import Plain
 from app.api.errors import Refused
-from app.api.intake import MAGIC, IntakeLimits
-from app.api.seen import OwnPreferences, Seen
-from app.security import client_of
-from app.sign_in import SESSION_COOKIE, SESSION_SECONDS, Access, TooManyAttempts, WrongPassword, hash_password
+from app.api.uploads import MAGIC, IntakeLimits
+from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, TooManyAttempts, WrongPassword, hash_password
+from app.http_security import client_of
 from retrieval.library import Library
 
-LOGIN_PAGE = Path(__file__).parent.parent / "ui" / "login.html"
+LOGIN_PAGE = Path(__file__).parent.parent / "web" / "login.html"
 
 
 class PreferenceChange(BaseModel):
@@ -58,31 +58,31 @@ def router(limits: IntakeLimits) -> APIRouter:
     return routes
 
 
-def account_router(library: Library, access: Access) -> APIRouter:
+def account_router(library: Library, access: Authenticator) -> APIRouter:
     routes = APIRouter()
 
     @routes.get("/account", tags=["account"])
     def account(seen: Seen) -> Plain:
         """Who is signed in, and with whom collections can be shared. `name` is empty while there are no accounts."""
-        return {"name": seen.viewer.name, "people": seen.people()}
+        return {"name": seen.principal.name, "people": seen.people()}
 
     @routes.post("/account/password", status_code=204, tags=["account"])
     def change_password(seen: Seen, change: PasswordChange, request: Request) -> None:
         """Another password for whoever is signed in. All sessions of theirs end, this one too."""
-        if seen.viewer.user_id is None:
+        if seen.principal.user_id is None:
             raise Refused(404, "not_found", "There are no accounts here.")
         try:
-            access.check_password(seen.viewer.user_id, change.old, client_of(request))
+            access.check_password(seen.principal.user_id, change.old, client_of(request))
         except WrongPassword:
             raise Refused(403, "wrong_password", "This is not the password you have now.") from None
         except TooManyAttempts:
             raise Refused(429, "too_many_attempts", "Too many wrong attempts. Wait a little.") from None
-        library.accounts.set_password_hash(library.accounts.named(seen.viewer.name), hash_password(change.new))
+        library.accounts.set_password_hash(library.accounts.named(seen.principal.name), hash_password(change.new))
 
     return routes
 
 
-def sign_in_router(access: Access) -> APIRouter:
+def sign_in_router(access: Authenticator) -> APIRouter:
     routes = APIRouter(include_in_schema=False)
 
     @routes.get("/healthz")
@@ -133,7 +133,7 @@ NAME_FIELD = """<label for="name">Name</label>
 <input id="name" name="name" autocomplete="username" autocapitalize="none" required autofocus maxlength="200">"""
 
 
-def _login_page(access: Access, problem: str = "", status: int = 200) -> HTMLResponse:
+def _login_page(access: Authenticator, problem: str = "", status: int = 200) -> HTMLResponse:
     """`problem` is one of our own fixed sentences, never what somebody typed."""
     page = LOGIN_PAGE.read_text(encoding="utf-8").replace("<!-- problem -->", problem)
     if access.by_name:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.api.errors import Refused
-from retrieval.access import Viewer
+from retrieval.auth.permissions import Principal
 
 VOTERS = ("token", "head", "group")
 MAX_TOP_K = 64
@@ -78,13 +78,13 @@ class PreferenceFolder:
         self._common = PreferenceFile(home / "preferences.json")
         self._of_users: dict[str, PreferenceFile] = {}
 
-    def of(self, viewer: Viewer) -> PreferenceFile:
-        if viewer.user_id is None:
+    def of(self, principal: Principal) -> PreferenceFile:
+        if principal.user_id is None:
             return self._common
         with self._lock:
-            if viewer.user_id not in self._of_users:
+            if principal.user_id not in self._of_users:
                 folder = self._home / "preferences"
                 folder.mkdir(exist_ok=True, mode=0o700)
-                path = folder / f"{viewer.user_id}.json"
-                self._of_users[viewer.user_id] = PreferenceFile(path, self._common.current)
-            return self._of_users[viewer.user_id]
+                path = folder / f"{principal.user_id}.json"
+                self._of_users[principal.user_id] = PreferenceFile(path, self._common.current)
+            return self._of_users[principal.user_id]

@@ -13,15 +13,15 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
+from app.api.dependencies import OwnPreferences, Seen
 from app.api.documents import PAGE_SIZES, Plain
 from app.api.errors import Refused, error_body
 from app.api.preferences import MAX_ANSWER_TOKENS, MAX_TOP_K, Preferences
-from app.api.seen import OwnPreferences, Seen
 from app.export import answer_as_html, answer_as_json
-from app.security import sse
+from app.http_security import sse
 from retrieval.library import Library
-from retrieval.passages import Answer, AnswerToken
-from retrieval.records import Scope
+from retrieval.types.passages import Answer, AnswerToken
+from retrieval.types.records import Scope
 
 MAX_QUESTION_LENGTH = 4000
 MAX_WAITING = 64
@@ -122,7 +122,7 @@ class Answering:
 
     def __init__(self, library: Library, request: AskRequest, defaults: Preferences):
         self._library, self._request, self._defaults = library, request, defaults
-        self.user_id = library.viewer.user_id
+        self.user_id = library.principal.user_id
 
     def run(self, stop: threading.Event) -> Iterator[AnswerToken | Answer]:
         request, defaults = self._request, self._defaults
@@ -181,7 +181,7 @@ def _add_asking(routes: APIRouter, desk: AskDesk) -> None:
     @routes.post("/ask/{ask_id}/stop", status_code=204, tags=["questions"])
     def stop(library: Seen, ask_id: str) -> None:
         """Stop writing; the stream ends with the answer as far as it got."""
-        desk.stop(ask_id, library.viewer.user_id)
+        desk.stop(ask_id, library.principal.user_id)
 
 
 def _add_answers(routes: APIRouter) -> None:

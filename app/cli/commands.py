@@ -10,7 +10,10 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from app.cli import ingest, people, questions, serve, shelf, upkeep
+from app.cli import ingest, questions, serve
+from app.cli import library_commands as shelf
+from app.cli import maintenance as upkeep
+from app.cli import user_commands as people
 from app.cli.options import HomeOption, ModelOption, Place
 from app.cli.output import tell, user_message
 

@@ -16,7 +16,7 @@ from app.cli.output import duration, printable, say, size, tell, user_message, w
 from app.cli.progress import ProgressBar
 from app.errors import SettingsError
 from retrieval.errors import MemoryMismatch
-from retrieval.records import ALREADY_STORED, Job
+from retrieval.types.records import ALREADY_STORED, Job
 
 if TYPE_CHECKING:
     from retrieval.library import Library
@@ -79,7 +79,7 @@ def files_below(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
 
 def suffixes() -> tuple[str, ...]:
     """Ends of the names of files that can be read."""
-    from retrieval.extract import SUFFIXES
+    from retrieval.extraction.extract import SUFFIXES
 
     return SUFFIXES
 

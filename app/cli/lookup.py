@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from retrieval.errors import InvalidRequest, NotFound
-from retrieval.records import Document, Scope
+from retrieval.types.records import Document, Scope
 
 if TYPE_CHECKING:
     from retrieval.library import Library

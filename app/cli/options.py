@@ -74,7 +74,7 @@ def library_of(
         if user is None:
             yield library
             return
-        from retrieval.access import Viewer
+        from retrieval.auth.permissions import Principal
 
         account = library.accounts.named(user)
-        yield library.seen_by(Viewer(account.id, account.name))
+        yield library.as_seen_by(Principal(account.id, account.name))

@@ -7,7 +7,7 @@ import time
 from typing import TextIO
 
 from app.cli.output import duration, one_line
-from retrieval.records import Job
+from retrieval.types.records import Job
 
 REDRAW_SECONDS = 0.1
 BAR_WIDTH = 20

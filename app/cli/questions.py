@@ -25,11 +25,11 @@ from app.cli.options import (
 )
 from app.cli.output import duration, one_line, printable, say, tell, user_message, write_json
 from retrieval.errors import InvalidRequest
-from retrieval.passages import Answer, Passage
+from retrieval.types.passages import Answer, Passage
 
 if TYPE_CHECKING:
     from retrieval.library import Library
-    from retrieval.records import Scope
+    from retrieval.types.records import Scope
 
 
 @dataclass(frozen=True)

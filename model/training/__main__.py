@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_default_model(command: argparse.ArgumentParser) -> None:
-    from model.training.default_model import SIZES
+    from model.training.recipes.default_model import SIZES
 
     command.add_argument("--data", required=True, type=Path, help="folder with text/ and qa/ (*.jsonl.xz)")
     command.add_argument("--out", required=True, type=Path, help="folder of the run; a run found there is resumed")
@@ -57,7 +57,7 @@ def _add_default_model(command: argparse.ArgumentParser) -> None:
 
 
 def _default_model(parsed: argparse.Namespace) -> None:
-    from model.training.default_model import make_default_model
+    from model.training.recipes.default_model import make_default_model
 
     result = make_default_model(
         parsed.data,
@@ -80,7 +80,7 @@ def _add_tokenize(command: argparse.ArgumentParser) -> None:
 
 
 def _add_training(command: argparse.ArgumentParser, *, from_scratch: bool) -> None:
-    from model.training.presets import preset_names
+    from model.training.recipes.presets import preset_names
 
     command.add_argument("--preset", required=True, help=f"{', '.join(preset_names())}, or a TOML file")
     command.add_argument(
@@ -135,7 +135,7 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
 
 
 def _add_recover(command: argparse.ArgumentParser) -> None:
-    from model.recover import PUBLISHED_CHECKSUM
+    from model.training.convert.llama_delta import PUBLISHED_CHECKSUM
 
     command.add_argument("--original", required=True, type=Path, help="folder of LLaMA-7B in Hugging Face layout")
     command.add_argument("--difference", required=True, type=Path, help="folder of the published difference")
@@ -147,8 +147,8 @@ def _add_recover(command: argparse.ArgumentParser) -> None:
 
 
 def _tokenize(given: argparse.Namespace) -> None:
-    from model.training.documents import read_documents, write_token_file
-    from model.training.pretrain import open_tokenizer, plain_tokens
+    from model.training.data.documents import read_documents, write_token_file
+    from model.training.recipes.pretrain import open_tokenizer, plain_tokens
 
     tokenizer = open_tokenizer(given.tokenizer)
     documents = (text for file in given.files for text in read_documents(file))
@@ -163,8 +163,8 @@ def _tokenize(given: argparse.Namespace) -> None:
 
 
 def _pretrain(given: argparse.Namespace) -> None:
-    from model.training.presets import load_preset
-    from model.training.pretrain import open_tokenizer, pretrain
+    from model.training.recipes.presets import load_preset
+    from model.training.recipes.pretrain import open_tokenizer, pretrain
 
     preset = load_preset(given.preset, given.set)
     result = pretrain(
@@ -180,8 +180,8 @@ def _pretrain(given: argparse.Namespace) -> None:
 
 
 def _finetune(given: argparse.Namespace) -> None:
-    from model.training.finetune import finetune
-    from model.training.presets import load_preset
+    from model.training.recipes.finetune import finetune
+    from model.training.recipes.presets import load_preset
 
     preset = load_preset(given.preset, given.set)
     result = finetune(
@@ -198,10 +198,10 @@ def _finetune(given: argparse.Namespace) -> None:
 
 
 def _passkey(given: argparse.Namespace) -> None:
-    from model.backbone import load_backbone
-    from model.reading import ReadPolicy
-    from model.training.evaluate import report
-    from model.training.passkey import passkey_scores
+    from model.attention.selection import ReadPolicy
+    from model.checkpoint.landmark_model import load_backbone
+    from model.training.evaluation.passkey import passkey_scores
+    from model.training.evaluation.report import report
 
     model = load_backbone(given.model, device=given.device, dtype=getattr(torch, given.dtype) if given.dtype else None)
     reading = ReadPolicy(top_k=given.k, voters=given.voters, positions=given.positions)
@@ -218,9 +218,9 @@ def _passkey(given: argparse.Namespace) -> None:
 
 
 def _perplexity(given: argparse.Namespace) -> None:
-    from model.backbone import load_backbone
-    from model.training.evaluate import heldout_tokens, report
-    from model.training.perplexity import perplexity_scores
+    from model.checkpoint.landmark_model import load_backbone
+    from model.training.evaluation.perplexity import perplexity_scores
+    from model.training.evaluation.report import heldout_tokens, report
 
     model = load_backbone(given.model, device=given.device, dtype=getattr(torch, given.dtype) if given.dtype else None)
     scores = perplexity_scores(
@@ -237,16 +237,16 @@ def _perplexity(given: argparse.Namespace) -> None:
 
 
 def _plot(given: argparse.Namespace) -> None:
-    from model.training.plot import plot_run
+    from model.training.evaluation.plot import plot_run
 
     print(plot_run(given.run_folder, given.out))
 
 
 def _recover(given: argparse.Namespace) -> None:
-    from model.recover import recover_llama
+    from model.training.convert.llama_delta import convert_llama_delta
 
     checksum = None if given.no_checksum else given.checksum
-    total = recover_llama(
+    total = convert_llama_delta(
         given.original, given.difference, given.out, checksum=checksum, dtype=getattr(torch, given.dtype)
     )
     print(f"sum of all weights {total:.4f}; model in {given.out}")

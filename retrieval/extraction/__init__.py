@@ -1,1 +1,1 @@
-"""Files to text that knows where every character stands. The way in is `retrieval.extract`."""
+"""Files to text that knows where every character stands. The way in is `retrieval.extraction.extract`."""

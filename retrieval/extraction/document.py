@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from retrieval.passages import PageBox
+from retrieval.types.passages import PageBox
 
 NO_PAGE = -1  # page and line of a character that stands on no page (inserted white space, text files)
 

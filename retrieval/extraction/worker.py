@@ -1,7 +1,8 @@
 """The process in which one file is read: limited in memory and time, so that a hostile file fails alone.
 
-Started by `retrieval.extract` as `python -m retrieval.extraction.worker`; the request comes as JSON on standard input
-(never in the arguments, which other users can list: it may hold a password), the result goes to files in a folder.
+Started by `retrieval.extraction.extract` as `python -m retrieval.extraction.worker`; the request comes as JSON on
+standard input (never in the arguments, which other users can list: it may hold a password), the result goes to files
+in a folder.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ def main(arguments: list[str]) -> int:
 
 def _asked_after_imports() -> bool:
     """Whether a request has come in time."""
-    import retrieval.extraction.exchange
+    import retrieval.extraction.ipc
     import retrieval.extraction.markup
     import retrieval.extraction.office
-    import retrieval.extraction.pdf
-    import retrieval.extraction.render  # noqa: F401
+    import retrieval.extraction.pdf.extract_pdf
+    import retrieval.extraction.pdf.render  # noqa: F401
 
     if sys.platform == "win32":  # where pipes cannot be waited for with a limit
         return True
@@ -79,24 +80,24 @@ def _serve(request: dict[str, Any], folder: Path, path: Path, limits: ExtractLim
     """Imports what the task needs (each takes its time), limits itself, then touches the file."""
     suffix, password = request["suffix"], request["password"]
     if request["task"] == "render":
-        from retrieval.extraction.render import render_pdf_page
+        from retrieval.extraction.pdf.render import render_pdf_page
 
         _restrict(limits)
         image = render_pdf_page(path, request["page"], request["width_px"], limits, password)
         (folder / "page.png").write_bytes(image)
         return
     if request["task"] == "unlock":
-        from retrieval.extraction.opening import save_unlocked
+        from retrieval.extraction.pdf.opening import save_unlocked
 
         _restrict(limits)
         written = save_unlocked(path, Path(request["into"]), password)
         (folder / "result.json").write_text(json.dumps({"unlocked": written}), encoding="utf-8")
         return
-    from retrieval.extraction.exchange import write_document
+    from retrieval.extraction.ipc import write_document
 
     os.nice(_NICENESS)
     if suffix == ".pdf":
-        from retrieval.extraction.pdf import extract_pdf
+        from retrieval.extraction.pdf.extract_pdf import extract_pdf
 
         _restrict(limits)
         document = extract_pdf(path, limits, password)

@@ -15,13 +15,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from storage.catalogue.answers import AnswerTables
+from storage.catalogue.collections import CollectionTables
+from storage.catalogue.database import Database
 from storage.catalogue.documents import DocumentTables
 from storage.catalogue.jobs import JobTables
 from storage.catalogue.memory import MemoryTables
-from storage.catalogue.shelves import CollectionTables
+from storage.catalogue.upgrade import backup, bring_up_to_date
 from storage.catalogue.users import UserTables
-from storage.database import Database
-from storage.upgrade import backup, bring_up_to_date
 
 __all__ = ["Catalogue"]
 

@@ -9,10 +9,10 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from storage.catalogue.rows import Tables, now, search_text
+from storage.catalogue.schema import answer_documents, answers, conversations
 from storage.catalogue.sharing import owned, readable_answers
 from storage.errors import NotFound
 from storage.records import AnswerHead, Conversation, StoredAnswer
-from storage.schema import answer_documents, answers, conversations
 
 _HEAD = (answers.c.id, answers.c.conversation_id, answers.c.question, answers.c.text, answers.c.created_at)
 

@@ -12,6 +12,16 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, 
 from storage.catalogue.jobs import insert_job, latest_job
 from storage.catalogue.names import checked_name, collection_named
 from storage.catalogue.rows import Tables, batches, document_of, mark_memory_changed, now, page_of, search_text
+from storage.catalogue.schema import (
+    answer_documents,
+    answers,
+    blocks,
+    collections,
+    document_texts,
+    documents,
+    pages,
+    shards,
+)
 from storage.catalogue.sharing import owned, readable_documents
 from storage.errors import NotFound
 from storage.records import (
@@ -24,7 +34,6 @@ from storage.records import (
     Page,
     Submitted,
 )
-from storage.schema import answer_documents, answers, blocks, collections, document_texts, documents, pages, shards
 
 _ORDER: dict[DocumentSort, tuple[ColumnElement[Any], ...]] = {
     "added": (documents.c.added_at.desc(),),

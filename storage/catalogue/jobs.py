@@ -8,10 +8,10 @@ from uuid import uuid4
 from sqlalchemy import Connection, insert, select, update
 
 from storage.catalogue.rows import Tables, job_of, now, progress_columns
+from storage.catalogue.schema import documents, jobs
 from storage.catalogue.sharing import owned
 from storage.errors import NotFound
 from storage.records import Job, JobKind, JobProgress, JobState
-from storage.schema import documents, jobs
 from storage.workers import is_alive
 
 ACTIVE = ("queued", "running")

@@ -21,12 +21,12 @@ from storage.catalogue.rows import (
     pack_tokens,
     shard_of,
 )
+from storage.catalogue.schema import answers, blocks, counters, documents, jobs, memory_fingerprints, shards, title_keys
 from storage.catalogue.sharing import owned, readable_documents
 from storage.errors import NotFound
 from storage.fingerprint import MemoryFingerprint
-from storage.kv_store import ShardFile
+from storage.kv.store import ShardFile
 from storage.records import Block, BlockRefs, Document, JobProgress, NewBlock, Shard, Totals
-from storage.schema import answers, blocks, counters, documents, jobs, memory_fingerprints, shards, title_keys
 
 _BLOCK_COLUMNS = [column for column in blocks.c] + [shards.c.name.label("shard")]
 

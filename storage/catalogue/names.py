@@ -8,7 +8,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, insert, select
 
 from storage.catalogue.rows import now
-from storage.schema import collections
+from storage.catalogue.schema import collections
 
 
 def checked_name(name: str) -> str:

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 from sqlalchemy import Connection, Row, insert, update
 
-from storage.database import Database
+from storage.catalogue.database import Database
+from storage.catalogue.schema import counters
 from storage.records import Block, Box, Document, Job, JobProgress, Page, Shard
-from storage.schema import counters
 
 Item = TypeVar("Item")
 BATCH = 500  # values in one IN (...): well below every database's limit

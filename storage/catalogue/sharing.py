@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, and_, exists, not_, or_, select, true
 
-from storage.schema import answer_documents, answers, collection_readers, collections, documents
+from storage.catalogue.schema import answer_documents, answers, collection_readers, collections, documents
 
 
 def readable_collections(user_id: str | None) -> ColumnElement[Any]:

@@ -9,9 +9,9 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from storage.catalogue.rows import Tables, now
+from storage.catalogue.schema import answers, collections, conversations, documents, users
 from storage.errors import NameTaken, NotFound
 from storage.records import User
-from storage.schema import answers, collections, conversations, documents, users
 
 
 class UserTables(Tables):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from retrieval.records import ALREADY_STORED, DamageReport, GcReport, Job, RepairReport, VerifyReport
+from retrieval.types.records import ALREADY_STORED, DamageReport, GcReport, Job, RepairReport, VerifyReport
 from tests.app.fake_library import FakeLibrary
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from retrieval.errors import InvalidRequest, NotFound
-from retrieval.passages import (
+from retrieval.types.passages import (
     Answer,
     AnswerHead,
     AnswerToken,
@@ -24,7 +24,7 @@ from retrieval.passages import (
     PassageBlock,
     Timings,
 )
-from retrieval.records import Document, Scope
+from retrieval.types.records import Document, Scope
 from tests.app.fake_words import BLOCK_CHARACTERS, LINES_A_BLOCK, NOW, get, hash_of
 
 LAYERS, HEADS = tuple(range(1, 12)), 9

@@ -17,13 +17,13 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from retrieval.access import ADMINISTRATOR, Viewer
+from retrieval.auth.permissions import ADMINISTRATOR, Principal
 from retrieval.errors import ExtractError, InvalidRequest, NotFound
-from retrieval.passages import (
+from retrieval.types.passages import (
     Answer,
     AnswerHead,
 )
-from retrieval.records import Collection, Deleted, Document, Estimate, Job, PageText, TextBlock
+from retrieval.types.records import Collection, Deleted, Document, Estimate, Job, PageText, TextBlock
 from storage.records import User
 from tests.app.fake_answers import FakeAnswers
 from tests.app.fake_words import BLOCK_CHARACTERS, BLOCKS_A_PAGE, LINES_A_BLOCK, NOW, get, hash_of, page_words
@@ -105,9 +105,9 @@ class FakeLibrary(FakeAnswers):
 
     # People: there are none, and whoever looks sees everything
 
-    viewer = ADMINISTRATOR
+    principal = ADMINISTRATOR
 
-    def seen_by(self, viewer: Viewer) -> FakeLibrary:
+    def as_seen_by(self, principal: Principal) -> FakeLibrary:
         return self
 
     @property

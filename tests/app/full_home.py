@@ -8,8 +8,8 @@ from pathlib import Path
 from sqlalchemy import insert
 
 from storage.catalogue import Catalogue
+from storage.catalogue.schema import answer_documents, answers, documents
 from storage.fingerprint import MemoryFingerprint
-from storage.schema import answer_documents, answers, documents
 
 DOCUMENTS, ANSWERS = 1_000, 10_000
 BODY = json.dumps({"evidence": "x" * 3000})

@@ -12,8 +12,8 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from app.api import build_app
+from app.auth import fresh_token, hash_password
 from app.cli import cli
-from app.sign_in import fresh_token, hash_password
 from retrieval.errors import InvalidRequest
 from retrieval.library import Library
 from tests.app.serving import FakeSettings

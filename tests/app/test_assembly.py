@@ -29,7 +29,7 @@ def test_every_library_setting_reaches_the_library(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_model_is_loaded_with_its_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import model.backbone
+    import model.checkpoint.landmark_model
 
     calls: list[tuple[Any, ...]] = []
     monkeypatch.setattr(model.backbone, "load_backbone", lambda *given, **named: calls.append((*given, named)))
@@ -44,7 +44,7 @@ def test_the_model_is_loaded_with_its_settings(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_device_that_is_not_there_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import model.backbone
+    import model.checkpoint.landmark_model
 
     def refuse(*_given: object, **_named: object) -> None:
         raise AssertionError("Torch not compiled with CUDA enabled")

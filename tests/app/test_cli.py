@@ -18,7 +18,7 @@ from app.cli import cli
 from app.cli.output import printable
 from app.settings import Settings
 from retrieval.errors import ExtractError, MemoryMismatch
-from retrieval.records import DamageReport, Job
+from retrieval.types.records import DamageReport, Job
 from tests.app.cli_library import CliLibrary
 
 INGEST_KEYS = ["source", "document_id", "status", "pages", "tokens", "blocks", "size_bytes", "seconds", "error"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.jobs import JobRunner
-from retrieval.records import Job
+from retrieval.types.records import Job
 from tests.app.cli_library import CliLibrary
 
 

@@ -14,7 +14,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.api import build_app
-from app.sign_in import fresh_token
+from app.auth import fresh_token
 from retrieval.library import Library
 from storage.fingerprint import MemoryFingerprint
 from tests.app.full_home import DOCUMENTS, fill

@@ -11,17 +11,17 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.api import build_app
-from app.security import GRADIO_PATHS, OWN_PATHS, content_policy
-from app.sign_in import (
+from app.auth import (
     SESSION_SECONDS,
-    Access,
+    Authenticator,
     TooManyAttempts,
     WrongPassword,
     check_binding,
     fresh_password,
     is_loopback,
 )
-from retrieval.access import ADMINISTRATOR
+from app.http_security import GRADIO_PATHS, OWN_PATHS, content_policy
+from retrieval.auth.permissions import ADMINISTRATOR
 from tests.app.fake_library import FakeLibrary
 from tests.app.serving import FakeSettings
 
@@ -82,15 +82,15 @@ class TestBinding:
 
     def test_short_secrets_are_refused(self) -> None:
         with pytest.raises(ValueError, match="too short"):
-            Access(password="short")
+            Authenticator(password="short")
         with pytest.raises(ValueError, match="too short"):
-            Access(token="short")
+            Authenticator(token="short")
 
 
 class TestAccess:
     def test_the_password_opens_a_session_that_ends(self) -> None:
         clock = Clock()
-        access = Access(password=PASSWORD, clock=clock)
+        access = Authenticator(password=PASSWORD, clock=clock)
         session = access.log_in(PASSWORD, "a")
         assert access.viewer_of_session(session) == ADMINISTRATOR
         assert access.viewer_of_session("x") is None and access.viewer_of_session(None) is None
@@ -98,7 +98,7 @@ class TestAccess:
         assert access.viewer_of_session(session) is None
 
     def test_signing_out_ends_a_session(self) -> None:
-        access = Access(password=PASSWORD)
+        access = Authenticator(password=PASSWORD)
         session = access.log_in(PASSWORD, "a")
         access.log_out(session)
         assert access.viewer_of_session(session) is None
@@ -106,17 +106,19 @@ class TestAccess:
     def test_a_password_may_be_given_as_argon2_hash(self) -> None:
         from argon2 import PasswordHasher
 
-        access = Access(password=PasswordHasher().hash(PASSWORD))
+        access = Authenticator(password=PasswordHasher().hash(PASSWORD))
         assert access.log_in(PASSWORD, "a")
         with pytest.raises(WrongPassword):
             access.log_in("wrong password", "a")
 
     def test_the_password_is_not_kept_in_plain(self) -> None:
-        assert PASSWORD not in str(vars(Access(password=PASSWORD))) and TOKEN not in str(vars(Access(token=TOKEN)))
+        assert PASSWORD not in str(vars(Authenticator(password=PASSWORD))) and TOKEN not in str(
+            vars(Authenticator(token=TOKEN))
+        )
 
     def test_guessing_is_slowed_down_per_client_and_forgiven_after_a_while(self) -> None:
         clock = Clock()
-        access = Access(password=PASSWORD, clock=clock)
+        access = Authenticator(password=PASSWORD, clock=clock)
         for _ in range(5):
             with pytest.raises(WrongPassword):
                 access.log_in("wrong password", "a")
@@ -127,7 +129,7 @@ class TestAccess:
         assert access.log_in(PASSWORD, "a")
 
     def test_tokens_cannot_be_guessed_fast_either(self) -> None:
-        access = Access(token=TOKEN, clock=Clock())
+        access = Authenticator(token=TOKEN, clock=Clock())
         for _ in range(5):
             assert access.viewer_of_token("wrong", "a") is None
         with pytest.raises(TooManyAttempts):

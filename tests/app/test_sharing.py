@@ -20,7 +20,7 @@ from fastapi.testclient import TestClient
 from app.api import build_app
 from app.api.errors import Refused
 from app.api.questions import AskDesk
-from app.sign_in import fresh_token
+from app.auth import fresh_token
 from retrieval.library import Library
 from tests.app.api_client import events
 from tests.app.serving import FakeSettings

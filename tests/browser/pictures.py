@@ -18,7 +18,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from app.api import build_app
-from app.api.first_start import SAMPLE, SAMPLE_NAME
+from app.api.startup import SAMPLE, SAMPLE_NAME
 from app.assembly import open_library
 from app.jobs import JobRunner
 from app.settings import load_settings

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from app.api.preferences import PreferenceFolder
-from app.sign_in import hash_password
-from retrieval.access import Viewer
+from app.auth import hash_password
+from retrieval.auth.permissions import Principal
 from retrieval.library import Library
 from storage.fingerprint import MemoryFingerprint
 from storage.records import NewDocument
@@ -115,9 +115,9 @@ def test_settings_are_ones_own_and_the_note_says_what_is_stored(
         number.press("Enter")
         expect(page.locator("#setting-state")).to_have_text(f"Saved: {blocks} blocks read at a time.")
         user = library.accounts.named("ann")
-        stored = PreferenceFolder(tmp_path / "home").of(Viewer(user.id, "ann")).current
+        stored = PreferenceFolder(tmp_path / "home").of(Principal(user.id, "ann")).current
         assert stored.top_k == int(blocks), "what the note says is on disk when it is said"
-    assert PreferenceFolder(tmp_path / "home").of(Viewer(library.accounts.named("ben").id, "ben")).current.top_k == 8
+    assert PreferenceFolder(tmp_path / "home").of(Principal(library.accounts.named("ben").id, "ben")).current.top_k == 8
 
 
 def test_signing_out_and_a_new_password(url: str, open_tab: Callable[..., Any], watch: Any) -> None:

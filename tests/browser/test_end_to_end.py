@@ -29,7 +29,7 @@ SENTENCES = [
     f"Paragraph {number}: the reservoir holds {number * 17} thousand litres when gate {number} is shut. "
     for number in range(1, 41)
 ]
-SAMPLE = Path(__file__).parents[2] / "app" / "ui" / "sample" / "cairn-handbook.pdf"
+SAMPLE = Path(__file__).parents[2] / "app" / "web" / "sample" / "cairn-handbook.pdf"
 
 
 @pytest.fixture(scope="module")

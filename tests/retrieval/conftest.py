@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from model.backbone import LandmarkModel
+from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.library import Library
-from retrieval.passages import Answer, AnswerToken
+from retrieval.types.passages import Answer, AnswerToken
 from tests.tiny_model import tiny_model
 
 BLOCK_SIZE = 16

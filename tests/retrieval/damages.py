@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from storage.kv_format import Header
-from storage.shard_file import OpenShard
+from storage.kv.format import Header
+from storage.kv.shard import OpenShard
 
 Damager = Callable[[Path, Random], None]
 

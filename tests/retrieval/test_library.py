@@ -8,8 +8,8 @@ import pytest
 
 from model.errors import ModelError
 from retrieval.errors import InvalidRequest, MemoryMismatch, NotFound
-from retrieval.passages import Answer, AnswerToken
-from retrieval.records import Scope
+from retrieval.types.passages import Answer, AnswerToken
+from retrieval.types.records import Scope
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, WHALE, add, ask, substance
 from tests.tiny_model import tiny_model
 
@@ -332,6 +332,6 @@ def test_a_failing_model_is_not_taken_for_a_missing_answer(library, three, monke
         raise ModelError("cannot")
         yield
 
-    monkeypatch.setattr("retrieval.ask.generate", broken)
+    monkeypatch.setattr("retrieval.query.answer.generate", broken)
     with pytest.raises(InvalidRequest, match="cannot"):
         ask(library, "fox?")

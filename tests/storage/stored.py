@@ -1,4 +1,4 @@
-"""Tiny stored documents for the storage tests. Axes as in storage/kv_store.py."""
+"""Tiny stored documents for the storage tests. Axes as in storage/kv/store.py."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ import torch
 from tokenizers import BertWordPieceTokenizer
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from model.training.corpus import sample_texts
-from model.training.default_model import SIZES, Prepared, prepare
-from model.training.encoder_start import Encoder
+from model.training.convert.init_from_encoder import Encoder
+from model.training.data.corpus import sample_texts
+from model.training.recipes.default_model import SIZES, Prepared, prepare
 
 THINGS = ("river", "castle", "engine", "garden", "library", "harbour", "theory", "market", "bridge", "forest")
 NAMES = ("Anna Bell", "Otto Frank", "Maria Lund", "Ivan Petrov", "Chen Wei", "Grace Stone", "Omar Said", "Paul Klee")

@@ -1,0 +1,33 @@
+"""The library and the preferences of whoever asks: the only way by which a route comes to either.
+
+`Seen` in a route's signature is the library as that person sees it (`retrieval.auth.permissions` decides); the
+library as a whole is not within a route's reach.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, FastAPI, Request
+
+from app.api.preferences import PreferenceFile, PreferenceFolder
+from app.http_security import principal_of
+from retrieval.library import Library
+
+
+def install(app: FastAPI, library: Library, preferences: PreferenceFolder) -> None:
+    app.state.library, app.state.preferences = library, preferences
+
+
+def seen_library(request: Request) -> Library:
+    library: Library = request.app.state.library
+    return library.as_seen_by(principal_of(request))
+
+
+def own_preferences(request: Request) -> PreferenceFile:
+    preferences: PreferenceFolder = request.app.state.preferences
+    return preferences.of(principal_of(request))
+
+
+Seen = Annotated[Library, Depends(seen_library)]
+OwnPreferences = Annotated[PreferenceFile, Depends(own_preferences)]

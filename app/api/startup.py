@@ -1,0 +1,45 @@
+"""In the background when the app starts: the model is loaded, and an empty library gets one sample document."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+from retrieval.errors import CairnError
+from retrieval.library import Library
+
+log = logging.getLogger("cairn.api")
+
+SAMPLE = Path(__file__).parent.parent / "web" / "sample" / "cairn-handbook.pdf"
+SAMPLE_NAME = "The Cairn handbook.pdf"
+OFFERED = "sample-offered"
+
+
+def start(library: Library, home: Path) -> threading.Thread:
+    """Runs `offer_sample`, then loads the model, without keeping anybody waiting."""
+    thread = threading.Thread(target=_run, args=(library, home), name="cairn-start", daemon=True)
+    thread.start()
+    return thread
+
+
+def offer_sample(library: Library, home: Path) -> bool:
+    """Queue the sample for a library that never held anything. Deleted once, it does not come back."""
+    offered = home / OFFERED
+    if offered.exists():
+        return False
+    empty = not library.documents() and not library.jobs(limit=1)
+    if empty:
+        library.submit(SAMPLE, source=SAMPLE_NAME)
+    offered.touch()
+    return empty
+
+
+def _run(library: Library, home: Path) -> None:
+    try:
+        offer_sample(library, home)
+        library.warm_up()
+    except CairnError as error:
+        log.warning("%s", error)
+    except Exception:  # the app serves what it can; the first question will say what is wrong
+        log.exception("preparing the library failed")

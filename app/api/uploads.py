@@ -1,0 +1,255 @@
+"""Files on their way in: limits, names, a private staging folder, and what each would cost, before any work starts.
+
+- A staged file has a random name on disk; the name it came with is only ever shown.
+- Estimates run in one background thread, so that many files dropped at once do not occupy the server.
+- Each person sees and handles their own; number and size of what waits are bounded for each.
+- Nothing staged survives a restart: the folder is emptied when the app starts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+import threading
+import time
+import unicodedata
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from app.api.errors import Refused, describe
+from retrieval.errors import CairnError
+from retrieval.library import Library
+from retrieval.types.passages import to_plain
+from retrieval.types.records import Estimate, Job
+
+log = logging.getLogger("cairn.api")
+
+# What the first bytes of each accepted kind must be; text has none, and must instead hold no NUL byte.
+MAGIC: dict[str, tuple[bytes, ...]] = {
+    ".pdf": (b"%PDF-",),
+    ".docx": (b"PK\x03\x04",),
+    ".txt": (),
+    ".md": (),
+    ".html": (),
+    ".htm": (),
+}
+PDF_HEADER_BYTES = 1024  # readers accept the header anywhere in the first kilobyte
+COPY_BYTES = 1 << 20
+STAGED_SECONDS = 24 * 3600.0
+MAX_NAME_LENGTH = 180
+
+
+@dataclass(frozen=True)
+class IntakeLimits:
+    """Bounds on what people may send. Bytes, except `files` (waiting at the same time)."""
+
+    file_bytes: int = 200_000_000
+    files: int = 100
+    staged_bytes: int = 4_000_000_000
+    library_bytes: int | None = None
+    free_disk_bytes: int = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """`state`: "estimating", then "ready" or "refused" (`problem` says why)."""
+
+    id: str
+    user_id: str | None
+    name: str
+    size_bytes: int
+    state: str
+    estimate: Estimate | None
+    problem: str
+    at: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {key: value for key, value in to_plain(self).items() if key not in ("at", "user_id")}
+
+
+def shown_name(name: str) -> str:
+    """A name that came from outside -> one line to show: no folders, no control or direction characters."""
+    last = name.replace("\\", "/").rsplit("/", 1)[-1]
+    kept = "".join(char for char in last if unicodedata.category(char)[0] != "C").strip()
+    stem, dot, suffix = kept.rpartition(".")
+    if len(kept) > MAX_NAME_LENGTH:
+        kept = f"{stem[: MAX_NAME_LENGTH - len(suffix) - 1]}{dot}{suffix}"[:MAX_NAME_LENGTH]
+    return kept or "unnamed"
+
+
+class Intake:
+    """The staging folder of one app. `library`, here and below: as seen by whoever sends; for limits, the whole one."""
+
+    def __init__(self, library: Library, folder: Path, limits: IntakeLimits):
+        self._library, self._folder, self.limits = library, folder, limits
+        self._files: dict[str, StagedFile] = {}
+        self._lock = threading.Lock()
+        self._estimator = ThreadPoolExecutor(1, thread_name_prefix="cairn-estimate")
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for left_over in folder.iterdir():
+            left_over.unlink() if left_over.is_file() else shutil.rmtree(left_over)
+
+    def close(self) -> None:
+        self._estimator.shutdown(wait=False, cancel_futures=True)
+
+    def stage(self, library: Library, stream: BinaryIO, name: str) -> StagedFile:
+        """Copy one file in and start estimating it. Raises Refused for a kind, size or number that is not accepted."""
+        self._forget_old()
+        name, suffix = shown_name(name), Path(shown_name(name)).suffix.lower()
+        if suffix not in MAGIC:
+            kinds = ", ".join(sorted(MAGIC))
+            raise Refused(415, "unknown_kind", f"{name}: this kind of file cannot be read. Accepted: {kinds}.")
+        user_id = library.principal.user_id
+        own = self._of(user_id)
+        waiting, staged_bytes = len(own), sum(file.size_bytes for file in own)
+        if waiting >= self.limits.files:
+            raise Refused(429, "too_many_files", f"{waiting} files are waiting already. Start or discard some first.")
+        self._check_room(name)
+        identity = secrets.token_hex(16)
+        path = self._folder / f"{identity}{suffix}"
+        try:
+            size = self._copy(stream, path, name, staged_bytes)
+            _check_kind(path, suffix, name)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        staged = StagedFile(identity, user_id, name, size, "estimating", None, "", time.monotonic())
+        with self._lock:
+            self._files[identity] = staged
+        self._estimator.submit(self._estimate, library, identity, path)
+        return staged
+
+    def files(self, library: Library) -> list[StagedFile]:
+        """In the order they came."""
+        self._forget_old()
+        return self._of(library.principal.user_id)
+
+    def start(self, library: Library, identity: str, *, collection: str | None, password: str | None = None) -> Job:
+        """Hand a staged file over to the library as a job."""
+        staged = self._own(library, identity)
+        path = self._path(staged)
+        job = library.submit(path, collection=collection, source=staged.name, password=password)
+        self._remove([identity])
+        return job
+
+    def submit(
+        self, library: Library, stream: BinaryIO, name: str, *, collection: str | None, password: str | None
+    ) -> Job:
+        """Stage and start in one go, without an estimate shown in between."""
+        staged = self.stage(library, stream, name)
+        try:
+            return self.start(library, staged.id, collection=collection, password=password)
+        except CairnError:
+            self._remove([staged.id])
+            raise
+
+    def estimate_now(self, library: Library, stream: BinaryIO, name: str, password: str | None) -> Estimate:
+        """What a file would cost; the file is not kept."""
+        staged = self.stage(library, stream, name)
+        try:
+            estimate = library.estimate(self._path(staged), password=password)
+            return replace(estimate, source=staged.name)
+        finally:
+            self._remove([staged.id])
+
+    def discard(self, library: Library, identity: str) -> None:
+        """Forget a staged file. Raises Refused if there is none."""
+        self._own(library, identity)
+        self._remove([identity])
+
+    def _of(self, user_id: str | None) -> list[StagedFile]:
+        with self._lock:
+            return [file for file in self._files.values() if file.user_id == user_id]
+
+    def _own(self, library: Library, identity: str) -> StagedFile:
+        for file in self._of(library.principal.user_id):
+            if file.id == identity:
+                return file
+        raise Refused(404, "not_found", "This file is no longer waiting. Add it again.")
+
+    def _remove(self, identities: Iterable[str]) -> None:
+        for identity in identities:
+            with self._lock:
+                staged = self._files.pop(identity, None)
+            if staged is not None:
+                self._path(staged).unlink(missing_ok=True)
+
+    def _path(self, staged: StagedFile) -> Path:
+        return self._folder / f"{staged.id}{Path(staged.name).suffix.lower()}"
+
+    def _check_room(self, name: str) -> None:
+        free = shutil.disk_usage(self._folder).free
+        if free < self.limits.free_disk_bytes + self.limits.file_bytes:
+            raise Refused(
+                507, "not_enough_space", f"{name}: only {free / 1e9:.1f} GB are free on the disk. Free some first."
+            )
+        if self.limits.library_bytes is not None:
+            used = sum(document.size_bytes for document in self._library.documents())
+            if used >= self.limits.library_bytes:
+                quota = self.limits.library_bytes / 1e9
+                raise Refused(
+                    507, "quota", f"{name}: the library has reached its {quota:.1f} GB. Delete documents first."
+                )
+
+    def _copy(self, stream: BinaryIO, path: Path, name: str, staged_bytes: int) -> int:
+        size = 0
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as out:
+            while piece := stream.read(COPY_BYTES):
+                size += len(piece)
+                if size > self.limits.file_bytes:
+                    most = self.limits.file_bytes / 1e6
+                    raise Refused(413, "too_large", f"{name} is larger than {most:,.0f} MB, the most that is accepted.")
+                if staged_bytes + size > self.limits.staged_bytes:
+                    raise Refused(
+                        429, "too_many_files", "The files that wait are too large together. Start some first."
+                    )
+                out.write(piece)
+        if size == 0:
+            raise Refused(422, "empty_file", f"{name} is empty.")
+        return size
+
+    def _estimate(self, library: Library, identity: str, path: Path) -> None:
+        with self._lock:
+            staged = self._files.get(identity)
+        if staged is None:
+            return
+        try:
+            estimate = replace(library.estimate(path), source=staged.name)
+            if estimate.fits:
+                outcome = replace(staged, state="ready", estimate=estimate)
+            else:
+                problem = "The disk is too full for this document's memory. Free some space first."
+                outcome = replace(staged, state="refused", estimate=estimate, problem=problem)
+        except Exception as error:  # the thread's last line: whatever it was, the person who waits is told
+            if not isinstance(error, CairnError):
+                log.error("estimate failed", exc_info=error)
+            outcome = replace(staged, state="refused", problem=describe(error)[2])
+        with self._lock:
+            if identity in self._files:
+                self._files[identity] = outcome
+
+    def _forget_old(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            old = [file.id for file in self._files.values() if now - file.at > STAGED_SECONDS]
+        self._remove(old)
+
+
+def _check_kind(path: Path, suffix: str, name: str) -> None:
+    with path.open("rb") as file:
+        head = file.read(PDF_HEADER_BYTES)
+    magic = MAGIC[suffix]
+    if suffix == ".pdf":
+        fits = magic[0] in head
+    elif magic:
+        fits = head.startswith(magic)
+    else:
+        fits = b"\0" not in head
+    if not fits:
+        raise Refused(415, "unknown_kind", f"{name} is not what its name says: the content is no {suffix} file.")

@@ -1,0 +1,282 @@
+"""Who is asking: accounts, or one password and one token for the whole server; sessions; slow answers to guessing.
+
+- Without accounts the server has one password and one token (settings), or none; whoever is let in is its one owner.
+- With accounts each person signs in by name, each program by its user's token; password and token of the server open
+  nothing any more. Accounts are read anew for every request: a new password or a removed account counts at once.
+- No files, no network, no documents: what a `Principal` may see is decided in `retrieval.auth.permissions`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from retrieval.auth.permissions import ADMINISTRATOR, Principal
+from retrieval.errors import InvalidRequest, NotFound
+
+SESSION_COOKIE = "cairn_session"
+SESSION_SECONDS = 7 * 24 * 3600
+MAX_SESSIONS = 1000
+FREE_ATTEMPTS = 5
+ATTEMPT_WINDOW_SECONDS = 300.0
+MAX_TRACKED_CLIENTS = 10_000
+MIN_TOKEN_LENGTH = 16
+MIN_PASSWORD_LENGTH = 8
+MAX_PASSWORD_LENGTH = 1024
+
+
+class WrongPassword(Exception):
+    """Name and password do not belong together."""
+
+
+class TooManyAttempts(Exception):
+    """This client must wait."""
+
+    def __init__(self, wait_seconds: float):
+        super().__init__(wait_seconds)
+        self.wait_seconds = wait_seconds
+
+
+class Account(Protocol):
+    """The part of a user's row that signing in needs."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def password_hash(self) -> str: ...
+
+
+class AccountBook(Protocol):
+    """The part of `retrieval.auth.accounts.Accounts` that signing in needs."""
+
+    @property
+    def any(self) -> bool: ...
+    def named(self, name: str) -> Account: ...
+    def by_id(self, user_id: str) -> Account | None: ...
+    def of_token(self, token_digest: str) -> Account | None: ...
+
+
+def is_loopback(host: str) -> bool:
+    """True if only this machine can reach a server bound to `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_binding(host: str, *, password: str | None, token: str | None, accounts: bool = False) -> None:
+    """Refuse to be reachable from other machines without a password, a token or accounts. Raises ValueError saying what
+    to do."""
+    if is_loopback(host) or password or token or accounts:
+        return
+    raise ValueError(
+        f"Serving on {host} would let everybody on the network read the library, so a password is needed. "
+        f"Set one, for example CAIRN_PASSWORD={fresh_password()} (made for you just now), or a token for programs with "
+        "CAIRN_TOKEN, or make accounts with `cairn user add NAME`, or stay on this machine with --host 127.0.0.1."
+    )
+
+
+def fresh_password() -> str:
+    """A random password of about 95 bits, easy to read aloud."""
+    alphabet = "abcdefghjkmnpqrstuvwxyz23456789"
+    return "-".join("".join(secrets.choice(alphabet) for _ in range(5)) for _ in range(4))
+
+
+def fresh_token() -> tuple[str, str]:
+    """A random bearer token of 256 bits, and the digest under which it is kept."""
+    token = f"cairn_{secrets.token_urlsafe(32)}"
+    return token, token_digest(token)
+
+
+def token_digest(token: str) -> str:
+    """A fast hash suffices for a secret that nobody can guess."""
+    return _digest(token).hex()
+
+
+def hash_password(password: str) -> str:
+    """argon2. Raises InvalidRequest for a password that is too short or too long."""
+    if not MIN_PASSWORD_LENGTH <= len(password) <= MAX_PASSWORD_LENGTH:
+        raise InvalidRequest(f"A password has {MIN_PASSWORD_LENGTH} to {MAX_PASSWORD_LENGTH} characters.")
+    return PasswordHasher().hash(password)
+
+
+class AttemptLimit:
+    """Counts failures per client in a sliding window; beyond `FREE_ATTEMPTS` a client waits, longer each time."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock, self._failures, self._lock = clock, dict[str, list[float]](), threading.Lock()
+
+    def check(self, client: str) -> None:
+        """Raises TooManyAttempts while `client` has to wait."""
+        with self._lock:
+            now = self._clock()
+            recent = [at for at in self._failures.get(client, ()) if now - at < ATTEMPT_WINDOW_SECONDS]
+            if len(recent) < FREE_ATTEMPTS:
+                return
+            wait = min(2.0 ** (len(recent) - FREE_ATTEMPTS + 2), ATTEMPT_WINDOW_SECONDS)
+            if now - recent[-1] < wait:
+                raise TooManyAttempts(wait - (now - recent[-1]))
+
+    def failed(self, client: str) -> None:
+        with self._lock:
+            now = self._clock()
+            if client not in self._failures and len(self._failures) >= MAX_TRACKED_CLIENTS:
+                self._failures = {
+                    key: times for key, times in self._failures.items() if now - times[-1] < ATTEMPT_WINDOW_SECONDS
+                }
+            recent = [at for at in self._failures.get(client, ()) if now - at < ATTEMPT_WINDOW_SECONDS]
+            self._failures[client] = [*recent, now][-32:]
+
+    def succeeded(self, client: str) -> None:
+        with self._lock:
+            self._failures.pop(client, None)
+
+
+@dataclass(frozen=True)
+class _Session:
+    until: float
+    user_id: str | None
+    password_hash: str
+    """With which it was opened: another password ends it."""
+
+
+class Authenticator:
+    """Signs people and programs in.
+
+    `password` (of the server) may be plain or an argon2 hash (`$argon2...`). `required` is False only while there are
+    neither accounts nor secrets and `host` is this machine's own: then everybody who reaches the server is its owner.
+    Sessions live in memory: a restart asks again.
+    """
+
+    def __init__(
+        self,
+        *,
+        password: str | None = None,
+        token: str | None = None,
+        accounts: AccountBook | None = None,
+        host: str = "127.0.0.1",
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        if password and not password.startswith("$argon2") and len(password) < MIN_PASSWORD_LENGTH:
+            raise ValueError(f"The password is too short: use {MIN_PASSWORD_LENGTH} characters or more.")
+        if token and len(token) < MIN_TOKEN_LENGTH:
+            raise ValueError(f"The token is too short: use {MIN_TOKEN_LENGTH} characters or more.")
+        self._hasher = PasswordHasher()
+        self._hash = None
+        if password:
+            self._hash = password if password.startswith("$argon2") else self._hasher.hash(password)
+        self._token_digest = _digest(token) if token else None
+        self._accounts, self._local = accounts, is_loopback(host)
+        self._clock, self._lock, self._sessions = clock, threading.Lock(), dict[bytes, _Session]()
+        self._verifying = threading.Semaphore(2)  # argon2 takes 64 MiB a time
+        self._decoy = self._hasher.hash(secrets.token_urlsafe(32)) if accounts is not None else ""
+        self.attempts = AttemptLimit(clock)
+
+    @property
+    def by_name(self) -> bool:
+        """Whether there are accounts."""
+        return self._accounts is not None and self._accounts.any
+
+    @property
+    def required(self) -> bool:
+        """Also when the last account of a server on the network was removed: then nobody gets in."""
+        return self._hash is not None or self._token_digest is not None or not self._local or self.by_name
+
+    @property
+    def has_password(self) -> bool:
+        """Whether people can sign in with a browser."""
+        return self._hash is not None or self.by_name
+
+    def log_in(self, password: str, client: str, name: str = "") -> str:
+        """Correct password -> new session cookie value. Raises WrongPassword or TooManyAttempts."""
+        self.attempts.check(client)
+        account = self._account(name) if self.by_name else None
+        expected = self._hash if not self.by_name else account.password_hash if account else self._decoy
+        if expected is None or len(password) > MAX_PASSWORD_LENGTH:
+            raise WrongPassword
+        # An unknown name takes as long as a wrong password: nobody learns who has an account.
+        if not self._verified(expected, password) or (self.by_name and account is None):
+            self.attempts.failed(client)
+            raise WrongPassword
+        self.attempts.succeeded(client)
+        session = secrets.token_urlsafe(32)
+        with self._lock:
+            now = self._clock()
+            self._sessions = {key: one for key, one in self._sessions.items() if one.until > now}
+            while len(self._sessions) >= MAX_SESSIONS:
+                self._sessions.pop(next(iter(self._sessions)))
+            user_id = account.id if account else None
+            self._sessions[_digest(session)] = _Session(now + SESSION_SECONDS, user_id, expected)
+        return session
+
+    def check_password(self, user_id: str, password: str, client: str) -> Account:
+        """Of somebody who is signed in and changes it. Raises WrongPassword or TooManyAttempts."""
+        self.attempts.check(client)
+        account = self._accounts.by_id(user_id) if self._accounts else None
+        if account is None or not self._verified(account.password_hash, password[:MAX_PASSWORD_LENGTH]):
+            self.attempts.failed(client)
+            raise WrongPassword
+        return account
+
+    def log_out(self, session: str) -> None:
+        with self._lock:
+            self._sessions.pop(_digest(session), None)
+
+    def viewer_of_session(self, session: str | None) -> Principal | None:
+        """None if the session has ended or there never was one."""
+        if not session:
+            return None
+        with self._lock:
+            kept = self._sessions.get(_digest(session))
+        if kept is None or kept.until <= self._clock():
+            return None
+        if kept.user_id is None:
+            return None if self.by_name else ADMINISTRATOR
+        account = self._accounts.by_id(kept.user_id) if self._accounts else None
+        if account is None or account.password_hash != kept.password_hash:
+            return None
+        return Principal(account.id, account.name)
+
+    def viewer_of_token(self, token: str, client: str) -> Principal | None:
+        """Raises TooManyAttempts when this client guessed too often."""
+        self.attempts.check(client)
+        principal = None
+        if self.by_name and self._accounts is not None:
+            account = self._accounts.of_token(token_digest(token))
+            principal = Principal(account.id, account.name) if account else None
+        elif self._token_digest is not None and hmac.compare_digest(_digest(token), self._token_digest):
+            principal = ADMINISTRATOR
+        if principal is None:
+            self.attempts.failed(client)
+        return principal
+
+    def _account(self, name: str) -> Account | None:
+        try:
+            return self._accounts.named(name) if self._accounts else None
+        except NotFound:
+            return None
+
+    def _verified(self, expected: str, password: str) -> bool:
+        try:
+            with self._verifying:
+                return self._hasher.verify(expected, password)
+        except (VerificationError, InvalidHashError):
+            return False
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()

@@ -1,0 +1,181 @@
+"""`cairn user`: accounts of the people who share one server. Whoever may run these commands is the administrator."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.options import HomeOption, JsonOption, ModelOption, library_of
+from app.cli.output import say, table, tell, write_json
+from retrieval.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from retrieval.library import Library
+
+user = typer.Typer(help="Accounts of the people who share this library.", no_args_is_help=True)
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the user.")]
+StdinOption = Annotated[
+    bool, typer.Option("--password-stdin", help="Take the password from stdin instead of making one.")
+]
+
+
+@user.command("add")
+def add(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Letters a-z, digits, dot, dash, underscore.")],
+    password_stdin: StdinOption = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+) -> None:
+    """Make an account. Its password is shown once.
+
+    From the first account on everybody signs in by name, and sees what is theirs or shared with them.
+    """
+    from app.auth import hash_password
+
+    password, shown = _password(password_stdin)
+    with library_of(context, home, model) as library:
+        first = not library.accounts.any
+        made = library.accounts.add(name, hash_password(password))
+        common = _common(library) if first else 0
+    _tell_secret(made.name, "password", shown, as_json)
+    if common:
+        tell(
+            f"{common} documents have no owner: everybody with an account may read them, nobody but you change them. "
+            f"`cairn user adopt {made.name}` makes them {made.name}'s."
+        )
+
+
+@user.command("list")
+def list_(
+    context: typer.Context, as_json: JsonOption = False, home: HomeOption = None, model: ModelOption = None
+) -> None:
+    """List accounts."""
+    with library_of(context, home, model) as library:
+        users = library.accounts.all()
+    rows = [{"name": one.name, "has_token": one.has_token, "created_at": one.created_at} for one in users]
+    if as_json:
+        for row in rows:
+            write_json(row)
+    elif rows:
+        cells = [(row["name"], "yes" if row["has_token"] else "no", str(row["created_at"])[:16]) for row in rows]
+        say(table(("user", "token", "made"), cells))
+    else:
+        tell("There are no accounts: whoever reaches this library sees all of it. `cairn user add NAME` makes one.")
+
+
+@user.command("password")
+def password(
+    context: typer.Context,
+    name: NameArgument,
+    password_stdin: StdinOption = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+) -> None:
+    """Give a user a new password, shown once, and end all of their sessions."""
+    from app.auth import hash_password
+
+    secret, shown = _password(password_stdin)
+    with library_of(context, home, model) as library:
+        one = library.accounts.named(name)
+        library.accounts.set_password_hash(one, hash_password(secret))
+    _tell_secret(one.name, "password", shown, as_json)
+
+
+@user.command("token")
+def token(
+    context: typer.Context,
+    name: NameArgument,
+    off: Annotated[bool, typer.Option("--off", help="End the token without making a new one.")] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+) -> None:
+    """Make a bearer token for a user's programs (HTTP API, MCP, LangChain), shown once. It ends the one before."""
+    from app.auth import fresh_token
+
+    made, digest = fresh_token()
+    with library_of(context, home, model) as library:
+        one = library.accounts.named(name)
+        library.accounts.set_token_digest(one, None if off else digest)
+    _tell_secret(one.name, "token", None if off else made, as_json)
+
+
+@user.command("adopt")
+def adopt(
+    context: typer.Context,
+    name: NameArgument,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+) -> None:
+    """Make a user the owner of everything that has none: documents, collections and answers from before accounts."""
+    with library_of(context, home, model) as library:
+        one = library.accounts.named(name)
+        count = library.accounts.adopt(one)
+    if as_json:
+        write_json({"name": one.name, "documents": count})
+    else:
+        say(f"{count} documents are {one.name}'s now.")
+
+
+@user.command("remove")
+def remove(
+    context: typer.Context,
+    name: NameArgument,
+    give_to: Annotated[
+        str | None, typer.Option("--give-to", metavar="NAME", help="Who gets the documents and collections.")
+    ] = None,
+    delete_documents: Annotated[
+        bool, typer.Option("--delete-documents", help="Delete the documents with the account.")
+    ] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+) -> None:
+    """Remove an account, with its questions and answers. It is signed out at once."""
+    if give_to and delete_documents:
+        raise typer.BadParameter("choose one of --give-to and --delete-documents.")
+    with library_of(context, home, model) as library:
+        accounts = library.accounts
+        one = accounts.named(name)
+        heir = accounts.named(give_to) if give_to else None
+        if heir is not None:
+            if heir.id == one.id:
+                raise InvalidRequest("Documents cannot be given to the user who is being removed.")
+            accounts.adopt(heir, one)
+        accounts.remove(one, library.delete_documents if delete_documents else None)
+        last = not accounts.any
+    if as_json:
+        write_json({"name": one.name, "removed": True})
+    else:
+        say(f"{one.name} is removed.")
+    if last:
+        tell("There are no accounts any more: whoever reaches this library on this machine sees all of it.")
+
+
+def _password(from_stdin: bool) -> tuple[str, str | None]:
+    """The password, and what of it is to be shown."""
+    from app.auth import fresh_password
+
+    if from_stdin:
+        return sys.stdin.readline().rstrip("\n"), None
+    made = fresh_password()
+    return made, made
+
+
+def _common(library: Library) -> int:
+    return sum(not document.owner for document in library.documents())
+
+
+def _tell_secret(name: str, kind: str, secret: str | None, as_json: bool) -> None:
+    if as_json:
+        write_json({"name": name, kind: secret})
+    elif secret is None:
+        say(f"Done for {name}.")
+    else:
+        say(f"The {kind} of {name}, shown only now:\n\n    {secret}\n")

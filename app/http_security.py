@@ -1,0 +1,240 @@
+"""What a request must be like before any route sees it, and what a browser may do with what it gets.
+
+- `AccessMiddleware`: ASGI middleware; host, origin, path, size and credentials; whoever asks is noted as
+  `principal_of(connection)`.
+- `PageHeaders`: ASGI middleware; strict content security policy with one nonce a page, nothing foreign, nothing framed.
+- Knows no documents and no questions.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect, HTTPConnection
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.auth import SESSION_COOKIE, Authenticator, TooManyAttempts, is_loopback
+from retrieval.auth.permissions import ADMINISTRATOR, Principal
+
+log = logging.getLogger("cairn.api")
+
+INTERNAL = "Something went wrong on this machine. The server's log says what."
+PRINCIPAL = "cairn.principal"
+NOBODY = Principal("")  # on public paths: no account has this id, so it sees nothing that is anybody's
+
+PUBLIC_PATHS = frozenset({"/healthz", "/login", "/favicon.ico", "/ui/login.css", "/ui/mark.svg"})
+# All that Gradio's own page needs. Its other routes (files, URL proxy, code editing, monitoring, history) stay shut.
+GRADIO_PATHS = re.compile(
+    r"/(config/?|theme\.css|favicon\.ico|manifest\.json|robots\.txt|(assets|static|svelte)/.*)?"
+    r"|/gradio_api/(queue/(join|data)/?|heartbeat/[^/]+|startup-events|info/?|cancel|reset/?|theme\.css)"
+)
+OWN_PATHS = re.compile(r"/(api/v1|ui|mcp)(/.*)?|/(healthz|login|logout|docs)")
+UPLOAD_PATHS = frozenset({"/api/v1/documents", "/api/v1/uploads", "/api/v1/estimate"})
+
+
+def principal_of(connection: HTTPConnection) -> Principal:
+    """Whoever asks, as `AccessMiddleware` found out. Never guessed: a request that did not pass the guard has none
+    (KeyError)."""
+    principal = connection.scope[PRINCIPAL]
+    assert isinstance(principal, Principal)
+    return principal
+
+
+def client_of(connection: HTTPConnection) -> str:
+    return connection.client.host if connection.client else "unknown"
+
+
+def refusal(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """The one shape of an error in this app."""
+    return JSONResponse({"error": {"code": code, "message": message}}, status_code=status, headers=headers)
+
+
+class AccessMiddleware:
+    """Host, origin, path, size and credentials of every request, in that order.
+
+    `host` is the address served on: on loopback without a password only local names are accepted as Host, which stops
+    DNS rebinding; with one, a reverse proxy on this machine may serve any name.
+    """
+
+    def __init__(self, app: ASGIApp, *, access: Authenticator, host: str, max_body_bytes: int, max_upload_bytes: int):
+        self._app, self._access = app, access
+        self._local = is_loopback(host)
+        self._max_body_bytes, self._max_upload_bytes = max_body_bytes, max_upload_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # nothing here speaks WebSocket
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        connection = HTTPConnection(scope)
+        found = self._refuse(connection, scope["method"])
+        if isinstance(found, Response):
+            await found(scope, receive, send)
+            return
+        scope[PRINCIPAL] = found
+        await self._limited(scope, receive, send, connection)
+
+    def _refuse(self, connection: HTTPConnection, method: str) -> Response | Principal:
+        """Who asks, or why not."""
+        headers, path = connection.headers, connection.scope["path"]
+        required = self._access.required
+        if self._local and not required and not is_loopback(_host_name(headers)):
+            return refusal(
+                421, "wrong_host", "This server answers on this machine only. Open http://127.0.0.1 instead."
+            )
+        if not _same_origin(headers, method):
+            return refusal(403, "cross_site", "Another web site asked for this, so it was refused.")
+        if not (OWN_PATHS.fullmatch(path) or GRADIO_PATHS.fullmatch(path)):
+            return refusal(404, "not_found", "There is nothing here.")
+        if not required:
+            return ADMINISTRATOR
+        if path in PUBLIC_PATHS:
+            return NOBODY
+        scheme, _, value = headers.get("authorization", "").partition(" ")
+        try:
+            if scheme.lower() == "bearer" and value:
+                principal = self._access.viewer_of_token(value.strip(), client_of(connection))
+            else:
+                principal = self._access.viewer_of_session(connection.cookies.get(SESSION_COOKIE))
+        except TooManyAttempts as wait:
+            return too_many(wait)
+        if principal is not None:
+            return principal
+        if method in ("GET", "HEAD") and "text/html" in headers.get("accept", "") and self._access.has_password:
+            return RedirectResponse("/login", status_code=303)
+        return refusal(401, "not_signed_in", "Sign in first, or send a token.", {"WWW-Authenticate": "Bearer"})
+
+    async def _limited(self, scope: Scope, receive: Receive, send: Send, connection: HTTPConnection) -> None:
+        limit = self._max_upload_bytes if scope["path"] in UPLOAD_PATHS else self._max_body_bytes
+        declared = connection.headers.get("content-length", "0")
+        too_large = refusal(413, "too_large", f"The request is too large: at most {limit / 1e6:,.0f} MB are accepted.")
+        if not declared.isdigit() or int(declared) > limit:
+            await too_large(scope, receive, send)
+            return
+        received, refused = 0, False
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            # To the route it looks as if the sender had hung up; whatever it makes of that is replaced below.
+            return {"type": "http.disconnect"} if received > limit else message
+
+        async def answered(message: Message) -> None:
+            nonlocal refused
+            if received <= limit:
+                await send(message)
+            elif not refused:
+                refused = True
+                await too_large(scope, receive, send)
+
+        try:
+            await self._app(scope, counted, answered)
+        except ClientDisconnect:
+            if received <= limit:
+                raise
+            if not refused:
+                await too_large(scope, receive, send)
+
+
+def too_many(wait: TooManyAttempts) -> Response:
+    seconds = max(1, round(wait.wait_seconds))
+    return refusal(429, "too_many_attempts", "Too many wrong attempts. Wait a little.", {"Retry-After": str(seconds)})
+
+
+def _host_name(headers: Headers) -> str:
+    return urlsplit(f"//{headers.get('host', '')}").hostname or ""
+
+
+def _same_origin(headers: Headers, method: str) -> bool:
+    origin = headers.get("origin")
+    if origin is not None:
+        return urlsplit(origin).netloc == headers.get("host", "")
+    if method in ("GET", "HEAD"):
+        return True
+    return headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+
+
+def content_policy(nonce: str) -> str:
+    """Scripts: our own files and the page's inline ones. Styles: Gradio sets them inline. Nothing from elsewhere."""
+    return (
+        f"default-src 'none'; script-src 'self' 'nonce-{nonce}'; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data: blob:; font-src 'self'; connect-src 'self'; manifest-src 'self'; worker-src 'self'; "
+        "form-action 'self'; base-uri 'self'; frame-ancestors 'none'; object-src 'none'"
+    )
+
+
+class PageHeaders:
+    """Security headers on every response; a nonce on every script of an HTML page that Gradio rendered."""
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        nonce = secrets.token_urlsafe(16)
+        start: Message | None = None
+        sent = False
+        page = bytearray()
+
+        async def with_headers(message: Message) -> None:
+            nonlocal start, sent
+            sent = True
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                self._set(headers, nonce, scope["path"])
+                if headers.get("content-type", "").startswith("text/html"):
+                    start = message  # held back: the length is known only after the rewrite
+                    return
+                await send(message)
+            elif start is None:
+                await send(message)
+            else:
+                page.extend(message.get("body", b""))
+                if not message.get("more_body"):
+                    body = _own_scripts_only(bytes(page), nonce)
+                    MutableHeaders(scope=start)["content-length"] = str(len(body))
+                    await send(start)
+                    await send({"type": "http.response.body", "body": body})
+
+        try:
+            await self._app(scope, receive, with_headers)
+        except Exception:  # here and not in the framework's handler, which would answer without these headers
+            if sent:
+                raise
+            log.exception("request failed")
+            await refusal(500, "internal", INTERNAL)(scope, receive, with_headers)
+
+    def _set(self, headers: MutableHeaders, nonce: str, path: str) -> None:
+        headers["Content-Security-Policy"] = content_policy(nonce)
+        headers["X-Content-Type-Options"] = "nosniff"
+        headers["X-Frame-Options"] = "DENY"
+        headers["Referrer-Policy"] = "same-origin"  # without any, forms would say "Origin: null"
+        headers["Cross-Origin-Opener-Policy"] = "same-origin"
+        headers["Cross-Origin-Resource-Policy"] = "same-origin"
+        headers["Permissions-Policy"] = "camera=(), microphone=(), geolocation=(), payment=(), usb=()"
+        if path.startswith("/api/") and "cache-control" not in headers:
+            headers["Cache-Control"] = "no-store"
+
+
+_FOREIGN_META = re.compile(rb"<meta\b[^>]*\b(?:og:|twitter:)[^>]*>", re.IGNORECASE)
+_SCRIPT = re.compile(rb"<script(?=[\s>])", re.IGNORECASE)
+
+
+def _own_scripts_only(page: bytes, nonce: str) -> bytes:
+    return _SCRIPT.sub(b'<script nonce="' + nonce.encode() + b'"', _FOREIGN_META.sub(b"", page))
+
+
+def sse(event: str, payload: object) -> bytes:
+    """One server-sent event; the payload is JSON on one line."""
+    return f"event: {event}\ndata: {json.dumps(payload, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()

@@ -1,0 +1,156 @@
+"""The page: Gradio Blocks with five tabs, mounted at "/".
+
+- Settings are Gradio components, changed through Gradio events.
+- The other tabs are empty columns that `static/main.js` fills from /api/v1. Nothing a document, a file name or a person
+  says passes through a Gradio template (gr.HTML runs its templates as JavaScript), so no `unsafe-eval` is needed.
+- No request leaves this machine: system fonts, no analytics, no version check, no hub, no run history.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from fastapi import FastAPI
+
+from app.api.errors import Refused
+from app.api.preferences import MAX_ANSWER_TOKENS, MAX_TOP_K, PreferenceFile, PreferenceFolder, Preferences
+from app.http_security import principal_of
+
+SANS = ("ui-sans-serif", "system-ui", "sans-serif")
+MONO = ("ui-monospace", "Consolas", "monospace")
+HEAD = """
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="./ui/mark.svg" type="image/svg+xml">
+<link rel="stylesheet" href="./ui/frame.css">
+<link rel="stylesheet" href="./ui/cairn.css">
+<script type="module" src="./ui/main.js"></script>
+"""
+VOTER_CHOICES = [
+    ("Together: one choice per group of heads (fastest, default)", "group"),
+    ("Each head for itself", "head"),
+    ("Each head and word for itself (as in the paper, slowest)", "token"),
+]
+WAYS = [("In the model's own words", False), ("Word for word from the documents", True)]
+NOT_SAVED = "Not saved: the value is out of range."
+
+
+def mount_ui(app: FastAPI, *, preferences: PreferenceFolder, home: Path) -> None:
+    """Build the page and mount it at "/" of `app`."""
+    _keep_gradio_private(home / "web-cache")
+    gr.mount_gradio_app(
+        app,
+        build_blocks(preferences),
+        path="/",
+        theme=_theme(),
+        head=HEAD,
+        show_error=False,
+        run_history=False,
+        footer_links=[],
+        ssr_mode=False,
+        pwa=False,
+        enable_monitoring=False,
+        mcp_server=False,
+        blocked_paths=[str(home)],
+    )
+
+
+def build_blocks(preferences: PreferenceFolder) -> gr.Blocks:
+    with gr.Blocks(title="Cairn", analytics_enabled=False, fill_width=True, delete_cache=(3600, 86400)) as blocks:
+        gr.Column(elem_id="cairn-header")
+        with gr.Tabs(elem_id="cairn-tabs", selected="ask"):
+            for name in ("Ask", "Library", "History"):
+                with gr.Tab(name, id=name.lower(), render_children=True):
+                    gr.Column(elem_id=f"cairn-{name.lower()}")
+            with gr.Tab("Settings", id="settings", render_children=True):
+                _settings(blocks, preferences)
+            with gr.Tab("Machine", id="machine", render_children=True):
+                gr.Column(elem_id="cairn-machine")
+    blocks.queue(api_open=False, max_size=64)
+    return blocks
+
+
+def _settings(blocks: gr.Blocks, preferences: PreferenceFolder) -> None:
+    """Each control saves itself; the next question uses it. Until what is stored has arrived, none can be moved: it
+    would fall back."""
+    with gr.Column(elem_id="cairn-settings"):
+        gr.Column(elem_id="cairn-appearance")
+        way = gr.Radio(WAYS, label="How answers are written", elem_id="setting-quote", interactive=False)
+        top_k = gr.Slider(
+            1, MAX_TOP_K, step=1, label="Blocks read at a time",
+            info="How many stored blocks each head may read for every word. More finds more and takes longer.",
+            elem_id="setting-top-k", interactive=False,
+        )  # fmt: skip
+        voters = gr.Radio(
+            VOTER_CHOICES, label="Who chooses the blocks", elem_id="setting-voters", interactive=False,
+            info="Attention heads choose what to read. They can decide together or one by one.",
+        )  # fmt: skip
+        length = gr.Slider(
+            16, MAX_ANSWER_TOKENS, step=16, label="Longest answer, in tokens",
+            info="About three quarters of a word each.", elem_id="setting-length", interactive=False,
+        )  # fmt: skip
+        low = gr.Slider(
+            0.0, 0.9, step=0.05, label="Warn below this share of attention on documents",
+            info="An answer written mostly from the question and itself deserves doubt.",
+            elem_id="setting-low", interactive=False,
+        )  # fmt: skip
+        state = gr.Markdown("", elem_id="setting-state", container=False)
+
+    def current(request: gr.Request) -> list[dict[str, Any]]:
+        now = _own(preferences, request).current
+        stored = now.quote, now.top_k, now.voters, now.max_tokens, now.low_share
+        return [gr.update(value=value, interactive=True) for value in stored]
+
+    def save(field: str) -> Callable[[Any, gr.Request], str]:
+        def saved(value: Any, request: gr.Request) -> str:
+            if value is None:
+                return NOT_SAVED
+            try:
+                return saved_note(field, _own(preferences, request).change(**{field: value}))
+            except (Refused, TypeError):
+                return NOT_SAVED
+
+        return saved
+
+    controls = {way: "quote", top_k: "top_k", voters: "voters", length: "max_tokens", low: "low_share"}
+    blocks.load(current, outputs=list(controls), api_visibility="private", show_progress="hidden")
+    for control, field in controls.items():
+        listen = getattr(control, "input")  # noqa: B009 - events are made when Gradio starts; types do not know them
+        listen(
+            save(field), control, state, api_visibility="private", show_progress="hidden", trigger_mode="always_last"
+        )
+
+
+def _own(preferences: PreferenceFolder, request: gr.Request) -> PreferenceFile:
+    """Gradio hands the request on that brought the event, as the guard let it in."""
+    assert request.request is not None
+    return preferences.of(principal_of(request.request))
+
+
+def saved_note(field: str, now: Preferences) -> str:
+    """What is stored now, in words. It names the value: a mere "Saved." could be left over from the change before."""
+    voters = {"group": "together", "head": "each for itself", "token": "each head and word for itself"}
+    words = {
+        "quote": "answers word for word from the documents" if now.quote else "answers in the model's own words",
+        "top_k": f"{now.top_k} blocks read at a time",
+        "voters": f"heads choose {voters[now.voters]}",
+        "max_tokens": f"answers of at most {now.max_tokens} tokens",
+        "low_share": f"a warning below {now.low_share:.0%}",
+    }
+    return f"Saved: {words[field]}."
+
+
+def _theme() -> gr.themes.Base:
+    """Fonts of the reader's own system, so that no font file is fetched; colours are set in frame.css."""
+    return gr.themes.Base(font=SANS, font_mono=MONO)
+
+
+def _keep_gradio_private(folder: Path) -> None:
+    """Gradio reads these from the environment only: no analytics, no hub, its temporary files in our own folder."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    os.environ["GRADIO_TEMP_DIR"] = str(folder)
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -1,0 +1,1 @@
+"""Landmark attention as functions of tensors: knows no checkpoint, no text, no transformers."""

@@ -1,0 +1,178 @@
+"""The port that attention reads a memory through, and the memory that lives in RAM.
+
+A reader knows where blocks are and how to search their landmarks; it knows nothing of softmax, positions or text.
+Keys are always *before* rotation.
+
+Axes: B batch, H query heads, G KV heads, X voter groups per KV head, R rows that vote together, Q queries, N stored
+blocks, S slots, L tokens in a block (landmark last), D head dim, Y memory layers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from model.attention.selection import select_blocks
+
+
+@dataclass(frozen=True, eq=False)
+class KVBlock:
+    """One finished block of one text: all memory layers, no batch axis."""
+
+    keys_YGLD: Tensor
+    values_YGLD: Tensor
+    num_tokens: int
+    """Ordinary tokens: rows 0..num_tokens-1. Row L-1 is the landmark. Rows between are padding: only a text's last
+    block has any."""
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """What one layer read in one forward pass. Tensors stay on the device until somebody looks."""
+
+    layer: int
+    ids_BGXS: Tensor
+    """Chosen blocks by their number in the reader, ascending."""
+    gate_BHQS: Tensor
+    """Attention mass on each chosen block, in the order of that head's and query's ids."""
+    local_BHQ: Tensor
+    """Attention mass left on the local window: gate.sum(-1) + local == 1."""
+
+    def ids_BHQS(self) -> Tensor:
+        """The chosen blocks spread to the axes of `gate_BHQS`."""
+        batch, heads, queries, slots = self.gate_BHQS.shape
+        groups, voters = self.ids_BGXS.shape[1:3]
+        rows = heads * queries // (groups * voters)
+        return self.ids_BGXS[:, :, :, None, :].expand(-1, -1, -1, rows, -1).reshape(batch, heads, queries, slots)
+
+
+class MemoryReader(Protocol):
+    """Where attention finds stored blocks."""
+
+    @property
+    def layers(self) -> Sequence[int]:
+        """Absolute numbers of the layers that can be read."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Stored blocks N; 0 is legal and reads nothing."""
+
+    def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
+        """ids_BGXS (int64, ascending, S = min(k, N)): blocks chosen by each voter group, see
+        `model.attention.selection.select_blocks`.
+
+        Queries are scaled and rotated such that their product with an *un-rotated* landmark key is the landmark logit.
+        """
+
+    def read(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """keys_BGXSLD, values_BGXSLD (before rotation, on the device and in the dtype of the model) and lengths_BGXS
+        (int64)."""
+
+
+class InMemoryReader:
+    """Blocks kept as tensors, for texts read in windows, for training with a memory, and as the oracle for every
+    other reader.
+
+    All rows of the batch hold the same number of blocks. `capacity` keeps only that many, dropping the oldest.
+    """
+
+    def __init__(self, layers: Sequence[int], *, capacity: int | None = None) -> None:
+        self._layers = tuple(layers)
+        self._capacity = capacity
+        self._keys: dict[int, _GrowingAxis] = {}  # layer -> keys_BGNLD
+        self._values: dict[int, _GrowingAxis] = {}
+        self._lengths_BN = _GrowingAxis(1)
+
+    @classmethod
+    def from_blocks(
+        cls,
+        layers: Sequence[int],
+        blocks: Sequence[KVBlock],
+        *,
+        capacity: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> "InMemoryReader":
+        """A memory of one row from finished blocks; the Y axis of the blocks belongs to `layers`, in order."""
+        memory = cls(layers, capacity=capacity)
+        if blocks:
+            keys = torch.stack([block.keys_YGLD for block in blocks], 2).to(device=device, dtype=dtype)  # YGNLD
+            values = torch.stack([block.values_YGLD for block in blocks], 2).to(device=device, dtype=dtype)
+            lengths = torch.tensor([[block.num_tokens for block in blocks]], device=keys.device)
+            memory.append({layer: (keys[None, y], values[None, y]) for y, layer in enumerate(layers)}, lengths)
+        return memory
+
+    @property
+    def layers(self) -> Sequence[int]:
+        return self._layers
+
+    @property
+    def num_blocks(self) -> int:
+        return self._lengths_BN.length
+
+    def append(self, layers: dict[int, tuple[Tensor, Tensor]], lengths_BN: Tensor) -> None:
+        """Store new blocks behind the old ones: keys_BGNLD and values_BGNLD by layer, ordinary tokens per block."""
+        assert set(layers) == set(self._layers)
+        for layer, (keys_BGNLD, values_BGNLD) in layers.items():
+            for rows, new in ((self._keys, keys_BGNLD), (self._values, values_BGNLD)):
+                rows.setdefault(layer, _GrowingAxis(2)).append(new, self._capacity)
+        self._lengths_BN.append(lengths_BN, self._capacity)
+
+    def rows(self, index: Tensor) -> "InMemoryReader":
+        """The memory of some rows of the batch."""
+        part = InMemoryReader(self._layers, capacity=self._capacity)
+        if self.num_blocks:
+            layers = {
+                layer: (self._keys[layer].view()[index], self._values[layer].view()[index]) for layer in self._layers
+            }
+            part.append(layers, self._lengths_BN.view()[index])
+        return part
+
+    def landmarks(self, layer: int) -> Tensor:
+        """landmarks_BGND of a layer, before rotation."""
+        return self._keys[layer].view()[..., -1, :]
+
+    def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
+        return select_blocks(queries_BGXRD @ self.landmarks(layer).unsqueeze(2).transpose(-1, -2), k)
+
+    def read(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        batch, groups = ids_BGXS.shape[:2]
+        row = torch.arange(batch, device=ids_BGXS.device).view(-1, 1, 1, 1)
+        if self._lengths_BN.view().shape[0] == 1:  # several continuations of one text read the same memory
+            row = torch.zeros_like(row)
+        head = torch.arange(groups, device=ids_BGXS.device).view(1, -1, 1, 1)
+        keys, values = self._keys[layer].view(), self._values[layer].view()
+        return keys[row, head, ids_BGXS], values[row, head, ids_BGXS], self._lengths_BN.view()[row, ids_BGXS]
+
+
+class _GrowingAxis:
+    """A tensor that grows along one axis; room doubles, so that n appends copy O(n) and not O(n^2)."""
+
+    def __init__(self, axis: int) -> None:
+        self._axis = axis
+        self._room: Tensor | None = None
+        self.length = 0
+
+    def view(self) -> Tensor:
+        assert self._room is not None, "nothing stored yet"
+        return self._room.narrow(self._axis, 0, self.length)
+
+    def append(self, new: Tensor, capacity: int | None) -> None:
+        axis, added = self._axis, new.shape[self._axis]
+        if capacity is not None:
+            both = new if self._room is None else torch.cat((self.view(), new), axis)
+            self._room = both.narrow(axis, max(0, both.shape[axis] - capacity), min(capacity, both.shape[axis])).clone()
+            self.length = self._room.shape[axis]
+            return
+        if self._room is None:
+            self._room = new.clone()
+        elif self.length + added > self._room.shape[axis]:
+            shape = list(self._room.shape)
+            shape[axis] = 2 * (self.length + added)
+            room = self._room.new_empty(shape)
+            room.narrow(axis, 0, self.length).copy_(self.view())
+            self._room = room
+        self._room.narrow(axis, self.length, added).copy_(new)
+        self.length += added

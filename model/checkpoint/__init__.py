@@ -1,0 +1,1 @@
+"""From a folder of weights to a `LandmarkModel`, and back."""

@@ -1,0 +1,96 @@
+"""`LandmarkConfig`: what makes a causal language model a landmark model. Travels inside the checkpoint as
+`config.landmark`."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from model.errors import ModelError
+
+LANDMARK_TOKEN = "<landmark>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LandmarkConfig:
+    """Settings of a landmark model; immutable, JSON-able.
+
+    Raises `ModelError` when a value cannot work.
+    """
+
+    block_size: int
+    """Tokens in a block, its landmark (the last one) included; at least 2. The published `mem_freq` is one less."""
+    landmark_token_id: int
+    landmark_in_loss: bool = False
+    """True if training predicted landmarks too; then the output *at* a landmark chooses the next token (published as
+    include_landmark_in_loss)."""
+    memory_layers: tuple[int, ...] | None = None
+    """Absolute numbers of the layers whose keys and values are stored. None: every layer but the first, whose
+    landmark keys are all equal (same embedding, no context yet), so that it cannot tell blocks apart."""
+    window_blocks: int = 8
+    """Local window of prefill, in blocks."""
+    context_blocks: int = 4
+    """Earlier blocks of the same text that each prefill window reads, at their true distance."""
+    prompt: str = "Question: {question}\nAnswer:"
+    """How a question is put to the model; special tokens in it are recognised, those inside the question are not. The
+    question may stand there twice: a causal model reads its first words without knowing the rest, and those of the
+    repetition knowing all of it (arXiv 2402.15449, section 3). Search takes the queries of the last place."""
+    stop: tuple[str, ...] = ("\n",)
+    """An answer ends where one of these appears (an end-of-text token always ends it)."""
+    quotes: bool = False
+    """Whether answers are quoted word for word unless asked otherwise: for models too small to write."""
+    quotes_sentences: bool = False
+    """Whether a quotation is the whole sentence that the question's attention likes best, not chosen word by word."""
+    search_weights: tuple[tuple[float, ...], ...] | None = None
+    """[memory layer][query head], >= 0: share of each head in the ranking of `search`. None: all equal."""
+    ranks_by_tokens: bool = False
+    """Whether search ranks the blocks that landmarks propose by late interaction over the keys of their tokens, in the
+    layers of `search_weights`, which must be trained for it."""
+    points_at_answers: bool = False
+    """Whether the queries of the prompt's last token and of an end token behind it were trained to meet the keys of an
+    answer's first and last token (see `model.scoring.late_interaction.points`)."""
+    pointing: tuple[int, int] | None = None
+    """Width and layers of the pointing head (`model.pointing`), whose weights lie beside those of the network. None:
+    there is none; then the two queries themselves point, if `points_at_answers`."""
+    answer_threshold: float | None = None
+    """Search confidence under which a memory is said not to hold the answer, for the ranking that `ranks_by_tokens`
+    names. None: not calibrated."""
+
+    def __post_init__(self) -> None:
+        if self.block_size < 2:
+            raise ModelError(f"block_size is {self.block_size}; a block needs at least one token and its landmark (2).")
+        if self.landmark_token_id < 0:
+            raise ModelError(f"landmark_token_id is {self.landmark_token_id}; it must be a token of the vocabulary.")
+        if self.window_blocks < 1 or self.context_blocks < 0:
+            raise ModelError("window_blocks must be at least 1 and context_blocks at least 0.")
+        if self.search_weights is not None and not any(any(row) for row in self.search_weights):
+            raise ModelError("search_weights are all 0; search needs at least one head.")
+        if self.pointing is not None and not (self.points_at_answers and self.ranks_by_tokens):
+            raise ModelError("a pointing head needs points_at_answers and ranks_by_tokens.")
+        if "{question}" not in self.prompt:
+            raise ModelError("prompt must contain {question}, the place where the question goes.")
+
+    @property
+    def tokens_per_block(self) -> int:
+        """Ordinary tokens in a full block."""
+        return self.block_size - 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for the checkpoint's config.json."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "LandmarkConfig":
+        """Inverse of `to_dict`. Raises `ModelError` for keys that this version does not know."""
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise ModelError(
+                f"config.landmark has unknown settings {unknown}: the checkpoint was made by a newer version; "
+                "update Cairn."
+            )
+        plain = dict(values)
+        for name in ("memory_layers", "stop", "pointing"):
+            if plain.get(name) is not None:
+                plain[name] = tuple(plain[name])
+        if plain.get("search_weights") is not None:
+            plain["search_weights"] = tuple(tuple(row) for row in plain["search_weights"])
+        return cls(**plain)

@@ -1,0 +1,150 @@
+"""Documents into blocks: a stream of windows through the model, finished `KVBlock`s out.
+
+- A window holds `config.window_blocks` blocks and reads the `config.context_blocks` blocks before it at their true
+  distance (in the layers that keep a memory), so that memory is bounded by the window and a text of any length is
+  read in one pass.
+- A text's last block may be short: it is padded, the padding is hidden from everybody, and its landmark stands at its
+  usual place.
+- With `kv_dtype`, windows read what a store would give back, so that a run resumed from stored blocks continues
+  exactly as before.
+
+Axes: B batch, T tokens, G KV heads, N blocks, L tokens in a block, D head dim, Y memory layers.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from model.attention.block_grid import num_blocks
+from model.attention.memory import KVBlock
+from model.checkpoint.landmark_model import LandmarkModel, cached
+from model.errors import ModelError
+
+
+def prefill(
+    model: LandmarkModel,
+    tokens: Iterable[int],
+    *,
+    recent: Sequence[KVBlock] = (),
+    kv_dtype: torch.dtype | None = None,
+    between_layers: Callable[[], None] | None = None,
+) -> Iterator[KVBlock]:
+    """Read one text of raw tokens and hand out its blocks window by window.
+
+    recent: the blocks before the first token, of which the last `context_blocks` are read; to resume, give tokens
+    from a multiple of `window_blocks` full blocks on. kv_dtype: dtype of the blocks (default: the model's).
+    between_layers: called in every layer of every window, so that others may use the processor in between. Nothing is
+    read ahead of a full window.
+    """
+    before = _Recent(model, recent)
+    source = iter(tokens)
+    per_window = model.config.window_blocks * model.config.tokens_per_block
+    while window := list(islice(source, per_window)):
+        keys_YBGNLD, values_YBGNLD, lengths = _read_window(model, [window], before, kv_dtype, between_layers)
+        for block in range(lengths.shape[1]):
+            yield KVBlock(keys_YBGNLD[:, 0, :, block], values_YBGNLD[:, 0, :, block], int(lengths[0, block]))
+
+
+def prefill_batch(
+    model: LandmarkModel, documents: Sequence[Sequence[int]], *, kv_dtype: torch.dtype | None = None
+) -> Iterator[tuple[int, KVBlock]]:
+    """Read several texts side by side; yields (number of the text, block), blocks of one text in order. Same blocks
+    as one by one."""
+    recent = _Recent(model, ())
+    rows = [number for number, document in enumerate(documents) if len(document)]
+    per_window = model.config.window_blocks * model.config.tokens_per_block
+    start = 0
+    while rows:
+        windows = [list(documents[number][start : start + per_window]) for number in rows]
+        keys_YBGNLD, values_YBGNLD, lengths = _read_window(model, windows, recent, kv_dtype)
+        for row, number in enumerate(rows):
+            for block in range(num_blocks(len(windows[row]), model.config.block_size)):
+                yield (
+                    number,
+                    KVBlock(keys_YBGNLD[:, row, :, block], values_YBGNLD[:, row, :, block], int(lengths[row, block])),
+                )
+        start += per_window
+        alive = [row for row, number in enumerate(rows) if len(documents[number]) > start]
+        recent.keep(alive)
+        rows = [rows[row] for row in alive]
+
+
+class _Recent:
+    """The last `capacity` blocks of each text, as the next window's attention sees them: in front of it, by layer."""
+
+    def __init__(self, model: LandmarkModel, blocks: Sequence[KVBlock]) -> None:
+        config = model.config
+        if config.context_blocks:
+            positions = (config.context_blocks + config.window_blocks) * config.block_size
+            model.check_window(positions)
+        self._capacity, self._size = config.context_blocks, config.block_size
+        self._layers = model.memory_layers
+        self._rows: dict[int, tuple[Tensor, Tensor]] = {}  # layer -> keys_BGTD, values_BGTD
+        kept = list(blocks)[-self._capacity :] if self._capacity else []
+        assert all(block.num_tokens == self._size - 1 for block in kept), "a short block ends its text"
+        if kept:
+            keys_YGTD = torch.cat([block.keys_YGLD for block in kept], 2).to(model.device, model.dtype)
+            values_YGTD = torch.cat([block.values_YGLD for block in kept], 2).to(model.device, model.dtype)
+            self._rows = {layer: (keys_YGTD[y][None], values_YGTD[y][None]) for y, layer in enumerate(self._layers)}
+
+    def cache(self) -> DynamicCache:
+        """A cache that holds these blocks; layers without memory start empty."""
+        cache = DynamicCache()
+        for layer, (keys, values) in self._rows.items():
+            cache.update(keys, values, layer)
+        return cache
+
+    def add(self, read: dict[int, tuple[Tensor, Tensor]]) -> None:
+        """Put the blocks of a window behind the others: keys_BGTD and values_BGTD by layer."""
+        room = self._capacity * self._size
+        for layer, new in read.items() if room else ():
+            old = self._rows.get(layer)
+            joined = new if old is None else (torch.cat((old[0], new[0]), 2), torch.cat((old[1], new[1]), 2))
+            self._rows[layer] = (joined[0][:, :, -room:], joined[1][:, :, -room:])
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with some of the texts."""
+        self._rows = {layer: (keys[rows], values[rows]) for layer, (keys, values) in self._rows.items()}
+
+
+@torch.no_grad()
+def _read_window(
+    model: LandmarkModel,
+    windows: list[list[int]],
+    recent: _Recent,
+    kv_dtype: torch.dtype | None,
+    between_layers: Callable[[], None] | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One forward pass; adds its blocks to `recent`. Returns keys_YBGNLD, values_YBGNLD and lengths_BN."""
+    config, size = model.config, model.config.block_size
+    if any(config.landmark_token_id in window for window in windows):
+        raise ModelError(
+            "the text contains the landmark token, which only the block grid may place; remove it from the text."
+        )
+    blocks = max(num_blocks(len(window), size) for window in windows)
+    ids = torch.zeros((len(windows), blocks, size), dtype=torch.long)
+    lengths = torch.zeros((len(windows), blocks), dtype=torch.long)
+    ids[:, :, -1] = config.landmark_token_id
+    for row, window in enumerate(windows):
+        padded = torch.zeros(blocks * (size - 1), dtype=torch.long)
+        padded[: len(window)] = torch.tensor(window)
+        ids[row, :, :-1] = padded.view(blocks, -1)
+        lengths[row] = (len(window) - torch.arange(blocks) * (size - 1)).clamp(0, size - 1)
+    full = bool((lengths == size - 1).all())
+    token = torch.arange(size)
+    valid = (token < lengths[..., None]) | ((token == size - 1) & (lengths[..., None] > 0))
+
+    cache = recent.cache()
+    context = model.context(valid_BK=None if full else valid.flatten(1).to(model.device))
+    context.between_layers = between_layers
+    model.fill_cache(ids.flatten(1).to(model.device), context, cache)
+    stored = {
+        layer: tuple(kv[:, :, -blocks * size :].to(kv_dtype or kv.dtype) for kv in cached(cache, layer))
+        for layer in model.memory_layers
+    }
+    recent.add({layer: (keys.to(model.dtype), values.to(model.dtype)) for layer, (keys, values) in stored.items()})
+    keys, values = (torch.stack([kv[n] for kv in stored.values()]).unflatten(3, (blocks, size)) for n in (0, 1))
+    return keys, values, lengths

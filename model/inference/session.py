@@ -1,0 +1,146 @@
+"""A text that grows: raw tokens in, hidden states out, landmarks and windows handled here.
+
+Under *library* positions everything fed stays in the local window and a stored memory is read. Under *paper*
+positions the local window holds the unfinished block only: after each window the finished blocks move into the
+memory, as the published implementation does.
+
+Axes: B batch (1 here), T tokens fed, E hidden width, G KV heads, N blocks, L tokens in a block, D head dim.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from model.attention.memory import InMemoryReader, MemoryReader, Selection
+from model.attention.selection import ReadPolicy
+from model.checkpoint.landmark_model import LandmarkModel, cached
+from model.errors import ModelError
+
+
+@dataclass(frozen=True, eq=False)
+class StepOutput:
+    """What one call of `feed` gave: hidden states of all its tokens, landmarks included."""
+
+    hidden_TE: Tensor
+    landmarks: tuple[bool, ...]
+    selections: tuple[tuple[Selection, ...], ...]
+    """One tuple of reads for each forward pass, that is for each window."""
+
+    def next_row(self, landmark_in_loss: bool) -> int:
+        """Row whose output chooses the next token: the last one, but before a landmark if those were not trained to
+        predict."""
+        return -2 if self.landmarks[-1] and not landmark_in_loss else -1
+
+    def predicting_rows(self, landmark_in_loss: bool) -> list[int]:
+        """For each raw token fed, the row whose output chooses the token after it."""
+        raw = [row for row, landmark in enumerate(self.landmarks) if not landmark]
+        last = len(self.landmarks) - 1
+        return [row + 1 if landmark_in_loss and row < last and self.landmarks[row + 1] else row for row in raw]
+
+
+class LandmarkSession:
+    """One growing text over an optional memory.
+
+    window_blocks: blocks of one forward pass under paper positions (default: the model's).
+    """
+
+    def __init__(
+        self,
+        model: LandmarkModel,
+        *,
+        memory: MemoryReader | None = None,
+        reading: ReadPolicy,
+        window_blocks: int | None = None,
+    ) -> None:
+        self.model = model
+        self.reading = reading
+        self.window_tokens = (window_blocks or model.config.window_blocks) * model.config.block_size
+        self.memory: MemoryReader | None
+        if reading.positions == "paper":
+            if memory is not None and not isinstance(memory, InMemoryReader):
+                raise ModelError(
+                    "positions='paper' grows its own memory: pass an InMemoryReader or none,"
+                    " or choose positions='library'."
+                )
+            self.memory = memory if memory is not None else InMemoryReader(range(model.num_layers))
+        else:
+            self.memory = memory
+        self._cache = DynamicCache()
+        self._local = 0  # tokens in the local window, landmarks included
+
+    @torch.no_grad()
+    def feed(self, raw_ids: Sequence[int]) -> StepOutput:
+        """Read more raw tokens (at least one). Raises `ContextTooLong` when the window has no room, `ModelError` for
+        a landmark id."""
+        if not len(raw_ids):
+            raise ModelError("nothing to read: give at least one token.")
+        ids = self.model.with_landmarks(raw_ids, filled=self._local % self.model.config.block_size)
+        hidden, selections = [], []
+        for piece in self._pieces(ids):
+            stored = self.memory.num_blocks if self.memory is not None else 0
+            self.model.check_window(self._local + len(piece), self.reading, stored)
+            context = self.model.context(reader=self.memory, reading=self.reading)
+            hidden.append(self.model.encode(torch.tensor([piece], device=self.model.device), context, self._cache)[0])
+            selections.append(tuple(context.selections))
+            self._local += len(piece)
+            if self.reading.positions == "paper":
+                self._move_finished_blocks()
+        landmark = self.model.config.landmark_token_id
+        return StepOutput(torch.cat(hidden), tuple(token == landmark for token in ids), tuple(selections))
+
+    def branch(self, rows: Sequence[int]) -> "LandmarkSession":
+        """A stream of several continuations side by side: row i continues row `rows[i]` of this one.
+
+        Library positions only: continuations share the memory, so none of them may add to it.
+        """
+        if self.reading.positions != "library":
+            raise ModelError(
+                "a text under paper positions grows its own memory and cannot be continued in several ways."
+            )
+        other = LandmarkSession(self.model, memory=self.memory, reading=self.reading)
+        other._local = self._local
+        index = torch.tensor(list(rows), device=self.model.device)
+        for layer in range(self.model.num_layers):
+            keys, values = cached(self._cache, layer)
+            other._cache.update(keys[index], values[index], layer)
+        return other
+
+    @torch.no_grad()
+    def feed_rows(self, tokens: Sequence[int]) -> Tensor:
+        """Read one raw token in each row; hidden_BE that chooses the next one. What was read is not recorded."""
+        config = self.model.config
+        ids = [self.model.with_landmarks([token], filled=self._local % config.block_size) for token in tokens]
+        self.model.check_window(self._local + len(ids[0]), self.reading)
+        context = self.model.context(reader=self.memory, reading=self.reading)
+        hidden_BTE = self.model.encode(torch.tensor(ids, device=self.model.device), context, self._cache)
+        self._local += len(ids[0])
+        return hidden_BTE[:, -1 if config.landmark_in_loss else 0]
+
+    def _pieces(self, ids: list[int]) -> list[list[int]]:
+        """Windows of the paper: full ones on the block grid, the first completing what stands unfinished."""
+        if self.reading.positions == "library":
+            return [ids]
+        first = self.window_tokens - self._local
+        return [ids[:first]] + [ids[at : at + self.window_tokens] for at in range(first, len(ids), self.window_tokens)]
+
+    def _move_finished_blocks(self) -> None:
+        size = self.model.config.block_size
+        finished = self._local // size
+        if not finished:
+            return
+        assert isinstance(self.memory, InMemoryReader)
+        layers, rest = {}, DynamicCache()
+        cut = finished * size
+        for layer in range(self.model.num_layers):
+            keys, values = cached(self._cache, layer)
+            if layer in self.memory.layers:
+                layers[layer] = (
+                    keys[:, :, :cut].unflatten(2, (finished, size)),
+                    values[:, :, :cut].unflatten(2, (finished, size)),
+                )
+            rest.update(keys[:, :, cut:], values[:, :, cut:], layer)
+        self.memory.append(layers, torch.full((1, finished), size - 1, device=self.model.device))
+        self._cache, self._local = rest, self._local - finished * size

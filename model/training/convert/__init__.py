@@ -1,0 +1,1 @@
+"""Checkpoints of others as a start: encoders, published weight differences."""

@@ -1,0 +1,1 @@
+"""From text and question sets to batches."""

@@ -1,0 +1,41 @@
+"""Stretches of training documents that search takes for the answer to a question, and that are not it.
+
+What a network already confuses teaches it more than other stretches do (Xiong et al. 2021, arXiv 2007.00808). So before
+it is taught on from a checkpoint, that checkpoint searches the training documents for every training question.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from model.checkpoint.landmark_model import LandmarkModel
+from model.training.data.distillation_batches import Asked
+from model.training.data.examples import TokenDocuments, places_of
+from model.training.data.key_cache import meet_questions, store_documents
+from model.training.data.span_batches import PointingShape
+from model.training.data.span_dataset import pointed_documents
+
+
+def find_lookalikes(
+    model: LandmarkModel, data: TokenDocuments, shape: PointingShape, folder: Path
+) -> dict[Asked, list[tuple[int, int]]]:
+    """For each question with an answer known word for word: (document, first token) of the blocks found that do not say
+    it and are outside the passage that it was asked about. Stored documents are kept in `folder`, for another run."""
+    only_asked = replace(shape, planted=0, definitions=0)
+    documents, questions = pointed_documents(model, data, [], [], only_asked)
+    stored = store_documents(model, documents, folder)
+    met = meet_questions(model, stored, [question.ids for question in questions], folder, found=shape.found)
+    block_at = {
+        block: (document, ordinal * stored.tokens_per_block)
+        for document, ids in documents.items()
+        for ordinal, block in enumerate(stored.blocks(document, 0, len(ids)))
+    }
+    found: dict[Asked, list[tuple[int, int]]] = {}
+    for question, found_F in zip(questions, met.found_MF, strict=True):
+        if question.answerable:
+            said = documents[question.document][question.start : question.stop]
+            right = stored.blocks(question.document, *question.passage)
+            right += found_F[[place for place, _ in places_of(said, stored.tokens_NL[found_F])]].tolist()
+            found[question.document, question.ids] = [
+                block_at[block] for block in dict.fromkeys(found_F.tolist()) if block not in right
+            ]
+    return found

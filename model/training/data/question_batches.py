@@ -1,0 +1,261 @@
+"""Micro-batches for question training: rows of blocks from many documents, and questions about some of them.
+
+Every batch is a pure function of its number. Rows stand on the block grid; padding only behind a document's end.
+Axes: R rows, N blocks (R x W), L tokens in a block, Q questions, T tokens of a question window, C blocks read for an
+answer.
+"""
+
+import random
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from model.checkpoint.landmark_model import LandmarkModel
+from model.training.data.examples import TokenDocuments
+from model.training.data.packing import IGNORED
+from model.training.data.questions.facts import Facts, plant
+from model.training.data.questions.pseudo_queries import pseudo_question
+
+SOURCE_WEIGHT = {
+    "squad11": 1.3,
+    "squad20": 0.8,
+    "disflqa": 0.5,
+    "qed_nq": 2.2,
+    "nq_openbook": 1.5,
+    "policyqa": 0.7,
+    "factbook_templated": 0.9,
+    "quac": 1.0,
+    "medquad": 0.5,
+    "openstax_glossary": 0.6,
+    "openstax_exercises": 0.6,
+    "boolq": 0.8,
+    "clapnq": 1.0,
+    "conditionalqa": 0.5,
+    "pubmedqa": 1.0,
+}
+"""How often a question of a source is drawn, relative to the number of its questions."""
+
+
+@dataclass(frozen=True)
+class QuestionRows:
+    """One micro-batch. `asked`: prompt alone; `window`: prompt and answer; both on the block grid, padded on the
+    right."""
+
+    ids_RT: Tensor
+    valid_RT: Tensor
+    blocks_per_row: int
+    document_N: Tensor
+    """Number of the document of each block, -1 for empty ones."""
+    title_N: Tensor
+    asked_QT: Tensor
+    asked_mean_QT: Tensor
+    """1 / (number of question tokens) at question tokens, 0 elsewhere."""
+    window_QT: Tensor
+    targets_QT: Tensor
+    gold_QN: Tensor
+    """True where a block overlaps the gold span."""
+    ignored_QN: Tensor
+    """Blocks that are neither right nor wrong: the same title in another document, text without gold."""
+    reads_Q: Tensor
+    """Whether the answer of this question is learned."""
+    ranks_Q: Tensor
+    """Whether this question teaches the search."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowShape:
+    """Sizes of a micro-batch."""
+
+    rows: int = 12
+    blocks: int = 3
+    questions: int = 20
+    asked_tokens: int = 32
+    window_tokens: int = 64
+    text_share: float = 0.15
+    planted_share: float = 0.1
+
+
+@dataclass
+class _Row:
+    ids: NDArray[np.int64]
+    document: int
+    title: int
+    start: int
+
+
+@dataclass
+class _Asked:
+    row: int
+    ids: tuple[int, ...]
+    answer: tuple[int, ...]
+    start: int  # gold raw tokens, within the row
+    stop: int
+    ranks: bool
+
+
+class QuestionRowMaker:
+    """make(i) -> QuestionRows: the same batch for the same number, whatever came before."""
+
+    def __init__(
+        self,
+        data: TokenDocuments,
+        texts: list[NDArray[np.uint16]],
+        model: LandmarkModel,
+        idf_V: NDArray[np.float32],
+        shape: RowShape,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self._data, self._texts, self._idf_V, self._shape, self._seed = data, texts, idf_V, shape, seed
+        self._model, self._tokenizer, self._config = model, model.tokenizer, model.config
+        self._longest = (shape.asked_tokens - len(model.prompt_of(()).ids)) // model.config.prompt.count("{question}")
+        self._by_document: dict[int, list[int]] = defaultdict(list)
+        for number, question in enumerate(data.questions):
+            self._by_document[question.document].append(number)
+        weights = np.array([SOURCE_WEIGHT.get(q.source, 1.0) for q in data.questions])
+        self._cumulative = np.cumsum(weights / weights.sum())
+        names: dict[str, int] = {}
+        self._title = [
+            names.setdefault(title, len(names)) if title else -1 - number for number, title in enumerate(data.titles)
+        ]
+
+    def make(self, index: int) -> QuestionRows:
+        """Batch number `index`. Every fourth has half the rows, each twice as long."""
+        random_ = random.Random(f"{self._seed}-{index}")
+        shape, facts = self._shape, Facts(random_)
+        wide = index % 4 == 3
+        rows_wanted, blocks = (shape.rows // 2, shape.blocks * 2) if wide else (shape.rows, shape.blocks)
+        rows: list[_Row] = []
+        asked: list[_Asked] = []
+        while len(rows) < rows_wanted:
+            if random_.random() < shape.text_share:
+                self._add_text_row(rows, asked, blocks, facts, random_)
+            else:
+                self._add_question_row(rows, asked, blocks, random_)
+        random_.shuffle(asked)
+        return self._collate(rows, asked[: shape.questions], blocks)
+
+    def _add_question_row(self, rows: list[_Row], asked: list[_Asked], blocks: int, random_: random.Random) -> None:
+        room = blocks * self._config.tokens_per_block
+        number = int(np.searchsorted(self._cumulative, random_.random()))
+        question = self._data.questions[min(number, len(self._data.questions) - 1)]
+        document = self._data.ids[question.document]
+        latest = max(0, min(question.start, len(document) - room))
+        start = (
+            random_.randrange(max(0, question.stop - room), latest + 1)
+            if latest > max(0, question.stop - room)
+            else latest
+        )
+        ids = document[start : start + room].astype(np.int64)
+        rows.append(_Row(ids, question.document, self._title[question.document], start))
+        others = [self._data.questions[n] for n in self._by_document[question.document]]
+        others = [q for q in others if q.start >= start and q.stop <= start + len(ids) and q is not question]
+        for chosen in [question, *random_.sample(others, min(2 if blocks > self._shape.blocks else 1, len(others)))]:
+            said = tuple(int(token) for token in document[chosen.start : chosen.start + len(chosen.answer)])
+            extractive = chosen.answerable and said[: len(chosen.answer) - 1] == chosen.answer[:-1]
+            answer = chosen.answer if extractive else ()
+            asked.append(
+                _Asked(len(rows) - 1, chosen.ids, answer, chosen.start - start, chosen.stop - start, chosen.answerable)
+            )
+
+    def _add_text_row(
+        self, rows: list[_Row], asked: list[_Asked], blocks: int, facts: Facts, random_: random.Random
+    ) -> None:
+        per_block = self._config.tokens_per_block
+        room = blocks * per_block
+        number = random_.randrange(len(self._texts))
+        text = self._texts[number]
+        start = random_.randrange(max(1, len(text) - room))
+        ids = text[start : start + room].astype(np.int64)
+        row, document = len(rows), -2 - number
+        if random_.random() < self._shape.planted_share / self._shape.text_share:
+            fact = plant(self._tokenizer, facts.draw())
+            at = random_.randrange(max(1, len(ids) - len(fact.ids)))
+            ids = np.concatenate((ids[:at], fact.ids, ids[at:]))[:room]
+            end = int(self._tokenizer.eos_token_id)
+            asked.append(
+                _Asked(
+                    row, fact.question, (*fact.ids[fact.value], end), at + fact.value.start, at + fact.value.stop, True
+                )
+            )
+        elif len(ids) > per_block:
+            block = random_.randrange(len(ids) // per_block)
+            piece = ids[block * per_block : (block + 1) * per_block]
+            asked.append(
+                _Asked(
+                    row,
+                    pseudo_question([int(t) for t in piece], self._idf_V, random_),
+                    (),
+                    block * per_block + 8,
+                    block * per_block + per_block - 8,
+                    True,
+                )
+            )
+        rows.append(_Row(ids, document, document, start))
+
+    def _collate(self, rows: list[_Row], asked: list[_Asked], blocks: int) -> QuestionRows:
+        config, shape = self._config, self._shape
+        size, per_block = config.block_size, config.tokens_per_block
+        ids = torch.zeros((len(rows), blocks, size), dtype=torch.long)
+        valid = torch.zeros((len(rows), blocks, size), dtype=torch.bool)
+        document_N = torch.full((len(rows), blocks), -1)
+        title_N = torch.zeros((len(rows), blocks), dtype=torch.long)
+        ids[..., -1] = config.landmark_token_id
+        for number, row in enumerate(rows):
+            full = torch.zeros(blocks * per_block, dtype=torch.long)
+            full[: len(row.ids)] = torch.from_numpy(row.ids)
+            ids[number, :, :-1] = full.view(blocks, per_block)
+            there = torch.arange(blocks * per_block).view(blocks, per_block) < len(row.ids)
+            valid[number, :, :-1] = there
+            valid[number, :, -1] = there[:, 0]
+            document_N[number] = torch.where(there[:, 0], row.document, -1)
+            title_N[number] = row.title
+        count = shape.questions
+        gold = torch.zeros((count, len(rows), blocks), dtype=torch.bool)
+        ignored = torch.zeros((count, len(rows), blocks), dtype=torch.bool)
+        asked_QT = torch.zeros((count, shape.asked_tokens), dtype=torch.long)
+        mean_QT = torch.zeros((count, shape.asked_tokens))
+        window_QT = torch.zeros((count, shape.window_tokens), dtype=torch.long)
+        targets_QT = torch.full((count, shape.window_tokens), IGNORED)
+        ranks, reads = torch.zeros(count, dtype=torch.bool), torch.zeros(count, dtype=torch.bool)
+        for number, question in enumerate(asked):
+            words = question.ids[: self._longest]
+            asked_alone = self._model.prompt_of(words)
+            prompt = asked_alone.ids
+            asked_QT[number, : len(prompt)] = torch.tensor(prompt)
+            mean_QT[number, asked_alone.question] = 1 / len(words)
+            row = rows[question.row]
+            for block in range(
+                max(0, question.start) // per_block, min(blocks - 1, (question.stop - 1) // per_block) + 1
+            ):
+                gold[number, question.row, block] = True
+            for other, candidate in enumerate(rows):
+                if candidate.title == row.title and other != question.row:
+                    ignored[number, other] = True
+            ranks[number] = question.ranks and bool(gold[number].any())
+            window = (prompt + list(question.answer))[:per_block]
+            reads[number] = bool(question.answer) and len(prompt) < per_block - 1
+            window_QT[number, : len(window)] = torch.tensor(window)
+            for place in range(len(prompt) - 1, len(window) - 1):
+                targets_QT[number, place] = window[place + 1]
+        window_QT[:, -1] = config.landmark_token_id
+        ignored |= (document_N == -1)[None]
+        return QuestionRows(
+            ids.flatten(1),
+            valid.flatten(1),
+            blocks,
+            document_N.flatten(),
+            title_N.flatten(),
+            asked_QT,
+            mean_QT,
+            window_QT,
+            targets_QT,
+            gold.flatten(1),
+            (ignored & ~gold).flatten(1),
+            reads,
+            ranks,
+        )

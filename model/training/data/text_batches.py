@@ -1,0 +1,116 @@
+"""Rows of plain text for `taught_rows.py`, with questions made of their sentences and made-up facts planted in them."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.checkpoint.landmark_model import LandmarkModel
+from model.training.data.examples import TokenQuestion, questions_of_text
+from model.training.data.questions.cloze_questions import clozes
+from model.training.data.questions.facts import Facts, plant, put_into, sentence_ends
+from model.training.data.questions.pseudo_queries import MadeQuestion, definitions
+from model.training.data.questions.sentence_questions import sentence_questions
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextRowShape:
+    """What is made of a row of plain text."""
+
+    stretches: int = 3
+    """Rows of one text: questions made of one of them meet the others, which are about the same."""
+    planted: float = 0.4
+    """How often a row gets a made-up fact and the question for it."""
+    rivals: float = 0.5
+    """How often such a fact has one beside it that is easily taken for it."""
+    made: int = 2
+    """Questions made of the sentences of a row, at most."""
+
+
+@dataclass(frozen=True)
+class TextRow:
+    """A stretch of a text and the questions about it."""
+
+    ids: NDArray[np.uint16]
+    document: int
+    """A number of its own, however many rows the text has."""
+    title: str
+    asked: list[TokenQuestion]
+
+
+class TextRows:
+    """Draws rows of `length` tokens at most; every token of the texts is equally likely."""
+
+    def __init__(
+        self,
+        model: LandmarkModel,
+        texts: Sequence[NDArray[np.uint16]],
+        titles: Sequence[str],
+        shape: TextRowShape,
+        *,
+        length: int,
+        longest_question: int,
+    ) -> None:
+        self._model, self._texts, self._titles, self._shape = model, texts, titles, shape
+        self._length, self._longest_question = length, longest_question
+        sizes = np.array([len(text) for text in texts], np.float64)
+        self._chance = sizes / sizes.sum()
+        strings = (model.tokenizer.decode([token]) for token in range(len(model.tokenizer)))
+        self._words = {string[1:] for string in strings if string.startswith(" ")}
+        self._ends = sentence_ends(model.tokenizer)
+
+    def draw(
+        self, rows: int, document: int, facts: Facts, pick: random.Random, draw: np.random.Generator
+    ) -> Iterator[TextRow]:
+        """So many rows, as documents `document`, `document - 1` and so on."""
+        last = document - rows
+        while document > last:
+            index = int(draw.choice(len(self._texts), p=self._chance))
+            title = self._titles[index]
+            for ids in self._stretches(self._texts[index], min(self._shape.stretches, document - last), draw):
+                planted = []
+                if pick.random() < self._shape.planted:
+                    ids, question = self._planted(ids, document, facts, pick)
+                    planted = [question]
+                yield TextRow(ids, document, title, [*planted, *self._made(ids, document, title, pick)])
+                document -= 1
+
+    def _stretches(self, tokens: NDArray[np.uint16], most: int, draw: np.random.Generator) -> list[NDArray[np.uint16]]:
+        """Up to so many stretches of a text that do not overlap."""
+        length = self._length
+        begin = int(draw.integers(0, max(1, min(length, len(tokens) - length))))
+        starts = np.arange(begin, max(begin + 1, len(tokens) - length + 1), length)
+        chosen = draw.choice(starts, min(most, len(starts)), replace=False)
+        return [tokens[start : start + length] for start in chosen]
+
+    def _made(self, ids: NDArray[np.uint16], document: int, title: str, pick: random.Random) -> list[TokenQuestion]:
+        """Questions made of sentences; rough ones only if no sentence gives a better one."""
+
+        def questions(make: Callable[[str], Iterator[MadeQuestion]]) -> list[TokenQuestion]:
+            found = questions_of_text(self._model, ids.tolist(), make, longest=self._longest_question)
+            made = [
+                TokenQuestion("made", document, asked, start, stop, (), True, exact=True)
+                for asked, start, stop in found
+            ]
+            return pick.sample(made, len(made))
+
+        most = self._shape.made
+        defined = questions(lambda text: definitions(text, pick))[: most - 1]
+        asked = questions(lambda text: sentence_questions(text, title, pick, self._words.__contains__))
+        return [*defined, *asked][:most] or questions(lambda text: clozes(text, pick))[:1]
+
+    def _planted(
+        self, ids: NDArray[np.uint16], document: int, facts: Facts, pick: random.Random
+    ) -> tuple[NDArray[np.uint16], TokenQuestion]:
+        """The tokens with a made-up fact put in somewhere, and the question that asks for it."""
+        drawn = facts.draw()
+        planted = [plant(self._model.tokenizer, drawn)]
+        if pick.random() < self._shape.rivals:
+            planted.append(plant(self._model.tokenizer, facts.rival(drawn)))
+        room = self._length - sum(len(fact.ids) for fact in planted)
+        joined, (place, *_) = put_into(ids[:room], planted, self._ends, pick)
+        value = (place + planted[0].value.start, place + planted[0].value.stop)
+        asked = planted[0].question[: self._longest_question]
+        return joined, TokenQuestion("planted", document, asked, *value, (), True, exact=True)

@@ -1,0 +1,1 @@
+"""The training loop: optimiser, checkpoints, log. Knows no text."""

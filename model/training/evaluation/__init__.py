@@ -1,0 +1,1 @@
+"""Measuring a checkpoint: passkey retrieval, perplexity, plots."""

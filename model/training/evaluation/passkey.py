@@ -1,0 +1,102 @@
+"""Passkey retrieval (docs/landmark-attention.md, section 6): a number hidden in filler text, asked for at the end.
+
+With *paper* positions the whole prompt is read in windows, as published. With *library* positions the text is read into
+a
+memory first and the question is asked over it, as the product does.
+"""
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from model.attention.memory import InMemoryReader
+from model.attention.selection import ReadPolicy
+from model.checkpoint.landmark_model import LandmarkModel
+from model.inference.generate import Sampling, generate
+from model.inference.prefill import prefill
+
+TASK = (
+    "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. "
+    "I will quiz you about the important information there."
+)
+FILLER = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
+QUESTION = "What is the pass key? The pass key is"
+LARGEST_KEY = 50_000
+
+
+@dataclass(frozen=True)
+class PasskeyPrompt:
+    text: str  # everything before the question
+    question: str
+    key: int
+
+
+@dataclass(frozen=True)
+class PasskeyScore:
+    """Prompts answered rightly at one length of filler."""
+
+    filler_characters: int
+    mean_tokens: float  # raw tokens of the prompts
+    prompts: int
+    correct: int
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / self.prompts
+
+
+def passkey_prompt(filler_characters: int, chance: random.Random) -> PasskeyPrompt:
+    """One prompt; the place of the key and the key itself are drawn from `chance`."""
+    before = chance.randint(0, filler_characters)
+    filler = " ".join([FILLER] * (filler_characters // (len(FILLER) + 1) + 1))
+    key = chance.randint(1, LARGEST_KEY)
+    statement = f"The pass key is {key}. Remember it. {key} is the pass key."
+    text = "\n".join((TASK, filler[:before], statement, filler[: filler_characters - before], ""))
+    return PasskeyPrompt(text, QUESTION, key)
+
+
+def passkey_scores(
+    model: LandmarkModel,
+    lengths: Sequence[int],
+    *,
+    prompts: int = 50,
+    reading: ReadPolicy,
+    window_blocks: int | None = None,
+    max_tokens: int = 10,
+    seed: int = 0,
+) -> Iterator[PasskeyScore]:
+    """Accuracy at each length (characters of filler): the first integer of the answer must be the key."""
+    for length in lengths:
+        chance = random.Random(f"{seed}/{length}")  # the same prompts whatever other lengths are asked for
+        correct = tokens = 0
+        for _ in range(prompts):
+            prompt = passkey_prompt(length, chance)
+            text, question = model.tokenize(prompt.text).ids, model.tokenize(prompt.question).ids
+            tokens += len(text) + len(question)
+            answer = _answer(model, text, question, reading, window_blocks, max_tokens)
+            correct += first_integer(answer) == prompt.key
+        yield PasskeyScore(length, tokens / prompts, prompts, correct)
+
+
+def first_integer(text: str) -> int | None:
+    """The first run of digits in a text."""
+    found = re.search(r"\d+", text)
+    return int(found.group()) if found else None
+
+
+def _answer(
+    model: LandmarkModel,
+    text: list[int],
+    question: list[int],
+    reading: ReadPolicy,
+    window_blocks: int | None,
+    max_tokens: int,
+) -> str:
+    if reading.positions == "paper":
+        prompt, memory = text + question, None
+    else:
+        prompt, memory = question, InMemoryReader.from_blocks(model.memory_layers, list(prefill(model, text)))
+    sampling = Sampling(max_tokens=max_tokens)
+    tokens = generate(model, prompt, memory=memory, reading=reading, sampling=sampling, window_blocks=window_blocks)
+    return "".join(token.text for token in tokens)

@@ -1,0 +1,1 @@
+"""What is minimised, as functions of a model and a batch."""

@@ -1,0 +1,1 @@
+"""Whole training runs: pre-training, fine-tuning, the default model."""

@@ -1,0 +1,156 @@
+"""What all of retrieval works with: the folder, the catalogue, the turns at the model, and the model once it is needed.
+
+- The home folder: cairn.sqlite3, kv/<document>/<shard>.kv, files/<document>.<kind>, pages/<document>/ (images),
+  backups/.
+- Opening loads neither the model nor any memory; `loaded()` does, once, at the first question or the first ingestion.
+- A memory made by another model is refused there, before anything is read or written.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import torch
+
+from retrieval.engine.scheduler import ModelScheduler
+from retrieval.errors import MemoryMismatch
+from storage.catalogue import Catalogue
+from storage.fingerprint import MemoryFingerprint
+from storage.kv.format import FORMAT_VERSION, KVLayout
+from storage.kv.store import KVBlockStore
+
+if TYPE_CHECKING:
+    from model.checkpoint.landmark_model import LandmarkModel
+
+logger = logging.getLogger(__name__)
+
+# A shard is what a crash can cost and what one commit makes durable.
+SHARD_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """The model with the store and the identity of the memory that it makes."""
+
+    model: LandmarkModel
+    fingerprint: MemoryFingerprint
+    store: KVBlockStore
+
+    @property
+    def layout(self) -> KVLayout:
+        return self.store.layout
+
+    @property
+    def prefill_dtype(self) -> torch.dtype | None:
+        """What prefill must round to so that windows read what the store would give back; int8 is read back at shard
+        borders only."""
+        return None if self.layout.dtype == "int8" else self.layout.stored_dtype
+
+    def blocks_per_shard(self, shard_bytes: int) -> int:
+        """A multiple of the prefill window, so that a shard can be made (again) from the blocks before it."""
+        window = self.model.config.window_blocks
+        return max(1, self.layout.blocks_per_shard(shard_bytes) // window) * window
+
+
+class _Model:
+    """The model, loaded at the first need; one, however many look at the library."""
+
+    def __init__(self, model: LandmarkModel | Callable[[], LandmarkModel]):
+        self._model, self.lock = model, threading.Lock()
+        self.loaded: LoadedModel | None = None
+
+    def load(self) -> LandmarkModel:
+        return cast("LandmarkModel", self._model if isinstance(self._model, torch.nn.Module) else self._model())
+
+
+class Workspace:
+    """Shared state of one open library. Thread-safe."""
+
+    def __init__(
+        self,
+        home: Path,
+        catalogue: Catalogue,
+        model: LandmarkModel | Callable[[], LandmarkModel],
+        *,
+        kv_dtype: str,
+        shard_bytes: int = SHARD_BYTES,
+    ):
+        self.home = home
+        self.kv_folder, self.files_folder, self.pages_folder = home / "kv", home / "files", home / "pages"
+        for folder in (self.kv_folder, self.files_folder, self.pages_folder):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.catalogue = catalogue
+        self.scheduler = ModelScheduler()
+        self.kv_dtype, self.shard_bytes = kv_dtype, shard_bytes
+        self._model = _Model(model)
+        # Deleting and verifying need the store's files but no model, hence no layout.
+        self._files_only = KVBlockStore(self.kv_folder, KVLayout((0,), 1, 2, 1, "bf16"), fingerprint="")
+
+    def seen_through(self, catalogue: Catalogue) -> Workspace:
+        """The same workspace with another view of the catalogue."""
+        seen = copy.copy(self)
+        seen.catalogue = catalogue
+        return seen
+
+    @property
+    def store(self) -> KVBlockStore:
+        """For deleting, listing and verifying shard files; read blocks through `loaded().store`."""
+        return self._model.loaded.store if self._model.loaded is not None else self._files_only
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._model.loaded is not None
+
+    def loaded(self, *, any_memory: bool = False) -> LoadedModel:
+        """The model, loaded at the first call. Raises `MemoryMismatch` unless `any_memory` (for upkeep)."""
+        with self._model.lock:
+            if self._model.loaded is None:
+                self._model.loaded = self._load()
+        if not any_memory:
+            self.check_memory()
+        return self._model.loaded
+
+    def _load(self) -> LoadedModel:
+        # These bring torch and transformers along, as a model does; the first question need not wait for them.
+        import retrieval.query.answer  # noqa: F401
+        from retrieval.query.follow_up import word_starts
+
+        model = self._model.load()
+        layout = KVLayout(
+            model.memory_layers, model.num_kv_heads, model.config.block_size, model.head_dim, self.kv_dtype
+        )
+        fields = {**model.identity(), "kv_dtype": self.kv_dtype, "format_version": str(FORMAT_VERSION)}
+        fingerprint = MemoryFingerprint(fields)
+        model.tokenize("")
+        word_starts(model)  # both are made once and would hold up the first question by 0.1 s
+        # Model and libraries stay for good. Left to the collector, the first question waits 0.2 s while it walks them.
+        gc.freeze()
+        logger.info("model ready on %s, memory identity %s", model.device, fingerprint.digest)
+        return LoadedModel(model, fingerprint, KVBlockStore(self.kv_folder, layout, fingerprint.digest))
+
+    def check_memory(self) -> None:
+        """Raises `MemoryMismatch`, naming the fields, if some document's memory was made by something else."""
+        assert self._model.loaded is not None
+        mine = self._model.loaded.fingerprint
+        for other in self.catalogue.fingerprints(in_use=True):
+            if fields := mine.differences(other):
+                raise MemoryMismatch(fields, _values(fields, other, mine))
+
+    def original(self, stored_file: str) -> Path:
+        return self.files_folder / stored_file
+
+
+def _values(fields: list[str], stored: MemoryFingerprint, mine: MemoryFingerprint) -> str:
+    """The differing values where they are short enough to mean something to a reader."""
+    pairs = ((name, stored.fields.get(name, "none"), mine.fields.get(name, "none")) for name in fields)
+    shown = [
+        f"{name} is {old} in the memory and {new} here" for name, old, new in pairs if max(len(old), len(new)) <= 40
+    ]
+    return f"({'; '.join(shown)}.)" if shown else ""

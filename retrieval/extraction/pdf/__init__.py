@@ -1,0 +1,1 @@
+"""Text, boxes and page images of PDFs."""

@@ -1,0 +1,207 @@
+"""PDF files: pypdf checks, unlocks and describes them, PDFium reads the text.
+
+Runs inside the worker process only (PDFium is neither thread-safe nor safe from hostile files).
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pypdf
+import pypdfium2 as pdfium
+
+from retrieval.errors import ExtractError
+from retrieval.extraction.document import ExtractedDocument, ExtractedPage, OutlineEntry
+from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.pdf.characters import PageCharacters, read_characters
+from retrieval.extraction.pdf.headers_footers import body_size, find_furniture, notes_last
+from retrieval.extraction.pdf.layout import read_lines
+from retrieval.extraction.pdf.normalise import TextLine, plain_line
+from retrieval.extraction.pdf.opening import NEEDS_PASSWORD, WRONG_PASSWORD, check_signature, opened
+from retrieval.extraction.pdf.paragraphs import join_lines
+
+NO_TEXT = "no text: scanned image?"
+ONLY_HEADS = "no text beside running heads: scanned image?"
+DAMAGED = "damaged page: cannot be read"
+UNREADABLE = "text without character codes: cannot be read"
+_OUTLINE_ENTRIES = 20_000
+
+
+def extract_pdf(path: Path, limits: ExtractLimits, password: str | None) -> ExtractedDocument:
+    """Text, places, outline and metadata of a PDF. Raises ExtractError with the reason."""
+    check_signature(path)
+    notes: list[str] = []
+    metadata, outline = _describe(path, password, notes)
+    with opened(path, password) as document:
+        count = len(document)
+        if count > limits.pages:
+            raise ExtractError(
+                f"This PDF has {count:,} pages; at most {limits.pages:,} are read. Split it and add the parts."
+            )
+        pages_lines, facts = _read_pages(document, limits)
+        return _assemble(path, pages_lines, facts, metadata, outline or _outline_of_pdfium(document), notes)
+
+
+def _describe(path: Path, password: str | None, notes: list[str]) -> tuple[dict[str, str], tuple[OutlineEntry, ...]]:
+    """Metadata and outline by pypdf. What pypdf cannot read is noted, not fatal: PDFium may still read the text."""
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it reports every oddity of a file
+    try:
+        reader = pypdf.PdfReader(path, strict=False)
+        if reader.is_encrypted and not reader.decrypt(password or "") and not reader.decrypt(""):
+            raise ExtractError(WRONG_PASSWORD if password else NEEDS_PASSWORD)
+        found: dict[str, object] = dict(reader.metadata or {})
+        metadata = {
+            key.lstrip("/").lower(): str(value)[:2000]
+            for key, value in found.items()
+            if isinstance(value, str) and value.strip()
+        }
+        if reader.xfa:
+            notes.append("A dynamic form (XFA): only what the file prints without filling in is read.")
+    except ExtractError:
+        raise
+    except Exception as error:  # a third-party parser on a possibly hostile file may raise anything
+        notes.append(f"The file is irregular ({type(error).__name__}); metadata and outline may be missing.")
+        return {}, ()
+    try:
+        outline = tuple(_walk(reader, reader.outline, 0))
+    except Exception as error:  # same
+        notes.append(f"The table of contents is damaged ({type(error).__name__}) and was left out.")
+        outline = ()
+    return metadata, outline[:_OUTLINE_ENTRIES]
+
+
+def _walk(reader: pypdf.PdfReader, entries: list, level: int) -> list[OutlineEntry]:
+    result: list[OutlineEntry] = []
+    for entry in entries:
+        if isinstance(entry, list):
+            result += _walk(reader, entry, level + 1)
+        else:
+            page = reader.get_destination_page_number(entry)
+            result.append(OutlineEntry(str(entry.title)[:500], level, page if page is not None and page >= 0 else None))
+    return result
+
+
+def _outline_of_pdfium(document: pdfium.PdfDocument) -> tuple[OutlineEntry, ...]:
+    entries: list[OutlineEntry] = []
+    for bookmark in document.get_toc(max_depth=15):
+        target = bookmark.get_dest()
+        page = target.get_index() if target is not None else None
+        entries.append(OutlineEntry(bookmark.get_title()[:500], bookmark.level, page))
+        if len(entries) >= _OUTLINE_ENTRIES:
+            break
+    return tuple(entries)
+
+
+def _read_pages(
+    document: pdfium.PdfDocument, limits: ExtractLimits
+) -> tuple[list[list[TextLine]], list[ExtractedPage]]:
+    """Page by page; only plain lines are kept. The pages' spans are filled in later."""
+    all_lines: list[list[TextLine]] = []
+    facts: list[ExtractedPage] = []
+    characters = 0
+    for number in range(len(document)):
+        label = document.get_page_label(number) or str(number + 1)
+        try:
+            page = document[number]
+        except pdfium.PdfiumError:
+            facts.append(ExtractedPage(number, label, 0.0, 0.0, 0, 0, DAMAGED))
+            all_lines.append([])
+            continue
+        text_page = page.get_textpage()
+        characters += text_page.count_chars()
+        if characters > limits.characters:
+            raise ExtractError(
+                f"The text has more than {limits.characters:,} characters (page {number + 1} of {len(document)}). "
+                "Split the file and add the parts."
+            )
+        sheet = read_characters(page, text_page)
+        lines = [made for line in read_lines(sheet) if (made := plain_line(number, sheet, line)) is not None]
+        facts.append(ExtractedPage(number, label, sheet.width, sheet.height, 0, 0, _note(sheet)))
+        all_lines.append(lines)
+        text_page.close()
+        page.close()
+    return all_lines, facts
+
+
+def _note(sheet: PageCharacters) -> str:
+    readable = len(sheet.code_N)
+    if readable == 0:
+        return UNREADABLE if sheet.unreadable else NO_TEXT
+    return UNREADABLE if sheet.unreadable > readable else ""
+
+
+def _assemble(
+    path: Path,
+    pages_lines: list[list[TextLine]],
+    facts: list[ExtractedPage],
+    metadata: dict[str, str],
+    outline: tuple[OutlineEntry, ...],
+    notes: list[str],
+) -> ExtractedDocument:
+    dropped = find_furniture(pages_lines, [page.height for page in facts])
+    usual = body_size(pages_lines)
+    kept = [
+        notes_last([line for i, line in enumerate(lines) if i not in out], usual)
+        for lines, out in zip(pages_lines, dropped, strict=True)
+    ]
+    running = join_lines(kept)
+    if not running.text.strip():
+        raise ExtractError(_why_silent(facts))
+    pages = tuple(
+        ExtractedPage(
+            page.number,
+            page.label,
+            page.width,
+            page.height,
+            start,
+            end,
+            page.note or ("" if end > start else ONLY_HEADS),
+        )
+        for page, (start, end) in zip(facts, running.spans, strict=True)
+    )
+    silent = [page.number + 1 for page in pages if page.note]
+    if silent:
+        shown = ", ".join(map(str, silent[:20])) + (" ..." if len(silent) > 20 else "")
+        notes.append(f"{len(silent)} of {len(pages)} pages have no readable text (scanned images?): page {shown}.")
+    outline = tuple(_with_start(entry, pages) for entry in outline)
+    return ExtractedDocument(
+        _title(metadata, kept, path), running.text, pages, outline, metadata,
+        running.page_N, running.line_N, running.box_N4, tuple(notes),
+    )  # fmt: skip
+
+
+def _why_silent(facts: list[ExtractedPage]) -> str:
+    """Why a document has no text at all."""
+    if all(page.note == DAMAGED for page in facts):
+        return "No page of this PDF can be loaded: its page tree is damaged or made to do harm. Export it again."
+    if all(page.note == UNREADABLE for page in facts):
+        return (
+            "The text of this PDF has no character codes, only shapes. Reading shapes (OCR) is not built in yet. "
+            "Make it searchable first, for instance with `ocrmypdf --force-ocr in.pdf out.pdf`, and add the result."
+        )
+    which = f"None of the {len(facts)} pages of this PDF has" if len(facts) > 1 else "The one page of this PDF has no"
+    return (
+        f"{which} text: it is probably a scan without text layer. Reading scans (OCR) is not built in yet. "
+        "Make it searchable first, for instance with `ocrmypdf in.pdf out.pdf`, and add the result."
+    )
+
+
+def _with_start(entry: OutlineEntry, pages: tuple[ExtractedPage, ...]) -> OutlineEntry:
+    if entry.page is None or not 0 <= entry.page < len(pages):
+        return OutlineEntry(entry.title, entry.level)
+    return OutlineEntry(entry.title, entry.level, entry.page, pages[entry.page].start)
+
+
+def _title(metadata: dict[str, str], pages_lines: list[list[TextLine]], path: Path) -> str:
+    """The stated title if it looks like one, else the largest print on page one, else the file's name."""
+    stated = " ".join(metadata.get("title", "").split())
+    is_file_name = "." in stated[-5:-2] or stated.lower().startswith(("microsoft word", "untitled", "powerpoint"))
+    if len(stated) > 3 and not is_file_name:
+        return stated[:300]
+    first = [line for line in (pages_lines[0] if pages_lines else []) if line.turn == 0][:40]
+    largest = max((line.size for line in first), default=0.0)
+    title = " ".join(line.text for line in first if line.size > 0.95 * largest)
+    if 3 < len(title) <= 200 and sum(line.size < 0.9 * largest for line in first) > 2:
+        return " ".join(title.split())
+    return path.stem

@@ -1,0 +1,316 @@
+"""Reading order: from the characters of a page to its lines, column by column.
+
+Files draw text in any order. The order of drawing is kept where it can be read; columns of prose are read one after the
+other whatever the order of drawing; a page drawn in no readable order is read from top to bottom.
+
+Legend: N characters of the page, F fragments (pieces of a line without a wide gap).
+All lengths in points; x runs along the text, y from line to line (turned text is turned upright first).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from retrieval.extraction.pdf.characters import PageCharacters
+
+_FRAGMENT_GAP = 0.7  # em: a wider gap may be a column's gutter or a table cell
+_CELL_GAP = 2.0  # em: a wider gap inside a line parts table cells
+_NEXT_CELL_GAP = 1.0  # em: so does this one in a line that has cells; in prose it may be a wide space
+_EDGES_TRIED = 80  # left edges of single fragments that may show a gutter; where there are more, edges must recur
+_GUTTER_ROWS = 4  # lines side by side from which two columns are believed
+_PROSE_CHARACTERS = 14  # median characters of a column's line
+
+
+@dataclass(frozen=True)
+class Line:
+    """One printed line inside one column. `indices_N` are its characters in reading order; `gaps_N` what stands before
+    each: 0 nothing, 1 a space, 2 a cell border. `base` is the height of the baseline; `column` numbers the columns of
+    the page in reading order; `raised_N` marks superscripts."""
+
+    indices_N: np.ndarray
+    gaps_N: np.ndarray
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+    base: float
+    size: float
+    bold: bool
+    column: int
+    turn: int
+    raised_N: np.ndarray
+
+    @property
+    def cells(self) -> int:
+        return 1 + int((self.gaps_N == 2).sum())
+
+
+@dataclass(frozen=True)
+class _Fragments:
+    """Pieces of lines in the order of drawing; `first_F`, `last_F` bound each one's characters."""
+
+    x0: np.ndarray
+    y0: np.ndarray
+    x1: np.ndarray
+    y1: np.ndarray
+    size: np.ndarray
+    count: np.ndarray
+    members: list[np.ndarray]
+    right_to_left: np.ndarray
+
+    @property
+    def middle(self) -> np.ndarray:
+        return (self.y0 + self.y1) / 2
+
+
+def read_lines(page: PageCharacters) -> list[Line]:
+    """The lines of a page in reading order; text turned sideways comes after the upright text."""
+    lines: list[Line] = []
+    turns, counts = np.unique(page.turn_N, return_counts=True)
+    for turn in turns[np.argsort(-counts, kind="stable")].tolist():
+        members = np.flatnonzero(page.turn_N == turn)
+        box, origin = _upright(page, turn)
+        fragments = _fragments(page, members, box, origin)
+        column = lines[-1].column + 1 if lines else 0
+        for part in _columns(fragments, np.arange(len(fragments.members)), depth=0):
+            made = [_line(page, row, fragments, box, origin, column, turn) for row in _rows(fragments, part)]
+            lines += made
+            column += 1
+    return lines
+
+
+def _upright(page: PageCharacters, turn: int) -> tuple[np.ndarray, np.ndarray]:
+    """Boxes and baseline points in a frame in which text of this turn runs to the right."""
+    box, origin, wide, high = page.box_N4, page.origin_N2, page.width, page.height
+
+    def to_frame(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        ways = {0: (x, y), 1: (y, wide - x), 2: (wide - x, high - y), 3: (high - y, x)}
+        return np.stack(ways[turn], axis=1)
+
+    a, b = to_frame(box[:, 0], box[:, 1]), to_frame(box[:, 2], box[:, 3])
+    return np.hstack([np.minimum(a, b), np.maximum(a, b)]), to_frame(origin[:, 0], origin[:, 1])
+
+
+def _is_right_to_left(code_N: np.ndarray) -> np.ndarray:
+    return (
+        ((code_N >= 0x590) & (code_N < 0x900))
+        | ((code_N >= 0xFB1D) & (code_N < 0xFE00))
+        | ((code_N >= 0xFE70) & (code_N < 0xFEFD))
+    )
+
+
+def _fragments(page: PageCharacters, members: np.ndarray, box: np.ndarray, origin: np.ndarray) -> _Fragments:
+    """Cuts the stream of drawing where the next character does not continue the line."""
+    box, baseline, size = box[members], origin[members, 1], np.maximum(page.size_N[members], 1.0)
+    leftward = _is_right_to_left(page.code_N[members])
+    em = np.maximum(size[1:], size[:-1])
+    advance = box[1:, 0] - box[:-1, 2]
+    back = box[:-1, 0] - box[1:, 2]
+    forward = (advance > -0.6 * em) & (advance < _FRAGMENT_GAP * em)
+    forward |= np.abs(box[1:] - box[:-1]).max(axis=1, initial=0) < 0.01  # the letters of one ligature
+    backward = leftward[1:] & leftward[:-1] & (back > -0.6 * em) & (back < _FRAGMENT_GAP * em)
+    level = np.abs(baseline[1:] - baseline[:-1]) < 0.6 * em
+    overlap = np.minimum(box[1:, 3], box[:-1, 3]) - np.maximum(box[1:, 1], box[:-1, 1])
+    level &= overlap > 0.25 * np.minimum(box[1:, 3] - box[1:, 1], box[:-1, 3] - box[:-1, 1])
+    cuts = np.flatnonzero(~((forward | backward) & level)) + 1
+    pieces = np.split(np.arange(len(members)), cuts) if len(members) else []
+    bounds = np.array([[box[p, 0].min(), box[p, 1].min(), box[p, 2].max(), box[p, 3].max()] for p in pieces])
+    bounds = bounds.reshape(-1, 4)
+    return _Fragments(
+        bounds[:, 0],
+        bounds[:, 1],
+        bounds[:, 2],
+        bounds[:, 3],
+        size=np.array([np.median(size[p]) for p in pieces]),
+        count=np.array([len(p) for p in pieces], dtype=int),
+        members=[members[p] for p in pieces],
+        right_to_left=np.array([leftward[p].mean() > 0.5 for p in pieces], dtype=bool),
+    )
+
+
+# --- columns ---------------------------------------------------------------------------------------------------------
+
+
+def _columns(f: _Fragments, part: np.ndarray, depth: int) -> list[np.ndarray]:
+    """Splits fragments into column parts, in reading order; `part` holds fragment numbers in the order of drawing."""
+    if len(part) < 2 * _GUTTER_ROWS or depth > 6:
+        return [_flow(f, part)] if len(part) else []
+    found = _find_gutter(f, part)
+    if found is None:
+        return [_flow(f, part)]
+    gutter, runs = found
+    result: list[np.ndarray] = []
+    done = part[:0]
+    ordered = part[np.argsort(f.middle[part], kind="stable")]
+    position = 0
+    for first, last in [*runs, (len(ordered), len(ordered))]:
+        between = np.sort(ordered[position:first])  # back to the order of drawing
+        result += _columns(f, between, depth + 1)
+        run = np.sort(ordered[first:last])
+        left = f.x1[run] <= gutter + 1
+        result += _columns(f, run[left], depth + 1) + _columns(f, run[~left], depth + 1)
+        done = np.concatenate([done, between, run])
+        position = last
+    assert len(done) == len(part)
+    return result
+
+
+def _find_gutter(f: _Fragments, part: np.ndarray) -> tuple[float, list[tuple[int, int]]] | None:
+    """The vertical line that parts most prose, and the runs (in order of height) that it parts."""
+    ordered = part[np.argsort(f.middle[part], kind="stable")]
+    x0, x1 = f.x0[ordered], f.x1[ordered]
+    edges, counts = np.unique(np.round(x0), return_counts=True)
+    best: tuple[float, list[tuple[int, int]]] | None = None
+    best_score = 0
+    recurring = 1 if len(edges) <= _EDGES_TRIED else 3
+    for edge in edges[counts >= recurring].tolist():
+        gutter = edge - 2.0
+        crossing = (x0 < gutter - 1) & (x1 > gutter + 1)
+        if crossing.all() or (x1 <= gutter + 1).sum() < _GUTTER_ROWS or (x0 >= gutter - 1).sum() < _GUTTER_ROWS:
+            continue
+        borders = np.flatnonzero(np.diff(np.r_[True, crossing, True].astype(int)))
+        runs = [
+            (first, last)
+            for first, last in zip(borders[::2].tolist(), borders[1::2].tolist(), strict=True)
+            if _is_two_columns(f, ordered[first:last], gutter)
+        ]
+        score = sum(int(f.count[ordered[first:last]].sum()) for first, last in runs)
+        if score > best_score:
+            best, best_score = (gutter, runs), score
+    return best
+
+
+def _is_two_columns(f: _Fragments, run: np.ndarray, gutter: float) -> bool:
+    """Whether the fragments of a run are prose in two columns, rather than a table, a list or a formula."""
+    if len(run) < 2 * _GUTTER_ROWS:
+        return False
+    is_left = f.x1[run] <= gutter + 1
+    left, right = run[is_left], run[~is_left]
+    if len(left) < _GUTTER_ROWS or len(right) < _GUTTER_ROWS:
+        return False
+    size = float(np.median(f.size[run]))
+    # quantiles: a page number or a hanging bracket may stand in the gutter
+    if np.quantile(f.x0[right], 0.05) - np.quantile(f.x1[left], 0.95) < 0.6 * size:
+        return False
+    sides = np.isin(np.sort(run), right)  # in the order of drawing
+    changes = int((sides[1:] != sides[:-1]).sum())
+    if changes <= 4 and f.x0[right].min() - f.x1[left].max() > 2 * size:
+        rows_beside = min(len(_row_lengths(f, side, size)[0]) for side in (left, right))
+        if rows_beside > 1 and changes <= rows_beside:
+            return True  # two boxes drawn one after the other; justified lines with wide spaces are drawn across
+    side_by_side = min(f.y1[left].max(), f.y1[right].max()) - max(f.y0[left].min(), f.y0[right].min())
+    if side_by_side < 0.5 * _GUTTER_ROWS * size:
+        return False
+    fills = []
+    rows = []
+    for side in (left, right):
+        lengths, widths = _row_lengths(f, side, size)
+        if len(lengths) < _GUTTER_ROWS or np.median(lengths) < _PROSE_CHARACTERS:
+            return False
+        fills.append(float(np.median(widths)) / max(1.0, float(f.x1[side].max() - f.x0[side].min())))
+        rows.append(len(lengths))
+    if min(fills) < 0.5:
+        return False
+    # The order of drawing tells prose from tables: columns are drawn one after the other (few changes of side) or line
+    # by line straight across (about one change a line); tables with cells of several lines lie between.
+    if changes <= max(4, 0.2 * min(rows)):
+        return True
+    return changes >= 0.8 * min(rows) and min(fills) > 0.75
+
+
+def _row_lengths(f: _Fragments, side: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
+    """Characters and width of each row of fragments."""
+    ordered = side[np.argsort(f.middle[side], kind="stable")]
+    row = np.cumsum(np.diff(f.middle[ordered], prepend=f.middle[ordered[0]]) > 0.5 * size)
+    lengths = np.bincount(row, weights=f.count[ordered])
+    widths = np.bincount(row, weights=f.x1[ordered] - f.x0[ordered])
+    return lengths, widths
+
+
+# --- order inside a column -------------------------------------------------------------------------------------------
+
+
+def _flow(f: _Fragments, part: np.ndarray) -> np.ndarray:
+    """Fragments of one column in reading order: as drawn where that runs downwards, else from top to bottom."""
+    if len(part) < 2:
+        return part
+    pieces: list[np.ndarray] = np.split(part, np.flatnonzero(_jumps_back(f, part[:-1], part[1:])) + 1)
+    if len(pieces) == 1:
+        return part
+    # Pieces drawn out of turn (a head drawn last, say) are put where they stand, if they stand apart.
+    pieces.sort(key=lambda piece: float(f.middle[piece].min()))
+    for above, below in zip(pieces[:-1], pieces[1:], strict=True):
+        size = min(float(np.median(f.size[above])), float(np.median(f.size[below])))
+        deep = float(f.y1[above].max() - f.y0[below].min()) > 0.5 * size
+        beside = f.x1[above].max() <= f.x0[below].min() or f.x1[below].max() <= f.x0[above].min()
+        if deep and not beside:
+            return _top_to_bottom(f, part)
+    return np.concatenate(pieces)
+
+
+def _jumps_back(f: _Fragments, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Whether drawing goes back to something that should have been read before."""
+    size = np.minimum(f.size[before], f.size[after])
+    same_row = _share_row(f, before, after)
+    left = f.x0[after] < f.x0[before] - 0.3 * size
+    up = f.middle[after] < f.middle[before] - 0.4 * size
+    to_the_right = f.x0[after] >= f.x1[before] - 0.5 * size  # the next table cell or box
+    return np.where(same_row, left & ~f.right_to_left[before], up & ~to_the_right)
+
+
+def _share_row(f: _Fragments, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    overlap = np.minimum(f.y1[before], f.y1[after]) - np.maximum(f.y0[before], f.y0[after])
+    return overlap > 0.5 * np.minimum(f.y1[before] - f.y0[before], f.y1[after] - f.y0[after])
+
+
+def _top_to_bottom(f: _Fragments, part: np.ndarray) -> np.ndarray:
+    ordered = part[np.argsort(f.middle[part], kind="stable")]
+    rows: list[list[int]] = []
+    for number in ordered.tolist():
+        if rows and _share_row(f, np.array([rows[-1][0]]), np.array([number]))[0]:
+            rows[-1].append(number)
+        else:
+            rows.append([number])
+    for row in rows:
+        sign = -1 if np.mean(f.right_to_left[row]) > 0.5 else 1
+        row.sort(key=lambda number: sign * f.x0[number])
+    return np.array([number for row in rows for number in row], dtype=int)
+
+
+# --- lines -----------------------------------------------------------------------------------------------------------
+
+
+def _rows(f: _Fragments, part: np.ndarray) -> list[np.ndarray]:
+    """Joins neighbouring fragments of one row."""
+    if len(part) == 0:
+        return []
+    before, after = part[:-1], part[1:]
+    size = np.minimum(f.size[before], f.size[after])
+    onward = np.where(
+        f.right_to_left[before], f.x1[after] <= f.x0[before] + 0.6 * size, f.x0[after] >= f.x1[before] - 0.6 * size
+    )
+    return np.split(part, np.flatnonzero(~(_share_row(f, before, after) & onward)) + 1)
+
+
+def _line(
+    page: PageCharacters, row: np.ndarray, f: _Fragments, box: np.ndarray, origin: np.ndarray, column: int, turn: int
+) -> Line:
+    indices = np.concatenate([f.members[number] for number in row.tolist()])
+    starts = np.cumsum([0, *(len(f.members[number]) for number in row.tolist())])[:-1]
+    size_N = page.size_N[indices]
+    size = float(np.sort(size_N)[-min(3, len(size_N))])  # small capitals, note marks and an initial do not count
+    spaced = page.spaced_N[indices][1:]
+    distance = np.maximum(box[indices[1:], 0] - box[indices[:-1], 2], box[indices[:-1], 0] - box[indices[1:], 2])
+    at_start = np.zeros(len(indices), dtype=bool)
+    at_start[starts] = True
+    is_space = (spaced == 2) | ((spaced == 1) & (distance > 0.08 * size)) | (at_start[1:] & (distance > 0.15 * size))
+    cell_gap = _NEXT_CELL_GAP if (distance > _CELL_GAP * size).any() else _CELL_GAP
+    gaps = np.r_[0, np.where(distance > cell_gap * size, 2, is_space)].astype(np.int8)
+    base = float(np.median(origin[indices[size_N > 0.85 * size], 1]))
+    raised = (size_N < 0.85 * size) & (origin[indices, 1] < base - 0.15 * size)
+    x0, y0 = box[indices, :2].min(axis=0)
+    x1, y1 = box[indices, 2:].max(axis=0)
+    bold = float(np.mean(page.weight_N[indices] >= 600)) > 0.6
+    return Line(indices, gaps, float(x0), float(y0), float(x1), float(y1), base, size, bold, column, turn, raised)

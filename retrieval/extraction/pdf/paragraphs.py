@@ -1,0 +1,246 @@
+"""Lines of all pages to one running text: paragraphs, headings, table rows, words divided at line ends.
+
+Legend: N characters of the document, C characters of a line.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from retrieval.extraction.pdf.normalise import LINE_HYPHENS, SOFT_HYPHEN, TextLine
+
+PARAGRAPH, ROW, SPACE, NOTHING = "\n\n", "\n", " ", ""
+
+_SENTENCE_END = re.compile(r"[.!?:;][\"'”’)\]]*\s*\d{0,2}$")
+_BULLET = re.compile(r"[•▪◦‣·●○■□➢✓❖–—*-]\s+\S|o\s+[A-Z]")
+_NUMBERED = re.compile(r"(?:\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)]|\[\d{1,3}\]|\d{1,2}(?:\.\d{1,2})+\.?)\s+\S")
+_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_LAST_WORD = re.compile(r"[\w-]*$")
+_FIRST_WORD = re.compile(r"[^\W\d_]+")
+_FIRST_PIECE = re.compile(r"[^\s/–—-]+[/–—-]?|\S+")
+_ADDRESS = re.compile(r"(?:https?://|www\.|doi\.org|doi:)\S*$")
+
+
+class Words:
+    """The words of the document, to decide whether a hyphen at a line's end belongs to the word."""
+
+    def __init__(self, lines: Sequence[TextLine]):
+        self._count: Counter[str] = Counter()
+        for line in lines:
+            text = line.text
+            if text.endswith(LINE_HYPHENS):
+                text = text[: _LAST_WORD.search(text[:-1]).start()]  # type: ignore[union-attr]  # always matches
+            self._count.update(word.lower() for word in _WORD.findall(text))
+
+    def keeps_hyphen(self, head: str, tail: str) -> bool:
+        """`head` + "-" + line end + `tail`: is it a compound ("long-term") rather than a divided word?"""
+        if not tail[:1].islower() or not head[-1:].isalpha():
+            return True
+        head, tail = head.lower(), tail.lower()
+        joined, compound = self._count[head.rsplit("-", 1)[-1] + tail], self._count[f"{head}-{tail}"]
+        if joined or compound:
+            return compound > joined
+        if "-" in head:
+            return True
+        return self._count[head] > 2 and self._count[tail] > 2 and len(head) > 3 and len(tail) > 3
+
+
+@dataclass(frozen=True)
+class RunningText:
+    """The document's text, the place of its characters (see ExtractedDocument) and the span of each page."""
+
+    text: str
+    page_N: np.ndarray
+    line_N: np.ndarray
+    box_N4: np.ndarray
+    spans: list[tuple[int, int]]
+
+
+def join_lines(pages: Sequence[Sequence[TextLine]]) -> RunningText:
+    """The running text of all pages' lines, given in reading order."""
+    lines = [line for page in pages for line in page]
+    words = Words(lines)
+    margins = _margins(lines)
+    texts: list[str] = []
+    page_parts: list[np.ndarray] = []
+    line_parts: list[np.ndarray] = []
+    box_parts: list[np.ndarray] = []
+    spans = [[-1, -1] for _ in pages]
+    position = 0
+    first_of_paragraph = True
+    runs = 0  # pieces of lines so far
+    for number, line in enumerate(lines):
+        text, box, placed, run = line.text, line.box_C4, line.placed_C, line.run_C
+        following = lines[number + 1] if number + 1 < len(lines) else None
+        separator = ""
+        if following is not None:
+            separator = _separator(line, following, margins[number], margins[number + 1], first_of_paragraph)
+        if separator == SPACE and following is not None:
+            kept, separator = _join_words(text, following.text, words)
+            text, box, placed, run = text[:kept], box[:kept], placed[:kept], run[:kept]
+        first_of_paragraph = separator in (PARAGRAPH, ROW)
+        plain = text.replace("\u2010", "-")
+        if SOFT_HYPHEN in plain:  # inside a line it is not printed
+            keep = np.array([letter != SOFT_HYPHEN for letter in plain], dtype=bool)
+            plain, box, placed, run = plain.replace(SOFT_HYPHEN, ""), box[keep], placed[keep], run[keep]
+        texts += [plain, separator]
+        blank = len(separator)
+        page_parts += [np.where(placed, line.page, -1).astype(np.int32), np.full(blank, -1, np.int32)]
+        line_parts += [np.where(placed, runs + run, -1).astype(np.int32), np.full(blank, -1, np.int32)]
+        runs += int(line.run_C.max()) + 1
+        box_parts += [box, np.zeros((blank, 4), np.float32)]
+        span = spans[line.page]
+        if span[0] < 0:
+            span[0] = position
+        span[1] = position + len(plain)
+        position += len(plain) + blank
+    last = 0
+    for span in spans:  # a page without text is an empty span where it would stand
+        if span[0] < 0:
+            span[:] = last, last
+        last = span[1]
+    empty = np.zeros(0, np.int32)
+    return RunningText(
+        "".join(texts),
+        np.concatenate([empty, *page_parts]),
+        np.concatenate([empty, *line_parts]),
+        np.concatenate([np.zeros((0, 4), np.float32), *box_parts]),
+        [(start, end) for start, end in spans],
+    )
+
+
+@dataclass(frozen=True)
+class _Margins:
+    """Edges and usual line distance of the print around a line."""
+
+    left: float
+    right: float
+    step: float
+
+
+def _margins(lines: Sequence[TextLine]) -> list[_Margins]:
+    """For each line the edges of its block (lines that follow closely), or of its column where the block is small."""
+    columns: dict[tuple[int, int], list[TextLine]] = {}
+    blocks: list[list[TextLine]] = []
+    for number, line in enumerate(lines):
+        columns.setdefault((line.page, line.column), []).append(line)
+        if number and _same_block(lines[number - 1], line):
+            blocks[-1].append(line)
+        else:
+            blocks.append([line])
+    step_of = {place: _usual_step(members) for place, members in columns.items()}
+    result: list[_Margins] = []
+    for block in blocks:
+        place = (block[0].page, block[0].column)
+        edges = block if len(block) > 2 else columns[place]
+        left, right = min(line.x0 for line in edges), max(line.x1 for line in block)
+        if len(block) <= 2:
+            right = _usual_right(columns[place], right)
+        result += [_Margins(left, right, step_of[place])] * len(block)
+    return result
+
+
+def _usual_right(column: Sequence[TextLine], least: float) -> float:
+    """The nearest right edge, not left of `least`, that several lines of the column share; else its outermost."""
+    ends = np.array([line.x1 for line in column])
+    shared = (np.abs(ends[:, None] - ends) < 3.0).sum(axis=1) >= 4
+    near = ends[shared & (ends > least - 3.0)]
+    return float(near.min()) if len(near) else float(ends.max())
+
+
+def _same_block(above: TextLine, below: TextLine) -> bool:
+    step = below.base - above.base
+    return (
+        (above.page, above.column, above.turn) == (below.page, below.column, below.turn)
+        and abs(above.size - below.size) <= 0.12 * max(above.size, below.size)
+        and 0.5 * above.size < step < 2.2 * above.size
+        and min(above.x1, below.x1) > max(above.x0, below.x0)
+    )
+
+
+def _usual_step(lines: Sequence[TextLine]) -> float:
+    pairs = [(a, b) for a, b in zip(lines[:-1], lines[1:], strict=True) if _same_block(a, b)]
+    return float(np.median([b.base - a.base for a, b in pairs])) if pairs else 0.0
+
+
+def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins, a_is_first: bool) -> str:
+    """What stands between two lines that follow each other."""
+    em = max(a.size, 1.0)
+    ends = bool(_SENTENCE_END.search(a.text))
+    hyphen = a.text.endswith(LINE_HYPHENS) and len(a.text) > 1 and a.text[-2].isalnum()
+    # The line ended before its time: the next word would have had room.
+    broken_off = not hyphen and _room(a, margin_a) > _first_word_width(b) + 0.5 * em
+    together = (a.page, a.column) == (b.page, b.column)
+    step = b.base - a.base
+    if a.turn != b.turn or abs(a.size - b.size) > 0.12 * max(a.size, b.size):
+        return PARAGRAPH
+    if a.cells > 1 or b.cells > 1:
+        return ROW if together and 0 <= b.base - a.base < 3 * em else PARAGRAPH
+    if a.bold != b.bold and (broken_off or (b.bold and ends)):
+        return PARAGRAPH
+    if _BULLET.match(b.text):
+        return ROW if together and step < 3 * em else PARAGRAPH
+    if not together:
+        indented = b.x0 > margin_b.left + 0.8 * em
+        if hyphen or (not ends and b.text[:1].islower()):
+            return SPACE
+        return PARAGRAPH if ends or broken_off or indented or a.bold or b.text[:1].isdigit() else SPACE
+    if step < -em or (step <= 0.3 * em and b.x0 < a.x1):
+        return PARAGRAPH  # another box
+    if step > max((1.2 if ends else 1.35) * margin_a.step, 1.1 * em) if margin_a.step else step > 1.9 * em:
+        return PARAGRAPH
+    indent = b.x0 - a.x0
+    if (ends or broken_off) and not hyphen:
+        if _NUMBERED.match(b.text) and indent < 3 * em:
+            return ROW
+        if 0.8 * em < indent < 6 * em and b.text[:1].isupper():
+            return PARAGRAPH
+        if indent < -0.8 * em and not a_is_first:
+            return PARAGRAPH
+    if broken_off:
+        return PARAGRAPH if ends and a.text[-1] not in ":;," else ROW
+    return SPACE
+
+
+def _room(line: TextLine, margin: _Margins) -> float:
+    """Free space behind the end of a line."""
+    if unicodedata.bidirectional(line.text[0]) in ("R", "AL"):
+        return line.x0 - margin.left
+    return margin.right - line.x1
+
+
+def _first_word_width(line: TextLine) -> float:
+    """Width of the piece before the first place where a line may be divided."""
+    match = _FIRST_PIECE.match(line.text)
+    count = len(match[0]) if match else len(line.text)
+    axis = line.turn % 2  # of the page along which this text runs
+    box = line.box_C4[line.placed_C]
+    word = line.box_C4[:count][line.placed_C[:count]]
+    if not len(word):
+        return 0.0
+    whole = float(box[:, 2 + axis].max() - box[:, axis].min())
+    part = float(word[:, 2 + axis].max() - word[:, axis].min())
+    return (line.x1 - line.x0) * part / whole if whole > 0 else 0.0
+
+
+def _join_words(text: str, following: str, words: Words) -> tuple[int, str]:
+    """Within a paragraph: how many characters of the line stay, and what stands before the next line."""
+    if text.endswith(SOFT_HYPHEN):
+        return len(text) - 1, NOTHING
+    if text.endswith(LINE_HYPHENS) and len(text) > 1 and text[-2].isalnum():
+        head = _LAST_WORD.search(text[:-1])
+        tail = _FIRST_WORD.match(following)
+        if _ADDRESS.search(text) or tail is None or head is None or words.keeps_hyphen(head[0], tail[0]):
+            return len(text), NOTHING if following[:1].isalnum() else SPACE
+        return len(text) - 1, NOTHING
+    if text.endswith(("—", "–")) and len(text) > 1 and not text[-2].isspace():
+        return len(text), NOTHING
+    if _ADDRESS.search(text) and text[-1] in "/._=&?-%#" and not following[:1].isupper():
+        return len(text), NOTHING
+    return len(text), SPACE

@@ -1,0 +1,1 @@
+"""From a block's landmark to its bytes: indexes, snapshots, cache, reader."""

@@ -1,0 +1,233 @@
+"""Recently read blocks, kept on the model's device; the least recently used go first.
+
+- Keys and values in the model's dtype, for attention; and keys alone as they are stored (16 bit), for matching the
+  tokens of many candidates.
+- Bounded in bytes, shared by all questions; what is not held comes from the store, checked.
+
+Axes: B batch, G KV heads, X voter groups, S slots, U distinct blocks of one read, W places in the cache, L tokens in a
+block (landmark last), D head dim.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_FIRST_PLACES = 32
+# Keys alone are several times smaller than keys and values of all layers in the model's dtype.
+_SHARE_OF_KEYS = 0.25
+
+
+class BlockSource(Protocol):
+    """The part of `storage.kv.store.KVBlockStore` that reading needs."""
+
+    def read_many(self, refs: Sequence[tuple[str, int]], layer: int) -> tuple[Tensor, Tensor]: ...
+
+    def read_keys(self, refs: Sequence[tuple[str, int]], layer: int) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class BlockShape:
+    """One block of one layer as the reader wants it."""
+
+    layers: tuple[int, ...]
+    kv_heads: int
+    block_size: int
+    head_dim: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def keys_bytes(self) -> int:
+        """Keys of one block in one layer."""
+        return self.kv_heads * self.block_size * self.head_dim * self.dtype.itemsize
+
+    @property
+    def layer_bytes(self) -> int:
+        """Keys and values of one block in one layer."""
+        return 2 * self.keys_bytes
+
+
+class _HotLayer:
+    """Cached blocks of one layer: block id -> place in one tensor (keys) or two (keys, values)."""
+
+    def __init__(self, shape: BlockShape, places: int, *, num_tensors: int):
+        self._shape, self._max_places = shape, places
+        self._places: OrderedDict[int, int] = OrderedDict()
+        self.tensors_WGLD = [self._tensor(0) for _ in range(num_tensors)]
+
+    def _tensor(self, places: int) -> Tensor:
+        shape = self._shape
+        size = (places, shape.kv_heads, shape.block_size, shape.head_dim)
+        return torch.empty(size, dtype=shape.dtype, device=shape.device)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(tensor) for tensor in self.tensors_WGLD) * self._shape.keys_bytes
+
+    def missing(self, ids_U: np.ndarray) -> list[int]:
+        """Indices into `ids_U` of blocks not cached; the others become the most recently used."""
+        absent = []
+        for index, block_id in enumerate(ids_U.tolist()):
+            if block_id in self._places:
+                self._places.move_to_end(block_id)
+            else:
+                absent.append(index)
+        return absent
+
+    def put(self, ids: Sequence[int], blocks_UGLD: Sequence[Tensor]) -> None:
+        self._make_room(len(self._places) + len(ids))
+        places = torch.tensor([self._place(block_id) for block_id in ids], device=self._shape.device)
+        for tensor_WGLD, new_UGLD in zip(self.tensors_WGLD, blocks_UGLD, strict=True):
+            tensor_WGLD[places] = new_UGLD
+
+    def _place(self, block_id: int) -> int:
+        place = len(self._places)
+        if place == self._max_places:
+            _, place = self._places.popitem(last=False)
+        self._places[block_id] = place
+        return place
+
+    def _make_room(self, wanted: int) -> None:
+        held = len(self.tensors_WGLD[0])
+        if held >= min(wanted, self._max_places):
+            return
+        grown = min(self._max_places, max(_FIRST_PLACES, 2 * held, wanted))
+        for index, old in enumerate(self.tensors_WGLD):
+            self.tensors_WGLD[index] = self._tensor(grown)
+            self.tensors_WGLD[index][:held] = old
+
+    def places(self, ids_U: np.ndarray) -> Tensor:
+        return torch.tensor([self._places[block_id] for block_id in ids_U.tolist()], device=self._shape.device)
+
+    def forget(self, ids: Sequence[int]) -> None:
+        if any(block_id in self._places for block_id in ids):
+            self._places.clear()  # rare: after a deletion or repair; freeing single places is not worth a free list
+
+
+class _Cache:
+    """Blocks of all layers of one shape, least recently used out first. Thread-safe.
+
+    `read(refs, layer)` gets what is missing, one tensor each for keys and perhaps values. `limit_bytes` bounds the
+    tensors over all layers; a larger read is served without them.
+    """
+
+    def __init__(
+        self,
+        shape: BlockShape,
+        limit_bytes: int,
+        read: Callable[[Sequence[tuple[str, int]], int], Sequence[Tensor]],
+        *,
+        num_tensors: int,
+    ):
+        self._shape, self._read_store = shape, read
+        self.places_per_layer = max(1, limit_bytes // max(1, num_tensors * shape.keys_bytes * len(shape.layers)))
+        self._layers = {
+            layer: _HotLayer(shape, self.places_per_layer, num_tensors=num_tensors) for layer in shape.layers
+        }
+        self._lock = threading.Lock()
+        self.hits = self.misses = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(layer.size_bytes for layer in self._layers.values())
+
+    def read(
+        self,
+        layer: int,
+        ids_U: np.ndarray,
+        refs_U: Sequence[tuple[str, int]],
+        gather: Callable[[Sequence[Tensor], Tensor], Sequence[Tensor]],
+    ) -> Sequence[Tensor]:
+        """What `gather` copies out of the cached tensors, given the places of the blocks in them."""
+        if len(ids_U) > self.places_per_layer:
+            return gather(self._fetch(layer, refs_U), torch.arange(len(ids_U), device=self._shape.device))
+        with self._lock:
+            hot = self._layers[layer]
+            absent = hot.missing(ids_U)
+            self.hits, self.misses = self.hits + len(ids_U) - len(absent), self.misses + len(absent)
+            if absent:
+                fetched = self._fetch(layer, [refs_U[index] for index in absent])
+                hot.put([int(ids_U[index]) for index in absent], fetched)
+            return gather(hot.tensors_WGLD, hot.places(ids_U))
+
+    def _fetch(self, layer: int, refs: Sequence[tuple[str, int]]) -> Sequence[Tensor]:
+        device, dtype = self._shape.device, self._shape.dtype
+        if device.type != "cuda":
+            return [tensor_UGLD.to(device, dtype) for tensor_UGLD in self._read_store(refs, layer)]
+        # Pinned memory lets the copy run while the next layer's work is being queued; casting happens on the device.
+        pinned = (tensor_UGLD.contiguous().pin_memory() for tensor_UGLD in self._read_store(refs, layer))
+        return [tensor_UGLD.to(device, non_blocking=True).to(dtype) for tensor_UGLD in pinned]
+
+    def forget(self, block_ids: Sequence[int]) -> None:
+        with self._lock:
+            for layer in self._layers.values():
+                layer.forget(block_ids)
+
+
+class BlockCache:
+    """The cache of a library. `limit_bytes` bounds all of it.
+
+    `key_layers`: layers of which keys can be read alone; they are kept in `key_dtype`.
+    """
+
+    def __init__(
+        self,
+        store: BlockSource,
+        shape: BlockShape,
+        limit_bytes: int,
+        *,
+        key_layers: tuple[int, ...] = (),
+        key_dtype: torch.dtype = torch.bfloat16,
+    ):
+        self.shape, self.key_layers = shape, key_layers
+        keys_bytes = int(limit_bytes * _SHARE_OF_KEYS) if key_layers else 0
+        self._blocks = _Cache(shape, limit_bytes - keys_bytes, store.read_many, num_tensors=2)
+        self._keys = _Cache(
+            replace(shape, layers=key_layers, dtype=key_dtype),
+            keys_bytes,
+            lambda refs, layer: (store.read_keys(refs, layer),),
+            num_tensors=1,
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        return self._blocks.size_bytes + self._keys.size_bytes
+
+    @property
+    def places_per_layer(self) -> int:
+        """Blocks of a layer that are kept with keys and values."""
+        return self._blocks.places_per_layer
+
+    def read(
+        self, layer: int, ids_U: np.ndarray, refs_U: Sequence[tuple[str, int]], pick_BGXS: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """keys_BGXSLD, values_BGXSLD: for each KV head its part of the blocks `pick_BGXS`, indices into `ids_U`.
+
+        `refs_U` says where each block is stored: (shard, row). Raises `storage.errors.DamagedMemory`.
+        """
+        heads = torch.arange(self.shape.kv_heads, device=self.shape.device).view(1, -1, 1, 1)
+        pick_BGXS = pick_BGXS.to(self.shape.device)
+
+        def gather(tensors_WGLD: Sequence[Tensor], places_U: Tensor) -> Sequence[Tensor]:
+            places_BGXS = places_U[pick_BGXS]
+            return [tensor_WGLD[places_BGXS, heads] for tensor_WGLD in tensors_WGLD]
+
+        keys_BGXSLD, values_BGXSLD = self._blocks.read(layer, ids_U, refs_U, gather)
+        return keys_BGXSLD, values_BGXSLD
+
+    def read_keys(self, layer: int, ids_U: np.ndarray, refs_U: Sequence[tuple[str, int]]) -> Tensor:
+        """keys_UGLD of distinct blocks, in the order asked for. Raises `storage.errors.DamagedMemory`."""
+        return self._keys.read(layer, ids_U, refs_U, lambda tensors, places_U: [tensors[0][places_U]])[0]
+
+    def forget(self, block_ids: Sequence[int]) -> None:
+        """Drop blocks that were deleted or rewritten."""
+        self._blocks.forget(block_ids)
+        self._keys.forget(block_ids)

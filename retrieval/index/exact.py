@@ -1,0 +1,205 @@
+"""Search over the landmark keys of all stored blocks.
+
+- `LandmarkIndex` is the port; `ExactLandmarkIndex` is the reference and the default: one contiguous tensor per memory
+  layer.
+- Blocks are kept in the order of their ids, so a position in the index means the same before and after a restart.
+- `snapshot()` is what a question works on: later additions and removals cannot be seen through it.
+
+Axes: N stored blocks, M some of them, Y memory layers, G KV heads, D head dim, X voter groups, R rows that vote
+together, S slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.attention.selection import select_blocks, top_blocks
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Best blocks of a search, best first.
+
+    `logits`: weighted sum of landmark logits; `log_total`: log of the sum of their exponentials over everything in
+    scope, so that exp(logit - log_total) is a distribution over the searched memory. `mean` and `spread` (standard
+    deviation) of the logits of all blocks, in scope or not: what an unrelated block scores.
+    """
+
+    positions: Tensor
+    logits: Tensor
+    log_total: float
+    mean: float = 0.0
+    spread: float = 0.0
+
+    @property
+    def gates(self) -> Tensor:
+        return (self.logits - self.log_total).exp()
+
+
+class LandmarkSnapshot(Protocol):
+    """The landmarks as they were at one moment. Positions run from 0 to num_blocks - 1, in the order of block ids."""
+
+    @property
+    def num_blocks(self) -> int: ...
+
+    def landmarks(self, layer: int, positions: Tensor | None = None) -> Tensor:
+        """landmarks_GND of all blocks, or landmarks_GMD of some."""
+        ...
+
+    def choose(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
+        """ids_BGXS, ascending positions: what attention reads when every block is a candidate (see
+        `model.attention.selection.select_blocks`)."""
+        ...
+
+    def rank(self, query_YGD: Tensor, count: int, within: Tensor | None = None) -> Ranking:
+        """The `count` best blocks for one query over all layers and heads; `within`: ascending positions in scope."""
+        ...
+
+
+class LandmarkIndex(Protocol):
+    """Landmarks of all blocks that questions may see."""
+
+    @property
+    def num_blocks(self) -> int: ...
+
+    def add(self, ids_N: np.ndarray, landmarks_NYGD: Tensor) -> None:
+        """Add blocks by id (int64, unique, not yet present)."""
+        ...
+
+    def remove(self, ids_N: np.ndarray) -> None:
+        """Forget blocks; ids that are not present are ignored."""
+        ...
+
+    def snapshot(self) -> LandmarkSnapshot: ...
+
+
+def rank_all(logits_N: Tensor, count: int, within: Tensor | None) -> Ranking:
+    """Ranking from the logits of every block (float32). Of equal logits the newest block comes first."""
+    if logits_N.numel() > 0:
+        mean, spread = float(logits_N.mean()), float(logits_N.std(correction=0))
+    if within is not None:
+        logits_N = logits_N[within]
+    if logits_N.numel() == 0 or count < 1:
+        return Ranking(torch.zeros(0, dtype=torch.int64), torch.zeros(0), float("-inf"))
+    best = top_blocks(logits_N, count).flip(0)  # newest first, so that the stable sort keeps the tie rule
+    best = best[logits_N[best].argsort(descending=True, stable=True)]
+    log_total = float(logits_N.logsumexp(0))
+    positions = best if within is None else within[best]
+    return Ranking(positions.cpu(), logits_N[best].cpu(), log_total, mean, spread)
+
+
+@dataclass(frozen=True, eq=False)
+class ExactSnapshot:
+    """Views of the exact index's tensors."""
+
+    layers: tuple[int, ...]
+    landmarks_YGND: tuple[Tensor, ...]
+
+    @property
+    def num_blocks(self) -> int:
+        return self.landmarks_YGND[0].shape[1]
+
+    def landmarks(self, layer: int, positions: Tensor | None = None) -> Tensor:
+        landmarks_GND = self.landmarks_YGND[self.layers.index(layer)]
+        return landmarks_GND if positions is None else landmarks_GND[:, positions.to(landmarks_GND.device)]
+
+    def choose(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
+        landmarks_GND = self.landmarks(layer)
+        batch, groups, voters, rows, width = queries_BGXRD.shape
+        flat_BGQD = queries_BGXRD.reshape(batch, groups, voters * rows, width).to(landmarks_GND.dtype)
+        logits = flat_BGQD @ landmarks_GND.transpose(-1, -2)
+        return select_blocks(logits.view(batch, groups, voters, rows, -1), k)
+
+    def logits(self, query_YGD: Tensor, every: int = 1) -> Tensor:
+        """logits_N, float32: one inner product of the query with each block's landmarks over all layers and heads.
+
+        `every` > 1: of each so many blocks only the first.
+        """
+        total_N = torch.zeros(-(-self.num_blocks // every), device=self.landmarks_YGND[0].device)
+        for query_GD, layer_GND in zip(query_YGD, self.landmarks_YGND, strict=True):
+            landmarks_GND = layer_GND[:, ::every]
+            query_GD1 = query_GD.to(landmarks_GND.device, landmarks_GND.dtype).unsqueeze(-1)
+            total_N += (landmarks_GND @ query_GD1).float().sum(0).squeeze(-1)
+        return total_N
+
+    def rank(self, query_YGD: Tensor, count: int, within: Tensor | None = None) -> Ranking:
+        logits_N = self.logits(query_YGD)
+        return rank_all(logits_N, count, None if within is None else within.to(logits_N.device))
+
+
+class ExactLandmarkIndex:
+    """Every landmark in one tensor [G, N, D] per layer; search is a matrix product. Not synchronised: one writer at a
+    time.
+
+    Tensors grow by doubling. Appending never moves rows that a snapshot sees; removal and out-of-order ids copy.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[int],
+        num_groups: int,
+        head_dim: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ):
+        self.layers = tuple(layers)
+        self._shape = (num_groups, head_dim)
+        self._dtype, self._device = dtype, torch.device(device)
+        self._ids = np.zeros(0, dtype=np.int64)
+        self._buffers = [self._buffer(0) for _ in self.layers]
+
+    def _buffer(self, capacity: int) -> Tensor:
+        return torch.empty(self._shape[0], capacity, self._shape[1], dtype=self._dtype, device=self._device)
+
+    @property
+    def num_blocks(self) -> int:
+        return len(self._ids)
+
+    @property
+    def ids(self) -> np.ndarray:
+        """Block ids by position, ascending."""
+        return self._ids
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(buffer.numel() * buffer.element_size() for buffer in self._buffers)
+
+    def add(self, ids_N: np.ndarray, landmarks_NYGD: Tensor) -> None:
+        assert landmarks_NYGD.shape == (len(ids_N), len(self.layers), *self._shape), landmarks_NYGD.shape
+        if len(ids_N) == 0:
+            return
+        if np.any(np.diff(ids_N) <= 0):
+            order = np.argsort(ids_N)
+            ids_N, landmarks_NYGD = ids_N[order], landmarks_NYGD[torch.from_numpy(order)]
+        old, new = self.num_blocks, self.num_blocks + len(ids_N)
+        in_order = old == 0 or ids_N[0] > self._ids[-1]
+        joined = np.concatenate((self._ids, ids_N))
+        order = np.argsort(joined, kind="stable")
+        assert len(np.unique(joined)) == new, "block ids are unique"
+        for y, buffer in enumerate(self._buffers):
+            if new > buffer.shape[1] or not in_order:
+                grown = self._buffer(max(new, buffer.shape[1] if new <= buffer.shape[1] else 2 * buffer.shape[1]))
+                grown[:, :old] = buffer[:, :old]
+                self._buffers[y] = buffer = grown
+            buffer[:, old:new] = landmarks_NYGD[:, y].transpose(0, 1).to(self._device, self._dtype)
+            if not in_order:
+                buffer[:, :new] = buffer[:, torch.from_numpy(order).to(self._device)]
+        self._ids = joined[order]
+
+    def remove(self, ids_N: np.ndarray) -> None:
+        keep = np.flatnonzero(~np.isin(self._ids, ids_N))
+        if len(keep) == self.num_blocks:
+            return
+        kept = torch.from_numpy(keep).to(self._device)
+        self._buffers = [buffer[:, kept].contiguous() for buffer in self._buffers]
+        self._ids = self._ids[keep]
+
+    def snapshot(self) -> ExactSnapshot:
+        return ExactSnapshot(self.layers, tuple(buffer[:, : self.num_blocks] for buffer in self._buffers))

@@ -1,0 +1,173 @@
+"""Groups of found blocks into passages: their text, pages and boxes from the catalogue."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from retrieval.query.passage_spans import Hit, readable_span
+from retrieval.types.passages import PageBox, Passage, PassageBlock
+from storage.catalogue import Catalogue
+from storage.errors import NotFound as NoRow
+from storage.records import Block, Document, Page
+
+_KEPT_CHARACTERS = 20_000_000
+
+
+@dataclass(frozen=True)
+class _Source:
+    document: Document
+    pages: tuple[Page, ...]
+    text: str
+
+
+class _Kept:
+    """Text and pages of recently used documents, bounded in characters. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, tuple[str, tuple[Page, ...]]] = OrderedDict()
+        self._characters = 0
+        self._lock = threading.Lock()
+
+    def get(self, document_id: str) -> tuple[str, tuple[Page, ...]] | None:
+        with self._lock:
+            kept = self._kept.get(document_id)
+            if kept is not None:
+                self._kept.move_to_end(document_id)
+            return kept
+
+    def put(self, document_id: str, text: str, pages: tuple[Page, ...]) -> None:
+        with self._lock:
+            if document_id not in self._kept:
+                self._kept[document_id] = (text, pages)
+                self._characters += len(text)
+            while self._characters > _KEPT_CHARACTERS and len(self._kept) > 1:
+                _, (dropped, _) = self._kept.popitem(last=False)
+                self._characters -= len(dropped)
+
+    def forget(self, document_ids: Sequence[str]) -> None:
+        with self._lock:
+            for document_id in document_ids:
+                text, _ = self._kept.pop(document_id, ("", ()))
+                self._characters -= len(text)
+
+
+class PassageBuilder:
+    """Reads documents' text and pages, keeping recently used ones. Thread-safe."""
+
+    def __init__(self, catalogue: Catalogue, kept: _Kept | None = None):
+        self._catalogue, self._kept = catalogue, kept or _Kept()
+
+    def seen_through(self, catalogue: Catalogue) -> PassageBuilder:
+        """The same texts with another view of the catalogue, which is asked each time."""
+        return PassageBuilder(catalogue, self._kept)
+
+    def passages(
+        self, groups: Sequence[Sequence[Hit]], joined: Callable[[Iterable[float]], float] = sum
+    ) -> list[Passage]:
+        """One passage a group, in the same order. Groups whose document was deleted meanwhile are left out.
+
+        `joined` makes a passage's score of those of its blocks.
+        """
+        blocks = self._catalogue.block_rows([hit.block_id for group in groups for hit in group])
+        made = []
+        for group in groups:
+            present = [(hit, blocks[hit.block_id]) for hit in group if hit.block_id in blocks]
+            if not present:
+                continue
+            try:
+                source = self._source(present[0][1].document_id)
+            except NoRow:
+                continue
+            made.append(_passage(source, present, joined))
+        return made
+
+    def sentence(self, hits: Sequence[Hit], start: int, end: int) -> Passage | None:
+        """Characters start..end of the document whose neighbouring blocks `hits` hold them; the score is the best of
+        the hits. None if it was deleted meanwhile."""
+        blocks = self._catalogue.block_rows([hit.block_id for hit in hits])
+        present = [(hit, blocks[hit.block_id]) for hit in hits if hit.block_id in blocks]
+        if len(present) < len(hits):
+            return None
+        try:
+            source = self._source(present[0][1].document_id)
+        except NoRow:
+            return None
+        text = source.text[start:end]
+        start += len(text) - len(text.lstrip())
+        end = start + len(text.strip())
+        passage = _passage(source, present, max)
+        pages = [page for page in source.pages if page.start < end and start < page.end]
+        numbers = {page.number for page in pages}
+        # A block may begin on the page before the sentence: what is shown of it is on the sentence's pages.
+        shown = tuple(
+            replace(block, boxes=tuple(box for box in block.boxes if box.page in numbers)) for block in passage.blocks
+        )
+        return replace(
+            passage,
+            start_index=start,
+            end_index=end,
+            text=source.text[start:end],
+            pages=tuple(page.number for page in pages),
+            page_labels=tuple(page.label for page in pages),
+            blocks=shown,
+        )
+
+    def forget(self, document_ids: Sequence[str]) -> None:
+        """Documents that were deleted or read again."""
+        self._kept.forget(document_ids)
+
+    def text(self, document_id: str) -> str:
+        """Raises `storage.errors.NotFound`."""
+        return self._source(document_id).text
+
+    def _source(self, document_id: str) -> _Source:
+        document = self._catalogue.document(document_id)  # always fresh: titles change, and so does who may read it
+        kept = self._kept.get(document_id)
+        if kept is not None:
+            return _Source(document, kept[1], kept[0])
+        text, pages = self._catalogue.extracted_text(document_id).text, tuple(self._catalogue.pages(document_id))
+        self._kept.put(document_id, text, pages)
+        return _Source(document, pages, text)
+
+
+def _passage(
+    source: _Source, found: Sequence[tuple[Hit, Block]], joined: Callable[[Iterable[float]], float]
+) -> Passage:
+    first, last = found[0][1], found[-1][1]
+    start, end = readable_span(source.text, first.start, last.end)
+    blocks = tuple(
+        PassageBlock(block.id, _share(hit.score), block.start, block.end, tuple(PageBox(*box) for box in block.boxes))
+        for hit, block in found
+    )
+    pages = _pages(source.pages, blocks)
+    return Passage(
+        document_id=source.document.id,
+        source=source.document.source,
+        title=source.document.title,
+        pages=tuple(page.number for page in pages),
+        page_labels=tuple(page.label for page in pages),
+        start_index=start,
+        end_index=end,
+        text=source.text[start:end],
+        score=_share(joined(hit.score for hit, _ in found)),
+        block_ids=tuple(block.id for _, block in found),
+        blocks=blocks,
+        total_pages=source.document.num_pages,
+    )
+
+
+def _pages(pages: Sequence[Page], blocks: Sequence[PassageBlock]) -> list[Page]:
+    """Pages that the blocks stand on: those of their boxes, or where there are none, those of their characters."""
+    boxed = {box.page for block in blocks for box in block.boxes}
+    if boxed:
+        return [page for page in pages if page.number in boxed]
+    start, end = blocks[0].start, blocks[-1].end
+    touched = [page for page in pages if page.start < end and start < page.end]
+    return touched or list(pages[:1])
+
+
+def _share(score: float) -> float:
+    return min(1.0, max(0.0, float(score)))

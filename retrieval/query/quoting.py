@@ -1,0 +1,196 @@
+"""Quotation from candidate blocks: which characters a quoted token stands for, and which sentence answers best.
+
+A model that is not trained to write an answer can still point at one: the sentence whose stored keys answer best to the
+question's queries (`model.scoring.late_interaction`). The keys are those that attention reads, so nothing is read
+again.
+
+Axes: Q question tokens, C candidate blocks, L tokens in a block, S sentences, T tokens of a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from model.checkpoint.landmark_model import LandmarkModel
+from model.inference.constrained_decoding import Place, QuoteSource
+from model.scoring.late_interaction import best_spans, score
+from model.scoring.sentences import may_answer, sentence_borders
+from retrieval.query.follow_up import word_starts
+from retrieval.query.passage_spans import Hit
+from storage.records import Block
+
+POINTING = 0.005
+"""Weight of the pointed span's logits beside the score of the sentence: it decides among sentences that are alike.
+Held-out questions do not tell 0.0025 from 0.05 (docs/experiments.md)."""
+
+
+@dataclass(frozen=True)
+class Quotation:
+    """Places of the tokens of a sentence, which of these tokens the model points at, and its late-interaction score."""
+
+    places: list[Place]
+    pointed: range
+    score: float = 0.0
+
+
+class Quoting:
+    """Quotation from the candidate blocks of one question, in the order of the reader."""
+
+    def __init__(self, model: LandmarkModel, blocks: Sequence[Block | None]):
+        self._model, self._blocks = model, blocks
+        number = {(block.document_id, block.ordinal): index for index, block in enumerate(blocks) if block is not None}
+        self._next = [None if b is None else number.get((b.document_id, b.ordinal + 1)) for b in blocks]
+        tokens = [() if block is None else block.tokens for block in blocks]
+        self.source = QuoteSource(tokens, self._next, word_starts(model))
+
+    def hits(self, quotation: Quotation) -> list[Hit]:
+        """The blocks that hold its tokens, in text order, each with its score."""
+        indices = sorted({index for index, _ in quotation.places}, key=lambda index: self._of(index).ordinal)
+        blocks = [self._of(index) for index in indices]
+        return [Hit(block.id, block.document_id, block.ordinal, quotation.score) for block in blocks]
+
+    def _of(self, index: int) -> Block:
+        block = self._blocks[index]
+        assert block is not None, "only blocks with tokens are quoted"
+        return block
+
+    def place(self, index: int, row: int) -> tuple[str, int, int]:
+        """(document id, start, end) of one token; characters that tokens share belong to each of them."""
+        block = self._of(index)
+        start = block.start + len(self._model.decode(block.tokens[:row]))
+        end = block.start + len(self._model.decode(block.tokens[: row + 1]))
+        return block.document_id, min(start, block.end), min(max(end, start), block.end)
+
+    def span(self, places: Sequence[Place]) -> tuple[int, int]:
+        """(start, end) of tokens that follow each other, as characters of their document."""
+        return self.place(*places[0])[1], self.place(*places[-1])[2]
+
+    def best_sentences(
+        self, matches_QCL: Tensor, text_of: dict[str, str], points_2CL: Tensor | None = None, *, count: int = 1
+    ) -> list[Quotation]:
+        """The best sentences of different wording, best first, and the words in each that the model points at. One
+        without tokens if the blocks hold no text.
+
+        `matches_QCL`: see `late_interaction.token_matches`; `points_2CL`: see `late_interaction.points`, if the model
+        points.
+        """
+        sentences = self._sentences(text_of)
+        if not sentences:
+            return [Quotation([], range(0))]
+        length = matches_QCL.shape[2]
+        rows = [torch.tensor([index * length + row for index, row in places]) for places, _ in sentences]
+        place_ST = pad_sequence(rows, batch_first=True)
+        there_ST = torch.arange(place_ST.shape[1]) < torch.tensor([len(places) for places, _ in sentences])[:, None]
+
+        def by_sentence(x_XCL: Tensor) -> Tensor:
+            return x_XCL.flatten(1)[:, place_ST].masked_fill(~there_ST, -torch.inf)
+
+        scores_S = score(by_sentence(matches_QCL))
+        pointed = [range(0)] * len(sentences)
+        ranked_S = scores_S
+        if points_2CL is not None:
+            sums_S, first_S, last_S = best_spans(by_sentence(points_2CL))
+            pointed = [range(first, last + 1) for first, last in zip(first_S.tolist(), last_S.tolist(), strict=True)]
+            ranked_S = scores_S + POINTING * sums_S
+        best: dict[str, Quotation] = {}
+        for number in ranked_S.argsort(descending=True, stable=True).tolist():
+            places, text = sentences[number]
+            best.setdefault(_wording(text), Quotation(places, pointed[number], float(scores_S[number])))
+            if len(best) == count:
+                break
+        return list(best.values())
+
+    def _sentences(self, text_of: dict[str, str]) -> list[tuple[list[Place], str]]:
+        """Tokens and text of sentences that stand whole in a run of neighbouring blocks; short ones only if all are.
+
+        Where none stands whole (a sentence longer than the run) the parts that do stand there.
+        """
+        found = self._found(text_of, whole=True) or self._found(text_of, whole=False)
+        return [(places, text) for places, text in found if may_answer(text)] or found
+
+    def _found(self, text_of: dict[str, str], *, whole: bool) -> list[tuple[list[Place], str]]:
+        return [
+            sentence
+            for run in self._runs()
+            for sentence in _sentences_of_run(
+                [self._placed(index) for index in run], run, self._text(run, text_of), whole=whole
+            )
+        ]
+
+    def _runs(self) -> list[list[int]]:
+        """Candidates that continue each other in their document."""
+        continued = {following for following in self._next if following is not None}
+        runs = []
+        for index, block in enumerate(self._blocks):
+            if block is None or index in continued:
+                continue
+            run, following = [index], self._next[index]
+            while following is not None:
+                run.append(following)
+                following = self._next[following]
+            runs.append(run)
+        return runs
+
+    def _text(self, run: Sequence[int], text_of: dict[str, str]) -> str:
+        return text_of.get(self._of(run[0]).document_id, "")
+
+    def _placed(self, index: int) -> _PlacedBlock:
+        block = self._of(index)
+        ends = [min(block.start + end, block.end) for end in self._model.token_text.ends(block.tokens)]
+        return _PlacedBlock(block.start, block.end, ends)
+
+
+def _wording(text: str) -> str:
+    return " ".join(text.lower().split())
+
+
+@dataclass(frozen=True)
+class _PlacedBlock:
+    start: int
+    end: int
+    token_ends: list[int]
+    """Character of the document behind each token."""
+
+
+def _sentences_of_run(
+    placed: Sequence[_PlacedBlock], run: Sequence[int], text: str, *, whole: bool
+) -> Iterator[tuple[list[Place], str]]:
+    first, last = placed[0].start, placed[-1].end
+    # A sentence that begins before the run or ends behind it is not whole: look a little beyond both ends.
+    low, high = max(0, first - 200), min(len(text), last + 200)
+    for start, stop in sentence_borders(text, low, high):
+        at_a_border = start > low or low == 0
+        if whole and (start < first or stop > last or not at_a_border):
+            continue
+        places: list[Place] = []
+        for index, block in zip(run, placed, strict=True):
+            before = block.start
+            for row, token_end in enumerate(block.token_ends):
+                if before < stop and token_end > start:
+                    places.append((index, row))
+                before = token_end
+        if places:
+            yield places, text[max(start, first) : min(stop, last)]
+
+
+def with_neighbours(positions_C: Tensor, document_N: Tensor, ordinal_N: Tensor) -> Tensor:
+    """Ascending positions with the block before and behind each, so that sentences across blocks are whole."""
+    count = len(document_N)
+    beside = torch.cat((positions_C - 1, positions_C, positions_C + 1)).unique()
+    beside = beside[(beside >= 0) & (beside < count)]
+    chosen = set(positions_C.tolist())
+
+    def joins(position: int) -> bool:
+        return position in chosen or any(
+            other in chosen
+            and int(document_N[other]) == int(document_N[position])
+            and abs(int(ordinal_N[other]) - int(ordinal_N[position])) == 1
+            for other in (position - 1, position + 1)
+        )
+
+    return torch.tensor([position for position in beside.tolist() if joins(position)], dtype=torch.int64)

@@ -1,0 +1,185 @@
+"""What the library reports about what it holds and does: documents, collections, jobs, sizes, damage. Plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from retrieval.types.passages import PageBox, to_plain
+
+# Job.state: queued -> running -> done | failed | cancelled; Job.stage while running: extracting -> reading -> saving.
+ACTIVE_STATES = ("queued", "running")
+
+
+class _Plain:
+    def to_dict(self) -> dict[str, Any]:
+        return to_plain(self)
+
+
+@dataclass(frozen=True)
+class Scope(_Plain):
+    """Which documents a question may see: these documents and all of these collections; both empty = everything."""
+
+    document_ids: tuple[str, ...] = ()
+    collection_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Collection(_Plain):
+    """`owner`: name of the user whose it is, empty if nobody's; `mine`: who looks may change it; `shared_with`: names
+    of users, told to its owner only."""
+
+    id: str
+    name: str
+    documents: int
+    created_at: str = ""
+    owner: str = ""
+    mine: bool = True
+    everyone: bool = False
+    shared_with: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Document(_Plain):
+    """`state`: "ingesting" until its whole memory is stored, then "ready"; "failed" / "cancelled" when its job ended
+    so. `owner` and `mine` as in `Collection`."""
+
+    id: str
+    source: str
+    title: str
+    collection_id: str | None
+    pages: int
+    tokens: int
+    blocks: int
+    size_bytes: int
+    state: str
+    added_at: str
+    content_hash: str
+    notes: tuple[str, ...] = ()
+    owner: str = ""
+    mine: bool = True
+
+
+ALREADY_STORED = "already stored"
+"""How the note of a job begins that had nothing to do."""
+
+
+@dataclass(frozen=True)
+class Job(_Plain):
+    """One file on its way into the memory. `eta_seconds` is None while unknown; `note` e.g. `ALREADY_STORED`."""
+
+    id: str
+    document_id: str
+    source: str
+    collection_id: str | None
+    state: str
+    stage: str
+    pages_done: int
+    pages: int
+    tokens_done: int
+    tokens: int
+    blocks: int
+    size_bytes: int
+    tokens_per_second: float
+    eta_seconds: float | None
+    seconds: float
+    error: str
+    note: str
+    created_at: str
+
+    @property
+    def active(self) -> bool:
+        return self.state in ACTIVE_STATES
+
+
+@dataclass(frozen=True)
+class Estimate(_Plain):
+    """What ingesting a file would cost, before any work. `exact` False: tokens were guessed from a sample."""
+
+    source: str
+    pages: int
+    tokens: int
+    blocks: int
+    size_bytes: int
+    seconds: float
+    free_bytes: int
+    already_stored: bool = False
+    exact: bool = True
+
+    @property
+    def fits(self) -> bool:
+        return self.size_bytes < self.free_bytes
+
+
+@dataclass(frozen=True)
+class Deleted(_Plain):
+    documents: int
+    blocks: int
+    answers: int
+    freed_bytes: int
+
+
+@dataclass(frozen=True)
+class TextBlock(_Plain):
+    """A stored block on one page of text: character span in the document and all its boxes."""
+
+    block_id: int
+    start: int
+    end: int
+    boxes: tuple[PageBox, ...] = ()
+
+
+@dataclass(frozen=True)
+class PageText(_Plain):
+    """Text of one page; `start` is its first character's position in the document; `blocks` overlap the page."""
+
+    document_id: str
+    page: int
+    label: str
+    text: str
+    start: int
+    blocks: tuple[TextBlock, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class DamageReport(_Plain):
+    """One damaged or missing thing, in words."""
+
+    document_id: str
+    source: str
+    shard: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class VerifyReport(_Plain):
+    documents: int
+    shards: int
+    blocks: int
+    size_bytes: int
+    seconds: float
+    damage: tuple[DamageReport, ...]
+    orphans: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.damage
+
+
+@dataclass(frozen=True)
+class RepairReport(_Plain):
+    """Documents that were read again, those that could not be (their file is gone or damaged), and blocks rewritten."""
+
+    repaired: tuple[str, ...]
+    failed: tuple[tuple[str, str], ...]
+    blocks: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class GcReport(_Plain):
+    """Files that no catalogue row knows, removed."""
+
+    files: tuple[str, ...]
+    freed_bytes: int

@@ -1,0 +1,92 @@
+"""Bringing a catalogue to the current schema when it is opened: back it up, then run the pending Alembic migrations.
+
+- A current catalogue costs one SELECT; Alembic is not even imported.
+- All pending migrations run in one transaction: a crash leaves the old schema, whole.
+- One process migrates at a time (a lock file beside the database); the others wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import sqlite3
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sqlalchemy import inspect, text
+
+from storage.catalogue.database import Database
+from storage.errors import CatalogueTooNew
+
+HEAD = "0003"  # the newest revision in migrations/versions; a test compares
+MIGRATIONS = Path(__file__).parents[1] / "migrations"
+
+
+def bring_up_to_date(database: Database, *, migrations: Path = MIGRATIONS, head: str = HEAD) -> Path | None:
+    """Migrate if needed. Returns the backup's path if one was made. Raises `CatalogueTooNew`."""
+    if database.path is not None and database.path.exists() and revision(database) == head:
+        return None
+    with _one_at_a_time(database):
+        current = revision(database)
+        if current == head:
+            return None
+        _refuse_unknown(current, migrations)
+        backup_path = None
+        if current is not None and database.path is not None:
+            stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+            name = f"{database.path.stem}-schema-{current}-{stamp}{database.path.suffix}"
+            backup_path = backup(database, database.path.parent / "backups" / name)
+        _run_alembic(database, migrations, head)
+        return backup_path
+
+
+def revision(database: Database) -> str | None:
+    """The schema revision of the database, None for an empty one."""
+    with database.read() as connection:
+        if not inspect(connection).has_table("alembic_version"):
+            return None
+        return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def backup(database: Database, path: Path) -> Path:
+    """Copy the SQLite database to `path` while it is in use (the backup API sees one consistent state)."""
+    if database.path is None:
+        raise ValueError("Only SQLite catalogues are backed up here; use your database server's own backup.")
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    unfinished = path.with_name(path.name + ".unfinished")
+    source, target = sqlite3.connect(database.path), sqlite3.connect(unfinished)
+    with contextlib.closing(source), contextlib.closing(target):
+        source.backup(target)
+    return unfinished.rename(path)
+
+
+def _refuse_unknown(current: str | None, migrations: Path) -> None:
+    known = {path.name.split("_")[0] for path in (migrations / "versions").glob("*.py")}
+    if current is not None and current not in known:
+        raise CatalogueTooNew(
+            f"The catalogue has schema {current}, made by a newer release. Install that release, "
+            "or go back to a copy in the folder `backups` beside the catalogue."
+        )
+
+
+def _run_alembic(database: Database, migrations: Path, head: str) -> None:
+    from alembic import command  # slow to import, and needed only here
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    with database.write() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, head)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(database: Database) -> Iterator[None]:
+    if database.path is None:
+        yield
+        return
+    with open(database.path.with_name(database.path.name + ".lock"), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

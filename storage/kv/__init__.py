@@ -1,0 +1,1 @@
+"""Shard files of keys and values: format, codec, store."""

@@ -1,0 +1,115 @@
+"""Blocks of tensors into the bytes of a shard file, and pieces back into tensors. No I/O.
+
+Axes: N stored blocks, P pieces (a block of one head), Y memory layers, G KV heads, L tokens in a block (landmark last),
+D head dim.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from storage.kv.format import SCALES_BYTES, KVLayout, bytes_of, encode_front, front_bytes, piece_seed
+from storage.kv.quantise import dequantise, quantise
+
+
+def encode_shard(
+    name: str, fingerprint: str, layout: KVLayout, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor
+) -> memoryview:
+    """The whole file. Raises `ValueError` for wrong shapes and for numbers that the layout's dtype cannot hold."""
+    _check_shapes(layout, keys_NYGLD, values_NYGLD, lengths_N)
+    num_blocks = len(lengths_N)
+    pieces_offset = front_bytes(name, fingerprint, layout, num_blocks)
+    heads = [(layer, head) for layer in layout.layers for head in range(layout.kv_heads)]
+    contents = torch.empty(pieces_offset + len(heads) * num_blocks * layout.piece_bytes, dtype=torch.uint8)
+    pieces_YGN = contents[pieces_offset:].view(len(layout.layers), layout.kv_heads, num_blocks, layout.piece_bytes)
+    _fill_pieces(pieces_YGN, layout, keys_NYGLD, values_NYGLD, lengths_N.cpu())
+    landmarks_NYGD = keys_NYGLD[..., -1, :].cpu().to(layout.landmark_dtype).contiguous()
+    _require_finite(landmarks_NYGD, "landmark keys")
+
+    pieces = pieces_YGN.view(-1, layout.piece_bytes).numpy()
+    checksums = np.empty(len(pieces), "<u4")
+    places = ((layer, head, block) for layer, head in heads for block in range(num_blocks))
+    for index, place in enumerate(places):
+        checksums[index] = zlib.crc32(pieces[index], piece_seed(fingerprint, name, *place))
+    sections = {
+        "lengths": np.asarray(lengths_N.cpu(), "<u4").tobytes(),
+        "landmarks": bytes_of(landmarks_NYGD),
+        "checksums": checksums.tobytes(),
+    }
+    front = encode_front(name, fingerprint, layout, num_blocks, sections)
+    assert len(front) == pieces_offset
+    contents[:pieces_offset] = torch.frombuffer(bytearray(front), dtype=torch.uint8)
+    return contents.numpy().data
+
+
+def _fill_pieces(
+    pieces_YGN: Tensor, layout: KVLayout, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor
+) -> None:
+    shape = (*pieces_YGN.shape[1:3], 2, layout.block_size, layout.head_dim)
+    valid_NL = torch.arange(layout.block_size)[None, :] < lengths_N[:, None]
+    for y in range(len(layout.layers)):  # layer by layer, so that copies stay small
+        for which, rows_NYGLD in enumerate((keys_NYGLD, values_NYGLD)):
+            rows_GNLD = rows_NYGLD[:, y].detach().cpu().transpose(0, 1)
+            what = f"{('keys', 'values')[which]} of layer {layout.layers[y]}"
+            if layout.dtype == "int8":
+                _require_finite(rows_GNLD, what)
+                numbers_GNLD, scales_GN = quantise(rows_GNLD, valid_NL.expand(layout.kv_heads, -1, -1))
+                first = which * scales_GN.element_size()
+                pieces_YGN[y, ..., first : first + scales_GN.element_size()] = scales_GN[..., None].view(torch.uint8)
+                first = SCALES_BYTES + which * layout.block_size * layout.head_dim
+                rows_GNB = numbers_GNLD.reshape(*scales_GN.shape, -1).view(torch.uint8)
+                pieces_YGN[y, ..., first : first + rows_GNB.shape[-1]] = rows_GNB
+            else:
+                stored_GN2LD = pieces_YGN[y].view(-1).view(layout.stored_dtype).view(shape)
+                stored_GN2LD[:, :, which].copy_(rows_GNLD)
+                _require_finite(stored_GN2LD[:, :, which], what)
+
+
+def decode_pieces(raw_P: Tensor, layout: KVLayout) -> tuple[Tensor, Tensor]:
+    """keys_PLD, values_PLD from uint8 `[P, piece_bytes]`: a view of it, except for int8.
+
+    int8 keys still lack their landmark rows, which are stored apart in 16 bit.
+    """
+    shape = (-1, 2, layout.block_size, layout.head_dim)
+    if layout.dtype != "int8":
+        rows_P2LD = raw_P.view(-1).view(layout.stored_dtype).view(shape)
+    else:
+        scales_P2 = raw_P[:, :SCALES_BYTES].contiguous().view(torch.float32)
+        rows_P2LD = dequantise(raw_P[:, SCALES_BYTES:].contiguous().view(torch.int8).view(shape), scales_P2)
+    return rows_P2LD[:, 0], rows_P2LD[:, 1]
+
+
+def decode_keys(raw_P: Tensor, layout: KVLayout) -> Tensor:
+    """keys_PLD in `layout.landmark_dtype` from uint8 `[P, keys_bytes]`: a view of it, except for int8, whose landmark
+    rows are not those that were written."""
+    shape = (-1, layout.block_size, layout.head_dim)
+    if layout.dtype != "int8":
+        return raw_P.view(-1).view(layout.stored_dtype).view(shape)
+    scales_P = raw_P[:, :SCALES_BYTES].contiguous().view(torch.float32)[:, 0]
+    rows_PLD = raw_P[:, SCALES_BYTES:].contiguous().view(torch.int8).view(shape)
+    return dequantise(rows_PLD, scales_P).to(layout.landmark_dtype)
+
+
+def _check_shapes(layout: KVLayout, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor) -> None:
+    expected = (len(lengths_N), len(layout.layers), layout.kv_heads, layout.block_size, layout.head_dim)
+    for what, tensor in (("keys", keys_NYGLD), ("values", values_NYGLD)):
+        if tuple(tensor.shape) != expected:
+            raise ValueError(f"{what} have shape {tuple(tensor.shape)}, this store takes {expected}")
+    if len(lengths_N) == 0:
+        raise ValueError("a shard holds at least one block")
+    if int(lengths_N.min()) < 1 or int(lengths_N.max()) >= layout.block_size:
+        raise ValueError(f"a block holds 1 to {layout.block_size - 1} tokens beside its landmark: {lengths_N.tolist()}")
+
+
+def _require_finite(numbers: Tensor, what: str) -> None:
+    # aminmax carries NaN through and is a hundred times faster than isfinite on bf16
+    least, most = torch.aminmax(numbers)
+    if not (torch.isfinite(least) and torch.isfinite(most)):
+        raise ValueError(
+            f"{what} are not finite in {str(numbers.dtype).removeprefix('torch.')}, so they cannot be stored. "
+            "If the model itself is sound, store its memory as bf16."
+        )

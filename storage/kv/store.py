@@ -1,0 +1,276 @@
+"""Keys and values of blocks in immutable shard files; the catalogue says which of them exist.
+
+    store = KVBlockStore(home / "kv", layout, fingerprint.digest)
+    shard = store.write(keys_NYGLD, values_NYGLD, lengths_N)           # durable, but part of no document yet
+    catalogue.commit_shard(document_id, shard, blocks)                 # now it exists
+    keys_LD, values_LD = store.read(shard.name, layer=3, head=0, block=7)
+
+- `layer` is always an absolute layer number, one of `layout.layers`.
+- Everything returned was checked against its checksum; `DamagedMemory` is raised instead of returning wrong numbers.
+- One store may be used by many threads; several stores (processes) may read and write the same folder.
+
+Axes: N stored blocks, P pieces (a block of one head), Y memory layers, G KV heads, L tokens in a block (landmark last),
+D head dim.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from storage.errors import Damage
+from storage.kv.codec import decode_keys, decode_pieces, encode_shard
+from storage.kv.format import Header, KVLayout
+from storage.kv.shard import TEMPORARY, OpenShard, sync_folder, verify_file, write_durably
+
+SUFFIX = ".kv"
+Rows: TypeAlias = dict[str, NDArray[np.int64]]
+"""Which rows of a reading come from which shard. Arrays, since thousands of pieces are read for one question."""
+
+
+@dataclass(frozen=True)
+class ShardFile:
+    """A shard as written: `name` is its path inside the store, `checksum` is "sha256:..." over the whole file."""
+
+    name: str
+    size_bytes: int
+    checksum: str
+    num_blocks: int
+
+
+class KVBlockStore:
+    """See the module. `fingerprint` is the digest of the memory's `MemoryFingerprint`.
+
+    `check`: "first touch" verifies a piece when it is first read through this store, "every read" each time.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        layout: KVLayout,
+        fingerprint: str,
+        *,
+        check: Literal["first touch", "every read"] = "first touch",
+        max_open_files: int = 256,
+    ):
+        self.folder = Path(folder)
+        self.layout = layout
+        self.fingerprint = fingerprint
+        self._check_always = check == "every read"
+        self._max_open_files = max_open_files
+        self._open: OrderedDict[str, OpenShard] = OrderedDict()
+        self._lock = threading.Lock()
+        self._layer_index = {layer: index for index, layer in enumerate(layout.layers)}
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    # Writing
+
+    def write(self, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor, *, group: str = "") -> ShardFile:
+        """Store N blocks as one durable shard file; it belongs to no document until the catalogue commits it.
+
+        `lengths_N` counts each block's ordinary tokens (landmark not included). `group` is a folder inside the store,
+        by custom the document's id. Raises `ValueError` for wrong shapes and numbers that the dtype cannot hold,
+        `StoreFull` when the disk cannot take it.
+        """
+        name = f"{group}/{uuid.uuid4().hex}{SUFFIX}" if group else f"{uuid.uuid4().hex}{SUFFIX}"
+        contents = encode_shard(name, self.fingerprint, self.layout, keys_NYGLD, values_NYGLD, lengths_N)
+        write_durably(self._path(name), contents)
+        checksum = "sha256:" + hashlib.sha256(contents).hexdigest()
+        return ShardFile(name, len(contents), checksum, len(lengths_N))
+
+    # Reading
+
+    def read(self, shard: str, layer: int, head: int, block: int) -> tuple[Tensor, Tensor]:
+        """keys_LD, values_LD of one block of one head: one read of the disk."""
+        keys_PLD, values_PLD = self.read_pieces(layer, [(shard, head, block)])
+        return keys_PLD[0], values_PLD[0]
+
+    def read_blocks(self, shard: str, layer: int, blocks: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """keys_NGLD, values_NGLD of blocks of one shard, in the order asked for."""
+        return self.read_many([(shard, block) for block in blocks], layer)
+
+    def read_many(self, refs: Sequence[tuple[str, int]], layer: int) -> tuple[Tensor, Tensor]:
+        """keys_NGLD, values_NGLD of `(shard, block)` pairs, in the order asked for."""
+        keys_PLD, values_PLD = self._read(layer, *self._of_all_heads(refs))
+        shape = (len(refs), self.layout.kv_heads, self.layout.block_size, self.layout.head_dim)
+        return keys_PLD.view(shape), values_PLD.view(shape)
+
+    def read_pieces(self, layer: int, pieces: Sequence[tuple[str, int, int]]) -> tuple[Tensor, Tensor]:
+        """keys_PLD, values_PLD of `(shard, head, block)` triples of one layer, in the order asked for.
+
+        Views of one buffer (strided, each `[L, D]` contiguous) in `layout.read_dtype`. Raises `DamagedMemory`.
+        """
+        names = [name for name, _, _ in pieces]
+        heads_P, blocks_P = np.array([(head, block) for _, head, block in pieces], np.int64).reshape(-1, 2).T
+        return self._read(layer, _rows_by_name(names), heads_P, blocks_P)
+
+    def read_keys(self, refs: Sequence[tuple[str, int]], layer: int) -> Tensor:
+        """keys_NGLD of the ordinary tokens of `(shard, block)` pairs, in the order asked for.
+
+        In `layout.landmark_dtype`; the landmark's row of int8 memory is not its key (`landmarks` has it). Half the
+        bytes of `read_many`, but for blocks read for the first time: their checksum is over keys and values. Raises
+        `DamagedMemory`.
+        """
+        layout = self.layout
+        rows, heads_P, blocks_P = self._of_all_heads(refs)
+        raw = self._raw(layer, self._shards_of(rows), rows, heads_P, blocks_P, layout.keys_bytes)
+        return decode_keys(raw, layout).view(len(refs), layout.kv_heads, layout.block_size, layout.head_dim)
+
+    def _of_all_heads(self, refs: Sequence[tuple[str, int]]) -> tuple[Rows, NDArray[np.int64], NDArray[np.int64]]:
+        """Rows by shard, head and block of every piece, block by block."""
+        heads = self.layout.kv_heads
+        rows = {
+            name: (rows_N[:, None] * heads + np.arange(heads)).reshape(-1)
+            for name, rows_N in _rows_by_name([name for name, _ in refs]).items()
+        }
+        blocks_N = np.fromiter((block for _, block in refs), np.int64, len(refs))
+        return rows, np.tile(np.arange(heads), len(refs)), blocks_N.repeat(heads)
+
+    def _read(
+        self, layer: int, rows: Rows, heads_P: NDArray[np.int64], blocks_P: NDArray[np.int64]
+    ) -> tuple[Tensor, Tensor]:
+        shards = self._shards_of(rows)
+        raw = self._raw(layer, shards, rows, heads_P, blocks_P, self.layout.piece_bytes)
+        keys_PLD, values_PLD = decode_pieces(raw, self.layout)
+        if self.layout.dtype == "int8":
+            for name, rows_P in rows.items():
+                kept_NGD = self._landmarks_of(shards[name])[:, self._layer_index[layer]]
+                places = torch.from_numpy(np.stack((blocks_P[rows_P], heads_P[rows_P])))
+                keys_PLD[torch.from_numpy(rows_P), -1] = kept_NGD[places[0], places[1]].to(keys_PLD.dtype)
+        return keys_PLD, values_PLD
+
+    def _shards_of(self, names: Iterable[str]) -> dict[str, OpenShard]:
+        return {name: self._shard(name) for name in names}
+
+    def _raw(
+        self,
+        layer: int,
+        shards: Mapping[str, OpenShard],
+        rows: Rows,
+        heads_P: NDArray[np.int64],
+        blocks_P: NDArray[np.int64],
+        size: int,
+    ) -> Tensor:
+        """uint8 `[P, size]`: the first `size` bytes of each piece."""
+        raw = torch.empty((len(heads_P), size), dtype=torch.uint8)
+        for name, rows_P in rows.items():
+            places_P = shards[name].places(self._layer_index[layer], heads_P[rows_P], blocks_P[rows_P])
+            shards[name].read_pieces(raw.numpy(), places_P, rows_P, check=self._check_always)
+        return raw
+
+    def landmarks(self, shard: str) -> Tensor:
+        """landmarks_NYGD, the key of every block's landmark, in `layout.landmark_dtype`."""
+        return self._landmarks_of(self._shard(shard)).clone()
+
+    def lengths(self, shard: str) -> Tensor:
+        """lengths_N (int64): ordinary tokens of each block."""
+        opened = self._shard(shard)
+        lengths = np.frombuffer(opened.section("lengths"), "<u4", opened.header.num_blocks)
+        return torch.from_numpy(lengths.astype(np.int64))
+
+    def header(self, shard: str) -> Header:
+        """What the shard says about itself."""
+        return self._shard(shard).header
+
+    def _landmarks_of(self, shard: OpenShard) -> Tensor:
+        if shard.landmarks_NYGD is None:
+            numbers = torch.frombuffer(bytearray(shard.section("landmarks")), dtype=self.layout.landmark_dtype)
+            shape = shard.header.shape_NYGD
+            landmarks_NYGD = numbers[: math.prod(shape)].view(shape)
+            if self.layout.dtype != "int8":  # only int8 memory needs them at every read
+                return landmarks_NYGD
+            shard.landmarks_NYGD = landmarks_NYGD
+        return shard.landmarks_NYGD
+
+    def _shard(self, name: str) -> OpenShard:
+        with self._lock:
+            shard = self._open.get(name)
+            if shard is not None:
+                self._open.move_to_end(name)
+        if shard is not None:
+            shard.refresh()
+            return shard
+        shard = OpenShard(self._path(name), name)
+        shard.require("fingerprint", shard.header.fingerprint, self.fingerprint)
+        shard.require("layout", shard.header.layout, self.layout)
+        with self._lock:
+            self._open[name] = shard
+            while len(self._open) > self._max_open_files:
+                self._open.popitem(last=False)
+        return shard
+
+    def _path(self, name: str) -> Path:
+        assert ".." not in name and not name.startswith("/"), name
+        return self.folder / name
+
+    # Upkeep
+
+    def verify(self, shard: str, checksum: str | None = None) -> list[Damage]:
+        """Every damaged part of a shard, from a fresh reading of all of it; `checksum` is that of its `ShardFile`."""
+        return verify_file(
+            self._path(shard), shard, fingerprint=self.fingerprint, expected=checksum, checksum_of=file_checksum
+        )
+
+    def delete(self, shards: Iterable[str]) -> int:
+        """Remove shard files (one that is gone already is no error) and folders left empty. Returns bytes freed."""
+        freed_bytes, folders = 0, set()
+        for name in shards:
+            with self._lock:
+                self._open.pop(name, None)
+            path = self._path(name)
+            with contextlib.suppress(FileNotFoundError):
+                size_bytes = path.stat().st_size
+                path.unlink()
+                freed_bytes += size_bytes
+                folders.add(path.parent)
+        for folder in folders:
+            sync_folder(folder)
+            if folder != self.folder:
+                with contextlib.suppress(OSError):  # not empty, or another process removed it
+                    folder.rmdir()
+        return freed_bytes
+
+    def files(self) -> set[str]:
+        """Names of all files in the store's folder, unfinished ones included."""
+        found = set()
+        for folder, _, names in os.walk(self.folder):
+            found |= {(Path(folder) / name).relative_to(self.folder).as_posix() for name in names}
+        return found
+
+    def close(self) -> None:
+        """Let go of open files. The store may be used again."""
+        with self._lock:
+            self._open.clear()
+
+
+def _rows_by_name(names: Sequence[str]) -> Rows:
+    """Where each name stands, the names in the order of their first place."""
+    rows: dict[str, list[int]] = {name: [] for name in names}
+    for row, name in enumerate(names):
+        rows[name].append(row)
+    return {name: np.array(places) for name, places in rows.items()}
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a file of the store is a temporary one that a crash (or a writer at work) left behind."""
+    return name.rsplit("/", 1)[-1].startswith(TEMPORARY)
+
+
+def file_checksum(path: Path) -> str:
+    """What `ShardFile.checksum` should be."""
+    with open(path, "rb") as file:
+        return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()

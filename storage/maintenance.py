@@ -1,0 +1,186 @@
+"""Checking everything that is stored, and removing what nothing refers to.
+
+- `verify` re-derives every checksum, compares files with rows in both directions, and checks the database itself.
+- `collect_garbage` removes orphans: shard files that no row names, left by a crash between writing one and committing
+  it (or between deleting a row and its file). A shard that a writer is about to commit is none (storage.kv.lock).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.catalogue import Catalogue
+from storage.catalogue.database import BUSY_SECONDS, Database
+from storage.errors import Damage
+from storage.kv.lock import PATIENCE_SECONDS, nobody_writing
+from storage.kv.shard import verify_file
+from storage.kv.store import file_checksum
+from storage.records import Document, Shard
+
+YOUNG_SECONDS = 3600.0  # for writers that do not hold the lock: far longer than from writing a shard to its commit
+OLD_BACKUP_SECONDS = 30 * 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class ShardDamage:
+    """What is wrong with one committed shard."""
+
+    document_id: str
+    source: str
+    shard: str
+    damages: tuple[Damage, ...]
+
+
+@dataclass(frozen=True)
+class StorageReport:
+    """`problems` are the database's own, in words; `orphans` are harmless: shard files that no row names."""
+
+    num_documents: int
+    num_shards: int
+    num_blocks: int
+    size_bytes: int
+    seconds: float
+    damaged: tuple[ShardDamage, ...]
+    problems: tuple[str, ...]
+    orphans: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not (self.damaged or self.problems)
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """What `collect_garbage` removed, and the bytes that are free again."""
+
+    files: tuple[Path, ...]
+    freed_bytes: int
+
+
+def verify(
+    catalogue: Catalogue,
+    kv_folder: Path,
+    *,
+    document_ids: Iterable[str] | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> StorageReport:
+    """Read and check all shards of all documents (or of some). `on_progress` gets shards done and shards in all.
+
+    Works beside readers and writers: what another process deletes or replaces meanwhile is not reported.
+    """
+    started = time.monotonic()
+    orphan_names = orphans(catalogue, kv_folder)
+    documents = {document.id: document for document in catalogue.documents()}
+    wanted = documents.keys() if document_ids is None else set(document_ids) & documents.keys()
+    chosen = [shard for shard in catalogue.shards() if shard.document_id in wanted]
+    damaged = []
+    for done, shard in enumerate(chosen):
+        on_progress(done, len(chosen))
+        document = documents[shard.document_id]
+        found = _check_shard(kv_folder, shard, document)
+        if found and shard in catalogue.shards(document.id):
+            damaged.append(ShardDamage(document.id, document.source, shard.name, tuple(found)))
+    on_progress(len(chosen), len(chosen))
+    return StorageReport(
+        num_documents=len(wanted),
+        num_shards=len(chosen),
+        num_blocks=sum(shard.num_blocks for shard in chosen),
+        size_bytes=sum(shard.size_bytes for shard in chosen),
+        seconds=time.monotonic() - started,
+        damaged=tuple(damaged),
+        problems=tuple(database_problems(catalogue.database) + catalogue.counting_problems()),
+        orphans=tuple(orphan_names),
+    )
+
+
+def orphans(
+    catalogue: Catalogue,
+    kv_folder: Path,
+    *,
+    older_than_seconds: float = 0.0,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> list[str]:
+    """Names of shard files that no row names and none ever will, unfinished ones included, not written to for that
+    long. None are named while a writer does not come to its commit (see `storage.kv.lock`)."""
+    with nobody_writing(kv_folder, patience_seconds) as alone:
+        if not alone:
+            return []
+        old = _old(kv_folder, older_than_seconds)
+        known = {shard.name for shard in catalogue.shards()}
+    return [name for name in (path.relative_to(kv_folder).as_posix() for path in old) if name not in known]
+
+
+def collect_garbage(
+    catalogue: Catalogue,
+    kv_folder: Path,
+    *,
+    older_than_seconds: float = YOUNG_SECONDS,
+    backups_older_than_seconds: float = OLD_BACKUP_SECONDS,
+) -> Garbage:
+    """Remove orphans and old backups (they hold what was deleted since), and give the catalogue's unused pages back."""
+    garbage = [kv_folder / name for name in orphans(catalogue, kv_folder, older_than_seconds=older_than_seconds)]
+    if catalogue.database.path is not None:
+        garbage += _old(catalogue.database.path.parent / "backups", backups_older_than_seconds)
+    removed, freed_bytes = [], 0
+    for path in garbage:
+        with contextlib.suppress(FileNotFoundError):  # somebody else removed it
+            freed_bytes += path.stat().st_size
+            path.unlink()
+            removed.append(path)
+        if path.parent != kv_folder:
+            with contextlib.suppress(OSError):  # not empty
+                path.parent.rmdir()
+    return Garbage(tuple(removed), freed_bytes + compact(catalogue.database))
+
+
+def database_problems(database: Database) -> list[str]:
+    """What SQLite's own checks find wrong with the catalogue; empty when it is sound (or another database)."""
+    if not database.is_sqlite:
+        return []
+    with database.read() as connection:
+        found = [row[0] for row in connection.exec_driver_sql("PRAGMA integrity_check") if row[0] != "ok"]
+        dangling = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+    return found + [f"row {row[1]} of table {row[0]} refers to a missing row of {row[2]}" for row in dangling]
+
+
+def compact(database: Database, *, worthwhile: float = 0.2) -> int:
+    """Give back the catalogue's unused pages if they are more than that share of it. Returns the bytes freed."""
+    if database.path is None:
+        return 0
+    with database.read() as connection:
+        unused, pages, page_bytes = (
+            connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+            for name in ("freelist_count", "page_count", "page_size")
+        )
+    if unused <= worthwhile * pages:
+        return 0
+    # VACUUM must not stand in a transaction, and the engine's connections always begin one
+    with contextlib.closing(sqlite3.connect(database.path, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return int(unused * page_bytes)
+
+
+def _check_shard(kv_folder: Path, shard: Shard, document: Document) -> list[Damage]:
+    return verify_file(
+        kv_folder / shard.name,
+        shard.name,
+        fingerprint=document.fingerprint,
+        num_blocks=shard.num_blocks,
+        expected=shard.checksum,
+        checksum_of=file_checksum,
+    )
+
+
+def _old(folder: Path, seconds: float) -> list[Path]:
+    old = []
+    for path in folder.rglob("*") if folder.exists() else ():
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file() and time.time() - path.stat().st_mtime >= seconds:
+                old.append(path)
+    return sorted(old)

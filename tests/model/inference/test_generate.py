@@ -1,0 +1,203 @@
+import pytest
+import torch
+
+from model.attention.memory import InMemoryReader, KVBlock
+from model.attention.selection import ReadPolicy
+from model.errors import ContextTooLong, ModelError
+from model.inference.constrained_decoding import QuoteCursor, QuoteSource
+from model.inference.generate import Sampling, answer_logprob, generate, question_queries
+from model.inference.prefill import prefill
+from model.inference.session import LandmarkSession
+from tests.tiny_model import tiny_model
+
+TEXT = b"The summit cairn was built in 1887 by the surveyors of the northern line. It has stood since then."
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model(seed=3)
+
+
+@pytest.fixture(scope="module")
+def text_ids(model):
+    return model.tokenize(TEXT.decode()).ids
+
+
+@pytest.fixture(scope="module")
+def memory(model, text_ids):
+    return InMemoryReader.from_blocks(model.memory_layers, list(prefill(model, text_ids)))
+
+
+def test_greedy_answers_are_repeatable_and_never_hold_a_landmark(model, memory) -> None:
+    prompt = model.prompt("When was it built?").ids
+    first, second = (list(generate(model, prompt, memory=memory, sampling=Sampling(max_tokens=40))) for _ in range(2))
+    assert [t.id for t in first] == [t.id for t in second]
+    assert model.config.landmark_token_id not in [t.id for t in first]
+    assert "".join(t.text for t in first) == model.decode(t.id for t in first if t.id >= 0)
+
+
+def test_a_landmark_is_not_emitted_even_if_the_model_wants_it(model, memory) -> None:
+    bias = torch.zeros(model.backbone.config.vocab_size)
+    bias[model.config.landmark_token_id] = 1e4
+    model.backbone.lm_head.bias = torch.nn.Parameter(bias)
+    try:
+        tokens = list(generate(model, [1, 2, 3], memory=memory, sampling=Sampling(max_tokens=20)))
+    finally:
+        model.backbone.lm_head.bias = None
+    assert len(tokens) >= 1 and model.config.landmark_token_id not in [t.id for t in tokens]
+
+
+@pytest.mark.parametrize("voters", ["token", "head", "group"])
+def test_every_token_says_what_it_read(model, memory, voters) -> None:
+    reading = ReadPolicy(top_k=3, voters=voters)
+    for token in generate(
+        model, [4, 5, 6, 7, 8, 9, 10, 11], memory=memory, reading=reading, sampling=Sampling(max_tokens=3)
+    ):
+        assert [read.layer for read in token.selections] == list(model.memory_layers)
+        for read in token.selections:
+            assert read.gate_BHQS.shape == (1, 4, 1, 3) and read.ids_BHQS().shape == (1, 4, 1, 3)
+            torch.testing.assert_close(read.gate_BHQS.sum(-1) + read.local_BHQ, torch.ones(1, 4, 1))
+
+
+def test_stop_strings_end_the_answer_and_are_not_part_of_it(model, memory) -> None:
+    free = list(generate(model, [70, 71, 72], memory=memory, sampling=Sampling(max_tokens=12)))
+    text = "".join(t.text for t in free)
+    stop = text[4:6]
+    stopped = "".join(
+        t.text for t in generate(model, [70, 71, 72], memory=memory, sampling=Sampling(max_tokens=12, stop=(stop,)))
+    )
+    assert stopped == text[: text.index(stop)]
+
+
+def test_sampling_with_a_seed_is_repeatable_and_a_tiny_top_p_is_greedy(model, memory) -> None:
+    def ids(**settings):
+        return [t.id for t in generate(model, [1, 2], memory=memory, sampling=Sampling(max_tokens=10, **settings))]
+
+    assert ids(temperature=1.0, seed=5) == ids(temperature=1.0, seed=5)
+    assert ids(temperature=1.0, seed=5) != ids(temperature=1.0, seed=6)
+    assert ids(temperature=1.0, top_p=1e-6) == ids()
+
+
+def test_cancelling_ends_between_two_tokens(model, memory) -> None:
+    seen: list[int] = []
+    for token in generate(
+        model, [1, 2], memory=memory, sampling=Sampling(max_tokens=50), cancelled=lambda: len(seen) >= 3
+    ):
+        seen.append(token.id)
+    assert len(seen) == 3
+
+
+def test_quote_mode_writes_only_text_that_stands_in_the_blocks(model, memory, text_ids) -> None:
+    per_block = model.config.tokens_per_block
+    blocks = [text_ids[at : at + per_block] for at in range(0, len(text_ids), per_block)]
+    source = QuoteSource(blocks, [*range(1, len(blocks)), None])
+    tokens = list(generate(model, [33, 34], memory=memory, quote_from=source, sampling=Sampling(max_tokens=20)))
+    quoted = bytes(TEXT)
+    answer = model.decode(t.id for t in tokens).encode()
+    assert len(answer) > 0 and answer in quoted
+    for token in tokens:
+        assert source.token_at(token.quote) == token.id
+
+
+def test_a_quotation_crosses_blocks_only_where_they_continue_each_other() -> None:
+    cursor = QuoteCursor(QuoteSource([[1, 2], [3, 4], [2, 9]], [2, None, None]))
+    assert cursor.advance(1) == (0, 0)
+    assert set(cursor.allowed()) == {2}
+    cursor.advance(2)
+    assert set(cursor.allowed()) == {2}
+    cursor.advance(2)
+    assert cursor.places == [(2, 0)] and set(cursor.allowed()) == {9}
+
+
+def test_the_search_query_gives_the_very_logit_that_gates_the_block(model, memory) -> None:
+    prompt = [11, 12, 13]
+    layer = model.memory_layers[0]
+    queries = question_queries(model, prompt)[0]
+    logits_HQN = queries.unflatten(0, (2, 2)) @ memory.landmarks(layer)[0].unsqueeze(1).transpose(-1, -2)
+    token = next(
+        iter(
+            generate(
+                model,
+                prompt,
+                memory=memory,
+                reading=ReadPolicy(top_k=99, voters="token"),
+                sampling=Sampling(max_tokens=1),
+            )
+        )
+    )
+    read = next(r for r in token.selections if r.layer == layer)
+    gates = read.gate_BHQS[0, :, 0]
+    torch.testing.assert_close(
+        (gates / gates.sum(-1, keepdim=True)), logits_HQN.flatten(0, 1)[:, -1].softmax(-1), atol=1e-5, rtol=1e-4
+    )
+
+
+def test_the_probability_of_an_answer_is_that_of_its_tokens(model, memory) -> None:
+    prompt, reading = [40, 41, 42], ReadPolicy(top_k=99, voters="token")
+    tokens = list(generate(model, prompt, memory=memory, reading=reading, sampling=Sampling(max_tokens=12)))
+    tokens = [t for t in tokens if t.id >= 0]
+    logprobs = answer_logprob(model, prompt, [t.id for t in tokens], memory=memory, reading=reading)
+    torch.testing.assert_close(logprobs, torch.tensor([t.logprob for t in tokens]), atol=1e-4, rtol=1e-4)
+
+
+def test_what_cannot_work_is_refused_with_what_to_do(model, memory) -> None:
+    with pytest.raises(ModelError, match="landmark token"):
+        next(generate(model, [1, model.config.landmark_token_id], memory=memory))
+    with pytest.raises(ContextTooLong, match="shorten the question"):
+        next(generate(model, [1] * 3000, memory=memory))
+    with pytest.raises(ModelError, match="at least one token"):
+        next(generate(model, [], memory=memory))
+    with pytest.raises(ModelError, match="use 'library'|choose positions='library'"):
+        next(generate(model, [1], memory=object(), reading=ReadPolicy(positions="paper")))  # type: ignore[arg-type]
+
+
+def test_an_empty_memory_is_an_answer_from_the_prompt_alone(model) -> None:
+    empty = InMemoryReader(model.memory_layers)
+    token = next(generate(model, [1, 2, 3], memory=empty))
+    assert token.selections == ()
+
+
+def test_blocks_of_two_texts_make_one_memory(model) -> None:
+    blocks: list[KVBlock] = [*prefill(model, [1] * 20), *prefill(model, [2] * 20)]
+    memory = InMemoryReader.from_blocks(model.memory_layers, blocks)
+    assert memory.num_blocks == 6
+    token = next(generate(model, [1, 2, 3], memory=memory, reading=ReadPolicy(top_k=2)))
+    assert all(read.ids_BGXS.shape[-1] == 2 for read in token.selections)
+
+
+@pytest.mark.parametrize("voters", ["head", "group"])
+def test_weighed_quotations_stand_in_the_blocks_and_are_no_worse_than_the_greedy_one(model, memory, text_ids, voters):
+    per_block = model.config.tokens_per_block
+    blocks = [text_ids[at : at + per_block] for at in range(0, len(text_ids), per_block)]
+    source = QuoteSource(blocks, [*range(1, len(blocks)), None])
+    reading = ReadPolicy(top_k=3, voters=voters)
+
+    def quote(beams: int) -> list:
+        sampling = Sampling(max_tokens=20, beams=beams)
+        return list(generate(model, [33, 34], memory=memory, reading=reading, quote_from=source, sampling=sampling))
+
+    greedy, weighed = quote(1), quote(6)
+    assert model.decode(t.id for t in weighed).encode() in TEXT
+    assert [source.token_at(t.quote) for t in weighed] == [t.id for t in weighed]
+    ends = [model.tokenizer.eos_token_id]
+
+    def score(tokens: list) -> float:
+        ids = [t.id for t in tokens]
+        logprobs = answer_logprob(model, [33, 34], ids + ends, memory=memory, reading=ReadPolicy(top_k=99))
+        return float(logprobs.sum()) / (len(ids) + 1) ** 0.8
+
+    if voters == "group":
+        assert score(weighed) >= score(greedy) - 0.05
+
+
+def test_several_continuations_side_by_side_equal_one_by_one(model, memory) -> None:
+    stream = LandmarkSession(model, memory=memory, reading=ReadPolicy(top_k=2, voters="token"))
+    stream.feed([1, 2, 3, 4, 5])
+    together = stream.branch([0, 0])
+    rows = [together.feed_rows([9, 8]), together.feed_rows([7, 6]), together.branch([1, 0]).feed_rows([5, 4])]
+    for row, tokens in enumerate([[9, 7, 4], [8, 6, 5]]):
+        alone = stream.branch([0])
+        for step, token in enumerate(tokens):
+            wanted = alone.feed_rows([token])[0]
+            got = rows[step][row if step < 2 else 1 - row]
+            torch.testing.assert_close(got, wanted, atol=1e-5, rtol=1e-5)

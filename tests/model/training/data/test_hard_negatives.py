@@ -1,0 +1,31 @@
+"""Stretches that search takes for an answer."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from model.training.convert.init_from_encoder import Encoder
+from model.training.data.hard_negatives import find_lookalikes
+from model.training.recipes.default_model import SIZES, Prepared, start
+
+
+def test_lookalikes_are_found_stretches_that_do_not_say_the_answer(
+    prepared: Prepared, encoder: Encoder, tmp_path: Path
+) -> None:
+    recipe, data = SIZES["tiny"], prepared.questions
+    model = start(prepared, recipe, encoder)
+    shape = replace(recipe.pointing_shape, stored_blocks=500, found=6)
+    found = find_lookalikes(model, data, shape, tmp_path)
+    size = model.config.tokens_per_block
+    asked = {(question.document, question.ids): question for question in data.questions}
+    assert found.keys() <= asked.keys() and any(found.values())
+    for key, places in found.items():
+        question = asked[key]
+        said = data.ids[question.document][question.start : question.stop].tolist()
+        assert len(places) == len(set(places)) <= 6
+        for document, token in places:
+            block = data.ids[document][token : token + size].tolist()
+            assert block and token % size == 0
+            assert said not in [block[row : row + len(said)] for row in range(size)]
+            first, stop = question.passage
+            assert document != question.document or token >= stop or token + size <= first
+    assert find_lookalikes(model, data, shape, tmp_path) == found, "what is kept is taken again"

@@ -1,0 +1,140 @@
+"""Questions before ingestion, one at a time."""
+
+import threading
+import time
+
+from retrieval.engine.scheduler import ModelScheduler
+
+
+def run(*targets):
+    threads = [threading.Thread(target=target, daemon=True) for target in targets]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_nobody_shares_the_model():
+    scheduler, inside, worst = ModelScheduler(), [0], [0]
+
+    def work(turn):
+        def body():
+            for _ in range(50):
+                with turn():
+                    inside[0] += 1
+                    worst[0] = max(worst[0], inside[0])
+                    time.sleep(0.0001)
+                    inside[0] -= 1
+
+        return body
+
+    run(work(scheduler.for_question), work(scheduler.for_question), work(scheduler.for_ingestion))
+    assert worst[0] == 1
+
+
+def test_a_waiting_question_goes_before_ingestion_that_waits_longer():
+    scheduler, order = ModelScheduler(), []
+
+    def ingest():
+        with scheduler.for_ingestion():
+            order.append("ingestion")
+
+    def ask():
+        with scheduler.for_question():
+            order.append("question")
+
+    with scheduler.for_ingestion():
+        threads = [threading.Thread(target=ingest)]
+        threads[0].start()
+        time.sleep(0.05)
+        threads.append(threading.Thread(target=ask))
+        threads[1].start()
+        time.sleep(0.05)
+    for thread in threads:
+        thread.join(10)
+    assert order == ["question", "ingestion"]
+
+
+def test_ingestion_stays_away_between_the_steps_of_an_open_question():
+    scheduler, order = ModelScheduler(), []
+
+    def ingest():
+        with scheduler.for_ingestion():
+            order.append("ingestion")
+
+    with scheduler.question_open():
+        with scheduler.for_question():
+            order.append("token 1")
+        thread = threading.Thread(target=ingest)
+        thread.start()
+        time.sleep(0.05)
+        with scheduler.for_question():
+            order.append("token 2")
+    thread.join(10)
+    assert order == ["token 1", "token 2", "ingestion"]
+
+
+def test_a_reader_that_stopped_reading_does_not_hold_ingestion_up_for_ever():
+    scheduler = ModelScheduler(patience_seconds=0.05)
+    with scheduler.question_open():
+        began = time.monotonic()
+        with scheduler.for_ingestion():
+            pass
+    assert 0.04 < time.monotonic() - began < 5
+
+
+def test_a_failing_step_gives_the_model_back():
+    scheduler = ModelScheduler()
+    try:
+        with scheduler.for_question():
+            raise RuntimeError("step failed")
+    except RuntimeError:
+        pass
+    with scheduler.for_ingestion():
+        pass
+
+
+def test_work_without_the_model_gives_way_to_questions_too():
+    scheduler, order = ModelScheduler(), []
+
+    def ingest():
+        scheduler.give_way()
+        order.append("ingestion")
+
+    scheduler.give_way()
+    with scheduler.question_open():
+        thread = threading.Thread(target=ingest)
+        thread.start()
+        time.sleep(0.05)
+        order.append("question")
+    thread.join(10)
+    assert order == ["question", "ingestion"]
+    patient = ModelScheduler(patience_seconds=0.05)
+    with patient.question_open():
+        patient.give_way()
+
+
+def test_a_question_goes_first_amid_a_window_that_steps_aside():
+    scheduler, order, begun = ModelScheduler(), [], threading.Event()
+
+    def ingest():
+        with scheduler.for_ingestion():
+            scheduler.step_aside()  # nobody waits: it goes on
+            order.append("first layer")
+            begun.set()
+            deadline = time.monotonic() + 10
+            while "question" not in order and time.monotonic() < deadline:
+                scheduler.step_aside()
+            order.append("second layer")
+
+    def ask():
+        assert begun.wait(10)
+        with scheduler.question_open(), scheduler.for_question():
+            time.sleep(0.02)
+            order.append("question")
+
+    run(ingest, ask)
+    assert order == ["first layer", "question", "second layer"]
+    with scheduler.for_ingestion():
+        pass

@@ -1,0 +1,131 @@
+"""Word documents, web pages, Markdown and plain text: text, headings, tables; no pages, no boxes."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from retrieval.errors import ExtractError
+from retrieval.extraction.extract import ExtractedDocument, ExtractLimits, extract
+from retrieval.extraction.markup import extract_markup
+from retrieval.extraction.office import extract_docx
+
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+STYLES = f'<w:styles {W}><w:style w:styleId="H1"><w:name w:val="heading 1"/></w:style></w:styles>'
+CORE = (
+    '<cp:coreProperties xmlns:cp="x" xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Boats &amp; Mills</dc:title>'
+    "<dc:creator>A. Miller</dc:creator></cp:coreProperties>"
+)
+BODY = """
+<w:p><w:pPr><w:pStyle w:val="H1"/></w:pPr><w:r><w:t>Chapter</w:t></w:r></w:p>
+<w:p><w:r><w:t xml:space="preserve">One </w:t></w:r><w:ins><w:r><w:t>added</w:t></w:r></w:ins>
+  <w:del><w:r><w:delText>removed</w:delText><w:t>gone</w:t></w:r></w:del><w:r><w:br/><w:t>line</w:t></w:r></w:p>
+<w:p><w:pPr><w:numPr/></w:pPr><w:r><w:t>first</w:t></w:r></w:p><w:p><w:pPr><w:numPr/></w:pPr><w:r><w:t>second</w:t></w:r></w:p>
+<w:tbl><w:tr><w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc><w:tc><w:p><w:r><w:t>b</w:t></w:r></w:p></w:tc></w:tr>
+<w:tr><w:tc><w:p/></w:tc><w:tc><w:p><w:r><w:t>d</w:t></w:r></w:p></w:tc></w:tr></w:tbl>
+<w:sdt><w:sdtContent><w:p><w:r><w:t>controlled</w:t></w:r></w:p></w:sdtContent></w:sdt>
+"""
+
+
+def docx(folder: Path, body: str = BODY, *, prefix: str = "", parts: dict[str, str] | None = None) -> Path:
+    path = folder / "made.docx"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/document.xml", f"{prefix}<w:document {W}><w:body>{body}</w:body></w:document>")
+        for name, text in ({"word/styles.xml": STYLES, "docProps/core.xml": CORE} | (parts or {})).items():
+            archive.writestr(name, text)
+    return path
+
+
+def markup(folder: Path, suffix: str, data: str | bytes) -> ExtractedDocument:
+    path = folder / f"made{suffix}"
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return extract_markup(path, suffix, ExtractLimits())
+
+
+def test_a_word_document_gives_headings_paragraphs_lists_and_table_rows(tmp_path):
+    document = extract(docx(tmp_path))
+    assert document.text == "Chapter\n\nOne added\nline\n\n• first\n• second\n\na | b\n | d\n\ncontrolled"
+    assert document.title == "Boats & Mills" and document.metadata["author"] == "A. Miller"
+    assert [(entry.title, entry.level, entry.start) for entry in document.outline] == [("Chapter", 0, 0)]
+
+
+def test_formats_without_pages_have_one_page_without_label_and_no_boxes(tmp_path):
+    document = extract(docx(tmp_path))
+    assert [(page.label, page.start, page.end) for page in document.pages] == [("", 0, len(document.text))]
+    assert document.boxes(0, len(document.text)) == []
+    assert document.page_at(5) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("entities", "declares entities"),
+        ("bomb", "unpacks to"),
+        ("deep", "nested too deeply"),
+        ("broken", "not sound XML"),
+        ("other", "not a Word document"),
+        ("cut", "damaged or cut off"),
+        ("old", "old .doc file or a Word document with a password"),
+    ],
+)
+def test_hostile_and_damaged_word_documents_are_refused(tmp_path, kind, reason):
+    path = docx(tmp_path)
+    if kind == "entities":
+        path = docx(tmp_path, "<w:p>&a;</w:p>", prefix='<!DOCTYPE x [<!ENTITY a "aaaa">]>')
+    elif kind == "bomb":
+        path = docx(tmp_path, " " * 40_000_000)
+    elif kind == "deep":
+        path = docx(tmp_path, "<w:p>" * 5_000 + "</w:p>" * 5_000)
+    elif kind == "broken":
+        path = docx(tmp_path, "<w:p>")
+    elif kind == "other":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("hello.txt", "hello")
+    elif kind == "cut":
+        path.write_bytes(path.read_bytes()[:300])
+    else:
+        path.write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(100))
+    with pytest.raises(ExtractError, match=reason):
+        extract_docx(path, ExtractLimits())
+
+
+def test_a_web_page_gives_its_words_and_nothing_of_its_scripts(tmp_path):
+    page = """<!DOCTYPE html><html><head><title>My  page</title><style>p{}</style></head><body><h1>Top <b>one</b></h1>
+    <p>Para &amp; more<br>next<script>alert(1)</script></p><p>a<!-- hidden -->b</p>
+    <table><tr><th>A</th><th>B</th></tr><tr><td>1</td><td>2</td></tr></table>
+    <ul><li>one</li><li>two</li></ul><div>tail <span>x</span></div><pre>a\n  b</pre></body></html>"""
+    document = markup(tmp_path, ".html", page)
+    assert document.text == "Top one\n\nPara & more\nnext\n\nab\n\nA | B\n1 | 2\n\none\ntwo\n\ntail x\n\na\n  b"
+    assert document.title == "My page"
+    assert [entry.title for entry in document.outline] == ["Top one"]
+
+
+def test_markdown_keeps_headings_paragraphs_and_rows(tmp_path):
+    source = "# Title\n\nSome *text*\nmore.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nSub\n---\n```\n# code\n```\n"
+    document = markup(tmp_path, ".md", source.replace("\n", "\r\n"))
+    assert document.text == "Title\n\nSome *text*\nmore.\n\na | b\n1 | 2\n\nSub\n\n# code"
+    assert [(entry.title, entry.level) for entry in document.outline] == [("Title", 0), ("Sub", 1)]
+    assert document.text[document.outline[1].start :].startswith("Sub")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "cp1252"])
+def test_plain_text_is_read_in_any_usual_encoding(tmp_path, encoding):
+    assert (
+        markup(tmp_path, ".txt", "Grüße – naïve\r\n\r\n\r\n\r\ncafé".encode(encoding)).text == "Grüße – naïve\n\ncafé"
+    )
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path):
+    with pytest.raises(ExtractError, match="binary"):
+        markup(tmp_path, ".txt", bytes(range(256)) * 20)
+    with pytest.raises(ExtractError, match="no text"):
+        markup(tmp_path, ".txt", "  \n\n ")
+
+
+def test_text_files_have_a_longest_length(tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text("word " * 1000)
+    with pytest.raises(ExtractError, match="more than 100 characters"):
+        extract_markup(path, ".txt", ExtractLimits(characters=100))

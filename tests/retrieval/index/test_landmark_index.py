@@ -1,0 +1,142 @@
+"""One suite for every landmark index, with a plain product over all landmarks as the oracle."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from model.attention.selection import select_blocks
+from retrieval.errors import InvalidRequest
+from retrieval.index.exact import ExactLandmarkIndex
+from retrieval.index.faiss import FaissLandmarkIndex
+from retrieval.index.snapshot import AUTO_FAISS_BLOCKS
+
+ROOT = Path(__file__).resolve().parents[3]
+LAYERS, GROUPS, WIDTH = (1, 2, 5), 2, 8
+
+
+@pytest.fixture(params=["exact", "faiss"])
+def index(request):
+    kind = ExactLandmarkIndex if request.param == "exact" else FaissLandmarkIndex
+    return kind(LAYERS, GROUPS, WIDTH)
+
+
+def landmarks_of(count: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(count, len(LAYERS), GROUPS, WIDTH, generator=torch.Generator().manual_seed(seed))
+
+
+def by_hand(landmarks_NYGD: torch.Tensor, query_YGD: torch.Tensor) -> torch.Tensor:
+    return torch.einsum("nygd,ygd->n", landmarks_NYGD.double(), query_YGD.double())
+
+
+def test_the_best_blocks_are_those_with_the_largest_inner_product(index):
+    landmarks, query = landmarks_of(300), landmarks_of(1, seed=9)[0]
+    index.add(np.arange(300), landmarks)
+    ranking = index.snapshot().rank(query, 10)
+    logits = by_hand(landmarks, query)
+    assert ranking.positions.tolist() == logits.argsort(descending=True)[:10].tolist()
+    torch.testing.assert_close(ranking.logits.double(), logits[ranking.positions], atol=1e-4, rtol=0)
+    assert (ranking.mean, ranking.spread) == pytest.approx((float(logits.mean()), float(logits.std())), rel=1e-2)
+    torch.testing.assert_close(ranking.gates.double(), logits.softmax(0)[ranking.positions], atol=1e-5, rtol=1e-4)
+
+
+def test_blocks_out_of_scope_are_never_found_and_take_no_share(index):
+    landmarks, query = landmarks_of(50), landmarks_of(1, seed=9)[0]
+    index.add(np.arange(50), landmarks)
+    within = torch.tensor([3, 7, 8, 20, 41])
+    ranking = index.snapshot().rank(query, 50, within)
+    assert sorted(ranking.positions.tolist()) == within.tolist()
+    assert float(ranking.gates.sum()) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_of_equal_blocks_the_newest_comes_first(index):
+    index.add(np.arange(6), landmarks_of(1).expand(6, -1, -1, -1))
+    assert index.snapshot().rank(landmarks_of(1)[0], 4).positions.tolist() == [5, 4, 3, 2]
+
+
+def test_blocks_added_in_pieces_and_out_of_order_stand_in_the_order_of_their_ids(index):
+    landmarks, query = landmarks_of(40), landmarks_of(1, seed=9)[0]
+    for piece in (slice(10, 20), slice(30, 40), slice(0, 10), slice(20, 30)):
+        index.add(np.arange(100, 140)[piece], landmarks[piece])
+    assert index.ids.tolist() == list(range(100, 140))
+    assert (
+        index.snapshot().rank(query, 40).positions.tolist()
+        == by_hand(landmarks, query).argsort(descending=True).tolist()
+    )
+
+
+def test_removed_blocks_are_gone_and_the_rest_keep_their_order(index):
+    landmarks, query = landmarks_of(40), landmarks_of(1, seed=9)[0]
+    index.add(np.arange(40), landmarks)
+    index.remove(np.array([0, 5, 39, 77]))
+    kept = [n for n in range(40) if n not in (0, 5, 39)]
+    assert index.ids.tolist() == kept
+    expected = by_hand(landmarks[kept], query).argsort(descending=True).tolist()
+    assert index.snapshot().rank(query, 40).positions.tolist() == expected
+
+
+def test_a_snapshot_does_not_see_later_additions_or_removals(index):
+    landmarks, query = landmarks_of(30), landmarks_of(1, seed=9)[0]
+    index.add(np.arange(20), landmarks[:20])
+    snapshot = index.snapshot()
+    before = snapshot.landmarks(LAYERS[1]).clone()
+    index.add(np.arange(20, 30), landmarks[20:])
+    index.add(np.array([-1]), landmarks_of(1, seed=3))
+    assert snapshot.num_blocks == 20
+    assert set(snapshot.rank(query, 30).positions.tolist()) == set(range(20))
+    index.remove(np.arange(5))
+    torch.testing.assert_close(snapshot.landmarks(LAYERS[1]), before, rtol=0, atol=0)
+
+
+def test_attention_over_all_blocks_chooses_as_the_vote_over_all_landmarks(index):
+    landmarks = landmarks_of(64)
+    index.add(np.arange(64), landmarks)
+    queries = torch.randn(1, GROUPS, 3, 4, WIDTH)
+    for y, layer in enumerate(LAYERS):
+        logits = torch.einsum("bgxrd,ngd->bgxrn", queries, landmarks[:, y])
+        assert torch.equal(index.snapshot().choose(layer, queries, 8), select_blocks(logits, 8))
+
+
+def test_an_empty_index_finds_nothing(index):
+    assert index.snapshot().rank(landmarks_of(1)[0], 5).positions.tolist() == []
+
+
+def test_landmarks_come_back_layer_by_layer_as_they_were_added(index):
+    landmarks = landmarks_of(10)
+    index.add(np.arange(10), landmarks)
+    for y, layer in enumerate(LAYERS):
+        torch.testing.assert_close(index.snapshot().landmarks(layer), landmarks[:, y].transpose(0, 1), rtol=0, atol=0)
+        torch.testing.assert_close(
+            index.snapshot().landmarks(layer, torch.tensor([2, 7])),
+            landmarks[[2, 7], y].transpose(0, 1),
+            rtol=0,
+            atol=0,
+        )
+
+
+def test_an_approximate_faiss_index_finds_most_of_what_the_exact_one_finds():
+    landmarks, query = landmarks_of(2000), landmarks_of(1, seed=9)[0]
+    exact = ExactLandmarkIndex(LAYERS, GROUPS, WIDTH)
+    rough = FaissLandmarkIndex(LAYERS, GROUPS, WIDTH, factory="IVF16,SQ8", probes=8)
+    for each in (exact, rough):
+        each.add(np.arange(2000), landmarks)
+    found, right = (set(each.snapshot().rank(query, 20).positions.tolist()) for each in (rough, exact))
+    assert len(found & right) >= 12
+
+
+def test_an_unknown_faiss_kind_is_refused_when_the_library_is_opened():
+    with pytest.raises(InvalidRequest, match="FAISS does not know"):
+        FaissLandmarkIndex(LAYERS, GROUPS, WIDTH, factory="Nonsense7")
+
+
+def test_a_faiss_kind_that_needs_more_blocks_to_be_trained_says_so():
+    index = FaissLandmarkIndex(LAYERS, GROUPS, WIDTH, factory="IVF64,Flat")
+    index.add(np.arange(10), landmarks_of(10))
+    with pytest.raises(InvalidRequest, match="at least 64 blocks"):
+        index.snapshot().rank(landmarks_of(1)[0], 3)
+
+
+def test_the_size_at_which_the_index_changes_by_itself_is_the_documented_one():
+    pages = (ROOT / "docs" / "settings.md", *(ROOT / "docs" / "decisions").glob("0006-*.md"))
+    assert all(f"{AUTO_FAISS_BLOCKS:,} blocks" in page.read_text() for page in pages)

@@ -1,0 +1,118 @@
+"""Damaged memory is noticed before a token that used it is shown, named, and made good again."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from retrieval.errors import DamagedMemory
+from retrieval.library import Library
+from tests.retrieval.conftest import ask, substance
+from tests.retrieval.damages import DAMAGERS
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def shard_files(library: Library):
+    return sorted(library._workspace.kv_folder.rglob("*.kv"))
+
+
+@pytest.fixture(scope="module")
+def calm_answer(filled_home, model, tmp_path_factory):
+    home = tmp_path_factory.mktemp("calm") / "home"
+    shutil.copytree(filled_home, home)
+    with Library.open(home, model) as library:
+        return substance(ask(library, "What does the fox do?", k=6))
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_damage_is_found_before_a_token_that_used_it(three, open_library, calm_answer, seed):
+    """Either the answer does not depend on the damaged bytes and is as before, or there is none."""
+    chance = random.Random(seed)
+    library = open_library(shard_bytes=20_000)
+    files = shard_files(library)
+    DAMAGERS[seed % len(DAMAGERS)](chance.choice(files), chance)
+    shown = []
+    try:
+        for item in library.ask("What does the fox do?", k=6, max_tokens=6):
+            shown.append(item)
+    except DamagedMemory as error:
+        assert "cairn repair" in str(error) and ".txt" in str(error)
+        expected = calm_answer["tokens"][: len(shown)]
+        assert [token.to_dict() for token in shown] == expected, "tokens shown before are the right ones"
+    else:
+        assert substance(shown[-1]) == calm_answer
+    assert not library.verify().ok
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_repair_makes_only_what_is_damaged_again_and_bit_for_bit(library, three, seed):
+    chance = random.Random(seed)
+    before = {path.relative_to(library._workspace.kv_folder): path.read_bytes() for path in shard_files(library)}
+    asked = substance(ask(library, "What does the fox do?"))
+    ids = [block.id for block in library._catalogue.blocks_of_document(three["fox"])]
+    damaged = chance.sample(shard_files(library), 2)
+    for path in damaged:
+        DAMAGERS[seed % 3](path, chance)
+    report = library.repair()
+    assert not report.failed and report.repaired and report.blocks < sum(d.blocks for d in library.documents())
+    assert library.verify().ok and not library.verify().orphans
+    after = {path.relative_to(library._workspace.kv_folder): path.read_bytes() for path in shard_files(library)}
+    untouched = {name for name in before if library._workspace.kv_folder / name not in damaged}
+    assert all(after.get(name) == before[name] for name in untouched)
+    assert [block.id for block in library._catalogue.blocks_of_document(three["fox"])] == ids
+    assert substance(ask(library, "What does the fox do?")) == asked
+
+
+def test_a_vanished_shard_is_damage_too(library, three, open_library):
+    shard_files(library)[0].unlink()
+    assert any("missing" in each.detail for each in library.verify().damage)
+    with pytest.raises(DamagedMemory):
+        ask(open_library(), "fox?", k=20)
+    assert library.repair().repaired
+    assert library.verify().ok
+
+
+def test_a_changed_original_is_reported(library, three):
+    path = library.original(three["rain"])
+    path.write_text("something else")
+    (found,) = library.verify().damage
+    assert found.document_id == three["rain"] and "changed" in found.detail
+    assert ask(library, "What of the rain?").tokens, "its memory is whole and still answers"
+
+
+def test_orphans_are_listed_and_removed_and_nothing_else(library, three):
+    home = library._workspace.home
+    orphans = [
+        home / "kv" / three["fox"] / "0123.kv",
+        home / "kv" / "gone" / ".writing-77",
+        home / "files" / "gone.pdf",
+        home / "files" / ".incoming-nohost~1~1-gone.pdf",
+        home / "pages" / "gone" / "0-1200.png",
+    ]
+    for path in orphans:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x" * 10)
+    before = {path for path in home.rglob("*") if path.is_file()} - set(orphans)
+    report = library.verify()
+    assert report.ok and len(report.orphans) == 5
+    removed = library.gc()
+    assert len(removed.files) == 5 and removed.freed_bytes >= 50
+    assert not library.verify().orphans and library.gc().files == ()
+    assert {path for path in before if path.suffix in (".kv", ".txt")} <= {p for p in home.rglob("*") if p.is_file()}
+    assert ask(library, "fox?").tokens
+
+
+def test_no_kind_of_damage_reaches_a_token_and_repair_heals_each():
+    """benchmarks/corruption.py does this a thousand times."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "corruption.py"), "--damages", str(len(DAMAGERS))]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=900)
+    assert ended.returncode == 0, ended.stderr[-2000:] + ended.stdout
+    result = json.loads(ended.stdout.splitlines()[-1])
+    assert result["violations"] == [] and result["outcomes"]["fresh library: refused"] == len(DAMAGERS)

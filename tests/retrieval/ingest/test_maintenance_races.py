@@ -1,0 +1,177 @@
+"""Looking after a library while others work on it: in the gaps between two steps nothing is lost and nothing fails."""
+
+from __future__ import annotations
+
+import os
+import threading
+from functools import partial
+from random import Random
+
+import pytest
+
+from retrieval.ingest import file_store as intake
+from retrieval.ingest import maintenance as upkeep
+from storage import maintenance as storage_upkeep
+from storage.catalogue import Catalogue
+from tests.retrieval.conftest import RAIN, add, ask, prose, substance
+from tests.retrieval.damages import flip
+from tests.retrieval.ingest.test_damage import shard_files
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """A collector that gives up soon where a writer does not come to its commit."""
+    monkeypatch.setattr(storage_upkeep, "orphans", partial(storage_upkeep.orphans, patience_seconds=0.1))
+
+
+class Pause:
+    """Stops the first caller of a method in front of it until `go_on`."""
+
+    def __init__(self, monkeypatch, owner, name: str):
+        self.reached, self.go_on = threading.Event(), threading.Event()
+        plain = getattr(owner, name)
+
+        def paused(*arguments, **settings):
+            if not self.reached.is_set():
+                self.reached.set()
+                assert self.go_on.wait(60)
+            return plain(*arguments, **settings)
+
+        monkeypatch.setattr(owner, name, paused)
+
+    def run(self, work) -> threading.Thread:
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert self.reached.wait(60)
+        return thread
+
+
+def test_gc_leaves_the_shard_of_a_repair_that_is_about_to_commit_it(
+    library, three, open_library, monkeypatch, impatient
+):
+    before = substance(ask(library, "What does the fox do?"))
+    flip(shard_files(library)[0], Random(0))
+    pause = Pause(monkeypatch, Catalogue, "replace_shard")
+    repairing = pause.run(library.repair)
+    new = set(shard_files(library))
+    assert open_library().gc().files == (), "another process would see the same"
+    assert library.gc().files == () and set(shard_files(library)) == new
+    pause.go_on.set()
+    repairing.join(60)
+    assert library.verify().ok and not library.verify().orphans
+    assert substance(ask(library, "What does the fox do?")) == before
+
+
+def test_gc_leaves_the_shard_of_a_job_that_is_about_to_commit_it_and_a_job_that_ends_meanwhile(
+    library, write, open_library, monkeypatch, impatient
+):
+    job = library.submit(write("long.txt", prose(7, 2600)))
+    pause = Pause(monkeypatch, Catalogue, "commit_shard")
+    reading = pause.run(lambda: library.run_job(job.id))
+    assert open_library().gc().files == ()
+    pause.go_on.set()
+    reading.join(60)
+    assert library.job(job.id).state == "done" and library.verify().ok and library.gc().files == ()
+
+
+def test_gc_leaves_an_original_that_is_being_handed_in(library, write, open_library, monkeypatch):
+    """Its row is committed between the collector's look at the files and its look at the rows."""
+    pause = Pause(monkeypatch, os, "rename")
+    submitting = pause.run(lambda: library.submit(write("a.txt", RAIN)))
+    assert open_library().gc().files == ()
+    pause.go_on.set()
+    submitting.join(60)
+    job = library.jobs()[0]
+    listed = intake.abandoned_files(library._workspace)
+    assert listed == [] and library.run_job(job.id).state == "done"
+
+
+def test_gc_leaves_what_was_handed_in_after_it_looked_at_the_rows(library, write, open_library, monkeypatch):
+    plain, path = Catalogue.documents, write("a.txt", RAIN)
+    looks: list[object] = []
+
+    def documents(self, **settings):
+        found = plain(self, **settings)
+        looks.append(found)
+        if len(looks) == 1:
+            document_id = add(open_library(), path)
+            (library._workspace.pages_folder / document_id).mkdir()
+        return found
+
+    monkeypatch.setattr(Catalogue, "documents", documents)
+    assert library.gc().files == ()
+    document_id = library.documents()[0].id
+    assert library.original(document_id).read_text() == RAIN
+    assert (library._workspace.pages_folder / document_id).is_dir()
+
+
+def test_gc_leaves_files_that_an_open_question_still_reads(library, three, open_library):
+    flip(shard_files(library)[0], Random(0))
+    old = shard_files(library)[0]
+    with library._resident.open_snapshot():
+        library.repair()
+        assert old.exists()
+        library.gc()
+        assert old.exists(), "the question may read it"
+    assert not old.exists() and library.verify().ok
+
+
+def test_two_repairs_at_once_leave_one_whole_memory(library, three, open_library, monkeypatch, impatient):
+    flip(shard_files(library)[0], Random(0))
+    other = open_library()
+    pause = Pause(monkeypatch, Catalogue, "replace_shard")
+    slow = []
+    first = pause.run(lambda: slow.append(library.repair()))
+    assert other.repair().repaired == ("fox.txt",) or other.verify().ok
+    pause.go_on.set()
+    first.join(60)
+    assert slow[0].failed == (), "what somebody else has repaired is no failure"
+    assert library.verify().ok and not library.verify().orphans
+
+
+def test_a_document_deleted_under_repair_is_no_failure_and_leaves_nothing(
+    library, three, open_library, monkeypatch, impatient
+):
+    flip(shard_files(library)[0], Random(0))
+    pause, reports = Pause(monkeypatch, Catalogue, "replace_shard"), []
+    repairing = pause.run(lambda: reports.append(library.repair()))
+    damaged = library.verify().damage[0].document_id
+    open_library().delete_documents([damaged])
+    pause.go_on.set()
+    repairing.join(60)
+    assert reports[0].failed == () and reports[0].repaired == ()
+    assert library.verify().ok and not library.verify().orphans
+
+
+def test_doctor_and_verify_bear_that_a_document_vanishes_while_they_look(library, three, tmp_path, monkeypatch):
+    bad = tmp_path / "bad.pdf"
+    bad.write_bytes(b"%PDF-1.7 this is no document")
+    failed = library.run_job(library.submit(bad).id)
+    assert any("bad.pdf" in problem for problem in library.doctor()["problems"])
+    plain = Catalogue.jobs
+
+    def jobs(self, **settings):
+        found = plain(self, **settings)
+        library.delete_documents([failed.document_id])
+        return found
+
+    monkeypatch.setattr(Catalogue, "jobs", jobs)
+    assert library.doctor()["problems"] == []
+    monkeypatch.setattr(Catalogue, "jobs", plain)
+    original = upkeep.original_of
+
+    def original_of(workspace, document_id):
+        library.delete_documents([three["rain"]])
+        return original(workspace, document_id)
+
+    monkeypatch.setattr(upkeep, "original_of", original_of)
+    assert library.verify().ok
+
+
+def test_a_kill_amid_reingestion_leaves_no_document_without_a_job(library, three):
+    """Dropping the old memory and queueing the work are one commit."""
+    digest = library._catalogue.document(three["fox"]).fingerprint
+    names = library._catalogue.hand_over(three["fox"], digest, note="again")
+    (job,) = library.jobs(active_only=True)
+    assert names and job.document_id == three["fox"] and library.document(three["fox"]).state == "ingesting"
+    assert library.run_next_job().state == "done"

@@ -1,0 +1,271 @@
+"""Jobs: durable, resumable, cancellable, bounded, and behind every question."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+
+import pytest
+
+from retrieval.errors import CairnError, ExtractError, NotEnoughSpace
+from retrieval.ingest.pipeline import Ingestion, stored_blocks_before
+from tests.retrieval.conftest import FOX, RAIN, add, ask, prose, substance
+
+LONG = prose(7, 2600)
+
+
+def memory_of(library):
+    """All stored keys and values of the only document, by layer."""
+    loaded = library._workspace.loaded()
+    shards = library._catalogue.shards()
+    refs = [(shard.name, row) for shard in shards for row in range(shard.num_blocks)]
+    return [loaded.store.read_many(refs, layer) for layer in loaded.layout.layers]
+
+
+def assert_same_memory(one, other):
+    for (keys, values), (keys_too, values_too) in zip(memory_of(one), memory_of(other), strict=True):
+        assert keys.equal(keys_too) and values.equal(values_too)
+
+
+class Interrupted(BaseException):
+    pass
+
+
+def interrupt_after(reports: int):
+    seen = []
+
+    def check(job):
+        seen.append(job)
+        if len(seen) >= reports:
+            raise Interrupted
+
+    return check
+
+
+@pytest.mark.parametrize("kv_dtype", ["bf16", "int8"])
+def test_an_interrupted_job_goes_on_at_its_last_shard_and_ends_with_the_same_memory(
+    open_library, write, tmp_path, kv_dtype
+):
+    path = write("long.txt", LONG)
+    calm = open_library(home=tmp_path / "calm", kv_dtype=kv_dtype)
+    add(calm, path)
+    troubled = open_library(home=tmp_path / "troubled", kv_dtype=kv_dtype)
+    job = troubled.submit(path)
+    for reports in (4, 9, 14):
+        with pytest.raises(Interrupted):
+            troubled.run_job(job.id, on_progress=interrupt_after(reports))
+        assert troubled.search("fox", 5) == [], "half a document is never seen"
+        assert troubled.job(job.id).state == "queued"
+    shards = len(troubled._catalogue.shards())
+    assert 0 < shards < len(calm._catalogue.shards())
+    done = open_library(home=tmp_path / "troubled", kv_dtype=kv_dtype).run_job(job.id)
+    assert done.state == "done" and done.tokens_done == done.tokens == calm.documents()[0].tokens
+    assert_same_memory(calm, troubled)
+    mine, other = substance(ask(calm, "What crosses the bridge?")), substance(ask(troubled, "What crosses the bridge?"))
+    for each in (mine, other):
+        for passage in (*each["passages"], *each["near_misses"]):
+            del passage["document_id"]
+    assert mine == other
+
+
+def test_the_size_of_shards_does_not_change_the_memory(open_library, write, tmp_path):
+    path = write("long.txt", LONG)
+    homes = [open_library(home=tmp_path / str(size), shard_bytes=size) for size in (1, 60_000, 1 << 30)]
+    for library in homes:
+        add(library, path)
+    assert [len(library._catalogue.shards()) for library in homes] == sorted(
+        (len(library._catalogue.shards()) for library in homes), reverse=True
+    )
+    assert len(homes[2]._catalogue.shards()) == 1 < len(homes[0]._catalogue.shards())
+    for library in homes[1:]:
+        assert_same_memory(homes[0], library)
+
+
+def test_a_cancelled_job_stops_within_a_window_and_a_retry_goes_on(library, write):
+    job = library.submit(write("long.txt", LONG))
+    seen = []
+
+    def cancel(progress):
+        seen.append(progress)
+        if len(seen) == 6:
+            library.cancel_job(job.id)
+
+    ended = library.run_job(job.id, on_progress=cancel)
+    assert (ended.state, len(seen)) == ("cancelled", 6)
+    assert library.document(job.document_id).state == "cancelled"
+    assert library.search("fox", 3) == [] and library.verify().ok
+    stored = {shard.name for shard in library._catalogue.shards()}
+    assert stored
+    assert library.retry_job(job.id).state == "queued"
+    assert library.run_job(job.id).state == "done"
+    assert stored < {shard.name for shard in library._catalogue.shards()}, "it went on, it did not start anew"
+    assert len(library.search("fox", 3)) == 3
+
+
+def test_a_job_cancelled_before_it_began_never_begins(library, write):
+    job = library.submit(write("a.txt", FOX))
+    assert library.cancel_job(job.id).state == "cancelled"
+    assert library.run_job(job.id).state == "cancelled" and library.run_next_job() is None
+
+
+def test_a_document_deleted_under_its_job_leaves_nothing(library, write):
+    job = library.submit(write("long.txt", LONG))
+    seen = []
+
+    def delete(progress):
+        seen.append(progress)
+        if len(seen) == 6:
+            library.delete_documents([job.document_id])
+
+    assert library.run_job(job.id, on_progress=delete).state == "cancelled"
+    assert library.documents() == [] and library.jobs() == []
+    assert library.verify().ok and not library.verify().orphans
+
+
+def test_progress_grows_and_tells_pages_tokens_speed_and_what_is_left(library, write):
+    seen = []
+    job = library.run_job(library.submit(write("long.txt", LONG)).id, on_progress=seen.append)
+    stages = list(dict.fromkeys(each.stage for each in seen))
+    assert stages == ["extracting", "reading", "done"]
+    assert [each.tokens_done for each in seen] == sorted(each.tokens_done for each in seen)
+    assert (job.tokens_done, job.pages_done, job.pages) == (job.tokens, 1, 1)
+    assert job.tokens_per_second > 0 and job.seconds > 0 and job.size_bytes > 0
+    assert library.jobs()[0] == job == library.job(job.id)
+    assert library.jobs(active_only=True) == []
+
+
+def test_a_file_that_cannot_be_read_fails_alone_with_its_reason(library, write, tmp_path):
+    bad = tmp_path / "bad.pdf"
+    bad.write_bytes(b"%PDF-1.7 this is no document")
+    empty = write("empty.md", "   \n\n ")
+    failed = [library.run_job(library.submit(path).id) for path in (bad, empty)]
+    assert [job.state for job in failed] == ["failed", "failed"]
+    assert all(len(job.error) > 20 and "Traceback" not in job.error for job in failed)
+    good = add(library, write("good.txt", FOX))
+    assert library.document(good).state == "ready"
+    assert library.document(failed[0].document_id).state == "failed"
+    assert library.delete_documents([job.document_id for job in failed]).documents == 2
+
+
+def test_files_that_are_no_documents_are_refused_when_handed_in(library, tmp_path, write):
+    for path, reason in ((tmp_path / "missing.pdf", "no file"), (write("a.exe", "x"), "not a format")):
+        with pytest.raises(ExtractError, match=reason):
+            library.submit(path)
+    assert library.documents() == [] and not list(library._workspace.files_folder.iterdir())
+
+
+def test_a_disk_without_room_is_noticed_before_the_work(library, write, monkeypatch):
+    path = write("long.txt", LONG)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000})())
+        with pytest.raises(NotEnoughSpace, match="free"):
+            library.submit(path)
+    job = library.submit(path)
+    with monkeypatch.context() as patch:
+        free = (64 << 20) + path.stat().st_size + 100_000
+        patch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": free})())
+        failed = library.run_job(job.id)
+    assert failed.state == "failed" and "free" in failed.error and failed.tokens_done == 0
+    library.retry_job(job.id)
+    assert library.run_job(job.id).state == "done"
+
+
+def test_the_estimate_is_what_ingestion_then_takes(library, write):
+    path = write("long.txt", LONG)
+    estimate = library.estimate(path)
+    assert not estimate.already_stored and estimate.exact and estimate.fits
+    document = library.document(add(library, path))
+    assert (estimate.tokens, estimate.blocks, estimate.pages) == (document.tokens, document.blocks, document.pages)
+    assert estimate.size_bytes == pytest.approx(document.size_bytes, rel=0.1)
+    assert library.estimate(path).already_stored and library.estimate(path).seconds > 0
+
+
+def test_jobs_are_worked_off_oldest_first(library, write):
+    first = library.submit(write("a.txt", FOX), collection="mine", source="A file.txt")
+    second = library.submit(write("b.txt", RAIN))
+    assert [job.id for job in library.jobs(active_only=True)] == [second.id, first.id]
+    assert library.run_next_job().id == first.id
+    assert library.run_next_job().id == second.id
+    assert library.run_next_job() is None
+    document = library.document(first.document_id)
+    assert (document.source, document.title) == ("A file.txt", "A file")
+    assert document.collection_id == library.collections()[0].id and library.collections()[0].name == "mine"
+
+
+def test_a_question_waits_for_one_window_at_most_while_a_document_is_read(library, three, write, monkeypatch):
+    """Each window is made to take a while; a question must not wait for the rest of them."""
+    import retrieval.ingest.pipeline
+
+    plain, windows = retrieval.ingest.pipeline.prefill, []
+
+    def slow(model, *arguments, **settings):
+        for number, block in enumerate(plain(model, *arguments, **settings)):
+            if number % model.config.window_blocks == 0:
+                windows.append(time.monotonic())
+                time.sleep(0.1)
+            yield block
+
+    monkeypatch.setattr(retrieval.ingest.pipeline, "prefill", slow)
+    job = library.submit(write("long.txt", LONG))
+    thread = threading.Thread(target=library.run_job, args=(job.id,))
+    thread.start()
+    while len(windows) < 3:
+        time.sleep(0.005)
+    began = time.monotonic()
+    answer = ask(library, "What does the fox do?", max_tokens=12)
+    ended = time.monotonic()
+    assert sum(began < window < ended - 0.01 for window in windows) <= 1, "ingestion went on amid the answer"
+    assert answer.tokens
+    thread.join(60)
+    assert library.job(job.id).state == "done"
+
+
+def test_what_ingestion_holds_in_memory_does_not_grow_with_the_document(open_library, write, monkeypatch):
+    """Never more blocks alive than a shard and its neighbours hold."""
+    import weakref
+
+    import retrieval.ingest.pipeline
+
+    alive, most = weakref.WeakSet(), [0]
+    plain = retrieval.ingest.pipeline.prefill
+
+    def watched(*arguments, **settings):
+        for block in plain(*arguments, **settings):
+            alive.add(block)
+            most[0] = max(most[0], len(alive))
+            yield block
+
+    monkeypatch.setattr(retrieval.ingest.pipeline, "prefill", watched)
+    library = open_library(shard_bytes=1)
+    add(library, write("long.txt", LONG))
+    assert library.documents()[0].blocks > 150
+    assert most[0] <= 3 * library._workspace.loaded().model.config.window_blocks
+
+
+def test_blocks_before_a_shard_are_those_of_the_store(library, write):
+    add(library, write("long.txt", LONG))
+    loaded, shards = library._workspace.loaded(), library._catalogue.shards()
+    recent = stored_blocks_before(loaded, shards, shards[1].first_ordinal + 1, 2)
+    keys, values = loaded.store.read_many([(shards[0].name, shards[0].num_blocks - 1), (shards[1].name, 0)], 2)
+    assert all(block.keys_YGLD[1].equal(key) for block, key in zip(recent, keys, strict=True))
+    assert all(block.values_YGLD[1].equal(value) for block, value in zip(recent, values, strict=True))
+
+
+def test_an_unexpected_error_fails_the_job_and_not_the_worker(library, write, monkeypatch):
+    def broken(self):
+        raise RuntimeError("the sky fell")
+
+    monkeypatch.setattr(Ingestion, "_work", broken)
+    job = library.run_job(library.submit(write("a.txt", FOX)).id)
+    assert job.state == "failed" and "the sky fell" in job.error
+
+
+def test_a_lost_original_is_named(library, write):
+    job = library.submit(write("a.txt", FOX))
+    library.original(job.document_id).unlink()
+    failed = library.run_job(job.id)
+    assert failed.state == "failed" and "original file" in failed.error
+    with pytest.raises(CairnError):
+        library.original(job.document_id)
+    assert any("missing" in each.detail for each in library.verify().damage)

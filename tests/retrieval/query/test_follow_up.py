@@ -1,0 +1,37 @@
+"""Follow-up questions, and where quotations may begin."""
+
+import pytest
+
+from retrieval.query.follow_up import EARLIER_CHARACTERS, leans_on_earlier, with_conversation, word_starts
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["And when was it built?", "Why?", "What about the bridge?", "Who wrote these?", "Is he still alive?", "where"],
+)
+def test_questions_that_point_back_lean_on_the_one_before(question):
+    assert leans_on_earlier(question)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "When was the Eiffel Tower built?",
+        "Which method did the authors use for training the retriever?",
+        "Is there a limit on the number of pages that a document may have?",
+        "How many people live in Lisbon?",
+    ],
+)
+def test_questions_that_stand_alone_are_asked_alone(question):
+    assert not leans_on_earlier(question)
+    assert with_conversation(question, ["Who painted the ceiling?"]) == question
+
+
+def test_a_follow_up_carries_only_the_last_question_and_not_without_end():
+    assert with_conversation("Why?", ["First one?", "Second one?"]) == "Second one? Why?"
+    asked = with_conversation("Why?", ["word " * 500])
+    assert asked.endswith("word Why?") and len(asked) < EARLIER_CHARACTERS + 10
+
+
+def test_a_tokenizer_of_bytes_tells_no_word_starts(model):
+    assert word_starts(model) is None

@@ -1,0 +1,154 @@
+"""Which sentence is quoted, and that it stands whole in the blocks."""
+
+from dataclasses import replace
+
+import torch
+
+from retrieval.query.quoting import Quoting, with_neighbours
+from retrieval.types.passages import Answer, AnswerToken, Timings
+from storage.records import Block
+from tests.tiny_model import tiny_model
+
+TEXT = (
+    "A heading line\nThe cairn was built by surveyors of the line. Nobody knows who piled the first stones there. "
+    "Does anybody remember the old road? The last storm took away the upper half of it."
+)
+
+
+def blocks_of(model, text, document_id="d"):
+    ids = model.tokenize(text).ids
+    per_block = model.config.tokens_per_block
+    return [
+        Block(
+            id=ordinal + 1,
+            document_id=document_id,
+            ordinal=ordinal,
+            start=ordinal * per_block,
+            end=min(len(ids), (ordinal + 1) * per_block),
+            shard_id=1,
+            shard="s",
+            index_in_shard=ordinal,
+            boxes=(),
+            tokens=tuple(ids[ordinal * per_block : (ordinal + 1) * per_block]),
+        )
+        for ordinal in range(-(-len(ids) // per_block))
+    ]
+
+
+def spell(quoting, blocks, places):
+    return "".join(TEXT[start:end] for _, start, end in (quoting.place(*place) for place in places))
+
+
+def sentences(quoting):
+    return [TEXT[quoting.place(*p[0])[1] : quoting.place(*p[-1])[2]] for p, _ in quoting._sentences({"d": TEXT})]
+
+
+def test_whole_sentences_with_enough_words_that_are_no_questions_are_candidates() -> None:
+    model = tiny_model(block_size=16)
+    assert sentences(Quoting(model, blocks_of(model, TEXT))) == [
+        "The cairn was built by surveyors of the line.",
+        "Nobody knows who piled the first stones there.",
+        "The last storm took away the upper half of it.",
+    ]
+
+
+def test_a_sentence_that_is_not_whole_in_the_candidates_is_not_quoted() -> None:
+    model = tiny_model(block_size=16)
+    blocks = blocks_of(model, TEXT)
+    missing = [block if block.ordinal != 2 else None for block in blocks]  # inside the first sentence
+    assert sentences(Quoting(model, missing))[0] == "Nobody knows who piled the first stones there."
+
+
+def test_of_a_text_without_a_whole_sentence_the_part_at_hand_is_quoted() -> None:
+    """A sentence longer than all candidates is no reason to say that the documents do not say."""
+    model = tiny_model(block_size=16)
+    blocks = blocks_of(model, TEXT)
+    inside = [block if block.ordinal in (2, 3) else None for block in blocks]  # within the first sentence
+    quoting = Quoting(model, inside)
+    (found,) = quoting.best_sentences(torch.zeros(1, len(blocks), 16), {"d": TEXT})
+    assert spell(quoting, blocks, found.places) == TEXT[30:60]
+
+
+def test_the_sentence_that_holds_the_best_match_of_every_question_token_wins() -> None:
+    model = tiny_model(block_size=16)
+    blocks = blocks_of(model, TEXT)
+    quoting = Quoting(model, blocks)
+    for first, second, wanted in (
+        ("surveyors", "built", "surveyors"),
+        ("cairn", "piled", "piled"),
+        ("x", "upper", "up"),
+    ):
+        matches_QCL = torch.full((2, len(blocks), 16), -0.5)
+        for q, word in enumerate((first, second)):
+            start = TEXT.find(word)
+            for row in range(start, start + len(word) if start >= 0 else start):
+                matches_QCL[q, row // 15, row % 15] = 0.2 + 0.1 * q
+        assert wanted in spell(quoting, blocks, quoting.best_sentences(matches_QCL, {"d": TEXT})[0].places)
+
+
+def test_the_words_that_the_model_points_at_are_marked_and_may_decide_between_like_sentences() -> None:
+    model = tiny_model(block_size=16)
+    blocks = blocks_of(model, TEXT)
+    quoting = Quoting(model, blocks)
+    matches_QCL = torch.full((1, len(blocks), 16), 0.3)
+    for words in ("surveyors of the line", "first stones", "upper half"):
+        start, stop = TEXT.index(words), TEXT.index(words) + len(words)
+        points_2CL = torch.zeros(2, len(blocks), 16)
+        points_2CL[0, start // 15, start % 15] = points_2CL[1, (stop - 1) // 15, (stop - 1) % 15] = 2.0
+        (found,) = quoting.best_sentences(matches_QCL, {"d": TEXT}, points_2CL)
+        assert spell(quoting, blocks, found.places[found.pointed.start : found.pointed.stop]) == words
+    assert quoting.best_sentences(matches_QCL, {"d": TEXT})[0].pointed == range(0)
+
+
+def test_the_next_best_sentences_come_with_what_is_pointed_at_in_them_and_repetitions_do_not() -> None:
+    model = tiny_model(block_size=16)
+    text = "The fox sleeps in the den. The wolf hunts at night. The  FOX sleeps in the den. A bear eats fish at noon."
+    blocks = blocks_of(model, text)
+    matches_QCL, points_2CL = torch.full((1, len(blocks), 16), 0.1), torch.zeros(2, len(blocks), 16)
+    for word, match in (("fox", 0.9), ("wolf", 0.5), ("FOX", 0.8), ("bear", 0.7)):
+        at = text.index(word)
+        matches_QCL[0, at // 15, at % 15] = match
+        points_2CL[:, at // 15, at % 15] = 5.0
+    quoting = Quoting(model, blocks)
+    found = quoting.best_sentences(matches_QCL, {"d": text}, points_2CL, count=9)
+
+    def said(places):
+        return text[quoting.place(*places[0])[1] : quoting.place(*places[-1])[2]].strip()
+
+    assert [said(one.places).split()[1] for one in found] == ["fox", "bear", "wolf"]
+    assert [said(one.places[one.pointed.start : one.pointed.stop]) for one in found] == ["f", "b", "w"]
+    assert [[hit.ordinal for hit in quoting.hits(one)] for one in found] == [[0, 1], [5, 6], [1, 2, 3]]
+    assert [round(one.score, 3) for one in found] == [0.9, 0.7, 0.5]
+    assert len(quoting.best_sentences(matches_QCL, {"d": text}, points_2CL, count=2)) == 2
+
+
+def test_a_short_answer_is_what_the_pointed_tokens_spell() -> None:
+    tokens = tuple(AnswerToken(text, 0.0, 0.0, (), pointed=text != "Died") for text in ("Died", " in", " 1943,"))
+    answer = Answer(
+        "a",
+        None,
+        "When?",
+        "Died in 1943,",
+        True,
+        0.9,
+        True,
+        tokens,
+        (),
+        (),
+        0.5,
+        (1,),
+        2,
+        {},
+        Timings(0, 0, 0),
+        "m",
+        "f",
+    )
+    assert answer.short == "in 1943"
+    assert Answer.from_dict(answer.to_dict()) == answer
+    assert replace(answer, tokens=()).short == ""
+
+
+def test_neighbours_are_added_only_inside_a_document() -> None:
+    document_N, ordinal_N = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 1, 2, 0, 1])
+    assert with_neighbours(torch.tensor([2]), document_N, ordinal_N).tolist() == [1, 2]
+    assert with_neighbours(torch.tensor([3, 0]), document_N, ordinal_N).tolist() == [0, 1, 3, 4]

@@ -1,0 +1,181 @@
+"""Opening a catalogue of any age: migrated after a backup, atomically, and never by two at once."""
+
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from storage import Catalogue, CatalogueTooNew
+from storage.catalogue.database import Database
+from storage.catalogue.schema import metadata
+from storage.catalogue.upgrade import HEAD, MIGRATIONS, bring_up_to_date, revision
+from tests.storage.stored import add_ready, database_url, open_home, sqlite_only
+
+NEXT = '''
+"""Remember who read a document last."""
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision = "9999", "%s"
+
+
+def upgrade() -> None:
+    op.add_column("documents", sa.Column("last_reader", sa.Text()))
+    op.execute("UPDATE documents SET last_reader = title")
+    %s
+'''
+
+
+def next_release(folder: Path, then: str = "pass") -> Path:
+    """The migrations of an imagined next release."""
+    versions = folder / "migrations" / "versions"
+    versions.mkdir(parents=True)
+    for path in (MIGRATIONS / "versions").glob("0*.py"):
+        (versions / path.name).write_text(path.read_text())
+    (versions / "9999_next.py").write_text(NEXT % (HEAD, then))
+    (folder / "migrations" / "env.py").write_text((MIGRATIONS / "env.py").read_text())
+    return folder / "migrations"
+
+
+def test_migrations_build_exactly_the_schema_that_the_code_uses(catalogue):
+    with catalogue.database.read() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_the_newest_migration_is_the_one_that_opening_checks_for():
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    assert ScriptDirectory.from_config(config).get_current_head() == HEAD
+
+
+@sqlite_only
+def test_a_new_catalogue_needs_no_backup_and_a_current_one_is_left_alone(tmp_path):
+    database = Database(database_url(tmp_path))
+    assert revision(database) is None
+    assert bring_up_to_date(database) is None
+    assert revision(database) == HEAD
+    assert bring_up_to_date(database) is None
+    assert not (tmp_path / "backups").exists()
+    database.close()
+
+
+@sqlite_only
+def test_an_older_catalogue_is_backed_up_and_migrated_with_all_it_holds(tmp_path):
+    catalogue, store = open_home(tmp_path)
+    document = add_ready(catalogue, store)
+    backup_path = bring_up_to_date(catalogue.database, migrations=next_release(tmp_path), head="9999")
+    with catalogue.database.read() as connection:
+        assert connection.exec_driver_sql("SELECT last_reader FROM documents").scalar() == document.title
+    catalogue.close()
+    assert backup_path is not None and backup_path.parent == tmp_path / "backups"
+    old = Catalogue.open(f"sqlite:///{backup_path}")
+    assert old.documents() == [document]
+    assert len(old.blocks_of_document(document.id)) == document.num_blocks
+    old.close()
+
+
+def test_a_migration_that_fails_halfway_leaves_the_old_catalogue_whole(tmp_path):
+    catalogue, store = open_home(tmp_path)
+    document = add_ready(catalogue, store)
+    broken = next_release(tmp_path, then='raise RuntimeError("power cut")')
+    with pytest.raises(RuntimeError, match="power cut"):
+        bring_up_to_date(catalogue.database, migrations=broken, head="9999")
+    assert revision(catalogue.database) == HEAD
+    assert catalogue.documents() == [document]
+    catalogue.close()
+    catalogue, _ = open_home(tmp_path)
+    assert catalogue.documents() == [document]
+    catalogue.close()
+
+
+def test_a_catalogue_of_a_newer_release_is_refused_and_not_touched(tmp_path):
+    catalogue, _ = open_home(tmp_path)
+    bring_up_to_date(catalogue.database, migrations=next_release(tmp_path), head="9999")
+    catalogue.close()
+    with pytest.raises(CatalogueTooNew, match="9999"):
+        Catalogue.open(database_url(tmp_path))
+
+
+@sqlite_only
+def test_many_processes_may_open_a_new_catalogue_at_once(tmp_path):
+    script = textwrap.dedent(
+        f"""
+        import os
+        from storage import Catalogue, MemoryFingerprint
+
+        def open_it():
+            catalogue = Catalogue.open({database_url(tmp_path)!r})
+            catalogue.put_fingerprint(MemoryFingerprint({{"process": str(os.getpid())}}))
+            catalogue.close()
+
+        children = []
+        for _ in range(6):
+            child = os.fork()
+            if not child:
+                open_it()
+                os._exit(0)
+            children.append(child)
+        assert [os.waitpid(child, 0)[1] for child in children] == [0] * 6
+        """
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0 and run.stderr == "", run.stderr
+    catalogue = Catalogue.open(database_url(tmp_path))
+    assert len(catalogue.fingerprints()) == 6
+    catalogue.close()
+
+
+@sqlite_only
+def test_a_backup_made_while_writing_is_a_sound_catalogue(home, tmp_path):
+    catalogue, store = home
+    document = add_ready(catalogue, store)
+    path = catalogue.backup(tmp_path / "copies" / "copy.sqlite3")
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert connection.execute("SELECT id FROM documents").fetchall() == [(document.id,)]
+    connection.close()
+    assert [each.name for each in path.parent.iterdir()] == ["copy.sqlite3"]
+
+
+def test_the_schema_is_also_one_that_postgresql_understands():
+    dialect = postgresql.dialect()
+    for table in metadata.sorted_tables:
+        assert "CREATE TABLE" in str(CreateTable(table).compile(dialect=dialect))
+        for index in table.indexes:
+            str(CreateIndex(index).compile(dialect=dialect))
+
+
+def test_databases_that_were_never_tried_are_refused():
+    with pytest.raises(ValueError, match="SQLite or PostgreSQL, not in mysql"):
+        Catalogue.open("mysql://server/cairn")
+
+
+def test_a_missing_driver_is_named():
+    with pytest.raises(ValueError, match="pip install asyncpg"):
+        Catalogue.open("postgresql+asyncpg://server/cairn")
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
+def test_a_catalogue_in_memory_is_refused(url):
+    with pytest.raises(ValueError, match="must be a file"):
+        Catalogue.open(url)
+
+
+@sqlite_only
+def test_every_connection_keeps_what_it_acknowledged(catalogue):
+    with catalogue.database.read() as connection:
+        settings = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "foreign_keys", "synchronous", "busy_timeout")
+        }
+    assert settings == {"journal_mode": "wal", "foreign_keys": 1, "synchronous": 2, "busy_timeout": 15000}

@@ -1,0 +1,128 @@
+"""verify names what is wrong and nothing else; garbage is what no row names and nobody is about to commit."""
+
+import os
+import sqlite3
+import time
+
+from sqlalchemy import update
+
+from storage import collect_garbage, verify
+from storage.catalogue.schema import documents, shards
+from storage.kv.shard import TEMPORARY
+from storage.maintenance import compact, database_problems, orphans
+from tests.storage.stored import add_ready, new_document, sqlite_only, write_shard
+
+HOUR = 3600
+
+
+def age(path, seconds):
+    os.utime(path, (time.time() - seconds,) * 2)
+
+
+def test_a_sound_library_is_found_sound(home):
+    catalogue, store = home
+    ready = add_ready(catalogue, store, 1)
+    catalogue.add_document(new_document(2))
+    steps = []
+    report = verify(catalogue, store.folder, on_progress=lambda done, total: steps.append((done, total)))
+    assert report.ok and report.orphans == () and report.seconds >= 0
+    assert (report.num_documents, report.num_shards, report.num_blocks) == (2, 2, 6)
+    assert report.size_bytes == ready.size_bytes
+    assert steps == [(0, 2), (1, 2), (2, 2)]
+
+
+def test_damage_is_reported_with_its_document_shard_and_place(home):
+    catalogue, store = home
+    sound, damaged = add_ready(catalogue, store, 1), add_ready(catalogue, store, 2)
+    flipped, missing = catalogue.shards(damaged.id)
+    path = store.folder / flipped.name
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    os.unlink(store.folder / missing.name)
+    report = verify(catalogue, store.folder)
+    assert not report.ok
+    assert [(each.document_id, each.source, each.shard) for each in report.damaged] == [
+        (damaged.id, "report-2.pdf", flipped.name),
+        (damaged.id, "report-2.pdf", missing.name),
+    ]
+    (piece,) = report.damaged[0].damages
+    assert (piece.section, piece.layer, piece.head, piece.block) == ("piece", 5, 1, 2)
+    assert report.damaged[1].damages[0].reason == "the file is missing"
+    assert verify(catalogue, store.folder, document_ids=[sound.id]).ok
+
+
+def test_a_file_put_in_the_place_of_another_is_reported_although_it_is_whole(home):
+    """Right name, right model, sound checksums: only the catalogue knows that these are other bytes."""
+    catalogue, store = home
+    document = add_ready(catalogue, store)
+    shard = catalogue.shards(document.id)[0]
+    catalogue.replace_shard(shard.name, write_shard(store, 3, 9))
+    with catalogue.database.write() as connection:
+        connection.execute(update(shards).values(checksum="sha256:0").where(shards.c.id == shard.id))
+    (found,) = verify(catalogue, store.folder).damaged
+    assert [damage.section for damage in found.damages] == ["file"]
+
+
+def test_rows_that_disagree_are_reported(home):
+    catalogue, store = home
+    document = add_ready(catalogue, store)
+    with catalogue.database.write() as connection:
+        connection.execute(update(documents).values(num_blocks=7))
+    assert verify(catalogue, store.folder).problems == (
+        f"document {document.id} (report-0.pdf) should have 7 blocks; its shards hold 6, 6 are listed",
+    )
+
+
+@sqlite_only
+def test_a_damaged_database_is_reported(home):
+    catalogue, store = home
+    add_ready(catalogue, store)
+    assert database_problems(catalogue.database) == []
+    careless = sqlite3.connect(catalogue.database.path)  # keeps no foreign keys unless asked to
+    careless.execute("DELETE FROM shards")
+    careless.commit()
+    careless.close()
+    problems = database_problems(catalogue.database)
+    assert any("table blocks refers to a missing row of shards" in problem for problem in problems)
+
+
+def test_orphans_are_listed_and_removed_but_not_young_ones(home):
+    catalogue, store = home
+    document = add_ready(catalogue, store)
+    old, young = write_shard(store, group="gone"), write_shard(store, group="gone")
+    unfinished = store.folder / "gone" / f"{TEMPORARY}1"
+    unfinished.write_bytes(b"half")
+    for path in (store.folder / old.name, unfinished, *(store.folder / shard.name for shard in catalogue.shards())):
+        age(path, 2 * HOUR)
+    names = {old.name, young.name, f"gone/{TEMPORARY}1"}
+    assert set(orphans(catalogue, store.folder)) == set(verify(catalogue, store.folder).orphans) == names
+    garbage = collect_garbage(catalogue, store.folder)
+    assert set(garbage.files) == {store.folder / old.name, unfinished}
+    assert garbage.freed_bytes == old.size_bytes + 4
+    assert store.files() == {young.name} | {shard.name for shard in catalogue.shards(document.id)}
+    collect_garbage(catalogue, store.folder, older_than_seconds=0)
+    assert not (store.folder / "gone").exists()
+    assert verify(catalogue, store.folder).ok
+
+
+@sqlite_only
+def test_old_backups_go_because_they_hold_what_was_deleted(home, tmp_path):
+    catalogue, store = home
+    old, young = (catalogue.backup(tmp_path / "backups" / f"{name}.sqlite3") for name in ("old", "young"))
+    age(old, 31 * 24 * HOUR)
+    assert collect_garbage(catalogue, store.folder).files == (old,)
+    assert young.exists()
+
+
+@sqlite_only
+def test_the_catalogue_shrinks_after_a_large_deletion(home):
+    catalogue, store = home
+    document = add_ready(catalogue, store)
+    kept = catalogue.save_answer(question="kept", text="kept", body="{}", document_ids=[])
+    for _ in range(40):
+        catalogue.save_answer(question="q", text="", body="words " * 2000, document_ids=[document.id])
+    catalogue.delete_documents([document.id])
+    assert compact(catalogue.database) > 100_000
+    assert compact(catalogue.database) == 0
+    assert [head.id for head in catalogue.answers()] == [kept.id]
