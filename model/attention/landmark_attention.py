@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from model.attention.blockwise import blockwise_attention
 from model.attention.grouped_softmax import fold_far_blocks, fold_slots
 from model.attention.memory import InMemoryReader, MemoryReader, Selection
-from model.attention.positions import LIBRARY_LOCAL_SLOT, paper_landmark_slots, paper_read_slots, rotary_tables, rotate
-from model.attention.selection import ReadPolicy, select_blocks
+from model.attention.positions import paper_landmark_slots, paper_read_slots, rotary_tables, rotate
+from model.attention.selection import SelectionPolicy, select_blocks
 from model.errors import ModelError
 
 
@@ -53,7 +53,7 @@ class LandmarkContext:
     valid_BK: Tensor | None = None
     """False at padding among the local keys. None: everything is valid."""
     reader: MemoryReader | None = None
-    reading: ReadPolicy | None = None
+    policy: SelectionPolicy | None = None
     selections: list[Selection] = field(default_factory=list)
     """Filled by every read, in layer order."""
     search_queries: dict[int, Tensor] | None = None
@@ -70,12 +70,8 @@ class LandmarkContext:
     @property
     def local_start(self) -> int:
         """Position at which the local window starts."""
-        if self.reading is None:
-            return 0
-        if self.reading.positions == "library":
-            return LIBRARY_LOCAL_SLOT * self.block_size
         stored = 0 if self.reader is None else self.reader.num_blocks
-        return (min(self.reading.top_k, stored) + 1) * self.block_size
+        return 0 if self.policy is None else self.policy.local_slot(stored) * self.block_size
 
     def valid_keys(self, num_keys: int) -> Tensor | None:
         """valid_BK for a layer whose cache holds complete blocks in front of the window."""
@@ -202,15 +198,15 @@ def _read(
     scaling: float,
 ) -> _Slots:
     """Choose blocks by their landmarks, fetch them and rotate their keys to their slots."""
-    reader, reading, size = context.reader, context.reading, context.block_size
-    assert reader is not None and reading is not None
-    voters = reading.num_groups(query.shape[1] // groups, query.shape[2])
+    reader, policy, size = context.reader, context.policy, context.block_size
+    assert reader is not None and policy is not None
+    voters = policy.num_groups(query.shape[1] // groups, query.shape[2])
 
     def rows(x_BHQD: Tensor) -> Tensor:
         return _grouped(x_BHQD, groups).flatten(2, 3).unflatten(2, (voters, -1))
 
-    if reading.positions == "library":
-        ids = reader.search(layer, rows(_search_frame(context, query, num_keys, scaling)), reading.top_k)
+    if policy.positions == "library":
+        ids = reader.search(layer, rows(_search_frame(context, query, num_keys, scaling)), policy.top_k)
         keys, values, lengths = reader.read(layer, ids)
         cos, sin = context.table(0, size, keys)
     else:
@@ -221,14 +217,12 @@ def _read(
             )
         stored = reader.num_blocks
         table = context.table(0, context.local_start, query)
-        places = paper_landmark_slots(stored, reading.top_k, query.device) * size + size - 1
+        places = paper_landmark_slots(stored, policy.top_k, query.device) * size + size - 1
         landmarks_BGND = rotate(reader.landmarks(layer), table[0][places], table[1][places])
-        ids = select_blocks(
-            rows(rotated_query * scaling) @ landmarks_BGND.unsqueeze(2).transpose(-1, -2), reading.top_k
-        )
+        ids = select_blocks(rows(rotated_query * scaling) @ landmarks_BGND.unsqueeze(2).transpose(-1, -2), policy.top_k)
         keys, values, lengths = reader.read(layer, ids)
         token = torch.arange(size, device=query.device)
-        places = paper_read_slots(ids, stored, reading.top_k)[..., None] * size + token
+        places = paper_read_slots(ids, stored, policy.top_k)[..., None] * size + token
         cos, sin = table[0][places], table[1][places]
     return _Slots(ids, rotate(keys, cos, sin), values, lengths)
 

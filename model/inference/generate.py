@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from model.attention.memory import MemoryReader, Selection
-from model.attention.selection import ReadPolicy
+from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel
 from model.errors import ModelError
 from model.inference.constrained_decoding import Place, QuoteCursor, QuoteSource
@@ -64,7 +64,7 @@ def generate(
     prompt_ids: Sequence[int],
     *,
     memory: MemoryReader | None = None,
-    reading: ReadPolicy | None = None,
+    policy: SelectionPolicy | None = None,
     sampling: Sampling | None = None,
     quote_from: QuoteSource | None = None,
     cancelled: Callable[[], bool] = lambda: False,
@@ -79,7 +79,7 @@ def generate(
     between two tokens.
     """
     sampling = sampling or Sampling()
-    stream = LandmarkSession(model, memory=memory, reading=reading or ReadPolicy(), window_blocks=window_blocks)
+    stream = LandmarkSession(model, memory=memory, policy=policy or SelectionPolicy(), window_blocks=window_blocks)
     fed = stream.feed(prompt_ids)
     text = _TextStream(model, sampling.stop)
     cursor = QuoteCursor(quote_from) if quote_from is not None else None
@@ -120,9 +120,9 @@ def question_queries(model: LandmarkModel, prompt_ids: Sequence[int]) -> Tensor:
     The product of a query with an un-rotated landmark key is the landmark's logit under library positions.
     """
     ids = model.with_landmarks(prompt_ids)
-    reading = ReadPolicy()
-    model.check_window(len(ids), reading)
-    context = model.context(reading=reading)
+    policy = SelectionPolicy()
+    model.check_window(len(ids), policy)
+    context = model.context(policy=policy)
     context.search_queries = {}
     with torch.no_grad():
         model.encode(torch.tensor([ids], device=model.device), context)
@@ -136,11 +136,11 @@ def answer_logprob(
     answer_ids: Sequence[int],
     *,
     memory: MemoryReader | None = None,
-    reading: ReadPolicy | None = None,
+    policy: SelectionPolicy | None = None,
 ) -> Tensor:
     """Natural log-probability of each answer token after the prompt, the answer read in one pass. float32, on the
     CPU."""
-    stream = LandmarkSession(model, memory=memory, reading=reading or ReadPolicy())
+    stream = LandmarkSession(model, memory=memory, policy=policy or SelectionPolicy())
     config = model.config
     fed = stream.feed(prompt_ids)
     hidden = [fed.hidden_TE[fed.next_row(config.landmark_in_loss)][None]]

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from model.attention.memory import InMemoryReader, MemoryReader, Selection
-from model.attention.selection import ReadPolicy
+from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel, cached
 from model.errors import ModelError
 
@@ -52,14 +52,14 @@ class LandmarkSession:
         model: LandmarkModel,
         *,
         memory: MemoryReader | None = None,
-        reading: ReadPolicy,
+        policy: SelectionPolicy,
         window_blocks: int | None = None,
     ) -> None:
         self.model = model
-        self.reading = reading
+        self.policy = policy
         self.window_tokens = (window_blocks or model.config.window_blocks) * model.config.block_size
         self.memory: MemoryReader | None
-        if reading.positions == "paper":
+        if policy.positions == "paper":
             if memory is not None and not isinstance(memory, InMemoryReader):
                 raise ModelError(
                     "positions='paper' grows its own memory: pass an InMemoryReader or none,"
@@ -81,12 +81,12 @@ class LandmarkSession:
         hidden, selections = [], []
         for piece in self._pieces(ids):
             stored = self.memory.num_blocks if self.memory is not None else 0
-            self.model.check_window(self._local + len(piece), self.reading, stored)
-            context = self.model.context(reader=self.memory, reading=self.reading)
+            self.model.check_window(self._local + len(piece), self.policy, stored)
+            context = self.model.context(reader=self.memory, policy=self.policy)
             hidden.append(self.model.encode(torch.tensor([piece], device=self.model.device), context, self._cache)[0])
             selections.append(tuple(context.selections))
             self._local += len(piece)
-            if self.reading.positions == "paper":
+            if self.policy.positions == "paper":
                 self._move_finished_blocks()
         landmark = self.model.config.landmark_token_id
         return StepOutput(torch.cat(hidden), tuple(token == landmark for token in ids), tuple(selections))
@@ -96,11 +96,11 @@ class LandmarkSession:
 
         Library positions only: continuations share the memory, so none of them may add to it.
         """
-        if self.reading.positions != "library":
+        if self.policy.positions != "library":
             raise ModelError(
                 "a text under paper positions grows its own memory and cannot be continued in several ways."
             )
-        other = LandmarkSession(self.model, memory=self.memory, reading=self.reading)
+        other = LandmarkSession(self.model, memory=self.memory, policy=self.policy)
         other._local = self._local
         index = torch.tensor(list(rows), device=self.model.device)
         for layer in range(self.model.num_layers):
@@ -113,15 +113,15 @@ class LandmarkSession:
         """Read one raw token in each row; hidden_BE that chooses the next one. What was read is not recorded."""
         config = self.model.config
         ids = [self.model.with_landmarks([token], filled=self._local % config.block_size) for token in tokens]
-        self.model.check_window(self._local + len(ids[0]), self.reading)
-        context = self.model.context(reader=self.memory, reading=self.reading)
+        self.model.check_window(self._local + len(ids[0]), self.policy)
+        context = self.model.context(reader=self.memory, policy=self.policy)
         hidden_BTE = self.model.encode(torch.tensor(ids, device=self.model.device), context, self._cache)
         self._local += len(ids[0])
         return hidden_BTE[:, -1 if config.landmark_in_loss else 0]
 
     def _pieces(self, ids: list[int]) -> list[list[int]]:
         """Windows of the paper: full ones on the block grid, the first completing what stands unfinished."""
-        if self.reading.positions == "library":
+        if self.policy.positions == "library":
             return [ids]
         first = self.window_tokens - self._local
         return [ids[:first]] + [ids[at : at + self.window_tokens] for at in range(first, len(ids), self.window_tokens)]

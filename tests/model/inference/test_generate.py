@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from model.attention.memory import InMemoryReader, KVBlock
-from model.attention.selection import ReadPolicy
+from model.attention.selection import SelectionPolicy
 from model.errors import ContextTooLong, ModelError
 from model.inference.constrained_decoding import QuoteCursor, QuoteSource
 from model.inference.generate import Sampling, answer_logprob, generate, question_queries
@@ -49,9 +49,9 @@ def test_a_landmark_is_not_emitted_even_if_the_model_wants_it(model, memory) -> 
 
 @pytest.mark.parametrize("voters", ["token", "head", "group"])
 def test_every_token_says_what_it_read(model, memory, voters) -> None:
-    reading = ReadPolicy(top_k=3, voters=voters)
+    policy = SelectionPolicy(top_k=3, voters=voters)
     for token in generate(
-        model, [4, 5, 6, 7, 8, 9, 10, 11], memory=memory, reading=reading, sampling=Sampling(max_tokens=3)
+        model, [4, 5, 6, 7, 8, 9, 10, 11], memory=memory, policy=policy, sampling=Sampling(max_tokens=3)
     ):
         assert [read.layer for read in token.selections] == list(model.memory_layers)
         for read in token.selections:
@@ -120,7 +120,7 @@ def test_the_search_query_gives_the_very_logit_that_gates_the_block(model, memor
                 model,
                 prompt,
                 memory=memory,
-                reading=ReadPolicy(top_k=99, voters="token"),
+                policy=SelectionPolicy(top_k=99, voters="token"),
                 sampling=Sampling(max_tokens=1),
             )
         )
@@ -133,10 +133,10 @@ def test_the_search_query_gives_the_very_logit_that_gates_the_block(model, memor
 
 
 def test_the_probability_of_an_answer_is_that_of_its_tokens(model, memory) -> None:
-    prompt, reading = [40, 41, 42], ReadPolicy(top_k=99, voters="token")
-    tokens = list(generate(model, prompt, memory=memory, reading=reading, sampling=Sampling(max_tokens=12)))
+    prompt, policy = [40, 41, 42], SelectionPolicy(top_k=99, voters="token")
+    tokens = list(generate(model, prompt, memory=memory, policy=policy, sampling=Sampling(max_tokens=12)))
     tokens = [t for t in tokens if t.id >= 0]
-    logprobs = answer_logprob(model, prompt, [t.id for t in tokens], memory=memory, reading=reading)
+    logprobs = answer_logprob(model, prompt, [t.id for t in tokens], memory=memory, policy=policy)
     torch.testing.assert_close(logprobs, torch.tensor([t.logprob for t in tokens]), atol=1e-4, rtol=1e-4)
 
 
@@ -148,7 +148,7 @@ def test_what_cannot_work_is_refused_with_what_to_do(model, memory) -> None:
     with pytest.raises(ModelError, match="at least one token"):
         next(generate(model, [], memory=memory))
     with pytest.raises(ModelError, match="use 'library'|choose positions='library'"):
-        next(generate(model, [1], memory=object(), reading=ReadPolicy(positions="paper")))  # type: ignore[arg-type]
+        next(generate(model, [1], memory=object(), policy=SelectionPolicy(positions="paper")))  # type: ignore[arg-type]
 
 
 def test_an_empty_memory_is_an_answer_from_the_prompt_alone(model) -> None:
@@ -161,7 +161,7 @@ def test_blocks_of_two_texts_make_one_memory(model) -> None:
     blocks: list[KVBlock] = [*prefill(model, [1] * 20), *prefill(model, [2] * 20)]
     memory = InMemoryReader.from_blocks(model.memory_layers, blocks)
     assert memory.num_blocks == 6
-    token = next(generate(model, [1, 2, 3], memory=memory, reading=ReadPolicy(top_k=2)))
+    token = next(generate(model, [1, 2, 3], memory=memory, policy=SelectionPolicy(top_k=2)))
     assert all(read.ids_BGXS.shape[-1] == 2 for read in token.selections)
 
 
@@ -170,11 +170,11 @@ def test_weighed_quotations_stand_in_the_blocks_and_are_no_worse_than_the_greedy
     per_block = model.config.tokens_per_block
     blocks = [text_ids[at : at + per_block] for at in range(0, len(text_ids), per_block)]
     source = QuoteSource(blocks, [*range(1, len(blocks)), None])
-    reading = ReadPolicy(top_k=3, voters=voters)
+    policy = SelectionPolicy(top_k=3, voters=voters)
 
     def quote(beams: int) -> list:
         sampling = Sampling(max_tokens=20, beams=beams)
-        return list(generate(model, [33, 34], memory=memory, reading=reading, quote_from=source, sampling=sampling))
+        return list(generate(model, [33, 34], memory=memory, policy=policy, quote_from=source, sampling=sampling))
 
     greedy, weighed = quote(1), quote(6)
     assert model.decode(t.id for t in weighed).encode() in TEXT
@@ -183,7 +183,7 @@ def test_weighed_quotations_stand_in_the_blocks_and_are_no_worse_than_the_greedy
 
     def score(tokens: list) -> float:
         ids = [t.id for t in tokens]
-        logprobs = answer_logprob(model, [33, 34], ids + ends, memory=memory, reading=ReadPolicy(top_k=99))
+        logprobs = answer_logprob(model, [33, 34], ids + ends, memory=memory, policy=SelectionPolicy(top_k=99))
         return float(logprobs.sum()) / (len(ids) + 1) ** 0.8
 
     if voters == "group":
@@ -191,7 +191,7 @@ def test_weighed_quotations_stand_in_the_blocks_and_are_no_worse_than_the_greedy
 
 
 def test_several_continuations_side_by_side_equal_one_by_one(model, memory) -> None:
-    stream = LandmarkSession(model, memory=memory, reading=ReadPolicy(top_k=2, voters="token"))
+    stream = LandmarkSession(model, memory=memory, policy=SelectionPolicy(top_k=2, voters="token"))
     stream.feed([1, 2, 3, 4, 5])
     together = stream.branch([0, 0])
     rows = [together.feed_rows([9, 8]), together.feed_rows([7, 6]), together.branch([1, 0]).feed_rows([5, 4])]
