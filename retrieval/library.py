@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from model.threads import Threads
 from retrieval.auth.accounts import Accounts
 from retrieval.auth.permissions import ADMINISTRATOR, Principal, VisibleCatalogue, VisibleMemory
 from retrieval.engine.workspace import SHARD_BYTES, Workspace
@@ -93,11 +94,13 @@ class Library:
         index: str = "auto",
         hot_bytes: int = 1 << 30,
         shard_bytes: int = SHARD_BYTES,
+        threads: Threads = "auto",
     ) -> Library:
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
         `kv_dtype`: "bf16", "fp16", "fp32" or "int8". `index`: "exact", "faiss", or "auto" (exact up to a documented
-        size). `hot_bytes` bounds the cache of stored blocks. Raises `InvalidRequest`, `storage.errors.CatalogueTooNew`.
+        size). `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute with; "auto" follows the
+        machine's load. Raises `InvalidRequest`, `storage.errors.CatalogueTooNew`.
         """
         home = Path(home).expanduser().resolve()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -106,7 +109,7 @@ class Library:
             catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}")
         except ValueError as error:
             raise InvalidRequest(str(error)) from error
-        workspace = Workspace(home, catalogue, model, kv_dtype=kv_dtype, shard_bytes=shard_bytes)
+        workspace = Workspace(home, catalogue, model, kv_dtype=kv_dtype, shard_bytes=shard_bytes, threads=threads)
         library = cls(workspace, MemoryIndex(workspace, index=index, hot_bytes=hot_bytes))
         catalogue.recover_jobs()
         return library
