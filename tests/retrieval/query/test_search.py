@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from model.errors import ModelError
-from model.inference.generate import question_queries
+from model.inference.prompt import encode_prompt
 from retrieval.index.exact import Ranking
 from retrieval.query.search import confidence_of, find_blocks, search_query
 from tests.retrieval.conftest import BLOCK_SIZE
@@ -17,8 +17,8 @@ def test_the_score_of_a_block_is_the_weighted_mean_of_its_landmark_logits(librar
     model = library._workspace.loaded().model
     question = "What do whales do?"
     prompt = model.prompt(question)
-    queries_YHQD = question_queries(model, prompt.ids)[:, :, prompt.question]
-    with library._resident.open_snapshot() as snapshot:
+    queries_YHQD = encode_prompt(model, prompt.ids).queries_YHQD[:, :, prompt.question]
+    with library._resident.open_snapshot(library._catalogue) as snapshot:
         landmarks = [snapshot.landmarks.landmarks(layer).repeat_interleave(2, 0) for layer in model.memory_layers]
         pairs = zip(queries_YHQD, landmarks, strict=True)
         logits_N = sum(torch.einsum("hqd,hnd->nhq", query, keys).mean(2).sum(1) for query, keys in pairs)
@@ -31,7 +31,7 @@ def test_a_head_without_weight_has_no_say():
     weights = ((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 2.0))
     model = tiny_model(block_size=BLOCK_SIZE, search_weights=weights)
     prompt = model.prompt("whales?")
-    mean_YHD = question_queries(model, prompt.ids)[:, :, prompt.question].mean(2)
+    mean_YHD = encode_prompt(model, prompt.ids).queries_YHQD[:, :, prompt.question].mean(2)
     query_YGD = search_query(model, "whales?")
     torch.testing.assert_close(query_YGD[0], torch.stack([mean_YHD[0, 0], torch.zeros(16)]))
     torch.testing.assert_close(query_YGD[1], torch.stack([torch.zeros(16), 2 * mean_YHD[1, 3]]))
@@ -54,6 +54,6 @@ def test_confidence_grows_with_the_distance_from_unrelated_blocks_and_shrinks_wi
 
 
 def test_the_question_is_found_with_its_confidence(library, three):
-    with library._resident.open_snapshot() as snapshot:
+    with library._resident.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "whales?", 4, None)
         assert len(found.positions_C) == 4 and 0 <= found.confidence <= 1 and found.in_scope == snapshot.num_blocks
