@@ -26,7 +26,8 @@ from model.attention.selection import SelectionPolicy, Voters
 from model.checkpoint.landmark_model import LandmarkModel
 from model.errors import ModelError
 from model.inference.generate import GeneratedToken, Sampling, answer_logprob, generate
-from model.scoring.late_interaction import points, span_head_logits, token_matches
+from model.scoring.late_interaction import token_matches
+from model.scoring.span_selection import span_head_logits, span_logits
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, InvalidRequest
 from retrieval.index.snapshot import MemoryIndex, MemorySnapshot, naming_damage
@@ -242,7 +243,7 @@ class Asker:
         head = self._workspace.loaded().model.span_head
         if head is not None:
             return span_head_logits(head, found.queries_QWGD, found.pointers_2WGD, *keys).cpu()
-        return points(found.pointers_2WGD, *keys).cpu() if len(found.pointers_2WGD) else None
+        return span_logits(found.pointers_2WGD, *keys).cpu() if len(found.pointers_2WGD) else None
 
     def _evidence(
         self, snapshot: MemorySnapshot, found: Found, positions_C: Tensor, mass: AnswerMass, quoted: set[int]

@@ -23,7 +23,7 @@ from torch import Tensor
 from model.checkpoint.landmark_model import LandmarkModel
 from model.errors import ContextTooLong
 from model.inference.prompt import encode_prompt
-from model.scoring.late_interaction import best_matches, block_scores, token_matches, token_queries
+from model.scoring.late_interaction import best_matches, block_scores, token_matches
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import InvalidRequest
 from retrieval.index.exact import Ranking
@@ -58,9 +58,9 @@ class Found:
     with it."""
     in_scope: int
     queries_QWGD: Tensor
-    """Of the question's tokens, see `late_interaction.token_queries`."""
+    """Of the question's tokens, see `LandmarkModel.token_queries`."""
     pointers_2WGD: Tensor
-    """Queries that point at an answer, see `late_interaction.points`; empty if the model does not point."""
+    """Queries that point at an answer, see `span_selection.span_logits`; empty if the model does not point."""
     joined: Callable[[Iterable[float]], float]
     """Score of neighbouring blocks together: gate mass adds up, of late-interaction scores the best counts."""
 
@@ -119,8 +119,8 @@ def find_blocks(
     by_tokens = model.config.ranks_by_tokens
     with workspace.scheduler.for_question():
         queries_YHQD, pointers_YH2D = _asked(model, question)
-        queries_QWGD = token_queries(model, queries_YHQD)
-        pointers_2WGD = token_queries(model, pointers_YH2D)
+        queries_QWGD = model.token_queries(queries_YHQD)
+        pointers_2WGD = model.token_queries(pointers_YH2D)
         proposed = max(FEWEST_PROPOSED, _PROPOSED_PER_BLOCK * count) if by_tokens else count
         ranking = snapshot.landmarks.rank(mean_query(model, queries_YHQD), proposed, within)
         if not by_tokens:

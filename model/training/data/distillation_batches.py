@@ -18,11 +18,11 @@ from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.titles import title_ids
 from model.scoring.sentences import may_answer, sentence_borders
 from model.training.convert.init_from_encoder import Encoder
+from model.training.data.batch_types import DistillationBatch
 from model.training.data.examples import TokenDocuments, TokenQuestion, places_of
 from model.training.data.question_batches import SOURCE_WEIGHT
 from model.training.data.questions.facts import Facts
 from model.training.data.text_batches import TextRows, TextRowShape
-from model.training.losses.retriever_loss import DistillationBatch
 
 NO_SENTENCE = -1
 NOTHING, FIRST_TEXT = -1, -2
@@ -182,7 +182,7 @@ class TaughtRowMaker:
         self,
         rows: list[tuple[NDArray[np.uint16], int, int]],
         asked: list[TokenQuestion],
-        withheld_Q: Tensor,
+        gold_masked_Q: Tensor,
         title_of: Mapping[int, str],
         pick: random.Random,
     ) -> DistillationBatch:
@@ -240,18 +240,18 @@ class TaughtRowMaker:
             torch.from_numpy(sentence.reshape(-1, per_block)),
             torch.from_numpy(elsewhere),
             torch.tensor([not question.answerable for question in asked]),
-            withheld_Q,
+            gold_masked_Q,
         )
 
     def _titles(self, titles: Sequence[str], pick: random.Random) -> tuple[Tensor, Tensor]:
-        """titles_RT and titled_RT of rows of documents with these titles."""
+        """titles_RT and title_mask_RT of rows of documents with these titles."""
         found = [title_ids(self._model, "" if pick.random() < self._shape.untitled else title) for title in titles]
         ids_RT = torch.zeros(len(found), self._config.tokens_per_block, dtype=torch.long)
-        titled_RT = torch.zeros(ids_RT.shape, dtype=torch.bool)
+        title_mask_RT = torch.zeros(ids_RT.shape, dtype=torch.bool)
         for row, (ids, title_itself) in enumerate(found):
             ids_RT[row, : len(ids)] = torch.tensor(ids)
-            titled_RT[row, title_itself] = True
-        return ids_RT, titled_RT
+            title_mask_RT[row, title_itself] = True
+        return ids_RT, title_mask_RT
 
     def _prompt(self, question: Sequence[int]) -> tuple[list[int], slice]:
         """The prompt and an end token behind it (the answer token points at the first token of the answer, the end
