@@ -1,1 +1,8 @@
 """The app: web UI, HTTP API, command line, settings, job runner. All of it goes through `retrieval.library.Library`."""
+
+from importlib.metadata import version as _installed
+
+
+def version() -> str:
+    """Of the installed package, as pyproject.toml has it."""
+    return _installed("cairn")
