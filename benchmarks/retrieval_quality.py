@@ -29,8 +29,8 @@ import torch
 from torch.nn.functional import pad
 
 from model.checkpoint.landmark_model import LandmarkModel, load_backbone
-from model.inference.generate import question_queries
 from model.inference.prefill import prefill_batch
+from model.inference.prompt import encode_prompt
 from model.scoring.late_interaction import best_matches, block_scores, token_matches, token_queries
 from model.training.data.corpus import read_questions
 from model.training.data.examples import TokenDocuments, TokenQuestion, document_frequency, encode_questions
@@ -164,7 +164,7 @@ def search_rankings(
     seconds = [0.0, 0.0]
     for question in questions:
         prompt = model.prompt_of(question.ids)
-        queries_YHQD = question_queries(model, prompt.ids)[:, :, prompt.question]
+        queries_YHQD = encode_prompt(model, prompt.ids).queries_YHQD[:, :, prompt.question]
         began = time.perf_counter()
         scores_YN = torch.einsum("ygd,ygnd->yn", mean_query(model, queries_YHQD), stored.landmarks_YGND)
         proposed_C = scores_YN.sum(0).topk(min(FEWEST_PROPOSED, scores_YN.shape[1])).indices

@@ -115,20 +115,19 @@ def landmark_attention(
         )
     if attention_mask is not None:
         raise ModelError("landmark attention takes no attention mask: pad on the right and pass valid_BK.")
+    num_queries, num_keys = query.shape[2], key.shape[2]
+    if landmark.search_queries is not None:
+        landmark.search_queries[module.layer_idx] = _search_frame(landmark, query, num_keys, scaling)
     if module.layer_idx == landmark.last_layer:
         raise LastLayerReached
     if landmark.between_layers is not None:
         landmark.between_layers()
-    num_queries, num_keys = query.shape[2], key.shape[2]
     start, size = landmark.local_start, landmark.block_size
     rotated_query = rotate(query, *landmark.table(start + num_keys - num_queries, start + num_keys, query))
     rotated_key = rotate(key, *landmark.table(start, start + num_keys, key))
     reads = (
         landmark.reader is not None and module.layer_idx in landmark.reader.layers and landmark.reader.num_blocks > 0
     )
-    if landmark.search_queries is not None:
-        landmark.search_queries[module.layer_idx] = _search_frame(landmark, query, num_keys, scaling)
-
     before = num_keys - num_queries
     if not reads and landmark.weights is None and not dropout and num_queries > size and before % size == 0:
         # A whole text, or whole blocks behind whole blocks: the form linear in memory, with the code below as its twin.
@@ -145,15 +144,21 @@ def landmark_attention(
         slots = _read(
             landmark, module.layer_idx, query, rotated_query, groups=key.shape[1], num_keys=num_keys, scaling=scaling
         )
-        logits_BHQSL = _slot_logits(slots, rotated_query, scaling)
+        assert landmark.reading is not None
+        logits_BHQSL = _slot_logits(slots, rotated_query, landmark.reading, scaling)
         both = torch.cat((logits_BHQSL.flatten(-2), logits_BHQK), -1).softmax(-1)
         slot_weights, weights_BHQK = both.split((logits_BHQSL.shape[-1] * logits_BHQSL.shape[-2], num_keys), -1)
         slot_weights = slot_weights.unflatten(-1, logits_BHQSL.shape[-2:])
         gate_BHQS = slot_weights.sum(-1)
         landmark.selections.append(
-            Selection(module.layer_idx, slots.ids_BGXS, gate_BHQS.detach(), 1 - gate_BHQS.detach().sum(-1))
+            Selection(
+                module.layer_idx,
+                slots.ids_BHQS(landmark.reading, gate_BHQS),
+                gate_BHQS.detach(),
+                1 - gate_BHQS.detach().sum(-1),
+            )
         )
-        out = _weighted(weights_BHQK, value, dropout) + _slot_values(slots, slot_weights)
+        out = _weighted(weights_BHQK, value, dropout) + _slot_values(slots, slot_weights, landmark.reading)
     if landmark.weights is not None:
         landmark.weights.append(weights_BHQK)
     return out.transpose(1, 2).contiguous(), None
@@ -167,6 +172,13 @@ class _Slots:
     keys_BGXSLD: Tensor
     values_BGXSLD: Tensor
     lengths_BGXS: Tensor
+
+    def ids_BHQS(self, reading: ReadPolicy, like_BHQS: Tensor) -> Tensor:
+        """The chosen blocks of every head and query."""
+        heads, queries = like_BHQS.shape[1:3]
+        groups, voters = self.ids_BGXS.shape[1:3]
+        rows = heads * queries // (groups * voters)
+        return reading.by_query(self.ids_BGXS.unsqueeze(3).expand(-1, -1, -1, rows, -1), queries)
 
 
 def _grouped(x_BHQD: Tensor, groups: int) -> Tensor:
@@ -204,13 +216,9 @@ def _read(
     """Choose blocks by their landmarks, fetch them and rotate their keys to their slots."""
     reader, reading, size = context.reader, context.reading, context.block_size
     assert reader is not None and reading is not None
-    voters = reading.num_groups(query.shape[1] // groups, query.shape[2])
-
-    def rows(x_BHQD: Tensor) -> Tensor:
-        return _grouped(x_BHQD, groups).flatten(2, 3).unflatten(2, (voters, -1))
-
     if reading.positions == "library":
-        ids = reader.search(layer, rows(_search_frame(context, query, num_keys, scaling)), reading.top_k)
+        queries_BGXRD = reading.voter_rows(_search_frame(context, query, num_keys, scaling), groups)
+        ids = reader.search(layer, queries_BGXRD, reading.top_k)
         keys, values, lengths = reader.read(layer, ids)
         cos, sin = context.table(0, size, keys)
     else:
@@ -223,9 +231,8 @@ def _read(
         table = context.table(0, context.local_start, query)
         places = paper_landmark_slots(stored, reading.top_k, query.device) * size + size - 1
         landmarks_BGND = rotate(reader.landmarks(layer), table[0][places], table[1][places])
-        ids = select_blocks(
-            rows(rotated_query * scaling) @ landmarks_BGND.unsqueeze(2).transpose(-1, -2), reading.top_k
-        )
+        queries_BGXRD = reading.voter_rows(rotated_query * scaling, groups)
+        ids = select_blocks(queries_BGXRD @ landmarks_BGND.unsqueeze(2).transpose(-1, -2), reading.top_k)
         keys, values, lengths = reader.read(layer, ids)
         token = torch.arange(size, device=query.device)
         places = paper_read_slots(ids, stored, reading.top_k)[..., None] * size + token
@@ -233,19 +240,14 @@ def _read(
     return _Slots(ids, rotate(keys, cos, sin), values, lengths)
 
 
-def _slot_logits(slots: _Slots, rotated_query_BHQD: Tensor, scaling: float) -> Tensor:
-    groups, voters = slots.ids_BGXS.shape[1:3]
-    rows_BGXRD = _grouped(rotated_query_BHQD, groups).flatten(2, 3).unflatten(2, (voters, -1))
+def _slot_logits(slots: _Slots, rotated_query_BHQD: Tensor, reading: ReadPolicy, scaling: float) -> Tensor:
+    rows_BGXRD = reading.voter_rows(rotated_query_BHQD, slots.ids_BGXS.shape[1])
     scores = torch.einsum("bgxrd,bgxsld->bgxrsl", rows_BGXRD, slots.keys_BGXSLD).float() * scaling
-    logits = fold_slots(scores, slots.lengths_BGXS.unsqueeze(3))
-    return logits.flatten(2, 3).unflatten(2, (-1, rotated_query_BHQD.shape[2])).flatten(1, 2)
+    logits_BGXRSL = fold_slots(scores, slots.lengths_BGXS.unsqueeze(3))
+    return reading.by_query(logits_BGXRSL, rotated_query_BHQD.shape[2])
 
 
-def _slot_values(slots: _Slots, weights_BHQSL: Tensor) -> Tensor:
-    groups, voters = slots.ids_BGXS.shape[1:3]
-    batch, heads, queries = weights_BHQSL.shape[:3]
-    rows = (
-        weights_BHQSL.to(slots.values_BGXSLD.dtype).unflatten(1, (groups, -1)).flatten(2, 3).unflatten(2, (voters, -1))
-    )
-    out = torch.einsum("bgxrsl,bgxsld->bgxrd", rows, slots.values_BGXSLD)
-    return out.reshape(batch, heads, queries, -1)
+def _slot_values(slots: _Slots, weights_BHQSL: Tensor, reading: ReadPolicy) -> Tensor:
+    weights_BGXRSL = reading.voter_rows(weights_BHQSL.to(slots.values_BGXSLD.dtype), slots.ids_BGXS.shape[1])
+    out_BGXRD = torch.einsum("bgxrsl,bgxsld->bgxrd", weights_BGXRSL, slots.values_BGXSLD)
+    return reading.by_query(out_BGXRD, weights_BHQSL.shape[2])

@@ -33,19 +33,17 @@ class Selection:
     """What one layer read in one forward pass. Tensors stay on the device until somebody looks."""
 
     layer: int
-    ids_BGXS: Tensor
+    ids_BHQS: Tensor
     """Chosen blocks by their number in the reader, ascending."""
     gate_BHQS: Tensor
-    """Attention mass on each chosen block, in the order of that head's and query's ids."""
+    """Attention mass on each chosen block."""
     local_BHQ: Tensor
     """Attention mass left on the local window: gate.sum(-1) + local == 1."""
 
-    def ids_BHQS(self) -> Tensor:
-        """The chosen blocks spread to the axes of `gate_BHQS`."""
-        batch, heads, queries, slots = self.gate_BHQS.shape
-        groups, voters = self.ids_BGXS.shape[1:3]
-        rows = heads * queries // (groups * voters)
-        return self.ids_BGXS[:, :, :, None, :].expand(-1, -1, -1, rows, -1).reshape(batch, heads, queries, slots)
+    def one_query(self, row: int) -> "Selection":
+        """The part of one query, counted as in Python."""
+        at = slice(row, row + 1 or None)
+        return Selection(self.layer, self.ids_BHQS[:, :, at], self.gate_BHQS[:, :, at], self.local_BHQ[:, :, at])
 
 
 class MemoryReader(Protocol):

@@ -4,7 +4,8 @@ blocks wins.
 Tie rule: of blocks with equal votes the newest (highest number) is taken. In the first layer all landmark keys are
 equal before rotation, so there the rule alone decides.
 
-Axes: B batch, G KV heads, X voter groups per KV head, R rows that vote together, N stored blocks, S slots.
+Axes: B batch, H query heads, G KV heads, Q queries, X voter groups per KV head, R rows that vote together, N stored
+blocks, S slots.
 """
 
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ class ReadPolicy:
     """token: every query token of every head chooses for itself, as in the paper; head: one set per head and forward
     pass; group: one set per KV head and forward pass, so that each KV head is gathered once."""
     positions: Positions = "library"
+    each_query: bool = False
+    """Every query token votes apart from the others of its forward pass, so that several tokens in one pass read what
+    they would read one by one."""
 
     def __post_init__(self) -> None:
         if self.top_k < 1:
@@ -37,9 +41,23 @@ class ReadPolicy:
         if self.positions not in ("paper", "library"):
             raise ModelError(f"positions is {self.positions!r}; choose 'paper' or 'library'.")
 
-    def num_groups(self, heads_per_group: int, num_queries: int) -> int:
-        """Voter groups (X) per KV head."""
-        return {"token": heads_per_group * num_queries, "head": heads_per_group, "group": 1}[self.voters]
+    def voter_rows(self, x_BHQD: Tensor, groups: int) -> Tensor:
+        """x_BGXRD: the rows of each KV head by the voter group they belong to."""
+        x_BGHQD = x_BHQD.unflatten(1, (groups, -1))
+        heads_per_group, num_queries = x_BGHQD.shape[2:4]
+        if self.each_query and self.voters == "group":
+            return x_BGHQD.transpose(2, 3)
+        if self.each_query or self.voters == "token":
+            voters = heads_per_group * num_queries
+        else:
+            voters = heads_per_group if self.voters == "head" else 1
+        return x_BGHQD.flatten(2, 3).unflatten(2, (voters, -1))
+
+    def by_query(self, x_BGXRD: Tensor, num_queries: int) -> Tensor:
+        """x_BHQD: the inverse of `voter_rows`, for any number of axes behind R."""
+        if self.each_query and self.voters == "group":
+            return x_BGXRD.transpose(2, 3).flatten(1, 2)
+        return x_BGXRD.flatten(2, 3).unflatten(2, (-1, num_queries)).flatten(1, 2)
 
 
 def select_blocks(logits_BGXRN: Tensor, k: int) -> Tensor:

@@ -173,6 +173,34 @@ class LandmarkModel(nn.Module):
             landmark=context,
         ).last_hidden_state
 
+    def embed(self, ids_BT: Tensor) -> Tensor:
+        """hidden_BTE that enter the first layer."""
+        return self.backbone.model.embed_tokens(ids_BT)
+
+    def run_layers(
+        self, hidden_BTE: Tensor, layers: range, context: LandmarkContext, cache: DynamicCache | None = None
+    ) -> Tensor:
+        """hidden_BTE behind some layers, for inference: a part of `encode`, which goes through all of them and the
+        final norm. Ends early at `context.last_layer`."""
+        positions = torch.zeros((1, hidden_BTE.shape[1]), dtype=torch.long, device=hidden_BTE.device)
+        tables = self.backbone.model.rotary_emb(hidden_BTE, position_ids=positions)
+        with suppress(LastLayerReached):
+            for layer in layers:
+                hidden_BTE = self.backbone.model.layers[layer](
+                    hidden_BTE,
+                    attention_mask=None,
+                    position_ids=positions,
+                    past_key_values=cache,
+                    use_cache=cache is not None,
+                    position_embeddings=tables,
+                    landmark=context,
+                )
+        return hidden_BTE
+
+    def final_norm(self, hidden_BTE: Tensor) -> Tensor:
+        """What `encode` gives, from the hidden states behind the last layer."""
+        return self.backbone.model.norm(hidden_BTE)
+
     def fill_cache(self, ids_BT: Tensor, context: LandmarkContext, cache: DynamicCache) -> None:
         """Like `encode`, but only as far as the keys and values of the last memory layer: nothing behind them is
         stored."""

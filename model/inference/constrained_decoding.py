@@ -39,21 +39,6 @@ class QuoteSource:
         following = self.next_block[block] if self.next_block else None
         return (following, 0) if following is not None and len(self.tokens_by_block[following]) else None
 
-    def find(self, ids: Sequence[int]) -> list[Place]:
-        """The places of the first occurrence of these tokens, in order of blocks; empty if they stand nowhere."""
-        for block, tokens in enumerate(self.tokens_by_block):
-            for row in range(len(tokens)):
-                places: list[Place] = []
-                place: Place | None = (block, row)
-                for token in ids:
-                    if place is None or self.token_at(place) != token:
-                        break
-                    places.append(place)
-                    place = self.after(place)
-                else:
-                    return places
-        return []
-
 
 @dataclass
 class QuoteCursor:

@@ -1,9 +1,9 @@
-"""Decoding over a memory: token stream, sampling, stop strings, quotation; and the question asked alone.
+"""Decoding over a memory: token stream, sampling, stop strings, quotation.
 
 A landmark is never emitted: the block grid places it. Attention of every forward pass is recorded
 (`GeneratedToken.selections`).
 
-Axes: B batch (1 here), H query heads, Q queries, D head dim, Y memory layers, V vocabulary, E hidden width.
+Axes: Q queries, V vocabulary.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +17,7 @@ from model.attention.selection import ReadPolicy
 from model.checkpoint.landmark_model import LandmarkModel
 from model.errors import ModelError
 from model.inference.constrained_decoding import Place, QuoteCursor, QuoteSource
+from model.inference.prompt import EncodedPrompt
 from model.inference.session import LandmarkSession, StepOutput
 
 NO_TOKEN = -1
@@ -31,14 +32,12 @@ class Sampling:
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
-    beams: int = 1
-    """Quote mode only: quotations weighed as wholes before the first token is given; 1 is greedy."""
     stop: tuple[str, ...] = ()
     """Texts that end the answer and are not part of it; the model's end-of-text token always does."""
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 1 or self.temperature < 0 or not 0 < self.top_p <= 1 or self.beams < 1:
-            raise ModelError("sampling needs max_tokens >= 1, temperature >= 0, 0 < top_p <= 1 and beams >= 1.")
+        if self.max_tokens < 1 or self.temperature < 0 or not 0 < self.top_p <= 1:
+            raise ModelError("sampling needs max_tokens >= 1, temperature >= 0 and 0 < top_p <= 1.")
         if any(not text for text in self.stop):
             raise ModelError("an empty stop string would end every answer at once; leave it out.")
 
@@ -61,7 +60,7 @@ class GeneratedToken:
 
 def generate(
     model: LandmarkModel,
-    prompt_ids: Sequence[int],
+    prompt: Sequence[int] | EncodedPrompt,
     *,
     memory: MemoryReader | None = None,
     reading: ReadPolicy | None = None,
@@ -71,63 +70,38 @@ def generate(
     window_blocks: int | None = None,
     quotation: Sequence[Place] | None = None,
 ) -> Iterator[GeneratedToken]:
-    """Answer a prompt of raw tokens, any length, over a memory.
+    """Answer a prompt, raw tokens of any length or one that is encoded already, over a memory.
 
     Under library positions the prompt and the answer form the local window; under paper positions the prompt is read
     in windows of `window_blocks` and may continue a `InMemoryReader`. The answer ends at a stop string, at the
-    end-of-text token, after `sampling.max_tokens`, when nothing is left to quote, or when `cancelled()` says so
-    between two tokens.
+    end-of-text token, after `sampling.max_tokens`, when nothing is left to quote, or when `cancelled()` is true
+    between two tokens. `quotation`: the places in `quote_from` to quote, instead of choosing them token by token.
     """
     sampling = sampling or Sampling()
-    stream = LandmarkSession(model, memory=memory, reading=reading or ReadPolicy(), window_blocks=window_blocks)
-    fed = stream.feed(prompt_ids)
-    text = _TextStream(model, sampling.stop)
-    cursor = QuoteCursor(quote_from) if quote_from is not None else None
-    planned: list[tuple[int, Place]] | None = None
+    session = LandmarkSession(model, memory=memory, reading=reading or ReadPolicy(), window_blocks=window_blocks)
+    output = session.resume(prompt) if isinstance(prompt, EncodedPrompt) else session.feed(prompt)
+    steps: Iterator[_Step]
     if quote_from is not None and quotation is not None:
-        planned = [(quote_from.token_at(place), place) for place in quotation]
-    elif quote_from is not None and sampling.beams > 1:
-        planned = _plan_quotation(model, stream, fed, quote_from, sampling, cancelled)
-    random = torch.Generator().manual_seed(sampling.seed)
-    for count in range(sampling.max_tokens):
+        places = quotation[: sampling.max_tokens]
+        known = _known_steps(model, session, output, [quote_from.token_at(place) for place in places])
+        steps = (replace(step, place=place) for step, place in zip(known, places, strict=True))
+    else:
+        steps = _chosen_steps(model, session, output, sampling, QuoteCursor(quote_from) if quote_from else None)
+    text = _TextStream(model, sampling.stop)
+    for count in range(1, sampling.max_tokens + 1):
         if cancelled():
             return
-        logprobs_V, selections = _next(model, fed)
-        token: int | None
-        place: Place | None
-        if planned is not None:
-            token, place = planned[count] if count < len(planned) else (None, None)
-        else:
-            token, place = _choose(model, logprobs_V, sampling, cursor, random, started=count > 0)
-        if token is None or token == model.tokenizer.eos_token_id:
+        step = next(steps, None)
+        if step is None or step.token == model.tokenizer.eos_token_id:
             break
-        piece, stopped = text.add(token)
-        last = count + 1 == sampling.max_tokens
-        yield GeneratedToken(
-            token, piece + text.flush() if last and not stopped else piece, float(logprobs_V[token]), selections, place
-        )
+        piece, stopped = text.add(step.token)
+        last = count == sampling.max_tokens
+        piece += text.flush() if last and not stopped else ""
+        yield GeneratedToken(step.token, piece, step.logprob, step.selections, step.place)
         if stopped or last:
             return
-        fed = stream.feed([token])
     if rest := text.flush():
         yield GeneratedToken(NO_TOKEN, rest, 0.0, (), None)
-
-
-def question_queries(model: LandmarkModel, prompt_ids: Sequence[int]) -> Tensor:
-    """queries_YHQD of the prompt's raw tokens in the search frame, float32: the question encoded alone, reading
-    nothing.
-
-    The product of a query with an un-rotated landmark key is the landmark's logit under library positions.
-    """
-    ids = model.with_landmarks(prompt_ids)
-    reading = ReadPolicy()
-    model.check_window(len(ids), reading)
-    context = model.context(reading=reading)
-    context.search_queries = {}
-    with torch.no_grad():
-        model.encode(torch.tensor([ids], device=model.device), context)
-    raw = [row for row, token in enumerate(ids) if token != model.config.landmark_token_id]
-    return torch.stack([context.search_queries[layer][0, :, raw].float() for layer in model.memory_layers])
 
 
 def answer_logprob(
@@ -138,17 +112,57 @@ def answer_logprob(
     memory: MemoryReader | None = None,
     reading: ReadPolicy | None = None,
 ) -> Tensor:
-    """Natural log-probability of each answer token after the prompt, the answer read in one pass. float32, on the
-    CPU."""
-    stream = LandmarkSession(model, memory=memory, reading=reading or ReadPolicy())
-    config = model.config
-    fed = stream.feed(prompt_ids)
-    hidden = [fed.hidden_TE[fed.next_row(config.landmark_in_loss)][None]]
-    if len(answer_ids) > 1:
-        more = stream.feed(answer_ids[:-1])
-        hidden.append(more.hidden_TE[more.predicting_rows(config.landmark_in_loss)])
-    logprobs = _logprobs(model, torch.cat(hidden))
-    return logprobs.gather(-1, torch.tensor(list(answer_ids), device=model.device)[:, None])[:, 0].cpu()
+    """Natural log-probability of each answer token after the prompt, each token choosing its blocks as in `generate`.
+    float32, on the CPU."""
+    session = LandmarkSession(model, memory=memory, reading=reading or ReadPolicy())
+    steps = _known_steps(model, session, session.feed(prompt_ids), answer_ids)
+    return torch.tensor([step.logprob for step in steps])
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """A token of the answer, with what the model made of those before it."""
+
+    token: int
+    logprob: float
+    selections: tuple[Selection, ...]
+    place: Place | None = None
+
+
+def _chosen_steps(
+    model: LandmarkModel,
+    session: LandmarkSession,
+    output: StepOutput,
+    sampling: Sampling,
+    cursor: QuoteCursor | None,
+) -> Iterator[_Step]:
+    """One forward pass a token; ends where a quotation does."""
+    random = torch.Generator().manual_seed(sampling.seed)
+    started = False
+    while True:
+        row = output.next_row(model.config.landmark_in_loss)
+        logprobs_V = _logprobs(model, output.hidden_TE[row])
+        token, place = _choose(model, logprobs_V, sampling, cursor, random, started=started)
+        if token is None:
+            return
+        yield _Step(token, float(logprobs_V[token]), output.selections_of(row), place)
+        output, started = session.feed([token]), True
+
+
+def _known_steps(
+    model: LandmarkModel, session: LandmarkSession, output: StepOutput, tokens: Sequence[int]
+) -> Iterator[_Step]:
+    """Tokens known beforehand: the steps that choosing them one by one would give, in few forward passes."""
+    rows = [output.next_row(model.config.landmark_in_loss)]
+    done = 0
+    while done < len(tokens):
+        logprobs_QV = _logprobs(model, output.hidden_TE[rows])
+        for row, logprobs_V in zip(rows, logprobs_QV, strict=True):
+            yield _Step(tokens[done], float(logprobs_V[tokens[done]]), output.selections_of(row))
+            done += 1
+        if rest := tokens[done - 1 : -1]:
+            output = session.feed_apart(rest)
+            rows = output.predicting_rows(model.config.landmark_in_loss)
 
 
 @torch.no_grad()
@@ -157,23 +171,6 @@ def _logprobs(model: LandmarkModel, hidden: Tensor) -> Tensor:
     logits = model.logits(hidden).float()
     logits[..., model.config.landmark_token_id] = -torch.inf
     return logits.log_softmax(-1)
-
-
-def _next(model: LandmarkModel, fed: StepOutput) -> tuple[Tensor, tuple[Selection, ...]]:
-    row = fed.next_row(model.config.landmark_in_loss)
-    return _logprobs(model, fed.hidden_TE[row]), tuple(one_query(read, row) for read in fed.selections[-1])
-
-
-def one_query(read: Selection, row: int) -> Selection:
-    """The part of a read that belongs to one query (row counted as in Python, negative from the end)."""
-    batch, heads, queries, _ = read.gate_BHQS.shape
-    ids, row = read.ids_BGXS, row % queries
-    groups = ids.shape[1]
-    if ids.shape[2] == heads * queries // groups:  # every token chose for itself
-        ids = ids.unflatten(2, (-1, queries))[:, :, :, row]
-    return replace(
-        read, ids_BGXS=ids, gate_BHQS=read.gate_BHQS[:, :, row, None], local_BHQ=read.local_BHQ[:, :, row, None]
-    )
 
 
 def _choose(
@@ -197,52 +194,6 @@ def _choose(
     if token not in allowed:
         return None, None
     return token, cursor.advance(token)
-
-
-LENGTH_POWER = 0.8
-"""Quotations are compared by logprob / tokens ** LENGTH_POWER: 0 would favour the shortest, 1 the most predictable."""
-
-
-def _plan_quotation(
-    model: LandmarkModel,
-    stream: LandmarkSession,
-    fed: StepOutput,
-    source: QuoteSource,
-    sampling: Sampling,
-    cancelled: Callable[[], bool],
-) -> list[tuple[int, Place]]:
-    """The most probable quotation, its end included, by beam search over what stands in the blocks."""
-    ends = _end_tokens(model, sampling)
-    logprobs_V, _ = _next(model, fed)
-    starts = QuoteCursor(source).allowed()
-    if not starts:
-        return []
-    tokens = torch.tensor(list(starts), device=logprobs_V.device)
-    first = logprobs_V[tokens].topk(min(sampling.beams, len(tokens)))
-    live: list[tuple[float, list[int], QuoteCursor]] = []
-    for logprob, index in zip(first.values.tolist(), first.indices.tolist(), strict=True):
-        token = int(tokens[index])
-        live.append((logprob, [token], QuoteCursor(source, starts[token])))
-    stream, best, best_score = stream.branch([0] * len(live)), live[0][1], -float("inf")
-    for length in range(1, sampling.max_tokens + 1):
-        if cancelled():
-            break
-        logprobs_BV = _logprobs(model, stream.feed_rows([ids[-1] for _, ids, _ in live])).cpu()
-        grown: list[tuple[float, int, int, list[Place]]] = []
-        for row, (total, ids, cursor) in enumerate(live):
-            following = cursor.allowed()
-            end = float(logprobs_BV[row, ends].max()) if ends else 0.0
-            if (score := (total + end) / (length + 1) ** LENGTH_POWER) > best_score:
-                best, best_score = ids, score
-            grown += [(total + float(logprobs_BV[row, token]), row, token, at) for token, at in following.items()]
-        grown = sorted(grown, key=lambda entry: -entry[0])[: sampling.beams]
-        # A continuation that would lose even if it ended here for nothing cannot catch up token by token.
-        grown = [entry for entry in grown if entry[0] / (length + 1) ** LENGTH_POWER > best_score]
-        if not grown or length == sampling.max_tokens:
-            break
-        stream = stream.branch([row for _, row, _, _ in grown])
-        live = [(total, [*live[row][1], token], QuoteCursor(source, at)) for total, row, token, at in grown]
-    return list(zip(best, source.find(best), strict=True))
 
 
 def _pick(logprobs: Tensor, sampling: Sampling, random: torch.Generator) -> int:

@@ -8,7 +8,7 @@ Axes: B batch (1 here), T tokens fed, E hidden width, G KV heads, N blocks, L to
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from model.attention.memory import InMemoryReader, MemoryReader, Selection
 from model.attention.selection import ReadPolicy
 from model.checkpoint.landmark_model import LandmarkModel, cached
 from model.errors import ModelError
+from model.inference.prompt import EncodedPrompt
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +40,10 @@ class StepOutput:
         raw = [row for row, landmark in enumerate(self.landmarks) if not landmark]
         last = len(self.landmarks) - 1
         return [row + 1 if landmark_in_loss and row < last and self.landmarks[row + 1] else row for row in raw]
+
+    def selections_of(self, row: int) -> tuple[Selection, ...]:
+        """What one token read, counted from the end of the last forward pass if negative."""
+        return tuple(read.one_query(row) for read in self.selections[-1])
 
 
 class LandmarkSession:
@@ -71,53 +76,57 @@ class LandmarkSession:
         self._cache = DynamicCache()
         self._local = 0  # tokens in the local window, landmarks included
 
-    @torch.no_grad()
     def feed(self, raw_ids: Sequence[int]) -> StepOutput:
         """Read more raw tokens (at least one). Raises `ContextTooLong` when the window has no room, `ModelError` for
         a landmark id."""
+        return self._feed(raw_ids, self.reading)
+
+    def feed_apart(self, raw_ids: Sequence[int]) -> StepOutput:
+        """Read as many of the raw tokens as can be read in one pass as if each was fed alone: at least one.
+
+        A token that fills its block is read alone, since its landmark chooses blocks together with it.
+        """
+        room = self.model.config.tokens_per_block - self._local % self.model.config.block_size
+        if room == 1 or self.reading.positions == "paper":
+            return self.feed(raw_ids[:1])
+        return self._feed(raw_ids[: room - 1], replace(self.reading, each_query=True))
+
+    @torch.no_grad()
+    def _feed(self, raw_ids: Sequence[int], reading: ReadPolicy) -> StepOutput:
         if not len(raw_ids):
             raise ModelError("nothing to read: give at least one token.")
         ids = self.model.with_landmarks(raw_ids, filled=self._local % self.model.config.block_size)
         hidden, selections = [], []
         for piece in self._pieces(ids):
             stored = self.memory.num_blocks if self.memory is not None else 0
-            self.model.check_window(self._local + len(piece), self.reading, stored)
-            context = self.model.context(reader=self.memory, reading=self.reading)
+            self.model.check_window(self._local + len(piece), reading, stored)
+            context = self.model.context(reader=self.memory, reading=reading)
             hidden.append(self.model.encode(torch.tensor([piece], device=self.model.device), context, self._cache)[0])
             selections.append(tuple(context.selections))
             self._local += len(piece)
-            if self.reading.positions == "paper":
+            if reading.positions == "paper":
                 self._move_finished_blocks()
-        landmark = self.model.config.landmark_token_id
-        return StepOutput(torch.cat(hidden), tuple(token == landmark for token in ids), tuple(selections))
-
-    def branch(self, rows: Sequence[int]) -> "LandmarkSession":
-        """A stream of several continuations side by side: row i continues row `rows[i]` of this one.
-
-        Library positions only: continuations share the memory, so none of them may add to it.
-        """
-        if self.reading.positions != "library":
-            raise ModelError(
-                "a text under paper positions grows its own memory and cannot be continued in several ways."
-            )
-        other = LandmarkSession(self.model, memory=self.memory, reading=self.reading)
-        other._local = self._local
-        index = torch.tensor(list(rows), device=self.model.device)
-        for layer in range(self.model.num_layers):
-            keys, values = cached(self._cache, layer)
-            other._cache.update(keys[index], values[index], layer)
-        return other
+        return StepOutput(torch.cat(hidden), self._landmarks(ids), tuple(selections))
 
     @torch.no_grad()
-    def feed_rows(self, tokens: Sequence[int]) -> Tensor:
-        """Read one raw token in each row; hidden_BE that chooses the next one. What was read is not recorded."""
-        config = self.model.config
-        ids = [self.model.with_landmarks([token], filled=self._local % config.block_size) for token in tokens]
-        self.model.check_window(self._local + len(ids[0]), self.reading)
-        context = self.model.context(reader=self.memory, reading=self.reading)
-        hidden_BTE = self.model.encode(torch.tensor(ids, device=self.model.device), context, self._cache)
-        self._local += len(ids[0])
-        return hidden_BTE[:, -1 if config.landmark_in_loss else 0]
+    def resume(self, prompt: EncodedPrompt) -> StepOutput:
+        """Begin with a prompt that was read without a memory: only the layers from the first that reads one run again.
+
+        As `feed` of its tokens, under library positions.
+        """
+        assert self._local == 0 and self.reading.positions == "library", "a prompt stands first, in one window"
+        model, ids = self.model, prompt.tokens_with_landmarks
+        model.check_window(len(ids), self.reading)
+        for layer, (keys, values) in enumerate(prompt.cache):
+            self._cache.update(keys, values, layer)
+        context = model.context(reader=self.memory, reading=self.reading)
+        layers = range(len(prompt.cache), model.num_layers)
+        hidden_BTE = model.final_norm(model.run_layers(prompt.hidden_BTE, layers, context, self._cache))
+        self._local = len(ids)
+        return StepOutput(hidden_BTE[0], self._landmarks(ids), (tuple(context.selections),))
+
+    def _landmarks(self, ids: Sequence[int]) -> tuple[bool, ...]:
+        return tuple(token == self.model.config.landmark_token_id for token in ids)
 
     def _pieces(self, ids: list[int]) -> list[list[int]]:
         """Windows of the paper: full ones on the block grid, the first completing what stands unfinished."""

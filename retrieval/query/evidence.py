@@ -45,7 +45,7 @@ def mass_by_head(selections: Sequence[Selection], layers: Sequence[int], num_blo
 
 def _last_row(selection: Selection, num_blocks: int) -> Tensor:
     gate_HS = selection.gate_BHQS[0, :, -1].float().cpu()
-    ids_HS = selection.ids_BHQS()[0, :, -1].cpu()
+    ids_HS = selection.ids_BHQS[0, :, -1].cpu()
     return torch.zeros(gate_HS.shape[0], num_blocks).scatter_add_(1, ids_HS, gate_HS)
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from model.checkpoint.landmark_model import LandmarkModel
 from model.errors import ContextTooLong
-from model.inference.generate import question_queries
+from model.inference.prompt import encode_prompt
 from model.scoring.late_interaction import best_matches, block_scores, token_matches, token_queries
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import InvalidRequest
@@ -89,7 +89,7 @@ def _asked(model: LandmarkModel, question: str) -> tuple[Tensor, Tensor]:
     prompt = model.prompt(question.strip())
     pointing = [int(model.tokenizer.eos_token_id)] if model.config.points_at_answers else []
     try:
-        queries_YHTD = question_queries(model, [*prompt.ids, *pointing]).cpu()
+        queries_YHTD = encode_prompt(model, prompt.ids, end_ids=pointing).queries_YHQD.cpu()
         return queries_YHTD[:, :, prompt.question], queries_YHTD[:, :, -2:] if pointing else queries_YHTD[:, :, :0]
     except ContextTooLong as error:
         raise InvalidRequest(f"The question is too long for this model: {error}") from error

@@ -26,7 +26,11 @@ def test_reading_in_windows_gives_recorded_selections_logits_and_tokens(name: st
     def check_selections(prefix: str, reads: tuple) -> None:
         for read in reads:
             wanted = data[f"{prefix}_layer{read.layer}"].long()
-            assert torch.equal(read.ids_BGXS[0].reshape(wanted.shape), wanted), f"{prefix} layer {read.layer}"
+            ids_HQS = read.ids_BHQS[0]
+            if reading.voters == "head":
+                assert torch.equal(ids_HQS, ids_HQS[:, :1].expand_as(ids_HQS)), "one choice a head and pass"
+                ids_HQS = ids_HQS[:, :1]
+            assert torch.equal(ids_HQS.reshape(wanted.shape), wanted), f"{prefix} layer {read.layer}"
 
     fed = stream.feed(data["raw_prompt"].tolist())
     torch.testing.assert_close(model.logits(fed.hidden_TE), data["prompt_logits"], atol=1e-4, rtol=0)

@@ -5,8 +5,9 @@ from model.attention.memory import InMemoryReader, KVBlock
 from model.attention.selection import ReadPolicy
 from model.errors import ContextTooLong, ModelError
 from model.inference.constrained_decoding import QuoteCursor, QuoteSource
-from model.inference.generate import Sampling, answer_logprob, generate, question_queries
+from model.inference.generate import Sampling, answer_logprob, generate
 from model.inference.prefill import prefill
+from model.inference.prompt import encode_prompt
 from model.inference.session import LandmarkSession
 from tests.tiny_model import tiny_model
 
@@ -55,7 +56,7 @@ def test_every_token_says_what_it_read(model, memory, voters) -> None:
     ):
         assert [read.layer for read in token.selections] == list(model.memory_layers)
         for read in token.selections:
-            assert read.gate_BHQS.shape == (1, 4, 1, 3) and read.ids_BHQS().shape == (1, 4, 1, 3)
+            assert read.gate_BHQS.shape == (1, 4, 1, 3) and read.ids_BHQS.shape == (1, 4, 1, 3)
             torch.testing.assert_close(read.gate_BHQS.sum(-1) + read.local_BHQ, torch.ones(1, 4, 1))
 
 
@@ -112,7 +113,7 @@ def test_a_quotation_crosses_blocks_only_where_they_continue_each_other() -> Non
 def test_the_search_query_gives_the_very_logit_that_gates_the_block(model, memory) -> None:
     prompt = [11, 12, 13]
     layer = model.memory_layers[0]
-    queries = question_queries(model, prompt)[0]
+    queries = encode_prompt(model, prompt).queries_YHQD[0]
     logits_HQN = queries.unflatten(0, (2, 2)) @ memory.landmarks(layer)[0].unsqueeze(1).transpose(-1, -2)
     token = next(
         iter(
@@ -132,8 +133,9 @@ def test_the_search_query_gives_the_very_logit_that_gates_the_block(model, memor
     )
 
 
-def test_the_probability_of_an_answer_is_that_of_its_tokens(model, memory) -> None:
-    prompt, reading = [40, 41, 42], ReadPolicy(top_k=99, voters="token")
+@pytest.mark.parametrize("reading", [ReadPolicy(top_k=99, voters="token"), ReadPolicy(top_k=2)])
+def test_the_probability_of_an_answer_is_that_of_its_tokens(model, memory, reading) -> None:
+    prompt = [40, 41, 42]
     tokens = list(generate(model, prompt, memory=memory, reading=reading, sampling=Sampling(max_tokens=12)))
     tokens = [t for t in tokens if t.id >= 0]
     logprobs = answer_logprob(model, prompt, [t.id for t in tokens], memory=memory, reading=reading)
@@ -162,42 +164,45 @@ def test_blocks_of_two_texts_make_one_memory(model) -> None:
     memory = InMemoryReader.from_blocks(model.memory_layers, blocks)
     assert memory.num_blocks == 6
     token = next(generate(model, [1, 2, 3], memory=memory, reading=ReadPolicy(top_k=2)))
-    assert all(read.ids_BGXS.shape[-1] == 2 for read in token.selections)
+    assert all(read.ids_BHQS.shape[-1] == 2 for read in token.selections)
 
 
-@pytest.mark.parametrize("voters", ["head", "group"])
-def test_weighed_quotations_stand_in_the_blocks_and_are_no_worse_than_the_greedy_one(model, memory, text_ids, voters):
+@pytest.mark.parametrize("voters", ["token", "head", "group"])
+@pytest.mark.parametrize("landmark_in_loss", [False, True])
+def test_a_known_quotation_in_few_passes_gives_what_token_by_token_gives(memory, text_ids, voters, landmark_in_loss):
+    """The same log-probabilities and the same attention, also where tokens fill a block of the local window."""
+    model = tiny_model(seed=3, landmark_in_loss=landmark_in_loss)
     per_block = model.config.tokens_per_block
-    blocks = [text_ids[at : at + per_block] for at in range(0, len(text_ids), per_block)]
-    source = QuoteSource(blocks, [*range(1, len(blocks)), None])
-    reading = ReadPolicy(top_k=3, voters=voters)
-
-    def quote(beams: int) -> list:
-        sampling = Sampling(max_tokens=20, beams=beams)
-        return list(generate(model, [33, 34], memory=memory, reading=reading, quote_from=source, sampling=sampling))
-
-    greedy, weighed = quote(1), quote(6)
-    assert model.decode(t.id for t in weighed).encode() in TEXT
-    assert [source.token_at(t.quote) for t in weighed] == [t.id for t in weighed]
-    ends = [model.tokenizer.eos_token_id]
-
-    def score(tokens: list) -> float:
-        ids = [t.id for t in tokens]
-        logprobs = answer_logprob(model, [33, 34], ids + ends, memory=memory, reading=ReadPolicy(top_k=99))
-        return float(logprobs.sum()) / (len(ids) + 1) ** 0.8
-
-    if voters == "group":
-        assert score(weighed) >= score(greedy) - 0.05
+    source = QuoteSource([text_ids[at : at + per_block] for at in range(0, len(text_ids), per_block)])
+    places = [(block, row) for block in range(2, 6) for row in range(per_block)][:-2]
+    reading, prompt = ReadPolicy(top_k=3, voters=voters), model.prompt("When?").ids
+    session = LandmarkSession(model, memory=memory, reading=reading)
+    output = session.feed(prompt)
+    tokens = list(generate(model, prompt, memory=memory, reading=reading, quote_from=source, quotation=places))
+    assert [token.quote for token in tokens] == places
+    for token in tokens:
+        row = output.next_row(landmark_in_loss)
+        logits_V = model.logits(output.hidden_TE[row]).index_fill(
+            -1, torch.tensor([model.config.landmark_token_id]), -torch.inf
+        )
+        assert token.logprob == pytest.approx(float(logits_V.log_softmax(-1)[token.id]), abs=1e-4)
+        for read, wanted in zip(token.selections, output.selections_of(row), strict=True):
+            assert torch.equal(read.ids_BHQS, wanted.ids_BHQS)
+            torch.testing.assert_close(read.gate_BHQS, wanted.gate_BHQS, atol=1e-5, rtol=1e-4)
+        output = session.feed([token.id])
 
 
-def test_several_continuations_side_by_side_equal_one_by_one(model, memory) -> None:
-    stream = LandmarkSession(model, memory=memory, reading=ReadPolicy(top_k=2, voters="token"))
-    stream.feed([1, 2, 3, 4, 5])
-    together = stream.branch([0, 0])
-    rows = [together.feed_rows([9, 8]), together.feed_rows([7, 6]), together.branch([1, 0]).feed_rows([5, 4])]
-    for row, tokens in enumerate([[9, 7, 4], [8, 6, 5]]):
-        alone = stream.branch([0])
-        for step, token in enumerate(tokens):
-            wanted = alone.feed_rows([token])[0]
-            got = rows[step][row if step < 2 else 1 - row]
-            torch.testing.assert_close(got, wanted, atol=1e-5, rtol=1e-5)
+@pytest.mark.parametrize("settings", [{}, {"memory_layers": (2,)}, {"memory_layers": (0, 1, 2)}])
+@pytest.mark.parametrize("question", ["When?", "When was it built, by whom, and why there?"])
+def test_an_answer_goes_on_from_the_encoded_prompt_as_from_its_tokens(text_ids, settings, question) -> None:
+    model = tiny_model(seed=3, **settings)
+    memory = InMemoryReader.from_blocks(model.memory_layers, list(prefill(model, text_ids)))
+    prompt, reading = model.prompt(question).ids, ReadPolicy(top_k=3)
+    encoded = encode_prompt(model, prompt, end_ids=[5])
+    assert encoded.queries_YHQD.shape[2] == len(prompt) + 1
+    for _ in range(2):  # the first answer leaves the encoded prompt as it is
+        resumed, fed = (LandmarkSession(model, memory=memory, reading=reading) for _ in range(2))
+        for got, wanted in ((resumed.resume(encoded), fed.feed(prompt)), (resumed.feed([7, 8]), fed.feed([7, 8]))):
+            torch.testing.assert_close(got.hidden_TE, wanted.hidden_TE, atol=1e-4, rtol=1e-4)
+            assert got.landmarks == wanted.landmarks
+            assert torch.equal(got.selections[0][0].ids_BHQS, wanted.selections[0][0].ids_BHQS)

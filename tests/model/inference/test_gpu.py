@@ -5,8 +5,9 @@ import torch
 
 from model.attention.memory import InMemoryReader
 from model.attention.selection import ReadPolicy
-from model.inference.generate import Sampling, generate, question_queries
+from model.inference.generate import Sampling, generate
 from model.inference.prefill import prefill
+from model.inference.prompt import encode_prompt
 from model.inference.session import LandmarkSession
 from tests.tiny_model import FAMILIES, tiny_model
 
@@ -73,7 +74,7 @@ def test_decoding_copies_only_the_chosen_token_to_the_host() -> None:
 def test_the_same_blocks_are_found_on_both_devices() -> None:
     model = tiny_model().requires_grad_(False)
     blocks = list(prefill(model, torch.randint(0, 256, (2_000,)).tolist()))
-    queries = question_queries(model, [1, 2, 3, 4])
+    queries = encode_prompt(model, [1, 2, 3, 4]).queries_YHQD
     on_cpu = InMemoryReader.from_blocks(model.memory_layers, blocks).search(
         2, queries[-1].view(1, 2, 1, -1, model.head_dim), 8
     )

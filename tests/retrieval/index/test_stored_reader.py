@@ -61,7 +61,7 @@ def test_answers_over_the_store_have_the_logits_of_answers_over_ram(stored, mode
             for mine, other in zip(from_store, from_ram, strict=True):
                 assert mine.logprob == pytest.approx(other.logprob, abs=1e-5)
                 for a, b in zip(mine.selections, other.selections, strict=True):
-                    assert torch.equal(a.ids_BGXS, b.ids_BGXS)
+                    assert torch.equal(a.ids_BHQS, b.ids_BHQS)
                     torch.testing.assert_close(a.gate_BHQS, b.gate_BHQS, atol=1e-6, rtol=1e-5)
 
 

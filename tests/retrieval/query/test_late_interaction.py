@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from model.errors import ModelError
-from model.inference.generate import question_queries
 from model.inference.prefill import prefill
+from model.inference.prompt import encode_prompt
 from model.scoring.late_interaction import (
     best_matches,
     best_spans,
@@ -127,7 +127,7 @@ def test_layers_without_weight_have_no_say():
     model = tiny_model(search_weights=ONE_LAYER)
     assert model.searched_layers == (2,) and tiny_model().searched_layers == (1, 2)
     prompt = model.prompt("whales?")
-    queries_YHQD = question_queries(model, prompt.ids)[:, :, prompt.question]
+    queries_YHQD = encode_prompt(model, prompt.ids).queries_YHQD[:, :, prompt.question]
     queries_QWGD = token_queries(model, queries_YHQD)
     assert queries_QWGD.shape == (queries_YHQD.shape[2], 1, 2, 16)
     torch.testing.assert_close(queries_QWGD[:, 0, 0], queries_YHQD[1, 0] + 0.5 * queries_YHQD[1, 1])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from model.errors import ModelError
-from model.inference.generate import question_queries
+from model.inference.prompt import encode_prompt
 from retrieval.index.exact import Ranking
 from retrieval.query.search import confidence_of, find_blocks, search_query
 from tests.retrieval.conftest import BLOCK_SIZE
@@ -17,7 +17,7 @@ def test_the_score_of_a_block_is_the_weighted_mean_of_its_landmark_logits(librar
     model = library._workspace.loaded().model
     question = "What do whales do?"
     prompt = model.prompt(question)
-    queries_YHQD = question_queries(model, prompt.ids)[:, :, prompt.question]
+    queries_YHQD = encode_prompt(model, prompt.ids).queries_YHQD[:, :, prompt.question]
     with library._resident.open_snapshot() as snapshot:
         landmarks = [snapshot.landmarks.landmarks(layer).repeat_interleave(2, 0) for layer in model.memory_layers]
         pairs = zip(queries_YHQD, landmarks, strict=True)
@@ -31,7 +31,7 @@ def test_a_head_without_weight_has_no_say():
     weights = ((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 2.0))
     model = tiny_model(block_size=BLOCK_SIZE, search_weights=weights)
     prompt = model.prompt("whales?")
-    mean_YHD = question_queries(model, prompt.ids)[:, :, prompt.question].mean(2)
+    mean_YHD = encode_prompt(model, prompt.ids).queries_YHQD[:, :, prompt.question].mean(2)
     query_YGD = search_query(model, "whales?")
     torch.testing.assert_close(query_YGD[0], torch.stack([mean_YHD[0, 0], torch.zeros(16)]))
     torch.testing.assert_close(query_YGD[1], torch.stack([torch.zeros(16), 2 * mean_YHD[1, 3]]))

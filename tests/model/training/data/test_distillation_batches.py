@@ -14,8 +14,8 @@ from model.scoring.span_head import SpanHead
 from model.training.convert.init_from_encoder import Encoder
 from model.training.data.distillation_batches import TaughtRowMaker
 from model.training.data.examples import places_of
-from model.training.data.questions.cloze_questions import clozes
-from model.training.data.questions.facts import ALONE, OWNED
+from model.training.data.questions.cloze_questions import cloze_questions
+from model.training.data.questions.facts import relations_about_subjects, standalone_relations
 from model.training.data.questions.pseudo_queries import definitions
 from model.training.data.text_batches import TextRowShape
 from model.training.losses.retriever_loss import (
@@ -32,8 +32,10 @@ from tests.model.training.conftest import NAMES
 
 PLANTED = re.compile(
     "|".join(
-        re.escape(asked[1:]).replace(re.escape("{owner}")[1:] if asked.startswith("{") else re.escape("{owner}"), ".+")
-        for relation in (*OWNED, *ALONE)
+        re.escape(asked[1:]).replace(
+            re.escape("{subject}")[1:] if asked.startswith("{") else re.escape("{subject}"), ".+"
+        )
+        for relation in (*relations_about_subjects(), *standalone_relations())
         for asked in relation.asked
     )
 )
@@ -266,7 +268,7 @@ def test_a_sentence_with_something_left_out_asks_for_it() -> None:
     )
     seen = set()
     for seed in range(60):
-        for made in clozes(text, random.Random(seed)):
+        for made in cloze_questions(text, random.Random(seed)):
             said = text[made.start : made.stop]
             assert made.question.endswith("?") and said not in made.question
             seen.add((made.question.split()[0], said))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from model.inference.generate import question_queries
 from model.inference.prefill import prefill_batch
+from model.inference.prompt import encode_prompt
 from model.scoring.span_head import SpanHead
 from model.training.convert.init_from_encoder import Encoder
 from model.training.data.examples import TokenQuestion
@@ -58,7 +58,7 @@ def test_pointing_rows_mark_the_answer_and_show_what_a_library_would_store(point
     torch.testing.assert_close(kept, blocks[0].keys_YGLD[-1].transpose(0, 1).flatten(1), atol=2e-2, rtol=1e-2)
     queries = torch.from_numpy(met.queries_TE[met.begin_M[number] : met.begin_M[number + 1]]).float()
     prompt = model.prompt_of(questions[number].ids)
-    wanted = question_queries(model, [*prompt.ids, 1])[0].transpose(0, 1).flatten(1)[prompt.question.start :]
+    wanted = encode_prompt(model, [*prompt.ids, 1]).queries_YHQD[0].transpose(0, 1).flatten(1)[prompt.question.start :]
     torch.testing.assert_close(queries, wanted, atol=2e-2, rtol=1e-2)
 
 

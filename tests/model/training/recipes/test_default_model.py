@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from model.checkpoint.landmark_model import load_backbone
-from model.inference.generate import question_queries
 from model.inference.prefill import prefill_batch
+from model.inference.prompt import encode_prompt
 from model.training.convert.init_from_encoder import Encoder
 from model.training.data.corpus import normalised, overlap, read_questions, sample_texts
 from model.training.data.examples import encode_texts, tokens_of_span
@@ -144,12 +144,12 @@ def test_reading_leaves_search_as_it_is(prepared: Prepared, encoder: Encoder, tm
     model = start(prepared, SIZES["tiny"], encoder)
     text = model.tokenize("The castle of Town 3 was built in 1712 by Anna Bell.").ids
     before = [block.keys_YGLD for _, block in prefill_batch(model, [text])]
-    queries = question_queries(model, model.prompt("Who built it?").ids)
+    queries = encode_prompt(model, model.prompt("Who built it?").ids).queries_YHQD
     untouched = model.backbone.model.layers[-1].mlp.c_fc.weight.clone()
     read(model, prepared, SIZES["tiny"], tmp_path)
     after = [block.keys_YGLD for _, block in prefill_batch(model, [text])]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
-    assert torch.equal(queries, question_queries(model, model.prompt("Who built it?").ids))
+    assert torch.equal(queries, encode_prompt(model, model.prompt("Who built it?").ids).queries_YHQD)
     assert not torch.equal(untouched, model.backbone.model.layers[-1].mlp.c_fc.weight)
 
 
@@ -176,5 +176,5 @@ def test_the_shipped_checkpoint_is_small_and_finds_the_block_that_answers() -> N
         ("What do plants make from light?", 0),
     ):
         prompt = model.prompt(question)
-        query = question_queries(model, prompt.ids)[:, :, prompt.question].mean(2) * weights
+        query = encode_prompt(model, prompt.ids).queries_YHQD[:, :, prompt.question].mean(2) * weights
         assert int(torch.einsum("yhd,yhnd->n", query, landmarks).argmax()) == expected

@@ -1,0 +1,57 @@
+"""A prompt read without a memory: what search asks with, and as much of it as an answer can go on from.
+
+Below the first layer that reads a memory, hidden states, keys and values are the same with a memory and without, so an
+answer runs only the layers from there on again (docs/decisions/0018-a-question-is-encoded-once.md).
+
+Axes: B batch (1 here), T tokens with landmarks, Q raw tokens, E hidden width, Y memory layers, H query heads, G KV
+heads, D head dim.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from model.attention.selection import ReadPolicy
+from model.checkpoint.landmark_model import LandmarkModel, cached
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedPrompt:
+    """One forward pass over a prompt, as far as the last memory layer's queries."""
+
+    queries_YHQD: Tensor
+    """Of the raw tokens and the end tokens behind them, in the search frame, float32: the product with an un-rotated
+    landmark key is the landmark's logit under library positions."""
+    tokens_with_landmarks: tuple[int, ...]
+    """The prompt alone; so are the tensors below."""
+    hidden_BTE: Tensor
+    """What enters the first memory layer."""
+    cache: tuple[tuple[Tensor, Tensor], ...]
+    """keys_BGTD and values_BGTD, before rotation, of each layer below it."""
+
+
+@torch.no_grad()
+def encode_prompt(model: LandmarkModel, prompt_ids: Sequence[int], *, end_ids: Sequence[int] = ()) -> EncodedPrompt:
+    """Read raw tokens once. `end_ids` are read behind the prompt for their queries only. Raises `ContextTooLong`."""
+    ids = model.with_landmarks([*prompt_ids, *end_ids])
+    length = len(model.with_landmarks(prompt_ids))  # the block grid is the same, with fewer tokens on it
+    reading = ReadPolicy()
+    model.check_window(len(ids), reading)
+    context = model.context(reading=reading)
+    context.search_queries = {}
+    first, cache = model.memory_layers[0], DynamicCache()
+    hidden_BTE = model.embed(torch.tensor([ids], device=model.device))
+    hidden_BTE = model.run_layers(hidden_BTE, range(first), context, cache)
+    context.last_layer = model.memory_layers[-1]
+    model.run_layers(hidden_BTE, range(first, model.num_layers), context)
+    below = (cached(cache, layer) for layer in range(first))
+    raw = [row for row, token in enumerate(ids) if token != model.config.landmark_token_id]
+    return EncodedPrompt(
+        torch.stack([context.search_queries[layer][0, :, raw].float() for layer in model.memory_layers]),
+        tuple(ids[:length]),
+        hidden_BTE[:, :length],
+        tuple((keys[:, :, :length], values[:, :, :length]) for keys, values in below),
+    )
