@@ -2,6 +2,8 @@
 
 from importlib.metadata import version as _installed
 
+import model  # noqa: F401  before anything loads torch: how its threads wait is set there
+
 
 def version() -> str:
     """Of the installed package, as pyproject.toml has it."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import platformdirs
-from pydantic import AfterValidator, ByteSize, Field, ValidationError
+from pydantic import AfterValidator, ByteSize, Field, PositiveInt, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.errors import SettingsError
@@ -60,6 +60,10 @@ class Settings(BaseSettings):
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto", description="Number format of the model."
+    )
+    threads: Literal["auto"] | PositiveInt = Field(
+        default="auto",
+        description="Processor threads to compute with; `auto`: one for each core that other work leaves idle.",
     )
     kv_dtype: Literal["bf16", "fp16", "fp32", "int8"] = Field(
         default="bf16", description="Number format of stored memory."

@@ -1,7 +1,7 @@
 """The library and the preferences of the person who asks: the only way for a route to get at either.
 
-`RequestLibrary` in a route's signature is the library as that person sees it (`retrieval.auth.permissions` decides); no
-route can reach the library as a whole.
+`RequestLibrary` in a route's signature is the library as that person sees it (`storage.catalogue.permissions` decides);
+no route can reach the library as a whole.
 """
 
 from __future__ import annotations

@@ -14,11 +14,12 @@ from app.api.dependencies import OwnPreferences, RequestLibrary
 from app.api.documents import Plain
 from app.api.errors import Refused
 from app.api.preferences import PreferenceChange
-from app.api.uploads import MAGIC, UploadLimits
+from app.api.uploads import UploadLimits
 from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, TooManyAttempts, WrongPassword, hash_password
 from app.http_security import client_of
 from app.web.templates import TEMPLATES
 from retrieval.auth.accounts import Accounts
+from retrieval.extraction.formats import FORMATS, SUFFIXES
 
 
 class PasswordChange(BaseModel):
@@ -37,7 +38,9 @@ def router(limits: UploadLimits) -> APIRouter:
     @routes.get("/preferences", tags=["machine"])
     def read(preferences: OwnPreferences) -> Plain:
         """How questions are put when a request does not say, and what uploads may be."""
-        uploads = {**asdict(limits), "kinds": sorted(MAGIC)}
+        labels = [each.label for each in FORMATS]
+        accept = [*SUFFIXES, *(each.media_type for each in FORMATS)]
+        uploads = {**asdict(limits), "kinds": sorted(SUFFIXES), "labels": labels, "accept": accept}
         return {**preferences.current.model_dump(), "uploads": uploads}
 
     @routes.patch("/preferences", tags=["machine"])

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from retrieval.auth.permissions import Principal
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS
+from storage.records import Principal
 
 MAX_TOP_K = 64
 MAX_ANSWER_TOKENS = 1024

@@ -118,8 +118,8 @@ class FakeAnswers:
             token = self._token(piece, at, len(pieces), chosen, found, dice)
             tokens.append(token)
             yield token
-        yield self._finish(question, sentence, tokens, chosen, missed, found, begun, dice, conversation_id,
-                           {"k": k, "voters": voters, "quote": quote is not False, "max_tokens": max_tokens})  # fmt: skip
+        settings = {"k": k, "voters": voters, "quote": quote is not False, "max_tokens": max_tokens}
+        yield self._finish(question, sentence, tokens, chosen, missed, found, begun, dice, conversation_id, settings)
 
     def _span(self, block: int) -> tuple[str, int, int]:
         identity, _page, start, end = self.block_rows[block]

@@ -26,6 +26,7 @@ def test_every_library_setting_reaches_the_library(monkeypatch: pytest.MonkeyPat
         "kv_dtype": "int8",
         "index": "exact",
         "hot_bytes": 5,
+        "threads": "auto",
     }
     assert (tmp_path / "new" / "home").stat().st_mode & 0o777 == 0o700
 
