@@ -60,6 +60,10 @@ class MemorySnapshot:
         """Positions of blocks by id, ascending; ids that are gone are left out."""
         return torch.from_numpy(np.flatnonzero(np.isin(self.blocks.ids_N, np.asarray(block_ids, dtype=np.int64))))
 
+    def documents_of(self, positions_C: Tensor) -> list[str]:
+        """The document of each block."""
+        return [self.document_ids[number] for number in self.document_N[positions_C.numpy()].tolist()]
+
     def reader(self, positions: Tensor | None = None) -> StoredMemoryReader:
         return StoredMemoryReader(self.landmarks, self.blocks, self.hot, positions)
 
