@@ -1,0 +1,320 @@
+"""Teach a span reader over frozen token states. Run: `python -m model.training.recipes.span_reader COMMAND --help`.
+
+states:  encode passages and questions once: both ways (`--encoder`), or as a landmark checkpoint stores them
+         (`--model`).
+train:   train a reader on cached states; killed, it goes on exactly where it saved last.
+measure: F1 and exact match of a trained reader on development questions.
+"""
+
+import argparse
+import json
+import sys
+import time
+import tomllib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from model.scoring.span_reader import SpanLogits, SpanReader, SpanReaderConfig, load_span_reader
+from model.training.data.span_questions import SOURCES, SpanQuestion, read_span_questions
+from model.training.data.span_reader_batches import Distractors, SpanBatch, SpanBatchMaker, shown
+from model.training.data.token_states import BidirectionalStates, LandmarkStates, StateCache, StateEncoder
+from model.training.evaluation.span_reading import judge, summary
+
+DEV_QUESTIONS = 600
+"""Development questions of a source that are measured, the first ones."""
+CROWDED = 3
+"""Every so-many-th of them is measured with wrong passages beside the gold one, too."""
+BESIDE = 7
+"""Wrong passages, of those that stand beside the gold one."""
+_STATE = "state.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderRun:
+    """Everything that decides which reader comes out."""
+
+    sources: tuple[str, ...] = SOURCES
+    most: int = 0
+    """Training questions of a source (0: all)."""
+    states: tuple[int, ...] = (0, 1)
+    """Which of the cached states of a token are read; cosines with the question are taken of the first."""
+    stored_width: int = 0
+    stored_bits: int = 0
+    width: int = 128
+    layers: int = 4
+    mlp_ratio: float = 4.0
+    dropout: float = 0.1
+    batch: int = 32
+    steps: int = 250
+    learning_rate: float = 1e-3
+    warmup: int = 60
+    weight_decay: float = 0.02
+    crowded: float = 0.0
+    """How often wrong passages stand beside the gold one."""
+    most_distractors: int = 2
+    withheld: float = 0.2
+    """How often, of these, the gold one is not shown."""
+    seed: int = 0
+
+    def reader(self, widths: Sequence[int]) -> SpanReaderConfig:
+        names = ("stored_width", "stored_bits", "width", "layers", "mlp_ratio", "dropout")
+        return SpanReaderConfig(state_widths=tuple(widths), **{name: getattr(self, name) for name in names})
+
+    def changed(self, settings: Sequence[str]) -> "ReaderRun":
+        """With "name=value" settings in TOML. Raises ValueError for a name that there is not."""
+        known = {field.name for field in fields(self)}
+        given: dict[str, Any] = {}
+        for setting in settings:
+            given |= tomllib.loads(setting)
+        if unknown := given.keys() - known:
+            raise ValueError(f"There is no setting {sorted(unknown)}; there are {', '.join(sorted(known))}.")
+        return self.with_values(given)
+
+    def with_values(self, given: dict[str, Any]) -> "ReaderRun":
+        """Changed as read from TOML or JSON, whose lists are tuples here."""
+        values: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in given.items()}
+        return replace(self, **values)
+
+
+@dataclass(frozen=True)
+class Caches:
+    """States of passages and of questions."""
+
+    passages: StateCache
+    asked: StateCache
+
+    @classmethod
+    def of(cls, folder: Path) -> "Caches":
+        return cls(StateCache(folder / "passages"), StateCache(folder / "questions"))
+
+    def check(self, questions: Sequence[SpanQuestion]) -> list[SpanQuestion]:
+        """The questions. Raises ValueError if states of one of them are missing."""
+        for each in questions:
+            if each.text not in self.asked or any(piece not in self.passages for piece in each.pieces):
+                raise ValueError(f"States of question {each.id} ({each.source}) are missing; run the command 'states'.")
+        return list(questions)
+
+
+def train(
+    run: ReaderRun, data: Path, caches: Caches, out: Path, *, save_every: int = 50, check_every: int = 250
+) -> None:
+    """Train to the last step, going on from what `out` holds; the reader and its figures are written there, too."""
+    out.mkdir(parents=True, exist_ok=True)
+    _note(out, run)
+    maker = _training_batches(run, data, caches)
+    torch.manual_seed(run.seed)
+    reader = SpanReader(run.reader(_state_widths(caches, run)))
+    optimizer = torch.optim.AdamW(reader.parameters(), run.learning_rate, weight_decay=run.weight_decay)
+    step = _resume(out / _STATE, reader, optimizer)
+    weights = sum(p.numel() for p in reader.parameters())
+    _log(out, {"step": step, "weights": weights, "batches_per_epoch": maker.batches_per_epoch})
+    losses: list[float] = []
+    began, used = time.monotonic(), time.process_time()
+    while step < run.steps:
+        torch.manual_seed(run.seed * 1_000_003 + step)  # dropout, too, is a function of the step
+        for group in optimizer.param_groups:
+            group["lr"] = run.learning_rate * _rate(step, run)
+        losses.append(_step(reader, optimizer, maker.make(step)))
+        step += 1
+        if step % save_every == 0 or step == run.steps:
+            _save(out / _STATE, reader, optimizer, step)
+            seconds = {"seconds": round(time.monotonic() - began), "cpu": round(time.process_time() - used)}
+            _log(out, {"step": step, "loss": round(sum(losses) / len(losses), 4), **seconds})
+            losses.clear()
+        if step % check_every == 0 and step < run.steps:
+            _log(out, {"step": step, "dev": measure(reader, run, data, caches, ("squad11",), 200)["gold"]["squad11"]})
+    reader.eval().save(out)
+    figures = measure(reader, run, data, caches, run.sources, DEV_QUESTIONS)
+    (out / "figures.json").write_text(json.dumps(figures, indent=1))
+    _log(out, {"step": step, "figures": figures})
+
+
+def measure(
+    reader: SpanReader, run: ReaderRun, data: Path, caches: Caches, sources: Sequence[str], most: int
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Figures by source: from the gold passage, and with the nearest wrong passages of all sources beside it."""
+    every = caches.check(read_span_questions(data, "dev", run.sources, most=DEV_QUESTIONS))
+    questions = [each for source in sources for each in [q for q in every if q.source == source][:most]]
+    maker = SpanBatchMaker(caches.passages, caches.asked, questions, states=run.states, batch=1)
+    figures = {"gold": summary(judge(reader, maker, [shown(each, each.pieces) for each in questions]))}
+    if most == DEV_QUESTIONS:
+        wrong = Distractors(caches.passages, caches.asked, passages_of(every))
+        crowd = [shown(each, [*each.pieces, *wrong.of(each, most=BESIDE)]) for each in questions[::CROWDED]]
+        figures["crowd"] = summary(judge(reader, maker, crowd))
+    return figures
+
+
+def passages_of(questions: Sequence[SpanQuestion]) -> list[str]:
+    """Every piece once, in order."""
+    return list(dict.fromkeys(piece for each in questions for piece in each.pieces))
+
+
+def span_loss(logits: SpanLogits, batch: SpanBatch) -> Tensor:
+    """Cross-entropy of start and end with the annotators' answers, in nats."""
+    targets = (batch.start_QN1, batch.end_QN1)
+    return torch.stack(
+        [-(t * each.log_softmax(-1)).sum(-1).mean() for each, t in zip(logits, targets, strict=True)]
+    ).sum()
+
+
+def _step(reader: SpanReader, optimizer: torch.optim.Optimizer, batch: SpanBatch) -> float:
+    reader.train()
+    loss = span_loss(reader(batch.states_QNE, batch.valid_QN, batch.asked_QTE, batch.question_mask_QT), batch)
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    nn.utils.clip_grad_norm_(reader.parameters(), 1.0)
+    optimizer.step()
+    return loss.item()
+
+
+def _rate(step: int, run: ReaderRun) -> float:
+    """Share of the learning rate: up within `warmup` steps, then straight down to 3 %."""
+    return min(1.0, (step + 1) / run.warmup) * max(0.03, 1 - step / run.steps)
+
+
+def _training_batches(run: ReaderRun, data: Path, caches: Caches) -> SpanBatchMaker:
+    questions = caches.check(read_span_questions(data, "train", run.sources, most=run.most))
+    wrong = None
+    if run.crowded:
+        distractors = Distractors(caches.passages, caches.asked, passages_of(questions))
+        wrong = [distractors.of(each, most=8) for each in questions]
+    return SpanBatchMaker(
+        caches.passages,
+        caches.asked,
+        questions,
+        states=run.states,
+        batch=run.batch,
+        distractors=wrong,
+        crowded=run.crowded,
+        withheld=run.withheld,
+        most_distractors=run.most_distractors,
+        seed=run.seed,
+    )
+
+
+def _state_widths(caches: Caches, run: ReaderRun) -> list[int]:
+    return [caches.passages.width] * len(run.states)
+
+
+def _note(out: Path, run: ReaderRun) -> None:
+    """Keep the settings beside the run. Raises ValueError if `out` holds a run with other settings."""
+    note, settings = out / "run.json", json.dumps(asdict(run), indent=1)
+    if note.exists() and note.read_text() != settings:
+        raise ValueError(f"{out} holds a run with other settings; give another folder.")
+    note.write_text(settings)
+
+
+def _log(out: Path, record: dict[str, Any]) -> None:
+    line = json.dumps({"at": time.strftime("%H:%M:%S", time.gmtime()), **record})
+    with (out / "log.jsonl").open("a") as log:
+        log.write(line + "\n")
+    print(line, flush=True)
+
+
+def _save(file: Path, reader: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+    """Weights and moments of the optimizer in one file, replaced at once."""
+    tensors: dict[str, Tensor] = {}
+    for name, weight in reader.named_parameters():
+        tensors[f"weight.{name}"] = weight.detach()
+        for moment in ("exp_avg", "exp_avg_sq"):
+            tensors[f"{moment}.{name}"] = optimizer.state[weight][moment]
+    half = file.with_suffix(".part")
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, half, {"step": str(step)})
+    half.rename(file)
+
+
+def _resume(file: Path, reader: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """Steps that were made; reader and optimizer stand where they stood then."""
+    if not file.exists():
+        return 0
+    with safe_open(file, framework="pt") as tensors, torch.no_grad():
+        step = int(tensors.metadata()["step"])
+        for name, weight in reader.named_parameters():
+            weight.copy_(tensors.get_tensor(f"weight.{name}"))
+            moments = {m: tensors.get_tensor(f"{m}.{name}").clone() for m in ("exp_avg", "exp_avg_sq")}
+            optimizer.state[weight] = {"step": torch.tensor(float(step)), **moments}
+    return step
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    parsed = parser().parse_args(arguments)
+    torch.set_flush_denormal(True)
+    torch.set_num_threads(parsed.threads)
+    try:
+        parsed.run(parsed)
+    except (ValueError, FileNotFoundError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(prog="python -m model.training.recipes.span_reader", description=__doc__)
+    commands = top.add_subparsers(required=True, metavar="command")
+    states = commands.add_parser("states", help="encode passages and questions once")
+    encoder = states.add_mutually_exclusive_group(required=True)
+    encoder.add_argument("--encoder", type=Path, help="folder of a BERT-like encoder")
+    encoder.add_argument("--model", type=Path, help="folder of a landmark checkpoint")
+    states.add_argument("--layers", nargs="+", type=int, default=[6, 3, 5], help="of the encoder (default: 6 3 5)")
+    states.add_argument("--sources", nargs="+", default=SOURCES, choices=SOURCES)
+    states.add_argument("--splits", nargs="+", default=["dev", "train"], choices=("dev", "train"))
+    states.add_argument("--most", type=int, default=0, help="training questions of a source (default: all)")
+    states.set_defaults(run=_states)
+    training = commands.add_parser("train", help="train a reader on cached states")
+    training.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help=f"of {ReaderRun()}")
+    training.set_defaults(run=_train)
+    measuring = commands.add_parser("measure", help="figures of a trained reader on development questions")
+    measuring.set_defaults(run=_measure)
+    for command in (training, measuring):
+        command.add_argument("--out", required=True, type=Path, help="folder of the run")
+    for command in (states, training, measuring):
+        command.add_argument("--data", required=True, type=Path, help="folder with qa/")
+        command.add_argument("--states", required=True, type=Path, help="folder of the cached states")
+        command.add_argument("--threads", type=int, default=2)
+    return top
+
+
+def _states(parsed: argparse.Namespace) -> None:
+    encoder, caches = _encoder(parsed), Caches.of(parsed.states)
+    for source in parsed.sources:
+        for split in parsed.splits:
+            most = DEV_QUESTIONS if split == "dev" else parsed.most
+            questions = read_span_questions(parsed.data, split, [source], most=most)
+            for left in caches.passages.add(encoder, passages_of(questions)):
+                print(f"{source}.{split}: {left} passages left", flush=True)
+            for left in caches.asked.add(encoder, [each.text for each in questions], questions=True):
+                print(f"{source}.{split}: {left} questions left", flush=True)
+
+
+def _encoder(parsed: argparse.Namespace) -> StateEncoder:
+    if parsed.encoder is not None:
+        return BidirectionalStates(parsed.encoder, parsed.layers)
+    from model.checkpoint.landmark_model import load_backbone
+
+    return LandmarkStates(load_backbone(parsed.model, device="cpu", dtype=torch.float32))
+
+
+def _train(parsed: argparse.Namespace) -> None:
+    train(ReaderRun().changed(parsed.set), parsed.data, Caches.of(parsed.states), parsed.out)
+
+
+def _measure(parsed: argparse.Namespace) -> None:
+    kept = json.loads((parsed.out / "run.json").read_text())
+    run = ReaderRun().with_values(kept)
+    figures = measure(
+        load_span_reader(parsed.out), run, parsed.data, Caches.of(parsed.states), run.sources, DEV_QUESTIONS
+    )
+    print(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
