@@ -44,7 +44,10 @@ class Answerer:
     def run(self, cancelled: Callable[[], bool] = lambda: False) -> Iterator[AnswerToken | Answer]:
         """The answer's tokens, then the stored answer. Cancelled: the answer so far."""
         self._question.policy()  # an invalid request is refused before the model is loaded
-        with self._workspace.scheduler.question_open(), self._index.open_snapshot() as snapshot:
+        with (
+            self._workspace.scheduler.question_open(),
+            self._index.open_snapshot(self._workspace.catalogue) as snapshot,
+        ):
             decoder = Decoder(self._workspace, self._index, self._passages, self._question)
             retrieved = retrieve(self._workspace, self._index, snapshot, self._question)
             decoded = yield from decoder.decode(retrieved, cancelled)
@@ -178,11 +181,11 @@ def effect_of_block(workspace: Workspace, index: MemoryIndex, answer: Answer, bl
         raise InvalidRequest("This block was not among those that the answer could read, so it had no effect on it.")
     policy = Question(text=answer.question, k=answer.settings["k"], voters=answer.settings["voters"]).policy()
     model, logprobs = workspace.loaded().model, []
-    with workspace.scheduler.question_open(), index.open_snapshot() as snapshot:
+    with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
         for ids in (candidates, [other for other in candidates if other != block_id]):
             reader = snapshot.reader(snapshot.positions_of_blocks(ids))
             with naming_damage(index), workspace.scheduler.for_question():
                 prompt = model.prompt(answer.settings["asked"]).ids
-                each = answer_logprob(model, prompt, token_ids, memory=reader, reading=policy)
+                each = answer_logprob(model, prompt, token_ids, memory=reader, policy=policy)
             logprobs.append(float(each.sum()))
     return BlockEffect(block_id, logprobs[0], logprobs[1], logprobs[1] - logprobs[0])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from model.errors import ModelError
 from model.inference.generate import GeneratedToken, generate
-from model.scoring.late_interaction import head_points, points, token_matches
+from model.scoring.late_interaction import points, span_head_logits, token_matches
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import InvalidRequest
 from retrieval.index.snapshot import MemoryIndex, naming_damage
@@ -74,7 +74,7 @@ class Decoder:
             model,
             retrieved.found.question.prompt,
             memory=candidates.reader(),
-            reading=self._policy,
+            policy=self._policy,
             sampling=self._sampling,
             quote_from=decoded.quoting.source if decoded.quoting else None,
             quotation=quotation.places if quotation else None,
@@ -101,7 +101,7 @@ class Decoder:
 
     def _quoting(self, candidates: Candidates) -> Quoting:
         ids, quotable = candidates.block_ids, candidates.quotable_C.tolist()
-        rows = self._workspace.catalogue.block_rows([id_ for id_, may in zip(ids, quotable, strict=True) if may])
+        rows = self._workspace.catalogue.blocks_by_id([id_ for id_, may in zip(ids, quotable, strict=True) if may])
         return Quoting(self._model, [rows.get(block_id) for block_id in ids])
 
     def _best_sentences(self, found: Found, candidates: Candidates, quoting: Quoting) -> list[Quotation]:
@@ -116,9 +116,9 @@ class Decoder:
 
     def _points(self, question: EncodedQuestion, keys: tuple[list[Tensor], Tensor]) -> Tensor | None:
         """points_2CL of the candidates; None if the model does not point."""
-        head = self._model.pointing
+        head = self._model.span_head
         if head is not None:
-            return head_points(head, question.queries_QWGD, question.span_queries_2WGD, *keys).cpu()
+            return span_head_logits(head, question.queries_QWGD, question.span_queries_2WGD, *keys).cpu()
         return points(question.span_queries_2WGD, *keys).cpu() if len(question.span_queries_2WGD) else None
 
 

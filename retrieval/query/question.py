@@ -10,7 +10,7 @@ from typing import cast
 
 from torch import Tensor
 
-from model.attention.selection import ReadPolicy, Voters
+from model.attention.selection import SelectionPolicy, Voters
 from model.checkpoint.landmark_model import LandmarkModel
 from model.errors import ContextTooLong, ModelError
 from model.inference.generate import Sampling
@@ -33,11 +33,11 @@ class Question:
     voters: str = "group"
     conversation_id: str | None = None
 
-    def policy(self) -> ReadPolicy:
+    def policy(self) -> SelectionPolicy:
         """Raises `InvalidRequest`."""
         check_count(self.k)
         try:
-            return ReadPolicy(top_k=self.k, voters=cast(Voters, self.voters), positions="library")
+            return SelectionPolicy(top_k=self.k, voters=cast(Voters, self.voters), positions="library")
         except ModelError as error:
             raise InvalidRequest(str(error)) from error
 

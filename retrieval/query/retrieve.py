@@ -33,8 +33,8 @@ FEW_BLOCKS = 16
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """`quotable_C`: whether a quotation may come from the block. `rank_C`: its place in the search; blocks that are here
-    only because they stand beside one that was found come last."""
+    """`quotable_C`: whether a quotation may come from the block. `rank_C`: its place in the search; blocks not found,
+    but standing beside one that was, come last."""
 
     snapshot: MemorySnapshot
     positions_C: Tensor

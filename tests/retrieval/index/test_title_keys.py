@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.checkpoint.landmark_model import load_backbone
+from model.checkpoint.load import load_backbone
 from model.inference.prefill import prefill
-from retrieval.auth.permissions import Principal
 from retrieval.index.title_keys import TitleMatches, title_keys
 from storage.errors import NotFound as NoRow
+from storage.records import Principal
 from tests.retrieval.conftest import add, ask
 from tests.tiny_model import tiny_model
 
