@@ -21,8 +21,8 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class Preferences(BaseModel):
-    """`top_k`: blocks a head reads; `voters` as in ReadPolicy; `quote`: answer word for word from the documents (None:
-    as suits the model); `max_tokens` of an answer; `low_share`: memory share under which the app warns."""
+    """`top_k`: blocks a head reads; `voters` as in SelectionPolicy; `quote`: word for word from the documents (None: as
+    suits the model); `max_tokens` of an answer; `low_share`: memory share below which the app warns."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -14,4 +14,4 @@ DEFAULT_QUOTE: bool | None = None
 """Word for word from the documents (True), in the model's own words (False), or as suits the model (None)."""
 DEFAULT_MAX_TOKENS = 128
 DEFAULT_VOTERS: Final = "group"
-"""Who chooses the blocks; see `model.attention.selection.ReadPolicy`."""
+"""Who chooses the blocks; see `model.attention.selection.SelectionPolicy`."""

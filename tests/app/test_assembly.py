@@ -10,7 +10,7 @@ import pytest
 from app import assembly
 from app.errors import SettingsError
 from app.settings import load_settings
-from model.checkpoint import landmark_model
+from model.checkpoint import load
 from retrieval.library import Library
 
 
@@ -34,7 +34,7 @@ def test_every_library_setting_reaches_the_library(monkeypatch: pytest.MonkeyPat
 def test_the_model_is_loaded_with_its_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     calls: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(landmark_model, "load_backbone", lambda *given, **named: calls.append((*given, named)))
+    monkeypatch.setattr(load, "load_backbone", lambda *given, **named: calls.append((*given, named)))
     (tmp_path / "config.json").write_text("{}")
     path = str(tmp_path)
     assembly.load_model(load_settings(model=path))
@@ -49,7 +49,7 @@ def test_a_device_that_is_not_there_is_explained(monkeypatch: pytest.MonkeyPatch
     def refuse(*_given: object, **_named: object) -> None:
         raise AssertionError("Torch not compiled with CUDA enabled")
 
-    monkeypatch.setattr(landmark_model, "load_backbone", refuse)
+    monkeypatch.setattr(load, "load_backbone", refuse)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(SettingsError, match="device 'cuda': Torch not compiled with CUDA enabled.*CAIRN_DEVICE"):
         assembly.load_model(load_settings(model=str(tmp_path), device="cuda"))
