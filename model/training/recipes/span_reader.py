@@ -49,12 +49,12 @@ class ReaderRun:
     stored_bits: int = 0
     width: int = 128
     layers: int = 4
-    mlp_ratio: float = 4.0
+    mlp_ratio: float = 2.0
     dropout: float = 0.1
-    batch: int = 32
-    steps: int = 250
+    batch: int = 16
+    steps: int = 500
     learning_rate: float = 1e-3
-    warmup: int = 60
+    warmup: int = 100
     weight_decay: float = 0.02
     crowded: float = 0.0
     """How often wrong passages stand beside the gold one."""
