@@ -111,7 +111,7 @@ def quantise(states: Tensor, bits: int) -> Tensor:
     reach = {4: 2.8, 8: 8.0}[bits]
     step = states.detach().square().mean(-1, keepdim=True).sqrt().clamp_min(1e-6) * (reach / most)
     step = step.half().to(states.dtype)  # as it is stored
-    rounded = (states / step).round().clamp(-most, most) * step
+    rounded: Tensor = (states / step).round().clamp(-most, most) * step
     return states + (rounded - states).detach()
 
 

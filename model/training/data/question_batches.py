@@ -17,8 +17,9 @@ from torch import Tensor
 from model.checkpoint.landmark_model import LandmarkModel
 from model.training.data.examples import TokenDocuments
 from model.training.data.packing import IGNORED
-from model.training.data.questions.facts import Facts, plant
-from model.training.data.questions.pseudo_queries import pseudo_question
+from model.training.data.questions.fact_insertion import tokenize_fact
+from model.training.data.questions.facts import Facts
+from model.training.data.questions.pseudo_queries import pseudo_query
 
 SOURCE_WEIGHT = {
     "squad11": 1.3,
@@ -173,7 +174,7 @@ class QuestionRowMaker:
         ids = text[start : start + room].astype(np.int64)
         row, document = len(rows), -2 - number
         if random_.random() < self._shape.planted_share / self._shape.text_share:
-            fact = plant(self._tokenizer, facts.draw())
+            fact = tokenize_fact(self._tokenizer, facts.draw())
             at = random_.randrange(max(1, len(ids) - len(fact.ids)))
             ids = np.concatenate((ids[:at], fact.ids, ids[at:]))[:room]
             end = int(self._tokenizer.eos_token_id)
@@ -188,7 +189,7 @@ class QuestionRowMaker:
             asked.append(
                 _Asked(
                     row,
-                    pseudo_question([int(t) for t in piece], self._idf_V, random_),
+                    pseudo_query([int(t) for t in piece], self._idf_V, random_),
                     (),
                     block * per_block + 8,
                     block * per_block + per_block - 8,

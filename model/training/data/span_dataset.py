@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from model.checkpoint.landmark_model import LandmarkModel
 from model.training.data.examples import LONGEST_ANSWER, TokenDocuments, TokenQuestion, questions_of_text
-from model.training.data.questions.facts import Facts, plant, put_into, sentence_ends
+from model.training.data.questions.fact_insertion import insert_facts, sentence_ends, tokenize_fact
+from model.training.data.questions.facts import Facts
 from model.training.data.questions.pseudo_queries import definitions
 from model.training.data.span_batches import PointingShape
 
@@ -45,9 +46,9 @@ def pointed_documents(
         text, wanted = random_.choice(texts), shape.planted_blocks * size
         start = random_.randrange(max(1, len(text) - wanted))
         drawn = facts.draw()
-        fact, rival = plant(model.tokenizer, drawn), plant(model.tokenizer, facts.rival(drawn))
-        around = text[start : start + wanted - len(fact.ids) - len(rival.ids)].astype(np.int64)
-        documents[number], (at, _) = put_into(around, (fact, rival), ends, random_)
+        fact, distractor = (tokenize_fact(model.tokenizer, each) for each in (drawn, facts.distractor(drawn)))
+        around = text[start : start + wanted - len(fact.ids) - len(distractor.ids)].astype(np.int64)
+        documents[number], (at, _) = insert_facts(around, (fact, distractor), ends, random_)
         value = slice(at + fact.value.start, at + fact.value.stop)
         answer = (*fact.ids[fact.value], end)
         passage = (0, len(documents[number]))

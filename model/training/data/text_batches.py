@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from model.checkpoint.landmark_model import LandmarkModel
 from model.training.data.examples import TokenQuestion, questions_of_text
-from model.training.data.questions.cloze_questions import clozes
-from model.training.data.questions.facts import Facts, plant, put_into, sentence_ends
+from model.training.data.questions.cloze_questions import cloze_questions
+from model.training.data.questions.fact_insertion import insert_facts, sentence_ends, tokenize_fact
+from model.training.data.questions.facts import Facts
 from model.training.data.questions.pseudo_queries import MadeQuestion, definitions
 from model.training.data.questions.sentence_questions import sentence_questions
 
@@ -99,18 +100,18 @@ class TextRows:
         most = self._shape.made
         defined = questions(lambda text: definitions(text, pick))[: most - 1]
         asked = questions(lambda text: sentence_questions(text, title, pick, self._words.__contains__))
-        return [*defined, *asked][:most] or questions(lambda text: clozes(text, pick))[:1]
+        return [*defined, *asked][:most] or questions(lambda text: cloze_questions(text, pick))[:1]
 
     def _planted(
         self, ids: NDArray[np.uint16], document: int, facts: Facts, pick: random.Random
     ) -> tuple[NDArray[np.uint16], TokenQuestion]:
         """The tokens with a made-up fact put in somewhere, and the question that asks for it."""
         drawn = facts.draw()
-        planted = [plant(self._model.tokenizer, drawn)]
+        planted = [tokenize_fact(self._model.tokenizer, drawn)]
         if pick.random() < self._shape.rivals:
-            planted.append(plant(self._model.tokenizer, facts.rival(drawn)))
+            planted.append(tokenize_fact(self._model.tokenizer, facts.distractor(drawn)))
         room = self._length - sum(len(fact.ids) for fact in planted)
-        joined, (place, *_) = put_into(ids[:room], planted, self._ends, pick)
+        joined, (place, *_) = insert_facts(ids[:room], planted, self._ends, pick)
         value = (place + planted[0].value.start, place + planted[0].value.stop)
         asked = planted[0].question[: self._longest_question]
         return joined, TokenQuestion("planted", document, asked, *value, (), True, exact=True)

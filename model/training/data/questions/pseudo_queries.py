@@ -1,4 +1,4 @@
-"""Questions made from the text itself: pieces of a block that look for it, and sentences that say what something is."""
+"""Questions made from the text itself: fragments of a block that search for it, and definitions turned around."""
 
 import random
 import re
@@ -8,39 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-
-def pseudo_question(block_ids: Sequence[int], idf_V: NDArray[np.float32], random_: random.Random) -> tuple[int, ...]:
-    """A piece of a block as if it were a question: a stretch of it, with tokens dropped, or only its rarest tokens."""
-    length = random_.randrange(6, 20)
-    start = random_.randrange(max(1, len(block_ids) - length))
-    piece = [int(token) for token in block_ids[start : start + length]]
-    if random_.random() < 0.5:
-        kept = [token for token in piece if random_.random() < 0.7]
-    else:
-        bar = float(np.quantile(idf_V[piece], 0.5))
-        kept = [token for token in piece if idf_V[token] >= bar]
-        if random_.random() < 0.5:
-            random_.shuffle(kept)
-    return tuple(kept or piece)
-
+from model.training.data.questions.word_tables import word_table
 
 DEFINES = re.compile(
     r"(?:(?<=[.!?]\s)|(?<=\n)|^)(?:The |(?P<article>An?) )?(?P<term>\w[\w-]*(?: [\w-]+){0,3}) "
     r"(?P<verb>is|are|was|were|refers to|means|is defined as) "
-    r"(?P<said>(?:an?|the|any|one of) [^.;:\n]{12,140}?)(?=[.;])"
+    r"(?P<answer>(?:an?|the|any|one of) [^.;:\n]{12,140}?)(?=[.;])"
 )
-# fmt: off
-NO_TERM = frozenset((
-    "a", "i", "it", "this", "that", "there", "he", "she", "they", "these", "those", "what", "which", "who",
-    "here", "we", "you", "one", "some", "such", "his", "her", "their", "its", "our", "my", "since", "but",
-    "although", "if", "while", "when", "because", "as", "and", "for", "in", "on", "at",
-))
-# fmt: on
-DEFINITION_ASKED = {
-    "is": ("What is {term}?", "What is {article}{term}?", "Define {term}.", "What does {term} mean?"),
-    "are": ("What are {term}?", "Define {term}.", "What is meant by {term}?"),
-    "was": ("Who or what was {term}?", "What was {term}?", "What was {article}{term}?"),
-}
 
 
 @dataclass(frozen=True)
@@ -52,14 +26,29 @@ class MadeQuestion:
     stop: int
 
 
+def pseudo_query(block_ids: Sequence[int], idf_V: NDArray[np.float32], random_: random.Random) -> tuple[int, ...]:
+    """A fragment of a block used as a question: with some tokens dropped, or only its rarest tokens."""
+    length = random_.randrange(6, 20)
+    start = random_.randrange(max(1, len(block_ids) - length))
+    fragment = [int(token) for token in block_ids[start : start + length]]
+    if random_.random() < 0.5:
+        kept = [token for token in fragment if random_.random() < 0.7]
+    else:
+        median = float(np.quantile(idf_V[fragment], 0.5))
+        kept = [token for token in fragment if idf_V[token] >= median]
+        if random_.random() < 0.5:
+            random_.shuffle(kept)
+    return tuple(kept or fragment)
+
+
 def definitions(text: str, random_: random.Random) -> Iterator[MadeQuestion]:
-    """Sentences of the form "A cairn is a pile of stones." turned into questions."""
+    """Questions from sentences of the form "A cairn is a pile of stones."."""
+    words = word_table("words")
     for found in DEFINES.finditer(text):
         term, verb = found["term"], found["verb"]
-        if term.split()[0].lower() in NO_TERM:
+        if term.split()[0].lower() in words["not_a_term"]:
             continue
-        asked = DEFINITION_ASKED[{"are": "are", "were": "are", "was": "was"}.get(verb, "is")]
+        templates = words["definition_asked"][{"are": "are", "were": "are", "was": "was"}.get(verb, "is")]
         article = f"{found['article'].lower()} " if found["article"] else ""
-        yield MadeQuestion(
-            random_.choice(asked).format(term=term, article=article), found.start("said"), found.end("said")
-        )
+        question = random_.choice(templates).format(term=term, article=article)
+        yield MadeQuestion(question, *found.span("answer"))

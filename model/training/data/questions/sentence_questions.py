@@ -1,4 +1,4 @@
-"""Questions as people ask them, made of sentences by moving their parts.
+"""Questions as people ask them, made from sentences by moving their parts.
 
 "The first satellite was launched by the Soviet Union in October 1957." gives "When was the first satellite launched?",
 "What was launched by the Soviet Union?" and others (subject-auxiliary inversion as in Heilman and Smith 2010, "Good
@@ -11,97 +11,98 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from model.training.data.questions.cloze_questions import COUNT, SENTENCE, YEAR
-from model.training.data.questions.pseudo_queries import NO_TERM, MadeQuestion
-from model.training.data.questions.verb_forms import PRESENT, base_form, is_participle
+from model.training.data.questions.pseudo_queries import MadeQuestion
+from model.training.data.questions.verb_forms import base_form, is_participle, present_forms
+from model.training.data.questions.word_tables import word_table
 
 _WORD = r"[\w'’-]+"
 _AUXILIARY = "is|are|was|were|can|could|may|might|must|will|would|should|has|have|had"
 LEAD = re.compile(r"^(?P<lead>(?:In|On|At|By|After|Since|During|From|Until|For|Under) [^,]{3,40}), (?=\w)")
-"""What may stand before the subject: "In 1957, ..."."""
+"""A phrase before the subject: "In 1957, ..."."""
 NO_SUBJECT = re.compile(
     r"\b(?:that|which|who|whom|whose|because|if|when|while|where|as|but|or|than|to|there|this|these|those|we|i|not|said"
     r"|before|after|nor|once|until|unless|all|both|note|see)\b",
     re.IGNORECASE,
 )
-"""What shows that the words before a verb are more than its subject, or less."""
-PRONOUN = frozenset(("he", "she", "it"))
-OF_ANOTHER = frozenset(("its", "his", "her", "their", "our", "my"))
-OF_A_NAME = frozenset(("the", "a", "an", "its", "his", "her", "their", "this", "each", "every", "some", "most", "all"))
-"""Words behind which no verb stands."""
+"""Words that show that what precedes the verb is not just its subject."""
 OBJECT = re.compile(
     r"^(?!(?:in|on|at|by|for|from|to|of|with|that|as|into|up|out|down|off|back|over|away|well)\b)"
-    rf"(?P<said>{_WORD}(?: {_WORD}){{0,5}}?)"
+    rf"(?P<answer>{_WORD}(?: {_WORD}){{0,5}}?)"
     r"(?= (?:in|on|at|by|for|from|to|with|and|that|which|as|into|during|after|before|when|while|because|under|through"
     r"|within|between|if|where|using|over|until)\b|[,;:(]|$)"
 )
 PLACE = re.compile(
-    r"\b(?P<where>in|at|near|from|on) (?P<said>(?:the )?[A-Z][\w-]+(?:(?: of| of the)? [A-Z][\w-]+)*)(?![’'])"
+    r"\b(?P<where>in|at|near|from|on) (?P<answer>(?:the )?[A-Z][\w-]+(?:(?: of| of the)? [A-Z][\w-]+)*)(?![’'])"
 )
 AGENT = re.compile(
-    rf"\bby (?P<said>{_WORD}(?: {_WORD}){{0,5}}?)(?= (?:in|on|at|for|from|to|with|and|as|who|which)\b|[,;]|$)"
+    rf"\bby (?P<answer>{_WORD}(?: {_WORD}){{0,5}}?)(?= (?:in|on|at|for|from|to|with|and|as|who|which)\b|[,;]|$)"
 )
-REASON = re.compile(r"\b(?:because|so that|in order to) (?P<said>[^,;]{12,90})")
-PURPOSE = re.compile(r"^(?:used|designed|intended|needed|required) (?P<gap>(?:to|for) (?P<said>[^,;]{8,80}))")
+REASON = re.compile(r"\b(?:because|so that|in order to) (?P<answer>[^,;]{12,90})")
+PURPOSE = re.compile(r"^(?:used|designed|intended|needed|required) (?P<gap>(?:to|for) (?P<answer>[^,;]{8,80}))")
 END = re.compile(r"[,;:(]| (?:which|who|where|while|although|but|whereas|so that) ")
 ADVERBS = re.compile(r"\b(?:also|however|therefore|thus|usually|often|generally|typically|then|finally|still|already) ")
 PERSON = re.compile(r"^[A-Z][a-z]+(?: [A-Z]\.)*(?: [A-Z][a-z]+){1,2}$")
 FEWEST_WORDS = 4
 LONGEST_SUBJECT, LONGEST_NAME = 7, 5
-"""Words of a subject, and of a title that stands for one."""
-JOINED = 0.5
-"""How often what stands behind an "and" is left away."""
-LEFT_OUT = 0.25
-"""How often one word is dropped, so that questions are not found by their wording alone."""
-BARE = 0.25
-"""How often a question is written as into a search box."""
+"""Words of a subject, and of a title that replaces one."""
+CUT_AT_AND = 0.5
+"""How often the part after an "and" is dropped."""
+WORD_DROPPED = 0.25
+"""How often one word is dropped, so that wording alone does not find the answer."""
+SEARCH_STYLE = 0.25
+"""How often a question is written as if typed into a search box."""
 
 
 @dataclass(frozen=True)
 class Clause:
-    """A sentence taken apart. Spans are characters of the text."""
+    """The parts of a sentence. Positions are characters of the text."""
 
     lead: str
     subject: str
     """As it stands in a question."""
-    said: tuple[int, int] | None
-    """Where the subject stands, if it may be asked for."""
-    verb: str
+    subject_span: tuple[int, int] | None
+    """Span of the subject; None if it cannot be asked for."""
+    auxiliary: str
     """Between question word and subject: "was", "did"."""
     stem: str
-    """Behind the subject: "" after an auxiliary, "launch" after "did"."""
-    stated: str
-    """The verb as the sentence has it: "was", "launched"."""
+    """After the subject: "" after an auxiliary, "launch" after "did"."""
+    verb: str
+    """As in the sentence: "was", "launched"."""
     rest: str
-    at: int
-    """Where the rest begins."""
-    lead_at: int
+    rest_start: int
+    lead_start: int
 
-    def asked(self, ask: str, kept: str, gap: tuple[int, int], said: tuple[int, int], behind: str = "") -> MadeQuestion:
-        """The question that has the auxiliary before the subject, and nothing of `gap`. kept: how much of the rest
-        stands in it; gap, said: characters of the rest."""
+    def question(
+        self, ask: str, kept: str, gap: tuple[int, int], answer: tuple[int, int], last: str = ""
+    ) -> MadeQuestion:
+        """The question with the auxiliary before the subject and `gap` left out. kept: the part of the rest that it
+        may use; gap, answer: characters of the rest."""
         rest = f"{self.rest[: gap[0]].strip()} {kept[gap[1] :].strip()}".strip()
-        parts = (ask, self.verb, self.subject, self.stem, rest, behind)
-        return MadeQuestion(" ".join(part for part in parts if part), self.at + said[0], self.at + said[1])
+        parts = (ask, self.auxiliary, self.subject, self.stem, rest, last)
+        start, stop = answer
+        return MadeQuestion(" ".join(filter(None, parts)), self.rest_start + start, self.rest_start + stop)
 
 
 def sentence_questions(
-    text: str, title: str, random_: random.Random, knows: Callable[[str], bool]
+    text: str, title: str, random_: random.Random, is_word: Callable[[str], bool]
 ) -> Iterator[MadeQuestion]:
-    """At most one question for each sentence. title: stands for "it", "he" and "she" ("" where it is not known).
-    knows: is this a word?"""
+    """At most one question for each sentence.
+
+    title: replaces "it", "he" and "she" ("" if unknown). is_word: whether a string is an English word.
+    """
     for found in SENTENCE.finditer(text):
-        clause = _clause(found[0][:-1], found.start(), title, text, knows)
+        clause = _clause(found[0][:-1], found.start(), title, text, is_word)
         if clause is None:
             continue
-        asked = list(_questions(clause, random_))
-        if asked:
-            made = random_.choice(asked)
+        candidates = list(_questions(clause, random_))
+        if candidates:
+            made = random_.choice(candidates)
             question = _worded(made.question, random_)
             if len(question.split()) >= FEWEST_WORDS:
                 yield MadeQuestion(question, made.start, made.stop)
 
 
-def _clause(sentence: str, at: int, title: str, text: str, knows: Callable[[str], bool]) -> Clause | None:
+def _clause(sentence: str, start: int, title: str, text: str, is_word: Callable[[str], bool]) -> Clause | None:
     lead = LEAD.match(sentence)
     begin = lead.end() if lead else 0
     main = sentence[begin:]
@@ -110,99 +111,105 @@ def _clause(sentence: str, at: int, title: str, text: str, knows: Callable[[str]
         words = subject.split()
         if len(words) > LONGEST_SUBJECT or NO_SUBJECT.search(subject) or re.search(r"[,;:()\"“]", subject):
             return None
-        forms = _verb(verb, words[-1].lower(), rest, knows)
+        forms = _verb(verb, words[-1].lower(), rest, is_word)
         if forms is None:
             continue
-        first = words[0].lower()
-        said: tuple[int, int] | None = (at + begin, at + begin + len(subject))
-        if first in PRONOUN:
-            if len(words) > 1 or not title or len(title.split()) > LONGEST_NAME:
-                return None
-            subject, said = title, None
-        elif first in NO_TERM or first in OF_ANOTHER:
+        in_question = _subject(subject, title, text)
+        if in_question is None:
             return None
-        elif first in OF_A_NAME or re.search(rf"\b{re.escape(first)}\b", text):
-            subject = subject[:1].lower() + subject[1:]
-        rest_at = at + begin + found.end()
-        auxiliary, stem = forms
-        return Clause(lead["lead"] if lead else "", subject, said, auxiliary, stem, verb, rest, rest_at, at)
+        first = start + begin
+        span = (first, first + len(subject)) if words[0].lower() not in word_table("words")["pronouns"] else None
+        return Clause(lead["lead"] if lead else "", in_question, span, *forms, verb, rest, first + found.end(), start)
     return None
 
 
-def _verb(verb: str, before: str, rest: str, knows: Callable[[str], bool]) -> tuple[str, str] | None:
-    """("was", "") for an auxiliary, ("did", "launch") for another verb, None for what is none."""
-    if before in OF_A_NAME:
+def _subject(subject: str, title: str, text: str) -> str | None:
+    """The subject as a question has it: the title instead of a pronoun, no capital unless it is a name; None if it
+    cannot stand alone."""
+    table, words = word_table("words"), subject.split()
+    first = words[0].lower()
+    if first in table["pronouns"]:
+        return title if len(words) == 1 and title and len(title.split()) <= LONGEST_NAME else None
+    if first in table["not_a_term"] or first in table["possessives"]:
+        return None
+    is_name = first not in table["determiners"] and not re.search(rf"\b{re.escape(first)}\b", text)
+    return subject if is_name else subject[:1].lower() + subject[1:]
+
+
+def _verb(verb: str, before: str, rest: str, is_word: Callable[[str], bool]) -> tuple[str, str] | None:
+    """Auxiliary and stem: ("was", "") for an auxiliary, ("did", "launch") for another verb, None for other words."""
+    if before in word_table("words")["determiners"]:
         return None
     if verb in ("has", "have", "had"):
-        behind = ADVERBS.sub("", rest).split()
-        if behind and is_participle(behind[0]):
+        following = ADVERBS.sub("", rest).split()
+        if following and is_participle(following[0]):
             return verb, ""
         return {"has": "does", "have": "do", "had": "did"}[verb], "have"
     if re.fullmatch(_AUXILIARY, verb):
         return verb, ""
-    if verb in PRESENT:
-        return "does", PRESENT[verb]
-    base = base_form(verb, knows)
+    if verb in present_forms():
+        return "does", present_forms()[verb]
+    base = base_form(verb, is_word)
     return ("did", base) if base else None
 
 
 def _questions(clause: Clause, random_: random.Random) -> Iterator[MadeQuestion]:
-    """All that a clause can be asked."""
+    """Everything that can be asked about a clause."""
     if re.match(r"(?:not|n't|no longer)\b", clause.rest):
         return
-    kept = _end(clause.rest, random_)
+    kept = _kept(clause.rest, random_)
     yield from _of_time_and_place(clause, kept, random_)
     yield from _of_object_and_agent(clause, kept)
-    if clause.said:
+    if clause.subject_span:
         words = clause.subject.split()
-        ask_for = "Who" if PERSON.match(clause.subject) else "What"
-        if ask_for == "What" and len(words) > 2 and words[0] == "the" and random_.random() < 0.5:
-            ask_for = f"Which {words[-1]}"
-        yield MadeQuestion(f"{ask_for} {clause.stated} {kept}", *clause.said)
+        ask = "Who" if PERSON.match(clause.subject) else "What"
+        if ask == "What" and len(words) > 2 and words[0] == "the" and random_.random() < 0.5:
+            ask = f"Which {words[-1]}"
+        yield MadeQuestion(f"{ask} {clause.verb} {kept}", *clause.subject_span)
 
 
 def _of_time_and_place(clause: Clause, kept: str, random_: random.Random) -> Iterator[MadeQuestion]:
     for found in YEAR.finditer(clause.rest):
-        when = "In what year" if re.fullmatch(r"\d{4}", found["said"]) and random_.random() < 0.3 else "When"
-        yield clause.asked(when, kept, found.span(), found.span("said"))
+        when = "In what year" if re.fullmatch(r"\d{4}", found["answer"]) and random_.random() < 0.3 else "When"
+        yield clause.question(when, kept, found.span(), found.span("answer"))
     lead = YEAR.fullmatch(clause.lead)
     if lead:
-        start, stop = lead.span("said")
-        yield replace(clause, at=clause.lead_at).asked("When", kept, (0, 0), (start, stop))
+        start, stop = lead.span("answer")
+        yield replace(clause, rest_start=clause.lead_start).question("When", kept, (0, 0), (start, stop))
     for found in COUNT.finditer(clause.rest):
         if clause.stem or clause.rest[: found.start()].split():
-            yield clause.asked(f"How many {found['unit']}", kept, found.span(), found.span("said"))
+            yield clause.question(f"How many {found['unit']}", kept, found.span(), found.span("answer"))
     for found in PLACE.finditer(clause.rest):
         if not YEAR.search(found[0]):
             behind = "from" if found["where"] == "from" else ""
-            yield clause.asked("Where", kept, (found.start(), len(kept)), found.span("said"), behind)
+            yield clause.question("Where", kept, (found.start(), len(kept)), found.span("answer"), behind)
     for found in REASON.finditer(clause.rest):
-        yield clause.asked("Why", kept, (found.start(), len(kept)), found.span("said"))
+        yield clause.question("Why", kept, (found.start(), len(kept)), found.span("answer"))
 
 
 def _of_object_and_agent(clause: Clause, kept: str) -> Iterator[MadeQuestion]:
     if clause.stem:
         thing = OBJECT.match(clause.rest)
         if thing and not COUNT.match(thing[0]):
-            said = thing.span("said")
-            yield clause.asked("Who" if PERSON.match(thing["said"]) else "What", kept, said, said)
+            said = thing.span("answer")
+            yield clause.question("Who" if PERSON.match(thing["answer"]) else "What", kept, said, said)
         return
     for found in AGENT.finditer(clause.rest):
         if is_participle(clause.rest[: found.start()].split()[-1] if found.start() else ""):
-            who = "Who" if found["said"][0].isupper() else "What"
-            yield clause.asked(who, kept, (found.start(), len(kept)), found.span("said"), "by")
+            who = "Who" if found["answer"][0].isupper() else "What"
+            yield clause.question(who, kept, (found.start(), len(kept)), found.span("answer"), "by")
     purpose = PURPOSE.match(clause.rest)
     if purpose:
-        yield clause.asked("What", kept, purpose.span("gap"), purpose.span("said"), "for")
+        yield clause.question("What", kept, purpose.span("gap"), purpose.span("answer"), "for")
 
 
-def _end(rest: str, random_: random.Random) -> str:
-    """What is kept of what follows the verb."""
+def _kept(rest: str, random_: random.Random) -> str:
+    """The part of what follows the verb that questions use."""
     found = END.search(rest, 15)
     if found:
         rest = rest[: found.start()]
     joined = rest.find(" and ")
-    if joined > 25 and random_.random() < JOINED:
+    if joined > 25 and random_.random() < CUT_AT_AND:
         rest = rest[:joined]
     return rest
 
@@ -210,7 +217,7 @@ def _end(rest: str, random_: random.Random) -> str:
 def _worded(question: str, random_: random.Random) -> str:
     question = ADVERBS.sub("", question)
     words = question.split()
-    if len(words) > 8 and random_.random() < LEFT_OUT:
+    if len(words) > 8 and random_.random() < WORD_DROPPED:
         del words[random_.randrange(4, len(words))]
     question = " ".join(words)
-    return question.lower() if random_.random() < BARE else question + "?"
+    return question.lower() if random_.random() < SEARCH_STYLE else question + "?"

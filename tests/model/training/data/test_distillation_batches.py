@@ -14,26 +14,28 @@ from model.scoring.span_head import SpanHead
 from model.training.convert.init_from_encoder import Encoder
 from model.training.data.distillation_batches import TaughtRowMaker
 from model.training.data.examples import places_of
-from model.training.data.questions.cloze_questions import clozes
-from model.training.data.questions.facts import ALONE, OWNED
+from model.training.data.questions.cloze_questions import cloze_questions
+from model.training.data.questions.facts import relations_about_subjects, standalone_relations
 from model.training.data.questions.pseudo_queries import definitions
 from model.training.data.text_batches import TextRowShape
 from model.training.losses.retriever_loss import (
-    TaughtModel,
+    RetrieverTrainer,
     TokenCosines,
     answering_sentences,
     late_scores,
+    retriever_loss,
     shown_rows,
-    taught_loss,
 )
-from model.training.losses.span_loss import pointing_loss
+from model.training.losses.span_loss import span_loss
 from model.training.recipes.default_model import SIZES, Prepared, start
 from tests.model.training.conftest import NAMES
 
 PLANTED = re.compile(
     "|".join(
-        re.escape(asked[1:]).replace(re.escape("{owner}")[1:] if asked.startswith("{") else re.escape("{owner}"), ".+")
-        for relation in (*OWNED, *ALONE)
+        re.escape(asked[1:]).replace(
+            re.escape("{subject}")[1:] if asked.startswith("{") else re.escape("{subject}"), ".+"
+        )
+        for relation in (*relations_about_subjects(), *standalone_relations())
         for asked in relation.asked
     )
 )
@@ -246,7 +248,7 @@ def test_the_head_is_shown_fewer_blocks_where_there_are_no_more(prepared: Prepar
     assert shown is not None and not bool(shown.there_QCL.any())
     assert bool(shown.nothing_Q.all()) and not bool(shown.right_Q2CL.any())
     shown.keys_QCLE.requires_grad_()
-    loss, _, _ = pointing_loss(SpanHead(32, 8, 1), shown)
+    loss, _, _ = span_loss(SpanHead(32, 8, 1), shown)
     loss.backward()
     assert bool(torch.isfinite(shown.keys_QCLE.grad).all())
 
@@ -266,7 +268,7 @@ def test_a_sentence_with_something_left_out_asks_for_it() -> None:
     )
     seen = set()
     for seed in range(60):
-        for made in clozes(text, random.Random(seed)):
+        for made in cloze_questions(text, random.Random(seed)):
             said = text[made.start : made.stop]
             assert made.question.endswith("?") and said not in made.question
             seen.add((made.question.split()[0], said))
@@ -295,12 +297,12 @@ def test_late_scores_are_the_weighted_mean_of_best_cosines() -> None:
 def test_teaching_a_batch_lowers_what_it_is_taught_by(prepared: Prepared, encoder: Encoder) -> None:
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
-    taught = TaughtModel(model, model.backbone.model.layers[-1].self_attn.k_proj.weight)
+    taught = RetrieverTrainer(model, model.backbone.model.layers[-1].self_attn.k_proj.weight)
     batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(0)
     optimizer = torch.optim.AdamW(taught.parameters(), lr=2e-3)
     parts = []
     for _ in range(12):
-        loss, metrics, tokens = taught_loss(taught, batch)
+        loss, metrics, tokens = retriever_loss(taught, batch)
         assert tokens > 0
         optimizer.zero_grad()
         loss.backward()

@@ -1,4 +1,4 @@
-"""Made-up facts and where they are planted."""
+"""Made-up facts and where they are inserted."""
 
 import random
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from model.training.data.corpus import sample_texts
-from model.training.data.questions.facts import ALONE, OWNED, Facts, plant, put_into, sentence_ends
+from model.training.data.questions.fact_insertion import insert_facts, sentence_ends, tokenize_fact
+from model.training.data.questions.facts import Facts, relations_about_subjects, standalone_relations
 from model.training.data.tokenizer import train_tokenizer
 
 
@@ -14,46 +15,46 @@ def test_no_two_facts_answer_the_same_question() -> None:
     for seed in range(5):
         facts = Facts(random.Random(seed))
         drawn = [facts.draw() for _ in range(60)]
-        drawn += [facts.rival(fact) for fact in drawn]
-        about = [(fact.relation, fact.owner) for fact in drawn]
+        drawn += [facts.distractor(fact) for fact in drawn]
+        about = [(fact.relation, fact.subject) for fact in drawn]
         assert len(set(about)) == len(about)
         for fact in drawn:
-            assert fact.owner is None or fact.owner.lower() in fact.question.lower()
+            assert fact.subject is None or fact.subject.lower() in fact.question.lower()
             assert "{" not in fact.sentence + fact.question
             assert fact.sentence.startswith(fact.value) or f" {fact.value}" in fact.sentence
 
 
-def test_a_rival_is_easily_taken_for_the_fact() -> None:
+def test_a_distractor_is_easily_mistaken_for_the_fact() -> None:
     facts = Facts(random.Random(3))
     for _ in range(60):
         fact = facts.draw()
-        rival = facts.rival(fact)
-        if fact.owner is None:
-            assert rival.owner is not None
+        distractor = facts.distractor(fact)
+        if fact.subject is None:
+            assert distractor.subject is not None
         else:
-            assert rival.relation == fact.relation or rival.owner == fact.owner
+            assert distractor.relation == fact.relation or distractor.subject == fact.subject
 
 
 def test_every_relation_states_what_it_is_asked_for() -> None:
-    for relation in (*OWNED, *ALONE):
+    for relation in (*relations_about_subjects(), *standalone_relations()):
         assert all("{value}" in stated for stated in relation.stated)
-        assert len({"{owner}" in text for text in (*relation.stated, *relation.asked)}) == 1
+        assert len({"{subject}" in text for text in (*relation.stated, *relation.asked)}) == 1
 
 
-def test_planted_facts_stand_whole_in_their_text(data: Path) -> None:
+def test_inserted_facts_stand_whole_in_their_text(data: Path) -> None:
     texts = [each.text for each in sample_texts(data, characters=10**6)]
     tokenizer = train_tokenizer(texts, vocab_size=500)
     ends, facts = sentence_ends(tokenizer), Facts(random.Random(0))
     between = 0
     for seed in range(30):
         drawn = facts.draw()
-        both = [drawn, facts.rival(drawn)]
-        planted = [plant(tokenizer, fact) for fact in both]
+        both = [drawn, facts.distractor(drawn)]
+        inserted = [tokenize_fact(tokenizer, fact) for fact in both]
         text = np.array(tokenizer(texts[seed % len(texts)], add_special_tokens=False)["input_ids"][:120], np.uint16)
-        joined, starts = put_into(text, planted, ends, random.Random(seed))
-        assert len(joined) == len(text) + sum(len(fact.ids) for fact in planted)
+        joined, starts = insert_facts(text, inserted, ends, random.Random(seed))
+        assert len(joined) == len(text) + sum(len(fact.ids) for fact in inserted)
         kept = np.ones(len(joined), bool)
-        for fact, tokens, start in zip(both, planted, starts, strict=True):
+        for fact, tokens, start in zip(both, inserted, starts, strict=True):
             assert joined[start : start + len(tokens.ids)].tolist() == list(tokens.ids)
             value = tokenizer.decode(joined[start + tokens.value.start : start + tokens.value.stop].tolist())
             assert fact.value in value
