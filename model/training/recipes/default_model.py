@@ -27,7 +27,6 @@ from model.checkpoint.int8 import save_int8
 from model.checkpoint.landmark_model import LandmarkModel, load_backbone
 from model.scoring.span_head import SpanHead
 from model.training.convert.init_from_encoder import Encoder, decoder_config, decoder_from_encoder
-from model.training.data.batches import IndexedBatches
 from model.training.data.corpus import QuestionSet, overlap, read_questions, sample_texts
 from model.training.data.distillation_batches import TaughtRowMaker, TaughtShape
 from model.training.data.examples import (
@@ -42,6 +41,7 @@ from model.training.data.question_batches import QuestionRowMaker, RowShape
 from model.training.data.span_batches import PointingRowMaker, PointingShape
 from model.training.data.span_dataset import pointed_documents, same_titles
 from model.training.data.tokenizer import load_tokenizer, train_tokenizer
+from model.training.engine.batches import IndexedBatches
 from model.training.engine.settings import TrainingSettings, fast_precision
 from model.training.engine.trainer import Evaluation, TrainingResult, run_training
 from model.training.losses.question_answering_loss import LossWeights, QuestionTrainee, question_loss

@@ -9,11 +9,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from model.training.data.batches import IndexedBatches
+from model.training.engine.batches import IndexedBatches
 from model.training.engine.checkpoint import latest_checkpoint
+from model.training.engine.network import make_optimizer
 from model.training.engine.run_log import read_log
 from model.training.engine.settings import TrainingSettings
-from model.training.engine.trainer import TrainingDiverged, make_optimizer, run_training
+from model.training.engine.trainer import TrainingDiverged, run_training
 from model.training.evaluation.plot import plot_run
 
 
@@ -91,9 +92,9 @@ def test_a_process_killed_by_the_system_resumes(tmp_path: Path) -> None:
     script = f"""
 import os, signal
 from pathlib import Path
-from model.training.data.batches import IndexedBatches
+from model.training.engine.batches import IndexedBatches
 from model.training.engine.trainer import run_training
-from tests.model.training.test_loop import batch, network, settings, squared_error
+from tests.model.training.engine.test_trainer import batch, network, settings, squared_error
 calls = 0
 def loss(model, drawn):
     global calls
