@@ -30,6 +30,7 @@ def open_library(settings: Settings) -> Library:
         kv_dtype=settings.kv_dtype,
         index=settings.index,
         hot_bytes=int(settings.hot_bytes),
+        threads=settings.threads,
     )
 
 

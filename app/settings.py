@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import platformdirs
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, PositiveInt, ValidationError
 
 from app.errors import SettingsError
 
@@ -52,6 +52,10 @@ class Settings(BaseModel):
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto", description="Number format of the model."
+    )
+    threads: Literal["auto"] | PositiveInt = Field(
+        default="auto",
+        description="Processor threads to compute with; `auto`: one for each core that other work leaves idle.",
     )
     kv_dtype: Literal["bf16", "fp16", "fp32", "int8"] = Field(
         default="bf16", description="Number format of stored memory."

@@ -2,7 +2,7 @@
 
 - Thin: each method hands over to the module that does the work.
 - Safe to use from several threads; questions go before ingestion.
-- `as_seen_by` gives the library as one user sees it; without it, one sees everything (retrieval/auth/permissions.py).
+- `as_seen_by` gives the library as one user sees it; what that is, storage/catalogue/permissions.py decides.
 - Opening is cheap: neither the model nor the landmarks are loaded before they are needed, and modules that need the
   model's libraries (seconds to import) are imported by the methods that use them.
 """
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from model.threads import Threads
 from retrieval.auth.accounts import Accounts
-from retrieval.auth.permissions import ADMINISTRATOR, Principal, VisibleCatalogue, VisibleMemory
 from retrieval.engine.workspace import SHARD_BYTES, Workspace
 from retrieval.errors import InvalidRequest, NotFound, PermissionDenied, catalogue_errors
 from retrieval.extraction.extract import render_page
@@ -41,9 +41,9 @@ from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
 from storage.kv.format import KVLayout
 from storage.kv.shard import sync_folder
+from storage.records import ADMINISTRATOR, DocumentSort, Principal
 from storage.records import Collection as CollectionRow
 from storage.records import Document as DocumentRow
-from storage.records import DocumentSort
 from storage.records import Job as JobRow
 
 if TYPE_CHECKING:
@@ -68,10 +68,8 @@ class Library:
         whole = self._whole
         if principal.user_id is None:
             return whole
-        # Stand-ins, no subclasses: what they do not name is missing instead of unrestricted.
-        catalogue = cast(Catalogue, VisibleCatalogue(whole._catalogue, principal.user_id))
-        memory = cast(MemoryIndex, VisibleMemory(whole._resident, whole._catalogue, principal.user_id))
-        seen = Library(whole._workspace.seen_through(catalogue), memory)
+        catalogue = whole._catalogue.acting_for(principal)
+        seen = Library(whole._workspace.seen_through(catalogue), whole._resident)
         seen._sources = whole._sources.seen_through(catalogue)
         seen.principal, seen._whole = principal, whole
         return seen
@@ -93,11 +91,13 @@ class Library:
         index: str = "auto",
         hot_bytes: int = 1 << 30,
         shard_bytes: int = SHARD_BYTES,
+        threads: Threads = "auto",
     ) -> Library:
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
         `kv_dtype`: "bf16", "fp16", "fp32" or "int8". `index`: "exact", "faiss", or "auto" (exact up to a documented
-        size). `hot_bytes` bounds the cache of stored blocks. Raises `InvalidRequest`, `storage.errors.CatalogueTooNew`.
+        size). `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute with; "auto" follows the
+        machine's load. Raises `InvalidRequest`, `storage.errors.CatalogueTooNew`.
         """
         home = Path(home).expanduser().resolve()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -106,14 +106,14 @@ class Library:
             catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}")
         except ValueError as error:
             raise InvalidRequest(str(error)) from error
-        workspace = Workspace(home, catalogue, model, kv_dtype=kv_dtype, shard_bytes=shard_bytes)
+        workspace = Workspace(home, catalogue, model, kv_dtype=kv_dtype, shard_bytes=shard_bytes, threads=threads)
         library = cls(workspace, MemoryIndex(workspace, index=index, hot_bytes=hot_bytes))
         catalogue.recover_jobs()
         return library
 
     def warm_up(self) -> None:
         """Load the model and the landmarks now (from a background thread, say) instead of at the first question."""
-        with self._resident.open_snapshot():
+        with self._resident.open_snapshot(self._catalogue):
             pass
 
     # Ingestion
@@ -226,7 +226,8 @@ class Library:
 
     def delete_documents(self, document_ids: Sequence[str]) -> Deleted:
         """Remove rows, stored memory, originals, page images, and answers that used them. Unknown ids are ignored."""
-        rows = self._catalogue.delete_documents(document_ids)
+        with catalogue_errors():
+            rows = self._catalogue.delete_documents(document_ids)
         return upkeep.delete(self._workspace, self._resident, self._sources, rows)
 
     def collections(self) -> list[Collection]:

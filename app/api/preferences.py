@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.api.errors import Refused
-from retrieval.auth.permissions import Principal
+from storage.records import Principal
 
 VOTERS = ("token", "head", "group")
 MAX_TOP_K = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 # Ingestion stays away between the steps of an open question, but not for a reader that stopped reading.
@@ -16,7 +16,10 @@ class ModelScheduler:
     """A lock with two queues. Not reentrant. A question waits for at most one step of whoever holds the model, and
     ingestion may step aside amid one."""
 
-    def __init__(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self, patience_seconds: float = PATIENCE_SECONDS, before_work: Callable[[], object] = lambda: None
+    ) -> None:
+        """before_work: called by each thread when its turn begins, and again amid ingestion."""
         self._condition = threading.Condition()
         self._questions: deque[object] = deque()
         self._ingestion: deque[object] = deque()
@@ -24,6 +27,7 @@ class ModelScheduler:
         self._open_questions = 0
         self._last_step = 0.0
         self._patience_seconds = patience_seconds
+        self._before_work = before_work
 
     @contextmanager
     def question_open(self) -> Iterator[None]:
@@ -51,13 +55,13 @@ class ModelScheduler:
     def step_aside(self) -> None:
         """For ingestion amid its turn, where others may use the model: questions go first, if there are any."""
         with self._condition:
-            if not self._questioned():
-                return
-            self._taken = False
-            self._condition.notify_all()
-            while self._taken or self._questioned():
-                self._condition.wait(self._patience_seconds)
-            self._taken = True
+            if self._questioned():
+                self._taken = False
+                self._condition.notify_all()
+                while self._taken or self._questioned():
+                    self._condition.wait(self._patience_seconds)
+                self._taken = True
+        self._before_work()
 
     def give_way(self) -> None:
         """For work of ingestion that needs no model, but a processor: waits while there is a question, as its turn
@@ -90,6 +94,7 @@ class ModelScheduler:
             queue.popleft()
             self._taken = True
         try:
+            self._before_work()
             yield
         finally:
             with self._condition:

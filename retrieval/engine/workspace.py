@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
+from model.threads import ThreadCount, Threads
 from retrieval.engine.scheduler import ModelScheduler
 from retrieval.errors import MemoryMismatch
 from storage.catalogue import Catalogue
@@ -81,13 +82,14 @@ class Workspace:
         *,
         kv_dtype: str,
         shard_bytes: int = SHARD_BYTES,
+        threads: Threads = "auto",
     ):
         self.home = home
         self.kv_folder, self.files_folder, self.pages_folder = home / "kv", home / "files", home / "pages"
         for folder in (self.kv_folder, self.files_folder, self.pages_folder):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.catalogue = catalogue
-        self.scheduler = ModelScheduler()
+        self.scheduler = ModelScheduler(before_work=ThreadCount(threads).apply)
         self.kv_dtype, self.shard_bytes = kv_dtype, shard_bytes
         self._model = _Model(model)
         # Deleting and verifying need the store's files but no model, hence no layout.

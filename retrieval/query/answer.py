@@ -93,7 +93,7 @@ class Asker:
         """The answer's tokens, then the stored answer. Cancelled: the answer so far."""
         question, workspace = self._question, self._workspace
         policy = question.policy()
-        with workspace.scheduler.question_open(), self._resident.open_snapshot() as snapshot:
+        with workspace.scheduler.question_open(), self._resident.open_snapshot(workspace.catalogue) as snapshot:
             model = workspace.loaded().model
             sampling, asked = question.sampling(model), self._asked()
             with naming_damage(self._resident):
@@ -203,7 +203,7 @@ class Asker:
     def _quoting(
         self, model: LandmarkModel, snapshot: MemorySnapshot, positions_C: Tensor, quotable_C: Tensor
     ) -> Quoting:
-        rows = self._workspace.catalogue.block_rows(snapshot.blocks.ids_N[quotable_C.numpy()].tolist())
+        rows = self._workspace.catalogue.blocks_by_id(snapshot.blocks.ids_N[quotable_C.numpy()].tolist())
         ids = snapshot.blocks.ids_N[positions_C.numpy()].tolist()
         return Quoting(model, [rows.get(block_id) for block_id in ids])
 
@@ -345,7 +345,7 @@ def effect_of_block(workspace: Workspace, resident: MemoryIndex, answer: Answer,
         raise InvalidRequest("This block was not among those that the answer could read, so it had no effect on it.")
     policy = Question(text=answer.question, k=answer.settings["k"], voters=answer.settings["voters"]).policy()
     model, logprobs = workspace.loaded().model, []
-    with workspace.scheduler.question_open(), resident.open_snapshot() as snapshot:
+    with workspace.scheduler.question_open(), resident.open_snapshot(workspace.catalogue) as snapshot:
         for ids in (candidates, [other for other in candidates if other != block_id]):
             reader = snapshot.reader(snapshot.positions_of_blocks(ids))
             with naming_damage(resident), workspace.scheduler.for_question():

@@ -177,7 +177,7 @@ def search(
 ) -> list[Passage]:
     """The k best passages, best first; fewer only where the scope holds fewer blocks."""
     check_count(k)
-    with workspace.scheduler.question_open(), resident.open_snapshot() as snapshot:
+    with workspace.scheduler.question_open(), resident.open_snapshot(workspace.catalogue) as snapshot:
         with naming_damage(resident):
             found = find_blocks(workspace, snapshot, query, _BLOCKS_PER_PASSAGE * k, scope)
         hits = hits_of(snapshot, found.positions_C, found.scores_C)

@@ -9,9 +9,9 @@ import torch
 
 from model.checkpoint.landmark_model import load_backbone
 from model.inference.prefill import prefill
-from retrieval.auth.permissions import Principal
 from retrieval.query.title_matching import title_keys, title_matches
 from storage.errors import NotFound as NoRow
+from storage.records import Principal
 from tests.retrieval.conftest import add, ask
 from tests.tiny_model import tiny_model
 
