@@ -28,7 +28,8 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from model.checkpoint.landmark_model import LandmarkModel, load_backbone
+from model.checkpoint.landmark_model import LandmarkModel
+from model.checkpoint.load import load_backbone
 from model.inference.prefill import prefill_batch
 from model.inference.prompt import encode_prompt
 from model.scoring.late_interaction import best_matches, block_scores, token_matches, token_queries

@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.attention.selection import ReadPolicy, Voters
+from model.attention.selection import SelectionPolicy, Voters
 from model.checkpoint.landmark_model import LandmarkModel
 from model.errors import ModelError
 from model.inference.generate import GeneratedToken, Sampling, answer_logprob, generate
-from model.scoring.late_interaction import head_points, points, token_matches
+from model.scoring.late_interaction import points, span_head_logits, token_matches
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, InvalidRequest
 from retrieval.index.snapshot import MemoryIndex, MemorySnapshot, naming_damage
@@ -63,11 +63,11 @@ class Question:
     voters: str = "group"
     conversation_id: str | None = None
 
-    def policy(self) -> ReadPolicy:
+    def policy(self) -> SelectionPolicy:
         """Raises `InvalidRequest`."""
         check_count(self.k)
         try:
-            return ReadPolicy(top_k=self.k, voters=cast(Voters, self.voters), positions="library")
+            return SelectionPolicy(top_k=self.k, voters=cast(Voters, self.voters), positions="library")
         except ModelError as error:
             raise InvalidRequest(str(error)) from error
 
@@ -123,7 +123,7 @@ class Asker:
                     model,
                     model.prompt(asked).ids,
                     memory=reader,
-                    reading=policy,
+                    policy=policy,
                     sampling=sampling,
                     quote_from=quoting.source if quoting else None,
                     quotation=quotation.places if quotation else None,
@@ -239,9 +239,9 @@ class Asker:
 
     def _points(self, found: Found, keys: tuple[list[Tensor], Tensor]) -> Tensor | None:
         """points_2CL of the candidates; None if the model does not point."""
-        head = self._workspace.loaded().model.pointing
+        head = self._workspace.loaded().model.span_head
         if head is not None:
-            return head_points(head, found.queries_QWGD, found.pointers_2WGD, *keys).cpu()
+            return span_head_logits(head, found.queries_QWGD, found.pointers_2WGD, *keys).cpu()
         return points(found.pointers_2WGD, *keys).cpu() if len(found.pointers_2WGD) else None
 
     def _evidence(
@@ -350,6 +350,6 @@ def effect_of_block(workspace: Workspace, resident: MemoryIndex, answer: Answer,
             reader = snapshot.reader(snapshot.positions_of_blocks(ids))
             with naming_damage(resident), workspace.scheduler.for_question():
                 prompt = model.prompt(answer.settings["asked"]).ids
-                each = answer_logprob(model, prompt, token_ids, memory=reader, reading=policy)
+                each = answer_logprob(model, prompt, token_ids, memory=reader, policy=policy)
             logprobs.append(float(each.sum()))
     return BlockEffect(block_id, logprobs[0], logprobs[1], logprobs[1] - logprobs[0])

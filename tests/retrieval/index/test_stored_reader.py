@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from model.attention.memory import InMemoryReader
-from model.attention.selection import ReadPolicy
+from model.attention.selection import SelectionPolicy
 from model.inference.generate import Sampling, generate
 from model.inference.prefill import prefill
 from retrieval.index.block_cache import BlockCache, BlockShape
@@ -48,13 +48,13 @@ def test_answers_over_the_store_have_the_logits_of_answers_over_ram(stored, mode
     if kv_dtype == "int8":
         pytest.skip("int8 reads back other numbers than prefill made")
     ram = InMemoryReader.from_blocks(model.memory_layers, blocks, dtype=model.dtype)
-    prompt, policy = model.prompt("What does the fox do?").ids, ReadPolicy(top_k=4, voters=voters)
+    prompt, policy = model.prompt("What does the fox do?").ids, SelectionPolicy(top_k=4, voters=voters)
     with library._resident.open_snapshot(library._catalogue) as snapshot:
         positions = torch.arange(3, 40, 2)
         part = InMemoryReader.from_blocks(model.memory_layers, [blocks[n] for n in positions], dtype=model.dtype)
         for reader, memory in ((snapshot.reader(), ram), (snapshot.reader(positions), part)):
             from_store, from_ram = (
-                list(generate(model, prompt, memory=m, reading=policy, sampling=Sampling(max_tokens=5)))
+                list(generate(model, prompt, memory=m, policy=policy, sampling=Sampling(max_tokens=5)))
                 for m in (reader, memory)
             )
             assert [token.id for token in from_store] == [token.id for token in from_ram]

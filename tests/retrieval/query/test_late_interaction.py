@@ -14,8 +14,8 @@ from model.scoring.late_interaction import (
     best_matches,
     best_spans,
     block_scores,
-    head_points,
     points,
+    span_head_logits,
     token_matches,
     token_queries,
 )
@@ -341,7 +341,7 @@ def test_the_head_sees_keys_and_queries_laid_end_to_end_as_in_training():
     head = SpanHead(2 * 3 * 4, 8, 1).eval()
     keys_WCGLD, lengths_C = [torch.randn(5, 3, 6, 4).bfloat16() for _ in range(2)], torch.tensor([5, 5, 2, 5, 1])
     queries_QWGD, pointers_2WGD = torch.randn(4, 2, 3, 4), torch.randn(2, 2, 3, 4)
-    found_2CL = head_points(head, queries_QWGD, pointers_2WGD, keys_WCGLD, lengths_C)
+    found_2CL = span_head_logits(head, queries_QWGD, pointers_2WGD, keys_WCGLD, lengths_C)
     keys_CLE = torch.zeros(5, 6, 24)
     for layer in range(2):
         for group in range(3):
@@ -361,7 +361,7 @@ def test_a_model_with_a_head_quotes_what_its_head_points_at(open_library, write,
         points_at_answers=True,
     )  # fmt: skip
     torch.manual_seed(0)
-    library = open_library(model=plain.with_pointing(SpanHead(2 * 16, 8, 1).eval()))
+    library = open_library(model=plain.with_span_head(SpanHead(2 * 16, 8, 1).eval()))
     add(library, write("fox.txt", FOX))
     word = FOX.split()[12]
     wanted = FOX.index(word)
@@ -373,7 +373,7 @@ def test_a_model_with_a_head_quotes_what_its_head_points_at(open_library, write,
         points_2CL[1].view(-1)[last // 63 * 64 + last % 63] = 50.0
         return points_2CL.masked_fill(torch.arange(64) >= lengths[:, None], -torch.inf)
 
-    monkeypatch.setattr(asking, "head_points", pointing)
+    monkeypatch.setattr(asking, "span_head_logits", pointing)
     assert ask(library, "What does the fox do?", max_tokens=200, k=50).short == word.strip(".,")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.checkpoint.landmark_model import load_backbone
+from model.checkpoint.load import load_backbone
 from model.inference.prefill import prefill
 from retrieval.query.title_matching import title_keys, title_matches
 from storage.errors import NotFound as NoRow
