@@ -64,7 +64,7 @@ def shard(model: nn.Module) -> None:
 
 def _backbones(model: nn.Module) -> list[PreTrainedModel]:
     """The transformers models inside `model`; ValueError if there is none."""
-    found = [
+    found: list[PreTrainedModel] = [
         each for each in model.modules() if isinstance(each, PreTrainedModel) and isinstance(each, GenerationMixin)
     ]
     if not found:

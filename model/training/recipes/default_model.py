@@ -105,8 +105,9 @@ def _settings(
 
 
 PHASES = ("teach", "read", "point")
+Size = Literal["tiny", "cpu", "gpu"]
 
-SIZES = {
+SIZES: dict[Size, Recipe] = {
     "tiny": Recipe(
         vocab_size=600,
         tokenizer_characters=300_000,
@@ -314,7 +315,7 @@ def make_default_model(
     out: Path,
     *,
     encoder: Path,
-    size: str = "cpu",
+    size: Size = "cpu",
     device: str | None = None,
     begin: Path | None = None,
     phases: Collection[str] = PHASES,
