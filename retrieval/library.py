@@ -113,8 +113,14 @@ class Library:
 
     def warm_up(self) -> None:
         """Load the model and the landmarks now (from a background thread, say) instead of at the first question."""
+        # Both are made once and would delay the first question by 0.1 s.
+        from model.inference.constrained_decoding import word_starts
+        from retrieval.query.answer import Answerer  # noqa: F401
+
         with self._resident.open_snapshot(self._catalogue):
-            pass
+            model = self._workspace.loaded().model
+            model.tokenize("")
+            word_starts(model.tokenizer)
 
     # Ingestion
 
@@ -213,7 +219,7 @@ class Library:
         return document_views(rows, self._catalogue.users, self.principal)
 
     def rename_document(self, document_id: str, title: str) -> Document:
-        from retrieval.query.title_matching import keep_title
+        from retrieval.index.title_keys import keep_title
 
         with catalogue_errors():
             renamed = self._catalogue.rename_document(document_id, title)
@@ -314,7 +320,8 @@ class Library:
     ) -> Iterator[AnswerToken | Answer]:
         """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share it.
         `quote`: word for word from the documents; None: as suits the model."""
-        from retrieval.query.answer import Asker, Question
+        from retrieval.query.answer import Answerer
+        from retrieval.query.question import Question
 
         asked = Question(
             text=question,
@@ -326,7 +333,7 @@ class Library:
             conversation_id=conversation_id,
         )
         with catalogue_errors():
-            yield from Asker(self._workspace, self._resident, self._sources, asked).run(cancelled)
+            yield from Answerer(self._workspace, self._resident, self._sources, asked).run(cancelled)
 
     def answers(
         self, *, limit: int = 100, offset: int = 0, search: str = "", conversation_id: str | None = None
