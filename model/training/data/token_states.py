@@ -103,7 +103,8 @@ class LandmarkStates:
         prompt = self._model.prompt_of(ids)
         asked = torch.tensor([list(prompt.ids)], device=self._model.device)
         queries_HTD = self._model.search_queries(asked)[self._model.memory_layers[-1]][0, :, prompt.question]
-        queries_TE = queries_HTD.transpose(0, 1).flatten(1).half()
+        queries_TE = queries_HTD.transpose(0, 1).flatten(1).float()
+        queries_TE = (queries_TE * self._model.head_dim**0.5).half()  # of the size of keys: without attention's scaling
         states_TSE = queries_TE[:, None].expand(-1, 2, -1).contiguous()
         return TokenStates(states_TSE.cpu(), self._offsets(ids), torch.tensor(ids, dtype=torch.int32))
 
