@@ -102,7 +102,8 @@ class KVBlockStore:
     def read_pieces(self, layer: int, pieces: Sequence[tuple[str, int, int]]) -> tuple[Tensor, Tensor]:
         """keys_PLD, values_PLD of `(shard, head, block)` triples of one layer, in the order asked for.
 
-        Views of one buffer (strided, each `[L, D]` contiguous) in `layout.read_dtype`. Raises `DamagedMemory`.
+        Views of one buffer (strided, each `[L, D]` contiguous) in the stored dtype, float32 for int8. Raises
+        `DamagedMemory`.
         """
         names = [name for name, _, _ in pieces]
         heads_P, blocks_P = np.array([(head, block) for _, head, block in pieces], np.int64).reshape(-1, 2).T
