@@ -34,7 +34,7 @@ from torch import Tensor
 from storage.errors import Damage
 from storage.kv.codec import decode_keys, decode_pieces, encode_shard
 from storage.kv.format import Header, KVLayout
-from storage.kv.shard import TEMPORARY, OpenShard, sync_folder, verify_file, write_durably
+from storage.kv.shard import OpenShard, sync_folder, verify_file, write_durably
 from storage.records import ShardFile
 
 SUFFIX = ".kv"
@@ -88,10 +88,6 @@ class KVBlockStore:
         """keys_LD, values_LD of one block of one head: one read of the disk."""
         keys_PLD, values_PLD = self.read_pieces(layer, [(shard, head, block)])
         return keys_PLD[0], values_PLD[0]
-
-    def read_blocks(self, shard: str, layer: int, blocks: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """keys_NGLD, values_NGLD of blocks of one shard, in the order asked for."""
-        return self.read_many([(shard, block) for block in blocks], layer)
 
     def read_many(self, refs: Sequence[tuple[str, int]], layer: int) -> tuple[Tensor, Tensor]:
         """keys_NGLD, values_NGLD of `(shard, block)` pairs, in the order asked for."""
@@ -208,7 +204,7 @@ class KVBlockStore:
         assert ".." not in name and not name.startswith("/"), name
         return self.folder / name
 
-    # Upkeep
+    # Maintenance
 
     def verify(self, shard: str, checksum: str | None = None) -> list[Damage]:
         """Every damaged part of a shard, from a fresh reading of all of it; `checksum` is that of its `ShardFile`."""
@@ -254,11 +250,6 @@ def _rows_by_name(names: Sequence[str]) -> Rows:
     for row, name in enumerate(names):
         rows[name].append(row)
     return {name: np.array(places) for name, places in rows.items()}
-
-
-def is_unfinished(name: str) -> bool:
-    """Whether a file of the store is a temporary one that a crash (or a writer at work) left behind."""
-    return name.rsplit("/", 1)[-1].startswith(TEMPORARY)
 
 
 def file_checksum(path: Path) -> str:
