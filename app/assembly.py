@@ -37,7 +37,7 @@ def open_library(settings: Settings) -> Library:
 def load_model(settings: Settings) -> LandmarkModel:
     """The checkpoint that the settings name, on their device. Raises SettingsError with what to change."""
     keep_quiet()
-    from model.checkpoint.landmark_model import load_backbone
+    from model.checkpoint.load import load_backbone
 
     check_model(settings.model)
     device = None if settings.device == "auto" else settings.device

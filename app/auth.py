@@ -3,7 +3,7 @@
 - Without accounts the server has one password and one token (settings), or none; whoever is let in is its one owner.
 - With accounts each person signs in by name, each program by its user's token; password and token of the server open
   nothing any more. Accounts are read anew for every request: a new password or a removed account counts at once.
-- No files, no network, no documents: what a `Principal` may see is decided in `retrieval.auth.permissions`.
+- No files, no network, no documents: what a `Principal` may see is decided in `storage.catalogue.permissions`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Protocol
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from retrieval.auth.permissions import ADMINISTRATOR, Principal
 from retrieval.errors import InvalidRequest, NotFound
+from storage.records import ADMINISTRATOR, Principal
 
 SESSION_COOKIE = "cairn_session"
 SESSION_SECONDS = 7 * 24 * 3600

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.auth import SESSION_COOKIE, Authenticator, TooManyAttempts, is_loopback
-from retrieval.auth.permissions import ADMINISTRATOR, Principal
+from storage.records import ADMINISTRATOR, Principal
 
 log = logging.getLogger("cairn.api")
 

@@ -98,7 +98,7 @@ def answers(library: Library, folder: Path, arguments: argparse.Namespace) -> di
     alone = {passage: one_passage(library, folder, sets, passage) for passage in {passage_of(q) for q in drawn}}
     scores: Scores = defaultdict(lambda: defaultdict(list))
     model = library._workspace.loaded().model
-    head = model.pointing
+    head = model.span_head
     modes = ["quote", *(["products"] if arguments.products else []), *(["free"] if arguments.free else [])]
     for question in drawn:
         scopes = {
@@ -107,7 +107,7 @@ def answers(library: Library, folder: Path, arguments: argparse.Namespace) -> di
         }
         for name, scope in scopes.items():
             for mode in modes:
-                model.pointing = None if mode == "products" else head
+                model.span_head = None if mode == "products" else head
                 record = judged(asked(library, question.text, scope, quote=mode != "free"), question)
                 for group in ("all", *groups(question)):
                     scores[f"{name}, {mode}"][group].append(record)

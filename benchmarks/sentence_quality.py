@@ -17,7 +17,7 @@ import bm25s
 import machine
 import torch
 
-from model.checkpoint.landmark_model import load_backbone
+from model.checkpoint.load import load_backbone
 from model.scoring.sentences import sentence_borders
 from retrieval.library import Library
 from retrieval.types.passages import Answer

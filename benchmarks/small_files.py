@@ -20,11 +20,11 @@ import pypdf
 import subject
 
 from retrieval.extraction import extract as extraction
-from retrieval.extraction.sandbox import Readers
+from retrieval.extraction.sandbox import Sandbox
 from retrieval.library import Library
 
 
-class StartedWhenNeeded(Readers):
+class StartedWhenNeeded(Sandbox):
     """The obvious alternative."""
 
     def start_next(self) -> None:
@@ -38,11 +38,11 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0.5, help="seconds between two pages, as of somebody who reads")
     arguments = subject.chosen(parser)
     model = subject.load(arguments.model)
-    ahead, needed = extraction._READERS, StartedWhenNeeded()
+    ahead, needed = extraction._SANDBOX, StartedWhenNeeded()
     seconds: dict[str, list[float]] = {"file ahead": [], "file": [], "page ahead": [], "page": []}
 
-    def timed(name: str, readers: Readers, work: Callable[[], object]) -> None:
-        extraction._READERS = readers
+    def timed(name: str, sandbox: Sandbox, work: Callable[[], object]) -> None:
+        extraction._SANDBOX = sandbox
         began = time.perf_counter()
         work()
         seconds[name].append(time.perf_counter() - began)
@@ -59,11 +59,11 @@ def main() -> None:
             assert library.run_job(library.submit(path).id).state == "done"
 
         for number in range(arguments.files + 1):  # the first warms up
-            for name, readers in ((" ahead", ahead), ("", needed)):
+            for name, sandbox in ((" ahead", ahead), ("", needed)):
                 document = 2 * number + bool(name)
-                timed(f"file{name}", readers, lambda document=document: store(document))
+                timed(f"file{name}", sandbox, lambda document=document: store(document))
                 time.sleep(arguments.pause)
-                timed(f"page{name}", readers, lambda: extraction.render_page(sheet, 0))
+                timed(f"page{name}", sandbox, lambda: extraction.render_page(sheet, 0))
                 time.sleep(arguments.pause)
     medians = {name: round(statistics.median(found[1:]), 4) for name, found in seconds.items()}
     ratios = {what: round(medians[what] / medians[f"{what} ahead"], 2) for what in ("file", "page")}

@@ -25,7 +25,8 @@ from pathlib import Path
 import machine
 import torch
 
-from storage import KVBlockStore, KVLayout
+from storage.kv.format import KVLayout
+from storage.kv.store import KVBlockStore
 
 LAYOUT = {"layers": tuple(range(1, 30)), "kv_heads": 3, "block_size": 64, "head_dim": 64}  # a 135M model
 BLOCKS = 64

@@ -19,7 +19,8 @@ import torch  # noqa: E402
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel  # noqa: E402
 
 from model.checkpoint.config import LandmarkConfig  # noqa: E402
-from model.checkpoint.landmark_model import LandmarkModel, load_backbone  # noqa: E402
+from model.checkpoint.landmark_model import LandmarkModel  # noqa: E402
+from model.checkpoint.load import load_backbone  # noqa: E402
 from tests.tiny_model import byte_tokenizer  # noqa: E402
 
 WORDS = """time year people way day man thing woman life child world school state family student group country problem

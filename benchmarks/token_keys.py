@@ -28,7 +28,8 @@ import torch
 
 from model.scoring.late_interaction import best_matches, block_scores, token_matches
 from retrieval.index.block_cache import BlockCache, BlockShape
-from storage import KVBlockStore, KVLayout
+from storage.kv.format import KVLayout
+from storage.kv.store import KVBlockStore
 
 BLOCK_SIZE, HEAD_DIM, LAYER, BLOCKS_PER_SHARD, QUESTION_TOKENS, HOT_BYTES = 64, 64, 3, 256, 14, 1 << 30
 

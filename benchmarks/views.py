@@ -142,7 +142,7 @@ def main() -> None:
             for passed in ("without accounts", "as a user"):
                 if passed == "as a user":
                     users = [library.accounts.add(f"user{n}", hash_password(PASSWORD)) for n in range(8)]
-                    library.accounts.adopt(users[0])
+                    library.accounts.transfer_ownership(users[0])
                 with served(build_app(FakeSettings(home), library)) as url:
                     for _ in range(runs):
                         for name, seconds in measured(browser, url, passed == "as a user").items():

@@ -84,11 +84,14 @@ def catalogue_errors() -> Iterator[None]:
     # Imported here: programs that never open a catalogue know these errors too, and storage brings torch along.
     from storage.errors import NameTaken
     from storage.errors import NotFound as NoRow
+    from storage.errors import PermissionDenied as NotOwned
 
     try:
         yield
     except NoRow as error:
         raise NotFound(error.kind, error.key) from error
+    except NotOwned as error:
+        raise PermissionDenied(error.kind) from error
     except NameTaken as error:
         raise InvalidRequest(str(error)) from error
     except (InvalidRequest, NotFound):

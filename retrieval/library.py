@@ -2,7 +2,7 @@
 
 - Thin: each method hands over to the module that does the work.
 - Safe to use from several threads; questions go before ingestion.
-- `as_seen_by` gives the library as one user sees it; without it, one sees everything (retrieval/auth/permissions.py).
+- `as_seen_by` gives the library as one user sees it; what that is, storage/catalogue/permissions.py decides.
 - Opening is cheap: neither the model nor the landmarks are loaded before they are needed, and modules that need the
   model's libraries (seconds to import) are imported by the methods that use them.
 """
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from model.threads import Threads
 from retrieval.auth.accounts import Accounts
-from retrieval.auth.permissions import ADMINISTRATOR, Principal, VisibleCatalogue, VisibleMemory
 from retrieval.engine.workspace import SHARD_BYTES, Workspace
 from retrieval.errors import InvalidRequest, NotFound, PermissionDenied, catalogue_errors
 from retrieval.extraction.extract import render_page
@@ -42,9 +41,9 @@ from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
 from storage.kv.format import KVLayout
 from storage.kv.shard import sync_folder
+from storage.records import ADMINISTRATOR, DocumentSort, Principal
 from storage.records import Collection as CollectionRow
 from storage.records import Document as DocumentRow
-from storage.records import DocumentSort
 from storage.records import Job as JobRow
 
 if TYPE_CHECKING:
@@ -69,10 +68,8 @@ class Library:
         whole = self._whole
         if principal.user_id is None:
             return whole
-        # Stand-ins, no subclasses: what they do not name is missing instead of unrestricted.
-        catalogue = cast(Catalogue, VisibleCatalogue(whole._catalogue, principal.user_id))
-        memory = cast(MemoryIndex, VisibleMemory(whole._resident, whole._catalogue, principal.user_id))
-        seen = Library(whole._workspace.seen_through(catalogue), memory)
+        catalogue = whole._catalogue.acting_for(principal)
+        seen = Library(whole._workspace.seen_through(catalogue), whole._resident)
         seen._sources = whole._sources.seen_through(catalogue)
         seen.principal, seen._whole = principal, whole
         return seen
@@ -116,8 +113,14 @@ class Library:
 
     def warm_up(self) -> None:
         """Load the model and the landmarks now (from a background thread, say) instead of at the first question."""
-        with self._resident.open_snapshot():
-            pass
+        # Both are made once and would delay the first question by 0.1 s.
+        from model.inference.constrained_decoding import word_starts
+        from retrieval.query.answer import Answerer  # noqa: F401
+
+        with self._resident.open_snapshot(self._catalogue):
+            model = self._workspace.loaded().model
+            model.tokenize("")
+            word_starts(model.tokenizer)
 
     # Ingestion
 
@@ -216,7 +219,7 @@ class Library:
         return document_views(rows, self._catalogue.users, self.principal)
 
     def rename_document(self, document_id: str, title: str) -> Document:
-        from retrieval.query.title_matching import keep_title
+        from retrieval.index.title_keys import keep_title
 
         with catalogue_errors():
             renamed = self._catalogue.rename_document(document_id, title)
@@ -229,7 +232,8 @@ class Library:
 
     def delete_documents(self, document_ids: Sequence[str]) -> Deleted:
         """Remove rows, stored memory, originals, page images, and answers that used them. Unknown ids are ignored."""
-        rows = self._catalogue.delete_documents(document_ids)
+        with catalogue_errors():
+            rows = self._catalogue.delete_documents(document_ids)
         return upkeep.delete(self._workspace, self._resident, self._sources, rows)
 
     def collections(self) -> list[Collection]:
@@ -316,7 +320,8 @@ class Library:
     ) -> Iterator[AnswerToken | Answer]:
         """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share it.
         `quote`: word for word from the documents; None: as suits the model."""
-        from retrieval.query.answer import Asker, Question
+        from retrieval.query.answer import Answerer
+        from retrieval.query.question import Question
 
         asked = Question(
             text=question,
@@ -328,7 +333,7 @@ class Library:
             conversation_id=conversation_id,
         )
         with catalogue_errors():
-            yield from Asker(self._workspace, self._resident, self._sources, asked).run(cancelled)
+            yield from Answerer(self._workspace, self._resident, self._sources, asked).run(cancelled)
 
     def answers(
         self, *, limit: int = 100, offset: int = 0, search: str = "", conversation_id: str | None = None

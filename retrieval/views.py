@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from retrieval.auth.permissions import Principal
 from retrieval.types.passages import AnswerHead, PageBox
 from retrieval.types.records import ALREADY_STORED, Collection, Document, Job, PageText, TextBlock
 from storage import records as rows
+from storage.records import Principal
 
 
 def document_views(

@@ -82,8 +82,16 @@ class NotFound(StorageError, LookupError):
         self.kind, self.key = kind, key
 
 
+class PermissionDenied(StorageError):
+    """A principal tried to change something that they may see and do not own."""
+
+    def __init__(self, kind: str):
+        super().__init__(f"This {kind} is not yours, so you cannot change it. Its owner can.")
+        self.kind = kind
+
+
 class NameTaken(StorageError, ValueError):
-    """A collection of that name exists already."""
+    """A collection or a user of that name exists already."""
 
 
 class CatalogueTooNew(StorageError):

@@ -10,10 +10,27 @@ import numpy as np
 
 DocumentState = Literal["ingesting", "ready", "failed", "cancelled"]
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
-JobKind = Literal["ingest", "repair"]
 DocumentSort = Literal["added", "title", "source", "pages", "size"]
 # Page from 0, then x0, y0, x1, y1 as fractions of the displayed page, origin top left.
 Box = tuple[int, float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Principal:
+    """On whose behalf something is done. `user_id` None is the administrator, who sees and may change everything."""
+
+    user_id: str | None = None
+    name: str = ""
+
+    @property
+    def is_administrator(self) -> bool:
+        return self.user_id is None
+
+    def may_change(self, owner_id: str | None) -> bool:
+        return self.is_administrator or owner_id == self.user_id
+
+
+ADMINISTRATOR = Principal()
 
 
 @dataclass(frozen=True)
@@ -64,8 +81,6 @@ class NewDocument:
     content_sha256: str
     fingerprint: str
     stored_file: str | None = None
-    collection_id: str | None = None
-    owner_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +137,16 @@ class Block:
 
 
 @dataclass(frozen=True)
+class ShardFile:
+    """A shard as written: `name` is its path inside the store, `checksum` is "sha256:..." over the whole file."""
+
+    name: str
+    size_bytes: int
+    checksum: str
+    num_blocks: int
+
+
+@dataclass(frozen=True)
 class Shard:
     """A committed shard file; its blocks have the ids `first_block_id` .. `first_block_id + num_blocks - 1`."""
 
@@ -172,7 +197,6 @@ class JobProgress:
 class Job:
     id: str
     document_id: str
-    kind: JobKind
     state: JobState
     progress: JobProgress
     error: str
@@ -204,13 +228,6 @@ class DeletedDocuments:
     num_answers: int
     shards: tuple[str, ...]
     stored_files: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Conversation:
-    id: str
-    title: str
-    created_at: str
 
 
 @dataclass(frozen=True)

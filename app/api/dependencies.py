@@ -1,6 +1,6 @@
 """The library and the preferences of whoever asks: the only way by which a route comes to either.
 
-`Seen` in a route's signature is the library as that person sees it (`retrieval.auth.permissions` decides); the
+`Seen` in a route's signature is the library as that person sees it (`storage.catalogue.permissions` decides); the
 library as a whole is not within a route's reach.
 """
 

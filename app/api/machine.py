@@ -14,9 +14,10 @@ from pydantic import BaseModel, Field
 from app.api.dependencies import OwnPreferences, Seen
 from app.api.documents import Plain
 from app.api.errors import Refused
-from app.api.uploads import MAGIC, IntakeLimits
+from app.api.uploads import IntakeLimits
 from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, TooManyAttempts, WrongPassword, hash_password
 from app.http_security import client_of
+from retrieval.extraction.formats import FORMATS, SUFFIXES
 from retrieval.library import Library
 
 LOGIN_PAGE = Path(__file__).parent.parent / "web" / "login.html"
@@ -48,7 +49,9 @@ def router(limits: IntakeLimits) -> APIRouter:
     @routes.get("/preferences", tags=["machine"])
     def read(preferences: OwnPreferences) -> Plain:
         """How questions are put when a request does not say, and what uploads may be."""
-        uploads = {**asdict(limits), "kinds": sorted(MAGIC)}
+        labels = [each.label for each in FORMATS]
+        accept = [*SUFFIXES, *(each.media_type for each in FORMATS)]
+        uploads = {**asdict(limits), "kinds": sorted(SUFFIXES), "labels": labels, "accept": accept}
         return {**asdict(preferences.current), "uploads": uploads}
 
     @routes.patch("/preferences", tags=["machine"])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.api.errors import Refused
-from retrieval.auth.permissions import Principal
+from storage.records import Principal
 
 VOTERS = ("token", "head", "group")
 MAX_TOP_K = 64
@@ -19,7 +19,7 @@ MAX_ANSWER_TOKENS = 1024
 
 @dataclass(frozen=True)
 class Preferences:
-    """`top_k`: blocks a head reads; `voters` as in ReadPolicy; `quote`: answer word for word from the documents;
+    """`top_k`: blocks a head reads; `voters` as in SelectionPolicy; `quote`: answer word for word from the documents;
     `max_tokens` of an answer; `low_share`: memory share under which the app warns."""
 
     top_k: int = 8

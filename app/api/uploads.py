@@ -22,23 +22,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from app.api.errors import Refused, describe
-from retrieval.errors import CairnError
+from retrieval.errors import CairnError, ExtractError
+from retrieval.extraction.formats import HEAD_BYTES, format_of
 from retrieval.library import Library
 from retrieval.types.passages import to_plain
 from retrieval.types.records import Estimate, Job
 
 log = logging.getLogger("cairn.api")
 
-# What the first bytes of each accepted kind must be; text has none, and must instead hold no NUL byte.
-MAGIC: dict[str, tuple[bytes, ...]] = {
-    ".pdf": (b"%PDF-",),
-    ".docx": (b"PK\x03\x04",),
-    ".txt": (),
-    ".md": (),
-    ".html": (),
-    ".htm": (),
-}
-PDF_HEADER_BYTES = 1024  # readers accept the header anywhere in the first kilobyte
 COPY_BYTES = 1 << 20
 STAGED_SECONDS = 24 * 3600.0
 MAX_NAME_LENGTH = 180
@@ -101,9 +92,10 @@ class Intake:
         """Copy one file in and start estimating it. Raises Refused for a kind, size or number that is not accepted."""
         self._forget_old()
         name, suffix = shown_name(name), Path(shown_name(name)).suffix.lower()
-        if suffix not in MAGIC:
-            kinds = ", ".join(sorted(MAGIC))
-            raise Refused(415, "unknown_kind", f"{name}: this kind of file cannot be read. Accepted: {kinds}.")
+        try:
+            format_ = format_of(name)
+        except ExtractError as error:
+            raise Refused(415, "unknown_kind", f"{name}: {error}") from error
         user_id = library.principal.user_id
         own = self._of(user_id)
         waiting, staged_bytes = len(own), sum(file.size_bytes for file in own)
@@ -114,7 +106,11 @@ class Intake:
         path = self._folder / f"{identity}{suffix}"
         try:
             size = self._copy(stream, path, name, staged_bytes)
-            _check_kind(path, suffix, name)
+            with path.open("rb") as file:
+                if not format_.matches(file.read(HEAD_BYTES)):
+                    raise Refused(
+                        415, "unknown_kind", f"{name} is named {suffix} but its content is not {format_.label}."
+                    )
         except BaseException:
             path.unlink(missing_ok=True)
             raise
@@ -239,17 +235,3 @@ class Intake:
         with self._lock:
             old = [file.id for file in self._files.values() if now - file.at > STAGED_SECONDS]
         self._remove(old)
-
-
-def _check_kind(path: Path, suffix: str, name: str) -> None:
-    with path.open("rb") as file:
-        head = file.read(PDF_HEADER_BYTES)
-    magic = MAGIC[suffix]
-    if suffix == ".pdf":
-        fits = magic[0] in head
-    elif magic:
-        fits = head.startswith(magic)
-    else:
-        fits = b"\0" not in head
-    if not fits:
-        raise Refused(415, "unknown_kind", f"{name} is not what its name says: the content is no {suffix} file.")

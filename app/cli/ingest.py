@@ -79,7 +79,7 @@ def files_below(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
 
 def suffixes() -> tuple[str, ...]:
     """Ends of the names of files that can be read."""
-    from retrieval.extraction.extract import SUFFIXES
+    from retrieval.extraction.formats import SUFFIXES
 
     return SUFFIXES
 

@@ -74,7 +74,7 @@ def library_of(
         if user is None:
             yield library
             return
-        from retrieval.auth.permissions import Principal
+        from storage.records import Principal
 
         account = library.accounts.named(user)
         yield library.as_seen_by(Principal(account.id, account.name))

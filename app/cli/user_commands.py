@@ -116,7 +116,7 @@ def adopt(
     """Make a user the owner of everything that has none: documents, collections and answers from before accounts."""
     with library_of(context, home, model) as library:
         one = library.accounts.named(name)
-        count = library.accounts.adopt(one)
+        count = library.accounts.transfer_ownership(one)
     if as_json:
         write_json({"name": one.name, "documents": count})
     else:
@@ -147,7 +147,7 @@ def remove(
         if heir is not None:
             if heir.id == one.id:
                 raise InvalidRequest("Documents cannot be given to the user who is being removed.")
-            accounts.adopt(heir, one)
+            accounts.transfer_ownership(heir, one)
         accounts.remove(one, library.delete_documents if delete_documents else None)
         last = not accounts.any
     if as_json:

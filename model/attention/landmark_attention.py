@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from model.attention.blockwise import blockwise_attention
 from model.attention.grouped_softmax import fold_far_blocks, fold_slots
 from model.attention.memory import InMemoryReader, MemoryReader, Selection
-from model.attention.positions import LIBRARY_LOCAL_SLOT, paper_landmark_slots, paper_read_slots, rotary_tables, rotate
-from model.attention.selection import ReadPolicy, select_blocks
+from model.attention.positions import paper_landmark_slots, paper_read_slots, rotary_tables, rotate
+from model.attention.selection import SelectionPolicy, select_blocks
 from model.errors import ModelError
 
 
@@ -53,7 +53,7 @@ class LandmarkContext:
     valid_BK: Tensor | None = None
     """False at padding among the local keys. None: everything is valid."""
     reader: MemoryReader | None = None
-    reading: ReadPolicy | None = None
+    policy: SelectionPolicy | None = None
     selections: list[Selection] = field(default_factory=list)
     """Filled by every read, in layer order."""
     search_queries: dict[int, Tensor] | None = None
@@ -70,12 +70,8 @@ class LandmarkContext:
     @property
     def local_start(self) -> int:
         """Position at which the local window starts."""
-        if self.reading is None:
-            return 0
-        if self.reading.positions == "library":
-            return LIBRARY_LOCAL_SLOT * self.block_size
         stored = 0 if self.reader is None else self.reader.num_blocks
-        return (min(self.reading.top_k, stored) + 1) * self.block_size
+        return 0 if self.policy is None else self.policy.local_slot(stored) * self.block_size
 
     def valid_keys(self, num_keys: int) -> Tensor | None:
         """valid_BK for a layer whose cache holds complete blocks in front of the window."""
@@ -144,8 +140,8 @@ def landmark_attention(
         slots = _read(
             landmark, module.layer_idx, query, rotated_query, groups=key.shape[1], num_keys=num_keys, scaling=scaling
         )
-        assert landmark.reading is not None
-        logits_BHQSL = _slot_logits(slots, rotated_query, landmark.reading, scaling)
+        assert landmark.policy is not None
+        logits_BHQSL = _slot_logits(slots, rotated_query, landmark.policy, scaling)
         both = torch.cat((logits_BHQSL.flatten(-2), logits_BHQK), -1).softmax(-1)
         slot_weights, weights_BHQK = both.split((logits_BHQSL.shape[-1] * logits_BHQSL.shape[-2], num_keys), -1)
         slot_weights = slot_weights.unflatten(-1, logits_BHQSL.shape[-2:])
@@ -153,12 +149,12 @@ def landmark_attention(
         landmark.selections.append(
             Selection(
                 module.layer_idx,
-                slots.ids_BHQS(landmark.reading, gate_BHQS),
+                slots.ids_BHQS(landmark.policy, gate_BHQS),
                 gate_BHQS.detach(),
                 1 - gate_BHQS.detach().sum(-1),
             )
         )
-        out = _weighted(weights_BHQK, value, dropout) + _slot_values(slots, slot_weights, landmark.reading)
+        out = _weighted(weights_BHQK, value, dropout) + _slot_values(slots, slot_weights, landmark.policy)
     if landmark.weights is not None:
         landmark.weights.append(weights_BHQK)
     return out.transpose(1, 2).contiguous(), None
@@ -173,12 +169,12 @@ class _Slots:
     values_BGXSLD: Tensor
     lengths_BGXS: Tensor
 
-    def ids_BHQS(self, reading: ReadPolicy, like_BHQS: Tensor) -> Tensor:
+    def ids_BHQS(self, policy: SelectionPolicy, like_BHQS: Tensor) -> Tensor:
         """The chosen blocks of every head and query."""
         heads, queries = like_BHQS.shape[1:3]
         groups, voters = self.ids_BGXS.shape[1:3]
         rows = heads * queries // (groups * voters)
-        return reading.by_query(self.ids_BGXS.unsqueeze(3).expand(-1, -1, -1, rows, -1), queries)
+        return policy.by_query(self.ids_BGXS.unsqueeze(3).expand(-1, -1, -1, rows, -1), queries)
 
 
 def _grouped(x_BHQD: Tensor, groups: int) -> Tensor:
@@ -214,11 +210,11 @@ def _read(
     scaling: float,
 ) -> _Slots:
     """Choose blocks by their landmarks, fetch them and rotate their keys to their slots."""
-    reader, reading, size = context.reader, context.reading, context.block_size
-    assert reader is not None and reading is not None
-    if reading.positions == "library":
-        queries_BGXRD = reading.voter_rows(_search_frame(context, query, num_keys, scaling), groups)
-        ids = reader.search(layer, queries_BGXRD, reading.top_k)
+    reader, policy, size = context.reader, context.policy, context.block_size
+    assert reader is not None and policy is not None
+    if policy.positions == "library":
+        queries_BGXRD = policy.voter_rows(_search_frame(context, query, num_keys, scaling), groups)
+        ids = reader.search(layer, queries_BGXRD, policy.top_k)
         keys, values, lengths = reader.read(layer, ids)
         cos, sin = context.table(0, size, keys)
     else:
@@ -229,25 +225,25 @@ def _read(
             )
         stored = reader.num_blocks
         table = context.table(0, context.local_start, query)
-        places = paper_landmark_slots(stored, reading.top_k, query.device) * size + size - 1
+        places = paper_landmark_slots(stored, policy.top_k, query.device) * size + size - 1
         landmarks_BGND = rotate(reader.landmarks(layer), table[0][places], table[1][places])
-        queries_BGXRD = reading.voter_rows(rotated_query * scaling, groups)
-        ids = select_blocks(queries_BGXRD @ landmarks_BGND.unsqueeze(2).transpose(-1, -2), reading.top_k)
+        queries_BGXRD = policy.voter_rows(rotated_query * scaling, groups)
+        ids = select_blocks(queries_BGXRD @ landmarks_BGND.unsqueeze(2).transpose(-1, -2), policy.top_k)
         keys, values, lengths = reader.read(layer, ids)
         token = torch.arange(size, device=query.device)
-        places = paper_read_slots(ids, stored, reading.top_k)[..., None] * size + token
+        places = paper_read_slots(ids, stored, policy.top_k)[..., None] * size + token
         cos, sin = table[0][places], table[1][places]
     return _Slots(ids, rotate(keys, cos, sin), values, lengths)
 
 
-def _slot_logits(slots: _Slots, rotated_query_BHQD: Tensor, reading: ReadPolicy, scaling: float) -> Tensor:
-    rows_BGXRD = reading.voter_rows(rotated_query_BHQD, slots.ids_BGXS.shape[1])
+def _slot_logits(slots: _Slots, rotated_query_BHQD: Tensor, policy: SelectionPolicy, scaling: float) -> Tensor:
+    rows_BGXRD = policy.voter_rows(rotated_query_BHQD, slots.ids_BGXS.shape[1])
     scores = torch.einsum("bgxrd,bgxsld->bgxrsl", rows_BGXRD, slots.keys_BGXSLD).float() * scaling
     logits_BGXRSL = fold_slots(scores, slots.lengths_BGXS.unsqueeze(3))
-    return reading.by_query(logits_BGXRSL, rotated_query_BHQD.shape[2])
+    return policy.by_query(logits_BGXRSL, rotated_query_BHQD.shape[2])
 
 
-def _slot_values(slots: _Slots, weights_BHQSL: Tensor, reading: ReadPolicy) -> Tensor:
-    weights_BGXRSL = reading.voter_rows(weights_BHQSL.to(slots.values_BGXSLD.dtype), slots.ids_BGXS.shape[1])
+def _slot_values(slots: _Slots, weights_BHQSL: Tensor, policy: SelectionPolicy) -> Tensor:
+    weights_BGXRSL = policy.voter_rows(weights_BHQSL.to(slots.values_BGXSLD.dtype), slots.ids_BGXS.shape[1])
     out_BGXRD = torch.einsum("bgxrsl,bgxsld->bgxrd", weights_BGXRSL, slots.values_BGXSLD)
-    return reading.by_query(out_BGXRD, weights_BHQSL.shape[2])
+    return policy.by_query(out_BGXRD, weights_BHQSL.shape[2])

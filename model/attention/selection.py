@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from model.attention.positions import LIBRARY_LOCAL_SLOT
 from model.errors import ModelError
 
 Voters = Literal["token", "head", "group"]
@@ -21,7 +22,7 @@ Positions = Literal["paper", "library"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadPolicy:
+class SelectionPolicy:
     """Choice of blocks in every layer that has a memory."""
 
     top_k: int = 8
@@ -40,6 +41,10 @@ class ReadPolicy:
             raise ModelError(f"voters is {self.voters!r}; choose 'token', 'head' or 'group'.")
         if self.positions not in ("paper", "library"):
             raise ModelError(f"positions is {self.positions!r}; choose 'paper' or 'library'.")
+
+    def local_slot(self, num_blocks: int) -> int:
+        """Slot at which the local window starts when so many blocks are stored (see `model.attention.positions`)."""
+        return LIBRARY_LOCAL_SLOT if self.positions == "library" else min(self.top_k, num_blocks) + 1
 
     def voter_rows(self, x_BHQD: Tensor, groups: int) -> Tensor:
         """x_BGXRD: the rows of each KV head by the voter group they belong to."""

@@ -1,8 +1,8 @@
 """Any tested Hugging Face causal language model as a landmark model.
 
-- `load_backbone` swaps the rotary embedding for a deferred one and the attention for `landmark_attention`; weights
-  stay as they are.
-- `config.landmark` is saved with the checkpoint; the attention choice is not, so it is set at every load.
+- The rotary embedding is swapped for a deferred one and the attention for `landmark_attention`; weights stay as they
+  are.
+- `config.landmark` is saved with the checkpoint; the choice of attention is not, so every `LandmarkModel` sets it.
 """
 
 import copy
@@ -17,28 +17,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import (
-    AttentionInterface,
-    AutoConfig,
-    AutoTokenizer,
-    DynamicCache,
-    PreTrainedConfig,
-)
-from transformers.utils import cached_file
+from transformers import AttentionInterface, DynamicCache
 
 from model.attention.block_grid import insert_landmarks
 from model.attention.landmark_attention import DeferredRotary, LandmarkContext, LastLayerReached, landmark_attention
 from model.attention.memory import MemoryReader
-from model.attention.positions import LIBRARY_LOCAL_SLOT
-from model.attention.selection import ReadPolicy
-from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
+from model.attention.selection import SelectionPolicy
+from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.families import check_backbone, rope_of
-from model.checkpoint.int8 import read_weights
 from model.checkpoint.token_text import TokenText
-from model.errors import ContextTooLong, ModelError, UnsupportedBackbone
-from model.scoring.span_head import FILE as POINTING_FILE
-from model.scoring.span_head import SpanHead, load_head
+from model.errors import ContextTooLong, ModelError
+from model.scoring.span_head import SpanHead
 
 ATTENTION_NAME = "landmark"
 
@@ -48,13 +39,13 @@ class TokenizedText:
     """Tokens of a text and the characters each stands for: text[starts[i]:ends[i]]."""
 
     ids: list[int]
-    starts: np.ndarray
-    ends: np.ndarray
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A question as the model reads it; `question` is the part of `ids` that the user wrote, where it stands last."""
+    """A question in the prompt template; `ids[question]` is the question itself, where it stands last."""
 
     ids: list[int]
     question: slice
@@ -70,7 +61,7 @@ class LandmarkModel(nn.Module):
         config: LandmarkConfig,
         *,
         source: str = "",
-        pointing: SpanHead | None = None,
+        span_head: SpanHead | None = None,
     ) -> None:
         super().__init__()
         check_backbone(backbone.config)
@@ -78,58 +69,57 @@ class LandmarkModel(nn.Module):
         self.tokenizer = tokenizer
         self.config = config
         self.source = source
-        self.pointing = pointing
+        self.span_head: SpanHead | None = span_head
         if not isinstance(backbone.model.rotary_emb, DeferredRotary):
             backbone.model.rotary_emb = DeferredRotary(backbone.model.rotary_emb)
-        register_attention()
+        AttentionInterface.register(ATTENTION_NAME, landmark_attention)  # process-wide, so never at import
         backbone.set_attn_implementation(ATTENTION_NAME)
-        if config.memory_layers is not None and not set(config.memory_layers) <= set(range(self.num_layers)):
+        if not set(self.memory_layers) <= set(range(self.num_layers)):
             raise ModelError(
                 f"memory_layers {config.memory_layers} name layers that the model does not have "
                 f"(0 to {self.num_layers - 1})."
             )
-        shape = (len(self.memory_layers), self.num_heads)
-        if config.search_weights is not None and tuple(torch.tensor(config.search_weights).shape) != shape:
+        shape, expected = tuple(self.search_weights_YH.shape), (len(self.memory_layers), self.num_heads)
+        if shape != expected:
             raise ModelError(
-                f"search_weights have shape {tuple(torch.tensor(config.search_weights).shape)}, but the model has "
-                f"{shape[0]} memory layers of {shape[1]} heads: calibrate the checkpoint again."
+                f"search_weights have shape {shape}, but the model has "
+                f"{expected[0]} memory layers of {expected[1]} heads: calibrate the checkpoint again."
             )
 
     # shape
 
     @property
     def device(self) -> torch.device:
-        return self.backbone.device
+        return torch.device(self.backbone.device)
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.backbone.dtype
+        dtype: torch.dtype = self.backbone.dtype
+        return dtype
 
     @property
     def num_layers(self) -> int:
-        return self.backbone.config.num_hidden_layers
+        return int(self.backbone.config.num_hidden_layers)
 
     @property
     def num_heads(self) -> int:
-        return self.backbone.config.num_attention_heads
+        return int(self.backbone.config.num_attention_heads)
 
     @property
     def num_kv_heads(self) -> int:
-        return self.backbone.config.num_key_value_heads
+        return int(self.backbone.config.num_key_value_heads)
 
     @property
     def head_dim(self) -> int:
         config = self.backbone.config
-        return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
     @property
     def memory_layers(self) -> tuple[int, ...]:
         """Absolute numbers of the layers whose blocks are stored."""
-        return (
-            self.config.memory_layers
-            if self.config.memory_layers is not None
-            else tuple(range(min(1, self.num_layers - 1), self.num_layers))
-        )
+        if self.config.memory_layers is not None:
+            return self.config.memory_layers
+        return tuple(range(min(1, self.num_layers - 1), self.num_layers))
 
     @property
     def search_weights_YH(self) -> Tensor:
@@ -140,7 +130,7 @@ class LandmarkModel(nn.Module):
 
     @property
     def searched_layers(self) -> tuple[int, ...]:
-        """Absolute numbers of the memory layers of which any head has a weight in search."""
+        """Absolute numbers of the memory layers with at least one head that counts in search."""
         searched_Y = self.search_weights_YH.any(1).tolist()
         return tuple(layer for layer, searched in zip(self.memory_layers, searched_Y, strict=True) if searched)
 
@@ -150,28 +140,33 @@ class LandmarkModel(nn.Module):
         seen."""
         config = self.backbone.config
         window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
-        return min(config.max_position_embeddings, window or config.max_position_embeddings)
+        return int(min(config.max_position_embeddings, window or config.max_position_embeddings))
 
     # forward
 
     def context(
-        self, *, valid_BK: Tensor | None = None, reader: MemoryReader | None = None, reading: ReadPolicy | None = None
+        self,
+        *,
+        valid_BK: Tensor | None = None,
+        reader: MemoryReader | None = None,
+        policy: SelectionPolicy | None = None,
     ) -> LandmarkContext:
         """What attention needs for one forward pass; keep it to look at `selections` afterwards."""
-        return LandmarkContext(self.config.block_size, self.backbone.model.rotary_emb.rotary, valid_BK, reader, reading)
+        return LandmarkContext(self.config.block_size, self.backbone.model.rotary_emb.rotary, valid_BK, reader, policy)
 
     def encode(self, ids_BT: Tensor, context: LandmarkContext, cache: DynamicCache | None = None) -> Tensor:
         """hidden_BTE of tokens with landmarks on the block grid, after the final norm. The cache takes keys before
         rotation."""
         # The positions are placeholders: rotation is deferred, so the backbone's own numbering never matters.
         positions = torch.zeros((1, ids_BT.shape[1]), dtype=torch.long, device=ids_BT.device)
-        return self.backbone.model(
+        hidden_BTE: Tensor = self.backbone.model(
             input_ids=ids_BT,
             position_ids=positions,
             past_key_values=cache,
             use_cache=cache is not None,
             landmark=context,
         ).last_hidden_state
+        return hidden_BTE
 
     def embed(self, ids_BT: Tensor) -> Tensor:
         """hidden_BTE that enter the first layer."""
@@ -202,15 +197,23 @@ class LandmarkModel(nn.Module):
         return self.backbone.model.norm(hidden_BTE)
 
     def fill_cache(self, ids_BT: Tensor, context: LandmarkContext, cache: DynamicCache) -> None:
-        """Like `encode`, but only as far as the keys and values of the last memory layer: nothing behind them is
-        stored."""
+        """Like `encode`, but stops once the last memory layer has its keys and values: nothing behind it is stored."""
         context.last_layer = self.memory_layers[-1]
         with suppress(LastLayerReached):
             self.encode(ids_BT, context, cache)
 
+    def search_queries(self, ids_BT: Tensor) -> dict[int, Tensor]:
+        """queries_BHTD by layer of texts encoded alone, in the frame of `MemoryReader.search`: the product with an
+        un-rotated landmark key is the landmark's logit under library positions."""
+        context = self.context(policy=SelectionPolicy())
+        context.search_queries = {}
+        self.encode(ids_BT, context)
+        return context.search_queries
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits of hidden states of any leading shape."""
-        return self.backbone.lm_head(hidden)
+        logits: Tensor = self.backbone.lm_head(hidden)
+        return logits
 
     def forward(self, ids_BT: Tensor, valid_BT: Tensor | None = None) -> Tensor:
         """logits_BTV of a whole text with landmarks in place, read in one pass without memory (the training forward).
@@ -223,37 +226,30 @@ class LandmarkModel(nn.Module):
             )
         return self.logits(self.encode(ids_BT, self.context(valid_BK=valid_BT)))
 
-    def check_window(self, window_tokens: int, reading: ReadPolicy | None = None, num_blocks: int = 0) -> None:
-        """Raise `ContextTooLong` if a local window and the slots before it need more positions than the backbone
-        has."""
-        slots = (
-            0
-            if reading is None
-            else LIBRARY_LOCAL_SLOT
-            if reading.positions == "library"
-            else min(reading.top_k, num_blocks) + 1
-        )
+    def check_window(self, window_tokens: int, policy: SelectionPolicy | None = None, num_blocks: int = 0) -> None:
+        """Raise `ContextTooLong` if a local window and the slots before it need more positions than there are."""
+        slots = 0 if policy is None else policy.local_slot(num_blocks)
         needed = slots * self.config.block_size + window_tokens
         if needed > self.max_positions:
             raise ContextTooLong(
-                f"the local window of {window_tokens} tokens and {slots} slots of {self.config.block_size} "
-                f"need {needed} positions, but the "
-                f"model has {self.max_positions}: shorten the question, or choose a smaller window or top_k."
+                f"the local window of {window_tokens} tokens and {slots} slots of {self.config.block_size} need "
+                f"{needed} positions, but the model has {self.max_positions}: shorten the question, or choose a "
+                "smaller window or top_k."
             )
 
     # text
 
     def tokenize(self, text: str) -> TokenizedText:
-        """Tokens of plain text with their character spans; names of special tokens in it are plain text too. Any number
-        of threads may tokenize at once."""
-        # encode_batch, as encode keeps Python's lock all the while: a long text would stop every other thread
+        """Tokens of plain text with their character spans; names of special tokens in it are plain text too.
+        Thread-safe."""
+        # encode_batch releases Python's lock, encode does not: a long text would stop every other thread.
         (encoding,) = self._plain_tokenizer.encode_batch([text], add_special_tokens=False)
         offsets = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
         return TokenizedText(list(encoding.ids), offsets[:, 0], offsets[:, 1])
 
     @cached_property
     def _plain_tokenizer(self) -> Any:
-        """A copy that is only read, so that threads can share it."""
+        """A copy that is never changed, so that threads can share it."""
         plain = copy.deepcopy(self.tokenizer.backend_tokenizer)
         plain.encode_special_tokens = True
         plain.no_padding()
@@ -261,8 +257,7 @@ class LandmarkModel(nn.Module):
         return plain
 
     def prompt(self, question: str) -> Prompt:
-        """The question inside the model's prompt template, begin-of-text token first where the tokenizer has that
-        habit."""
+        """The question in the model's prompt template, behind a begin-of-text token if the tokenizer adds one."""
         return self.prompt_of(self.tokenize(question).ids)
 
     def prompt_of(self, question_ids: Sequence[int]) -> Prompt:
@@ -271,22 +266,22 @@ class LandmarkModel(nn.Module):
         ids = list(self.tokenizer(before, add_special_tokens=True)["input_ids"])
         if self.tokenizer.eos_token_id is not None and ids and ids[-1] == self.tokenizer.eos_token_id:
             ids.pop()
-        asked = slice(0)
+        question = slice(0)
         for part in parts:
-            asked = slice(len(ids), len(ids) + len(question_ids))
+            question = slice(len(ids), len(ids) + len(question_ids))
             ids += [*question_ids, *self.tokenizer(part, add_special_tokens=False)["input_ids"]]
-        return Prompt(ids, asked)
+        return Prompt(ids, question)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of tokens; special tokens and landmarks leave no trace."""
-        return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     @cached_property
     def token_text(self) -> TokenText:
         return TokenText(self.tokenizer)
 
     def with_landmarks(self, raw_ids: Iterable[int], *, filled: int = 0) -> list[int]:
-        """Raw tokens with landmarks put in place (see `blocks.insert_landmarks`)."""
+        """Raw tokens with landmarks put in place (see `insert_landmarks`)."""
         config = self.config
         return insert_landmarks(
             list(raw_ids), block_size=config.block_size, landmark_token_id=config.landmark_token_id, filled=filled
@@ -298,28 +293,31 @@ class LandmarkModel(nn.Module):
         """Write weights (safetensors), config with `landmark`, and tokenizer in Hugging Face layout."""
         self.backbone.config.landmark = self.config.to_dict()
         self.backbone.save_pretrained(folder)
+        self.save_parts(Path(folder))
+
+    def save_parts(self, folder: Path) -> None:
+        """Write what lies beside the weights and config of the backbone: tokenizer and span head."""
         self.tokenizer.save_pretrained(folder)
-        if self.pointing is not None:
-            self.pointing.save(Path(folder))
+        if self.span_head is not None:
+            self.span_head.save(folder)
 
     def with_config(self, **changes: Any) -> "LandmarkModel":
         """The same weights under changed landmark settings."""
         config = replace(self.config, **changes)
-        return LandmarkModel(self.backbone, self.tokenizer, config, source=self.source, pointing=self.pointing)
+        return LandmarkModel(self.backbone, self.tokenizer, config, source=self.source, span_head=self.span_head)
 
-    def with_pointing(self, head: SpanHead) -> "LandmarkModel":
-        """The same weights with a pointing head."""
+    def with_span_head(self, head: SpanHead) -> "LandmarkModel":
+        """The same weights with a span head."""
         config = replace(self.config, pointing=(head.width, head.layers))
-        return LandmarkModel(self.backbone, self.tokenizer, config, source=self.source, pointing=head)
+        return LandmarkModel(self.backbone, self.tokenizer, config, source=self.source, span_head=head)
 
     def identity(self) -> dict[str, str]:
         """What determines the bytes of a memory, field by field: weights, tokenizer, rope, block size, landmark,
         stored layers."""
-        config = self.backbone.config
         return {
             "weights": self._weights_digest(),
-            "tokenizer": _digest(self.tokenizer.backend_tokenizer.to_str().encode()),
-            "rope": _digest(json.dumps(rope_of(config), sort_keys=True, default=str).encode()),
+            "tokenizer": _digest(self.tokenizer.backend_tokenizer.to_str()),
+            "rope": _digest(json.dumps(rope_of(self.backbone.config), sort_keys=True, default=str)),
             "block_size": str(self.config.block_size),
             "landmark_token_id": str(self.config.landmark_token_id),
             "memory_layers": ",".join(map(str, self.memory_layers)),
@@ -335,101 +333,11 @@ class LandmarkModel(nn.Module):
         return hasher.hexdigest()
 
 
-def register_attention() -> None:
-    """Make `landmark_attention` known to transformers (process-wide, so done when a model is made and never at
-    import)."""
-    AttentionInterface.register(ATTENTION_NAME, landmark_attention)
-
-
-def load_backbone(
-    path_or_hub_id: str | Path,
-    *,
-    device: str | torch.device | None = None,
-    dtype: torch.dtype | str | None = None,
-    block_size: int = 64,
-) -> LandmarkModel:
-    """Load a checkpoint as a landmark model, ready for inference.
-
-    Device: CUDA if there is one, else CPU. Dtype: bfloat16 on CUDA and for models over a billion parameters, else
-    float32; matrices kept as int8 (`model.checkpoint.int8`) are expanded to it. A checkpoint that is not a landmark
-    model yet gets a landmark token, its rows the mean of the old ones, and blocks of `block_size`. Raises
-    `UnsupportedBackbone` for families and configurations that were not tested, `ModelError` for a folder without a
-    checkpoint and for weights that are damaged or do not fit.
-    """
-    source = str(path_or_hub_id)
-    if Path(source).exists() and not (Path(source) / "config.json").is_file():
-        raise ModelError(
-            f"{source} holds no checkpoint: config.json is missing. Give the folder of a Hugging Face checkpoint."
-        )
-    try:
-        config = AutoConfig.from_pretrained(source)
-    except OSError as error:
-        raise ModelError(
-            f"no checkpoint at {source}: neither a folder nor a model that could be downloaded ({error})."
-        ) from error
-    check_backbone(config)
-    target = (
-        torch.device(device) if device is not None else torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    )
-    tokenizer = AutoTokenizer.from_pretrained(source)
-    if not tokenizer.is_fast:
-        raise UnsupportedBackbone(
-            f"{source} has no fast tokenizer (tokenizer.json), which gives the place of every token in the text."
-        )
-    chosen = getattr(torch, dtype) if isinstance(dtype, str) else dtype or _default_dtype(config, target)
-    backbone = read_weights(source, config, chosen)
-    landmark = getattr(config, "landmark", None)
-    if landmark is None:
-        settings = LandmarkConfig(
-            block_size=block_size, landmark_token_id=add_landmark_token(backbone, tokenizer), stop=("\n",)
-        )
-    else:
-        settings = LandmarkConfig.from_dict(landmark)
-        if settings.landmark_token_id >= backbone.get_input_embeddings().num_embeddings:
-            raise ModelError(
-                f"config.landmark names token {settings.landmark_token_id}, which the vocabulary does not have."
-            )
-    model = LandmarkModel(backbone.to(target).eval(), tokenizer, settings, source=source)
-    if settings.pointing is not None:
-        model.pointing = _read_pointing(model, settings.pointing).to(target)
-    return model
-
-
-def _read_pointing(model: LandmarkModel, sizes: tuple[int, int]) -> SpanHead:
-    """The head, in float32 whatever the network's dtype: it is small, and its sums are not."""
-    file = cached_file(model.source, POINTING_FILE, _raise_exceptions_for_missing_entries=False)
-    if file is None:
-        raise ModelError(f"{model.source} holds no {POINTING_FILE}; copy the checkpoint again.")
-    weights = model.config.search_weights
-    weighed = len(model.memory_layers) if weights is None else sum(any(row) for row in weights)
-    key_width = weighed * model.num_kv_heads * model.head_dim
-    return load_head(Path(file), key_width=key_width, width=sizes[0], layers=sizes[1])
-
-
-def add_landmark_token(backbone: Any, tokenizer: Any) -> int:
-    """Give the vocabulary a landmark token; its input and output rows start as the mean of the old rows. Returns its
-    id."""
-    old = len(tokenizer)
-    tokenizer.add_tokens([LANDMARK_TOKEN], special_tokens=True)
-    token = int(tokenizer.convert_tokens_to_ids(LANDMARK_TOKEN))
-    if token >= backbone.get_input_embeddings().num_embeddings:
-        backbone.resize_token_embeddings(token + 1, mean_resizing=False)
-    with torch.no_grad():
-        for table in {id(t): t for t in (backbone.get_input_embeddings(), backbone.get_output_embeddings())}.values():
-            table.weight[token] = table.weight[: min(old, token)].float().mean(0).to(table.weight.dtype)
-    return token
-
-
 def cached(cache: DynamicCache, layer: int) -> tuple[Tensor, Tensor]:
     """keys_BGTD and values_BGTD, before rotation, that a forward pass left in the cache."""
     held: Any = cache.layers[layer]
     return held.keys, held.values
 
 
-def _default_dtype(config: PreTrainedConfig, device: torch.device) -> torch.dtype:
-    parameters = 12 * config.num_hidden_layers * config.hidden_size**2 + config.vocab_size * config.hidden_size
-    return torch.bfloat16 if device.type == "cuda" or parameters > 1_000_000_000 else torch.float32
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

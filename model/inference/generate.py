@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from model.attention.memory import MemoryReader, Selection
-from model.attention.selection import ReadPolicy
+from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel
 from model.errors import ModelError
 from model.inference.constrained_decoding import Place, QuoteCursor, QuoteSource
@@ -63,7 +63,7 @@ def generate(
     prompt: Sequence[int] | EncodedPrompt,
     *,
     memory: MemoryReader | None = None,
-    reading: ReadPolicy | None = None,
+    policy: SelectionPolicy | None = None,
     sampling: Sampling | None = None,
     quote_from: QuoteSource | None = None,
     cancelled: Callable[[], bool] = lambda: False,
@@ -78,7 +78,7 @@ def generate(
     between two tokens. `quotation`: the places in `quote_from` to quote, instead of choosing them token by token.
     """
     sampling = sampling or Sampling()
-    session = LandmarkSession(model, memory=memory, reading=reading or ReadPolicy(), window_blocks=window_blocks)
+    session = LandmarkSession(model, memory=memory, policy=policy or SelectionPolicy(), window_blocks=window_blocks)
     output = session.resume(prompt) if isinstance(prompt, EncodedPrompt) else session.feed(prompt)
     steps: Iterator[_Step]
     if quote_from is not None and quotation is not None:
@@ -110,11 +110,11 @@ def answer_logprob(
     answer_ids: Sequence[int],
     *,
     memory: MemoryReader | None = None,
-    reading: ReadPolicy | None = None,
+    policy: SelectionPolicy | None = None,
 ) -> Tensor:
     """Natural log-probability of each answer token after the prompt, each token choosing its blocks as in `generate`.
     float32, on the CPU."""
-    session = LandmarkSession(model, memory=memory, reading=reading or ReadPolicy())
+    session = LandmarkSession(model, memory=memory, policy=policy or SelectionPolicy())
     steps = _known_steps(model, session, session.feed(prompt_ids), answer_ids)
     return torch.tensor([step.logprob for step in steps])
 

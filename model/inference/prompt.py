@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from model.attention.selection import ReadPolicy
+from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel, cached
 
 
@@ -38,9 +38,9 @@ def encode_prompt(model: LandmarkModel, prompt_ids: Sequence[int], *, end_ids: S
     """Read raw tokens once. `end_ids` are read behind the prompt for their queries only. Raises `ContextTooLong`."""
     ids = model.with_landmarks([*prompt_ids, *end_ids])
     length = len(model.with_landmarks(prompt_ids))  # the block grid is the same, with fewer tokens on it
-    reading = ReadPolicy()
-    model.check_window(len(ids), reading)
-    context = model.context(reading=reading)
+    policy = SelectionPolicy()
+    model.check_window(len(ids), policy)
+    context = model.context(policy=policy)
     context.search_queries = {}
     first, cache = model.memory_layers[0], DynamicCache()
     hidden_BTE = model.embed(torch.tensor([ids], device=model.device))

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from model.attention.memory import InMemoryReader, MemoryReader, Selection
-from model.attention.selection import ReadPolicy
+from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel, cached
 from model.errors import ModelError
 from model.inference.prompt import EncodedPrompt
@@ -57,14 +57,14 @@ class LandmarkSession:
         model: LandmarkModel,
         *,
         memory: MemoryReader | None = None,
-        reading: ReadPolicy,
+        policy: SelectionPolicy,
         window_blocks: int | None = None,
     ) -> None:
         self.model = model
-        self.reading = reading
+        self.policy = policy
         self.window_tokens = (window_blocks or model.config.window_blocks) * model.config.block_size
         self.memory: MemoryReader | None
-        if reading.positions == "paper":
+        if policy.positions == "paper":
             if memory is not None and not isinstance(memory, InMemoryReader):
                 raise ModelError(
                     "positions='paper' grows its own memory: pass an InMemoryReader or none,"
@@ -79,7 +79,7 @@ class LandmarkSession:
     def feed(self, raw_ids: Sequence[int]) -> StepOutput:
         """Read more raw tokens (at least one). Raises `ContextTooLong` when the window has no room, `ModelError` for
         a landmark id."""
-        return self._feed(raw_ids, self.reading)
+        return self._feed(raw_ids, self.policy)
 
     def feed_apart(self, raw_ids: Sequence[int]) -> StepOutput:
         """Read as many of the raw tokens as can be read in one pass as if each was fed alone: at least one.
@@ -87,24 +87,24 @@ class LandmarkSession:
         A token that fills its block is read alone, since its landmark chooses blocks together with it.
         """
         room = self.model.config.tokens_per_block - self._local % self.model.config.block_size
-        if room == 1 or self.reading.positions == "paper":
+        if room == 1 or self.policy.positions == "paper":
             return self.feed(raw_ids[:1])
-        return self._feed(raw_ids[: room - 1], replace(self.reading, each_query=True))
+        return self._feed(raw_ids[: room - 1], replace(self.policy, each_query=True))
 
     @torch.no_grad()
-    def _feed(self, raw_ids: Sequence[int], reading: ReadPolicy) -> StepOutput:
+    def _feed(self, raw_ids: Sequence[int], policy: SelectionPolicy) -> StepOutput:
         if not len(raw_ids):
             raise ModelError("nothing to read: give at least one token.")
         ids = self.model.with_landmarks(raw_ids, filled=self._local % self.model.config.block_size)
         hidden, selections = [], []
         for piece in self._pieces(ids):
             stored = self.memory.num_blocks if self.memory is not None else 0
-            self.model.check_window(self._local + len(piece), reading, stored)
-            context = self.model.context(reader=self.memory, reading=reading)
+            self.model.check_window(self._local + len(piece), policy, stored)
+            context = self.model.context(reader=self.memory, policy=policy)
             hidden.append(self.model.encode(torch.tensor([piece], device=self.model.device), context, self._cache)[0])
             selections.append(tuple(context.selections))
             self._local += len(piece)
-            if reading.positions == "paper":
+            if policy.positions == "paper":
                 self._move_finished_blocks()
         return StepOutput(torch.cat(hidden), self._landmarks(ids), tuple(selections))
 
@@ -114,12 +114,12 @@ class LandmarkSession:
 
         As `feed` of its tokens, under library positions.
         """
-        assert self._local == 0 and self.reading.positions == "library", "a prompt stands first, in one window"
+        assert self._local == 0 and self.policy.positions == "library", "a prompt stands first, in one window"
         model, ids = self.model, prompt.tokens_with_landmarks
-        model.check_window(len(ids), self.reading)
+        model.check_window(len(ids), self.policy)
         for layer, (keys, values) in enumerate(prompt.cache):
             self._cache.update(keys, values, layer)
-        context = model.context(reader=self.memory, reading=self.reading)
+        context = model.context(reader=self.memory, policy=self.policy)
         layers = range(len(prompt.cache), model.num_layers)
         hidden_BTE = model.final_norm(model.run_layers(prompt.hidden_BTE, layers, context, self._cache))
         self._local = len(ids)
@@ -130,7 +130,7 @@ class LandmarkSession:
 
     def _pieces(self, ids: list[int]) -> list[list[int]]:
         """Windows of the paper: full ones on the block grid, the first completing what stands unfinished."""
-        if self.reading.positions == "library":
+        if self.policy.positions == "library":
             return [ids]
         first = self.window_tokens - self._local
         return [ids[:first]] + [ids[at : at + self.window_tokens] for at in range(first, len(ids), self.window_tokens)]

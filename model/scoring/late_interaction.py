@@ -93,7 +93,7 @@ def points(pointers_2WGD: Tensor, keys_WCGLD: Sequence[Tensor], lengths_C: Tenso
     return products_2CL.masked_fill(~_ordinary(lengths_C, products_2CL.shape[2], products_2CL.device), -torch.inf)
 
 
-def head_points(
+def span_head_logits(
     head: SpanHead,
     queries_QWGD: Tensor,
     pointers_2WGD: Tensor,

@@ -198,18 +198,18 @@ def _finetune(given: argparse.Namespace) -> None:
 
 
 def _passkey(given: argparse.Namespace) -> None:
-    from model.attention.selection import ReadPolicy
-    from model.checkpoint.landmark_model import load_backbone
+    from model.attention.selection import SelectionPolicy
+    from model.checkpoint.load import load_backbone
     from model.training.evaluation.passkey import passkey_scores
     from model.training.evaluation.report import report
 
     model = load_backbone(given.model, device=given.device, dtype=getattr(torch, given.dtype) if given.dtype else None)
-    reading = ReadPolicy(top_k=given.k, voters=given.voters, positions=given.positions)
+    policy = SelectionPolicy(top_k=given.k, voters=given.voters, positions=given.positions)
     scores = passkey_scores(
         model,
         given.lengths,
         prompts=given.prompts,
-        reading=reading,
+        policy=policy,
         window_blocks=given.window,
         max_tokens=given.max_tokens,
         seed=given.seed,
@@ -218,7 +218,7 @@ def _passkey(given: argparse.Namespace) -> None:
 
 
 def _perplexity(given: argparse.Namespace) -> None:
-    from model.checkpoint.landmark_model import load_backbone
+    from model.checkpoint.load import load_backbone
     from model.training.evaluation.perplexity import perplexity_scores
     from model.training.evaluation.report import heldout_tokens, report
 

@@ -1,4 +1,4 @@
-"""Accounts of the people who share one library. Secrets arrive as hashes: how they are made is the app's business."""
+"""Accounts of the people who share one library. Secrets arrive as hashes, which the app makes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 class Accounts:
-    """Who may sign in. While there are no accounts the library has one owner, who needs none."""
+    """Who may sign in. Without accounts the library has a single owner, who need not sign in."""
 
     def __init__(self, catalogue: Catalogue):
         self._catalogue = catalogue
@@ -43,11 +43,11 @@ class Accounts:
         return self._catalogue.user_of_token(token_digest)
 
     def add(self, name: str, password_hash: str) -> User:
-        """Names are kept in small letters. Raises InvalidRequest for a name that is taken or cannot be one."""
+        """Names are kept in lower case. Raises InvalidRequest for a name that is taken or not valid."""
         name = name.strip().lower()
         if not NAME.fullmatch(name):
             raise InvalidRequest(
-                f"{name!r} cannot be a user's name: letters a-z, digits, dot, dash and underscore, at most 64."
+                f"{name!r} cannot be a user's name: use letters a-z, digits, dots, dashes and underscores, at most 64."
             )
         with catalogue_errors():
             return self._catalogue.add_user(name, password_hash)
@@ -56,23 +56,23 @@ class Accounts:
         self._catalogue.set_password_hash(user.id, password_hash)
 
     def set_token_digest(self, user: User, token_digest: str | None) -> None:
-        """One token a user; None ends it."""
+        """A user has one token; None removes it."""
         self._catalogue.set_token_digest(user.id, token_digest)
 
-    def adopt(self, heir: User, former: User | None = None) -> int:
-        """The heir gets all documents and collections of `former`; without one, all that has no owner, answers
+    def transfer_ownership(self, new_owner: User, owner: User | None = None) -> int:
+        """Give all documents and collections of `owner` to another user; without `owner`, all that nobody owns, answers
         included. Returns the number of documents."""
-        return self._catalogue.give(heir.id, former.id if former else None)
+        return self._catalogue.transfer_ownership(new_owner.id, owner.id if owner else None)
 
     def remove(self, user: User, delete_documents: Callable[[list[str]], object] | None = None) -> None:
-        """The account with its answers. Its documents go through `delete_documents`; without that, raises
-        InvalidRequest while it owns some."""
+        """Delete the account with its answers. Its documents are deleted by `delete_documents`; without that function,
+        raises InvalidRequest while it owns some."""
         owned = self._catalogue.owned_document_ids(user.id)
-        if owned and delete_documents is None:
-            raise InvalidRequest(
-                f"{user.name} owns {len(owned)} documents. Give them to somebody (--give-to NAME) or delete them with "
-                "the account (--delete-documents)."
-            )
-        if owned and delete_documents is not None:
+        if owned:
+            if delete_documents is None:
+                raise InvalidRequest(
+                    f"{user.name} owns {len(owned)} documents. Give them to another user (--give-to NAME) or delete "
+                    "them with the account (--delete-documents)."
+                )
             delete_documents(owned)
         self._catalogue.delete_user(user.id)

@@ -1,4 +1,4 @@
-"""Files between the worker process and its caller: JSON, UTF-8 text and plain arrays, no pickle.
+"""What the worker process and its caller exchange: JSON, UTF-8 text and plain arrays in files, no pickle.
 
 The caller does not trust the worker (it read a possibly hostile file): sizes, shapes and ranges are checked.
 """
@@ -16,32 +16,40 @@ from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedDocument, ExtractedPage, OutlineEntry
 from retrieval.extraction.limits import ExtractLimits
 
-RESULT = "result.json"
+AHEAD = "--ahead"
+"""Argument of a worker that is started before there is a request for it."""
+EXIT_IDLE = 75
+"""Exit status of a worker that got no request."""
 IMAGE = "page.png"
-_TEXT, _ARRAYS = "text.txt", "places.npz"
+_RESULT, _TEXT, _ARRAYS = "result.json", "text.txt", "places.npz"
 _RESULT_BYTES = 64 << 20
 
 
-def write_document(folder: Path, document: ExtractedDocument) -> None:
+def write_result(folder: Path, facts: dict[str, Any]) -> None:
+    """Last of all files: its presence says that all is written."""
+    (folder / _RESULT).write_text(json.dumps(facts), encoding="utf-8")
+
+
+def write_document(folder: Path, document: ExtractedDocument) -> dict[str, Any]:
+    """Writes text and arrays; returns the rest, for `write_result`."""
     (folder / _TEXT).write_bytes(document.text.encode("utf-8"))
     np.savez(folder / _ARRAYS, page_N=document.page_N, line_N=document.line_N, box_N4=document.box_N4)
-    facts = {
+    return {
         "title": document.title,
         "pages": [asdict(page) for page in document.pages],
         "outline": [asdict(entry) for entry in document.outline],
         "metadata": document.metadata,
         "notes": document.notes,
     }
-    (folder / RESULT).write_text(json.dumps(facts), encoding="utf-8")  # last: its presence says that all is written
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
     """The facts that the worker wrote, or None if it ended before it could. Raises ExtractError with its reason."""
-    path = folder / RESULT
+    path = folder / _RESULT
     if not path.is_file() or path.stat().st_size > _RESULT_BYTES:
         return None
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:  # killed while writing
         return None
     if "error" in facts:

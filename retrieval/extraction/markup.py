@@ -1,14 +1,17 @@
 """Text files: plain text, Markdown and web pages. They have no pages and no boxes.
 
-Paragraphs are parted by a blank line, table rows are lines, headings stand alone and make the outline.
+Paragraphs are separated by a blank line, table rows and list items are lines, headings make the outline.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 import unicodedata
-from html.parser import HTMLParser
 from pathlib import Path
+
+from lxml import etree
+from markdown_it import MarkdownIt
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedDocument, OutlineEntry, without_pages
@@ -16,28 +19,47 @@ from retrieval.extraction.limits import ExtractLimits
 
 _BYTES_A_CHARACTER = 4
 _HTML_OVERHEAD = 20  # bytes of markup that are tolerated for each character of text
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
+}  # fmt: skip
+_DECLARED = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([\w-]+)", re.I)
+_LINE_ENDS = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+_BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
+
+Block = tuple[int, str]
+"""Heading level (1 is the highest; 0: running text) and text."""
 
 
-def extract_markup(path: Path, suffix: str, limits: ExtractLimits) -> ExtractedDocument:
-    """A .txt, .md or .html file. Raises ExtractError."""
-    overhead = _HTML_OVERHEAD if suffix in (".html", ".htm") else 1
-    if path.stat().st_size > limits.characters * _BYTES_A_CHARACTER * overhead:
-        raise too_long(limits)
-    source, encoding = decode(path.read_bytes())
-    metadata = {"encoding": encoding}
-    if suffix in (".html", ".htm"):
-        blocks, title = _html_blocks(source)
-    elif suffix in (".md", ".markdown"):
-        blocks, title = _markdown_blocks(source), ""
-    else:
-        blocks, title = [(0, clean_text(source).strip("\n"))], ""
-    return from_blocks(blocks, title, path, metadata, limits)
+def extract_text(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+    """A .txt file. Raises ExtractError."""
+    source, encoding = decode(_bytes_of(path, limits))
+    return from_blocks([(0, clean_text(source).strip("\n"))], "", path, {"encoding": encoding}, limits)
+
+
+def extract_markdown(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+    """A Markdown file. The markup of words stays, as it is readable. Raises ExtractError."""
+    source, encoding = decode(_bytes_of(path, limits))
+    return from_blocks(_markdown_blocks(clean_text(source)), "", path, {"encoding": encoding}, limits)
+
+
+def extract_html(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+    """A web page without its scripts and styles. Raises ExtractError."""
+    data = _bytes_of(path, limits, overhead=_HTML_OVERHEAD)
+    declared = _DECLARED.search(data[:4096])
+    source, encoding = decode(data, declared[1].decode() if declared else "")
+    page = _Page()
+    # Fed in UTF-8, whatever the page declares: it was decoded above.
+    parser = etree.HTMLParser(target=page, encoding="utf-8", no_network=True, huge_tree=False)
+    parser.feed(source.encode("utf-8", "replace"))
+    parser.close()
+    return from_blocks(page.blocks, page.title, path, {"encoding": encoding}, limits)
 
 
 def from_blocks(
-    blocks: list[tuple[int, str]], title: str, path: Path, metadata: dict[str, str], limits: ExtractLimits
+    blocks: list[Block], title: str, path: Path, metadata: dict[str, str], limits: ExtractLimits
 ) -> ExtractedDocument:
-    """A document from (heading level, text); level 0 is running text, the title defaults to the first heading."""
+    """A document without pages. The title defaults to the first heading, then to the file's name."""
     texts: list[str] = []
     outline: list[OutlineEntry] = []
     position = 0
@@ -49,40 +71,32 @@ def from_blocks(
         texts.append(text)
         position += len(text) + 2
         if position > limits.characters:
-            raise too_long(limits)
+            raise _too_long(limits)
     if not texts:
         raise ExtractError("The file has no text.")
     title = " ".join(title.split()) or (outline[0].title if outline else path.stem)
     return without_pages(title[:300], "\n\n".join(texts), tuple(outline), metadata)
 
 
-def too_long(limits: ExtractLimits) -> ExtractError:
-    return ExtractError(f"The text has more than {limits.characters:,} characters. Split the file and add the parts.")
+def decode(data: bytes, declared: str = "") -> tuple[str, str]:
+    """Text and the name of its encoding: by its byte order mark, else UTF-8, else as declared, else Windows-1252.
 
-
-def decode(data: bytes) -> tuple[str, str]:
-    """Text and the name of its encoding: UTF-8, UTF-16/32 with a byte order mark, else Windows-1252."""
-    for mark, encoding in (
-        (b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"),
-        (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"),
-    ):  # fmt: skip
+    Raises ExtractError for binary data.
+    """
+    for mark, encoding in _MARKS.items():
         if data.startswith(mark):
             try:
                 return data.decode(encoding), encoding
             except UnicodeDecodeError as error:
-                raise ExtractError(f"The file says that it is {encoding} but is not: it is damaged.") from error
+                raise ExtractError(f"The file starts as {encoding} text but is not: it is damaged.") from error
     if data.count(0) > len(data) // 1000:
         raise ExtractError("The file is not text: it holds binary data.")
-    for encoding in ("utf-8", "cp1252"):
+    for encoding in ("utf-8", declared, "cp1252"):
         try:
             return data.decode(encoding), encoding
-        except UnicodeDecodeError:
+        except (UnicodeDecodeError, LookupError):
             continue
     return data.decode("latin-1"), "latin-1"
-
-
-_LINE_ENDS = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
-_BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
 
 
 def clean_text(text: str) -> str:
@@ -94,44 +108,41 @@ def clean_text(text: str) -> str:
     return _BLANK_LINES.sub("\n\n", text)
 
 
+def _bytes_of(path: Path, limits: ExtractLimits, overhead: int = 1) -> bytes:
+    if path.stat().st_size > limits.characters * _BYTES_A_CHARACTER * overhead:
+        raise _too_long(limits)
+    return path.read_bytes()
+
+
+def _too_long(limits: ExtractLimits) -> ExtractError:
+    return ExtractError(f"The text has more than {limits.characters:,} characters. Split the file and add the parts.")
+
+
 # --- Markdown --------------------------------------------------------------------------------------------------------
 
-_HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*$")
-_FENCE = re.compile(r"\s*(```|~~~)")
-_RULE = re.compile(r"\s*([-*_])(?:\s*\1){2,}\s*$|\s*\|?[\s:|-]*-{3,}[\s:|-]*$")
+_FENCE = re.compile(r"[\s>]*(?:```+|~~~+)$")
+_HEADING_MARKS = re.compile(r"^\s*#+\s*|\s#+$|\n\s*(?:=+|-+)$")
 
 
-def _markdown_blocks(source: str) -> list[tuple[int, str]]:
-    """Headings and blocks between blank lines; the markup of words stays, it is readable as it is."""
-    blocks: list[tuple[int, str]] = []
-    current: list[str] = []
-    fenced = False
-
-    def finish() -> None:
-        if current:
-            blocks.append((0, "\n".join(current)))
-            current.clear()
-
-    for line in clean_text(source).split("\n"):
-        if _FENCE.match(line):
-            fenced = not fenced
-            continue
-        heading = None if fenced else _HEADING.match(line)
-        if heading:
-            finish()
-            blocks.append((len(heading[1]), heading[2]))
-        elif not fenced and _RULE.match(line):
-            if len(current) == 1 and "|" not in line and "-" in line:  # a heading underlined with dashes
-                blocks.append((2, current.pop()))
-            elif "|" not in line:
-                finish()
-        elif not fenced and current and re.fullmatch(r"=+\s*", line) and len(current) == 1:
-            blocks.append((1, current.pop()))
-        elif line.strip():
-            current.append(_table_row(line) if line.lstrip().startswith("|") else line.rstrip())
-        else:
-            finish()
-    finish()
+def _markdown_blocks(source: str) -> list[Block]:
+    """Headings and blocks as CommonMark sees them, in the words of the source."""
+    # Blocks only: inline markup stays as it is, and link definitions are text like any other.
+    parser = MarkdownIt("commonmark").enable("table").disable(["inline", "reference", "text_join"])
+    tokens = [(token, token.map[0], token.map[1]) for token in parser.parse(source) if token.map]
+    lines = [line.rstrip() for line in source.split("\n")]
+    marks = set()  # lines that only mark what stands between them, also inside lists and quotations
+    for token, start, end in tokens:
+        if token.type in ("fence", "hr"):
+            marks |= {start, end - 1} if _FENCE.match(lines[end - 1]) else {start}
+    blocks: list[Block] = []
+    for token, start, end in tokens:
+        text = "\n".join(lines[n] for n in range(start, end) if n not in marks).strip("\n")
+        if token.level == 0 and token.type == "heading_open":
+            blocks.append((int(token.tag[1:]), _HEADING_MARKS.sub("", text).strip()))
+        elif token.level == 0 and token.type == "table_open":
+            blocks.append((0, "\n".join(map(_table_row, lines[start : start + 1] + lines[start + 2 : end]))))
+        elif token.level == 0:
+            blocks.append((0, text))
     return blocks
 
 
@@ -141,7 +152,7 @@ def _table_row(line: str) -> str:
 
 # --- HTML ------------------------------------------------------------------------------------------------------------
 
-_SILENT = {"script", "style", "template", "noscript", "svg", "iframe", "object", "head", "select", "canvas", "math"}
+_SILENT = {"script", "style", "template", "svg", "iframe", "object", "head", "select", "canvas", "math"}
 _BLOCK = {
     "address", "article", "aside", "blockquote", "body", "caption", "dd", "details", "div", "dl", "dt", "fieldset",
     "figcaption", "figure", "footer", "form", "header", "hr", "li", "main", "nav", "ol", "p", "pre", "section",
@@ -149,69 +160,65 @@ _BLOCK = {
 }  # fmt: skip
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _ROWS = {"tr", "li", "dt", "dd"}
+_ROW_GROUPS = {"table", "ul", "ol", "dl"}
 
 
-class _Page(HTMLParser):
-    """Collects blocks of text. Rows of tables and lists stay together as lines of one block."""
+class _Page:
+    """Parser target that collects blocks of text. Rows of tables and lists stay together as lines of one block.
+
+    The parser balances the tags. It sends events instead of building a tree, which libxml2 would cut off below 256
+    levels (unclosed tags get there).
+    """
 
     def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self._blocks: list[tuple[int, list[str]]] = []
         self.title = ""
+        self._blocks: list[tuple[int, list[str]]] = []
         self._text: list[str] = []
-        self._silent = 0
-        self._in_title = False
-        self._pre = 0
-        self._row_open = False  # the next text continues a table or list
+        self._open: dict[str, int] = {"title": 0, "pre": 0, "silent": 0}
+        self._row_open = False  # the next row continues a table or list
 
     @property
-    def blocks(self) -> list[tuple[int, str]]:
+    def blocks(self) -> list[Block]:
         return [(level, "\n".join(rows)) for level, rows in self._blocks]
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "title" and not self.title:
-            self._in_title = True
-        elif tag in _SILENT:
-            self._silent += 1
-        elif tag == "br":
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == "br":
             self._text.append("\n")
         elif tag in ("td", "th"):
             if "".join(self._text).strip():
                 self._text.append(" | ")
         elif tag in _HEADINGS or tag in _BLOCK:
             self._finish(0)
-            self._pre += tag == "pre"
-            if tag in ("table", "ul", "ol", "dl"):
-                self._row_open = False
+            self._row_open &= tag not in _ROW_GROUPS
+        self._count(tag, 1)
 
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "title":
-            self._in_title = False
-        elif tag in _SILENT:
-            self._silent = max(0, self._silent - 1)
-        elif tag in _HEADINGS:
+    def end(self, tag: str) -> None:
+        if tag in _HEADINGS:
             self._finish(_HEADINGS[tag])
         elif tag in _BLOCK:
             self._finish(0, row=tag in _ROWS)
-            self._pre = max(0, self._pre - (tag == "pre"))
-            if tag in ("table", "ul", "ol", "dl"):
-                self._row_open = False
+            self._row_open &= tag not in _ROW_GROUPS
+        self._count(tag, -1)
 
-    def handle_data(self, data: str) -> None:
-        if self._in_title:
+    def data(self, data: str) -> None:
+        if self._open["title"]:
             self.title += data
-        elif not self._silent:
-            self._text.append(data if self._pre else re.sub(r"\s+", " ", data))
+        elif not self._open["silent"]:
+            self._text.append(data if self._open["pre"] else re.sub(r"\s", " ", data))
 
     def close(self) -> None:
-        super().close()
         self._finish(0)
+
+    def _count(self, tag: str, step: int) -> None:
+        tag = "silent" if tag in _SILENT else tag
+        if tag in self._open:
+            self._open[tag] += step
 
     def _finish(self, level: int, row: bool = False) -> None:
         text = clean_text("".join(self._text))
         self._text.clear()
-        lines = [line.strip() if not self._pre else line.rstrip() for line in text.split("\n")]
-        text = "\n".join(line for line in lines if line.strip() and line.strip(" |"))
+        lines = [line.rstrip() if self._open["pre"] else " ".join(line.split()) for line in text.split("\n")]
+        text = "\n".join(line for line in lines if line.strip(" |\t"))
         if not text:
             return
         if row and self._row_open and self._blocks:
@@ -219,16 +226,3 @@ class _Page(HTMLParser):
         else:
             self._blocks.append((level, [" ".join(text.split()) if level else text]))
         self._row_open = row
-
-
-def _html_blocks(source: str) -> tuple[list[tuple[int, str]], str]:
-    # An unclosed <head> or <noscript> must not silence the page.
-    source = re.sub(r"<noscript\b[^>]*>|</noscript\s*>", "", source, flags=re.I)
-    page = _Page()
-    page.feed(source)
-    page.close()
-    if not page.blocks and re.search(r"<head\b", source, re.I):
-        page = _Page()
-        page.feed(re.sub(r"</?head\b[^>]*>", "", source, flags=re.I))
-        page.close()
-    return page.blocks, page.title

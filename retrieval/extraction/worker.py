@@ -1,8 +1,7 @@
 """The process in which one file is read: limited in memory and time, so that a hostile file fails alone.
 
-Started by `retrieval.extraction.extract` as `python -m retrieval.extraction.worker`; the request comes as JSON on
-standard input (never in the arguments, which other users can list: it may hold a password), the result goes to files
-in a folder.
+Started by `retrieval.extraction.sandbox` as `python -m retrieval.extraction.worker`. The request is JSON on standard
+input (never in the arguments, which other users can list: it may hold a password); the result is files in a folder.
 """
 
 from __future__ import annotations
@@ -13,117 +12,110 @@ import select
 import sys
 import threading
 import time
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from retrieval.errors import ExtractError
+from retrieval.extraction.formats import FORMATS, format_of
+from retrieval.extraction.ipc import AHEAD, EXIT_IDLE, IMAGE, write_document, write_result
 from retrieval.extraction.limits import ExtractLimits
 
-AHEAD = "--ahead"
-"""Argument: import what any request may need, then wait for one."""
-WENT_HOME = 75
-"""Exit status of a process that was started ahead and that nobody asked."""
 _PATIENCE_SECONDS = 60.0
-_NICENESS = 5  # nobody waits for a document's text as one waits for an answer, or for a page's image
+_NICENESS = 5  # a document's text is less urgent than an answer or a page's image
 
 
 def main(arguments: list[str]) -> int:
-    if AHEAD in arguments and not _asked_after_imports():
-        return WENT_HOME
-    asked = sys.stdin.read()
-    if not asked:  # whoever might have asked has ended
-        return WENT_HOME
-    request: dict[str, Any] = json.loads(asked)
-    threading.Thread(target=_end_with_caller, args=(request["caller"],), daemon=True).start()
-    folder, path = Path(request["folder"]), Path(request["path"])
+    if AHEAD in arguments and not _request_comes():
+        return EXIT_IDLE
+    line = sys.stdin.read()
+    if not line:  # the caller has ended
+        return EXIT_IDLE
+    request: dict[str, Any] = json.loads(line)
+    threading.Thread(target=_exit_with_caller, args=(request["caller"],), daemon=True).start()
+    folder, limits = Path(request["folder"]), ExtractLimits(**request["limits"])
     os.chdir(folder)
-    limits = ExtractLimits(**request["limits"])
     try:
-        _serve(request, folder, path, limits)
+        facts = _TASKS[request["task"]](request, folder, limits)
     except ExtractError as error:
-        _fail(folder, error.reason)
+        facts = {"error": error.reason}
     except MemoryError:
-        _fail(folder, limits.out_of_memory())
+        facts = {"error": limits.out_of_memory()}
     except RecursionError:
-        _fail(folder, "The file is built in endless loops: it is damaged or made to do harm.")
+        facts = {"error": "The file is nested endlessly: it is damaged or malicious."}
+    write_result(folder, facts)
     return 0
 
 
-def _asked_after_imports() -> bool:
-    """Whether a request has come in time."""
-    import retrieval.extraction.ipc
-    import retrieval.extraction.markup
-    import retrieval.extraction.office
-    import retrieval.extraction.pdf.extract_pdf
+def _request_comes() -> bool:
+    """Import what any request may need, then wait for one; whether it came in time."""
     import retrieval.extraction.pdf.render  # noqa: F401
 
-    if sys.platform == "win32":  # where pipes cannot be waited for with a limit
+    for each in FORMATS:
+        _function(each.extractor)
+    if sys.platform == "win32":  # pipes cannot be waited for with a timeout
         return True
     return bool(select.select([sys.stdin], [], [], _PATIENCE_SECONDS)[0])
 
 
-def _end_with_caller(caller: int) -> None:
-    """Who waits for the result may be killed, and could then not stop this process.
+def _exit_with_caller(caller: int) -> None:
+    """A caller that is killed can no longer stop this process.
 
-    The system's own signal for it (PR_SET_PDEATHSIG) comes when the thread ends that started a process ahead.
+    The system's own signal for it (PR_SET_PDEATHSIG) already comes when the thread that started the process ends.
     """
     while os.getppid() == caller:
         time.sleep(0.5)
     os._exit(1)
 
 
-def _fail(folder: Path, reason: str) -> None:
-    (folder / "result.json").write_text(json.dumps({"error": reason}), encoding="utf-8")
-
-
-def _serve(request: dict[str, Any], folder: Path, path: Path, limits: ExtractLimits) -> None:
-    """Imports what the task needs (each takes its time), limits itself, then touches the file."""
-    suffix, password = request["suffix"], request["password"]
-    if request["task"] == "render":
-        from retrieval.extraction.pdf.render import render_pdf_page
-
-        _restrict(limits)
-        image = render_pdf_page(path, request["page"], request["width_px"], limits, password)
-        (folder / "page.png").write_bytes(image)
-        return
-    if request["task"] == "unlock":
-        from retrieval.extraction.pdf.opening import save_unlocked
-
-        _restrict(limits)
-        written = save_unlocked(path, Path(request["into"]), password)
-        (folder / "result.json").write_text(json.dumps({"unlocked": written}), encoding="utf-8")
-        return
-    from retrieval.extraction.ipc import write_document
-
+def _extract(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> dict[str, Any]:
+    path = Path(request["path"])
     os.nice(_NICENESS)
-    if suffix == ".pdf":
-        from retrieval.extraction.pdf.extract_pdf import extract_pdf
+    extractor = _function(format_of(path).extractor)
+    _restrict(limits)
+    return write_document(folder, extractor(path, limits, request["password"]))
 
-        _restrict(limits)
-        document = extract_pdf(path, limits, password)
-    elif suffix == ".docx":
-        from retrieval.extraction.office import extract_docx
 
-        _restrict(limits)
-        document = extract_docx(path, limits)
-    else:
-        from retrieval.extraction.markup import extract_markup
+def _render(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> dict[str, Any]:
+    from retrieval.extraction.pdf.render import render_pdf_page  # only what the task needs: each import takes its time
 
-        _restrict(limits)
-        document = extract_markup(path, suffix, limits)
-    write_document(folder, document)
+    _restrict(limits)
+    image = render_pdf_page(Path(request["path"]), request["page"], request["width_px"], limits, request["password"])
+    (folder / IMAGE).write_bytes(image)
+    return {}
+
+
+def _unlock(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> dict[str, Any]:
+    from retrieval.extraction.pdf.opening import save_unlocked
+
+    _restrict(limits)
+    return {"unlocked": save_unlocked(Path(request["path"]), Path(request["into"]), request["password"])}
+
+
+_TASKS = {"extract": _extract, "render": _render, "unlock": _unlock}
+
+
+def _function(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
 
 
 def _restrict(limits: ExtractLimits) -> None:
-    """Limits of the operating system, where it has them; set after the imports, whose own need is not the file's."""
+    """Set the system's limits, where it has them; after the imports, whose own needs are not the file's."""
     try:
         import resource
-    except ImportError:  # Windows: the wall clock of the parent remains
+    except ImportError:  # Windows: the wall clock of the caller remains
         return
-    seconds = int(limits.seconds) + 1
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        own_bytes = pages * resource.getpagesize()
+    except OSError:
+        own_bytes = 2 << 30
     wanted = {
-        resource.RLIMIT_CPU: seconds,
-        resource.RLIMIT_AS: _address_space() + limits.memory_bytes,
+        resource.RLIMIT_CPU: int(limits.seconds) + 1,
+        resource.RLIMIT_AS: own_bytes + limits.memory_bytes,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: 2 << 30,
     }
@@ -136,17 +128,6 @@ def _restrict(limits: ExtractLimits) -> None:
             continue
 
 
-def _address_space() -> int:
-    """Bytes of address space this process holds now."""
-    try:
-        fields = Path("/proc/self/statm").read_text().split()
-    except OSError:
-        return 2 << 30
-    import resource
-
-    return int(fields[0]) * resource.getpagesize()
-
-
 if __name__ == "__main__":
     status = main(sys.argv[1:])
-    os._exit(status)  # all files are closed, and taking the modules down takes a tenth of a second
+    os._exit(status)  # all files are closed, and tearing the modules down takes a tenth of a second

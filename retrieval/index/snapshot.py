@@ -10,7 +10,7 @@ Axes: N blocks of ready documents, ascending by block id.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -19,12 +19,14 @@ import torch
 from torch import Tensor
 
 from retrieval.engine.workspace import Workspace
-from retrieval.errors import DamagedMemory, InvalidRequest
+from retrieval.errors import CairnError, DamagedMemory, InvalidRequest
 from retrieval.index.block_cache import BlockCache, BlockShape
 from retrieval.index.exact import ExactLandmarkIndex, LandmarkSnapshot
 from retrieval.index.faiss import FaissLandmarkIndex
 from retrieval.index.stored_reader import StoredBlocks, StoredMemoryReader
+from retrieval.index.visible_landmarks import VisibleLandmarks
 from retrieval.types.records import Scope
+from storage.catalogue import Catalogue
 from storage.errors import DamagedMemory as DamagedFile
 from storage.records import BlockRefs, Shard
 
@@ -59,6 +61,35 @@ class MemorySnapshot:
     def positions_of_blocks(self, block_ids: Sequence[int]) -> Tensor:
         """Positions of blocks by id, ascending; ids that are gone are left out."""
         return torch.from_numpy(np.flatnonzero(np.isin(self.blocks.ids_N, np.asarray(block_ids, dtype=np.int64))))
+
+    def documents_of(self, positions_C: Tensor) -> list[str]:
+        """The document of each block."""
+        return [self.document_ids[number] for number in self.document_N[positions_C.numpy()].tolist()]
+
+    def restricted_to(self, document_ids: Collection[str]) -> MemorySnapshot:
+        """The snapshot as if there were no other documents than these; positions count the remaining blocks.
+
+        Nothing of another document can be read, ranked or counted, or shift a threshold.
+        """
+        kept = [number for number, document_id in enumerate(self.document_ids) if document_id in document_ids]
+        new_number = np.full(len(self.document_ids), -1, dtype=np.int64)
+        new_number[kept] = np.arange(len(kept))
+        document_N = new_number[self.document_N]
+        visible_M = np.flatnonzero(document_N >= 0)
+        return MemorySnapshot(
+            landmarks=VisibleLandmarks(self.landmarks, torch.from_numpy(visible_M), self.hot.shape.layers),
+            blocks=StoredBlocks(
+                ids_N=self.blocks.ids_N[visible_M],
+                shard_names=self.blocks.shard_names,
+                shard_N=self.blocks.shard_N[visible_M],
+                row_N=self.blocks.row_N[visible_M],
+                length_N=self.blocks.length_N[torch.from_numpy(visible_M)],
+            ),
+            document_ids=tuple(self.document_ids[number] for number in kept),
+            document_N=document_N[visible_M],
+            ordinal_N=self.ordinal_N[visible_M],
+            hot=self.hot,
+        )
 
     def reader(self, positions: Tensor | None = None) -> StoredMemoryReader:
         return StoredMemoryReader(self.landmarks, self.blocks, self.hot, positions)
@@ -102,13 +133,26 @@ class MemoryIndex:
         return sum(part.size_bytes for part in (self._index, self._hot) if part is not None)
 
     @contextmanager
-    def open_snapshot(self) -> Iterator[MemorySnapshot]:
-        """The memory as it is now; stays readable until the block is left, whatever is deleted meanwhile."""
+    def open_snapshot(self, catalogue: Catalogue) -> Iterator[MemorySnapshot]:
+        """The memory as it is now, of the documents that the catalogue's principal may read.
+
+        Stays readable until the block is left, whatever is deleted meanwhile.
+        """
+        readable = None if catalogue.principal.is_administrator else catalogue.document_ids()
         with self._lock:
-            snapshot = self._current()
+            try:
+                snapshot = self._current()
+            except DamagedMemory as error:
+                if readable is None:
+                    raise
+                # It may be somebody else's document, whose name this user must not learn.
+                raise CairnError(
+                    "A part of the stored memory is damaged, so no question can be answered. The administrator of this "
+                    "server repairs it with `cairn repair`."
+                ) from error
             self._readers += 1
         try:
-            yield snapshot
+            yield snapshot if readable is None else snapshot.restricted_to(readable)
         finally:
             with self._lock:
                 self._readers -= 1

@@ -18,7 +18,8 @@ from uuid import uuid4
 
 from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import ExtractError, InvalidRequest, NotEnoughSpace, NotFound
-from retrieval.extraction.extract import SUFFIXES, extract, unlock
+from retrieval.extraction.extract import extract, unlock
+from retrieval.extraction.formats import PDF, format_of
 from retrieval.types.records import Estimate
 from storage.errors import NotFound as NoRow
 from storage.kv.shard import sync_folder
@@ -38,14 +39,6 @@ class _Copy:
     path: Path
     stored_file: str  # the name it gets once its row is committed
     sha256: str
-
-
-def kind_of(path: Path) -> str:
-    """The format by the file's ending, as kept in the catalogue. Raises `ExtractError`."""
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise ExtractError(f"{suffix or 'No ending'}: not a format that can be read. Those are: {', '.join(SUFFIXES)}.")
-    return suffix[1:]
 
 
 def free_bytes(workspace: Workspace) -> int:
@@ -70,7 +63,6 @@ def check_space(workspace: Workspace, source: str, needed_bytes: int) -> None:
 
 def estimate(workspace: Workspace, path: Path, password: str | None) -> Estimate:
     """Reads the file (in its limited process) and counts. Raises `ExtractError`."""
-    kind_of(path)
     extracted = extract(path, password=password)
     loaded = workspace.loaded()
     sample = extracted.text[:_SAMPLE_CHARACTERS]
@@ -106,13 +98,13 @@ def submit(
     """Keep a copy and queue it. Raises `ExtractError`, `InvalidRequest`, `NotEnoughSpace`, `MemoryMismatch`."""
     if not path.is_file():
         raise ExtractError(f"There is no file {path}.")
-    kind = kind_of(path)
+    kind = format_of(path).kind
     check_space(workspace, path.name, path.stat().st_size)
     digest = workspace.catalogue.put_fingerprint(workspace.loaded().fingerprint)
     document_id = uuid4().hex
     copies = [_copy_in(workspace, path, f"{document_id}.{kind}")]
     try:
-        if password is not None and kind == "pdf":
+        if password is not None and kind == PDF.kind:
             copies += _unlocked(workspace, copies[0].path, document_id, password)
         kept = copies[-1]
         shown = (source or path.name).strip()
@@ -144,7 +136,7 @@ def unlock_original(workspace: Workspace, job: Job, password: str) -> None:
     `ExtractError`, `NotFound`.
     """
     document = workspace.catalogue.document(job.document_id)
-    if job.state not in ("failed", "cancelled") or document.kind != "pdf":
+    if job.state not in ("failed", "cancelled") or document.kind != PDF.kind:
         return
     locked = original_of(workspace, document.id)
     check_space(workspace, document.source, locked.stat().st_size)
@@ -170,7 +162,7 @@ def _unlocked(workspace: Workspace, locked: Path, document_id: str, password: st
         if not unlock(locked, bare, password=password):
             return []
         digest = _sha256(bare)
-        stored_file = f"{document_id}.{digest}.pdf"
+        stored_file = f"{document_id}.{digest}.{PDF.kind}"
         path = _incoming(workspace, stored_file)
         os.rename(bare, path)
     finally:

@@ -193,7 +193,7 @@ def reingest(
             failed.append((document.source, reason))
             continue
         try:
-            names = workspace.catalogue.hand_over(document.id, digest, note="read again for another model")
+            names = workspace.catalogue.reassign_model(document.id, digest, note="read again for another model")
         except NoRow:  # deleted meanwhile
             continue
         sources.forget([document.id])

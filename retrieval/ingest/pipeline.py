@@ -25,8 +25,8 @@ from model.inference.prefill import prefill
 from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import CairnError, Cancelled, ExtractError
 from retrieval.extraction.extract import ExtractedDocument, extract
+from retrieval.index.title_keys import keep_title
 from retrieval.ingest.file_store import check_space, num_blocks, original_of, stored_bytes
-from retrieval.query.title_matching import keep_title
 from storage.errors import NotFound as NoRow
 from storage.errors import StorageError
 from storage.kv.lock import writing

@@ -71,7 +71,7 @@ class PassageBuilder:
 
         `joined` makes a passage's score of those of its blocks.
         """
-        blocks = self._catalogue.block_rows([hit.block_id for group in groups for hit in group])
+        blocks = self._catalogue.blocks_by_id([hit.block_id for group in groups for hit in group])
         made = []
         for group in groups:
             present = [(hit, blocks[hit.block_id]) for hit in group if hit.block_id in blocks]
@@ -87,7 +87,7 @@ class PassageBuilder:
     def sentence(self, hits: Sequence[Hit], start: int, end: int) -> Passage | None:
         """Characters start..end of the document whose neighbouring blocks `hits` hold them; the score is the best of
         the hits. None if it was deleted meanwhile."""
-        blocks = self._catalogue.block_rows([hit.block_id for hit in hits])
+        blocks = self._catalogue.blocks_by_id([hit.block_id for hit in hits])
         present = [(hit, blocks[hit.block_id]) for hit in hits if hit.block_id in blocks]
         if len(present) < len(hits):
             return None

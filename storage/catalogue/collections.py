@@ -1,106 +1,132 @@
-"""Collections: named shelves of documents, and who may read them."""
+"""Collections: named sets of documents, and who may read them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+from uuid import uuid4
 
-from sqlalchemy import Connection, Row, Select, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from storage.catalogue.documents import delete_document_rows
-from storage.catalogue.names import checked_name, collection_row
-from storage.catalogue.rows import Tables
+from storage.catalogue.deletion import delete_with_contents
+from storage.catalogue.permissions import Repository, for_any_principal, owned, readable_collections
+from storage.catalogue.rows import now, update_row
 from storage.catalogue.schema import collection_readers, collections, documents
-from storage.catalogue.sharing import owned, readable_collections
-from storage.errors import NameTaken, NotFound
-from storage.records import Collection, DeletedDocuments
+from storage.errors import NameTaken, NotFound, PermissionDenied
+from storage.records import Collection, DeletedDocuments, Principal
 
 
-class CollectionTables(Tables):
-    def collections(self, *, reader: str | None = None) -> list[Collection]:
-        """All collections (that this user may read), by name, with how many documents each holds."""
-        with self.database.read() as connection:
-            rows = connection.execute(_counted().where(readable_collections(reader))).all()
-            return sorted(_collections(connection, rows), key=lambda each: each.name.casefold())
+class CollectionRepository(Repository):
+    @for_any_principal
+    def collections(self) -> list[Collection]:
+        """All collections, by name, with how many documents each holds."""
+        with self._database.read() as connection:
+            rows = connection.execute(_counted().where(readable_collections(self.principal))).all()
+            return sorted(_with_readers(connection, rows), key=lambda each: each.name.casefold())
 
-    def collection(self, collection_id: str, *, reader: str | None = None) -> Collection:
+    @for_any_principal
+    def collection(self, collection_id: str) -> Collection:
         """Raises `NotFound`."""
-        with self.database.read() as connection:
-            return _one(connection, collection_id, reader)
+        with self._database.read() as connection:
+            return one_collection(connection, self.principal, collection_id)
 
-    def create_collection(self, name: str, *, owner_id: str | None = None) -> Collection:
+    @for_any_principal
+    def create_collection(self, name: str) -> Collection:
         """Raises `NameTaken`, and `ValueError` for an empty name."""
         name = checked_name(name)
-        row = collection_row(name, owner_id)
-        try:
-            with self.database.write() as connection:
-                connection.execute(insert(collections).values(row))
-        except IntegrityError as error:
-            raise NameTaken(f"There is a collection named {name!r} already.") from error
-        return Collection(row["id"], name, 0, row["created_at"], owner_id)
+        with _unique(name), self._database.write() as connection:
+            made = insert_collection(connection, name, self.principal.user_id)
+            return one_collection(connection, self.principal, made)
 
+    @for_any_principal
     def rename_collection(self, collection_id: str, name: str) -> Collection:
-        """Raises `NotFound`, `NameTaken`, and `ValueError` for an empty name."""
+        """Raises `NotFound`, `PermissionDenied`, `NameTaken`, and `ValueError` for an empty name."""
         name = checked_name(name)
-        try:
-            with self.database.write() as connection:
-                _one(connection, collection_id)
-                connection.execute(update(collections).where(collections.c.id == collection_id).values(name=name))
-                return _one(connection, collection_id)
-        except IntegrityError as error:
-            raise NameTaken(f"There is a collection named {name!r} already.") from error
+        with _unique(name), self._database.write() as connection:
+            one_collection(connection, self.principal, collection_id, to_change=True)
+            update_row(connection, collections, collection_id, name=name)
+            return one_collection(connection, self.principal, collection_id)
 
+    @for_any_principal
     def share_collection(self, collection_id: str, *, everyone: bool, readers: Iterable[str]) -> Collection:
-        """From now on these users may read it, or everyone; who else could, cannot any more. Raises `NotFound`."""
+        """Let exactly these users read it, or everyone. Raises `NotFound`, `PermissionDenied`."""
         rows = [{"collection_id": collection_id, "user_id": user_id} for user_id in dict.fromkeys(readers)]
         try:
-            with self.database.write() as connection:
-                _one(connection, collection_id)
-                mine = update(collections).where(collections.c.id == collection_id)
-                connection.execute(mine.values(everyone=everyone))
+            with self._database.write() as connection:
+                one_collection(connection, self.principal, collection_id, to_change=True)
+                update_row(connection, collections, collection_id, everyone=everyone)
                 former = collection_readers.c.collection_id == collection_id
-                connection.execute(collection_readers.delete().where(former))
+                connection.execute(delete(collection_readers).where(former))
                 if rows:
                     connection.execute(insert(collection_readers), rows)
-                return _one(connection, collection_id)
+                return one_collection(connection, self.principal, collection_id)
         except IntegrityError as error:
             raise NotFound("user among those to share with", collection_id) from error
 
-    def delete_collection(
-        self, collection_id: str, *, with_documents: bool = False, deleter: str | None = None
-    ) -> DeletedDocuments:
-        """Remove the collection; its documents stay, in no collection, unless `with_documents`. Raises `NotFound`.
-
-        `deleter` as in `delete_documents`; of the documents, only this user's own go with it.
-        """
-        with self.database.write() as connection:
-            _one(connection, collection_id)
-            inside = (documents.c.collection_id == collection_id) & owned(documents.c.owner_id, deleter)
-            ids = list(connection.execute(select(documents.c.id).where(inside)).scalars()) if with_documents else []
-            deleted = delete_document_rows(connection, ids, deleter)
-            connection.execute(collections.delete().where(collections.c.id == collection_id))
-        self.database.erase_deleted()
+    @for_any_principal
+    def delete_collection(self, collection_id: str, *, with_documents: bool = False) -> DeletedDocuments:
+        """Remove the collection; its documents stay, in no collection, unless `with_documents`, which deletes the
+        principal's own. Raises `NotFound`, `PermissionDenied`."""
+        with self._database.write() as connection:
+            one_collection(connection, self.principal, collection_id, to_change=True)
+            inside = (documents.c.collection_id == collection_id) & owned(documents.c.owner_id, self.principal)
+            ids = connection.execute(select(documents.c.id).where(inside)).scalars().all() if with_documents else []
+            deleted = delete_with_contents(connection, self.principal, ids)
+            connection.execute(delete(collections).where(collections.c.id == collection_id))
+        self._database.erase_deleted()
         return deleted
 
 
-def _counted() -> Select[Any]:
-    numbers = select(documents.c.collection_id, func.count().label("number"))
-    counts = numbers.group_by(documents.c.collection_id).subquery()
-    return select(collections, func.coalesce(counts.c.number, 0).label("number")).select_from(
-        collections.outerjoin(counts, counts.c.collection_id == collections.c.id)
-    )
+def checked_name(name: str) -> str:
+    """Raises `ValueError` for an empty one."""
+    if not name.strip():
+        raise ValueError("A collection needs a name.")
+    return name.strip()
 
 
-def _one(connection: Connection, collection_id: str, reader: str | None = None) -> Collection:
-    chosen = _counted().where(collections.c.id == collection_id, readable_collections(reader))
-    found = _collections(connection, connection.execute(chosen).all())
+def one_collection(
+    connection: Connection, principal: Principal, collection_id: str, *, to_change: bool = False
+) -> Collection:
+    """Raises `NotFound`, and `PermissionDenied` if the principal may only read what is to be changed."""
+    chosen = _counted().where(collections.c.id == collection_id, readable_collections(principal))
+    found = _with_readers(connection, connection.execute(chosen).all())
     if not found:
         raise NotFound("collection", collection_id)
+    if to_change and not principal.may_change(found[0].owner_id):
+        raise PermissionDenied("collection")
     return found[0]
 
 
-def _collections(connection: Connection, rows: Sequence[Row[Any]]) -> list[Collection]:
+def insert_collection(connection: Connection, name: str, owner_id: str | None) -> str:
+    """Inside the caller's transaction. Returns the id."""
+    row = {"id": uuid4().hex, "name": name, "owner_id": owner_id, "everyone": False, "created_at": now()}
+    connection.execute(insert(collections).values(row))
+    return str(row["id"])
+
+
+def find_or_insert_collection(connection: Connection, name: str, owner_id: str | None) -> str:
+    """Id of the owner's collection of that name, made if there is none."""
+    mine = (collections.c.name == name) & collections.c.owner_id.is_not_distinct_from(owner_id)
+    found = connection.execute(select(collections.c.id).where(mine)).scalar()
+    return insert_collection(connection, name, owner_id) if found is None else str(found)
+
+
+@contextmanager
+def _unique(name: str) -> Iterator[None]:
+    try:
+        yield
+    except IntegrityError as error:
+        raise NameTaken(f"There is already a collection named {name!r}.") from error
+
+
+def _counted() -> Select[Any]:
+    number = select(func.count()).where(documents.c.collection_id == collections.c.id)
+    return select(collections, number.scalar_subquery().label("number"))
+
+
+def _with_readers(connection: Connection, rows: Sequence[Row[Any]]) -> list[Collection]:
     readers: dict[str, list[str]] = {}
     if any(row.owner_id is not None for row in rows):
         shared = select(collection_readers).order_by(collection_readers.c.user_id)

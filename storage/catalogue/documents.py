@@ -7,176 +7,140 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
+from storage.catalogue.collections import checked_name, find_or_insert_collection, one_collection
+from storage.catalogue.deletion import delete_with_contents
 from storage.catalogue.jobs import insert_job, latest_job
-from storage.catalogue.names import checked_name, collection_named
-from storage.catalogue.rows import Tables, batches, document_of, mark_memory_changed, now, page_of, search_text
-from storage.catalogue.schema import (
-    answer_documents,
-    answers,
-    blocks,
-    collections,
-    document_texts,
-    documents,
-    pages,
-    shards,
-)
-from storage.catalogue.sharing import owned, readable_documents
-from storage.errors import NotFound
+from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, readable_documents
+from storage.catalogue.rows import document_of, now, search_text, update_row
+from storage.catalogue.schema import collections, document_texts, documents, pages
+from storage.errors import NotFound, PermissionDenied
 from storage.records import (
+    ADMINISTRATOR,
     DeletedDocuments,
     Document,
     DocumentSort,
-    DocumentState,
     ExtractedText,
     NewDocument,
     Page,
+    Principal,
     Submitted,
 )
 
-_ORDER: dict[DocumentSort, tuple[ColumnElement[Any], ...]] = {
-    "added": (documents.c.added_at.desc(),),
-    "title": (func.lower(documents.c.title),),
-    "source": (func.lower(documents.c.source),),
-    "pages": (documents.c.num_pages.desc(),),
-    "size": (documents.c.size_bytes.desc(),),
+_ORDER: dict[DocumentSort, ColumnElement[Any]] = {
+    "added": documents.c.added_at.desc(),
+    "title": func.lower(documents.c.title),
+    "source": func.lower(documents.c.source),
+    "pages": documents.c.num_pages.desc(),
+    "size": documents.c.size_bytes.desc(),
 }
 
 
-class DocumentTables(Tables):
+class DocumentRepository(Repository):
+    @for_any_principal
     def add_document(self, new: NewDocument, *, collection: str | None = None, note: str = "") -> Submitted:
-        """Make the document and a queued job for it, unless its content is stored, or being stored, by the same model.
+        """Make the principal's document and a queued job for it, unless they have one with the same content, stored or
+        being stored by the same model.
 
-        It is put into `new.collection_id`, or into the owner's collection named `collection`, made if there is none. So
-        is what is there already and in no collection; out of another it is not taken, and none is made for it.
-        `put_fingerprint` must have made the fingerprint known. Raises `NotFound` for an unknown collection and
-        `ValueError` for an empty name.
+        It is put into the principal's collection named `collection`, made if there is none. So is an existing document
+        that is in no collection; one that is in another stays there, and no collection is made. `put_fingerprint` must
+        have made the fingerprint known. Raises `ValueError` for an empty name.
         """
-        same = (
-            (documents.c.content_sha256 == new.content_sha256)
-            & (documents.c.fingerprint == new.fingerprint)
-            & documents.c.owner_id.is_not_distinct_from(new.owner_id)
-            & documents.c.state.in_(("ingesting", "ready"))
-        )
-        row = {name: getattr(new, name) for name in new.__dataclass_fields__} | {
-            "search_text": search_text(new.title, new.source),
-            "state": "ingesting",
-            "notes": "[]",
-            "added_at": now(),
-            **dict.fromkeys(("num_pages", "num_characters", "num_tokens", "num_blocks", "size_bytes"), 0),
-        }
+        owner_id = self.principal.user_id
         name = None if collection is None else checked_name(collection)
-        with self.database.write() as connection:
+        with self._database.write() as connection:
+            same = _same_content(new.content_sha256, new.fingerprint, owner_id)
+            same &= documents.c.state.in_(("ingesting", "ready"))
             existing = connection.execute(select(documents).where(same)).first()
-            collection_id = new.collection_id
-            if name is not None and (existing is None or existing.collection_id is None):
-                collection_id = collection_named(connection, name, new.owner_id)
-            if existing is not None and existing.collection_id is None and collection_id is not None:
-                _move(connection, existing.id, collection_id)
             if existing is not None:
-                document = one_document(connection, existing.id)
+                if name is not None and existing.collection_id is None:
+                    _move(connection, existing.id, find_or_insert_collection(connection, name, owner_id))
+                document = one_document(connection, self.principal, existing.id)
                 return Submitted(document, latest_job(connection, existing.id), already_stored=True)
-            _require_collection(connection, collection_id)
-            connection.execute(insert(documents).values(row | {"collection_id": collection_id}))
-            job = insert_job(connection, new.id, "ingest", note=note)
-            return Submitted(one_document(connection, new.id), job, already_stored=False)
+            row = vars(new) | {
+                "owner_id": owner_id,
+                "collection_id": None if name is None else find_or_insert_collection(connection, name, owner_id),
+                "search_text": search_text(new.title, new.source),
+                "state": "ingesting",
+                "notes": "[]",
+                "added_at": now(),
+                **dict.fromkeys(("num_pages", "num_characters", "num_tokens", "num_blocks", "size_bytes"), 0),
+            }
+            connection.execute(insert(documents).values(row))
+            job = insert_job(connection, new.id, note=note)
+            return Submitted(one_document(connection, self.principal, new.id), job, already_stored=False)
 
-    def document(self, document_id: str, *, reader: str | None = None) -> Document:
-        """`reader`: id of the user who looks, see `storage.catalogue.sharing`. Raises `NotFound`."""
-        with self.database.read() as connection:
-            return one_document(connection, document_id, reader)
+    @for_any_principal
+    def document(self, document_id: str) -> Document:
+        """Raises `NotFound`."""
+        with self._database.read() as connection:
+            return one_document(connection, self.principal, document_id)
 
-    def find_document(self, content_sha256: str, fingerprint: str, *, owner_id: str | None = None) -> Document | None:
-        """The owner's ready document with this content made by this model, if there is one."""
-        with self.database.read() as connection:
-            row = connection.execute(
-                select(documents).where(
-                    documents.c.content_sha256 == content_sha256,
-                    documents.c.fingerprint == fingerprint,
-                    documents.c.owner_id.is_not_distinct_from(owner_id),
-                    documents.c.state == "ready",
-                )
-            ).first()
+    @for_any_principal
+    def find_document(self, content_sha256: str, fingerprint: str) -> Document | None:
+        """The principal's own ready document with this content, made by this model. Nobody learns of others' files."""
+        same = _same_content(content_sha256, fingerprint, self.principal.user_id) & (documents.c.state == "ready")
+        with self._database.read() as connection:
+            row = connection.execute(select(documents).where(same)).first()
             return None if row is None else document_of(row)
 
+    @for_any_principal
     def documents(
-        self,
-        *,
-        search: str = "",
-        collection_id: str | None = None,
-        state: DocumentState | None = None,
-        sort: DocumentSort = "added",
-        limit: int | None = None,
-        offset: int = 0,
-        reader: str | None = None,
+        self, *, search: str = "", collection_id: str | None = None, sort: DocumentSort = "added"
     ) -> list[Document]:
-        """Documents whose title or source contains `search` (any case), newest first unless sorted otherwise.
-
-        `reader`: only those that this user may read.
-        """
+        """Documents whose title or source contains every word of `search` (any case), newest first unless sorted."""
         if sort not in _ORDER:
             raise ValueError(f"documents are sorted by {', '.join(_ORDER)}, not {sort!r}")
-        chosen = _filtered(select(documents), search, collection_id, state).where(readable_documents(reader))
-        chosen = chosen.order_by(*_ORDER[sort], documents.c.id).limit(limit).offset(offset)
-        with self.database.read() as connection:
+        chosen = select(documents).where(readable_documents(self.principal)).order_by(_ORDER[sort], documents.c.id)
+        for word in search.casefold().split():
+            chosen = chosen.where(documents.c.search_text.contains(word, autoescape=True))
+        if collection_id is not None:
+            chosen = chosen.where(documents.c.collection_id == collection_id)
+        with self._database.read() as connection:
             return [document_of(row) for row in connection.execute(chosen)]
 
-    def count_documents(
-        self,
-        *,
-        search: str = "",
-        collection_id: str | None = None,
-        state: DocumentState | None = None,
-        reader: str | None = None,
-    ) -> int:
-        """How many documents `documents` would give without a limit."""
-        counted = _filtered(select(func.count()).select_from(documents), search, collection_id, state)
-        with self.database.read() as connection:
-            return connection.execute(counted.where(readable_documents(reader))).scalar_one()
+    @for_any_principal
+    def document_ids(self) -> set[str]:
+        """Ids of all documents that the principal may read, in any state."""
+        with self._database.read() as connection:
+            return set(connection.execute(select(documents.c.id).where(readable_documents(self.principal))).scalars())
 
-    def readable_document_ids(self, reader: str, *, of: Iterable[str] | None = None) -> set[str]:
-        """Ids of all documents that the user may read; `of`: of these only."""
-        chosen = select(documents.c.id).where(readable_documents(reader))
-        with self.database.read() as connection:
-            if of is None:
-                return set(connection.execute(chosen).scalars())
-            found: set[str] = set()
-            for batch in batches(list(dict.fromkeys(of))):
-                found.update(connection.execute(chosen.where(documents.c.id.in_(batch))).scalars())
-            return found
+    def owned_document_ids(self, owner_id: str) -> list[str]:
+        """Ids of a user's own documents."""
+        with self._database.read() as connection:
+            mine = select(documents.c.id).where(documents.c.owner_id == owner_id)
+            return list(connection.execute(mine).scalars())
 
-    def owned_document_ids(self, owner_id: str, *, of: Iterable[str] | None = None) -> list[str]:
-        """Ids of a user's own documents; `of`: of these only, in their order."""
-        with self.database.read() as connection:
-            mine = list(connection.execute(select(documents.c.id).where(documents.c.owner_id == owner_id)).scalars())
-        return mine if of is None else [document_id for document_id in of if document_id in set(mine)]
-
+    @for_any_principal
     def rename_document(self, document_id: str, title: str) -> Document:
-        """Give it another title. Raises `NotFound`, and `ValueError` for an empty title."""
-        if not title.strip():
+        """Raises `NotFound`, `PermissionDenied`, and `ValueError` for an empty title."""
+        title = title.strip()
+        if not title:
             raise ValueError("A document needs a title.")
-        with self.database.write() as connection:
-            source = one_document(connection, document_id).source
-            values = {"title": title.strip(), "search_text": search_text(title, source)}
-            connection.execute(update(documents).where(documents.c.id == document_id).values(values))
-            return one_document(connection, document_id)
+        with self._database.write() as connection:
+            source = one_document(connection, self.principal, document_id, to_change=True).source
+            update_row(connection, documents, document_id, title=title, search_text=search_text(title, source))
+            return one_document(connection, self.principal, document_id)
 
+    @for_any_principal
     def move_document(self, document_id: str, collection_id: str | None) -> Document:
-        """Put it into a collection, or into none. Raises `NotFound`.
+        """Put it into a collection, or into none. Raises `NotFound`, `PermissionDenied`.
 
-        What had no owner becomes the collection's owner's: otherwise it would be everybody's as soon as that goes.
+        A document without an owner then belongs to the collection's owner: otherwise everyone could read it as soon as
+        the collection is deleted.
         """
-        with self.database.write() as connection:
-            one_document(connection, document_id)
+        with self._database.write() as connection:
+            one_document(connection, self.principal, document_id, to_change=True)
+            if collection_id is not None:
+                one_collection(connection, self.principal, collection_id, to_change=True)
             _move(connection, document_id, collection_id)
-            return one_document(connection, document_id)
+            return one_document(connection, self.principal, document_id)
 
     def replace_original(self, document_id: str, stored_file: str) -> None:
-        """Another kept file stands for what was handed in: an unlocked copy. Raises `NotFound`."""
-        changed = update(documents).where(documents.c.id == document_id).values(stored_file=stored_file)
-        with self.database.write() as connection:
-            if connection.execute(changed).rowcount == 0:
+        """Keep another file, an unlocked copy, in place of the one handed in. Raises `NotFound`."""
+        with self._database.write() as connection:
+            if not update_row(connection, documents, document_id, stored_file=stored_file):
                 raise NotFound("document", document_id)
 
     def save_extracted(
@@ -195,117 +159,84 @@ class DocumentTables(Tables):
         Raises `NotFound`.
         """
         compressed = zlib.compress(text.encode("utf-8", "surrogatepass"), 6)
-        with self.database.write() as connection:
-            before = one_document(connection, document_id)
+        with self._database.write() as connection:
+            before = one_document(connection, ADMINISTRATOR, document_id)
             title = (title or "").strip() or before.title
-            values = {
-                "title": title,
-                "search_text": search_text(title, before.source),
-                "num_pages": len(pages_read),
-                "num_characters": len(text),
-                "num_tokens": num_tokens,
-                "notes": json.dumps(list(notes)),
-            }
-            connection.execute(update(documents).where(documents.c.id == document_id).values(values))
+            update_row(
+                connection,
+                documents,
+                document_id,
+                title=title,
+                search_text=search_text(title, before.source),
+                num_pages=len(pages_read),
+                num_characters=len(text),
+                num_tokens=num_tokens,
+                notes=json.dumps(list(notes)),
+            )
             for table in (document_texts, pages):
                 connection.execute(delete(table).where(table.c.document_id == document_id))
             kept = {"document_id": document_id, "text": compressed, "extras": json.dumps(extras or {})}
             connection.execute(insert(document_texts).values(kept))
             if pages_read:
-                rows = [{"document_id": document_id} | vars(page) for page in pages_read]
-                connection.execute(insert(pages), rows)
-            return one_document(connection, document_id)
+                connection.execute(insert(pages), [{"document_id": document_id} | vars(page) for page in pages_read])
+            return one_document(connection, ADMINISTRATOR, document_id)
 
+    @for_any_principal
     def extracted_text(self, document_id: str) -> ExtractedText:
         """The text and extras that `save_extracted` kept. Raises `NotFound`."""
-        with self.database.read() as connection:
-            row = connection.execute(select(document_texts).where(document_texts.c.document_id == document_id)).first()
+        chosen = select(document_texts).where(document_texts.c.document_id == document_id)
+        with self._database.read() as connection:
+            readable = in_readable_document(document_texts.c.document_id, self.principal)
+            row = connection.execute(chosen.where(readable)).first()
         if row is None:
             raise NotFound("text of document", document_id)
         return ExtractedText(zlib.decompress(row.text).decode("utf-8", "surrogatepass"), json.loads(row.extras))
 
+    @for_any_principal
     def pages(self, document_id: str) -> list[Page]:
         """The document's pages in order; empty if none were kept."""
-        with self.database.read() as connection:
-            rows = connection.execute(select(pages).where(pages.c.document_id == document_id).order_by(pages.c.number))
-            return [page_of(row) for row in rows]
+        chosen = select(*pages.c["number", "label", "width", "height", "start", "end", "note"])
+        readable = in_readable_document(pages.c.document_id, self.principal)
+        chosen = chosen.where(pages.c.document_id == document_id, readable)
+        with self._database.read() as connection:
+            return [Page(*row) for row in connection.execute(chosen.order_by(pages.c.number))]
 
-    def set_document_state(self, document_id: str, state: DocumentState, *, notes: Sequence[str] | None = None) -> None:
-        """Raises `NotFound`. Use `finish_document` for "ready"."""
-        assert state != "ready", "finish_document checks that the memory is whole"
-        values: dict[str, Any] = {"state": state} | ({} if notes is None else {"notes": json.dumps(list(notes))})
-        with self.database.write() as connection:
-            if connection.execute(update(documents).where(documents.c.id == document_id).values(values)).rowcount == 0:
-                raise NotFound("document", document_id)
-
-    def delete_documents(self, document_ids: Iterable[str], *, deleter: str | None = None) -> DeletedDocuments:
+    @for_any_principal
+    def delete_documents(self, document_ids: Iterable[str]) -> DeletedDocuments:
         """Delete documents with their pages, text, blocks, shards, jobs, and every answer that used one of them.
 
         Afterwards remove the files named in the result; a crash in between leaves orphans that `gc` removes. Documents
-        that are gone already are left out of the result. `deleter`: of the answers, only this user's own are counted.
+        that do not exist are left out of the result. Raises `PermissionDenied`, and then deletes nothing.
         """
-        with self.database.write() as connection:
-            deleted = delete_document_rows(connection, list(dict.fromkeys(document_ids)), deleter)
-        self.database.erase_deleted()
+        with self._database.write() as connection:
+            deleted = delete_with_contents(connection, self.principal, list(dict.fromkeys(document_ids)))
+        self._database.erase_deleted()
         return deleted
 
 
-def delete_document_rows(
-    connection: Connection, document_ids: Sequence[str], deleter: str | None = None
-) -> DeletedDocuments:
-    """The deletion itself, inside the caller's transaction."""
-    found: list[Any] = []
-    shard_names: list[str] = []
-    num_blocks = num_answers = 0
-    mark_memory_changed(connection)
-    for batch in batches(document_ids):
-        wanted = documents.c.id.in_(batch)
-        found += connection.execute(select(documents.c.id, documents.c.stored_file).where(wanted)).all()
-        shard_names += connection.execute(select(shards.c.name).where(shards.c.document_id.in_(batch))).scalars()
-        counted = select(func.count()).select_from(blocks).where(blocks.c.document_id.in_(batch))
-        num_blocks += connection.execute(counted).scalar_one()
-        quoting = select(answer_documents.c.answer_id).where(answer_documents.c.document_id.in_(batch))
-        own = select(func.count()).select_from(answers).where(answers.c.id.in_(quoting))
-        num_answers += connection.execute(own.where(owned(answers.c.owner_id, deleter))).scalar_one()
-        connection.execute(delete(answers).where(answers.c.id.in_(quoting)))
-        connection.execute(delete(documents).where(wanted))
-    return DeletedDocuments(
-        document_ids=tuple(row.id for row in found),
-        num_blocks=num_blocks,
-        num_answers=num_answers,
-        shards=tuple(shard_names),
-        stored_files=tuple(row.stored_file for row in found if row.stored_file),
-    )
-
-
-def _filtered(chosen: Select[Any], search: str, collection_id: str | None, state: str | None) -> Select[Any]:
-    for word in search.casefold().split():
-        chosen = chosen.where(documents.c.search_text.contains(word, autoescape=True))
-    if collection_id is not None:
-        chosen = chosen.where(documents.c.collection_id == collection_id)
-    if state is not None:
-        chosen = chosen.where(documents.c.state == state)
-    return chosen
-
-
-def _move(connection: Connection, document_id: str, collection_id: str | None) -> None:
-    _require_collection(connection, collection_id)
-    shelf_owner = select(collections.c.owner_id).where(collections.c.id == collection_id).scalar_subquery()
-    owner_id = func.coalesce(documents.c.owner_id, shelf_owner)
-    moved = update(documents).where(documents.c.id == document_id)
-    connection.execute(moved.values(collection_id=collection_id, owner_id=owner_id))
-
-
-def _require_collection(connection: Connection, collection_id: str | None) -> None:
-    if collection_id is not None:
-        known = connection.execute(select(collections.c.id).where(collections.c.id == collection_id)).first()
-        if known is None:
-            raise NotFound("collection", collection_id)
-
-
-def one_document(connection: Connection, document_id: str, reader: str | None = None) -> Document:
-    chosen = select(documents).where(documents.c.id == document_id, readable_documents(reader))
+def one_document(
+    connection: Connection, principal: Principal, document_id: str, *, to_change: bool = False
+) -> Document:
+    """Raises `NotFound`, and `PermissionDenied` if the principal may only read what is to be changed."""
+    chosen = select(documents).where(documents.c.id == document_id, readable_documents(principal))
     row = connection.execute(chosen).first()
     if row is None:
         raise NotFound("document", document_id)
+    if to_change and not principal.may_change(row.owner_id):
+        raise PermissionDenied("document")
     return document_of(row)
+
+
+def _same_content(content_sha256: str, fingerprint: str, owner_id: str | None) -> ColumnElement[bool]:
+    return (
+        (documents.c.content_sha256 == content_sha256)
+        & (documents.c.fingerprint == fingerprint)
+        & documents.c.owner_id.is_not_distinct_from(owner_id)
+    )
+
+
+def _move(connection: Connection, document_id: str, collection_id: str | None) -> None:
+    new_owner = select(collections.c.owner_id).where(collections.c.id == collection_id).scalar_subquery()
+    moved = update(documents).where(documents.c.id == document_id)
+    owner_id = func.coalesce(documents.c.owner_id, new_owner)
+    connection.execute(moved.values(collection_id=collection_id, owner_id=owner_id))

@@ -1,27 +1,21 @@
-"""Between rows and records, and the few idioms that all tables share."""
+"""Between rows and records, and the few idioms that all repositories share."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import numpy as np
-from sqlalchemy import Connection, Row, insert, update
+from sqlalchemy import Connection, Row, Table, insert, update
 
-from storage.catalogue.database import Database
 from storage.catalogue.schema import counters
-from storage.records import Block, Box, Document, Job, JobProgress, Page, Shard
+from storage.records import Block, Box, Document, Job, JobProgress
 
 Item = TypeVar("Item")
 BATCH = 500  # values in one IN (...): well below every database's limit
-
-
-class Tables:
-    """What each part of the catalogue stands on."""
-
-    database: Database
 
 
 def now() -> str:
@@ -34,15 +28,29 @@ def batches(items: Sequence[Item], size: int = BATCH) -> Iterator[Sequence[Item]
         yield items[start : start + size]
 
 
+def update_row(connection: Connection, table: Table, row_id: Any, **values: Any) -> bool:
+    """Whether there is a row of that id."""
+    return connection.execute(update(table).where(table.c.id == row_id).values(values)).rowcount > 0
+
+
+def reserve_numbers(connection: Connection, counter: str, count: int) -> int:
+    """`count` consecutive numbers that were never handed out before; the first of them."""
+    mine = counters.c.name == counter
+    raised = update(counters).where(mine).values(next_value=counters.c.next_value + count)
+    following = connection.execute(raised.returning(counters.c.next_value)).scalar()
+    if following is None:
+        connection.execute(insert(counters).values(name=counter, next_value=1 + count))
+        return 1
+    return int(following) - count
+
+
 def mark_memory_changed(connection: Connection) -> None:
     """Inside the transaction that changes what questions may read: readers of any process notice (`memory_version`)."""
-    mine = counters.c.name == "memory version"
-    if connection.execute(update(counters).where(mine).values(next_value=counters.c.next_value + 1)).rowcount == 0:
-        connection.execute(insert(counters).values(name="memory version", next_value=1))
+    reserve_numbers(connection, "memory version", 1)
 
 
 def search_text(*parts: str) -> str:
-    """What a search is compared with: databases fold the case of ASCII only, so it is done here."""
+    """What a search is compared with. Databases fold the case of ASCII only, so it is done here."""
     return "\n".join(parts).casefold()
 
 
@@ -62,48 +70,22 @@ def pack_boxes(boxes: Sequence[Box]) -> str:
     return json.dumps([[box[0], *(round(side, 5) for side in box[1:])] for box in boxes], separators=(",", ":"))
 
 
-def unpack_boxes(packed: str) -> tuple[Box, ...]:
-    return tuple(tuple(box) for box in json.loads(packed))
-
-
 def document_of(row: Row[Any]) -> Document:
-    fields = dict(row._mapping)
-    fields.pop("search_text")
-    return Document(**fields | {"notes": tuple(json.loads(fields["notes"]))})
-
-
-def page_of(row: Row[Any]) -> Page:
-    return Page(row.number, row.label, row.width, row.height, row.start, row.end, row.note)
-
-
-def shard_of(row: Row[Any]) -> Shard:
-    return Shard(**row._mapping)
+    values = dict(row._mapping)
+    del values["search_text"]
+    return Document(**values | {"notes": tuple(json.loads(row.notes))})
 
 
 def block_of(row: Row[Any]) -> Block:
     """From a row of `blocks` joined with the name of its shard as `shard`."""
-    return Block(
-        id=row.id,
-        document_id=row.document_id,
-        ordinal=row.ordinal,
-        start=row.start,
-        end=row.end,
-        tokens=unpack_tokens(row.tokens, row.num_tokens),
-        boxes=unpack_boxes(row.boxes),
-        shard_id=row.shard_id,
-        shard=row.shard,
-        index_in_shard=row.index_in_shard,
-    )
-
-
-_PROGRESS = ("stage", "pages_done", "pages_total", "tokens_done", "tokens_total", "tokens_per_second", "eta_seconds")
-
-
-def progress_columns(progress: JobProgress) -> dict[str, Any]:
-    return {name: getattr(progress, name) for name in _PROGRESS}
+    values = dict(row._mapping)
+    del values["num_tokens"]
+    boxes = tuple(tuple(box) for box in json.loads(row.boxes))
+    return Block(**values | {"tokens": unpack_tokens(row.tokens, row.num_tokens), "boxes": boxes})
 
 
 def job_of(row: Row[Any]) -> Job:
-    fields = dict(row._mapping)
-    progress = JobProgress(**{name: fields.pop(name) for name in _PROGRESS})
-    return Job(**fields, progress=progress)
+    values = dict(row._mapping)
+    del values["kind"]  # schemas up to now also know a kind of job that no release ever queued
+    progress = JobProgress(**{field.name: values.pop(field.name) for field in fields(JobProgress)})
+    return Job(**values, progress=progress)

@@ -42,7 +42,7 @@ HexId = String(32)
 Time = String(32)
 
 
-def _document_id(*, primary_key: bool = False) -> Column:
+def _document_id(*, primary_key: bool = False) -> Column[str]:
     return Column(
         "document_id",
         HexId,

@@ -23,7 +23,6 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -36,20 +35,11 @@ from storage.errors import Damage
 from storage.kv.codec import decode_keys, decode_pieces, encode_shard
 from storage.kv.format import Header, KVLayout
 from storage.kv.shard import TEMPORARY, OpenShard, sync_folder, verify_file, write_durably
+from storage.records import ShardFile
 
 SUFFIX = ".kv"
 Rows: TypeAlias = dict[str, NDArray[np.int64]]
 """Which rows of a reading come from which shard. Arrays, since thousands of pieces are read for one question."""
-
-
-@dataclass(frozen=True)
-class ShardFile:
-    """A shard as written: `name` is its path inside the store, `checksum` is "sha256:..." over the whole file."""
-
-    name: str
-    size_bytes: int
-    checksum: str
-    num_blocks: int
 
 
 class KVBlockStore:

@@ -17,14 +17,13 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from retrieval.auth.permissions import ADMINISTRATOR, Principal
 from retrieval.errors import ExtractError, InvalidRequest, NotFound
 from retrieval.types.passages import (
     Answer,
     AnswerHead,
 )
 from retrieval.types.records import Collection, Deleted, Document, Estimate, Job, PageText, TextBlock
-from storage.records import User
+from storage.records import ADMINISTRATOR, Principal, User
 from tests.app.fake_answers import FakeAnswers
 from tests.app.fake_words import BLOCK_CHARACTERS, BLOCKS_A_PAGE, LINES_A_BLOCK, NOW, get, hash_of, page_words
 

@@ -29,10 +29,10 @@ def test_every_library_setting_reaches_the_library(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_model_is_loaded_with_its_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import model.checkpoint.landmark_model
+    import model.checkpoint.load
 
     calls: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(model.backbone, "load_backbone", lambda *given, **named: calls.append((*given, named)))
+    monkeypatch.setattr(model.checkpoint.load, "load_backbone", lambda *given, **named: calls.append((*given, named)))
     (tmp_path / "config.json").write_text("{}")
     path = str(tmp_path)
     assembly.load_model(load_settings({}, model=path))
@@ -44,12 +44,12 @@ def test_the_model_is_loaded_with_its_settings(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_device_that_is_not_there_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import model.checkpoint.landmark_model
+    import model.checkpoint.load
 
     def refuse(*_given: object, **_named: object) -> None:
         raise AssertionError("Torch not compiled with CUDA enabled")
 
-    monkeypatch.setattr(model.backbone, "load_backbone", refuse)
+    monkeypatch.setattr(model.checkpoint.load, "load_backbone", refuse)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(SettingsError, match="device 'cuda': Torch not compiled with CUDA enabled.*CAIRN_DEVICE"):
         assembly.load_model(load_settings({}, model=str(tmp_path), device="cuda"))

@@ -49,7 +49,7 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             token, digest = fresh_token()
             user = library.accounts.add("ann", "no password")
             library.accounts.set_token_digest(user, digest)
-            library.accounts.adopt(user)
+            library.accounts.transfer_ownership(user)
             headers["Authorization"] = f"Bearer {token}"
         app = build_app(FakeSettings(home), library, page=False)
         with TestClient(app, base_url="http://127.0.0.1", headers=headers) as client:

@@ -21,7 +21,7 @@ from app.auth import (
     is_loopback,
 )
 from app.http_security import GRADIO_PATHS, OWN_PATHS, content_policy
-from retrieval.auth.permissions import ADMINISTRATOR
+from storage.records import ADMINISTRATOR
 from tests.app.fake_library import FakeLibrary
 from tests.app.serving import FakeSettings
 

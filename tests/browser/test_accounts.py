@@ -11,10 +11,9 @@ import pytest
 
 from app.api.preferences import PreferenceFolder
 from app.auth import hash_password
-from retrieval.auth.permissions import Principal
 from retrieval.library import Library
 from storage.fingerprint import MemoryFingerprint
-from storage.records import NewDocument
+from storage.records import NewDocument, Principal
 from tests.app.serving import FakeSettings, served
 
 pytest.importorskip("playwright")
@@ -41,12 +40,8 @@ def library(tmp_path: Path) -> Iterator[Library]:
             library.accounts.add(name, hash_password(PASSWORD))
         catalogue, ann = library._catalogue, library.accounts.named("ann").id
         fingerprint = catalogue.put_fingerprint(MemoryFingerprint({"weights": "w"}))
-        shelf = catalogue.create_collection("Reports", owner_id=ann)
-        catalogue.add_document(
-            NewDocument(
-                "d" * 32, "plans.pdf", "Plans", "pdf", "0" * 64, fingerprint, collection_id=shelf.id, owner_id=ann
-            )
-        )
+        new = NewDocument("d" * 32, "plans.pdf", "Plans", "pdf", "0" * 64, fingerprint)
+        catalogue.acting_for(Principal(ann, "ann")).add_document(new, collection="Reports")
         yield library
 
 

@@ -90,7 +90,7 @@ def test_what_is_out_of_scope_is_never_found_read_or_near(library, three):
             answer = ask(library, "Do whales sing?", within=scope, k=5, voters=voters)
             evidence = (*answer.passages, *answer.near_misses)
             assert {passage.document_id for passage in evidence} <= allowed
-            with library._resident.open_snapshot() as snapshot:
+            with library._resident.open_snapshot(library._catalogue) as snapshot:
                 within = set(snapshot.blocks.ids_N[snapshot.positions_of(list(allowed)).numpy()].tolist())
             assert {block for token in answer.tokens for block, _ in token.blocks} <= within
 
@@ -332,6 +332,6 @@ def test_a_failing_model_is_not_taken_for_a_missing_answer(library, three, monke
         raise ModelError("cannot")
         yield
 
-    monkeypatch.setattr("retrieval.query.answer.generate", broken)
+    monkeypatch.setattr("retrieval.query.decode.generate", broken)
     with pytest.raises(InvalidRequest, match="cannot"):
         ask(library, "fox?")

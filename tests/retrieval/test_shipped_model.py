@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from model.checkpoint.landmark_model import load_backbone
+from model.checkpoint.load import load_backbone
 from tests.retrieval.conftest import add, ask
 
 TEXT = """Lighthouses of the northern coast

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from storage import Catalogue, KVBlockStore
+from storage.catalogue import Catalogue
+from storage.kv.store import KVBlockStore
 from tests.storage.stored import LAYOUT, SERVER, open_home
 
 

@@ -27,7 +27,12 @@ from pathlib import Path
 
 import torch
 
-from storage import Catalogue, Document, JobProgress, KVBlockStore, NotFound, collect_garbage, this_worker, verify
+from storage.catalogue import Catalogue
+from storage.errors import NotFound
+from storage.kv.store import KVBlockStore
+from storage.maintenance import collect_garbage, verify
+from storage.records import Document, JobProgress
+from storage.workers import this_worker
 from tests.storage.stored import LAYOUT, new_blocks, new_document, open_home, random_blocks
 
 BLOCKS = 3
@@ -59,7 +64,7 @@ class Writer:
         collect_garbage(self.catalogue, self.store.folder, older_than_seconds=0)
         while True:
             self.ingest()
-            ready = self.catalogue.documents(state="ready")
+            ready = [each for each in self.catalogue.documents() if each.state == "ready"]
             if len(ready) > 6:
                 self.delete(self.random.choice(ready))
             self.rewrite(self.random.choice(ready))
@@ -121,7 +126,7 @@ def check(home: Path) -> None:
         for document in found.values():
             check_document(catalogue, store, document)
         visible = {
-            catalogue.block_rows([id_])[id_].document_id for id_ in catalogue.all_block_refs().block_ids.tolist()
+            catalogue.blocks_by_id([id_])[id_].document_id for id_ in catalogue.all_block_refs().block_ids.tolist()
         }
         assert visible == {id_ for id_, document in found.items() if document.state == "ready"}
         answered = {id_ for head in catalogue.answers(limit=None) for id_ in catalogue.answer(head.id).document_ids}
@@ -137,7 +142,7 @@ def check(home: Path) -> None:
 def check_document(catalogue: Catalogue, store: KVBlockStore, document: Document) -> None:
     seed = int(document.content_sha256, 16)
     shards = catalogue.shards(document.id)
-    assert document.state in ("ready", "ingesting"), (document, catalogue.jobs(document_id=document.id))
+    assert document.state in ("ready", "ingesting"), (document, catalogue.jobs())
     assert len(shards) == recipe(seed) or (document.state == "ingesting" and len(shards) < recipe(seed))
     assert document.num_blocks == BLOCKS * len(shards) == len(catalogue.blocks_of_document(document.id))
     for number, shard in enumerate(shards):

@@ -12,18 +12,11 @@ import torch
 from sqlalchemy import create_engine, make_url, text
 from torch import Tensor
 
-from storage import (
-    Catalogue,
-    Document,
-    KVBlockStore,
-    KVLayout,
-    MemoryFingerprint,
-    NewBlock,
-    NewDocument,
-    Page,
-    Shard,
-    ShardFile,
-)
+from storage.catalogue import Catalogue
+from storage.fingerprint import MemoryFingerprint
+from storage.kv.format import KVLayout
+from storage.kv.store import KVBlockStore
+from storage.records import Document, NewBlock, NewDocument, Page, Shard, ShardFile
 
 LAYOUT = KVLayout(layers=(1, 2, 5), kv_heads=2, block_size=6, head_dim=4, dtype="bf16")
 FINGERPRINT = MemoryFingerprint({"weights": "w", "block_size": "6"})
@@ -66,7 +59,7 @@ def write_shard(store: KVBlockStore, num_blocks: int = 3, seed: int = 0, group: 
     return store.write(*random_blocks(store.layout, num_blocks, seed), group=group)
 
 
-def new_document(seed: int = 0, *, collection_id: str | None = None, title: str = "") -> NewDocument:
+def new_document(seed: int = 0, *, title: str = "") -> NewDocument:
     return NewDocument(
         id=uuid.uuid4().hex,
         source=f"report-{seed}.pdf",
@@ -75,7 +68,6 @@ def new_document(seed: int = 0, *, collection_id: str | None = None, title: str 
         content_sha256=f"{seed:064x}",
         fingerprint=FINGERPRINT.digest,
         stored_file=f"{seed}.pdf",
-        collection_id=collection_id,
     )
 
 
@@ -92,10 +84,10 @@ def commit(
 
 
 def add_ready(
-    catalogue: Catalogue, store: KVBlockStore, seed: int = 0, *, num_shards: int = 2, collection_id: str | None = None
+    catalogue: Catalogue, store: KVBlockStore, seed: int = 0, *, num_shards: int = 2, collection: str | None = None
 ) -> Document:
     """A whole document of `num_shards` shards of three blocks."""
-    submitted = catalogue.add_document(new_document(seed, collection_id=collection_id))
+    submitted = catalogue.add_document(new_document(seed), collection=collection)
     assert submitted.job is not None and not submitted.already_stored
     document_id = submitted.document.id
     job = catalogue.claim_job(submitted.job.id, "test")

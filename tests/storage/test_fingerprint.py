@@ -1,6 +1,6 @@
 import pytest
 
-from storage import MemoryFingerprint
+from storage.fingerprint import MemoryFingerprint
 
 FIELDS = {"weights": "sha256:ab", "rope": "10000", "kv_dtype": "bf16"}
 

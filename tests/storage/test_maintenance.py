@@ -6,10 +6,9 @@ import time
 
 from sqlalchemy import update
 
-from storage import collect_garbage, verify
 from storage.catalogue.schema import documents, shards
 from storage.kv.shard import TEMPORARY
-from storage.maintenance import compact, database_problems, orphans
+from storage.maintenance import collect_garbage, compact, database_problems, orphans, verify
 from tests.storage.stored import add_ready, new_document, sqlite_only, write_shard
 
 HOUR = 3600

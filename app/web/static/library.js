@@ -46,11 +46,11 @@ async function start() {
   if (view.kinds) return;
   try {
     const { uploads } = await get("preferences");
-    view.kinds = `${uploads.kinds.map((kind) => kind.slice(1).toUpperCase()).filter((kind) => kind !== "HTM").join(", ")} · up to ${bytes(uploads.file_bytes)} each`;
+    view.kinds = `${uploads.labels.join(", ")} · up to ${bytes(uploads.file_bytes)} each`;
     const kinds = document.getElementById("kinds");
     if (kinds) kinds.textContent = view.kinds;
     const input = document.getElementById("file-input");
-    if (input) input.accept = uploads.kinds.join(",");
+    if (input) input.accept = uploads.accept.join(",");
   } catch {
     // the list below says that the server is gone
   }

@@ -22,7 +22,7 @@ from model.training.data.examples import TokenDocuments, TokenQuestion, places_o
 from model.training.data.question_batches import SOURCE_WEIGHT
 from model.training.data.questions.facts import Facts
 from model.training.data.text_batches import TextRows, TextRowShape
-from model.training.losses.retriever_loss import TaughtRows
+from model.training.losses.retriever_loss import DistillationBatch
 
 NO_SENTENCE = -1
 NOTHING, FIRST_TEXT = -1, -2
@@ -60,7 +60,7 @@ Asked = tuple[int, tuple[int, ...]]
 
 
 class TaughtRowMaker:
-    """make(i) -> TaughtRows."""
+    """make(i) -> DistillationBatch."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class TaughtRowMaker:
         for document in self._by_document:
             self._titled[self._title[document]].append(document)
 
-    def make(self, number: int) -> TaughtRows:
+    def make(self, number: int) -> DistillationBatch:
         draw = np.random.default_rng((self._seed, number))
         pick = random.Random(int(draw.integers(2**31)))
         shape = self._shape
@@ -185,7 +185,7 @@ class TaughtRowMaker:
         withheld_Q: Tensor,
         title_of: Mapping[int, str],
         pick: random.Random,
-    ) -> TaughtRows:
+    ) -> DistillationBatch:
         shape, size, per_block = self._shape, self._config.block_size, self._config.tokens_per_block
         width = self._encoder.width
         ids = np.zeros((len(rows), shape.blocks, size), np.int64)
@@ -224,7 +224,7 @@ class TaughtRowMaker:
         raw = ids[:, :, :-1].reshape(-1, per_block)
         gold, elsewhere, ignored = self._gold(asked, document.reshape(-1), first.reshape(-1), raw)
         spans = self._spans(asked, document.reshape(-1), first.reshape(-1))
-        return TaughtRows(
+        return DistillationBatch(
             torch.from_numpy(ids.reshape(len(rows), -1)),
             torch.from_numpy(valid.reshape(len(rows), -1)),
             states.flatten(1, 2),

@@ -10,7 +10,7 @@ from pathlib import Path
 from model.checkpoint.landmark_model import LandmarkModel
 from model.training.data.distillation_batches import Asked
 from model.training.data.examples import TokenDocuments, places_of
-from model.training.data.key_cache import meet_questions, store_documents
+from model.training.data.key_cache import cache_keys, retrieve_candidates
 from model.training.data.span_batches import PointingShape
 from model.training.data.span_dataset import pointed_documents
 
@@ -22,8 +22,8 @@ def find_lookalikes(
     it and are outside the passage that it was asked about. Stored documents are kept in `folder`, for another run."""
     only_asked = replace(shape, planted=0, definitions=0)
     documents, questions = pointed_documents(model, data, [], [], only_asked)
-    stored = store_documents(model, documents, folder)
-    met = meet_questions(model, stored, [question.ids for question in questions], folder, found=shape.found)
+    stored = cache_keys(model, documents, folder)
+    met = retrieve_candidates(model, stored, [question.ids for question in questions], folder, found=shape.found)
     block_at = {
         block: (document, ordinal * stored.tokens_per_block)
         for document, ids in documents.items()

@@ -35,7 +35,7 @@ _QUESTIONS = 64
 
 
 @dataclass(frozen=True)
-class StoredBlocks:
+class KeyCache:
     """Blocks of many documents, one document behind the other."""
 
     keys_NLE: NDArray[np.float16]
@@ -57,7 +57,7 @@ class StoredBlocks:
         return list(range(self.place(document, start)[0], self.place(document, max(start, stop - 1))[0] + 1))
 
 
-def store_documents(model: LandmarkModel, documents: Mapping[int, NDArray[np.integer]], folder: Path) -> StoredBlocks:
+def cache_keys(model: LandmarkModel, documents: Mapping[int, NDArray[np.integer]], folder: Path) -> KeyCache:
     """The keys of the last memory layer of all documents, or what `folder` holds of them already."""
     size = model.config.block_size
     counts = {number: num_blocks(len(ids), size) for number, ids in documents.items()}
@@ -84,7 +84,7 @@ def store_documents(model: LandmarkModel, documents: Mapping[int, NDArray[np.int
                 at[row] += 1
         keys.flush()
         half.rename(file)
-    return StoredBlocks(np.load(file, mmap_mode="r"), tokens_NL, first)
+    return KeyCache(np.load(file, mmap_mode="r"), tokens_NL, first)
 
 
 def _is_kept(file: Path, made_of: list[Any]) -> bool:
@@ -107,7 +107,7 @@ def _digest(content: bytes) -> str:
 
 
 @dataclass(frozen=True)
-class MetQuestions:
+class RetrievedCandidates:
     """Question i: queries_TE[begin_M[i] : begin_M[i + 1]], the last two of which are the pointers; and the blocks that
     search finds for it, best first."""
 
@@ -116,9 +116,9 @@ class MetQuestions:
     found_MF: NDArray[np.int32]
 
 
-def meet_questions(
-    model: LandmarkModel, stored: StoredBlocks, questions: Sequence[Sequence[int]], folder: Path, *, found: int
-) -> MetQuestions:
+def retrieve_candidates(
+    model: LandmarkModel, stored: KeyCache, questions: Sequence[Sequence[int]], folder: Path, *, found: int
+) -> RetrievedCandidates:
     """Queries of questions (their raw tokens, without prompt), encoded alone, and what they find among all blocks."""
     asked = json.dumps([[int(token) for token in ids] for ids in questions])
     file = folder / "questions.safetensors"
@@ -132,7 +132,7 @@ def meet_questions(
         save_file(arrays, half)
         half.rename(file)
     kept = load_file(file)
-    return MetQuestions(kept["queries"], kept["begin"], kept["found"])
+    return RetrievedCandidates(kept["queries"], kept["begin"], kept["found"])
 
 
 @torch.no_grad()
@@ -153,7 +153,7 @@ def _encode(model: LandmarkModel, questions: Sequence[Sequence[int]]) -> list[Te
     return encoded
 
 
-def _find(stored: StoredBlocks, queries: Sequence[Tensor], found: int) -> Iterator[NDArray[np.int32]]:
+def _find(stored: KeyCache, queries: Sequence[Tensor], found: int) -> Iterator[NDArray[np.int32]]:
     """For each question: landmarks propose, the keys of tokens choose. Always `found` numbers; where there are fewer
     blocks the last is repeated."""
     landmarks_NE = torch.from_numpy(np.array(stored.keys_NLE[:, -1])).float()

@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from model.training.data.examples import TokenQuestion, places_of
-from model.training.data.key_cache import NO_TOKEN, MetQuestions, StoredBlocks
+from model.training.data.key_cache import NO_TOKEN, KeyCache, RetrievedCandidates
 from model.training.data.question_batches import SOURCE_WEIGHT
-from model.training.losses.span_loss import PointingRows
+from model.training.losses.span_loss import SpanBatch
 
 LONGEST = 24
 """Tokens of the longest answer that is looked for in other places, too."""
@@ -47,13 +47,13 @@ class PointingShape:
 
 
 class PointingRowMaker:
-    """make(i) -> PointingRows."""
+    """make(i) -> SpanBatch."""
 
     def __init__(
         self,
-        stored: StoredBlocks,
+        stored: KeyCache,
         questions: Sequence[TokenQuestion],
-        met: MetQuestions,
+        met: RetrievedCandidates,
         shape: PointingShape,
         chosen: Sequence[int],
         *,
@@ -65,14 +65,14 @@ class PointingRowMaker:
         weights = np.array([SOURCE_WEIGHT.get(questions[number].source, 1.0) for number in chosen])
         self._cumulative = np.cumsum(weights / weights.sum())
 
-    def make(self, index: int) -> PointingRows:
+    def make(self, index: int) -> SpanBatch:
         """Micro-batch number `index`."""
         random_ = random.Random(f"{self._seed}-{index}")
         drawn = [int(np.searchsorted(self._cumulative, random_.random())) for _ in range(self._shape.questions)]
         numbers = [self._chosen[min(place, len(self._chosen) - 1)] for place in drawn]
         return self._collate(numbers, [self._blocks(number, random_) for number in numbers])
 
-    def served(self, numbers: Sequence[int], blocks: int) -> PointingRows:
+    def served(self, numbers: Sequence[int], blocks: int) -> SpanBatch:
         """Questions with what search finds for them, as when serving."""
         return self._collate(numbers, [self._met.found_MF[number, :blocks].tolist() for number in numbers])
 
@@ -89,7 +89,7 @@ class PointingRowMaker:
                 first = first + stored.blocks(question.document, *question.passage)
         return list(dict.fromkeys([*first, *found]))[: shape.blocks]
 
-    def _collate(self, numbers: Sequence[int], blocks: Sequence[Sequence[int]]) -> PointingRows:
+    def _collate(self, numbers: Sequence[int], blocks: Sequence[Sequence[int]]) -> SpanBatch:
         stored, count = self._stored, max(map(len, blocks))
         block_QC = np.array([[*row, *[-1] * (count - len(row))] for row in blocks])
         tokens_QCL = np.where(block_QC[..., None] >= 0, stored.tokens_NL[block_QC.clip(0)], NO_TOKEN)
@@ -108,7 +108,7 @@ class PointingRowMaker:
             if nothing[row]:  # at most a half of the answer is there, which is neither right nor wrong
                 ignored[row] |= right[row].any(0)
         right[nothing] = False
-        return PointingRows(
+        return SpanBatch(
             torch.from_numpy(stored.keys_NLE[block_QC.clip(0).ravel()]).float().unflatten(0, block_QC.shape),
             torch.from_numpy(tokens_QCL != NO_TOKEN),
             queries_QTE,

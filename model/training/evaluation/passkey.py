@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from model.attention.memory import InMemoryReader
-from model.attention.selection import ReadPolicy
+from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.generate import Sampling, generate
 from model.inference.prefill import prefill
@@ -61,7 +61,7 @@ def passkey_scores(
     lengths: Sequence[int],
     *,
     prompts: int = 50,
-    reading: ReadPolicy,
+    policy: SelectionPolicy,
     window_blocks: int | None = None,
     max_tokens: int = 10,
     seed: int = 0,
@@ -74,7 +74,7 @@ def passkey_scores(
             prompt = passkey_prompt(length, chance)
             text, question = model.tokenize(prompt.text).ids, model.tokenize(prompt.question).ids
             tokens += len(text) + len(question)
-            answer = _answer(model, text, question, reading, window_blocks, max_tokens)
+            answer = _answer(model, text, question, policy, window_blocks, max_tokens)
             correct += first_integer(answer) == prompt.key
         yield PasskeyScore(length, tokens / prompts, prompts, correct)
 
@@ -89,14 +89,14 @@ def _answer(
     model: LandmarkModel,
     text: list[int],
     question: list[int],
-    reading: ReadPolicy,
+    policy: SelectionPolicy,
     window_blocks: int | None,
     max_tokens: int,
 ) -> str:
-    if reading.positions == "paper":
+    if policy.positions == "paper":
         prompt, memory = text + question, None
     else:
         prompt, memory = question, InMemoryReader.from_blocks(model.memory_layers, list(prefill(model, text)))
     sampling = Sampling(max_tokens=max_tokens)
-    tokens = generate(model, prompt, memory=memory, reading=reading, sampling=sampling, window_blocks=window_blocks)
+    tokens = generate(model, prompt, memory=memory, policy=policy, sampling=sampling, window_blocks=window_blocks)
     return "".join(token.text for token in tokens)

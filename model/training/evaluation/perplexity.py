@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from model.attention.memory import InMemoryReader
-from model.attention.selection import ReadPolicy, Voters
+from model.attention.selection import SelectionPolicy, Voters
 from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.session import LandmarkSession
 from model.training.losses.next_token import HEAD_POSITIONS
@@ -93,9 +93,9 @@ def segment_losses(
 def _losses(
     model: LandmarkModel, raw_ids: list[int], window_blocks: int, top_k: int, blocks: int | None, voters: Voters
 ) -> Tensor:
-    reading = ReadPolicy(top_k=top_k, voters=voters, positions="paper")
+    policy = SelectionPolicy(top_k=top_k, voters=voters, positions="paper")
     memory = InMemoryReader(range(model.num_layers), capacity=blocks)
-    stream = LandmarkSession(model, memory=memory, reading=reading, window_blocks=window_blocks)
+    stream = LandmarkSession(model, memory=memory, policy=policy, window_blocks=window_blocks)
     fed = stream.feed(raw_ids[:-1])
     hidden_ME = fed.hidden_TE[fed.predicting_rows(model.config.landmark_in_loss)]
     targets_M = torch.tensor(raw_ids[1:], device=hidden_ME.device)

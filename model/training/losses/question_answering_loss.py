@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-from model.attention.selection import ReadPolicy
+from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel, cached
 from model.training.data.packing import IGNORED
 from model.training.data.question_batches import QuestionRows
@@ -30,8 +30,8 @@ from model.training.losses.next_token import summed_cross_entropy
 
 
 @dataclass(frozen=True, kw_only=True)
-class LossWeights:
-    """Shares of the parts of the loss."""
+class AnswerLossWeights:
+    """RetrieverLossWeights of the parts of the loss."""
 
     search: float = 1.0
     search_per_layer: float = 0.3
@@ -78,16 +78,18 @@ START_WEIGHT = 8.0
 blocks."""
 
 
-class QuestionTrainee(nn.Module):
+class AnswerTrainer(nn.Module):
     """A landmark model with the search weights that are learned beside it, and the landmarks of the last batches."""
 
-    def __init__(self, model: LandmarkModel, weights: LossWeights | None = None, *, learns_search: bool = True) -> None:
+    def __init__(
+        self, model: LandmarkModel, weights: AnswerLossWeights | None = None, *, learns_search: bool = True
+    ) -> None:
         """Without `learns_search` what search is made of stays as it is (its parameters must be frozen by the
         caller)."""
         super().__init__()
         self.learns_search = learns_search
         self.model = model
-        self.weights = weights or LossWeights()
+        self.weights = weights or AnswerLossWeights()
         self.search_logits_YH = nn.Parameter(torch.full((len(model.memory_layers), model.num_heads), START_WEIGHT))
         self._kept: deque[tuple[Tensor, Tensor]] = deque(maxlen=self.weights.kept_batches)  # (keys_YGMD, title_M)
 
@@ -119,7 +121,7 @@ class QuestionTrainee(nn.Module):
         return torch.cat([keys for keys, _ in self._kept], 1), torch.cat([title for _, title in self._kept])
 
 
-def question_loss(trainee: QuestionTrainee, batch: QuestionRows) -> tuple[Tensor, dict[str, float | Tensor], int]:
+def question_loss(trainee: AnswerTrainer, batch: QuestionRows) -> tuple[Tensor, dict[str, float | Tensor], int]:
     """The loss in the form that `run_training` takes."""
     model, share = trainee.model, trainee.weights
     moved: Any = {name: x.to(model.device) if isinstance(x, Tensor) else x for name, x in vars(batch).items()}
@@ -183,10 +185,10 @@ def _first_gold(gold_QN: Tensor) -> Tensor:
     return gold_QN.float().argmax(-1)
 
 
-def _scores(trainee: QuestionTrainee, batch: QuestionRows, landmarks_YNGD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _scores(trainee: AnswerTrainer, batch: QuestionRows, landmarks_YNGD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """scores_YQN against the batch, scores_YQM against kept landmarks, and which of the latter do not count."""
     model = trainee.model
-    context = model.context(reading=ReadPolicy())
+    context = model.context(policy=SelectionPolicy())
     context.search_queries = {}
     model.encode(batch.asked_QT, context)
     queries_YQHD = torch.stack(
@@ -222,7 +224,7 @@ def _answer_loss(
     values: dict[int, Tensor],
     lengths_N: Tensor,
     scores_QN: Tensor,
-    share: LossWeights,
+    share: AnswerLossWeights,
 ) -> tuple[Tensor, int, Tensor]:
     reads = batch.reads_Q
     window, targets, gold, ignored = (
@@ -247,7 +249,7 @@ def _answer_loss(
     place = torch.arange(targets.shape[1], device=device)
     targets[dropped_Q] = torch.where(place == first_Q[dropped_Q, None], int(model.tokenizer.eos_token_id), IGNORED)
     reader = ChosenBlocks(keys, values, lengths_N, ids_QC)
-    hidden = model.encode(window, model.context(reader=reader, reading=ReadPolicy(top_k=ids_QC.shape[1])))
+    hidden = model.encode(window, model.context(reader=reader, policy=SelectionPolicy(top_k=ids_QC.shape[1])))
     trained = targets != IGNORED
     count = int(trained.sum())
     logits = model.logits(hidden[trained]).float()

@@ -28,14 +28,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 from transformers import DynamicCache
 
-from model.attention.selection import ReadPolicy
+from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel, cached
 from model.training.losses.next_token import summed_cross_entropy
-from model.training.losses.span_loss import PointingRows, pointing_loss
+from model.training.losses.span_loss import SpanBatch, span_loss
 
 
 @dataclass(frozen=True)
-class TaughtRows:
+class DistillationBatch:
     """One micro-batch; every tensor on the block grid, padding on the right."""
 
     ids_RT: Tensor
@@ -68,7 +68,7 @@ class TaughtRows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shares:
+class RetrieverLossWeights:
     """Weights of the parts of the loss."""
 
     states: float = 3.0
@@ -84,15 +84,15 @@ class Shares:
     text_positions: int = 384
 
 
-class TaughtModel(nn.Module):
+class RetrieverTrainer(nn.Module):
     """A landmark model, the frame in which its keys are compared with the encoder's states, and two temperatures."""
 
     frame_EE: Tensor
 
-    def __init__(self, model: LandmarkModel, frame_EE: Tensor, shares: Shares | None = None) -> None:
+    def __init__(self, model: LandmarkModel, frame_EE: Tensor, shares: RetrieverLossWeights | None = None) -> None:
         super().__init__()
         self.model = model
-        self.shares = shares or Shares()
+        self.shares = shares or RetrieverLossWeights()
         self.register_buffer("frame_EE", frame_EE.detach().clone())
         self.log_scale_late = nn.Parameter(torch.tensor(3.4))
         self.log_scale_landmarks = nn.Parameter(torch.tensor(2.0))
@@ -103,12 +103,12 @@ class TaughtModel(nn.Module):
         self.model.save(folder)
 
 
-def taught_loss(taught: TaughtModel, batch: TaughtRows) -> tuple[Tensor, dict[str, float | Tensor], int]:
+def retriever_loss(taught: RetrieverTrainer, batch: DistillationBatch) -> tuple[Tensor, dict[str, float | Tensor], int]:
     """The loss in the form that `run_training` takes."""
     model, shares = taught.model, taught.shares
     device = model.device
     metrics: dict[str, float | Tensor] = {}
-    batch = TaughtRows(**{name: value.to(device) for name, value in vars(batch).items()})
+    batch = DistillationBatch(**{name: value.to(device) for name, value in vars(batch).items()})
     layer = model.memory_layers[-1]
     cache = DynamicCache()
     hidden_RTE = model.encode(batch.ids_RT, model.context(valid_BK=batch.valid_RT), cache)
@@ -142,12 +142,12 @@ def taught_loss(taught: TaughtModel, batch: TaughtRows) -> tuple[Tensor, dict[st
     if shares.text:
         text = _text_loss(model, batch, hidden_RTE, shares.text_positions)
     points = torch.zeros((), device=device)
-    if model.pointing is not None and shares.points:
+    if model.span_head is not None and shares.points:
         ends_Q2E = pointers(queries_QTE, batch.asked_there_QT)
         shown = shown_rows(batch, queries_QTE, ends_Q2E, keys_NLE, late_QN, count=shares.pointed_blocks)
         if shown is not None:
             with torch.autocast(device.type, enabled=False):
-                points, pointing_metrics, _ = pointing_loss(model.pointing, shown)
+                points, pointing_metrics, _ = span_loss(model.span_head, shown)
             metrics |= pointing_metrics
     loss = (
         shares.states * (states + 0.5 * asked)
@@ -179,7 +179,7 @@ def taught_loss(taught: TaughtModel, batch: TaughtRows) -> tuple[Tensor, dict[st
 
 def question_queries(model: LandmarkModel, asked_QT: Tensor, layer: int) -> Tensor:
     """queries_QTE of one layer, in the frame of landmark keys, the question reading nothing."""
-    context = model.context(reading=ReadPolicy())
+    context = model.context(policy=SelectionPolicy())
     context.search_queries = {}
     model.encode(asked_QT, context)
     return context.search_queries[layer].transpose(1, 2).flatten(2).float()
@@ -247,7 +247,7 @@ def late_scores(queries_QTE: Tensor, there_QT: Tensor, keys_NJE: Tensor, raw_NJ:
     return TokenCosines.of(queries_QTE, there_QT, keys_NJE).block_scores(raw_NJ)
 
 
-def answering_sentences(batch: TaughtRows) -> tuple[Tensor, Tensor]:
+def answering_sentences(batch: DistillationBatch) -> tuple[Tensor, Tensor]:
     """right_QS: the sentence in which a known answer begins. unsure_QS: others that say it, too."""
     sentence_P, elsewhere_QP = batch.sentence_NJ.flatten(), batch.elsewhere_QNJ.flatten(1)
     count = int(sentence_P.max()) + 1
@@ -269,8 +269,14 @@ def pointers(queries_QTE: Tensor, there_QT: Tensor) -> Tensor:
 
 
 def shown_rows(
-    batch: TaughtRows, queries_QTE: Tensor, pointers_Q2E: Tensor, keys_NLE: Tensor, late_QN: Tensor, *, count: int
-) -> PointingRows | None:
+    batch: DistillationBatch,
+    queries_QTE: Tensor,
+    pointers_Q2E: Tensor,
+    keys_NLE: Tensor,
+    late_QN: Tensor,
+    *,
+    count: int,
+) -> SpanBatch | None:
     """What the pointing head is shown: questions whose answer is known (or known to stand nowhere), each with `count`
     blocks, its gold ones and those that late interaction takes for the best others. None if there is no such
     question."""
@@ -293,7 +299,7 @@ def shown_rows(
     nothing_Q = ~right_Q2CL.flatten(2).any(-1).all(-1)
     elsewhere_QCJ = batch.elsewhere_QNJ[asked_Q].gather(1, block_QC[..., None].expand(-1, -1, per_block))
     ignored_QCL = nn.functional.pad(elsewhere_QCJ, (0, 1)) | (right_Q2CL.any(1) & nothing_Q[:, None, None])
-    return PointingRows(
+    return SpanBatch(
         keys_NLE[block_QC],
         there_QCL,
         queries_QTE[asked_Q],
@@ -306,7 +312,7 @@ def shown_rows(
 
 
 def _span_loss(
-    pointers_Q2E: Tensor, keys_NLE: Tensor, raw_NL: Tensor, batch: TaughtRows, num_rows: int
+    pointers_Q2E: Tensor, keys_NLE: Tensor, raw_NL: Tensor, batch: DistillationBatch, num_rows: int
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropy of first and last token among the tokens of their row, and how often the first one is right."""
     known = batch.spans_Q2[:, 0] >= 0
@@ -340,7 +346,7 @@ def ranking(scores_QN: Tensor, gold_QN: Tensor, ignored_QN: Tensor) -> tuple[Ten
     return (scores.logsumexp(-1) - right.logsumexp(-1)).mean(), hits
 
 
-def _text_loss(model: LandmarkModel, batch: TaughtRows, hidden_RTE: Tensor, positions: int) -> Tensor:
+def _text_loss(model: LandmarkModel, batch: DistillationBatch, hidden_RTE: Tensor, positions: int) -> Tensor:
     """Next raw token at a sample of raw positions (landmarks neither predict nor are predicted)."""
     size, length = model.config.block_size, batch.ids_RT.shape[1]
     place = torch.arange(length, device=batch.ids_RT.device)

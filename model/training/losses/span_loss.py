@@ -12,7 +12,7 @@ from model.scoring.span_head import SpanHead
 
 
 @dataclass(frozen=True)
-class PointingRows:
+class SpanBatch:
     """One micro-batch."""
 
     keys_QCLE: Tensor
@@ -28,11 +28,11 @@ class PointingRows:
     """The answer stands in none of the blocks."""
 
 
-def pointing_loss(head: SpanHead, batch: PointingRows) -> tuple[Tensor, dict[str, float | Tensor], int]:
+def span_loss(head: SpanHead, batch: SpanBatch) -> tuple[Tensor, dict[str, float | Tensor], int]:
     """-log of the share of the right tokens in one softmax over all tokens and "nothing", first and last token; in the
     form that `run_training` takes. Questions without an answer count half."""
     device = head.key.weight.device
-    batch = PointingRows(**{name: value.to(device) for name, value in vars(batch).items()})
+    batch = SpanBatch(**{name: value.to(device) for name, value in vars(batch).items()})
     points_Q2CL, nothing_Q2 = head(
         batch.keys_QCLE, batch.there_QCL, batch.queries_QTE, batch.asked_QT, batch.pointers_Q2E
     )

@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.checkpoint.config import LandmarkConfig
-from model.checkpoint.int8 import save_int8
-from model.checkpoint.landmark_model import LandmarkModel, load_backbone
+from model.checkpoint.landmark_model import LandmarkModel
+from model.checkpoint.load import load_backbone
+from model.checkpoint.save import save_int8
 from model.scoring.span_head import SpanHead
 from model.training.convert.init_from_encoder import Encoder, decoder_config, decoder_from_encoder
 from model.training.data.batches import IndexedBatches
@@ -37,16 +38,16 @@ from model.training.data.examples import (
     encode_texts,
 )
 from model.training.data.hard_negatives import find_lookalikes
-from model.training.data.key_cache import meet_questions, store_documents
+from model.training.data.key_cache import cache_keys, retrieve_candidates
 from model.training.data.question_batches import QuestionRowMaker, RowShape
 from model.training.data.span_batches import PointingRowMaker, PointingShape
 from model.training.data.span_dataset import pointed_documents, same_titles
 from model.training.data.tokenizer import load_tokenizer, train_tokenizer
 from model.training.engine.settings import TrainingSettings, fast_precision
 from model.training.engine.trainer import Evaluation, TrainingResult, run_training
-from model.training.losses.question_answering_loss import LossWeights, QuestionTrainee, question_loss
-from model.training.losses.retriever_loss import Shares, TaughtModel, taught_loss
-from model.training.losses.span_loss import pointing_loss
+from model.training.losses.question_answering_loss import AnswerLossWeights, AnswerTrainer, question_loss
+from model.training.losses.retriever_loss import RetrieverLossWeights, RetrieverTrainer, retriever_loss
+from model.training.losses.span_loss import span_loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +65,10 @@ class Recipe:
         default_factory=lambda: _settings(steps=4000, max_seconds=60 * 60, compile_layers=True)
     )
     shape: TaughtShape = TaughtShape()
-    shares: Shares = Shares()
+    shares: RetrieverLossWeights = RetrieverLossWeights()
     reading: TrainingSettings = field(default_factory=lambda: _settings(steps=2000, max_seconds=9 * 60, rate=1e-3))
     reading_shape: RowShape = RowShape(rows=16, blocks=4, questions=24, asked_tokens=61)
-    reading_shares: LossWeights = LossWeights(text=0.5, text_positions=512, quoted=False)
+    reading_shares: AnswerLossWeights = AnswerLossWeights(text=0.5, text_positions=512, quoted=False)
     pointing: TrainingSettings = field(default_factory=lambda: _settings(steps=300, max_seconds=5 * 60))
     """Short: over stored documents alone the head soon learns their questions by heart (docs/experiments.md)."""
     pointing_shape: PointingShape = PointingShape(stored_blocks=13_000, planted=500)
@@ -212,7 +213,7 @@ def start(prepared: Prepared, recipe: Recipe, encoder: Encoder) -> LandmarkModel
         context_blocks=2,
     )
     model, shape = LandmarkModel(network, tokenizer, landmark), recipe.pointing_shape
-    return model.with_pointing(SpanHead(model.num_kv_heads * model.head_dim, shape.width, shape.layers, shape.dropout))
+    return model.with_span_head(SpanHead(model.num_kv_heads * model.head_dim, shape.width, shape.layers, shape.dropout))
 
 
 def teach(
@@ -230,7 +231,7 @@ def teach(
 
     confused: teach with what the model as it is takes for answers, too (it has to be able to search).
     """
-    taught = TaughtModel(model, frame_EE, recipe.shares).to(model.device)
+    taught = RetrieverTrainer(model, frame_EE, recipe.shares).to(model.device)
     hard = find_lookalikes(model, prepared.questions, recipe.pointing_shape, out / "lookalikes") if confused else None
     maker = TaughtRowMaker(
         prepared.questions,
@@ -242,7 +243,7 @@ def teach(
         lookalikes=hard,
         seed=seed,
     )
-    return _train(taught, maker.make, taught_loss, recipe.settings, out / "teach", _saving(model, out))
+    return _train(taught, maker.make, retriever_loss, recipe.settings, out / "teach", _saving(model, out))
 
 
 def read(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) -> TrainingResult:
@@ -253,7 +254,7 @@ def read(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) ->
     for part in (last.self_attn.v_proj, last.self_attn.o_proj, last.post_attention_layernorm, last.mlp):
         part.requires_grad_(True)
     model.backbone.model.norm.requires_grad_(True)
-    trainee = QuestionTrainee(model, recipe.reading_shares, learns_search=False)
+    trainee = AnswerTrainer(model, recipe.reading_shares, learns_search=False)
     trainee.search_logits_YH.requires_grad_(False)
     maker = QuestionRowMaker(prepared.questions, prepared.texts, model, prepared.idf_V, recipe.reading_shape)
     return _train(trainee, maker.make, question_loss, recipe.reading, out / "read", _saving(model, out))
@@ -261,16 +262,16 @@ def read(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) ->
 
 def point(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) -> TrainingResult:
     """Training of the pointing head; resumes what stands in `out/point`, stored documents and training alike."""
-    assert model.pointing is not None
+    assert model.span_head is not None
     model.requires_grad_(False)
-    model.pointing.requires_grad_(True)
+    model.span_head.requires_grad_(True)
     shape, folder = recipe.pointing_shape, out / "point"
     documents, questions = pointed_documents(
         model, prepared.questions, prepared.held_out.questions, prepared.texts, shape
     )
-    stored = store_documents(model, documents, folder)
+    stored = cache_keys(model, documents, folder)
     asked = [question.ids for question in questions]
-    met = meet_questions(model, stored, asked, folder, found=shape.found)
+    met = retrieve_candidates(model, stored, asked, folder, found=shape.found)
     sources = Counter(question.source for question in questions)
     (folder / "sources.json").write_text(json.dumps(dict(sources.most_common()), indent=1))
     held = same_titles(questions, prepared.questions.titles, prepared.held_out.questions)
@@ -281,10 +282,10 @@ def point(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) -
 
     def keep(trained: Any, step: int) -> dict[str, float]:
         export(model, out / "model")
-        found = [pointing_loss(trained, maker.served(numbers, shape.blocks)) for numbers in groups]
+        found = [span_loss(trained, maker.served(numbers, shape.blocks)) for numbers in groups]
         return {"loss": float(np.mean([float(loss) for loss, _, _ in found]))} if found else {}
 
-    return _train(model.pointing, maker.make, pointing_loss, recipe.pointing, folder, keep)
+    return _train(model.span_head, maker.make, span_loss, recipe.pointing, folder, keep)
 
 
 def _train(
@@ -355,5 +356,5 @@ def go_on_from(model: LandmarkModel, folder: Path) -> None:
             f"{folder} is no checkpoint of this recipe; give the folder of a model that default-model made."
         )
     model.backbone.load_state_dict(weights)
-    if begun.pointing is not None and model.pointing is not None:
-        model.pointing.load_state_dict(begun.pointing.state_dict())
+    if begun.span_head is not None and model.span_head is not None:
+        model.span_head.load_state_dict(begun.span_head.state_dict())

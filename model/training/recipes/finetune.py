@@ -11,7 +11,8 @@ from peft.tuners.lora import LoraLayer
 from peft.utils.other import AuxiliaryTrainingWrapper
 from torch import nn
 
-from model.checkpoint.landmark_model import LandmarkModel, load_backbone
+from model.checkpoint.landmark_model import LandmarkModel
+from model.checkpoint.load import load_backbone
 from model.training.engine.trainer import TrainingResult, run_training
 from model.training.losses.next_token import next_token_loss
 from model.training.recipes.export import export, training_device

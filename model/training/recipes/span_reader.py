@@ -298,7 +298,7 @@ def _states(parsed: argparse.Namespace) -> None:
 def _encoder(parsed: argparse.Namespace) -> StateEncoder:
     if parsed.encoder is not None:
         return BidirectionalStates(parsed.encoder, parsed.layers)
-    from model.checkpoint.landmark_model import load_backbone
+    from model.checkpoint.load import load_backbone
 
     return LandmarkStates(load_backbone(parsed.model, device="cpu", dtype=torch.float32))
 

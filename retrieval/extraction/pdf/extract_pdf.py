@@ -174,7 +174,7 @@ def _assemble(
 def _why_silent(facts: list[ExtractedPage]) -> str:
     """Why a document has no text at all."""
     if all(page.note == DAMAGED for page in facts):
-        return "No page of this PDF can be loaded: its page tree is damaged or made to do harm. Export it again."
+        return "No page of this PDF can be loaded: its page tree is damaged or malicious. Export it again."
     if all(page.note == UNREADABLE for page in facts):
         return (
             "The text of this PDF has no character codes, only shapes. Reading shapes (OCR) is not built in yet. "

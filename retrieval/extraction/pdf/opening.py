@@ -12,12 +12,12 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
 from retrieval.errors import ExtractError
+from retrieval.extraction.formats import HEAD_BYTES, PDF
 
 NEEDS_PASSWORD = "This PDF needs a password to be opened. Give it with the file."
 WRONG_PASSWORD = "The password does not open this PDF. Check it and try again."
 NO_PAGES = "This PDF has no pages: it is damaged or was cut off. Export it again from its source."
 
-_SIGNATURE_BYTES = 1024  # the header may come after some junk
 _OTHER_KINDS = {
     b"PK\x03\x04": "a zip archive or an office document (.docx?)",
     b"\xff\xd8\xff": "a JPEG image",
@@ -33,10 +33,10 @@ _OTHER_KINDS = {
 def check_signature(path: Path) -> None:
     """Raises ExtractError if the file is empty or no PDF at all."""
     with path.open("rb") as file:
-        start = file.read(_SIGNATURE_BYTES)
+        start = file.read(HEAD_BYTES)
     if not start:
         raise ExtractError("The file is empty (0 bytes).")
-    if b"%PDF-" not in start:
+    if not PDF.matches(start):
         kind = next((name for magic, name in _OTHER_KINDS.items() if start.startswith(magic)), "")
         raise ExtractError("The file is named .pdf but is not a PDF" + (f": its content is {kind}." if kind else "."))
 

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from model.attention.grouped_softmax import fold_far_blocks, fold_slots, grouped_softmax
 from model.attention.memory import InMemoryReader
-from model.attention.selection import ReadPolicy, top_blocks
+from model.attention.selection import SelectionPolicy, top_blocks
 from model.inference.prefill import prefill, prefill_batch
 from model.inference.session import LandmarkSession
 from tests.tiny_model import FAMILIES, tiny_model
@@ -92,7 +92,7 @@ def test_reading_all_stored_blocks_equals_one_pass_over_the_text(family: str, vo
     model = tiny_model(family).requires_grad_(False)
     raw = torch.randint(0, 256, (6 * 7 + 5,)).tolist()
     whole = model(torch.tensor([model.with_landmarks(raw)]))[0]
-    stream = LandmarkSession(model, reading=ReadPolicy(top_k=99, voters=voters, positions="paper"), window_blocks=2)  # type: ignore[arg-type]
+    stream = LandmarkSession(model, policy=SelectionPolicy(top_k=99, voters=voters, positions="paper"), window_blocks=2)  # type: ignore[arg-type]
     pieces = [
         raw[:10],
         raw[10:33],
@@ -104,7 +104,7 @@ def test_reading_all_stored_blocks_equals_one_pass_over_the_text(family: str, vo
 
 def library_logits(model, blocks, prompt, k=3, voters="group"):
     memory = InMemoryReader.from_blocks(model.memory_layers, blocks)
-    fed = LandmarkSession(model, memory=memory, reading=ReadPolicy(top_k=k, voters=voters)).feed(prompt)
+    fed = LandmarkSession(model, memory=memory, policy=SelectionPolicy(top_k=k, voters=voters)).feed(prompt)
     for read in fed.selections[0]:
         torch.testing.assert_close(read.gate_BHQS.sum(-1) + read.local_BHQ, torch.ones_like(read.local_BHQ))
     return model.logits(fed.hidden_TE)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.attention.selection import ReadPolicy
+from model.attention.selection import SelectionPolicy
 from model.inference.session import LandmarkSession
 from tests.tiny_model import GOLDEN, golden_model
 
@@ -20,14 +20,14 @@ def test_reading_in_windows_gives_recorded_selections_logits_and_tokens(name: st
     with np.load(GOLDEN / f"memory_{name}.npz") as archive:
         data = {key: torch.from_numpy(archive[key]) for key in archive.files}
     model = golden_model(landmark_in_loss=case["include_landmark_in_loss"]).requires_grad_(False)
-    reading = ReadPolicy(top_k=case["top_k"], voters="head" if case["offload"] else "token", positions="paper")
-    stream = LandmarkSession(model, reading=reading, window_blocks=case["window"] // model.config.block_size)
+    policy = SelectionPolicy(top_k=case["top_k"], voters="head" if case["offload"] else "token", positions="paper")
+    stream = LandmarkSession(model, policy=policy, window_blocks=case["window"] // model.config.block_size)
 
     def check_selections(prefix: str, reads: tuple) -> None:
         for read in reads:
             wanted = data[f"{prefix}_layer{read.layer}"].long()
             ids_HQS = read.ids_BHQS[0]
-            if reading.voters == "head":
+            if policy.voters == "head":
                 assert torch.equal(ids_HQS, ids_HQS[:, :1].expand_as(ids_HQS)), "one choice a head and pass"
                 ids_HQS = ids_HQS[:, :1]
             assert torch.equal(ids_HQS.reshape(wanted.shape), wanted), f"{prefix} layer {read.layer}"

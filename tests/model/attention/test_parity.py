@@ -86,7 +86,7 @@ def test_a_text_that_fills_its_blocks_gives_recorded_logits(variant: str) -> Non
 
 
 def test_config_survives_the_checkpoint(tmp_path: Path) -> None:
-    from model.checkpoint.landmark_model import load_backbone
+    from model.checkpoint.load import load_backbone
 
     model = golden_model()
     model.save(tmp_path)

@@ -6,8 +6,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedConfig
 
-from model.checkpoint.int8 import compacted, read_int8, save_int8
-from model.checkpoint.landmark_model import load_backbone
+from model.checkpoint.int8 import read_int8, to_int8
+from model.checkpoint.load import load_backbone
+from model.checkpoint.save import save_int8
 from model.errors import ModelError
 from retrieval.library import Library
 from tests.tiny_model import FAMILIES, tiny_model
@@ -88,14 +89,14 @@ def test_what_was_loaded_is_saved_as_a_plain_checkpoint(folder: Path, tmp_path: 
 def test_rows_of_zeros_stay_zeros() -> None:
     weight = torch.zeros(3, 4)
     weight[1] = torch.tensor([1.0, -2.0, 0.5, 0.0])
-    stored = compacted({"w": weight})
+    stored = to_int8({"w": weight})
     assert stored["w"].dtype == torch.int8 and stored["w"][1].tolist() == [64, -127, 32, 0]
     assert stored["w_scale"].tolist() == pytest.approx([0.0, 2 / 127, 0.0])
 
 
 def test_weights_that_are_not_finite_are_not_saved() -> None:
     with pytest.raises(ModelError, match="w holds values that are not finite"):
-        compacted({"w": torch.tensor([[1.0, float("nan")]])})
+        to_int8({"w": torch.tensor([[1.0, float("nan")]])})
 
 
 NORM, MATRIX = "model__norm__weight", "model__layers__0__mlp__up_proj__weight"
@@ -106,7 +107,7 @@ NORM, MATRIX = "model__norm__weight", "model__layers__0__mlp__up_proj__weight"
     [
         ({MATRIX + "_scale": None}, r"up_proj.weight is int8, but .*up_proj.weight_scale is missing"),
         ({MATRIX + "_scale": torch.ones(5)}, "one scale per row"),
-        ({MATRIX + "_scale": torch.full((96,), torch.inf)}, "no scales"),
+        ({MATRIX + "_scale": torch.full((96,), torch.inf)}, "not valid scales"),
         ({MATRIX: torch.ones(96, 64)}, "not int8 with a scale per row"),
         ({MATRIX: None, MATRIX + "_scale": None}, "does not fit its config.json; first weight .*up_proj.weight"),
         ({NORM: None}, "does not fit its config.json; first weight .*norm.weight"),

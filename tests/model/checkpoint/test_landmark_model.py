@@ -16,7 +16,8 @@ from transformers import (
 )
 
 from model.checkpoint.config import LandmarkConfig
-from model.checkpoint.landmark_model import LandmarkModel, add_landmark_token, load_backbone
+from model.checkpoint.landmark_model import LandmarkModel
+from model.checkpoint.load import add_landmark_token, load_backbone
 from model.errors import ModelError, UnsupportedBackbone
 from tests.tiny_model import FAMILIES, SHAPE, byte_tokenizer, tiny_model
 

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from model.attention.memory import InMemoryReader, KVBlock
-from model.attention.selection import ReadPolicy
+from model.attention.selection import SelectionPolicy
 from model.errors import ContextTooLong, ModelError
-from model.inference.constrained_decoding import QuoteCursor, QuoteSource
+from model.inference.constrained_decoding import QuoteCursor, QuoteSource, word_starts
 from model.inference.generate import Sampling, answer_logprob, generate
 from model.inference.prefill import prefill
 from model.inference.prompt import encode_prompt
@@ -50,9 +50,9 @@ def test_a_landmark_is_not_emitted_even_if_the_model_wants_it(model, memory) -> 
 
 @pytest.mark.parametrize("voters", ["token", "head", "group"])
 def test_every_token_says_what_it_read(model, memory, voters) -> None:
-    reading = ReadPolicy(top_k=3, voters=voters)
+    policy = SelectionPolicy(top_k=3, voters=voters)
     for token in generate(
-        model, [4, 5, 6, 7, 8, 9, 10, 11], memory=memory, reading=reading, sampling=Sampling(max_tokens=3)
+        model, [4, 5, 6, 7, 8, 9, 10, 11], memory=memory, policy=policy, sampling=Sampling(max_tokens=3)
     ):
         assert [read.layer for read in token.selections] == list(model.memory_layers)
         for read in token.selections:
@@ -110,6 +110,10 @@ def test_a_quotation_crosses_blocks_only_where_they_continue_each_other() -> Non
     assert cursor.places == [(2, 0)] and set(cursor.allowed()) == {9}
 
 
+def test_a_tokenizer_of_bytes_tells_no_word_starts(model) -> None:
+    assert word_starts(model.tokenizer) is None
+
+
 def test_the_search_query_gives_the_very_logit_that_gates_the_block(model, memory) -> None:
     prompt = [11, 12, 13]
     layer = model.memory_layers[0]
@@ -121,7 +125,7 @@ def test_the_search_query_gives_the_very_logit_that_gates_the_block(model, memor
                 model,
                 prompt,
                 memory=memory,
-                reading=ReadPolicy(top_k=99, voters="token"),
+                policy=SelectionPolicy(top_k=99, voters="token"),
                 sampling=Sampling(max_tokens=1),
             )
         )
@@ -133,12 +137,12 @@ def test_the_search_query_gives_the_very_logit_that_gates_the_block(model, memor
     )
 
 
-@pytest.mark.parametrize("reading", [ReadPolicy(top_k=99, voters="token"), ReadPolicy(top_k=2)])
-def test_the_probability_of_an_answer_is_that_of_its_tokens(model, memory, reading) -> None:
+@pytest.mark.parametrize("policy", [SelectionPolicy(top_k=99, voters="token"), SelectionPolicy(top_k=2)])
+def test_the_probability_of_an_answer_is_that_of_its_tokens(model, memory, policy) -> None:
     prompt = [40, 41, 42]
-    tokens = list(generate(model, prompt, memory=memory, reading=reading, sampling=Sampling(max_tokens=12)))
+    tokens = list(generate(model, prompt, memory=memory, policy=policy, sampling=Sampling(max_tokens=12)))
     tokens = [t for t in tokens if t.id >= 0]
-    logprobs = answer_logprob(model, prompt, [t.id for t in tokens], memory=memory, reading=reading)
+    logprobs = answer_logprob(model, prompt, [t.id for t in tokens], memory=memory, policy=policy)
     torch.testing.assert_close(logprobs, torch.tensor([t.logprob for t in tokens]), atol=1e-4, rtol=1e-4)
 
 
@@ -150,7 +154,7 @@ def test_what_cannot_work_is_refused_with_what_to_do(model, memory) -> None:
     with pytest.raises(ModelError, match="at least one token"):
         next(generate(model, [], memory=memory))
     with pytest.raises(ModelError, match="use 'library'|choose positions='library'"):
-        next(generate(model, [1], memory=object(), reading=ReadPolicy(positions="paper")))  # type: ignore[arg-type]
+        next(generate(model, [1], memory=object(), policy=SelectionPolicy(positions="paper")))  # type: ignore[arg-type]
 
 
 def test_an_empty_memory_is_an_answer_from_the_prompt_alone(model) -> None:
@@ -163,7 +167,7 @@ def test_blocks_of_two_texts_make_one_memory(model) -> None:
     blocks: list[KVBlock] = [*prefill(model, [1] * 20), *prefill(model, [2] * 20)]
     memory = InMemoryReader.from_blocks(model.memory_layers, blocks)
     assert memory.num_blocks == 6
-    token = next(generate(model, [1, 2, 3], memory=memory, reading=ReadPolicy(top_k=2)))
+    token = next(generate(model, [1, 2, 3], memory=memory, policy=SelectionPolicy(top_k=2)))
     assert all(read.ids_BHQS.shape[-1] == 2 for read in token.selections)
 
 
@@ -175,10 +179,10 @@ def test_a_known_quotation_in_few_passes_gives_what_token_by_token_gives(memory,
     per_block = model.config.tokens_per_block
     source = QuoteSource([text_ids[at : at + per_block] for at in range(0, len(text_ids), per_block)])
     places = [(block, row) for block in range(2, 6) for row in range(per_block)][:-2]
-    reading, prompt = ReadPolicy(top_k=3, voters=voters), model.prompt("When?").ids
-    session = LandmarkSession(model, memory=memory, reading=reading)
+    policy, prompt = SelectionPolicy(top_k=3, voters=voters), model.prompt("When?").ids
+    session = LandmarkSession(model, memory=memory, policy=policy)
     output = session.feed(prompt)
-    tokens = list(generate(model, prompt, memory=memory, reading=reading, quote_from=source, quotation=places))
+    tokens = list(generate(model, prompt, memory=memory, policy=policy, quote_from=source, quotation=places))
     assert [token.quote for token in tokens] == places
     for token in tokens:
         row = output.next_row(landmark_in_loss)
@@ -197,11 +201,11 @@ def test_a_known_quotation_in_few_passes_gives_what_token_by_token_gives(memory,
 def test_an_answer_goes_on_from_the_encoded_prompt_as_from_its_tokens(text_ids, settings, question) -> None:
     model = tiny_model(seed=3, **settings)
     memory = InMemoryReader.from_blocks(model.memory_layers, list(prefill(model, text_ids)))
-    prompt, reading = model.prompt(question).ids, ReadPolicy(top_k=3)
+    prompt, policy = model.prompt(question).ids, SelectionPolicy(top_k=3)
     encoded = encode_prompt(model, prompt, end_ids=[5])
     assert encoded.queries_YHQD.shape[2] == len(prompt) + 1
     for _ in range(2):  # the first answer leaves the encoded prompt as it is
-        resumed, fed = (LandmarkSession(model, memory=memory, reading=reading) for _ in range(2))
+        resumed, fed = (LandmarkSession(model, memory=memory, policy=policy) for _ in range(2))
         for got, wanted in ((resumed.resume(encoded), fed.feed(prompt)), (resumed.feed([7, 8]), fed.feed([7, 8]))):
             torch.testing.assert_close(got.hidden_TE, wanted.hidden_TE, atol=1e-4, rtol=1e-4)
             assert got.landmarks == wanted.landmarks

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from model.attention.memory import InMemoryReader
-from model.attention.selection import ReadPolicy
+from model.attention.selection import SelectionPolicy
 from model.inference.generate import Sampling, generate
 from model.inference.prefill import prefill
 from model.inference.prompt import encode_prompt
@@ -30,11 +30,11 @@ def test_bfloat16_stays_near_float32(voters: str) -> None:
     model = tiny_model().requires_grad_(False).cuda()
     text, prompt = torch.randint(0, 256, (200,)).tolist(), torch.randint(0, 256, (20,)).tolist()
     # All blocks are read: what rounding does to a choice among near-equal blocks is not the subject here.
-    reading = ReadPolicy(top_k=99, voters=voters)  # type: ignore[arg-type]
+    policy = SelectionPolicy(top_k=99, voters=voters)  # type: ignore[arg-type]
 
     def logits() -> torch.Tensor:
         memory = InMemoryReader.from_blocks(model.memory_layers, list(prefill(model, text)))
-        return model.logits(LandmarkSession(model, memory=memory, reading=reading).feed(prompt).hidden_TE).float()
+        return model.logits(LandmarkSession(model, memory=memory, policy=policy).feed(prompt).hidden_TE).float()
 
     exact = logits()
     model.bfloat16()
@@ -58,12 +58,12 @@ def test_prefill_holds_one_window_however_long_the_text() -> None:
 def test_decoding_copies_only_the_chosen_token_to_the_host() -> None:
     model = tiny_model().requires_grad_(False).cuda()
     memory = InMemoryReader.from_blocks(model.memory_layers, list(prefill(model, [5] * 300)))
-    stream = LandmarkSession(model, memory=memory, reading=ReadPolicy(top_k=4))
+    stream = LandmarkSession(model, memory=memory, policy=SelectionPolicy(top_k=4))
     stream.feed([1, 2, 3])
     torch.cuda.synchronize()
     # "error" raises at every implicit synchronisation, so a hidden copy inside a forward pass fails here.
     ids = torch.tensor([[9]], device="cuda")
-    context = model.context(reader=memory, reading=ReadPolicy(top_k=4))
+    context = model.context(reader=memory, policy=SelectionPolicy(top_k=4))
     torch.cuda.set_sync_debug_mode("error")
     try:
         model.encode(ids, context)

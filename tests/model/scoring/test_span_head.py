@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.checkpoint.int8 import save_int8
-from model.checkpoint.landmark_model import load_backbone
+from model.checkpoint.load import load_backbone
+from model.checkpoint.save import save_int8
 from model.errors import ModelError
 from model.scoring.span_head import FILE, SpanHead, load_head
 from tests.tiny_model import tiny_model
@@ -85,14 +85,14 @@ def test_the_head_learns_what_a_product_cannot_the_token_before_the_one_that_mat
 def test_a_checkpoint_carries_its_head(compact: bool, tmp_path: Path) -> None:
     plain = tiny_model(memory_layers=(2,), search_weights=WEIGHED, ranks_by_tokens=True, points_at_answers=True)
     width = plain.num_kv_heads * plain.head_dim
-    pointed = plain.with_pointing(SpanHead(width, 8, 1).eval())
+    pointed = plain.with_span_head(SpanHead(width, 8, 1).eval())
     assert pointed.identity() == plain.identity(), "a memory can be read by a model whose head was trained again"
     save_int8(pointed, tmp_path) if compact else pointed.save(tmp_path)
     again = load_backbone(tmp_path, device="cpu", dtype=torch.bfloat16)
-    assert again.config.pointing == (8, 1) and again.pointing is not None and pointed.pointing is not None
-    for name, weight in again.pointing.state_dict().items():
+    assert again.config.pointing == (8, 1) and again.span_head is not None and pointed.span_head is not None
+    for name, weight in again.span_head.state_dict().items():
         assert weight.dtype == torch.float32
-        torch.testing.assert_close(weight, pointed.pointing.state_dict()[name], rtol=0.01, atol=1e-3)
+        torch.testing.assert_close(weight, pointed.span_head.state_dict()[name], rtol=0.01, atol=1e-3)
     file = tmp_path / FILE
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])

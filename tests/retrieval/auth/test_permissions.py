@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from model.checkpoint.landmark_model import LandmarkModel
-from retrieval.auth.permissions import Principal, VisibleCatalogue
 from retrieval.errors import CairnError, InvalidRequest, NotFound, PermissionDenied
 from retrieval.index.snapshot import MemorySnapshot
 from retrieval.library import Library
 from retrieval.types.records import Scope
-from storage.catalogue import Catalogue
+from storage.records import Principal
 from tests.retrieval.conftest import FOX, WHALE, OpenLibrary, add, ask, prose, substance
 
 PEOPLE = 8
@@ -231,7 +230,7 @@ def test_documents_from_before_there_were_accounts_are_everybodys_to_read(librar
     assert ann.answers() == []
     with pytest.raises(PermissionDenied):
         ann.delete_documents([old])
-    assert library.accounts.adopt(library.accounts.named("ann")) == 1
+    assert library.accounts.transfer_ownership(library.accounts.named("ann")) == 1
     assert ann.documents()[0].mine and [head.id for head in ann.answers()] == [asked.id]
 
 
@@ -239,7 +238,7 @@ def test_an_account_is_removed_with_its_documents_or_after_they_are_given_away(p
     accounts = library.accounts
     with pytest.raises(InvalidRequest, match="--give-to"):
         accounts.remove(accounts.named("user0"))
-    accounts.adopt(accounts.named("user1"), accounts.named("user0"))
+    accounts.transfer_ownership(accounts.named("user1"), accounts.named("user0"))
     accounts.remove(accounts.named("user0"))
     assert people[0].document_id in {one.id for one in people[1].library.documents()}
     accounts.remove(accounts.named("user1"), library.delete_documents)
@@ -258,9 +257,7 @@ def test_an_empty_view_finds_nothing_and_says_so(people, library):
     assert evidence(answer) == set() and answer.settings["candidates"] == []
 
 
-def test_the_stand_ins_know_all_that_they_stand_in_for():
-    """A new field of the snapshot, or a renamed method of the catalogue, must be thought about in access.py."""
+def test_a_restricted_snapshot_restricts_every_field():
+    """A new field of the snapshot must be considered in `MemorySnapshot.restricted_to`."""
     known = {"landmarks", "blocks", "document_ids", "document_N", "ordinal_N", "hot"}
     assert {field.name for field in fields(MemorySnapshot)} == known
-    named = {name for name in vars(VisibleCatalogue) if not name.startswith("_")}
-    assert all(hasattr(Catalogue, name) for name in named)

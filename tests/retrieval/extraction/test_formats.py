@@ -5,12 +5,15 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
+import docx as docx_library
 import pytest
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.extract import ExtractedDocument, ExtractLimits, extract
-from retrieval.extraction.markup import extract_markup
+from retrieval.extraction.formats import format_of
+from retrieval.extraction.markup import extract_text
 from retrieval.extraction.office import extract_docx
+from retrieval.extraction.worker import _function
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 STYLES = f'<w:styles {W}><w:style w:styleId="H1"><w:name w:val="heading 1"/></w:style></w:styles>'
@@ -41,7 +44,7 @@ def docx(folder: Path, body: str = BODY, *, prefix: str = "", parts: dict[str, s
 def markup(folder: Path, suffix: str, data: str | bytes) -> ExtractedDocument:
     path = folder / f"made{suffix}"
     path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return extract_markup(path, suffix, ExtractLimits())
+    return _function(format_of(path).extractor)(path, ExtractLimits(), None)
 
 
 def test_a_word_document_gives_headings_paragraphs_lists_and_table_rows(tmp_path):
@@ -49,6 +52,22 @@ def test_a_word_document_gives_headings_paragraphs_lists_and_table_rows(tmp_path
     assert document.text == "Chapter\n\nOne added\nline\n\n• first\n• second\n\na | b\n | d\n\ncontrolled"
     assert document.title == "Boats & Mills" and document.metadata["author"] == "A. Miller"
     assert [(entry.title, entry.level, entry.start) for entry in document.outline] == [("Chapter", 0, 0)]
+
+
+def test_a_document_of_another_program_keeps_its_title_headings_lists_and_tables(tmp_path):
+    made = docx_library.Document()
+    made.add_heading("Boats", 0)
+    made.add_heading("Mills", 2)
+    made.add_paragraph("Running text.")
+    for item in ("one", "two"):
+        made.add_paragraph(item, style="List Bullet")
+    table = made.add_table(1, 2)
+    table.cell(0, 0).text, table.cell(0, 1).text = "a", "b"
+    path = tmp_path / "other.docx"
+    made.save(str(path))
+    document = extract(path)
+    assert document.text == "Boats\n\nMills\n\nRunning text.\n\n• one\n• two\n\na | b"
+    assert [(entry.title, entry.level) for entry in document.outline] == [("Boats", 0), ("Mills", 1)]
 
 
 def test_formats_without_pages_have_one_page_without_label_and_no_boxes(tmp_path):
@@ -64,7 +83,7 @@ def test_formats_without_pages_have_one_page_without_label_and_no_boxes(tmp_path
         ("entities", "declares entities"),
         ("bomb", "unpacks to"),
         ("deep", "nested too deeply"),
-        ("broken", "not sound XML"),
+        ("broken", "not well-formed XML"),
         ("other", "not a Word document"),
         ("cut", "damaged or cut off"),
         ("old", "old .doc file or a Word document with a password"),
@@ -102,6 +121,24 @@ def test_a_web_page_gives_its_words_and_nothing_of_its_scripts(tmp_path):
     assert [entry.title for entry in document.outline] == ["Top one"]
 
 
+def test_a_web_page_is_read_in_the_encoding_that_it_declares(tmp_path):
+    page = '<html><head><meta charset="shift_jis"></head><body><p>日本語</body></html>'
+    assert markup(tmp_path, ".html", page.encode("shift_jis")).text == "日本語"
+
+
+def test_unclosed_and_deeply_nested_tags_cost_no_text(tmp_path):
+    page = "<head><title>T</title><body>" + "<font><div>word " * 2_000 + "<p>last"
+    text = markup(tmp_path, ".html", page).text
+    assert text.split() == ["word"] * 2_000 + ["last"]
+
+
+def test_fences_in_lists_and_link_definitions_are_read(tmp_path):
+    source = "# A # \n\n* item\n\n  ```sh\n  run\n  ```\n\n[x]: https://example.org\n\n---\n\nTwo\nlines\n==\n"
+    document = markup(tmp_path, ".md", source)
+    assert document.text == "A\n\n* item\n\n  run\n\n[x]: https://example.org\n\nTwo\nlines"
+    assert [(entry.title, entry.level) for entry in document.outline] == [("A", 0), ("Two lines", 0)]
+
+
 def test_markdown_keeps_headings_paragraphs_and_rows(tmp_path):
     source = "# Title\n\nSome *text*\nmore.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nSub\n---\n```\n# code\n```\n"
     document = markup(tmp_path, ".md", source.replace("\n", "\r\n"))
@@ -128,4 +165,4 @@ def test_text_files_have_a_longest_length(tmp_path):
     path = tmp_path / "long.txt"
     path.write_text("word " * 1000)
     with pytest.raises(ExtractError, match="more than 100 characters"):
-        extract_markup(path, ".txt", ExtractLimits(characters=100))
+        extract_text(path, ExtractLimits(characters=100))

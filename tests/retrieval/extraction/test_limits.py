@@ -18,8 +18,8 @@ from PIL import Image
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.extract import ExtractLimits, extract, render_page, unlock
-from retrieval.extraction.sandbox import Readers
-from retrieval.extraction.worker import WENT_HOME
+from retrieval.extraction.ipc import EXIT_IDLE
+from retrieval.extraction.sandbox import Sandbox
 from tests.retrieval.pdf_maker import Sheet, make_pdf, write_objects
 
 GOOD = make_pdf([Sheet([(72, 700, 12, "Hello world of letters")])], title="A title")
@@ -63,8 +63,8 @@ def flate_bomb(megabytes: int) -> bytes:
             make_pdf([Sheet(content=b"0 0 9 9 re f")] * 2),
             r"None of the 2 pages .*OCR\) is not built in yet",
         ),
-        ("pages.exe", b"MZ", r"\.exe is no format that can be read.*\.docx"),
-        ("noending", b"x", "without an ending"),
+        ("pages.exe", b"MZ", r"\.exe files cannot be read.*\.docx"),
+        ("noending", b"x", "without a name ending"),
     ],
 )
 def test_a_bad_file_is_refused_with_its_reason(tmp_path, name, data, reason):
@@ -143,10 +143,10 @@ def test_the_reader_that_waits_serves_one_file_and_ends_with_its_owner(tmp_path)
     path = tmp_path / "a.txt"
     path.write_text("The dam was raised in 1951.")
     script = (
-        "import sys; from retrieval.extraction.extract import _READERS, extract\n"
+        "import sys; from retrieval.extraction.extract import _SANDBOX, extract\n"
         "for _ in range(3):\n"
         "    text = extract(sys.argv[1]).text\n"
-        "    print(_READERS._waiting.pid, text, flush=True)\n"
+        "    print(_SANDBOX._waiting.pid, text, flush=True)\n"
         "sys.stdin.read()"
     )
     command = [sys.executable, "-c", script, str(path)]
@@ -186,21 +186,21 @@ def test_a_forked_process_starts_readers_of_its_own(tmp_path):
 def test_a_reader_that_went_home_is_replaced(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("The dam was raised in 1951.")
-    readers = Readers()
+    sandbox = Sandbox()
     for stale in (True, False):
-        readers.start_next()
-        waiting = readers._waiting
+        sandbox.start_next()
+        waiting = sandbox._waiting
         assert waiting is not None and waiting.stdin is not None
         if stale:
             waiting.stdin.close()
-            assert waiting.wait(60) == WENT_HOME
+            assert waiting.wait(60) == EXIT_IDLE
             waiting.stdin = None
         folder = tmp_path / str(stale)
         folder.mkdir()
         request = {"task": "extract", "suffix": ".txt", "password": None, "path": str(path), "folder": str(folder)}
-        status, complaint = readers.serve(request | {"limits": asdict(ExtractLimits()), "caller": os.getpid()}, 60)
+        status, complaint = sandbox.serve(request | {"limits": asdict(ExtractLimits()), "caller": os.getpid()}, 60)
         assert (status, complaint) == (0, "") and (folder / "result.json").is_file()
-    readers.end()
+    sandbox.close()
 
 
 def readers_of(process: int) -> list[int]:

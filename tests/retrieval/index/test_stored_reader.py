@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from model.attention.memory import InMemoryReader
-from model.attention.selection import ReadPolicy
+from model.attention.selection import SelectionPolicy
 from model.inference.generate import Sampling, generate
 from model.inference.prefill import prefill
 from retrieval.index.block_cache import BlockCache, BlockShape
@@ -31,7 +31,7 @@ def test_stored_blocks_are_the_blocks_of_prefill_bit_for_bit_in_the_stored_dtype
     library, blocks, kv_dtype = stored
     if kv_dtype == "int8":
         pytest.skip("int8 is not lossless; its error is bounded in tests/storage")
-    with library._resident.open_snapshot() as snapshot:
+    with library._resident.open_snapshot(library._catalogue) as snapshot:
         reader = snapshot.reader()
         assert reader.num_blocks == len(blocks)
         ids = torch.arange(len(blocks)).expand(1, model.num_kv_heads, 1, -1)
@@ -48,13 +48,13 @@ def test_answers_over_the_store_have_the_logits_of_answers_over_ram(stored, mode
     if kv_dtype == "int8":
         pytest.skip("int8 reads back other numbers than prefill made")
     ram = InMemoryReader.from_blocks(model.memory_layers, blocks, dtype=model.dtype)
-    prompt, policy = model.prompt("What does the fox do?").ids, ReadPolicy(top_k=4, voters=voters)
-    with library._resident.open_snapshot() as snapshot:
+    prompt, policy = model.prompt("What does the fox do?").ids, SelectionPolicy(top_k=4, voters=voters)
+    with library._resident.open_snapshot(library._catalogue) as snapshot:
         positions = torch.arange(3, 40, 2)
         part = InMemoryReader.from_blocks(model.memory_layers, [blocks[n] for n in positions], dtype=model.dtype)
         for reader, memory in ((snapshot.reader(), ram), (snapshot.reader(positions), part)):
             from_store, from_ram = (
-                list(generate(model, prompt, memory=m, reading=policy, sampling=Sampling(max_tokens=5)))
+                list(generate(model, prompt, memory=m, policy=policy, sampling=Sampling(max_tokens=5)))
                 for m in (reader, memory)
             )
             assert [token.id for token in from_store] == [token.id for token in from_ram]
@@ -68,13 +68,13 @@ def test_answers_over_the_store_have_the_logits_of_answers_over_ram(stored, mode
 def test_a_cold_cache_a_warm_one_and_one_too_small_read_the_same(open_library, write):
     library = open_library()
     add(library, write("a.txt", FOX))
-    with library._resident.open_snapshot() as snapshot:
+    with library._resident.open_snapshot(library._catalogue) as snapshot:
         reader = snapshot.reader()
         layer, ids = reader.layers[0], torch.randint(0, reader.num_blocks, (1, 2, 3, 9))
         cold = reader.read(layer, ids)
         warm = reader.read(layer, ids)
     small = open_library(hot_bytes=1)
-    with small._resident.open_snapshot() as snapshot:
+    with small._resident.open_snapshot(small._catalogue) as snapshot:
         assert snapshot.hot.places_per_layer == 1
         tiny = snapshot.reader().read(layer, ids)
     for a, b, c in zip(cold, warm, tiny, strict=True):
@@ -202,7 +202,7 @@ def test_the_keys_of_a_snapshot_are_those_that_attention_reads(kv_dtype, open_li
     add(library, write("a.txt", FOX + WHALE))
     text = library._sources.text(library.documents()[0].id)
     blocks = list(prefill(model, model.tokenize(text).ids, kv_dtype=DTYPES.get(kv_dtype)))
-    with library._resident.open_snapshot() as snapshot:
+    with library._resident.open_snapshot(library._catalogue) as snapshot:
         positions = torch.tensor([5, 2, 9, len(blocks) - 1])
         keys_WCGLD, lengths_C = snapshot.token_keys(positions)
         assert lengths_C.tolist() == [blocks[n].num_tokens for n in positions]
@@ -217,5 +217,5 @@ def test_documents_that_are_not_whole_are_no_part_of_the_memory(open_library, wr
     library = open_library()
     add(library, write("a.txt", RAIN))
     library.submit(write("b.txt", FOX))  # queued, never run
-    with library._resident.open_snapshot() as snapshot:
+    with library._resident.open_snapshot(library._catalogue) as snapshot:
         assert len(snapshot.document_ids) == 1

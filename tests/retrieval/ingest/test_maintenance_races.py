@@ -108,7 +108,7 @@ def test_gc_leaves_what_was_handed_in_after_it_looked_at_the_rows(library, write
 def test_gc_leaves_files_that_an_open_question_still_reads(library, three, open_library):
     flip(shard_files(library)[0], Random(0))
     old = shard_files(library)[0]
-    with library._resident.open_snapshot():
+    with library._resident.open_snapshot(library._catalogue):
         library.repair()
         assert old.exists()
         library.gc()
@@ -171,7 +171,7 @@ def test_doctor_and_verify_bear_that_a_document_vanishes_while_they_look(library
 def test_a_kill_amid_reingestion_leaves_no_document_without_a_job(library, three):
     """Dropping the old memory and queueing the work are one commit."""
     digest = library._catalogue.document(three["fox"]).fingerprint
-    names = library._catalogue.hand_over(three["fox"], digest, note="again")
+    names = library._catalogue.reassign_model(three["fox"], digest, note="again")
     (job,) = library.jobs(active_only=True)
     assert names and job.document_id == three["fox"] and library.document(three["fox"]).state == "ingesting"
     assert library.run_next_job().state == "done"

@@ -149,7 +149,7 @@ def test_a_file_that_cannot_be_read_fails_alone_with_its_reason(library, write, 
 
 
 def test_files_that_are_no_documents_are_refused_when_handed_in(library, tmp_path, write):
-    for path, reason in ((tmp_path / "missing.pdf", "no file"), (write("a.exe", "x"), "not a format")):
+    for path, reason in ((tmp_path / "missing.pdf", "no file"), (write("a.exe", "x"), "cannot be read")):
         with pytest.raises(ExtractError, match=reason):
             library.submit(path)
     assert library.documents() == [] and not list(library._workspace.files_folder.iterdir())

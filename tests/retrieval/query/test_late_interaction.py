@@ -14,16 +14,16 @@ from model.scoring.late_interaction import (
     best_matches,
     best_spans,
     block_scores,
-    head_points,
     points,
+    span_head_logits,
     token_matches,
     token_queries,
 )
 from model.scoring.span_head import SpanHead
 from retrieval.errors import DamagedMemory
-from retrieval.query import answer as asking
-from retrieval.query import search
-from retrieval.query.search import asked_queries, find_blocks, search_query, titles_of, token_scores
+from retrieval.query import decode, search
+from retrieval.query.question import encode_question
+from retrieval.query.search import find_blocks, token_scores
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, TEXTS, WHALE, add, ask
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 from tests.tiny_model import tiny_model
@@ -119,8 +119,8 @@ def test_the_best_spans_are_those_of_a_search_through_all():
 
 def test_queries_of_the_tokens_average_to_the_query_of_search():
     model = tiny_model()
-    queries_QWGD = token_queries(model, asked_queries(model, "Who built it?"))
-    torch.testing.assert_close(queries_QWGD.mean(0), search_query(model, "Who built it?"))
+    queries_QWGD = encode_question(model, "Who built it?").queries_QWGD
+    torch.testing.assert_close(queries_QWGD.mean(0), encode_question(model, "Who built it?").mean_query_YGD)
 
 
 def test_layers_without_weight_have_no_say():
@@ -158,11 +158,11 @@ def stored(request, open_library, write, by_tokens, monkeypatch):
 def every_score(library, question):
     """Late-interaction scores of all stored blocks, read the long way."""
     model = library._workspace.loaded().model
-    with library._resident.open_snapshot() as snapshot:
+    with library._resident.open_snapshot(library._catalogue) as snapshot:
         reader = snapshot.reader()
         ids = torch.arange(reader.num_blocks).expand(1, model.num_kv_heads, 1, -1)
         keys = [reader.read(layer, ids)[0][0, :, 0].transpose(0, 1) for layer in model.searched_layers]
-        queries_QWGD = token_queries(model, asked_queries(model, question))
+        queries_QWGD = encode_question(model, question).queries_QWGD
         place_N = torch.from_numpy(snapshot.document_N.astype("int64") << 32 | snapshot.ordinal_N)
         titles = [title_of(model, library.document(snapshot.document_ids[n]).title) for n in snapshot.document_N]
         return by_definition(queries_QWGD, keys, snapshot.blocks.length_N, place_N, titles)
@@ -185,7 +185,7 @@ def title_of(model, title):
 def test_tokens_decide_among_the_proposed_blocks(stored):
     library, _ = stored
     scores_N = every_score(library, "What do whales do?")
-    with library._resident.open_snapshot() as snapshot:
+    with library._resident.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "What do whales do?", 6, None)
     torch.testing.assert_close(found.scores_C, scores_N.sort(descending=True).values[:6], atol=2e-3, rtol=0)
     torch.testing.assert_close(found.scores_C, scores_N[found.positions_C], atol=2e-3, rtol=0)
@@ -195,19 +195,23 @@ def test_tokens_decide_among_the_proposed_blocks(stored):
 def test_only_what_landmarks_propose_is_ranked(stored, monkeypatch):
     library, _ = stored
     monkeypatch.setattr(search, "FEWEST_PROPOSED", 5)
-    with library._resident.open_snapshot() as snapshot:
+    with library._resident.open_snapshot(library._catalogue) as snapshot:
         model = library._workspace.loaded().model
-        proposed = snapshot.landmarks.rank(search_query(model, "whales?"), 5).positions.sort().values.tolist()
+        proposed = (
+            snapshot.landmarks.rank(encode_question(model, "whales?").mean_query_YGD, 5)
+            .positions.sort()
+            .values.tolist()
+        )
         found = find_blocks(library._workspace, snapshot, "whales?", 1, None)
-        titles = titles_of(library._workspace, snapshot, found.queries_QWGD, torch.tensor(proposed))
-        scores = token_scores(snapshot, found.queries_QWGD, torch.tensor(proposed), titles)
+        titles = found.titles.of(snapshot.documents_of(torch.tensor(proposed)))
+        scores = token_scores(snapshot, found.question.queries_QWGD, torch.tensor(proposed), titles)
     assert found.positions_C.tolist() == [proposed[int(scores.argmax())]]
 
 
 def test_of_equal_scores_the_newest_block_wins(stored, monkeypatch):
     library, _ = stored
     monkeypatch.setattr(search, "token_scores", lambda snapshot, queries, positions, titles: torch.ones(len(positions)))
-    with library._resident.open_snapshot() as snapshot:
+    with library._resident.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "whales?", 4, None)
         assert found.positions_C.tolist() == list(range(snapshot.num_blocks - 1, snapshot.num_blocks - 5, -1))
 
@@ -272,7 +276,7 @@ def test_a_faiss_index_proposes_the_same(stored, open_library, by_tokens):
 
 def test_an_answer_reads_the_blocks_that_tokens_chose_and_near_misses_are_the_next_ones(stored):
     library, _ = stored
-    with library._resident.open_snapshot() as snapshot:
+    with library._resident.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "What do whales do?", 12, None)
         ranked = snapshot.blocks.ids_N[found.positions_C.numpy()].tolist()
     answer = ask(library, "What do whales do?", k=3)
@@ -308,9 +312,9 @@ def test_landmarks_rank_alone_unless_the_model_says_otherwise(open_library, writ
     for name, text in (("whale", WHALE), ("rain", RAIN)):
         add(library, write(f"{name}.txt", text))
     monkeypatch.setattr(search, "token_scores", lambda *_: pytest.fail("no keys are read"))
-    with library._resident.open_snapshot() as snapshot:
+    with library._resident.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "whales?", 5, None)
-        ranking = snapshot.landmarks.rank(search_query(model, "whales?"), 5)
+        ranking = snapshot.landmarks.rank(encode_question(model, "whales?").mean_query_YGD, 5)
     assert torch.equal(found.positions_C, ranking.positions) and torch.equal(found.scores_C, ranking.gates)
 
 
@@ -341,7 +345,7 @@ def test_the_head_sees_keys_and_queries_laid_end_to_end_as_in_training():
     head = SpanHead(2 * 3 * 4, 8, 1).eval()
     keys_WCGLD, lengths_C = [torch.randn(5, 3, 6, 4).bfloat16() for _ in range(2)], torch.tensor([5, 5, 2, 5, 1])
     queries_QWGD, pointers_2WGD = torch.randn(4, 2, 3, 4), torch.randn(2, 2, 3, 4)
-    found_2CL = head_points(head, queries_QWGD, pointers_2WGD, keys_WCGLD, lengths_C)
+    found_2CL = span_head_logits(head, queries_QWGD, pointers_2WGD, keys_WCGLD, lengths_C)
     keys_CLE = torch.zeros(5, 6, 24)
     for layer in range(2):
         for group in range(3):
@@ -361,7 +365,7 @@ def test_a_model_with_a_head_quotes_what_its_head_points_at(open_library, write,
         points_at_answers=True,
     )  # fmt: skip
     torch.manual_seed(0)
-    library = open_library(model=plain.with_pointing(SpanHead(2 * 16, 8, 1).eval()))
+    library = open_library(model=plain.with_span_head(SpanHead(2 * 16, 8, 1).eval()))
     add(library, write("fox.txt", FOX))
     word = FOX.split()[12]
     wanted = FOX.index(word)
@@ -373,7 +377,7 @@ def test_a_model_with_a_head_quotes_what_its_head_points_at(open_library, write,
         points_2CL[1].view(-1)[last // 63 * 64 + last % 63] = 50.0
         return points_2CL.masked_fill(torch.arange(64) >= lengths[:, None], -torch.inf)
 
-    monkeypatch.setattr(asking, "head_points", pointing)
+    monkeypatch.setattr(decode, "span_head_logits", pointing)
     assert ask(library, "What does the fox do?", max_tokens=200, k=50).short == word.strip(".,")
 
 

@@ -5,8 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from storage import Block, NameTaken, NewBlock, NotFound, Page
 from storage.catalogue.rows import pack_tokens, unpack_tokens
+from storage.errors import NameTaken, NotFound
+from storage.records import Block, NewBlock, Page
 from tests.storage.stored import FINGERPRINT, add_ready, commit, new_blocks, new_document, sqlite_only, write_shard
 
 
@@ -40,7 +41,7 @@ def test_the_same_content_made_by_the_same_model_is_not_added_twice(home):
     again = catalogue.add_document(new_document(1))
     assert again.already_stored and again.document == first
     assert again.job is not None and again.job.state == "done"
-    assert catalogue.count_documents() == 1
+    assert len(catalogue.documents()) == 1
     assert catalogue.find_document(first.content_sha256, first.fingerprint) == first
 
 
@@ -79,7 +80,7 @@ def test_blocks_know_their_place_text_and_tokens(home):
         shard=shards[1].name,
         index_in_shard=1,
     )
-    assert catalogue.block_rows([blocks[4].id, 999_999]) == {blocks[4].id: blocks[4]}
+    assert catalogue.blocks_by_id([blocks[4].id, 999_999]) == {blocks[4].id: blocks[4]}
     touching = catalogue.blocks_of_document(document.id, start=25, end=38)
     assert [block.ordinal for block in touching] == [2, 3]
 
@@ -94,8 +95,8 @@ def test_more_blocks_are_fetched_at_once_than_one_statement_may_name(home):
     document_id = catalogue.add_document(new_document()).document.id
     shard = write_shard(store, 1200, group=document_id)
     committed = catalogue.commit_shard(document_id, shard, new_blocks(1200))
-    assert list(catalogue.block_rows(reversed(committed.block_ids))) != []
-    assert catalogue.block_rows(committed.block_ids).keys() == set(committed.block_ids)
+    assert list(catalogue.blocks_by_id(reversed(committed.block_ids))) != []
+    assert catalogue.blocks_by_id(committed.block_ids).keys() == set(committed.block_ids)
 
 
 def test_block_ids_are_never_handed_out_again(home):
@@ -109,10 +110,9 @@ def test_block_ids_are_never_handed_out_again(home):
         catalogue.delete_documents([document.id])
 
 
-def test_references_name_every_block_of_a_scope_once_and_in_order(home):
+def test_references_name_every_block_once_and_in_order(home):
     catalogue, store = home
-    shelf = catalogue.create_collection("shelf")
-    documents = [add_ready(catalogue, store, seed, collection_id=shelf.id if seed == 1 else None) for seed in range(3)]
+    documents = [add_ready(catalogue, store, seed) for seed in range(3)]
 
     def check(refs, chosen):
         expected = [block for document in chosen for block in catalogue.blocks_of_document(document.id)]
@@ -122,9 +122,6 @@ def test_references_name_every_block_of_a_scope_once_and_in_order(home):
         assert [refs.shards[id_].name for id_ in refs.shard_ids.tolist()] == [block.shard for block in expected]
 
     check(catalogue.all_block_refs(), documents)
-    check(catalogue.all_block_refs(document_ids=[documents[2].id]), documents[2:])
-    check(catalogue.all_block_refs(collection_ids=[shelf.id]), documents[1:2])
-    check(catalogue.all_block_refs(document_ids=[documents[0].id], collection_ids=[shelf.id]), documents[:2])
     check(catalogue.all_block_refs(fingerprint=FINGERPRINT.digest), documents)
     check(catalogue.all_block_refs(fingerprint="another"), [])
 
@@ -156,10 +153,10 @@ def test_searching_documents_ignores_case_in_any_script_and_takes_signs_literall
     assert titles("100%") == ["Growth of 100% in Straße_1"]
     assert titles("strasse_") == ["Growth of 100% in Straße_1"]
     assert titles("growth in") == ["Growth of 100% in Straße_1", "growth of 1000 in town"]
-    assert catalogue.count_documents(search="growth") == 2
+    assert len(catalogue.documents(search="growth")) == 2
 
 
-def test_documents_are_sorted_limited_and_filtered(home):
+def test_documents_are_sorted(home):
     catalogue, store = home
     small, large = add_ready(catalogue, store, 2, num_shards=1), add_ready(catalogue, store, 1, num_shards=3)
     unfinished = catalogue.add_document(new_document(3)).document
@@ -170,8 +167,6 @@ def test_documents_are_sorted_limited_and_filtered(home):
     assert ids() == [unfinished.id, large.id, small.id]
     assert ids(sort="size") == [large.id, small.id, unfinished.id]
     assert ids(sort="title") == ids(sort="source") == [large.id, small.id, unfinished.id]
-    assert ids(limit=1, offset=1) == [large.id]
-    assert ids(state="ready") == [large.id, small.id]
     with pytest.raises(ValueError, match="sorted by added, title, source, pages, size"):
         ids(sort="colour")
 
@@ -189,8 +184,6 @@ def test_renaming_and_moving_are_seen_at_once(home):
         catalogue.rename_document(document.id, "  ")
     with pytest.raises(NotFound, match="collection 'nowhere'"):
         catalogue.move_document(document.id, "nowhere")
-    with pytest.raises(NotFound, match="collection 'nowhere'"):
-        catalogue.add_document(new_document(5, collection_id="nowhere"))
 
 
 def test_a_document_goes_into_the_collection_of_a_name_unless_it_stays_in_another(home):
@@ -213,9 +206,9 @@ def test_a_document_goes_into_the_collection_of_a_name_unless_it_stays_in_anothe
 
 def test_collections_have_distinct_names_and_count_their_documents(home):
     catalogue, store = home
-    shelf = catalogue.create_collection("  Shelf ")
+    catalogue.create_collection("  Shelf ")
     other = catalogue.create_collection("another")
-    add_ready(catalogue, store, collection_id=shelf.id)
+    add_ready(catalogue, store, collection="Shelf")
     assert [(each.name, each.num_documents) for each in catalogue.collections()] == [("another", 0), ("Shelf", 1)]
     with pytest.raises(NameTaken, match="Shelf"):
         catalogue.create_collection("Shelf")
@@ -232,10 +225,10 @@ def test_collections_have_distinct_names_and_count_their_documents(home):
 def test_deleting_a_collection_keeps_its_documents_unless_asked(home, with_documents):
     catalogue, store = home
     shelf = catalogue.create_collection("shelf")
-    document = add_ready(catalogue, store, collection_id=shelf.id)
+    document = add_ready(catalogue, store, collection="shelf")
     deleted = catalogue.delete_collection(shelf.id, with_documents=with_documents)
     assert deleted.document_ids == ((document.id,) if with_documents else ())
-    assert catalogue.count_documents() == (0 if with_documents else 1)
+    assert len(catalogue.documents()) == (0 if with_documents else 1)
     assert catalogue.collections() == []
 
 
@@ -255,7 +248,7 @@ def test_deleting_a_document_takes_everything_of_it_and_nothing_else(home):
     assert [answer.id for answer in catalogue.answers()] == [other.id]
     assert store.files() == {shard.name for shard in catalogue.shards()}
     assert catalogue.blocks_of_document(gone.id) == catalogue.pages(gone.id) == []
-    assert catalogue.jobs(document_id=gone.id) == []
+    assert [job.document_id for job in catalogue.jobs()] == [kept.id]
     for missing in (catalogue.document, catalogue.extracted_text):
         with pytest.raises(NotFound):
             missing(gone.id)
@@ -364,6 +357,6 @@ def test_a_block_spans_pages_with_a_box_on_each(home):
     document_id = catalogue.add_document(new_document()).document.id
     boxes = ((0, 0.123456789, 0.9, 0.5, 1.0), (1, 0.0, 0.0, 0.5, 0.1))
     shard = catalogue.commit_shard(document_id, write_shard(store, 1), [NewBlock(0, 4, (1, 2), boxes)])
-    block = catalogue.block_rows(shard.block_ids)[shard.first_block_id]
+    block = catalogue.blocks_by_id(shard.block_ids)[shard.first_block_id]
     assert block.boxes == ((0, 0.12346, 0.9, 0.5, 1.0), (1, 0.0, 0.0, 0.5, 0.1))
     assert block.num_tokens == 2

@@ -14,10 +14,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from storage import Catalogue, CatalogueTooNew
+from storage.catalogue import Catalogue
 from storage.catalogue.database import Database
 from storage.catalogue.schema import metadata
 from storage.catalogue.upgrade import HEAD, MIGRATIONS, bring_up_to_date, revision
+from storage.errors import CatalogueTooNew
 from tests.storage.stored import add_ready, database_url, open_home, sqlite_only
 
 NEXT = '''
@@ -111,7 +112,8 @@ def test_many_processes_may_open_a_new_catalogue_at_once(tmp_path):
     script = textwrap.dedent(
         f"""
         import os
-        from storage import Catalogue, MemoryFingerprint
+        from storage.catalogue import Catalogue
+        from storage.fingerprint import MemoryFingerprint
 
         def open_it():
             catalogue = Catalogue.open({database_url(tmp_path)!r})

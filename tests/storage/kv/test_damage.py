@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from storage import DamagedBlock, DamagedMemory, DamagedShard, KVBlockStore, KVLayout
-from storage.kv.format import PREFIX
+from storage.errors import DamagedBlock, DamagedMemory, DamagedShard
+from storage.kv.format import PREFIX, KVLayout
 from storage.kv.shard import OpenShard
+from storage.kv.store import KVBlockStore
 from tests.storage.stored import LAYOUT, write_shard
 
 NUM_BLOCKS = 5

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from storage import FORMAT_VERSION, KVBlockStore
-from storage.kv.format import ALIGNMENT, MAGIC, PREFIX
+from storage.kv.format import ALIGNMENT, FORMAT_VERSION, MAGIC, PREFIX
+from storage.kv.store import KVBlockStore
 from tests.storage.stored import LAYOUT, write_shard
 
 PAGE = Path(__file__).parents[3] / "docs" / "kv-file-format.md"

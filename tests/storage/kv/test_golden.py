@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from storage import Catalogue, KVBlockStore, KVLayout
+from storage.catalogue import Catalogue
 from storage.catalogue.upgrade import HEAD
 from storage.kv.codec import encode_shard
-from storage.kv.format import FORMAT_VERSION
+from storage.kv.format import FORMAT_VERSION, KVLayout
+from storage.kv.store import KVBlockStore
 from tests.storage.stored import FINGERPRINT, LAYOUT, add_ready, open_home, sqlite_only
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -97,15 +98,14 @@ def write_golden_files() -> None:
     if not path.exists():
         with tempfile.TemporaryDirectory() as folder:
             catalogue, store = open_home(Path(folder))
-            shelf = catalogue.create_collection("Shelf")
-            document = add_ready(catalogue, store, 1, collection_id=shelf.id)
-            conversation = catalogue.create_conversation("Talk")
+            document = add_ready(catalogue, store, 1, collection="Shelf")
+            catalogue.ensure_conversation("0" * 32, "Talk")
             catalogue.save_answer(
                 question="Where?",
                 text="Here.",
                 body='{"text": "Here."}',
                 document_ids=[document.id],
-                conversation_id=conversation.id,
+                conversation_id="0" * 32,
             )
             catalogue.close()
             connection = sqlite3.connect(Path(folder) / "cairn.sqlite3")

@@ -11,16 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from storage import (
-    CannotWrite,
-    DamagedShard,
-    ForeignShard,
-    KVBlockStore,
-    KVLayout,
-    MissingShard,
-    StoreFull,
-)
-from storage.kv.store import is_unfinished
+from storage.errors import CannotWrite, DamagedShard, ForeignShard, MissingShard, StoreFull
+from storage.kv.format import KVLayout
+from storage.kv.store import KVBlockStore, is_unfinished
 from tests.storage.stored import LAYOUT, random_blocks, write_shard
 
 EXACT = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}

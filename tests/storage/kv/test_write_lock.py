@@ -10,10 +10,9 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
-from storage import collect_garbage
 from storage.kv.lock import nobody_writing, writing
 from storage.kv.shard import write_durably
-from storage.maintenance import orphans
+from storage.maintenance import collect_garbage, orphans
 from tests.storage.stored import add_ready, new_blocks, new_document, write_shard
 
 ROOT = Path(__file__).resolve().parents[3]

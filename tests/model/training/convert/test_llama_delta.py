@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from model.checkpoint.config import LandmarkConfig
-from model.checkpoint.landmark_model import load_backbone
+from model.checkpoint.load import load_backbone
 from model.errors import ModelError
 from model.training.convert.llama_delta import convert_llama_delta
 from model.training.convert.tensor_files import ShardWriter, TensorFiles

@@ -19,14 +19,14 @@ from model.training.data.questions.facts import relations_about_subjects, standa
 from model.training.data.questions.pseudo_queries import definitions
 from model.training.data.text_batches import TextRowShape
 from model.training.losses.retriever_loss import (
-    TaughtModel,
+    RetrieverTrainer,
     TokenCosines,
     answering_sentences,
     late_scores,
+    retriever_loss,
     shown_rows,
-    taught_loss,
 )
-from model.training.losses.span_loss import pointing_loss
+from model.training.losses.span_loss import span_loss
 from model.training.recipes.default_model import SIZES, Prepared, start
 from tests.model.training.conftest import NAMES
 
@@ -248,7 +248,7 @@ def test_the_head_is_shown_fewer_blocks_where_there_are_no_more(prepared: Prepar
     assert shown is not None and not bool(shown.there_QCL.any())
     assert bool(shown.nothing_Q.all()) and not bool(shown.right_Q2CL.any())
     shown.keys_QCLE.requires_grad_()
-    loss, _, _ = pointing_loss(SpanHead(32, 8, 1), shown)
+    loss, _, _ = span_loss(SpanHead(32, 8, 1), shown)
     loss.backward()
     assert bool(torch.isfinite(shown.keys_QCLE.grad).all())
 
@@ -297,12 +297,12 @@ def test_late_scores_are_the_weighted_mean_of_best_cosines() -> None:
 def test_teaching_a_batch_lowers_what_it_is_taught_by(prepared: Prepared, encoder: Encoder) -> None:
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
-    taught = TaughtModel(model, model.backbone.model.layers[-1].self_attn.k_proj.weight)
+    taught = RetrieverTrainer(model, model.backbone.model.layers[-1].self_attn.k_proj.weight)
     batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(0)
     optimizer = torch.optim.AdamW(taught.parameters(), lr=2e-3)
     parts = []
     for _ in range(12):
-        loss, metrics, tokens = taught_loss(taught, batch)
+        loss, metrics, tokens = retriever_loss(taught, batch)
         assert tokens > 0
         optimizer.zero_grad()
         loss.backward()

@@ -12,10 +12,10 @@ from model.inference.prompt import encode_prompt
 from model.scoring.span_head import SpanHead
 from model.training.convert.init_from_encoder import Encoder
 from model.training.data.examples import TokenQuestion
-from model.training.data.key_cache import meet_questions, store_documents
+from model.training.data.key_cache import cache_keys, retrieve_candidates
 from model.training.data.span_batches import PointingRowMaker
 from model.training.data.span_dataset import pointed_documents, same_titles
-from model.training.losses.span_loss import pointing_loss
+from model.training.losses.span_loss import span_loss
 from model.training.recipes.default_model import SIZES, Prepared, start
 
 
@@ -27,8 +27,8 @@ def pointing(prepared: Prepared, encoder: Encoder, tmp_path_factory: pytest.Temp
     documents, questions = pointed_documents(
         model, prepared.questions, prepared.held_out.questions, prepared.texts, shape
     )
-    stored = store_documents(model, documents, folder)
-    met = meet_questions(model, stored, [question.ids for question in questions], folder, found=shape.found)
+    stored = cache_keys(model, documents, folder)
+    met = retrieve_candidates(model, stored, [question.ids for question in questions], folder, found=shape.found)
     maker = PointingRowMaker(stored, questions, met, shape, range(len(questions)))
     return model, maker, documents, folder
 
@@ -66,18 +66,18 @@ def test_what_was_stored_is_taken_from_the_folder_and_that_of_other_questions_re
     model, maker, documents, folder = pointing
     asked = [question.ids for question in maker._questions]
     before = (folder / "questions.safetensors").stat().st_mtime_ns
-    again = meet_questions(model, maker._stored, asked, folder, found=4)
+    again = retrieve_candidates(model, maker._stored, asked, folder, found=4)
     assert np.array_equal(again.found_MF, maker._met.found_MF)
     assert (folder / "questions.safetensors").stat().st_mtime_ns == before
     with pytest.raises(ValueError, match=r"questions\.safetensors was made with other"):
-        meet_questions(model, maker._stored, asked[:-1], folder, found=4)
+        retrieve_candidates(model, maker._stored, asked[:-1], folder, found=4)
     with pytest.raises(ValueError, match=r"keys\.npy was made with other"):
-        store_documents(model, {0: np.arange(10)}, folder)
+        cache_keys(model, {0: np.arange(10)}, folder)
     later = copy.deepcopy(model)
     with torch.no_grad():
         later.backbone.model.norm.weight.mul_(1.01)
     with pytest.raises(ValueError, match=r"keys\.npy was made with other weights"):
-        store_documents(later, documents, folder)
+        cache_keys(later, documents, folder)
 
 
 def test_a_gold_block_withheld_means_that_nothing_is_right(pointing) -> None:
@@ -108,7 +108,7 @@ def test_pointing_learns_a_batch(pointing) -> None:
     optimizer = torch.optim.AdamW(head.parameters(), lr=1e-2)
     losses = []
     for _ in range(60):
-        loss, metrics, _ = pointing_loss(head, batch)
+        loss, metrics, _ = span_loss(head, batch)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

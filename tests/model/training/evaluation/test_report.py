@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from model.attention.selection import ReadPolicy
+from model.attention.selection import SelectionPolicy
 from model.inference.generate import GeneratedToken
 from model.training.__main__ import main
 from model.training.evaluation import passkey
@@ -35,8 +35,8 @@ def test_the_first_integer_of_an_answer_counts(text: str, number: int | None) ->
 @pytest.mark.parametrize("positions", ["paper", "library"])
 def test_passkey_prompts_are_read_through_the_memory(positions: str) -> None:
     model = tiny_model(window_blocks=4, context_blocks=2)
-    reading = ReadPolicy(top_k=2, positions=positions)  # type: ignore[arg-type]
-    (score,) = passkey_scores(model, [60], prompts=2, reading=reading, max_tokens=3)
+    policy = SelectionPolicy(top_k=2, positions=positions)  # type: ignore[arg-type]
+    (score,) = passkey_scores(model, [60], prompts=2, policy=policy, max_tokens=3)
     assert (score.filler_characters, score.prompts) == (60, 2)
     assert 0 <= score.accuracy <= 1 and score.mean_tokens > 250
 
@@ -49,7 +49,7 @@ def test_a_model_that_knows_the_key_scores_one(monkeypatch: pytest.MonkeyPatch) 
         return iter([GeneratedToken(0, f" {key}.", 0.0, (), None)])
 
     monkeypatch.setattr(passkey, "generate", cheating)
-    (score,) = passkey_scores(model, [50], prompts=3, reading=ReadPolicy(positions="paper"))
+    (score,) = passkey_scores(model, [50], prompts=3, policy=SelectionPolicy(positions="paper"))
     assert score.accuracy == 1
 
 

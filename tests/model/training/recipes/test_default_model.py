@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.checkpoint.landmark_model import load_backbone
+from model.checkpoint.load import load_backbone
 from model.inference.prefill import prefill_batch
 from model.inference.prompt import encode_prompt
 from model.training.convert.init_from_encoder import Encoder
@@ -136,7 +136,7 @@ def test_the_recipe_runs_from_data_to_a_checkpoint_that_loads(data: Path, tmp_pa
     assert np.isfinite(result.last["loss"])
     model = load_backbone(tmp_path / "model", device="cpu", dtype=torch.float32)
     assert model.memory_layers == (2,)
-    assert model.pointing is not None and model.config.pointing == (8, 1)
+    assert model.span_head is not None and model.config.pointing == (8, 1)
     assert set(json.loads((tmp_path / "prepared" / "overlap.json").read_text())) == {"pair", "passage"}
 
 

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.checkpoint.landmark_model import LandmarkModel, load_backbone
+from model.checkpoint.landmark_model import LandmarkModel
+from model.checkpoint.load import load_backbone
 from model.training.recipes.finetune import add_adapters, finetune, merge_adapters
 from model.training.recipes.presets import LoraSettings, load_preset, preset_names
 from model.training.recipes.pretrain import byte_tokenizer, new_model

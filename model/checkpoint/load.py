@@ -1,0 +1,123 @@
+"""Checkpoints from a folder or the Hugging Face hub, as landmark models."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.utils.hub import cached_file
+
+from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
+from model.checkpoint.families import check_backbone
+from model.checkpoint.int8 import KIND, WEIGHTS_FILE, read_int8
+from model.checkpoint.landmark_model import LandmarkModel
+from model.errors import ModelError, UnsupportedBackbone
+from model.scoring.span_head import FILE as SPAN_HEAD_FILE
+from model.scoring.span_head import SpanHead, load_head
+
+
+def load_backbone(
+    path_or_hub_id: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | str | None = None,
+    block_size: int = 64,
+) -> LandmarkModel:
+    """Load a checkpoint as a landmark model, ready for inference.
+
+    Device: CUDA if there is one, else CPU. Dtype: bfloat16 on CUDA and for models over a billion parameters, else
+    float32; int8 matrices (`model.checkpoint.int8`) are expanded to it. A checkpoint that is not a landmark model yet
+    gets a landmark token, its rows the mean of the old ones, and blocks of `block_size`. Raises `UnsupportedBackbone`
+    for families and configurations that were not tested, `ModelError` for a folder without a checkpoint and for weights
+    that are damaged or do not fit.
+    """
+    source = str(path_or_hub_id)
+    if Path(source).exists() and not (Path(source) / "config.json").is_file():
+        raise ModelError(
+            f"{source} holds no checkpoint: config.json is missing. Give the folder of a Hugging Face checkpoint."
+        )
+    try:
+        config = AutoConfig.from_pretrained(source)
+    except OSError as error:
+        raise ModelError(
+            f"no checkpoint at {source}: neither a folder nor a model that could be downloaded ({error})."
+        ) from error
+    check_backbone(config)
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    if not tokenizer.is_fast:
+        raise UnsupportedBackbone(
+            f"{source} has no fast tokenizer (tokenizer.json), which gives each token's place in the text."
+        )
+    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    chosen = getattr(torch, dtype) if isinstance(dtype, str) else dtype or _default_dtype(config, target)
+    backbone = _read_weights(source, config, chosen)
+    landmark = getattr(config, "landmark", None)
+    if landmark is None:
+        settings = LandmarkConfig(block_size=block_size, landmark_token_id=add_landmark_token(backbone, tokenizer))
+    else:
+        settings = LandmarkConfig.from_dict(landmark)
+        if settings.landmark_token_id >= backbone.get_input_embeddings().num_embeddings:
+            raise ModelError(
+                f"config.landmark names token {settings.landmark_token_id}, which the vocabulary does not have."
+            )
+    model = LandmarkModel(backbone.to(target).eval(), tokenizer, settings, source=source)
+    if settings.pointing is not None:
+        model.span_head = _read_span_head(model, settings.pointing).to(target)
+    return model
+
+
+def add_landmark_token(backbone: Any, tokenizer: Any) -> int:
+    """Give the vocabulary a landmark token; its input and output rows start as the mean of the old rows. Returns its
+    id."""
+    old = len(tokenizer)
+    tokenizer.add_tokens([LANDMARK_TOKEN], special_tokens=True)
+    token = int(tokenizer.convert_tokens_to_ids(LANDMARK_TOKEN))
+    if token >= backbone.get_input_embeddings().num_embeddings:
+        backbone.resize_token_embeddings(token + 1, mean_resizing=False)
+    with torch.no_grad():
+        for table in {id(t): t for t in (backbone.get_input_embeddings(), backbone.get_output_embeddings())}.values():
+            table.weight[token] = table.weight[: min(old, token)].float().mean(0).to(table.weight.dtype)
+    return token
+
+
+def _read_weights(source: str, config: PreTrainedConfig, dtype: torch.dtype) -> Any:
+    """The backbone in `dtype`."""
+    kind = getattr(config, "weights", None)
+    if kind is None:
+        return AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
+    if kind != KIND:
+        raise ModelError(
+            f"{source} keeps its weights as {kind!r}, which this version does not know (only {KIND!r}): "
+            "the checkpoint was made by a newer version; update Cairn."
+        )
+    file = _file_of(source, WEIGHTS_FILE)
+    del config.weights  # the model in memory is a plain one, and so is what `LandmarkModel.save` writes
+    family: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    try:
+        backbone, found = family.from_pretrained(
+            None, config=config, state_dict=read_int8(file, dtype), dtype=dtype, output_loading_info=True
+        )
+    except RuntimeError as error:  # raised for shapes that differ
+        raise ModelError(f"{file} does not fit its config.json: {error}") from error
+    if wrong := sorted(found["missing_keys"] | found["unexpected_keys"]):
+        raise ModelError(f"{file} does not fit its config.json; first weight that is missing or unknown: {wrong[0]}.")
+    return backbone
+
+
+def _read_span_head(model: LandmarkModel, sizes: tuple[int, int]) -> SpanHead:
+    """The head, in float32 whatever the network's dtype: it is small, and its sums need the precision."""
+    key_width = len(model.searched_layers) * model.num_kv_heads * model.head_dim
+    return load_head(_file_of(model.source, SPAN_HEAD_FILE), key_width=key_width, width=sizes[0], layers=sizes[1])
+
+
+def _file_of(source: str, name: str) -> Path:
+    file = cached_file(source, name, _raise_exceptions_for_missing_entries=False)
+    if file is None:
+        raise ModelError(f"{source} holds no {name}; copy the checkpoint again.")
+    return Path(file)
+
+
+def _default_dtype(config: PreTrainedConfig, device: torch.device) -> torch.dtype:
+    parameters = 12 * config.num_hidden_layers * config.hidden_size**2 + config.vocab_size * config.hidden_size
+    return torch.bfloat16 if device.type == "cuda" or parameters > 1_000_000_000 else torch.float32

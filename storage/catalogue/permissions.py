@@ -1,0 +1,110 @@
+"""Who may see and change which rows: the one place that decides.
+
+- A catalogue always acts for a principal. Every statement for a user carries one of the conditions below.
+- A collection is read by its owner, by the users it is shared with, and by everyone if it is public or has no owner.
+- A document is read by its owner and by whoever may read its collection; with neither of them, by everyone.
+- Only the owner may change something. What has no owner is changed by the administrator alone.
+- What a principal may not read does not exist for them (`NotFound`); changing what they may only read raises
+  `PermissionDenied`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, and_, exists, not_, or_, select, true
+
+from storage.catalogue.database import Database
+from storage.catalogue.schema import answer_documents, answers, collection_readers, collections, documents
+from storage.errors import PermissionDenied
+from storage.records import Principal
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+_FOR_ANY_PRINCIPAL = "_for_any_principal"
+
+
+def for_any_principal(method: Method) -> Method:
+    """Declare that a repository method applies the permission rule itself (or concerns nobody's documents)."""
+    setattr(method, _FOR_ANY_PRINCIPAL, True)
+    return method
+
+
+def _administrator_only(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def guarded(self: Repository, *args: Any, **kwargs: Any) -> Any:
+        self.require_administrator()
+        return method(self, *args, **kwargs)
+
+    return guarded
+
+
+class Repository:
+    """Base of each part of the catalogue. Deny by default: a public method without `@for_any_principal` raises
+    `PermissionDenied` for everybody but the administrator."""
+
+    def __init__(self, database: Database, principal: Principal):
+        self._database, self.principal = database, principal
+
+    def __init_subclass__(cls) -> None:
+        for name, method in list(vars(cls).items()):
+            is_open = name.startswith("_") or getattr(method, _FOR_ANY_PRINCIPAL, False)
+            if isinstance(method, FunctionType) and not is_open:
+                setattr(cls, name, _administrator_only(method))
+
+    def require_administrator(self) -> None:
+        """Raises `PermissionDenied`."""
+        if not self.principal.is_administrator:
+            raise PermissionDenied("library")
+
+
+def readable_collections(principal: Principal) -> ColumnElement[bool]:
+    if principal.is_administrator:
+        return true()
+    shared = select(collection_readers.c.collection_id).where(collection_readers.c.user_id == principal.user_id)
+    return or_(
+        collections.c.owner_id.is_(None),
+        collections.c.owner_id == principal.user_id,
+        collections.c.everyone,
+        collections.c.id.in_(shared),
+    )
+
+
+def readable_documents(principal: Principal) -> ColumnElement[bool]:
+    if principal.is_administrator:
+        return true()
+    return or_(
+        documents.c.owner_id == principal.user_id,
+        and_(documents.c.owner_id.is_(None), documents.c.collection_id.is_(None)),
+        documents.c.collection_id.in_(select(collections.c.id).where(readable_collections(principal))),
+    )
+
+
+def in_readable_document(document_id: ColumnElement[Any], principal: Principal) -> ColumnElement[bool]:
+    """For rows that belong to a document: its pages, text, blocks and shards."""
+    if principal.is_administrator:
+        return true()
+    readable = select(documents.c.id).where(documents.c.id == document_id, readable_documents(principal))
+    return exists(readable.correlate_except(documents, collections))
+
+
+def readable_answers(principal: Principal) -> ColumnElement[bool]:
+    """An answer quotes documents: it is hidden from its owner as soon as one of them may no longer be read."""
+    if principal.is_administrator:
+        return true()
+    used = select(answer_documents.c.document_id).join(documents, documents.c.id == answer_documents.c.document_id)
+    used = used.where(answer_documents.c.answer_id == answers.c.id, not_(readable_documents(principal)))
+    return and_(answers.c.owner_id == principal.user_id, not_(exists(used.correlate(answers))))
+
+
+def owned(owner_id: ColumnElement[Any], principal: Principal) -> ColumnElement[bool]:
+    """Rows that the principal owns; the administrator owns all."""
+    return true() if principal.is_administrator else owner_id == principal.user_id
+
+
+def in_owned_document(document_id: ColumnElement[Any], principal: Principal) -> ColumnElement[bool]:
+    if principal.is_administrator:
+        return true()
+    return document_id.in_(select(documents.c.id).where(documents.c.owner_id == principal.user_id))

@@ -1,0 +1,187 @@
+"""Shards: which files hold which blocks of which document. For workers and the index; users see `memory.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, delete, func, insert, select
+
+from storage.catalogue.documents import one_document
+from storage.catalogue.jobs import finish_job, has_active_job, insert_job, write_progress
+from storage.catalogue.permissions import Repository
+from storage.catalogue.rows import mark_memory_changed, pack_boxes, pack_tokens, reserve_numbers, update_row
+from storage.catalogue.schema import blocks, counters, documents, jobs, shards
+from storage.errors import NotFound
+from storage.records import ADMINISTRATOR, BlockRefs, Document, JobProgress, NewBlock, Shard, ShardFile
+
+
+class ShardRepository(Repository):
+    # Writing
+
+    def commit_shard(
+        self,
+        document_id: str,
+        shard: ShardFile,
+        new_blocks: Sequence[NewBlock],
+        *,
+        job_id: str | None = None,
+        progress: JobProgress | None = None,
+    ) -> Shard:
+        """Make a written shard and its blocks exist, after those the document has, and record the job's progress.
+
+        Raises `NotFound` if the document was deleted meanwhile; then delete the file.
+        """
+        assert len(new_blocks) == shard.num_blocks, (len(new_blocks), shard)
+        with self._database.write() as connection:
+            one_document(connection, ADMINISTRATOR, document_id)
+            following = select(func.coalesce(func.max(shards.c.first_ordinal + shards.c.num_blocks), 0))
+            first_ordinal = connection.execute(following.where(shards.c.document_id == document_id)).scalar_one()
+            row = vars(shard) | {"document_id": document_id, "first_ordinal": first_ordinal}
+            row["first_block_id"] = reserve_numbers(connection, "block", shard.num_blocks)
+            shard_id = connection.execute(insert(shards).values(row).returning(shards.c.id)).scalar_one()
+            committed = Shard(id=shard_id, **row)
+            connection.execute(insert(blocks), [_block_row(committed, i, new) for i, new in enumerate(new_blocks)])
+            grown = {name: documents.c[name] + getattr(shard, name) for name in ("num_blocks", "size_bytes")}
+            update_row(connection, documents, document_id, **grown)
+            if job_id is not None and progress is not None:
+                write_progress(connection, job_id, progress)
+                update_row(connection, jobs, job_id, attempt=1)  # it makes progress, so earlier crashes do not count
+            return committed
+
+    def replace_shard(self, old: str, new: ShardFile) -> Shard:
+        """Put a rewritten file in place of a damaged one; its blocks keep their ids. Then delete the old file.
+
+        Raises `NotFound` if the old shard is gone, `ValueError` if the new one has another number of blocks.
+        """
+        with self._database.write() as connection:
+            row = connection.execute(select(shards).where(shards.c.name == old)).first()
+            if row is None:
+                raise NotFound("shard", old)
+            if row.num_blocks != new.num_blocks:
+                raise ValueError(f"{old} holds {row.num_blocks} blocks, its replacement {new.num_blocks}")
+            update_row(connection, shards, row.id, **vars(new))
+            mark_memory_changed(connection)
+            grown = documents.c.size_bytes + new.size_bytes - row.size_bytes
+            update_row(connection, documents, row.document_id, size_bytes=grown)
+            return Shard(**dict(row._mapping) | vars(new))
+
+    def drop_shards(self, document_id: str, *, from_ordinal: int = 0) -> tuple[str, ...]:
+        """Remove the document's shards from a block on, to write them anew; it is not searched meanwhile.
+
+        Returns the files that nothing needs any more.
+        """
+        with self._database.write() as connection:
+            return _drop_shards(connection, document_id, from_ordinal)
+
+    def reassign_model(self, document_id: str, fingerprint: str, *, note: str = "") -> tuple[str, ...]:
+        """Assign a document to the model of that digest: its memory is dropped and a job to read it again is queued.
+
+        Returns the files that nothing needs any more. Raises `NotFound`.
+        """
+        with self._database.write() as connection:
+            one_document(connection, ADMINISTRATOR, document_id)
+            names = _drop_shards(connection, document_id, 0)
+            update_row(connection, documents, document_id, fingerprint=fingerprint)
+            if not has_active_job(connection, document_id):
+                insert_job(connection, document_id, note=note)
+            return names
+
+    def finish_document(
+        self, document_id: str, *, job_id: str | None = None, num_tokens: int | None = None, note: str = ""
+    ) -> Document:
+        """All its shards are committed: from now on it is searched, and its job is done. Raises `NotFound`."""
+        with self._database.write() as connection:
+            document = one_document(connection, ADMINISTRATOR, document_id)
+            committed = select(func.count()).select_from(blocks).where(blocks.c.document_id == document_id)
+            assert connection.execute(committed).scalar_one() == document.num_blocks, "blocks and shards disagree"
+            num_tokens = document.num_tokens if num_tokens is None else num_tokens
+            update_row(connection, documents, document_id, state="ready", num_tokens=num_tokens)
+            mark_memory_changed(connection)
+            if job_id is not None:
+                finish_job(connection, job_id, note)
+            return one_document(connection, ADMINISTRATOR, document_id)
+
+    # Reading
+
+    def shards(self, document_id: str | None = None) -> list[Shard]:
+        """Committed shards of one document, or of all, in the order of their blocks."""
+        chosen = select(shards).order_by(shards.c.first_block_id)
+        if document_id is not None:
+            chosen = chosen.where(shards.c.document_id == document_id)
+        with self._database.read() as connection:
+            return [Shard(**row._mapping) for row in connection.execute(chosen)]
+
+    def all_block_refs(self, *, fingerprint: str | None = None) -> BlockRefs:
+        """Where the blocks of all ready documents lie (of those that the model of this digest made).
+
+        Costs one row a shard, whatever the number of blocks.
+        """
+        chosen = select(shards).join(documents, documents.c.id == shards.c.document_id)
+        chosen = chosen.where(documents.c.state == "ready").order_by(shards.c.first_block_id)
+        if fingerprint is not None:
+            chosen = chosen.where(documents.c.fingerprint == fingerprint)
+        with self._database.read() as connection:
+            return _refs([Shard(**row._mapping) for row in connection.execute(chosen)])
+
+    def memory_version(self) -> int:
+        """A number that grows whenever what questions may read changes, whichever process changes it."""
+        with self._database.read() as connection:
+            version = select(counters.c.next_value).where(counters.c.name == "memory version")
+            return connection.execute(version).scalar() or 0
+
+    def counting_problems(self) -> list[str]:
+        """One sentence for each document whose rows, shards and blocks disagree; empty unless somebody edited the
+        tables."""
+        in_shards = select(func.coalesce(func.sum(shards.c.num_blocks), 0))
+        in_shards = in_shards.where(shards.c.document_id == documents.c.id)
+        in_blocks = select(func.count(blocks.c.id)).where(blocks.c.document_id == documents.c.id)
+        columns = documents.c["id", "source", "num_blocks"]
+        counted = select(*columns, in_shards.label("held"), in_blocks.label("listed"))
+        with self._database.read() as connection:
+            return [
+                f"document {row.id} ({row.source}) should have {row.num_blocks} blocks; its shards hold {row.held}, "
+                f"{row.listed} are listed"
+                for row in connection.execute(counted)
+                if not row.num_blocks == row.held == row.listed
+            ]
+
+
+def _drop_shards(connection: Connection, document_id: str, from_ordinal: int) -> tuple[str, ...]:
+    """Inside the caller's transaction."""
+    dropped = (shards.c.document_id == document_id) & (shards.c.first_ordinal >= from_ordinal)
+    names = tuple(connection.execute(delete(shards).where(dropped).returning(shards.c.name)).scalars())
+    mark_memory_changed(connection)
+    sums = [func.coalesce(func.sum(column), 0) for column in (shards.c.num_blocks, shards.c.size_bytes)]
+    num_blocks, size_bytes = connection.execute(select(*sums).where(shards.c.document_id == document_id)).one()
+    update_row(connection, documents, document_id, num_blocks=num_blocks, size_bytes=size_bytes, state="ingesting")
+    return names
+
+
+def _block_row(shard: Shard, index: int, new: NewBlock) -> dict[str, Any]:
+    return {
+        "id": shard.first_block_id + index,
+        "document_id": shard.document_id,
+        "ordinal": shard.first_ordinal + index,
+        "start": new.start,
+        "end": new.end,
+        "num_tokens": len(new.tokens),
+        "tokens": pack_tokens(new.tokens),
+        "boxes": pack_boxes(new.boxes),
+        "shard_id": shard.id,
+        "index_in_shard": index,
+    }
+
+
+def _refs(found: Sequence[Shard]) -> BlockRefs:
+    counts = np.array([shard.num_blocks for shard in found], dtype=np.int64)
+    starts = np.cumsum(counts) - counts
+    indices = np.arange(counts.sum(), dtype=np.int64) - np.repeat(starts, counts)
+    first_ids = np.array([shard.first_block_id for shard in found], dtype=np.int64)
+    return BlockRefs(
+        block_ids=np.repeat(first_ids, counts) + indices,
+        shard_ids=np.repeat(np.array([shard.id for shard in found], dtype=np.int64), counts),
+        indices=indices.astype(np.int32),
+        shards={shard.id: shard for shard in found},
+    )
