@@ -19,7 +19,7 @@ MOST_FILES, MOST_LINES, MOST_FUNCTION_LINES = 15, 400, 60
 LONG_FILES: dict[str, str] = {}
 LONG_FUNCTIONS = {
     "storage/migrations/versions/0001_first_catalogue.py::upgrade": "a released migration stays as it was released",
-    "model/attention/landmark_attention.py::landmark_attention": "one attention function (decision 0001), read top down",
+    "model/attention/landmark_attention.py::landmark_attention": "the one attention function (0001), read top down",
     "model/training/losses/retriever_loss.py::retriever_loss": "one loss, half of it the legend of its tensors",
 }
 
