@@ -36,7 +36,7 @@ from retrieval.types.records import (
     Scope,
     VerifyReport,
 )
-from retrieval.views import collection_views, document_views, head_view, job_view, page_text_view, stored_already
+from retrieval.types.views import collection_views, document_views, head_view, job_view, page_text_view, stored_already
 from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
 from storage.kv.format import KVLayout

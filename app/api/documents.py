@@ -10,7 +10,6 @@ from pydantic import BaseModel, Field
 from app.api.dependencies import Seen
 from app.api.errors import Refused
 from app.api.uploads import Intake, shown_name
-from retrieval.types.passages import to_plain
 
 PAGE_SIZES = Query(ge=1, le=500)
 PICTURE_WIDTHS_PX = (300, 600, 900, 1200, 1800, 2400)  # a few only, since each is kept on disk
@@ -149,7 +148,7 @@ def _add_documents(routes: APIRouter) -> None:
     @routes.post("/documents/delete", tags=["documents"])
     def delete_many(library: Seen, which: Identities) -> Plain:
         """Delete documents with everything that came from them, answers included."""
-        return to_plain(library.delete_documents(which.document_ids))
+        return library.delete_documents(which.document_ids).to_dict()
 
     @routes.get("/documents/{document_id}", tags=["documents"])
     def document(library: Seen, document_id: str) -> Plain:
@@ -168,7 +167,7 @@ def _add_documents(routes: APIRouter) -> None:
     def delete(library: Seen, document_id: str) -> Plain:
         """Delete one document with everything that came from it, answers included."""
         library.document(document_id)  # says so if there is none
-        return to_plain(library.delete_documents([document_id]))
+        return library.delete_documents([document_id]).to_dict()
 
 
 def _add_collections(routes: APIRouter) -> None:
