@@ -28,7 +28,6 @@ from model.checkpoint.load import load_backbone
 from model.checkpoint.save import save_int8
 from model.scoring.span_head import SpanHead
 from model.training.convert.init_from_encoder import Encoder, decoder_config, decoder_from_encoder
-from model.training.data.batches import IndexedBatches
 from model.training.data.corpus import QuestionSet, overlap, read_questions, sample_texts
 from model.training.data.distillation_batches import TaughtRowMaker, TaughtShape
 from model.training.data.examples import (
@@ -43,6 +42,7 @@ from model.training.data.question_batches import QuestionRowMaker, RowShape
 from model.training.data.span_batches import PointingRowMaker, PointingShape
 from model.training.data.span_dataset import pointed_documents, same_titles
 from model.training.data.tokenizer import load_tokenizer, train_tokenizer
+from model.training.engine.batches import IndexedBatches
 from model.training.engine.settings import TrainingSettings, fast_precision
 from model.training.engine.trainer import Evaluation, TrainingResult, run_training
 from model.training.losses.question_answering_loss import AnswerLossWeights, AnswerTrainer, question_loss
@@ -105,8 +105,9 @@ def _settings(
 
 
 PHASES = ("teach", "read", "point")
+Size = Literal["tiny", "cpu", "gpu"]
 
-SIZES = {
+SIZES: dict[Size, Recipe] = {
     "tiny": Recipe(
         vocab_size=600,
         tokenizer_characters=300_000,
@@ -314,7 +315,7 @@ def make_default_model(
     out: Path,
     *,
     encoder: Path,
-    size: str = "cpu",
+    size: Size = "cpu",
     device: str | None = None,
     begin: Path | None = None,
     phases: Collection[str] = PHASES,
