@@ -22,6 +22,7 @@ from retrieval.extraction.extract import render_page
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest import file_store, maintenance
 from retrieval.query.passage_builder import PassageBuilder
+from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS
 from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
 from retrieval.types.records import (
     Collection,
@@ -299,7 +300,7 @@ class Library:
 
     # Questions
 
-    def search(self, query: str, k: int = 8, *, within: Scope | None = None) -> list[Passage]:
+    def search(self, query: str, k: int = DEFAULT_K, *, within: Scope | None = None) -> list[Passage]:
         """Passages by the attention that the query gives them, best first; exactly k unless the scope holds fewer
         blocks."""
         from retrieval.query.search import search
@@ -311,11 +312,11 @@ class Library:
         self,
         question: str,
         *,
-        k: int = 8,
+        k: int = DEFAULT_K,
         within: Scope | None = None,
-        quote: bool | None = None,
-        max_tokens: int = 128,
-        voters: str = "group",
+        quote: bool | None = DEFAULT_QUOTE,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        voters: str = DEFAULT_VOTERS,
         conversation_id: str | None = None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[AnswerToken | Answer]:
