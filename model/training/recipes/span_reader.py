@@ -58,7 +58,7 @@ class ReaderRun:
     warmup: int = 100
     weight_decay: float = 0.02
     crowded: float = 0.0
-    """How often wrong passages stand beside the gold one."""
+    """Share of the batches in which wrong passages stand beside the gold one."""
     most_distractors: int = 2
     withheld: float = 0.2
     """How often, of these, the gold one is not shown."""
