@@ -23,6 +23,7 @@ from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest import file_store as intake
 from retrieval.ingest import maintenance as upkeep
 from retrieval.query.passage_builder import PassageBuilder
+from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS
 from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
 from retrieval.types.records import (
     Collection,
@@ -298,7 +299,7 @@ class Library:
 
     # Questions
 
-    def search(self, query: str, k: int = 8, *, within: Scope | None = None) -> list[Passage]:
+    def search(self, query: str, k: int = DEFAULT_K, *, within: Scope | None = None) -> list[Passage]:
         """Passages by the attention that the query gives them, best first; exactly k unless the scope holds fewer
         blocks."""
         from retrieval.query.search import search
@@ -310,11 +311,11 @@ class Library:
         self,
         question: str,
         *,
-        k: int = 8,
+        k: int = DEFAULT_K,
         within: Scope | None = None,
-        quote: bool | None = None,
-        max_tokens: int = 128,
-        voters: str = "group",
+        quote: bool | None = DEFAULT_QUOTE,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        voters: str = DEFAULT_VOTERS,
         conversation_id: str | None = None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[AnswerToken | Answer]:
