@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from model.threads import Threads
+from retrieval import doctor
 from retrieval.auth.accounts import Accounts
 from retrieval.engine.workspace import SHARD_BYTES, Workspace
 from retrieval.errors import InvalidRequest, NotFound, PermissionDenied, catalogue_errors
 from retrieval.extraction.extract import render_page
 from retrieval.index.snapshot import MemoryIndex
-from retrieval.ingest import file_store as intake
-from retrieval.ingest import maintenance as upkeep
+from retrieval.ingest import file_store, maintenance
+from retrieval.ingest.estimate import estimate
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
 from retrieval.types.records import (
@@ -41,7 +42,7 @@ from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
 from storage.kv.format import KVLayout
 from storage.kv.shard import sync_folder
-from storage.records import ADMINISTRATOR, DocumentSort, Principal
+from storage.records import ADMINISTRATOR, DeletedDocuments, DocumentSort, Principal
 from storage.records import Collection as CollectionRow
 from storage.records import Document as DocumentRow
 from storage.records import Job as JobRow
@@ -120,7 +121,7 @@ class Library:
 
     def estimate(self, path: Path, *, password: str | None = None) -> Estimate:
         """What `submit` of this file would cost. Raises ExtractError."""
-        return intake.estimate(self._workspace, Path(path), password)
+        return estimate(self._workspace, Path(path), password)
 
     def submit(
         self, path: Path, *, collection: str | None = None, source: str | None = None, password: str | None = None
@@ -132,7 +133,9 @@ class Library:
         that is just being stored gives the job at work. Either is put into `collection` if it was in none; of one that
         stays in another the note says so. Raises ExtractError, NotEnoughSpace, MemoryMismatch.
         """
-        submitted = intake.submit(self._workspace, Path(path), collection=collection, source=source, password=password)
+        submitted = file_store.submit(
+            self._workspace, Path(path), collection=collection, source=source, password=password
+        )
         if submitted.already_stored and submitted.document.state == "ready":
             names = {one.id: one.name for one in self._catalogue.collections()}
             kept_in = names.get(submitted.document.collection_id or "", "")
@@ -193,7 +196,7 @@ class Library:
         kept copy needs none any more). Raises NotFound, ExtractError."""
         with catalogue_errors():
             if password is not None:
-                intake.unlock_original(self._whole._workspace, self._catalogue.job(job_id), password)
+                file_store.unlock_original(self._whole._workspace, self._catalogue.job(job_id), password)
             return self._job(self._catalogue.retry_job(job_id))
 
     # Documents and collections
@@ -228,7 +231,11 @@ class Library:
         """Remove rows, stored memory, originals, page images, and answers that used them. Unknown ids are ignored."""
         with catalogue_errors():
             rows = self._catalogue.delete_documents(document_ids)
-        return upkeep.delete(self._workspace, self._resident, self._sources, rows)
+        return self._deleted(rows)
+
+    def _deleted(self, rows: DeletedDocuments) -> Deleted:
+        self._sources.forget(rows.document_ids)
+        return maintenance.delete(self._workspace, self._resident, rows)
 
     def collections(self) -> list[Collection]:
         return self._collections(self._catalogue.collections())
@@ -255,7 +262,7 @@ class Library:
         """Remove the collection; its documents stay, in no collection, unless `with_documents`."""
         with catalogue_errors():
             rows = self._catalogue.delete_collection(collection_id, with_documents=with_documents)
-        return upkeep.delete(self._workspace, self._resident, self._sources, rows)
+        return self._deleted(rows)
 
     def page_image(self, document_id: str, page: int, *, width_px: int = 1200) -> bytes:
         """PNG of one page (0-based), drawn once and kept. Raises NotFound, ExtractError (not a PDF, password
@@ -267,7 +274,7 @@ class Library:
         kept = folder / f"{page}-{width_px}.png"
         if kept.is_file():
             return kept.read_bytes()
-        path = intake.original_of(self._workspace, document_id)
+        path = file_store.original_of(self._workspace, document_id)
         image = render_page(path, page, width_px=width_px)
         folder.mkdir(exist_ok=True, mode=0o700)
         unfinished = kept.with_name(f".{kept.name}")
@@ -288,7 +295,7 @@ class Library:
 
     def original(self, document_id: str) -> Path:
         """The kept copy of the original file. Raises NotFound."""
-        return intake.original_of(self._workspace, document_id)
+        return file_store.original_of(self._workspace, document_id)
 
     # Questions
 
@@ -351,26 +358,28 @@ class Library:
 
         return effect_of_block(self._workspace, self._resident, self.answer(answer_id), block_id)
 
-    # Upkeep
+    # Maintenance
 
     def verify(self) -> VerifyReport:
         """Re-derive every checksum; name what is damaged or orphaned."""
-        return upkeep.verify(self._administrator()._workspace)
+        return maintenance.verify(self._administrator()._workspace)
 
     def repair(self, *, reingest: bool = False) -> RepairReport:
         """Make damaged parts of the memory again; `reingest`: read all documents again that another model has read."""
         self._administrator()
         if reingest:
-            return upkeep.reingest(self._workspace, self._resident, self._sources, self.run_job)
-        return upkeep.repair(self._workspace, self._resident)
+            return maintenance.reingest(
+                self._workspace, self._resident, forget_texts=self._sources.forget, run_job=self.run_job
+            )
+        return maintenance.repair(self._workspace, self._resident)
 
     def gc(self) -> GcReport:
         """Remove files that no row knows."""
-        return upkeep.gc(self._administrator()._workspace, self._resident)
+        return maintenance.gc(self._administrator()._workspace, self._resident)
 
     def doctor(self) -> dict[str, Any]:
         """What this machine and this library can do, and what is wrong; JSON-able. A user's speaks of what they see."""
-        report = upkeep.doctor(self._workspace, self._resident)
+        report = doctor.examine(self._workspace, self._resident)
         hidden = () if self.principal.is_administrator else ("home", "index")
         return {name: value for name, value in report.items() if name not in hidden}
 
