@@ -35,8 +35,9 @@ from model.inference.prompt import encode_prompt
 from model.scoring.late_interaction import best_matches, block_scores, token_matches, token_queries
 from model.training.data.corpus import read_questions
 from model.training.data.examples import TokenDocuments, TokenQuestion, document_frequency, encode_questions
-from retrieval.query.search import FEWEST_PROPOSED, mean_query
-from retrieval.query.title_matching import title_keys
+from retrieval.index.title_keys import title_keys
+from retrieval.query.question import mean_query
+from retrieval.query.search import FEWEST_PROPOSED
 
 DEPTH = 20
 DEPTHS = (1, 8, DEPTH, 128, FEWEST_PROPOSED)

@@ -24,6 +24,7 @@ from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest import file_store, maintenance
 from retrieval.ingest.estimate import estimate
 from retrieval.query.passage_builder import PassageBuilder
+from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS
 from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
 from retrieval.types.records import (
     Collection,
@@ -114,8 +115,14 @@ class Library:
 
     def warm_up(self) -> None:
         """Load the model and the landmarks now (from a background thread, say) instead of at the first question."""
+        # Both are made once and would delay the first question by 0.1 s.
+        from model.inference.constrained_decoding import word_starts
+        from retrieval.query.answer import Answerer  # noqa: F401
+
         with self._resident.open_snapshot(self._catalogue):
-            pass
+            model = self._workspace.loaded().model
+            model.tokenize("")
+            word_starts(model.tokenizer)
 
     # Ingestion
 
@@ -216,7 +223,7 @@ class Library:
         return document_views(rows, self._catalogue.users, self.principal)
 
     def rename_document(self, document_id: str, title: str) -> Document:
-        from retrieval.query.title_matching import keep_title
+        from retrieval.index.title_keys import keep_title
 
         with catalogue_errors():
             renamed = self._catalogue.rename_document(document_id, title)
@@ -299,7 +306,7 @@ class Library:
 
     # Questions
 
-    def search(self, query: str, k: int = 8, *, within: Scope | None = None) -> list[Passage]:
+    def search(self, query: str, k: int = DEFAULT_K, *, within: Scope | None = None) -> list[Passage]:
         """Passages by the attention that the query gives them, best first; exactly k unless the scope holds fewer
         blocks."""
         from retrieval.query.search import search
@@ -311,17 +318,18 @@ class Library:
         self,
         question: str,
         *,
-        k: int = 8,
+        k: int = DEFAULT_K,
         within: Scope | None = None,
-        quote: bool | None = None,
-        max_tokens: int = 128,
-        voters: str = "group",
+        quote: bool | None = DEFAULT_QUOTE,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        voters: str = DEFAULT_VOTERS,
         conversation_id: str | None = None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[AnswerToken | Answer]:
         """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share it.
         `quote`: word for word from the documents; None: as suits the model."""
-        from retrieval.query.answer import Asker, Question
+        from retrieval.query.answer import Answerer
+        from retrieval.query.question import Question
 
         asked = Question(
             text=question,
@@ -333,7 +341,7 @@ class Library:
             conversation_id=conversation_id,
         )
         with catalogue_errors():
-            yield from Asker(self._workspace, self._resident, self._sources, asked).run(cancelled)
+            yield from Answerer(self._workspace, self._resident, self._sources, asked).run(cancelled)
 
     def answers(
         self, *, limit: int = 100, offset: int = 0, search: str = "", conversation_id: str | None = None

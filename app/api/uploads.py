@@ -36,7 +36,7 @@ MAX_NAME_LENGTH = 180
 
 
 @dataclass(frozen=True)
-class IntakeLimits:
+class UploadLimits:
     """Bounds on what people may send. Bytes, except `files` (waiting at the same time)."""
 
     file_bytes: int = 200_000_000
@@ -73,10 +73,10 @@ def shown_name(name: str) -> str:
     return kept or "unnamed"
 
 
-class Intake:
+class Uploads:
     """The staging folder of one app. `library`, here and below: as seen by whoever sends; for limits, the whole one."""
 
-    def __init__(self, library: Library, folder: Path, limits: IntakeLimits):
+    def __init__(self, library: Library, folder: Path, limits: UploadLimits):
         self._library, self._folder, self.limits = library, folder, limits
         self._files: dict[str, StagedFile] = {}
         self._lock = threading.Lock()

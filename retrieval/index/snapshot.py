@@ -62,6 +62,10 @@ class MemorySnapshot:
         """Positions of blocks by id, ascending; ids that are gone are left out."""
         return torch.from_numpy(np.flatnonzero(np.isin(self.blocks.ids_N, np.asarray(block_ids, dtype=np.int64))))
 
+    def documents_of(self, positions_C: Tensor) -> list[str]:
+        """The document of each block."""
+        return [self.document_ids[number] for number in self.document_N[positions_C.numpy()].tolist()]
+
     def restricted_to(self, document_ids: Collection[str]) -> MemorySnapshot:
         """The snapshot as if there were no other documents than these; positions count the remaining blocks.
 

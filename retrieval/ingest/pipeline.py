@@ -22,10 +22,10 @@ from model.errors import ModelError
 from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import CairnError, Cancelled, ExtractError
 from retrieval.extraction.extract import ExtractedDocument, extract
+from retrieval.index.title_keys import keep_title
 from retrieval.ingest.estimate import num_blocks, stored_bytes
 from retrieval.ingest.file_store import check_space, original_of
 from retrieval.ingest.shard_writer import make_blocks, store_shard
-from retrieval.query.title_matching import keep_title
 from storage.errors import NotFound as NoRow
 from storage.errors import StorageError
 from storage.records import Job, JobProgress, NewBlock, Page, ShardFile

@@ -14,7 +14,7 @@ const SAMPLES = [
 ];
 
 const state = {
-  conversation: null, turns: [], chosen: null, scope: emptyScope(), running: null, lowShare: 0.25, quote: null, documents: null, goTo: () => {},
+  conversation: null, turns: [], chosen: null, scope: emptyScope(), running: null, lowShare: 0.25, quote: undefined, documents: null, goTo: () => {},
 };
 let parts = null;
 
@@ -36,7 +36,7 @@ export function mountAsk(node, { goTo }) {
   const scope = h("button", { type: "button", class: "scope", id: "scope", onclick: pickScope });
   const quote = h("button", {
     type: "button", class: "quote", id: "quote", title: "Copy the answer word for word from the documents",
-    onclick: () => { state.quote = !state.quote; drawScope(); },
+    onclick: () => { state.quote = state.quote !== true; drawScope(); },
   }, icon("quote"), h("span", {}, "Word for word"));
   const fresh = button("New conversation", { class: "button quiet small", id: "new-conversation", "aria-label": "New conversation", onclick: startOver }, "plus");
   const turns = h("div", { class: "turns" });
@@ -60,7 +60,7 @@ async function refreshFacts() {
   try {
     const [preferences, documents] = await Promise.all([get("preferences"), get("documents", { limit: 1 })]);
     state.lowShare = preferences.low_share;
-    const untouched = state.preferred === undefined && state.quote === null;
+    const untouched = state.preferred === undefined && state.quote === undefined;
     if (untouched || (state.preferred !== undefined && state.preferred !== preferences.quote)) state.quote = preferences.quote;
     state.preferred = preferences.quote; // when the settings change, the switch follows
     drawScope();
@@ -79,7 +79,8 @@ function grow(input) {
 
 function drawScope() {
   replace(parts.scope, icon("filter"), h("span", {}, describeScope(state.scope)));
-  parts.quote.setAttribute("aria-pressed", String(Boolean(state.quote)));
+  parts.quote.setAttribute("aria-pressed", state.quote === null ? "mixed" : String(Boolean(state.quote)));
+  parts.quote.title = state.quote === null ? "As suits the model: click to copy answers word for word" : "Copy the answer word for word from the documents";
   parts.scope.classList.toggle("narrowed", Boolean(state.scope.documents.size + state.scope.collections.size));
 }
 

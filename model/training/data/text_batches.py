@@ -22,9 +22,9 @@ class TextRowShape:
 
     stretches: int = 3
     """Rows of one text: questions made of one of them meet the others, which are about the same."""
-    planted: float = 0.4
+    facts: float = 0.4
     """How often a row gets a made-up fact and the question for it."""
-    rivals: float = 0.5
+    distractors: float = 0.5
     """How often such a fact has one beside it that is easily taken for it."""
     made: int = 2
     """Questions made of the sentences of a row, at most."""
@@ -72,7 +72,7 @@ class TextRows:
             title = self._titles[index]
             for ids in self._stretches(self._texts[index], min(self._shape.stretches, document - last), draw):
                 planted = []
-                if pick.random() < self._shape.planted:
+                if pick.random() < self._shape.facts:
                     ids, question = self._planted(ids, document, facts, pick)
                     planted = [question]
                 yield TextRow(ids, document, title, [*planted, *self._made(ids, document, title, pick)])
@@ -108,10 +108,10 @@ class TextRows:
         """The tokens with a made-up fact put in somewhere, and the question that asks for it."""
         drawn = facts.draw()
         planted = [tokenize_fact(self._model.tokenizer, drawn)]
-        if pick.random() < self._shape.rivals:
+        if pick.random() < self._shape.distractors:
             planted.append(tokenize_fact(self._model.tokenizer, facts.distractor(drawn)))
         room = self._length - sum(len(fact.ids) for fact in planted)
         joined, (place, *_) = insert_facts(ids[:room], planted, self._ends, pick)
         value = (place + planted[0].value.start, place + planted[0].value.stop)
         asked = planted[0].question[: self._longest_question]
-        return joined, TokenQuestion("planted", document, asked, *value, (), True, exact=True)
+        return joined, TokenQuestion("fact", document, asked, *value, (), True, exact=True)

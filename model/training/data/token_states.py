@@ -103,7 +103,8 @@ class LandmarkStates:
         ids = list(self._model.tokenize(text).ids)
         prompt = self._model.prompt_of(ids)
         asked = torch.tensor([list(prompt.ids)], device=self._model.device)
-        queries_TE = question_queries(self._model, asked, self._model.memory_layers[-1])[0, prompt.question].half()
+        queries_TE = question_queries(self._model, asked, self._model.memory_layers[-1])[0, prompt.question]
+        queries_TE = (queries_TE * self._model.head_dim**0.5).half()  # of the size of keys: without attention's scaling
         states_TSE = queries_TE[:, None].expand(-1, 2, -1).contiguous()
         return TokenStates(states_TSE.cpu(), self._offsets(ids), torch.tensor(ids, dtype=torch.int32))
 

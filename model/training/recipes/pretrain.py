@@ -10,9 +10,9 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTraine
 
 from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
-from model.training.data.batches import Batches
 from model.training.data.documents import open_token_file
 from model.training.data.packing import StreamedRows, TokenRows
+from model.training.engine.batches import Batches
 from model.training.engine.trainer import Evaluation, TrainingResult, run_training
 from model.training.losses.next_token import next_token_loss
 from model.training.recipes.export import export, training_device

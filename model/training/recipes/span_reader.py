@@ -41,20 +41,21 @@ class ReaderRun:
     """Everything that decides which reader comes out."""
 
     sources: tuple[str, ...] = SOURCES
+    """Names of question sets, "name:2000" for at most so many training questions."""
     most: int = 0
-    """Training questions of a source (0: all)."""
+    """Training questions of a source that does not name its own number (0: all)."""
     states: tuple[int, ...] = (0, 1)
     """Which of the cached states of a token are read; cosines with the question are taken of the first."""
     stored_width: int = 0
     stored_bits: int = 0
     width: int = 128
     layers: int = 4
-    mlp_ratio: float = 4.0
+    mlp_ratio: float = 2.0
     dropout: float = 0.1
-    batch: int = 32
-    steps: int = 250
+    batch: int = 16
+    steps: int = 500
     learning_rate: float = 1e-3
-    warmup: int = 60
+    warmup: int = 100
     weight_decay: float = 0.02
     crowded: float = 0.0
     """How often wrong passages stand beside the gold one."""
@@ -141,7 +142,9 @@ def measure(
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Figures by source: from the gold passage, and with the nearest wrong passages of all sources beside it."""
     every = caches.check(read_span_questions(data, "dev", run.sources, most=DEV_QUESTIONS))
-    questions = [each for source in sources for each in [q for q in every if q.source == source][:most]]
+    questions = [
+        each for source in sources for each in [q for q in every if q.source == source.partition(":")[0]][:most]
+    ]
     maker = SpanBatchMaker(caches.passages, caches.asked, questions, states=run.states, batch=1)
     figures = {"gold": summary(judge(reader, maker, [shown(each, each.pieces) for each in questions]))}
     if most == DEV_QUESTIONS:
@@ -265,7 +268,7 @@ def parser() -> argparse.ArgumentParser:
     encoder.add_argument("--encoder", type=Path, help="folder of a BERT-like encoder")
     encoder.add_argument("--model", type=Path, help="folder of a landmark checkpoint")
     states.add_argument("--layers", nargs="+", type=int, default=[6, 3, 5], help="of the encoder (default: 6 3 5)")
-    states.add_argument("--sources", nargs="+", default=SOURCES, choices=SOURCES)
+    states.add_argument("--sources", nargs="+", default=SOURCES, help=f"default: {', '.join(SOURCES)}")
     states.add_argument("--splits", nargs="+", default=["dev", "train"], choices=("dev", "train"))
     states.add_argument("--most", type=int, default=0, help="training questions of a source (default: all)")
     states.set_defaults(run=_states)

@@ -21,9 +21,9 @@ from model.scoring.late_interaction import (
 )
 from model.scoring.span_head import SpanHead
 from retrieval.errors import DamagedMemory
-from retrieval.query import answer as asking
-from retrieval.query import search
-from retrieval.query.search import asked_queries, find_blocks, search_query, titles_of, token_scores
+from retrieval.query import decode, search
+from retrieval.query.question import encode_question
+from retrieval.query.search import find_blocks, token_scores
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, TEXTS, WHALE, add, ask
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 from tests.tiny_model import tiny_model
@@ -119,8 +119,8 @@ def test_the_best_spans_are_those_of_a_search_through_all():
 
 def test_queries_of_the_tokens_average_to_the_query_of_search():
     model = tiny_model()
-    queries_QWGD = token_queries(model, asked_queries(model, "Who built it?"))
-    torch.testing.assert_close(queries_QWGD.mean(0), search_query(model, "Who built it?"))
+    queries_QWGD = encode_question(model, "Who built it?").queries_QWGD
+    torch.testing.assert_close(queries_QWGD.mean(0), encode_question(model, "Who built it?").mean_query_YGD)
 
 
 def test_layers_without_weight_have_no_say():
@@ -162,7 +162,7 @@ def every_score(library, question):
         reader = snapshot.reader()
         ids = torch.arange(reader.num_blocks).expand(1, model.num_kv_heads, 1, -1)
         keys = [reader.read(layer, ids)[0][0, :, 0].transpose(0, 1) for layer in model.searched_layers]
-        queries_QWGD = token_queries(model, asked_queries(model, question))
+        queries_QWGD = encode_question(model, question).queries_QWGD
         place_N = torch.from_numpy(snapshot.document_N.astype("int64") << 32 | snapshot.ordinal_N)
         titles = [title_of(model, library.document(snapshot.document_ids[n]).title) for n in snapshot.document_N]
         return by_definition(queries_QWGD, keys, snapshot.blocks.length_N, place_N, titles)
@@ -197,10 +197,14 @@ def test_only_what_landmarks_propose_is_ranked(stored, monkeypatch):
     monkeypatch.setattr(search, "FEWEST_PROPOSED", 5)
     with library._resident.open_snapshot(library._catalogue) as snapshot:
         model = library._workspace.loaded().model
-        proposed = snapshot.landmarks.rank(search_query(model, "whales?"), 5).positions.sort().values.tolist()
+        proposed = (
+            snapshot.landmarks.rank(encode_question(model, "whales?").mean_query_YGD, 5)
+            .positions.sort()
+            .values.tolist()
+        )
         found = find_blocks(library._workspace, snapshot, "whales?", 1, None)
-        titles = titles_of(library._workspace, snapshot, found.queries_QWGD, torch.tensor(proposed))
-        scores = token_scores(snapshot, found.queries_QWGD, torch.tensor(proposed), titles)
+        titles = found.titles.of(snapshot.documents_of(torch.tensor(proposed)))
+        scores = token_scores(snapshot, found.question.queries_QWGD, torch.tensor(proposed), titles)
     assert found.positions_C.tolist() == [proposed[int(scores.argmax())]]
 
 
@@ -310,7 +314,7 @@ def test_landmarks_rank_alone_unless_the_model_says_otherwise(open_library, writ
     monkeypatch.setattr(search, "token_scores", lambda *_: pytest.fail("no keys are read"))
     with library._resident.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "whales?", 5, None)
-        ranking = snapshot.landmarks.rank(search_query(model, "whales?"), 5)
+        ranking = snapshot.landmarks.rank(encode_question(model, "whales?").mean_query_YGD, 5)
     assert torch.equal(found.positions_C, ranking.positions) and torch.equal(found.scores_C, ranking.gates)
 
 
@@ -373,7 +377,7 @@ def test_a_model_with_a_head_quotes_what_its_head_points_at(open_library, write,
         points_2CL[1].view(-1)[last // 63 * 64 + last % 63] = 50.0
         return points_2CL.masked_fill(torch.arange(64) >= lengths[:, None], -torch.inf)
 
-    monkeypatch.setattr(asking, "span_head_logits", pointing)
+    monkeypatch.setattr(decode, "span_head_logits", pointing)
     assert ask(library, "What does the fox do?", max_tokens=200, k=50).short == word.strip(".,")
 
 

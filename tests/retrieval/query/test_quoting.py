@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from retrieval.query.quoting import Quoting, with_neighbours
+from retrieval.query.quoting import Quoting
+from retrieval.query.retrieve import with_neighbours
 from retrieval.types.passages import Answer, AnswerToken, Timings
 from storage.records import Block
 from tests.tiny_model import tiny_model
