@@ -38,7 +38,7 @@ from retrieval.types.records import (
     Scope,
     VerifyReport,
 )
-from retrieval.views import collection_views, document_views, head_view, job_view, page_text_view, stored_already
+from retrieval.types.views import collection_views, document_views, head_view, job_view, page_text_view, stored_already
 from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
 from storage.kv.format import KVLayout
@@ -59,10 +59,10 @@ SORTS = ("added", "source", "title", "size", "pages")
 class Library:
     """A folder of documents whose keys and values were read once by one landmark model. Make one with `open`."""
 
-    def __init__(self, workspace: Workspace, resident: MemoryIndex):
-        self._workspace, self._resident = workspace, resident
+    def __init__(self, workspace: Workspace, index: MemoryIndex):
+        self._workspace, self._index = workspace, index
         self._catalogue = workspace.catalogue
-        self._sources = PassageBuilder(workspace.catalogue)
+        self._passages = PassageBuilder(workspace.catalogue)
         self.principal, self._whole = ADMINISTRATOR, self
 
     def as_seen_by(self, principal: Principal) -> Library:
@@ -71,8 +71,8 @@ class Library:
         if principal.user_id is None:
             return whole
         catalogue = whole._catalogue.acting_for(principal)
-        seen = Library(whole._workspace.seen_through(catalogue), whole._resident)
-        seen._sources = whole._sources.seen_through(catalogue)
+        seen = Library(whole._workspace.seen_through(catalogue), whole._index)
+        seen._passages = whole._passages.seen_through(catalogue)
         seen.principal, seen._whole = principal, whole
         return seen
 
@@ -119,7 +119,7 @@ class Library:
         from model.inference.constrained_decoding import word_starts
         from retrieval.query.answer import Answerer  # noqa: F401
 
-        with self._resident.open_snapshot(self._catalogue):
+        with self._index.open_snapshot(self._catalogue):
             model = self._workspace.loaded().model
             model.tokenize("")
             word_starts(model.tokenizer)
@@ -175,7 +175,7 @@ class Library:
                 on_progress(self._job(row))
 
         ended = Ingestion(self._workspace, claimed, notify).run()
-        self._sources.forget([ended.document_id])
+        self._passages.forget([ended.document_id])
         return self._job(ended)
 
     def _job(self, row: JobRow) -> Job:
@@ -241,8 +241,8 @@ class Library:
         return self._deleted(rows)
 
     def _deleted(self, rows: DeletedDocuments) -> Deleted:
-        self._sources.forget(rows.document_ids)
-        return maintenance.delete(self._workspace, self._resident, rows)
+        self._passages.forget(rows.document_ids)
+        return maintenance.delete(self._workspace, self._index, rows)
 
     def collections(self) -> list[Collection]:
         return self._collections(self._catalogue.collections())
@@ -297,7 +297,7 @@ class Library:
             if not 0 <= page < len(pages):
                 raise NotFound("page", page)
             found = self._catalogue.blocks_of_document(document_id, start=pages[page].start, end=pages[page].end)
-            text = self._sources.text(document_id)
+            text = self._passages.text(document_id)
             return page_text_view(document_id, pages[page], text, {block.id: block for block in found})
 
     def original(self, document_id: str) -> Path:
@@ -312,7 +312,7 @@ class Library:
         from retrieval.query.search import search
 
         with catalogue_errors():
-            return search(self._workspace, self._resident, self._sources, query, k, within)
+            return search(self._workspace, self._index, self._passages, query, k, within)
 
     def ask(
         self,
@@ -341,7 +341,7 @@ class Library:
             conversation_id=conversation_id,
         )
         with catalogue_errors():
-            yield from Answerer(self._workspace, self._resident, self._sources, asked).run(cancelled)
+            yield from Answerer(self._workspace, self._index, self._passages, asked).run(cancelled)
 
     def answers(
         self, *, limit: int = 100, offset: int = 0, search: str = "", conversation_id: str | None = None
@@ -364,7 +364,7 @@ class Library:
         """How much less likely the stored answer becomes when this block is left out of what the model may read."""
         from retrieval.query.answer import effect_of_block
 
-        return effect_of_block(self._workspace, self._resident, self.answer(answer_id), block_id)
+        return effect_of_block(self._workspace, self._index, self.answer(answer_id), block_id)
 
     # Maintenance
 
@@ -377,17 +377,17 @@ class Library:
         self._administrator()
         if reingest:
             return maintenance.reingest(
-                self._workspace, self._resident, forget_texts=self._sources.forget, run_job=self.run_job
+                self._workspace, self._index, forget_texts=self._passages.forget, run_job=self.run_job
             )
-        return maintenance.repair(self._workspace, self._resident)
+        return maintenance.repair(self._workspace, self._index)
 
     def gc(self) -> GcReport:
         """Remove files that no row knows."""
-        return maintenance.gc(self._administrator()._workspace, self._resident)
+        return maintenance.gc(self._administrator()._workspace, self._index)
 
     def doctor(self) -> dict[str, Any]:
         """What this machine and this library can do, and what is wrong; JSON-able. A user's speaks of what they see."""
-        report = doctor.examine(self._workspace, self._resident)
+        report = doctor.examine(self._workspace, self._index)
         hidden = () if self.principal.is_administrator else ("home", "index")
         return {name: value for name, value in report.items() if name not in hidden}
 

@@ -1,4 +1,4 @@
-"""Micro-batches for the pointing head: questions, each with blocks that may hold its answer.
+"""Micro-batches for the span head: questions, each with blocks that may hold its answer.
 
 The blocks are the gold ones (at times withheld, or with their neighbours in the passage) and those that search finds
 for the question among all stored blocks. Every batch is a pure function of its number.

@@ -1,4 +1,4 @@
-"""Documents and questions for the pointing head: those whose answers are known word for word."""
+"""Documents and questions for the span head: those whose answers are known word for word."""
 
 import itertools
 import random
@@ -25,7 +25,7 @@ def build_span_dataset(
     shape: SpanShape,
 ) -> tuple[dict[int, NDArray[Any]], list[TokenQuestion]]:
     """Documents by number and the questions about them whose answers are known word for word: those with most
-    questions for their length, as many as shall be stored, and made-up facts planted in texts (negative numbers).
+    questions for their length, as many as shall be stored, and made-up facts inserted into texts (negative numbers).
     Sentences that say what something is become questions, too."""
     size = model.config.tokens_per_block
     end = int(model.tokenizer.eos_token_id)

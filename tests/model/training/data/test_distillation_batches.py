@@ -42,7 +42,7 @@ PLANTED = re.compile(
         for asked in relation.asked
     )
 )
-"""Questions for planted facts; the first letter may have become a capital."""
+"""Questions about inserted facts; the first letter may have become a capital."""
 
 
 def test_taught_rows_point_at_the_answer_and_know_what_the_encoder_saw(prepared: Prepared, encoder: Encoder) -> None:
@@ -50,7 +50,7 @@ def test_taught_rows_point_at_the_answer_and_know_what_the_encoder_saw(prepared:
     model = start(prepared, recipe, encoder)
     shape = replace(recipe.shape, plain=TextRowShape(facts=0.6))
     maker = DistillationBatchMaker(prepared.questions, prepared.texts, model, encoder, shape)
-    built = planted = made = 0
+    built = inserted = made = 0
     for number in range(4):
         batch, again = maker.make(number), maker.make(number)
         assert all(torch.equal(a, b) for a, b in zip(vars(batch).values(), vars(again).values(), strict=True))
@@ -67,7 +67,7 @@ def test_taught_rows_point_at_the_answer_and_know_what_the_encoder_saw(prepared:
                 built += 1
                 assert answer in NAMES
             elif PLANTED.search(question):
-                planted += 1
+                inserted += 1
             else:
                 made += 1
                 assert answer not in question
@@ -76,7 +76,7 @@ def test_taught_rows_point_at_the_answer_and_know_what_the_encoder_saw(prepared:
         assert not there_RT[~batch.valid_RT].any()
         assert not there_RT.unflatten(1, (-1, recipe.block_size))[..., -1].any()
         assert there_RT[batch.valid_RT].float().mean() > 0.5
-    assert built and planted and made
+    assert built and inserted and made
 
 
 def test_a_token_is_taught_the_state_of_its_own_characters(prepared: Prepared, encoder: Encoder) -> None:

@@ -121,7 +121,14 @@ def test_training_goes_on_from_a_checkpoint(
     for (name, one), other in zip(again.named_parameters(), given.parameters(), strict=True):
         assert torch.equal(one, other), name
     make_default_model(
-        data, tmp_path / "on", encoder=encoder_folder, size="tiny", device="cpu", begin=tmp_path / "given", seed=1
+        data,
+        tmp_path / "on",
+        encoder=encoder_folder,
+        size="tiny",
+        device="cpu",
+        begin=tmp_path / "given",
+        phases=["teach"],
+        seed=1,
     )
     made = load_backbone(tmp_path / "on" / "model", device="cpu", dtype=torch.float32)
     table, before = (m.backbone.get_input_embeddings().weight for m in (made, given))
