@@ -6,6 +6,8 @@ VENV   ?= .venv
 HOST   ?= 127.0.0.1
 PORT   ?= 7860
 PYTEST_ARGS ?=
+# One process a core; a file's tests stay together, because they share what is expensive to make.
+PYTEST_XDIST ?= -n auto --dist loadfile
 
 BIN    := $(VENV)/bin
 PY     := $(BIN)/python
@@ -24,7 +26,7 @@ app: install ## Serve the web UI on http://127.0.0.1:7860 with the shipped check
 install: $(VENV)/.installed ## Make .venv with everything that the application needs
 
 test: $(VENV)/.installed-dev ## Run the tests (PYTEST_ARGS="tests/app -k cli" for some of them)
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest $(PYTEST_XDIST) $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev ## Style of the code
 	$(BIN)/ruff check .

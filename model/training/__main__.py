@@ -19,7 +19,8 @@ from model.training.engine.trainer import TrainingResult
 from model.training.evaluation.passkey import passkey_scores
 from model.training.evaluation.perplexity import perplexity_scores
 from model.training.evaluation.report import heldout_tokens, report
-from model.training.recipes.default_model import PHASES, Size, make_default_model
+from model.training.recipes.default_model import PHASES, make_default_model
+from model.training.recipes.default_recipe import Size
 from model.training.recipes.finetune import finetune
 from model.training.recipes.presets import load_preset, preset_names
 from model.training.recipes.pretrain import open_tokenizer, plain_tokens, pretrain

@@ -1,4 +1,4 @@
-"""Micro-batches for the pointing head: questions, each with blocks that may hold its answer.
+"""Micro-batches for the span head: questions, each with blocks that may hold its answer.
 
 The blocks are the gold ones (at times withheld, or with their neighbours in the passage) and those that search finds
 for the question among all stored blocks. Every batch is a pure function of its number.
@@ -24,29 +24,29 @@ LONGEST = 24
 
 
 @dataclass(frozen=True, kw_only=True)
-class PointingShape:
+class SpanShape:
     """Sizes of the head, of what is stored and of a micro-batch."""
 
     width: int = 64
     layers: int = 3
     dropout: float = 0.05
     stored_blocks: int = 25_000
-    planted: int = 800
+    facts: int = 800
     """Made-up facts, each in a stretch of text of its own."""
-    planted_blocks: int = 4
+    fact_blocks: int = 4
     definitions: int = 2
     """Questions of the kind "what is ...?" made of each document, at most."""
     found: int = 16
     """Blocks that search finds, of which a question sees the first."""
     questions: int = 32
     blocks: int = 5
-    withheld: float = 0.12
+    gold_masked: float = 0.12
     """How often the gold blocks are left out: then the answer stands nowhere."""
     whole_passage: float = 0.4
     """How often the other blocks of the gold passage come before those that search finds."""
 
 
-class PointingRowMaker:
+class SpanBatchMaker:
     """make(i) -> SpanBatch."""
 
     def __init__(
@@ -54,7 +54,7 @@ class PointingRowMaker:
         stored: KeyCache,
         questions: Sequence[TokenQuestion],
         met: RetrievedCandidates,
-        shape: PointingShape,
+        shape: SpanShape,
         chosen: Sequence[int],
         *,
         seed: int = 0,
@@ -83,7 +83,7 @@ class PointingRowMaker:
             first = stored.blocks(question.document, *question.passage)
         else:
             first = stored.blocks(question.document, question.start, question.stop)
-            if random_.random() < shape.withheld:
+            if random_.random() < shape.gold_masked:
                 found, first = [block for block in found if block not in first], []
             elif random_.random() < shape.whole_passage:
                 first = first + stored.blocks(question.document, *question.passage)

@@ -36,7 +36,7 @@ def make_optimizer(network: nn.Module, settings: TrainingSettings) -> torch.opti
 def enable_activation_checkpointing(model: nn.Module) -> None:
     """Keep only the inputs of each layer; the backward pass computes the rest again."""
     for backbone in _backbones(model):
-        backbone.gradient_checkpointing_enable({"use_reentrant": False})
+        backbone.activation_checkpointing_enable({"use_reentrant": False})
 
 
 def compile_layers(model: nn.Module) -> None:

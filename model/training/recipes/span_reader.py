@@ -58,7 +58,7 @@ class ReaderRun:
     warmup: int = 100
     weight_decay: float = 0.02
     crowded: float = 0.0
-    """How often wrong passages stand beside the gold one."""
+    """Share of the batches in which wrong passages stand beside the gold one."""
     most_distractors: int = 2
     withheld: float = 0.2
     """How often, of these, the gold one is not shown."""
@@ -276,6 +276,7 @@ def parser() -> argparse.ArgumentParser:
     training.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help=f"of {ReaderRun()}")
     training.set_defaults(run=_train)
     measuring = commands.add_parser("measure", help="figures of a trained reader on development questions")
+    measuring.add_argument("--stored-bits", type=int, choices=(8, 4), help="round states that were not, in training")
     measuring.set_defaults(run=_measure)
     for command in (training, measuring):
         command.add_argument("--out", required=True, type=Path, help="folder of the run")
@@ -313,9 +314,9 @@ def _train(parsed: argparse.Namespace) -> None:
 def _measure(parsed: argparse.Namespace) -> None:
     kept = json.loads((parsed.out / "run.json").read_text())
     run = ReaderRun().with_values(kept)
-    figures = measure(
-        load_span_reader(parsed.out), run, parsed.data, Caches.of(parsed.states), run.sources, DEV_QUESTIONS
-    )
+    reader = load_span_reader(parsed.out)
+    reader.stored.bits = parsed.stored_bits or reader.stored.bits
+    figures = measure(reader, run, parsed.data, Caches.of(parsed.states), run.sources, DEV_QUESTIONS)
     print(json.dumps(figures, indent=1))
 
 

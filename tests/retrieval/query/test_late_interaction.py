@@ -158,7 +158,7 @@ def stored(request, open_library, write, by_tokens, monkeypatch):
 def every_score(library, question):
     """Late-interaction scores of all stored blocks, read the long way."""
     model = library._workspace.loaded().model
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         reader = snapshot.reader()
         ids = torch.arange(reader.num_blocks).expand(1, model.num_kv_heads, 1, -1)
         keys = [reader.read(layer, ids)[0][0, :, 0].transpose(0, 1) for layer in model.searched_layers]
@@ -185,7 +185,7 @@ def title_of(model, title):
 def test_tokens_decide_among_the_proposed_blocks(stored):
     library, _ = stored
     scores_N = every_score(library, "What do whales do?")
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "What do whales do?", 6, None)
     torch.testing.assert_close(found.scores_C, scores_N.sort(descending=True).values[:6], atol=2e-3, rtol=0)
     torch.testing.assert_close(found.scores_C, scores_N[found.positions_C], atol=2e-3, rtol=0)
@@ -195,7 +195,7 @@ def test_tokens_decide_among_the_proposed_blocks(stored):
 def test_only_what_landmarks_propose_is_ranked(stored, monkeypatch):
     library, _ = stored
     monkeypatch.setattr(search, "FEWEST_PROPOSED", 5)
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         model = library._workspace.loaded().model
         proposed = (
             snapshot.landmarks.rank(encode_question(model, "whales?").mean_query_YGD, 5)
@@ -211,7 +211,7 @@ def test_only_what_landmarks_propose_is_ranked(stored, monkeypatch):
 def test_of_equal_scores_the_newest_block_wins(stored, monkeypatch):
     library, _ = stored
     monkeypatch.setattr(search, "token_scores", lambda snapshot, queries, positions, titles: torch.ones(len(positions)))
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "whales?", 4, None)
         assert found.positions_C.tolist() == list(range(snapshot.num_blocks - 1, snapshot.num_blocks - 5, -1))
 
@@ -269,14 +269,14 @@ def test_a_faiss_index_proposes_the_same(stored, open_library, by_tokens):
     settings = {"model": by_tokens, "kv_dtype": library._workspace.kv_dtype}
     expected = library.search("What do whales do?", 5)
     opened = open_library(**settings, index="faiss")
-    opened._resident._faiss_factory = "Flat"
+    opened._index._faiss_factory = "Flat"
     found = opened.search("What do whales do?", 5)
     assert [passage.block_ids for passage in found] == [passage.block_ids for passage in expected]
 
 
 def test_an_answer_reads_the_blocks_that_tokens_chose_and_near_misses_are_the_next_ones(stored):
     library, _ = stored
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "What do whales do?", 12, None)
         ranked = snapshot.blocks.ids_N[found.positions_C.numpy()].tolist()
     answer = ask(library, "What do whales do?", k=3)
@@ -312,7 +312,7 @@ def test_landmarks_rank_alone_unless_the_model_says_otherwise(open_library, writ
     for name, text in (("whale", WHALE), ("rain", RAIN)):
         add(library, write(f"{name}.txt", text))
     monkeypatch.setattr(search, "token_scores", lambda *_: pytest.fail("no keys are read"))
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "whales?", 5, None)
         ranking = snapshot.landmarks.rank(encode_question(model, "whales?").mean_query_YGD, 5)
     assert torch.equal(found.positions_C, ranking.positions) and torch.equal(found.scores_C, ranking.gates)

@@ -12,11 +12,12 @@ from model.scoring.late_interaction import score, token_matches
 from model.scoring.sentences import may_answer, sentence_borders
 from model.scoring.span_head import SpanHead
 from model.training.convert.init_from_encoder import Encoder
-from model.training.data.distillation_batches import TaughtRowMaker
+from model.training.data.distillation_batches import DistillationBatchMaker
 from model.training.data.examples import places_of
 from model.training.data.questions.cloze_questions import cloze_questions
 from model.training.data.questions.facts import relations_about_subjects, standalone_relations
 from model.training.data.questions.pseudo_queries import definitions
+from model.training.data.teacher_states import TeacherStates
 from model.training.data.text_batches import TextRowShape
 from model.training.losses.retriever_loss import (
     RetrieverTrainer,
@@ -27,7 +28,9 @@ from model.training.losses.retriever_loss import (
     shown_rows,
 )
 from model.training.losses.span_loss import span_loss
-from model.training.recipes.default_model import SIZES, Prepared, start
+from model.training.recipes.default_data import Prepared
+from model.training.recipes.default_model import start
+from model.training.recipes.default_recipe import SIZES
 from tests.model.training.conftest import NAMES
 
 PLANTED = re.compile(
@@ -39,15 +42,15 @@ PLANTED = re.compile(
         for asked in relation.asked
     )
 )
-"""Questions for planted facts; the first letter may have become a capital."""
+"""Questions about inserted facts; the first letter may have become a capital."""
 
 
 def test_taught_rows_point_at_the_answer_and_know_what_the_encoder_saw(prepared: Prepared, encoder: Encoder) -> None:
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
-    shape = replace(recipe.shape, plain=TextRowShape(planted=0.6))
-    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, shape)
-    built = planted = made = 0
+    shape = replace(recipe.shape, plain=TextRowShape(facts=0.6))
+    maker = DistillationBatchMaker(prepared.questions, prepared.texts, model, encoder, shape)
+    built = inserted = made = 0
     for number in range(4):
         batch, again = maker.make(number), maker.make(number)
         assert all(torch.equal(a, b) for a, b in zip(vars(batch).values(), vars(again).values(), strict=True))
@@ -64,7 +67,7 @@ def test_taught_rows_point_at_the_answer_and_know_what_the_encoder_saw(prepared:
                 built += 1
                 assert answer in NAMES
             elif PLANTED.search(question):
-                planted += 1
+                inserted += 1
             else:
                 made += 1
                 assert answer not in question
@@ -73,17 +76,17 @@ def test_taught_rows_point_at_the_answer_and_know_what_the_encoder_saw(prepared:
         assert not there_RT[~batch.valid_RT].any()
         assert not there_RT.unflatten(1, (-1, recipe.block_size))[..., -1].any()
         assert there_RT[batch.valid_RT].float().mean() > 0.5
-    assert built and planted and made
+    assert built and inserted and made
 
 
 def test_a_token_is_taught_the_state_of_its_own_characters(prepared: Prepared, encoder: Encoder) -> None:
     """Of the piece that holds its first letter and of the one that holds its last: their mean."""
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
-    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape)
+    teacher = TeacherStates(encoder, model.tokenizer)
     text = "The castle was built by Anna Bell in 1712."
     ids = model.tokenize(text).ids
-    ((by_token, mean),) = maker._states([ids])
+    ((by_token, mean),) = teacher.of([ids])
     states_BTE, real_BT, characters_BT2 = encoder.states([text])
     states, characters = states_BTE[0][real_BT[0]], characters_BT2[0][real_BT[0]].tolist()
 
@@ -100,31 +103,31 @@ def test_a_token_is_taught_the_state_of_its_own_characters(prepared: Prepared, e
     torch.testing.assert_close(mean, states.mean(0), rtol=1e-4, atol=1e-4)
 
 
-def test_hard_stretches_are_lookalikes_or_else_of_the_same_article(prepared: Prepared, encoder: Encoder) -> None:
+def test_hard_negatives_are_mined_or_else_of_the_same_article(prepared: Prepared, encoder: Encoder) -> None:
     recipe, length = SIZES["tiny"], 2 * 63
     data, model = prepared.questions, start(prepared, SIZES["tiny"], encoder)
     pick, draw = random.Random(0), np.random.default_rng(0)
-    plain = TaughtRowMaker(data, prepared.texts, model, encoder, recipe.shape)
+    plain = DistillationBatchMaker(data, prepared.texts, model, encoder, recipe.shape)
     found = 0
     for question in data.questions:
-        for other in plain._siblings(question, length, pick):
+        for other in plain._siblings(question, pick):
             found += 1
             assert data.titles[other.document] == data.titles[question.document]
             assert other.document != question.document or abs(other.start - question.start) > length
     assert found
     question = data.questions[0]
     other = next(q.document for q in data.questions if data.titles[q.document] != data.titles[question.document])
-    lookalikes = {(question.document, question.ids): [(question.document, question.start), (other, 45)]}
-    maker = TaughtRowMaker(data, prepared.texts, model, encoder, recipe.shape, lookalikes=lookalikes)
+    hard_negatives = {(question.document, question.ids): [(question.document, question.start), (other, 45)]}
+    maker = DistillationBatchMaker(data, prepared.texts, model, encoder, recipe.shape, hard_negatives=hard_negatives)
     for _ in range(9):  # never the stretch that holds the answer
-        ((document, first),) = maker._hard(question, max(0, question.start - 5), length, pick, draw)
+        ((document, first),) = maker._hard_negative(question, max(0, question.start - 5), pick, draw)
         assert document == other and first <= 45
 
 
 def test_sentences_of_a_row_are_numbered_through_the_batch(prepared: Prepared, encoder: Encoder) -> None:
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
-    batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(2)
+    batch = DistillationBatchMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(2)
     size = recipe.block_size
     raw_RP = batch.ids_RT.unflatten(1, (-1, size))[..., :-1].flatten(1)
     sentence_RP = batch.sentence_NJ.flatten().unflatten(0, (len(raw_RP), -1))
@@ -182,7 +185,7 @@ def test_rows_have_the_titles_of_their_documents(prepared: Prepared, encoder: En
     model = start(prepared, SIZES["tiny"], encoder)
     for untitled in (0.0, 1.0):
         shape = replace(SIZES["tiny"].shape, untitled=untitled)
-        batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, shape).make(0)
+        batch = DistillationBatchMaker(prepared.questions, prepared.texts, model, encoder, shape).make(0)
         rows = zip(batch.titles_RT, batch.titled_RT, strict=True)
         found = {model.decode(ids[there].tolist()).strip() for ids, there in rows}
         # Rows of plain text have no title.
@@ -192,7 +195,7 @@ def test_rows_have_the_titles_of_their_documents(prepared: Prepared, encoder: En
 def test_other_places_that_say_the_answer_are_marked(prepared: Prepared, encoder: Encoder) -> None:
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
-    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, replace(recipe.shape, rows=8))
+    maker = DistillationBatchMaker(prepared.questions, prepared.texts, model, encoder, replace(recipe.shape, rows=8))
     twice = 0
     for number in range(4):
         batch = maker.make(number)
@@ -213,7 +216,7 @@ def test_other_places_that_say_the_answer_are_marked(prepared: Prepared, encoder
 def test_the_head_is_shown_the_answer_or_that_there_is_none(prepared: Prepared, encoder: Encoder) -> None:
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
-    batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(1)
+    batch = DistillationBatchMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(1)
     withheld = torch.arange(len(batch.asked_QT)) % 2 == 0
     batch = replace(batch, withheld_Q=withheld)
     blocks, size = len(batch.gold_QN[0]), recipe.block_size
@@ -236,7 +239,7 @@ def test_the_head_is_shown_fewer_blocks_where_there_are_no_more(prepared: Prepar
     """Neither blocks that may hold the answer, too, nor those that are withheld fill the gap."""
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
-    batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(1)
+    batch = DistillationBatchMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(1)
     batch = replace(
         batch,
         withheld_Q=torch.ones(len(batch.asked_QT), dtype=torch.bool),
@@ -298,7 +301,7 @@ def test_teaching_a_batch_lowers_what_it_is_taught_by(prepared: Prepared, encode
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
     taught = RetrieverTrainer(model, model.backbone.model.layers[-1].self_attn.k_proj.weight)
-    batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(0)
+    batch = DistillationBatchMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(0)
     optimizer = torch.optim.AdamW(taught.parameters(), lr=2e-3)
     parts = []
     for _ in range(12):

@@ -13,23 +13,25 @@ from model.scoring.span_head import SpanHead
 from model.training.convert.init_from_encoder import Encoder
 from model.training.data.examples import TokenQuestion
 from model.training.data.key_cache import cache_keys, retrieve_candidates
-from model.training.data.span_batches import PointingRowMaker
-from model.training.data.span_dataset import pointed_documents, same_titles
+from model.training.data.span_batches import SpanBatchMaker
+from model.training.data.span_dataset import build_span_dataset, same_titles
 from model.training.losses.span_loss import span_loss
-from model.training.recipes.default_model import SIZES, Prepared, start
+from model.training.recipes.default_data import Prepared
+from model.training.recipes.default_model import start
+from model.training.recipes.default_recipe import SIZES
 
 
 @pytest.fixture(scope="module")
 def pointing(prepared: Prepared, encoder: Encoder, tmp_path_factory: pytest.TempPathFactory):
     """(model, maker of rows, documents, folder) of the tiny recipe."""
     recipe, folder = SIZES["tiny"], tmp_path_factory.mktemp("point")
-    model, shape = start(prepared, recipe, encoder), recipe.pointing_shape
-    documents, questions = pointed_documents(
+    model, shape = start(prepared, recipe, encoder), recipe.span_shape
+    documents, questions = build_span_dataset(
         model, prepared.questions, prepared.held_out.questions, prepared.texts, shape
     )
     stored = cache_keys(model, documents, folder)
     met = retrieve_candidates(model, stored, [question.ids for question in questions], folder, found=shape.found)
-    maker = PointingRowMaker(stored, questions, met, shape, range(len(questions)))
+    maker = SpanBatchMaker(stored, questions, met, shape, range(len(questions)))
     return model, maker, documents, folder
 
 
@@ -49,7 +51,7 @@ def test_pointing_rows_mark_the_answer_and_show_what_a_library_would_store(point
         said = [token for token in tokens[first : last + 1].tolist() if token >= 0]
         assert said == list(question.answer[:-1])
         spelled.add(question.source)
-    assert {"squad11", "planted"} <= spelled
+    assert {"squad11", "fact"} <= spelled
     number = next(n for n, question in enumerate(questions) if question.document >= 0)
     document = questions[number].document
     ids = [token for block in stored.blocks(document, 0, 200) for token in stored.tokens_NL[block] if token >= 0]
@@ -91,7 +93,7 @@ def test_half_an_answer_is_neither_right_nor_wrong(pointing) -> None:
     _, maker, _, _ = pointing
     stored, border = maker._stored, maker._stored.tokens_per_block
     question = replace(maker._questions[0], start=border - 2, stop=border + 3, passage=(0, 2 * border))
-    crossing = PointingRowMaker(stored, [question], maker._met, maker._shape, [0])
+    crossing = SpanBatchMaker(stored, [question], maker._met, maker._shape, [0])
     first, second = stored.blocks(question.document, question.start, question.stop)
     whole = crossing._collate([0], [[first, second]])
     assert whole.right_Q2CL[0].nonzero().tolist() == [[0, 0, border - 2], [1, 1, 2]] and not whole.nothing_Q.any()
