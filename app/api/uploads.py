@@ -25,7 +25,7 @@ from app.api.errors import Refused, describe
 from retrieval.errors import CairnError, ExtractError
 from retrieval.extraction.formats import HEAD_BYTES, format_of
 from retrieval.library import Library
-from retrieval.types.passages import to_plain
+from retrieval.types.record import Record
 from retrieval.types.records import Estimate, Job
 
 log = logging.getLogger("cairn.api")
@@ -47,7 +47,7 @@ class UploadLimits:
 
 
 @dataclass(frozen=True)
-class StagedFile:
+class StagedFile(Record):
     """`state`: "estimating", then "ready" or "refused" (`problem` says why)."""
 
     id: str
@@ -60,7 +60,7 @@ class StagedFile:
     at: float
 
     def to_dict(self) -> dict[str, Any]:
-        return {key: value for key, value in to_plain(self).items() if key not in ("at", "user_id")}
+        return {key: value for key, value in super().to_dict().items() if key not in ("at", "user_id")}
 
 
 def shown_name(name: str) -> str:

@@ -52,7 +52,7 @@ class ModelScheduler:
         """One window of ingestion."""
         yield from self._turn(self._ingestion)
 
-    def step_aside(self) -> None:
+    def yield_to_queries(self) -> None:
         """For ingestion amid its turn, where others may use the model: questions go first, if there are any."""
         with self._condition:
             if self._questioned():
@@ -63,7 +63,7 @@ class ModelScheduler:
                 self._taken = True
         self._before_work()
 
-    def give_way(self) -> None:
+    def wait_for_queries(self) -> None:
         """For work of ingestion that needs no model, but a processor: waits while there is a question, as its turn
         would. Call it between small pieces of such work."""
         with self._condition:

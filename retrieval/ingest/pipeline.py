@@ -163,7 +163,7 @@ class Ingestion:
                 self._report(self._progress(text, min(total, (first + len(blocks)) * per_block)))
         news = []
         for n in range(first, last):
-            self._workspace.scheduler.give_way()
+            self._workspace.scheduler.wait_for_queries()
             news.append(text.new_block(n * per_block, min(total, (n + 1) * per_block)))
         progress = self._progress(text, min(total, last * per_block))
         document_id, job_id = self._job.document_id, self._job.id
@@ -171,7 +171,7 @@ class Ingestion:
         def commit(shard: ShardFile) -> None:
             self._catalogue.commit_shard(document_id, shard, news, job_id=job_id, progress=progress)
 
-        self._workspace.scheduler.give_way()
+        self._workspace.scheduler.wait_for_queries()
         store_shard(loaded, blocks, document_id, commit)
         self._report(progress)
 
@@ -211,8 +211,8 @@ def shard_blocks(
     workspace: Workspace, loaded: LoadedModel, ids: Sequence[int], recent: Sequence[KVBlock]
 ) -> Iterator[KVBlock]:
     """The blocks of one shard, each window in a turn of its own, in which questions go first between two layers."""
-    step_aside = workspace.scheduler.step_aside
-    blocks = prefill(loaded.model, ids, recent=recent, kv_dtype=loaded.prefill_dtype, between_layers=step_aside)
+    yield_to_queries = workspace.scheduler.yield_to_queries
+    blocks = prefill(loaded.model, ids, recent=recent, kv_dtype=loaded.prefill_dtype, between_layers=yield_to_queries)
     while True:
         with workspace.scheduler.for_ingestion():
             block = next(blocks, None)

@@ -26,7 +26,7 @@ from retrieval.query.passage_spans import join_neighbours
 from retrieval.query.question import Question
 from retrieval.query.retrieve import Retrieved, retrieve
 from retrieval.query.search import hits_of
-from retrieval.types.passages import Answer, AnswerToken, BlockEffect, OtherSentence, Passage, Timings, to_plain
+from retrieval.types.passages import Answer, AnswerToken, BlockEffect, OtherSentence, Passage, Timings
 from retrieval.types.records import Scope
 from storage.errors import NotFound as NoRow
 
@@ -88,7 +88,7 @@ class Answerer:
                 "voters": question.voters,
                 "max_tokens": question.max_tokens,
                 "quote": retrieved.quote,
-                "scope": to_plain(question.scope or Scope()),
+                "scope": (question.scope or Scope()).to_dict(),
                 "asked": retrieved.asked,
                 "token_ids": [token.token_id for token in tokens if token.token_id >= 0],
                 "candidates": retrieved.candidates.block_ids,

@@ -108,7 +108,7 @@ def test_gc_leaves_what_was_handed_in_after_it_looked_at_the_rows(library, write
 def test_gc_leaves_files_that_an_open_question_still_reads(library, three, open_library):
     flip(shard_files(library)[0], Random(0))
     old = shard_files(library)[0]
-    with library._resident.open_snapshot(library._catalogue):
+    with library._index.open_snapshot(library._catalogue):
         library.repair()
         assert old.exists()
         library.gc()

@@ -12,14 +12,11 @@ from model.inference.prefill import prefill
 from model.inference.prompt import encode_prompt
 from model.scoring.late_interaction import (
     best_matches,
-    best_spans,
     block_scores,
-    points,
-    span_head_logits,
     token_matches,
-    token_queries,
 )
 from model.scoring.span_head import SpanHead
+from model.scoring.span_selection import best_spans, span_head_logits, span_logits
 from retrieval.errors import DamagedMemory
 from retrieval.query import decode, search
 from retrieval.query.question import encode_question
@@ -93,7 +90,7 @@ def test_the_length_of_a_key_does_not_matter_and_a_key_of_nothing_matches_nothin
 def test_pointers_meet_keys_and_the_best_span_ends_where_it_begins_or_later():
     keys = torch.tensor([[[[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [9.0, 9.0]]]])
     pointers_2WGD = torch.tensor([[[[1.0, 0.0]]], [[[0.0, 3.0]]]])
-    points_2CL = points(pointers_2WGD, [keys], torch.tensor([3]))
+    points_2CL = span_logits(pointers_2WGD, [keys], torch.tensor([3]))
     assert points_2CL[:, 0, :3].tolist() == [[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]] and points_2CL[0, 0, 3] == -torch.inf
     assert spans(points_2CL[:, :, :3]) == [(4.0, 0, 1)]  # the best start stands behind the best end
     assert spans(points_2CL[:, :, :3], longest=1) == [(3.0, 1, 1)]
@@ -128,7 +125,7 @@ def test_layers_without_weight_have_no_say():
     assert model.searched_layers == (2,) and tiny_model().searched_layers == (1, 2)
     prompt = model.prompt("whales?")
     queries_YHQD = encode_prompt(model, prompt.ids).queries_YHQD[:, :, prompt.question]
-    queries_QWGD = token_queries(model, queries_YHQD)
+    queries_QWGD = model.token_queries(queries_YHQD)
     assert queries_QWGD.shape == (queries_YHQD.shape[2], 1, 2, 16)
     torch.testing.assert_close(queries_QWGD[:, 0, 0], queries_YHQD[1, 0] + 0.5 * queries_YHQD[1, 1])
     torch.testing.assert_close(queries_QWGD[:, 0, 1], 2 * queries_YHQD[1, 3])
@@ -158,7 +155,7 @@ def stored(request, open_library, write, by_tokens, monkeypatch):
 def every_score(library, question):
     """Late-interaction scores of all stored blocks, read the long way."""
     model = library._workspace.loaded().model
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         reader = snapshot.reader()
         ids = torch.arange(reader.num_blocks).expand(1, model.num_kv_heads, 1, -1)
         keys = [reader.read(layer, ids)[0][0, :, 0].transpose(0, 1) for layer in model.searched_layers]
@@ -185,7 +182,7 @@ def title_of(model, title):
 def test_tokens_decide_among_the_proposed_blocks(stored):
     library, _ = stored
     scores_N = every_score(library, "What do whales do?")
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "What do whales do?", 6, None)
     torch.testing.assert_close(found.scores_C, scores_N.sort(descending=True).values[:6], atol=2e-3, rtol=0)
     torch.testing.assert_close(found.scores_C, scores_N[found.positions_C], atol=2e-3, rtol=0)
@@ -195,7 +192,7 @@ def test_tokens_decide_among_the_proposed_blocks(stored):
 def test_only_what_landmarks_propose_is_ranked(stored, monkeypatch):
     library, _ = stored
     monkeypatch.setattr(search, "FEWEST_PROPOSED", 5)
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         model = library._workspace.loaded().model
         proposed = (
             snapshot.landmarks.rank(encode_question(model, "whales?").mean_query_YGD, 5)
@@ -211,7 +208,7 @@ def test_only_what_landmarks_propose_is_ranked(stored, monkeypatch):
 def test_of_equal_scores_the_newest_block_wins(stored, monkeypatch):
     library, _ = stored
     monkeypatch.setattr(search, "token_scores", lambda snapshot, queries, positions, titles: torch.ones(len(positions)))
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "whales?", 4, None)
         assert found.positions_C.tolist() == list(range(snapshot.num_blocks - 1, snapshot.num_blocks - 5, -1))
 
@@ -269,14 +266,14 @@ def test_a_faiss_index_proposes_the_same(stored, open_library, by_tokens):
     settings = {"model": by_tokens, "kv_dtype": library._workspace.kv_dtype}
     expected = library.search("What do whales do?", 5)
     opened = open_library(**settings, index="faiss")
-    opened._resident._faiss_factory = "Flat"
+    opened._index._faiss_factory = "Flat"
     found = opened.search("What do whales do?", 5)
     assert [passage.block_ids for passage in found] == [passage.block_ids for passage in expected]
 
 
 def test_an_answer_reads_the_blocks_that_tokens_chose_and_near_misses_are_the_next_ones(stored):
     library, _ = stored
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "What do whales do?", 12, None)
         ranked = snapshot.blocks.ids_N[found.positions_C.numpy()].tolist()
     answer = ask(library, "What do whales do?", k=3)
@@ -312,7 +309,7 @@ def test_landmarks_rank_alone_unless_the_model_says_otherwise(open_library, writ
     for name, text in (("whale", WHALE), ("rain", RAIN)):
         add(library, write(f"{name}.txt", text))
     monkeypatch.setattr(search, "token_scores", lambda *_: pytest.fail("no keys are read"))
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "whales?", 5, None)
         ranking = snapshot.landmarks.rank(encode_question(model, "whales?").mean_query_YGD, 5)
     assert torch.equal(found.positions_C, ranking.positions) and torch.equal(found.scores_C, ranking.gates)
