@@ -15,7 +15,8 @@ from torch import Tensor
 
 from model.errors import ModelError
 from model.inference.generate import GeneratedToken, generate
-from model.scoring.late_interaction import points, span_head_logits, token_matches
+from model.scoring.late_interaction import token_matches
+from model.scoring.span_selection import span_head_logits, span_logits
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import InvalidRequest
 from retrieval.index.snapshot import MemoryIndex, naming_damage
@@ -119,7 +120,7 @@ class Decoder:
         head = self._model.span_head
         if head is not None:
             return span_head_logits(head, question.queries_QWGD, question.span_queries_2WGD, *keys).cpu()
-        return points(question.span_queries_2WGD, *keys).cpu() if len(question.span_queries_2WGD) else None
+        return span_logits(question.span_queries_2WGD, *keys).cpu() if len(question.span_queries_2WGD) else None
 
 
 def _answer_token(step: GeneratedToken, decoded: Decoded, block_ids: Sequence[int], *, pointed: bool) -> AnswerToken:

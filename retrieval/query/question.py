@@ -15,7 +15,6 @@ from model.checkpoint.landmark_model import LandmarkModel
 from model.errors import ContextTooLong, ModelError
 from model.inference.generate import Sampling
 from model.inference.prompt import EncodedPrompt, encode_prompt
-from model.scoring.late_interaction import token_queries
 from retrieval.errors import InvalidRequest
 from retrieval.types.records import Scope
 
@@ -63,10 +62,10 @@ class EncodedQuestion:
     mean_query_YGD: Tensor
     """For landmarks: the mean over the question's tokens, weighted, summed over the heads that share keys."""
     queries_QWGD: Tensor
-    """For token keys, see `late_interaction.token_queries`."""
+    """For token keys, see `LandmarkModel.token_queries`."""
     span_queries_2WGD: Tensor
-    """For the first and the last token of an answer, see `late_interaction.points`; of no tokens if the model does not
-    point."""
+    """For the first and the last token of an answer, see `span_selection.span_logits`; of no tokens if the model does
+    not point."""
 
 
 def encode_question(model: LandmarkModel, text: str) -> EncodedQuestion:
@@ -85,8 +84,8 @@ def encode_question(model: LandmarkModel, text: str) -> EncodedQuestion:
     return EncodedQuestion(
         encoded,
         mean_query(model, queries_YHQD),
-        token_queries(model, queries_YHQD),
-        token_queries(model, span_queries_YH2D),
+        model.token_queries(queries_YHQD),
+        model.token_queries(span_queries_YH2D),
     )
 
 

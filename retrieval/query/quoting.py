@@ -18,8 +18,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.constrained_decoding import Place, QuoteSource, word_starts
-from model.scoring.late_interaction import best_spans, score
+from model.scoring.late_interaction import score
 from model.scoring.sentences import may_answer, sentence_borders
+from model.scoring.span_selection import best_spans
 from retrieval.query.passage_spans import Hit
 from storage.records import Block
 
@@ -75,8 +76,8 @@ class Quoting:
         """The best sentences of different wording, best first, and the words in each that the model points at. One
         without tokens if the blocks hold no text.
 
-        `matches_QCL`: see `late_interaction.token_matches`; `points_2CL`: see `late_interaction.points`, if the model
-        points.
+        `matches_QCL`: see `late_interaction.token_matches`; `points_2CL`: see `span_selection.span_logits`, if the
+        model points.
         """
         sentences = self._sentences(text_of)
         if not sentences:

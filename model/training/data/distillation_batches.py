@@ -19,12 +19,12 @@ from model.inference.titles import title_ids
 from model.scoring.sentences import may_answer, sentence_borders
 from model.training.convert.init_from_encoder import Encoder
 from model.training.data.batch_blocks import EMPTY, BatchBlocks
+from model.training.data.batch_types import DistillationBatch
 from model.training.data.examples import TokenDocuments, TokenQuestion, title_numbers
 from model.training.data.question_batches import SOURCE_WEIGHT
 from model.training.data.questions.facts import Facts
 from model.training.data.teacher_states import TeacherStates
 from model.training.data.text_batches import TextRows, TextRowShape
-from model.training.losses.retriever_loss import DistillationBatch
 
 NO_SENTENCE = -1
 FIRST_TEXT = -2

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from model.training.data.batch_types import SpanBatch
 from model.training.data.examples import TokenQuestion, places_of
 from model.training.data.key_cache import NO_TOKEN, KeyCache, RetrievedCandidates
 from model.training.data.question_batches import SOURCE_WEIGHT
-from model.training.losses.span_loss import SpanBatch
 
 LONGEST = 24
 """Tokens of the longest answer that is looked for in other places, too."""
@@ -95,14 +95,17 @@ class SpanBatchMaker:
         tokens_QCL = np.where(block_QC[..., None] >= 0, stored.tokens_NL[block_QC.clip(0)], NO_TOKEN)
         lengths = [int(self._met.begin_M[number + 1] - self._met.begin_M[number]) - 2 for number in numbers]
         width = stored.keys_NLE.shape[2]
-        queries_QTE, pointers_Q2E = torch.zeros(len(numbers), max(lengths), width), torch.zeros(len(numbers), 2, width)
+        queries_QTE, span_queries_Q2E = (
+            torch.zeros(len(numbers), max(lengths), width),
+            torch.zeros(len(numbers), 2, width),
+        )
         right = np.zeros((len(numbers), 2, *tokens_QCL.shape[1:]), bool)
         ignored = np.zeros(tokens_QCL.shape, bool)
         nothing = np.zeros(len(numbers), bool)
         for row, (number, length) in enumerate(zip(numbers, lengths, strict=True)):
             begin = int(self._met.begin_M[number])
             queries_TE = torch.from_numpy(self._met.queries_TE[begin : begin + length + 2]).float()
-            queries_QTE[row, :length], pointers_Q2E[row] = queries_TE[:-2], queries_TE[-2:]
+            queries_QTE[row, :length], span_queries_Q2E[row] = queries_TE[:-2], queries_TE[-2:]
             right[row], ignored[row] = self._marked(self._questions[number], block_QC[row], tokens_QCL[row])
             nothing[row] = not right[row].any((1, 2)).all()
             if nothing[row]:  # at most a half of the answer is there, which is neither right nor wrong
@@ -113,7 +116,7 @@ class SpanBatchMaker:
             torch.from_numpy(tokens_QCL != NO_TOKEN),
             queries_QTE,
             torch.arange(max(lengths)) < torch.tensor(lengths)[:, None],
-            pointers_Q2E,
+            span_queries_Q2E,
             torch.from_numpy(right),
             torch.from_numpy(ignored),
             torch.from_numpy(nothing),

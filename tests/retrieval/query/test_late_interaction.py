@@ -12,14 +12,11 @@ from model.inference.prefill import prefill
 from model.inference.prompt import encode_prompt
 from model.scoring.late_interaction import (
     best_matches,
-    best_spans,
     block_scores,
-    points,
-    span_head_logits,
     token_matches,
-    token_queries,
 )
 from model.scoring.span_head import SpanHead
+from model.scoring.span_selection import best_spans, span_head_logits, span_logits
 from retrieval.errors import DamagedMemory
 from retrieval.query import decode, search
 from retrieval.query.question import encode_question
@@ -93,7 +90,7 @@ def test_the_length_of_a_key_does_not_matter_and_a_key_of_nothing_matches_nothin
 def test_pointers_meet_keys_and_the_best_span_ends_where_it_begins_or_later():
     keys = torch.tensor([[[[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [9.0, 9.0]]]])
     pointers_2WGD = torch.tensor([[[[1.0, 0.0]]], [[[0.0, 3.0]]]])
-    points_2CL = points(pointers_2WGD, [keys], torch.tensor([3]))
+    points_2CL = span_logits(pointers_2WGD, [keys], torch.tensor([3]))
     assert points_2CL[:, 0, :3].tolist() == [[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]] and points_2CL[0, 0, 3] == -torch.inf
     assert spans(points_2CL[:, :, :3]) == [(4.0, 0, 1)]  # the best start stands behind the best end
     assert spans(points_2CL[:, :, :3], longest=1) == [(3.0, 1, 1)]
@@ -128,7 +125,7 @@ def test_layers_without_weight_have_no_say():
     assert model.searched_layers == (2,) and tiny_model().searched_layers == (1, 2)
     prompt = model.prompt("whales?")
     queries_YHQD = encode_prompt(model, prompt.ids).queries_YHQD[:, :, prompt.question]
-    queries_QWGD = token_queries(model, queries_YHQD)
+    queries_QWGD = model.token_queries(queries_YHQD)
     assert queries_QWGD.shape == (queries_YHQD.shape[2], 1, 2, 16)
     torch.testing.assert_close(queries_QWGD[:, 0, 0], queries_YHQD[1, 0] + 0.5 * queries_YHQD[1, 1])
     torch.testing.assert_close(queries_QWGD[:, 0, 1], 2 * queries_YHQD[1, 3])

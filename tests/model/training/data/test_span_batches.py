@@ -42,12 +42,12 @@ def test_pointing_rows_mark_the_answer_and_show_what_a_library_would_store(point
     for number in range(6):
         batch, again = maker.make(number), maker.make(number)
         assert all(torch.equal(a, b) for a, b in zip(vars(batch).values(), vars(again).values(), strict=True))
-        assert (batch.right_Q2CL.flatten(2).any(-1).all(1) == ~batch.nothing_Q).all()
-        assert not (batch.right_Q2CL.any(1) & ~batch.there_QCL).any()
+        assert (batch.target_mask_Q2CL.flatten(2).any(-1).all(1) == ~batch.no_answer_Q).all()
+        assert not (batch.target_mask_Q2CL.any(1) & ~batch.valid_QCL).any()
     for number, question in enumerate(questions):
         batch = maker._collate([number], [stored.blocks(question.document, question.start, question.stop)])
         tokens = stored.tokens_NL[stored.blocks(question.document, question.start, question.stop)].ravel()
-        first, last = (int(side.flatten().nonzero()[0]) for side in batch.right_Q2CL[0])
+        first, last = (int(side.flatten().nonzero()[0]) for side in batch.target_mask_Q2CL[0])
         said = [token for token in tokens[first : last + 1].tolist() if token >= 0]
         assert said == list(question.answer[:-1])
         spelled.add(question.source)
@@ -86,7 +86,7 @@ def test_a_gold_block_withheld_means_that_nothing_is_right(pointing) -> None:
     _, maker, _, _ = pointing
     other = maker._stored.first[maker._questions[-1].document]
     batch = maker._collate([0], [[other]])
-    assert batch.nothing_Q.all() and not batch.right_Q2CL.any()
+    assert batch.no_answer_Q.all() and not batch.target_mask_Q2CL.any()
 
 
 def test_half_an_answer_is_neither_right_nor_wrong(pointing) -> None:
@@ -96,10 +96,12 @@ def test_half_an_answer_is_neither_right_nor_wrong(pointing) -> None:
     crossing = SpanBatchMaker(stored, [question], maker._met, maker._shape, [0])
     first, second = stored.blocks(question.document, question.start, question.stop)
     whole = crossing._collate([0], [[first, second]])
-    assert whole.right_Q2CL[0].nonzero().tolist() == [[0, 0, border - 2], [1, 1, 2]] and not whole.nothing_Q.any()
+    assert (
+        whole.target_mask_Q2CL[0].nonzero().tolist() == [[0, 0, border - 2], [1, 1, 2]] and not whole.no_answer_Q.any()
+    )
     for block, row in ((first, border - 2), (second, 2)):
         half = crossing._collate([0], [[block]])
-        assert half.nothing_Q.all() and not half.right_Q2CL.any()
+        assert half.no_answer_Q.all() and not half.target_mask_Q2CL.any()
         assert half.ignored_QCL[0].nonzero().tolist() == [[0, row]]
 
 

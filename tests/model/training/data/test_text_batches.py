@@ -76,6 +76,6 @@ def test_rows_of_text_know_the_title_of_their_text(prepared: Prepared, encoder: 
     for number in range(8):
         batch = maker.make(number)
         text_row = shape.rows - shape.text_rows
-        seen.append(model.decode(batch.titles_RT[text_row][batch.titled_RT[text_row]].tolist()).strip())
+        seen.append(model.decode(batch.titles_RT[text_row][batch.title_mask_RT[text_row]].tolist()).strip())
     assert any(title.startswith("Land ") for title in seen)
     assert "" in seen  # some are left untitled
