@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from model.threads import Threads
+from retrieval import doctor
 from retrieval.auth.accounts import Accounts
 from retrieval.engine.workspace import SHARD_BYTES, Workspace
 from retrieval.errors import InvalidRequest, NotFound, PermissionDenied, catalogue_errors
 from retrieval.extraction.extract import render_page
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest import file_store, maintenance
+from retrieval.ingest.estimate import estimate
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS
 from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
@@ -41,7 +43,7 @@ from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
 from storage.kv.format import KVLayout
 from storage.kv.shard import sync_folder
-from storage.records import ADMINISTRATOR, DocumentSort, Principal
+from storage.records import ADMINISTRATOR, DeletedDocuments, DocumentSort, Principal
 from storage.records import Collection as CollectionRow
 from storage.records import Document as DocumentRow
 from storage.records import Job as JobRow
@@ -126,7 +128,7 @@ class Library:
 
     def estimate(self, path: Path, *, password: str | None = None) -> Estimate:
         """What `submit` of this file would cost. Raises ExtractError."""
-        return file_store.estimate(self._workspace, Path(path), password)
+        return estimate(self._workspace, Path(path), password)
 
     def submit(
         self, path: Path, *, collection: str | None = None, source: str | None = None, password: str | None = None
@@ -236,7 +238,11 @@ class Library:
         """Remove rows, stored memory, originals, page images, and answers that used them. Unknown ids are ignored."""
         with catalogue_errors():
             rows = self._catalogue.delete_documents(document_ids)
-        return maintenance.delete(self._workspace, self._index, self._passages, rows)
+        return self._deleted(rows)
+
+    def _deleted(self, rows: DeletedDocuments) -> Deleted:
+        self._passages.forget(rows.document_ids)
+        return maintenance.delete(self._workspace, self._index, rows)
 
     def collections(self) -> list[Collection]:
         return self._collections(self._catalogue.collections())
@@ -263,7 +269,7 @@ class Library:
         """Remove the collection; its documents stay, in no collection, unless `with_documents`."""
         with catalogue_errors():
             rows = self._catalogue.delete_collection(collection_id, with_documents=with_documents)
-        return maintenance.delete(self._workspace, self._index, self._passages, rows)
+        return self._deleted(rows)
 
     def page_image(self, document_id: str, page: int, *, width_px: int = 1200) -> bytes:
         """PNG of one page (0-based), drawn once and kept. Raises NotFound, ExtractError (not a PDF, password
@@ -370,7 +376,9 @@ class Library:
         """Make damaged parts of the memory again; `reingest`: read all documents again that another model has read."""
         self._administrator()
         if reingest:
-            return maintenance.reingest(self._workspace, self._index, self._passages, self.run_job)
+            return maintenance.reingest(
+                self._workspace, self._index, forget_texts=self._passages.forget, run_job=self.run_job
+            )
         return maintenance.repair(self._workspace, self._index)
 
     def gc(self) -> GcReport:
@@ -379,7 +387,7 @@ class Library:
 
     def doctor(self) -> dict[str, Any]:
         """What this machine and this library can do, and what is wrong; JSON-able. A user's speaks of what they see."""
-        report = maintenance.doctor(self._workspace, self._index)
+        report = doctor.examine(self._workspace, self._index)
         hidden = () if self.principal.is_administrator else ("home", "index")
         return {name: value for name, value in report.items() if name not in hidden}
 

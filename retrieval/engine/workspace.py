@@ -107,7 +107,7 @@ class Workspace:
         return self._model.loaded.store if self._model.loaded is not None else self._files_only
 
     def loaded(self, *, any_memory: bool = False) -> LoadedModel:
-        """The model, loaded at the first call. Raises `MemoryMismatch` unless `any_memory` (for upkeep)."""
+        """The model, loaded at the first call. Raises `MemoryMismatch` unless `any_memory` (for maintenance)."""
         with self._model.lock:
             if self._model.loaded is None:
                 self._model.loaded = self._load()

@@ -231,15 +231,13 @@ class QuestionBatchMaker:
                 max(0, question.start) // per_block, min(blocks - 1, (question.stop - 1) // per_block) + 1
             ):
                 gold[number, question.row, block] = True
-            for other, candidate in enumerate(rows):
-                if candidate.title == row.title and other != question.row:
-                    ignored[number, other] = True
+            others = [n for n, other in enumerate(rows) if other.title == row.title and n != question.row]
+            ignored[number, others] = True
             ranks[number] = question.ranks and bool(gold[number].any())
             window = (prompt + list(question.answer))[:per_block]
             reads[number] = bool(question.answer) and len(prompt) < per_block - 1
             window_QT[number, : len(window)] = torch.tensor(window)
-            for place in range(len(prompt) - 1, len(window) - 1):
-                targets_QT[number, place] = window[place + 1]
+            targets_QT[number, len(prompt) - 1 : len(window) - 1] = torch.tensor(window[len(prompt) :])
         window_QT[:, -1] = config.landmark_token_id
         ignored |= (document_N == -1)[None]
         return QuestionRows(

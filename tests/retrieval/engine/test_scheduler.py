@@ -115,7 +115,7 @@ def test_work_without_the_model_gives_way_to_questions_too():
         patient.wait_for_queries()
 
 
-def test_a_question_goes_first_amid_a_window_that_steps_aside():
+def test_a_question_goes_first_within_a_window_that_yields():
     scheduler, order, begun = ModelScheduler(), [], threading.Event()
 
     def ingest():
