@@ -6,6 +6,8 @@ VENV   ?= .venv
 HOST   ?= 127.0.0.1
 PORT   ?= 7860
 PYTEST_ARGS ?=
+# One process a core; a file's tests stay together, because they share what is expensive to make.
+PYTEST_XDIST ?= -n auto --dist loadfile
 
 BIN    := $(VENV)/bin
 PY     := $(BIN)/python
@@ -13,7 +15,7 @@ TORCH  := $(shell sed -n 's/^\(torch==.*\)$$/\1/p' requirements.txt)
 PIP    := $(PY) -m pip install --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help app install test lint types contracts docs docs-check check requirements clean
+.PHONY: help app install test lint lint-web types contracts docs docs-check check requirements clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
@@ -24,10 +26,13 @@ app: install ## Serve the web UI on http://127.0.0.1:7860 with the shipped check
 install: $(VENV)/.installed ## Make .venv with everything that the application needs
 
 test: $(VENV)/.installed-dev ## Run the tests (PYTEST_ARGS="tests/app -k cli" for some of them)
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest $(PYTEST_XDIST) $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev ## Style of the code
 	$(BIN)/ruff check .
+
+lint-web: node_modules/.package-lock.json ## Style of the page modules (needs node and npm)
+	npm run --silent lint
 
 types: $(VENV)/.installed-dev ## Types of the code
 	$(BIN)/mypy
@@ -41,7 +46,7 @@ docs: $(VENV)/.installed ## Write the generated pages (docs/cli.md, docs/setting
 docs-check: $(VENV)/.installed ## Fail where a generated page is not what the code says
 	$(PY) -m app.reference docs --check
 
-check: test lint types contracts docs-check ## Everything that has to be green
+check: test lint lint-web types contracts docs-check ## Everything that has to be green
 
 # Pins for one version of every package. Build tags (+cpu) and the packages of one GPU vendor stay out: they follow torch.
 requirements: $(VENV)/.installed-dev ## Compile requirements*.txt from pyproject.toml
@@ -55,13 +60,17 @@ requirements: $(VENV)/.installed-dev ## Compile requirements*.txt from pyproject
 	done
 
 clean: ## Remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
+	rm -rf $(VENV) node_modules .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 
 # torch goes first: an environment that already has a build of this version (CUDA, ROCm) keeps it.
 $(VENV)/.installed: requirements.txt pyproject.toml | $(PY)
 	$(PIP) "$(TORCH)"
 	$(PIP) -r requirements.txt
 	PYTHONWARNINGS=ignore $(PIP) --no-deps --editable .
+	@touch $@
+
+node_modules/.package-lock.json: package.json package-lock.json
+	npm ci --silent --no-audit --no-fund
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed

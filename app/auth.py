@@ -16,13 +16,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
+from cachetools import TTLCache
 
+from retrieval.auth.accounts import Accounts
 from retrieval.errors import InvalidRequest, NotFound
-from storage.records import ADMINISTRATOR, Principal
+from storage.records import ADMINISTRATOR, Principal, User
 
 SESSION_COOKIE = "cairn_session"
 SESSION_SECONDS = 7 * 24 * 3600
@@ -45,27 +46,6 @@ class TooManyAttempts(Exception):
     def __init__(self, wait_seconds: float):
         super().__init__(wait_seconds)
         self.wait_seconds = wait_seconds
-
-
-class Account(Protocol):
-    """The part of a user's row that signing in needs."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def password_hash(self) -> str: ...
-
-
-class AccountBook(Protocol):
-    """The part of `retrieval.auth.accounts.Accounts` that signing in needs."""
-
-    @property
-    def any(self) -> bool: ...
-    def named(self, name: str) -> Account: ...
-    def by_id(self, user_id: str) -> Account | None: ...
-    def of_token(self, token_digest: str) -> Account | None: ...
 
 
 def is_loopback(host: str) -> bool:
@@ -115,31 +95,27 @@ def hash_password(password: str) -> str:
 
 
 class AttemptLimit:
-    """Counts failures per client in a sliding window; beyond `FREE_ATTEMPTS` a client waits, longer each time."""
+    """Counts failures per client; beyond `FREE_ATTEMPTS` a client waits, longer each time.
+
+    Not the package `limits`: it knows fixed quotas, so five typing errors would lock a person out for minutes.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
-        self._clock, self._failures, self._lock = clock, dict[str, list[float]](), threading.Lock()
+        self._clock, self._lock = clock, threading.Lock()
+        # client -> number of failures, time of the last; forgotten a window after the last
+        self._failures: TTLCache[str, tuple[int, float]] = TTLCache(MAX_TRACKED_CLIENTS, ATTEMPT_WINDOW_SECONDS, clock)
 
     def check(self, client: str) -> None:
         """Raises TooManyAttempts while `client` has to wait."""
         with self._lock:
-            now = self._clock()
-            recent = [at for at in self._failures.get(client, ()) if now - at < ATTEMPT_WINDOW_SECONDS]
-            if len(recent) < FREE_ATTEMPTS:
-                return
-            wait = min(2.0 ** (len(recent) - FREE_ATTEMPTS + 2), ATTEMPT_WINDOW_SECONDS)
-            if now - recent[-1] < wait:
-                raise TooManyAttempts(wait - (now - recent[-1]))
+            count, last = self._failures.get(client, (0, 0.0))
+        wait = min(2.0 ** min(count - FREE_ATTEMPTS + 2, 32), ATTEMPT_WINDOW_SECONDS) - (self._clock() - last)
+        if count >= FREE_ATTEMPTS and wait > 0:
+            raise TooManyAttempts(wait)
 
     def failed(self, client: str) -> None:
         with self._lock:
-            now = self._clock()
-            if client not in self._failures and len(self._failures) >= MAX_TRACKED_CLIENTS:
-                self._failures = {
-                    key: times for key, times in self._failures.items() if now - times[-1] < ATTEMPT_WINDOW_SECONDS
-                }
-            recent = [at for at in self._failures.get(client, ()) if now - at < ATTEMPT_WINDOW_SECONDS]
-            self._failures[client] = [*recent, now][-32:]
+            self._failures[client] = (self._failures.get(client, (0, 0.0))[0] + 1, self._clock())
 
     def succeeded(self, client: str) -> None:
         with self._lock:
@@ -148,7 +124,6 @@ class AttemptLimit:
 
 @dataclass(frozen=True)
 class _Session:
-    until: float
     user_id: str | None
     password_hash: str
     """With which it was opened: another password ends it."""
@@ -167,7 +142,7 @@ class Authenticator:
         *,
         password: str | None = None,
         token: str | None = None,
-        accounts: AccountBook | None = None,
+        accounts: Accounts | None = None,
         host: str = "127.0.0.1",
         clock: Callable[[], float] = time.monotonic,
     ):
@@ -181,7 +156,8 @@ class Authenticator:
             self._hash = password if password.startswith("$argon2") else self._hasher.hash(password)
         self._token_digest = _digest(token) if token else None
         self._accounts, self._local = accounts, is_loopback(host)
-        self._clock, self._lock, self._sessions = clock, threading.Lock(), dict[bytes, _Session]()
+        self._lock = threading.Lock()
+        self._sessions: TTLCache[bytes, _Session] = TTLCache(MAX_SESSIONS, SESSION_SECONDS, clock)
         self._verifying = threading.Semaphore(2)  # argon2 takes 64 MiB a time
         self._decoy = self._hasher.hash(secrets.token_urlsafe(32)) if accounts is not None else ""
         self.attempts = AttemptLimit(clock)
@@ -215,15 +191,10 @@ class Authenticator:
         self.attempts.succeeded(client)
         session = secrets.token_urlsafe(32)
         with self._lock:
-            now = self._clock()
-            self._sessions = {key: one for key, one in self._sessions.items() if one.until > now}
-            while len(self._sessions) >= MAX_SESSIONS:
-                self._sessions.pop(next(iter(self._sessions)))
-            user_id = account.id if account else None
-            self._sessions[_digest(session)] = _Session(now + SESSION_SECONDS, user_id, expected)
+            self._sessions[_digest(session)] = _Session(account.id if account else None, expected)
         return session
 
-    def check_password(self, user_id: str, password: str, client: str) -> Account:
+    def check_password(self, user_id: str, password: str, client: str) -> User:
         """Of somebody who is signed in and changes it. Raises WrongPassword or TooManyAttempts."""
         self.attempts.check(client)
         account = self._accounts.by_id(user_id) if self._accounts else None
@@ -236,13 +207,13 @@ class Authenticator:
         with self._lock:
             self._sessions.pop(_digest(session), None)
 
-    def viewer_of_session(self, session: str | None) -> Principal | None:
+    def principal_of_session(self, session: str | None) -> Principal | None:
         """None if the session has ended or there never was one."""
         if not session:
             return None
         with self._lock:
             kept = self._sessions.get(_digest(session))
-        if kept is None or kept.until <= self._clock():
+        if kept is None:
             return None
         if kept.user_id is None:
             return None if self.by_name else ADMINISTRATOR
@@ -251,7 +222,7 @@ class Authenticator:
             return None
         return Principal(account.id, account.name)
 
-    def viewer_of_token(self, token: str, client: str) -> Principal | None:
+    def principal_of_token(self, token: str, client: str) -> Principal | None:
         """Raises TooManyAttempts when this client guessed too often."""
         self.attempts.check(client)
         principal = None
@@ -264,7 +235,7 @@ class Authenticator:
             self.attempts.failed(client)
         return principal
 
-    def _account(self, name: str) -> Account | None:
+    def _account(self, name: str) -> User | None:
         try:
             return self._accounts.named(name) if self._accounts else None
         except NotFound:

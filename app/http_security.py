@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import secrets
@@ -39,8 +38,7 @@ UPLOAD_PATHS = frozenset({"/api/v1/documents", "/api/v1/uploads", "/api/v1/estim
 
 
 def principal_of(connection: HTTPConnection) -> Principal:
-    """Whoever asks, as `AccessMiddleware` found out. Never guessed: a request that did not pass the guard has none
-    (KeyError)."""
+    """Who asks, as `AccessMiddleware` found out. Never guessed: KeyError for a request that did not pass it."""
     principal = connection.scope[PRINCIPAL]
     assert isinstance(principal, Principal)
     return principal
@@ -62,8 +60,10 @@ class AccessMiddleware:
     DNS rebinding; with one, a reverse proxy on this machine may serve any name.
     """
 
-    def __init__(self, app: ASGIApp, *, access: Authenticator, host: str, max_body_bytes: int, max_upload_bytes: int):
-        self._app, self._access = app, access
+    def __init__(
+        self, app: ASGIApp, *, authenticator: Authenticator, host: str, max_body_bytes: int, max_upload_bytes: int
+    ):
+        self._app, self._authenticator = app, authenticator
         self._local = is_loopback(host)
         self._max_body_bytes, self._max_upload_bytes = max_body_bytes, max_upload_bytes
 
@@ -85,7 +85,7 @@ class AccessMiddleware:
     def _refuse(self, connection: HTTPConnection, method: str) -> Response | Principal:
         """Who asks, or why not."""
         headers, path = connection.headers, connection.scope["path"]
-        required = self._access.required
+        required = self._authenticator.required
         if self._local and not required and not is_loopback(_host_name(headers)):
             return refusal(
                 421, "wrong_host", "This server answers on this machine only. Open http://127.0.0.1 instead."
@@ -101,14 +101,14 @@ class AccessMiddleware:
         scheme, _, value = headers.get("authorization", "").partition(" ")
         try:
             if scheme.lower() == "bearer" and value:
-                principal = self._access.viewer_of_token(value.strip(), client_of(connection))
+                principal = self._authenticator.principal_of_token(value.strip(), client_of(connection))
             else:
-                principal = self._access.viewer_of_session(connection.cookies.get(SESSION_COOKIE))
+                principal = self._authenticator.principal_of_session(connection.cookies.get(SESSION_COOKIE))
         except TooManyAttempts as wait:
             return too_many(wait)
         if principal is not None:
             return principal
-        if method in ("GET", "HEAD") and "text/html" in headers.get("accept", "") and self._access.has_password:
+        if method in ("GET", "HEAD") and "text/html" in headers.get("accept", "") and self._authenticator.has_password:
             return RedirectResponse("/login", status_code=303)
         return refusal(401, "not_signed_in", "Sign in first, or send a token.", {"WWW-Authenticate": "Bearer"})
 
@@ -147,7 +147,7 @@ class AccessMiddleware:
 
 def too_many(wait: TooManyAttempts) -> Response:
     seconds = max(1, round(wait.wait_seconds))
-    return refusal(429, "too_many_attempts", "Too many wrong attempts. Wait a little.", {"Retry-After": str(seconds)})
+    return refusal(429, "too_many_attempts", "Too many wrong attempts. Wait a moment.", {"Retry-After": str(seconds)})
 
 
 def _host_name(headers: Headers) -> str:
@@ -223,7 +223,7 @@ class PageHeaders:
         headers["Cross-Origin-Opener-Policy"] = "same-origin"
         headers["Cross-Origin-Resource-Policy"] = "same-origin"
         headers["Permissions-Policy"] = "camera=(), microphone=(), geolocation=(), payment=(), usb=()"
-        if path.startswith("/api/") and "cache-control" not in headers:
+        if path.startswith("/api/") and not headers.get("cache-control", "").startswith("private"):
             headers["Cache-Control"] = "no-store"
 
 
@@ -233,8 +233,3 @@ _SCRIPT = re.compile(rb"<script(?=[\s>])", re.IGNORECASE)
 
 def _own_scripts_only(page: bytes, nonce: str) -> bytes:
     return _SCRIPT.sub(b'<script nonce="' + nonce.encode() + b'"', _FOREIGN_META.sub(b"", page))
-
-
-def sse(event: str, payload: object) -> bytes:
-    """One server-sent event; the payload is JSON on one line."""
-    return f"event: {event}\ndata: {json.dumps(payload, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()

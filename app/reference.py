@@ -153,11 +153,11 @@ def sizes_page() -> str:
             [
                 "# Sizes",
                 NOTE,
-                "Reading a document once leaves its keys and values on disk: for each token, layer (but the first) and "
-                "key/value head, one key and one value. That is far more than text or embeddings take, and it is what "
-                "makes answers start at once. `cairn ingest` checks the estimate against the free space before it "
-                "begins; `cairn doctor` says what your checkpoint takes. Blocks of 64 tokens, a page of 500 tokens, "
-                "`CAIRN_KV_DTYPE` bf16 unless the column says int8.",
+                "Ingesting a document stores its keys and values on disk: one key and one value for each token, layer "
+                "(except the first) and key/value head. This takes far more space than text or embeddings, and is why "
+                "answers can start immediately. `cairn ingest` compares the estimate with the free space before it "
+                "starts, and `cairn doctor` shows how much your checkpoint needs. The table assumes blocks of 64 "
+                "tokens, pages of 500 tokens, and `CAIRN_KV_DTYPE` bf16 unless the column says int8.",
                 "| checkpoint | a token | a token, int8 | a page | a million tokens |\n|---|---:|---:|---:|---:|\n"
                 + "\n".join(rows),
             ]

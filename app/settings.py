@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import platformdirs
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import AfterValidator, ByteSize, Field, PositiveInt, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.errors import SettingsError
 
@@ -23,17 +23,25 @@ SHIPPED_MODEL = Path(__file__).resolve().parent.parent / "model" / "default"
 SECRETS = ("password", "token")
 SECRET_FILE_LIMIT = 4096
 
+Folder = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+
 
 def default_home() -> Path:
     return Path(platformdirs.user_data_dir("cairn", appauthor=False))
 
 
-class Settings(BaseModel):
-    """All settings. Sizes may be written as `2GB`, `500MiB` or in bytes."""
+class Settings(BaseSettings):
+    """All settings. Sizes may be written as `2GB`, `500MiB` or in bytes. Use `load_settings`, which refuses typos."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_ignore_empty=True,  # as Docker and systemd pass what is unset
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+    )
 
-    home: Path = Field(
+    home: Folder = Field(
         default_factory=default_home, description="Folder where everything lives: catalogue, memory, originals."
     )
     model: str = Field(
@@ -101,43 +109,42 @@ class Settings(BaseModel):
     )
 
 
-def load_settings(environment: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
+def load_settings(**overrides: Any) -> Settings:
     """Settings of this process. `overrides` (not None) win over the environment, which wins over the defaults.
 
-    `environment` replaces the process's own, for tests. Raises SettingsError naming the variable and what it may be.
+    Raises SettingsError naming the variable and what it may be.
     """
-    env = dict(os.environ if environment is None else environment)
-    values = _from_environment(env)
-    values.update({name: value for name, value in overrides.items() if value is not None})
+    chosen = {name: value for name, value in overrides.items() if value is not None}
+    _refuse_unknown_variables()
     try:
-        settings = Settings.model_validate(values)
+        return Settings(**(_secrets_from_files() | chosen))
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
-        source = f"--{name.replace('_', '-')}" if overrides.get(name) is not None else PREFIX + name.upper()
+        source = f"--{name.replace('_', '-')}" if name in chosen else PREFIX + name.upper()
         raise SettingsError(f"{source} cannot be used: {first['msg']}.") from None
-    return settings.model_copy(update={"home": settings.home.expanduser().absolute()})
 
 
-def _from_environment(env: Mapping[str, str]) -> dict[str, str]:
-    known = {PREFIX + name.upper(): name for name in Settings.model_fields}
-    files = {f"{PREFIX}{name.upper()}_FILE": name for name in SECRETS}
-    values: dict[str, str] = {}
-    for variable, value in env.items():
-        if not variable.startswith(PREFIX) or not value:  # empty counts as unset, as Docker and systemd pass it
-            continue
-        if variable in known:
-            values[known[variable]] = value
-        elif variable not in files:
-            near = difflib.get_close_matches(variable, [*known, *files], n=1)
+def _refuse_unknown_variables() -> None:
+    """pydantic-settings looks up the names it knows and never sees the others."""
+    known = [PREFIX + name.upper() for name in Settings.model_fields]
+    known += [f"{PREFIX}{name.upper()}_FILE" for name in SECRETS]
+    for variable, value in os.environ.items():
+        if variable.startswith(PREFIX) and value and variable not in known:
+            near = difflib.get_close_matches(variable, known, n=1)
             hint = f"Did you mean {near[0]}?" if near else "docs/settings.md lists them all."
             raise SettingsError(f"{variable} is not a setting. {hint}")
-    for variable, name in files.items():
-        if env.get(variable):
-            if name in values:
-                raise SettingsError(f"{PREFIX}{name.upper()} and {variable} are both set; unset one of them.")
-            values[name] = _secret(variable, Path(env[variable]))
-    return values
+
+
+def _secrets_from_files() -> dict[str, str]:
+    secrets = {}
+    for name in SECRETS:
+        variable = f"{PREFIX}{name.upper()}"
+        if file := os.environ.get(f"{variable}_FILE"):
+            if os.environ.get(variable):
+                raise SettingsError(f"{variable} and {variable}_FILE are both set; unset one of them.")
+            secrets[name] = _secret(f"{variable}_FILE", Path(file))
+    return secrets
 
 
 def _secret(variable: str, path: Path) -> str:

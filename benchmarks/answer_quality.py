@@ -20,9 +20,8 @@ import argparse
 import json
 import random
 import re
-import string
 import tempfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,29 +31,13 @@ import subject
 
 from model.checkpoint.landmark_model import LandmarkModel
 from model.training.data.corpus import Question, QuestionSet, read_jsonl, read_questions
+from model.training.evaluation.answer_scores import exact_and_f1, holds, words
 from retrieval.library import Library
 from retrieval.types.passages import Answer
 from retrieval.types.records import Scope
 
 PIECE_TOKENS = 2048
 Scores = dict[str, dict[str, list[dict[str, float]]]]
-
-
-def words(text: str) -> list[str]:
-    """As SQuAD compares them."""
-    text = "".join(character for character in text.lower() if character not in string.punctuation)
-    return re.sub(r"\b(a|an|the)\b", " ", text).split()
-
-
-def exact_and_f1(said: str, answers: Sequence[str]) -> tuple[float, float]:
-    """Best over the acceptable answers; no answer is right where there is none."""
-    best = (0.0, 0.0)
-    for answer in answers or ("",):
-        a, b = words(said), words(answer)
-        common = sum((Counter(a) & Counter(b)).values())
-        f1 = float(a == b) if not a or not b else (2 * common / (len(a) + len(b)))
-        best = max(best, (float(a == b), f1), key=lambda pair: pair[1])
-    return best
 
 
 def main() -> None:
@@ -152,7 +135,9 @@ def judged(answer: Answer, question: Question) -> dict[str, float]:
         right = float(not question.answers and not answer.found)
         return dict.fromkeys(("sentence exact", "sentence f1", "short exact", "short f1", "holds", "one of 4"), right)
     sentence, short = exact_and_f1(answer.text, question.answers), exact_and_f1(answer.short, question.answers)
-    held = [holds(said, question) for said in (answer.text, *(one.passage.text for one in answer.other_sentences))]
+    held = [
+        holds(said, question.answers) for said in (answer.text, *(one.passage.text for one in answer.other_sentences))
+    ]
     return {
         "sentence exact": sentence[0],
         "sentence f1": sentence[1],
@@ -161,11 +146,6 @@ def judged(answer: Answer, question: Question) -> dict[str, float]:
         "holds": float(held[0]),
         "one of 4": float(any(held)),
     }
-
-
-def holds(said: str, question: Question) -> bool:
-    said = f" {' '.join(words(said))} "
-    return any(f" {' '.join(words(gold))} " in said for gold in question.answers)
 
 
 def show(scores: Scores) -> dict:

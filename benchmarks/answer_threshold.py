@@ -70,7 +70,7 @@ def main() -> None:
             path.write_text("\n\n".join(stored[number : number + PER_FILE]))
             job = library.run_job(library.submit(path).id)
             assert job.state == "done", job.error
-        with library._resident.open_snapshot(library._catalogue) as snapshot:
+        with library._index.open_snapshot(library._catalogue) as snapshot:
 
             def confidence(question: str) -> float:
                 return find_blocks(library._workspace, snapshot, question, 1, None).confidence

@@ -94,7 +94,7 @@ class Side:
 @contextlib.contextmanager
 def neighbour(cores: int) -> Iterator[None]:
     """A process that spins on each of so many cores."""
-    spinning = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(cores)]
+    spinning = [subprocess.Popen([sys.executable, "-c", SPIN], start_new_session=True) for _ in range(cores)]
     try:
         time.sleep(1.0 if cores else 0.0)
         yield

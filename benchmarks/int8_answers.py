@@ -20,9 +20,9 @@ from pathlib import Path
 
 import machine
 import subject
-from answer_quality import exact_and_f1
 
 from model.checkpoint.landmark_model import LandmarkModel
+from model.training.evaluation.answer_scores import exact_and_f1
 from retrieval.library import Library
 from retrieval.types.passages import Answer, Passage
 

@@ -29,7 +29,7 @@ from retrieval.index.exact import ExactLandmarkIndex
 from retrieval.index.faiss import FaissLandmarkIndex
 from retrieval.index.snapshot import AUTO_FAISS_BLOCKS
 from retrieval.library import Library
-from retrieval.query.search import search_query
+from retrieval.query.question import encode_question
 
 COUNT = 32
 FACTORIES = ("Flat", "SQ8", "HNSW32", "IVF{lists},Flat", "IVF{lists},SQ8", "IVF{lists},PQ{parts}")
@@ -48,9 +48,9 @@ def real(home: Path, model_path: str | None, questions: Path, count: int) -> tup
     model = subject.load(model_path)
     asked = [row["question"] for row in subject.rows_of(questions)]
     asked = random.Random(0).sample(asked, min(count, len(asked)))
-    with Library.open(home, model) as library, library._resident.open_snapshot(library._catalogue) as snapshot:
+    with Library.open(home, model) as library, library._index.open_snapshot(library._catalogue) as snapshot:
         keys = torch.stack([snapshot.landmarks.landmarks(layer).transpose(0, 1) for layer in model.memory_layers], 1)
-        return keys.float().clone(), [search_query(model, question) for question in asked]
+        return keys.float().clone(), [encode_question(model, question).mean_query_YGD for question in asked]
 
 
 def measure(name: str, index: ExactLandmarkIndex | FaissLandmarkIndex, keys: Tensor, queries: list[Tensor]) -> dict:

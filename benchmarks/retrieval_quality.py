@@ -32,11 +32,12 @@ from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
 from model.inference.prefill import prefill_batch
 from model.inference.prompt import encode_prompt
-from model.scoring.late_interaction import best_matches, block_scores, token_matches, token_queries
+from model.scoring.late_interaction import best_matches, block_scores, token_matches
 from model.training.data.corpus import read_questions
 from model.training.data.examples import TokenDocuments, TokenQuestion, document_frequency, encode_questions
-from retrieval.query.search import FEWEST_PROPOSED, mean_query
-from retrieval.query.title_matching import title_keys
+from retrieval.index.title_keys import title_keys
+from retrieval.query.question import mean_query
+from retrieval.query.search import FEWEST_PROPOSED
 
 DEPTH = 20
 DEPTHS = (1, 8, DEPTH, 128, FEWEST_PROPOSED)
@@ -171,7 +172,7 @@ def search_rankings(
         proposed_C = scores_YN.sum(0).topk(min(FEWEST_PROPOSED, scores_YN.shape[1])).indices
         proposed = time.perf_counter()
         keys_WCGLD = [keys_NGLD[proposed_C] for keys_NGLD in stored.keys_WNGLD]
-        queries_QWGD = token_queries(model, queries_YHQD)
+        queries_QWGD = model.token_queries(queries_YHQD)
         best_QC = best_matches(token_matches(queries_QWGD, keys_WCGLD, stored.lengths_N[proposed_C]))
         of_X, at_C = stored.document_N[proposed_C].unique(return_inverse=True)
         titles_WXGTD = [titles_XGTD[of_X] for titles_XGTD in stored.titles_WXGTD]

@@ -19,8 +19,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
+from model.training.engine.network import compile_layers, make_optimizer
 from model.training.engine.settings import TrainingSettings
-from model.training.engine.trainer import compile_layers, make_optimizer
 from model.training.losses.next_token import summed_cross_entropy
 from model.training.recipes.pretrain import byte_tokenizer
 

@@ -1,10 +1,6 @@
 """The landmark-attention transformer (arXiv 2305.16300) on torch and transformers.
 
-Start with `grouped_softmax.py` (the paper's weights), then `attention.py` (the one attention function), `memory.py`
-(what it reads from), `backbone.py` (Hugging Face checkpoints), `prefill.py` and `generate.py`. Knows nothing of
-documents, files or databases.
+Start with `attention/grouped_softmax.py` (the paper's weights), then `attention/landmark_attention.py` (the one
+attention function), `attention/memory.py` (what it reads from), `checkpoint/` (Hugging Face checkpoints) and
+`inference/`. Knows nothing of documents, files or databases.
 """
-
-from model.threads import wait_passively
-
-wait_passively()  # before anything here loads torch; nothing heavy is imported

@@ -10,13 +10,11 @@ Both give exactly `k` documents, best first, unless the memory holds fewer block
 from __future__ import annotations
 
 import asyncio
-import json
-import urllib.error
-import urllib.request
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
+import httpx
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
@@ -131,25 +129,25 @@ class RemoteLandmarkRetriever(_PassageRetriever):
 
     def _passages(self, query: str, k: int, scope: Scope | None) -> list[Passage]:
         body = {"query": query, "k": k, "within": (scope or Scope()).to_dict()}
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        headers = {"Accept": "application/json"}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token.get_secret_value()}"
-        request = urllib.request.Request(
-            f"{self.url}/api/v1/search", data=json.dumps(body).encode(), headers=headers, method="POST"
-        )
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout_seconds) as response:
-                found = json.load(response)
-        except urllib.error.HTTPError as error:
-            raise CairnError(f"{self.url} refused the search ({error.code}): {_reason(error)}") from error
-        except (urllib.error.URLError, TimeoutError, ValueError) as error:
+            response = httpx.post(f"{self.url}/api/v1/search", json=body, headers=headers, timeout=self.timeout_seconds)
+            response.raise_for_status()
+            found = response.json()
+        except httpx.HTTPStatusError as error:
+            raise CairnError(
+                f"{self.url} refused the search ({error.response.status_code}): {_reason(error.response)}"
+            ) from error
+        except (httpx.HTTPError, ValueError) as error:
             raise CairnError(f"{self.url} could not be searched: {error}. Is `cairn serve` running there?") from error
         return [Passage.from_dict(passage) for passage in found["passages"]]
 
 
-def _reason(error: urllib.error.HTTPError) -> str:
+def _reason(response: httpx.Response) -> str:
     try:
-        plain = json.load(error)
+        plain = response.json()
     except ValueError:
-        return str(error.reason)
+        return response.reason_phrase
     return str(plain.get("error", plain) if isinstance(plain, dict) else plain)

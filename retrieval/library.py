@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from model.threads import Threads
+from retrieval import doctor
 from retrieval.auth.accounts import Accounts
 from retrieval.engine.workspace import SHARD_BYTES, Workspace
 from retrieval.errors import InvalidRequest, NotFound, PermissionDenied, catalogue_errors
 from retrieval.extraction.extract import render_page
 from retrieval.index.snapshot import MemoryIndex
-from retrieval.ingest import file_store as intake
-from retrieval.ingest import maintenance as upkeep
+from retrieval.ingest import file_store, maintenance
+from retrieval.ingest.estimate import estimate
 from retrieval.query.passage_builder import PassageBuilder
+from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS
 from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
 from retrieval.types.records import (
     Collection,
@@ -36,12 +38,12 @@ from retrieval.types.records import (
     Scope,
     VerifyReport,
 )
-from retrieval.views import collection_views, document_views, head_view, job_view, page_text_view, stored_already
+from retrieval.types.views import collection_views, document_views, head_view, job_view, page_text_view, stored_already
 from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
 from storage.kv.format import KVLayout
 from storage.kv.shard import sync_folder
-from storage.records import ADMINISTRATOR, DocumentSort, Principal
+from storage.records import ADMINISTRATOR, DeletedDocuments, DocumentSort, Principal
 from storage.records import Collection as CollectionRow
 from storage.records import Document as DocumentRow
 from storage.records import Job as JobRow
@@ -57,10 +59,10 @@ SORTS = ("added", "source", "title", "size", "pages")
 class Library:
     """A folder of documents whose keys and values were read once by one landmark model. Make one with `open`."""
 
-    def __init__(self, workspace: Workspace, resident: MemoryIndex):
-        self._workspace, self._resident = workspace, resident
+    def __init__(self, workspace: Workspace, index: MemoryIndex):
+        self._workspace, self._index = workspace, index
         self._catalogue = workspace.catalogue
-        self._sources = PassageBuilder(workspace.catalogue)
+        self._passages = PassageBuilder(workspace.catalogue)
         self.principal, self._whole = ADMINISTRATOR, self
 
     def as_seen_by(self, principal: Principal) -> Library:
@@ -69,8 +71,8 @@ class Library:
         if principal.user_id is None:
             return whole
         catalogue = whole._catalogue.acting_for(principal)
-        seen = Library(whole._workspace.seen_through(catalogue), whole._resident)
-        seen._sources = whole._sources.seen_through(catalogue)
+        seen = Library(whole._workspace.seen_through(catalogue), whole._index)
+        seen._passages = whole._passages.seen_through(catalogue)
         seen.principal, seen._whole = principal, whole
         return seen
 
@@ -113,14 +115,20 @@ class Library:
 
     def warm_up(self) -> None:
         """Load the model and the landmarks now (from a background thread, say) instead of at the first question."""
-        with self._resident.open_snapshot(self._catalogue):
-            pass
+        # Both are made once and would delay the first question by 0.1 s.
+        from model.inference.constrained_decoding import word_starts
+        from retrieval.query.answer import Answerer  # noqa: F401
+
+        with self._index.open_snapshot(self._catalogue):
+            model = self._workspace.loaded().model
+            model.tokenize("")
+            word_starts(model.tokenizer)
 
     # Ingestion
 
     def estimate(self, path: Path, *, password: str | None = None) -> Estimate:
         """What `submit` of this file would cost. Raises ExtractError."""
-        return intake.estimate(self._workspace, Path(path), password)
+        return estimate(self._workspace, Path(path), password)
 
     def submit(
         self, path: Path, *, collection: str | None = None, source: str | None = None, password: str | None = None
@@ -132,7 +140,9 @@ class Library:
         that is just being stored gives the job at work. Either is put into `collection` if it was in none; of one that
         stays in another the note says so. Raises ExtractError, NotEnoughSpace, MemoryMismatch.
         """
-        submitted = intake.submit(self._workspace, Path(path), collection=collection, source=source, password=password)
+        submitted = file_store.submit(
+            self._workspace, Path(path), collection=collection, source=source, password=password
+        )
         if submitted.already_stored and submitted.document.state == "ready":
             names = {one.id: one.name for one in self._catalogue.collections()}
             kept_in = names.get(submitted.document.collection_id or "", "")
@@ -165,7 +175,7 @@ class Library:
                 on_progress(self._job(row))
 
         ended = Ingestion(self._workspace, claimed, notify).run()
-        self._sources.forget([ended.document_id])
+        self._passages.forget([ended.document_id])
         return self._job(ended)
 
     def _job(self, row: JobRow) -> Job:
@@ -193,7 +203,7 @@ class Library:
         kept copy needs none any more). Raises NotFound, ExtractError."""
         with catalogue_errors():
             if password is not None:
-                intake.unlock_original(self._whole._workspace, self._catalogue.job(job_id), password)
+                file_store.unlock_original(self._whole._workspace, self._catalogue.job(job_id), password)
             return self._job(self._catalogue.retry_job(job_id))
 
     # Documents and collections
@@ -213,7 +223,7 @@ class Library:
         return document_views(rows, self._catalogue.users, self.principal)
 
     def rename_document(self, document_id: str, title: str) -> Document:
-        from retrieval.query.title_matching import keep_title
+        from retrieval.index.title_keys import keep_title
 
         with catalogue_errors():
             renamed = self._catalogue.rename_document(document_id, title)
@@ -228,7 +238,11 @@ class Library:
         """Remove rows, stored memory, originals, page images, and answers that used them. Unknown ids are ignored."""
         with catalogue_errors():
             rows = self._catalogue.delete_documents(document_ids)
-        return upkeep.delete(self._workspace, self._resident, self._sources, rows)
+        return self._deleted(rows)
+
+    def _deleted(self, rows: DeletedDocuments) -> Deleted:
+        self._passages.forget(rows.document_ids)
+        return maintenance.delete(self._workspace, self._index, rows)
 
     def collections(self) -> list[Collection]:
         return self._collections(self._catalogue.collections())
@@ -255,7 +269,7 @@ class Library:
         """Remove the collection; its documents stay, in no collection, unless `with_documents`."""
         with catalogue_errors():
             rows = self._catalogue.delete_collection(collection_id, with_documents=with_documents)
-        return upkeep.delete(self._workspace, self._resident, self._sources, rows)
+        return self._deleted(rows)
 
     def page_image(self, document_id: str, page: int, *, width_px: int = 1200) -> bytes:
         """PNG of one page (0-based), drawn once and kept. Raises NotFound, ExtractError (not a PDF, password
@@ -267,7 +281,7 @@ class Library:
         kept = folder / f"{page}-{width_px}.png"
         if kept.is_file():
             return kept.read_bytes()
-        path = intake.original_of(self._workspace, document_id)
+        path = file_store.original_of(self._workspace, document_id)
         image = render_page(path, page, width_px=width_px)
         folder.mkdir(exist_ok=True, mode=0o700)
         unfinished = kept.with_name(f".{kept.name}")
@@ -283,38 +297,39 @@ class Library:
             if not 0 <= page < len(pages):
                 raise NotFound("page", page)
             found = self._catalogue.blocks_of_document(document_id, start=pages[page].start, end=pages[page].end)
-            text = self._sources.text(document_id)
+            text = self._passages.text(document_id)
             return page_text_view(document_id, pages[page], text, {block.id: block for block in found})
 
     def original(self, document_id: str) -> Path:
         """The kept copy of the original file. Raises NotFound."""
-        return intake.original_of(self._workspace, document_id)
+        return file_store.original_of(self._workspace, document_id)
 
     # Questions
 
-    def search(self, query: str, k: int = 8, *, within: Scope | None = None) -> list[Passage]:
+    def search(self, query: str, k: int = DEFAULT_K, *, within: Scope | None = None) -> list[Passage]:
         """Passages by the attention that the query gives them, best first; exactly k unless the scope holds fewer
         blocks."""
         from retrieval.query.search import search
 
         with catalogue_errors():
-            return search(self._workspace, self._resident, self._sources, query, k, within)
+            return search(self._workspace, self._index, self._passages, query, k, within)
 
     def ask(
         self,
         question: str,
         *,
-        k: int = 8,
+        k: int = DEFAULT_K,
         within: Scope | None = None,
-        quote: bool | None = None,
-        max_tokens: int = 128,
-        voters: str = "group",
+        quote: bool | None = DEFAULT_QUOTE,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        voters: str = DEFAULT_VOTERS,
         conversation_id: str | None = None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[AnswerToken | Answer]:
         """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share it.
         `quote`: word for word from the documents; None: as suits the model."""
-        from retrieval.query.answer import Asker, Question
+        from retrieval.query.answer import Answerer
+        from retrieval.query.question import Question
 
         asked = Question(
             text=question,
@@ -326,7 +341,7 @@ class Library:
             conversation_id=conversation_id,
         )
         with catalogue_errors():
-            yield from Asker(self._workspace, self._resident, self._sources, asked).run(cancelled)
+            yield from Answerer(self._workspace, self._index, self._passages, asked).run(cancelled)
 
     def answers(
         self, *, limit: int = 100, offset: int = 0, search: str = "", conversation_id: str | None = None
@@ -349,28 +364,30 @@ class Library:
         """How much less likely the stored answer becomes when this block is left out of what the model may read."""
         from retrieval.query.answer import effect_of_block
 
-        return effect_of_block(self._workspace, self._resident, self.answer(answer_id), block_id)
+        return effect_of_block(self._workspace, self._index, self.answer(answer_id), block_id)
 
-    # Upkeep
+    # Maintenance
 
     def verify(self) -> VerifyReport:
         """Re-derive every checksum; name what is damaged or orphaned."""
-        return upkeep.verify(self._administrator()._workspace)
+        return maintenance.verify(self._administrator()._workspace)
 
     def repair(self, *, reingest: bool = False) -> RepairReport:
         """Make damaged parts of the memory again; `reingest`: read all documents again that another model has read."""
         self._administrator()
         if reingest:
-            return upkeep.reingest(self._workspace, self._resident, self._sources, self.run_job)
-        return upkeep.repair(self._workspace, self._resident)
+            return maintenance.reingest(
+                self._workspace, self._index, forget_texts=self._passages.forget, run_job=self.run_job
+            )
+        return maintenance.repair(self._workspace, self._index)
 
     def gc(self) -> GcReport:
         """Remove files that no row knows."""
-        return upkeep.gc(self._administrator()._workspace, self._resident)
+        return maintenance.gc(self._administrator()._workspace, self._index)
 
     def doctor(self) -> dict[str, Any]:
         """What this machine and this library can do, and what is wrong; JSON-able. A user's speaks of what they see."""
-        report = upkeep.doctor(self._workspace, self._resident)
+        report = doctor.examine(self._workspace, self._index)
         hidden = () if self.principal.is_administrator else ("home", "index")
         return {name: value for name, value in report.items() if name not in hidden}
 

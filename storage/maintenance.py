@@ -38,7 +38,7 @@ class ShardDamage:
 
 @dataclass(frozen=True)
 class StorageReport:
-    """`problems` are the database's own, in words; `orphans` are harmless: shard files that no row names."""
+    """`problems` describes what is wrong with the database itself; `orphans` are harmless: shard files no row names."""
 
     num_documents: int
     num_shards: int

@@ -1,4 +1,4 @@
-"""Names for the processes that work off jobs, such that a later process can tell whether one still lives."""
+"""Names for the processes that run jobs, such that a later process can tell whether one is still alive."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import os
 import socket
 from pathlib import Path
 
+import psutil
+
 
 def this_worker() -> str:
-    """Host, process id and the time the process started: also tells a reused process id, or a restarted container."""
+    """Host, process id and the time the process started, which tells a reused process id or a restarted container."""
     return f"{socket.gethostname()}/{os.getpid()}/{_started(os.getpid())}"
 
 
@@ -17,20 +19,21 @@ def is_alive(worker: str) -> bool:
     parts = worker.split("/")
     if len(parts) != 3 or parts[0] != socket.gethostname() or not parts[1].isdigit():
         return False
-    process = int(parts[1])
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        return psutil.pid_exists(int(parts[1])) and _started(int(parts[1])) == parts[2]
+    except psutil.NoSuchProcess:
         return False
-    except PermissionError:
-        pass  # it runs, as another user
-    return _started(process) == parts[2]
 
 
 def _started(process: int) -> str:
-    """Start time in clock ticks since boot; empty where the system does not tell."""
+    """Start time as the system recorded it: it must not move when the clock is set.
+
+    On Linux psutil adds the boot time, which moves with the clock, so a living worker could be taken for dead there.
+    """
+    if not psutil.LINUX:
+        return str(int(1000 * psutil.Process(process).create_time()))
     try:
         status = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return ""
-    return status.rpartition(")")[2].split()[19]
+    except (FileNotFoundError, ProcessLookupError):
+        raise psutil.NoSuchProcess(process) from None
+    return status.rpartition(")")[2].split()[19]  # clock ticks since the machine was started

@@ -1,8 +1,32 @@
-"""Order of the whole suite."""
+"""The frame of all tests: one thread each, hypothesis profiles, nothing of the caller's settings."""
 
-import pytest
+from __future__ import annotations
+
+import os
+
+# Tests run side by side, one process a core; set before torch is loaded, and passed on to processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import hypothesis  # noqa: E402
+import pytest  # noqa: E402
+
+hypothesis.settings.register_profile("default", max_examples=25, deadline=None)
+hypothesis.settings.register_profile("slow", max_examples=500, deadline=None)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """`-m slow` runs many examples of each property; --hypothesis-profile chooses one by name."""
+    if not config.getoption("--hypothesis-profile"):
+        expression = str(config.getoption("markexpr"))
+        slow = "slow" in expression and "not slow" not in expression
+        hypothesis.settings.load_profile("slow" if slow else "default")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests last: the browser's driver keeps an event loop running, which asynchronous tests cannot share."""
-    items.sort(key=lambda item: "tests/browser" in item.path.as_posix())
+    """Properties are slow tests too: with many examples each."""
+    if hypothesis.settings.get_current_profile_name() == "slow":
+        for item in items:
+            if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
+                item.add_marker(pytest.mark.slow)

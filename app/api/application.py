@@ -6,20 +6,19 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Protocol
 
 from fastapi import FastAPI
 from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-from app.api import dependencies as seen
-from app.api import documents, errors, machine, questions
-from app.api import startup as first_start
+from app import version
+from app.api import dependencies, documents, errors, machine, questions, startup
+from app.api.mcp_tools import build_mcp, mcp_app
 from app.api.preferences import PreferenceFolder
-from app.api.uploads import Intake, IntakeLimits
+from app.api.uploads import UploadLimits, Uploads
 from app.auth import Authenticator, check_binding
 from app.http_security import AccessMiddleware, PageHeaders
-from app.mcp import build_mcp, mcp_app
+from app.settings import Settings
 from retrieval.library import Library
 
 log = logging.getLogger("cairn.api")
@@ -35,75 +34,54 @@ Pages are 0-based; boxes are fractions of the displayed page, origin top left.
 """
 
 
-class ServerSettings(Protocol):
-    """What the web app takes from the settings."""
-
-    @property
-    def home(self) -> Path: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def password(self) -> str | None: ...
-    @property
-    def token(self) -> str | None: ...
-    @property
-    def max_upload_bytes(self) -> int: ...
-    @property
-    def max_uploads(self) -> int: ...
-    @property
-    def max_library_bytes(self) -> int | None: ...
-    @property
-    def min_free_bytes(self) -> int: ...
-    @property
-    def questions_at_once(self) -> int: ...
-
-
-def build_app(settings: ServerSettings, library: Library, *, page: bool = True) -> FastAPI:
+def build_app(settings: Settings, library: Library, *, page: bool = True) -> FastAPI:
     """The web app over an open library: HTTP API, MCP and, unless `page` is False, the UI at "/".
 
     Raises ValueError for an address that needs a password, or a password that is too short.
     """
     accounts = library.accounts
     check_binding(settings.host, password=settings.password, token=settings.token, accounts=accounts.any)
-    access = Authenticator(password=settings.password, token=settings.token, accounts=accounts, host=settings.host)
+    authenticator = Authenticator(
+        password=settings.password, token=settings.token, accounts=accounts, host=settings.host
+    )
     if accounts.any and (settings.password or settings.token):
         log.warning("There are accounts: people sign in with these. The server's own password and token open nothing.")
-    limits = IntakeLimits(
+    limits = UploadLimits(
         file_bytes=settings.max_upload_bytes,
         files=settings.max_uploads,
         library_bytes=settings.max_library_bytes,
         free_disk_bytes=settings.min_free_bytes,
     )
-    intake = Intake(library, settings.home / "uploads", limits)
+    uploads = Uploads(library, settings.home / "uploads", limits)
     preferences = PreferenceFolder(settings.home)
-    desk = questions.AskDesk(settings.questions_at_once)
+    ask_queue = questions.AskQueue(settings.questions_at_once)
     tools = build_mcp(library)
     tools_app = mcp_app(tools)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        first_start.start(library, settings.home)
+        startup.start(library, settings.home)
         async with tools.session_manager.run():
             yield
-        desk.close()
-        intake.close()
+        ask_queue.close()
+        uploads.close()
 
     app = FastAPI(
         title="Cairn",
         description=DESCRIPTION,
-        version="1",
+        version=version(),
         docs_url=None,  # FastAPI's page loads its scripts from elsewhere; /docs is our own
         redoc_url=None,
         openapi_url="/api/v1/openapi.json",
         lifespan=lifespan,
     )
     errors.install(app)
-    app.include_router(machine.sign_in_router(access))
-    seen.install(app, library, preferences)
-    app.include_router(documents.router(intake), prefix="/api/v1")
-    app.include_router(questions.router(desk), prefix="/api/v1")
+    app.include_router(machine.sign_in_router(authenticator))
+    dependencies.install(app, library, preferences)
+    app.include_router(documents.router(uploads), prefix="/api/v1")
+    app.include_router(questions.router(ask_queue), prefix="/api/v1")
     app.include_router(machine.router(limits), prefix="/api/v1")
-    app.include_router(machine.account_router(library, access), prefix="/api/v1")
+    app.include_router(machine.account_router(accounts, authenticator), prefix="/api/v1")
     _add_pages(app)
     app.mount("/mcp", tools_app)
     if page:
@@ -112,7 +90,7 @@ def build_app(settings: ServerSettings, library: Library, *, page: bool = True) 
         mount_ui(app, preferences=preferences, home=settings.home)
     app.add_middleware(
         AccessMiddleware,
-        access=access,
+        authenticator=authenticator,
         host=settings.host,
         max_body_bytes=MAX_BODY_BYTES,
         max_upload_bytes=settings.max_upload_bytes + MULTIPART_OVERHEAD_BYTES,

@@ -1,7 +1,7 @@
-"""The library and the preferences of whoever asks: the only way by which a route comes to either.
+"""The library and the preferences of the person who asks: the only way for a route to get at either.
 
-`Seen` in a route's signature is the library as that person sees it (`storage.catalogue.permissions` decides); the
-library as a whole is not within a route's reach.
+`RequestLibrary` in a route's signature is the library as that person sees it (`storage.catalogue.permissions` decides);
+no route can reach the library as a whole.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def install(app: FastAPI, library: Library, preferences: PreferenceFolder) -> No
     app.state.library, app.state.preferences = library, preferences
 
 
-def seen_library(request: Request) -> Library:
+def request_library(request: Request) -> Library:
     library: Library = request.app.state.library
     return library.as_seen_by(principal_of(request))
 
@@ -29,5 +29,5 @@ def own_preferences(request: Request) -> PreferenceFile:
     return preferences.of(principal_of(request))
 
 
-Seen = Annotated[Library, Depends(seen_library)]
+RequestLibrary = Annotated[Library, Depends(request_library)]
 OwnPreferences = Annotated[PreferenceFile, Depends(own_preferences)]

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, File, Form, Query, Response, UploadFile
 from pydantic import BaseModel, Field
 
-from app.api.dependencies import Seen
+from app.api.dependencies import RequestLibrary
 from app.api.errors import Refused
-from app.api.uploads import Intake, shown_name
-from retrieval.types.passages import to_plain
+from app.api.uploads import Uploads, shown_name
 
 PAGE_SIZES = Query(ge=1, le=500)
 PICTURE_WIDTHS_PX = (300, 600, 900, 1200, 1800, 2400)  # a few only, since each is kept on disk
@@ -48,9 +47,9 @@ class Identities(BaseModel):
     document_ids: list[str] = Field(min_length=1, max_length=5000)
 
 
-def router(intake: Intake) -> APIRouter:
+def router(uploads: Uploads) -> APIRouter:
     routes = APIRouter()
-    _add_uploads(routes, intake)
+    _add_uploads(routes, uploads)
     _add_jobs(routes)
     _add_documents(routes)
     _add_collections(routes)
@@ -58,29 +57,29 @@ def router(intake: Intake) -> APIRouter:
     return routes
 
 
-def _add_uploads(routes: APIRouter, intake: Intake) -> None:
+def _add_uploads(routes: APIRouter, uploads: Uploads) -> None:
     @routes.post("/estimate", tags=["files"])
     def estimate(
-        library: Seen, file: Annotated[UploadFile, File()], password: Annotated[str | None, Form()] = None
+        library: RequestLibrary, file: Annotated[UploadFile, File()], password: Annotated[str | None, Form()] = None
     ) -> Plain:
         """What storing a file would cost: pages, tokens, bytes on disk, seconds. The file is not kept."""
-        found = intake.estimate_now(library, file.file, file.filename or "", password)
+        found = uploads.estimate_now(library, file.file, file.filename or "", password)
         return {**found.to_dict(), "fits": found.fits}
 
     @routes.post("/documents", status_code=202, tags=["files"])
     def upload(
-        library: Seen,
+        library: RequestLibrary,
         file: Annotated[list[UploadFile], File()],
         collection: Annotated[str | None, Form(max_length=200)] = None,
         password: Annotated[str | None, Form(max_length=1000)] = None,
     ) -> Plain:
         """Store files: one durable job each. Answers at once; the work goes on by itself."""
-        if len(file) > intake.limits.files:
-            raise Refused(429, "too_many_files", f"At most {intake.limits.files} files at a time.")
+        if len(file) > uploads.limits.files:
+            raise Refused(429, "too_many_files", f"At most {uploads.limits.files} files at a time.")
         jobs, refused = [], []
         for one in file:
             try:
-                job = intake.submit(library, one.file, one.filename or "", collection=collection, password=password)
+                job = uploads.submit(library, one.file, one.filename or "", collection=collection, password=password)
                 jobs.append(job.to_dict())
             except Refused as error:
                 if len(file) == 1:
@@ -89,44 +88,44 @@ def _add_uploads(routes: APIRouter, intake: Intake) -> None:
         return {"jobs": jobs, "refused": refused}
 
     @routes.post("/uploads", status_code=201, tags=["files"])
-    def stage(library: Seen, file: Annotated[UploadFile, File()]) -> Plain:
+    def stage(library: RequestLibrary, file: Annotated[UploadFile, File()]) -> Plain:
         """Send a file without starting: it waits, is estimated, and is stored on `start`."""
-        return intake.stage(library, file.file, file.filename or "").to_dict()
+        return uploads.stage(library, file.file, file.filename or "").to_dict()
 
     @routes.get("/uploads", tags=["files"])
-    def staged(library: Seen) -> Plain:
+    def staged(library: RequestLibrary) -> Plain:
         """Files that wait, with their estimates."""
-        return {"uploads": [file.to_dict() for file in intake.files(library)]}
+        return {"uploads": [file.to_dict() for file in uploads.files(library)]}
 
     @routes.post("/uploads/{upload_id}/start", status_code=202, tags=["files"])
-    def start(library: Seen, upload_id: str, start: Start) -> Plain:
+    def start(library: RequestLibrary, upload_id: str, start: Start) -> Plain:
         """Store a waiting file."""
-        job = intake.start(library, upload_id, collection=start.collection or None, password=start.password)
+        job = uploads.start(library, upload_id, collection=start.collection or None, password=start.password)
         return job.to_dict()
 
     @routes.delete("/uploads/{upload_id}", status_code=204, tags=["files"])
-    def discard(library: Seen, upload_id: str) -> None:
+    def discard(library: RequestLibrary, upload_id: str) -> None:
         """Forget a waiting file."""
-        intake.discard(library, upload_id)
+        uploads.discard(library, upload_id)
 
 
 def _add_jobs(routes: APIRouter) -> None:
     @routes.get("/jobs", tags=["jobs"])
-    def jobs(library: Seen, active_only: bool = False, limit: Annotated[int, PAGE_SIZES] = 200) -> Plain:
+    def jobs(library: RequestLibrary, active_only: bool = False, limit: Annotated[int, PAGE_SIZES] = 200) -> Plain:
         """Newest first."""
         return {"jobs": [job.to_dict() for job in library.jobs(active_only=active_only, limit=limit)]}
 
     @routes.get("/jobs/{job_id}", tags=["jobs"])
-    def job(library: Seen, job_id: str) -> Plain:
+    def job(library: RequestLibrary, job_id: str) -> Plain:
         return library.job(job_id).to_dict()
 
     @routes.post("/jobs/{job_id}/cancel", tags=["jobs"])
-    def cancel(library: Seen, job_id: str) -> Plain:
+    def cancel(library: RequestLibrary, job_id: str) -> Plain:
         """Stops within one window; what was stored of the document is removed."""
         return library.cancel_job(job_id).to_dict()
 
     @routes.post("/jobs/{job_id}/retry", tags=["jobs"])
-    def retry(library: Seen, job_id: str, retry: Retry | None = None) -> Plain:
+    def retry(library: RequestLibrary, job_id: str, retry: Retry | None = None) -> Plain:
         """Queue a failed or cancelled job again."""
         return library.retry_job(job_id, password=retry.password if retry else None).to_dict()
 
@@ -134,7 +133,7 @@ def _add_jobs(routes: APIRouter) -> None:
 def _add_documents(routes: APIRouter) -> None:
     @routes.get("/documents", tags=["documents"])
     def documents(
-        library: Seen,
+        library: RequestLibrary,
         search: Annotated[str, Query(max_length=500)] = "",
         collection_id: str | None = None,
         sort: str = "added",
@@ -147,16 +146,16 @@ def _add_documents(routes: APIRouter) -> None:
         return {"documents": page, "total": len(found), "size_bytes": sum(document.size_bytes for document in found)}
 
     @routes.post("/documents/delete", tags=["documents"])
-    def delete_many(library: Seen, which: Identities) -> Plain:
+    def delete_many(library: RequestLibrary, which: Identities) -> Plain:
         """Delete documents with everything that came from them, answers included."""
-        return to_plain(library.delete_documents(which.document_ids))
+        return library.delete_documents(which.document_ids).to_dict()
 
     @routes.get("/documents/{document_id}", tags=["documents"])
-    def document(library: Seen, document_id: str) -> Plain:
+    def document(library: RequestLibrary, document_id: str) -> Plain:
         return library.document(document_id).to_dict()
 
     @routes.patch("/documents/{document_id}", tags=["documents"])
-    def change(library: Seen, document_id: str, change: DocumentChange) -> Plain:
+    def change(library: RequestLibrary, document_id: str, change: DocumentChange) -> Plain:
         """Rename, or move to a collection."""
         if change.title is not None:
             library.rename_document(document_id, change.title.strip())
@@ -165,32 +164,32 @@ def _add_documents(routes: APIRouter) -> None:
         return library.document(document_id).to_dict()
 
     @routes.delete("/documents/{document_id}", tags=["documents"])
-    def delete(library: Seen, document_id: str) -> Plain:
+    def delete(library: RequestLibrary, document_id: str) -> Plain:
         """Delete one document with everything that came from it, answers included."""
-        library.document(document_id)  # says so if there is none
-        return to_plain(library.delete_documents([document_id]))
+        library.document(document_id)  # raises NotFound if there is none
+        return library.delete_documents([document_id]).to_dict()
 
 
 def _add_collections(routes: APIRouter) -> None:
     @routes.get("/collections", tags=["collections"])
-    def collections(library: Seen) -> Plain:
+    def collections(library: RequestLibrary) -> Plain:
         return {"collections": [collection.to_dict() for collection in library.collections()]}
 
     @routes.post("/collections", status_code=201, tags=["collections"])
-    def create(library: Seen, name: Name) -> Plain:
+    def create(library: RequestLibrary, name: Name) -> Plain:
         return library.create_collection(name.name.strip()).to_dict()
 
     @routes.patch("/collections/{collection_id}", tags=["collections"])
-    def rename(library: Seen, collection_id: str, name: Name) -> Plain:
+    def rename(library: RequestLibrary, collection_id: str, name: Name) -> Plain:
         return library.rename_collection(collection_id, name.name.strip()).to_dict()
 
     @routes.put("/collections/{collection_id}/sharing", tags=["collections"])
-    def share(library: Seen, collection_id: str, sharing: Sharing) -> Plain:
+    def share(library: RequestLibrary, collection_id: str, sharing: Sharing) -> Plain:
         """Say who may read your collection: everyone with an account, some people, or nobody."""
         return library.share_collection(collection_id, everyone=sharing.everyone, people=sharing.people).to_dict()
 
     @routes.delete("/collections/{collection_id}", status_code=204, tags=["collections"])
-    def delete(library: Seen, collection_id: str) -> None:
+    def delete(library: RequestLibrary, collection_id: str) -> None:
         """The collection goes, its documents stay."""
         library.delete_collection(collection_id)
 
@@ -203,7 +202,7 @@ def _add_pages(routes: APIRouter) -> None:
         responses={200: {"content": {"image/png": {}}}},
     )
     def image(
-        library: Seen,
+        library: RequestLibrary,
         document_id: str,
         page: int,
         width_px: Annotated[int, Query(ge=1, le=PICTURE_WIDTHS_PX[-1])] = 1200,
@@ -214,6 +213,6 @@ def _add_pages(routes: APIRouter) -> None:
         return Response(png, media_type="image/png", headers={"Cache-Control": "private, max-age=3600"})
 
     @routes.get("/documents/{document_id}/pages/{page}", tags=["pages"])
-    def text(library: Seen, document_id: str, page: int) -> Plain:
+    def text(library: RequestLibrary, document_id: str, page: int) -> Plain:
         """Text of a page with its blocks: character spans and boxes."""
         return library.page_text(document_id, page).to_dict()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Request, Response
@@ -11,26 +10,16 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import BaseModel, Field
 
-from app.api.dependencies import OwnPreferences, Seen
+from app.api.dependencies import OwnPreferences, RequestLibrary
 from app.api.documents import Plain
 from app.api.errors import Refused
-from app.api.uploads import IntakeLimits
+from app.api.preferences import PreferenceChange
+from app.api.uploads import UploadLimits
 from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, TooManyAttempts, WrongPassword, hash_password
 from app.http_security import client_of
+from app.web.templates import TEMPLATES
+from retrieval.auth.accounts import Accounts
 from retrieval.extraction.formats import FORMATS, SUFFIXES
-from retrieval.library import Library
-
-LOGIN_PAGE = Path(__file__).parent.parent / "web" / "login.html"
-
-
-class PreferenceChange(BaseModel):
-    """Only the fields that are present change."""
-
-    top_k: int | None = None
-    voters: str | None = None
-    quote: bool | None = None
-    max_tokens: int | None = None
-    low_share: float | None = None
 
 
 class PasswordChange(BaseModel):
@@ -38,11 +27,11 @@ class PasswordChange(BaseModel):
     new: str = Field(max_length=1024)
 
 
-def router(limits: IntakeLimits) -> APIRouter:
+def router(limits: UploadLimits) -> APIRouter:
     routes = APIRouter()
 
     @routes.get("/machine", tags=["machine"])
-    def machine(library: Seen) -> Plain:
+    def machine(library: RequestLibrary) -> Plain:
         """What this machine and this library can do, and what is wrong."""
         return library.doctor()
 
@@ -52,40 +41,40 @@ def router(limits: IntakeLimits) -> APIRouter:
         labels = [each.label for each in FORMATS]
         accept = [*SUFFIXES, *(each.media_type for each in FORMATS)]
         uploads = {**asdict(limits), "kinds": sorted(SUFFIXES), "labels": labels, "accept": accept}
-        return {**asdict(preferences.current), "uploads": uploads}
+        return {**preferences.current.model_dump(), "uploads": uploads}
 
     @routes.patch("/preferences", tags=["machine"])
     def change(preferences: OwnPreferences, change: PreferenceChange) -> Plain:
-        return asdict(preferences.change(**change.model_dump(exclude_unset=True, exclude_none=True)))
+        return preferences.change(**change.model_dump(exclude_unset=True)).model_dump()
 
     return routes
 
 
-def account_router(library: Library, access: Authenticator) -> APIRouter:
+def account_router(accounts: Accounts, authenticator: Authenticator) -> APIRouter:
     routes = APIRouter()
 
     @routes.get("/account", tags=["account"])
-    def account(seen: Seen) -> Plain:
+    def account(library: RequestLibrary) -> Plain:
         """Who is signed in, and with whom collections can be shared. `name` is empty while there are no accounts."""
-        return {"name": seen.principal.name, "people": seen.people()}
+        return {"name": library.principal.name, "people": library.people()}
 
     @routes.post("/account/password", status_code=204, tags=["account"])
-    def change_password(seen: Seen, change: PasswordChange, request: Request) -> None:
+    def change_password(library: RequestLibrary, change: PasswordChange, request: Request) -> None:
         """Another password for whoever is signed in. All sessions of theirs end, this one too."""
-        if seen.principal.user_id is None:
+        if library.principal.user_id is None:
             raise Refused(404, "not_found", "There are no accounts here.")
         try:
-            access.check_password(seen.principal.user_id, change.old, client_of(request))
+            authenticator.check_password(library.principal.user_id, change.old, client_of(request))
         except WrongPassword:
             raise Refused(403, "wrong_password", "This is not the password you have now.") from None
         except TooManyAttempts:
-            raise Refused(429, "too_many_attempts", "Too many wrong attempts. Wait a little.") from None
-        library.accounts.set_password_hash(library.accounts.named(seen.principal.name), hash_password(change.new))
+            raise Refused(429, "too_many_attempts", "Too many wrong attempts. Wait a moment.") from None
+        accounts.set_password_hash(accounts.named(library.principal.name), hash_password(change.new))
 
     return routes
 
 
-def sign_in_router(access: Authenticator) -> APIRouter:
+def sign_in_router(authenticator: Authenticator) -> APIRouter:
     routes = APIRouter(include_in_schema=False)
 
     @routes.get("/healthz")
@@ -94,7 +83,7 @@ def sign_in_router(access: Authenticator) -> APIRouter:
 
     @routes.get("/login")
     def login_page() -> Response:
-        return _login_page(access) if access.has_password else RedirectResponse("/", status_code=303)
+        return _login_page(authenticator) if authenticator.has_password else RedirectResponse("/", status_code=303)
 
     @routes.post("/login")
     async def log_in(
@@ -103,12 +92,14 @@ def sign_in_router(access: Authenticator) -> APIRouter:
         name: Annotated[str, Form(max_length=200)] = "",
     ) -> Response:
         try:
-            session = await run_in_threadpool(access.log_in, password, client_of(request), name)
+            session = await run_in_threadpool(authenticator.log_in, password, client_of(request), name)
         except WrongPassword:
-            wrong = "Name and password do not belong together." if access.by_name else "This is not the password."
-            return _login_page(access, wrong, 401)
+            wrong = (
+                "Name and password do not belong together." if authenticator.by_name else "This is not the password."
+            )
+            return _login_page(authenticator, wrong, 401)
         except TooManyAttempts as wait:
-            page = _login_page(access, "Too many wrong attempts. Wait a little, then try again.", 429)
+            page = _login_page(authenticator, "Too many wrong attempts. Wait a moment, then try again.", 429)
             page.headers["Retry-After"] = str(max(1, round(wait.wait_seconds)))
             return page
         response = RedirectResponse("/", status_code=303)
@@ -124,7 +115,7 @@ def sign_in_router(access: Authenticator) -> APIRouter:
 
     @routes.post("/logout")
     def log_out(request: Request) -> Response:
-        access.log_out(request.cookies.get(SESSION_COOKIE, ""))
+        authenticator.log_out(request.cookies.get(SESSION_COOKIE, ""))
         response = RedirectResponse("/login", status_code=303)
         response.delete_cookie(SESSION_COOKIE, httponly=True, samesite="strict")
         return response
@@ -132,13 +123,6 @@ def sign_in_router(access: Authenticator) -> APIRouter:
     return routes
 
 
-NAME_FIELD = """<label for="name">Name</label>
-<input id="name" name="name" autocomplete="username" autocapitalize="none" required autofocus maxlength="200">"""
-
-
-def _login_page(access: Authenticator, problem: str = "", status: int = 200) -> HTMLResponse:
-    """`problem` is one of our own fixed sentences, never what somebody typed."""
-    page = LOGIN_PAGE.read_text(encoding="utf-8").replace("<!-- problem -->", problem)
-    if access.by_name:
-        page = page.replace(" autofocus", "").replace("<!-- name -->", NAME_FIELD)
+def _login_page(authenticator: Authenticator, problem: str = "", status: int = 200) -> HTMLResponse:
+    page = TEMPLATES.get_template("login.html").render(by_name=authenticator.by_name, problem=problem)
     return HTMLResponse(page, status_code=status, headers={"Cache-Control": "no-store"})

@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from app.api.errors import Refused
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS
 from storage.records import Principal
 
-VOTERS = ("token", "head", "group")
 MAX_TOP_K = 64
 MAX_ANSWER_TOKENS = 1024
+TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
+Voters = Literal["token", "head", "group"]
+AnswerLength = Annotated[int, Field(ge=1, le=MAX_ANSWER_TOKENS)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-@dataclass(frozen=True)
-class Preferences:
-    """`top_k`: blocks a head reads; `voters` as in SelectionPolicy; `quote`: answer word for word from the documents;
-    `max_tokens` of an answer; `low_share`: memory share under which the app warns."""
+class Preferences(BaseModel):
+    """`top_k`: blocks a head reads; `voters` as in SelectionPolicy; `quote`: word for word from the documents (None: as
+    suits the model); `max_tokens` of an answer; `low_share`: memory share below which the app warns."""
 
-    top_k: int = 8
-    voters: str = "group"
-    quote: bool = True
-    max_tokens: int = 128
-    low_share: float = 0.25
+    model_config = ConfigDict(frozen=True)
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.top_k <= MAX_TOP_K:
-            raise Refused(422, "invalid_request", f"top_k must be between 1 and {MAX_TOP_K}.")
-        if self.voters not in VOTERS:
-            raise Refused(422, "invalid_request", f"voters must be one of {', '.join(VOTERS)}.")
-        if not 1 <= self.max_tokens <= MAX_ANSWER_TOKENS:
-            raise Refused(422, "invalid_request", f"max_tokens must be between 1 and {MAX_ANSWER_TOKENS}.")
-        if not 0.0 <= self.low_share <= 1.0:
-            raise Refused(422, "invalid_request", "low_share must be between 0 and 1.")
+    top_k: TopK = DEFAULT_K
+    voters: Voters = DEFAULT_VOTERS
+    quote: bool | None = DEFAULT_QUOTE
+    max_tokens: AnswerLength = DEFAULT_MAX_TOKENS
+    low_share: Share = 0.25
+
+
+class PreferenceChange(BaseModel):
+    """Only the fields that are present change."""
+
+    top_k: TopK | None = None
+    voters: Voters | None = None
+    quote: bool | None = None
+    max_tokens: AnswerLength | None = None
+    low_share: Share | None = None
 
 
 class PreferenceFile:
@@ -52,21 +56,19 @@ class PreferenceFile:
         return self._current
 
     def change(self, **changes: Any) -> Preferences:
-        """Raises Refused for a value out of range; nothing changes then."""
+        """Raises ValidationError for a value out of range; nothing changes then."""
         with self._lock:
-            changed = replace(self._current, **changes)
+            changed = Preferences.model_validate({**self._current.model_dump(), **changes})
             temporary = self._path.with_suffix(".tmp")
-            temporary.write_text(json.dumps(asdict(changed), indent=1))
+            temporary.write_text(changed.model_dump_json(indent=1))
             os.replace(temporary, self._path)
             self._current = changed
             return changed
 
     def _load(self) -> Preferences:
         try:
-            stored = json.loads(self._path.read_text())
-            known = {key: stored[key] for key in asdict(Preferences()) if key in stored}
-            return Preferences(**known)
-        except (OSError, ValueError, TypeError, Refused):
+            return Preferences.model_validate_json(self._path.read_bytes())
+        except (OSError, ValidationError):
             return self._default
 
 

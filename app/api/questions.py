@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import secrets
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import BaseModel, Field, StringConstraints
 
-from app.api.dependencies import OwnPreferences, Seen
+from app.api.dependencies import OwnPreferences, RequestLibrary
 from app.api.documents import PAGE_SIZES, Plain
 from app.api.errors import Refused, error_body
-from app.api.preferences import MAX_ANSWER_TOKENS, MAX_TOP_K, Preferences
+from app.api.preferences import AnswerLength, Preferences, TopK, Voters
 from app.export import answer_as_html, answer_as_json
-from app.http_security import sse
 from retrieval.library import Library
-from retrieval.types.passages import Answer, AnswerToken
+from retrieval.types.defaults import DEFAULT_K
+from retrieval.types.passages import Answer
 from retrieval.types.records import Scope
 
 MAX_QUESTION_LENGTH = 4000
+MAX_PASSAGES = 200
 MAX_WAITING = 64
-HEARTBEAT_SECONDS = 10.0
 EXPORTS = {"html": ("text/html; charset=utf-8", answer_as_html), "json": ("application/json", answer_as_json)}
 
 
@@ -43,23 +45,23 @@ class Within(BaseModel):
 
 class SearchRequest(BaseModel):
     query: str = Field(min_length=1, max_length=MAX_QUESTION_LENGTH)
-    k: int = Field(8, ge=1, le=200)
+    k: int = Field(DEFAULT_K, ge=1, le=MAX_PASSAGES)
     within: Within = Field(default_factory=Within)
 
 
 class AskRequest(BaseModel):
     """What is absent comes from the preferences."""
 
-    question: str = Field(min_length=1, max_length=MAX_QUESTION_LENGTH)
+    question: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_QUESTION_LENGTH)]
     within: Within = Field(default_factory=Within)
     conversation_id: str | None = Field(None, max_length=64, description="Follow-ups share it; any id of the caller's")
-    k: int | None = Field(None, ge=1, le=MAX_TOP_K)
-    voters: str | None = Field(None, pattern="^(token|head|group)$")
+    k: TopK | None = None
+    voters: Voters | None = None
     quote: bool | None = None
-    max_tokens: int | None = Field(None, ge=1, le=MAX_ANSWER_TOKENS)
+    max_tokens: AnswerLength | None = None
 
 
-class AskDesk:
+class AskQueue:
     """Questions being answered: a bounded number at once, the others wait in the order they came."""
 
     def __init__(self, at_once: int):
@@ -81,35 +83,29 @@ class AskDesk:
             raise Refused(404, "not_found", "No question of yours is being answered under this id.")
         event.set()
 
-    async def stream(self, answer: Answering) -> AsyncIterator[bytes]:
-        """Events of one question: started, token..., then answer or error. A reader that goes away stops the work."""
+    async def stream(self, answer: Answering) -> AsyncGenerator[ServerSentEvent, None]:
+        """Events of one question: started, token..., then answer or error. A client that goes away stops the work."""
         ask_id, stop = secrets.token_hex(16), threading.Event()
-        events: asyncio.Queue[bytes | None] = asyncio.Queue()
-        loop = asyncio.get_running_loop()
-
-        def emit(event: bytes | None) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(events.put_nowait, event)
-
         with self._lock:
-            if len(self._stops) >= MAX_WAITING:
-                yield sse(
-                    "error", error_body(Refused(503, "busy", "Too many questions are waiting. Try again shortly."))
-                )
-                return
-            self._stops[ask_id] = answer.user_id, stop
-            ahead = len(self._stops) - 1
+            ahead = len(self._stops)
+            if ahead < MAX_WAITING:
+                self._stops[ask_id] = answer.user_id, stop
+        if ahead >= MAX_WAITING:
+            yield _event(
+                "error", error_body(Refused(503, "busy", "Too many questions are waiting. Try again shortly."))
+            )
+            return
         try:
-            yield sse("started", {"ask_id": ask_id, "ahead": ahead})
-            self._workers.submit(_work, answer, stop, emit)
-            while True:
-                try:
-                    event = await asyncio.wait_for(events.get(), HEARTBEAT_SECONDS)
-                except TimeoutError:
-                    yield b": still here\n\n"
-                    continue
-                if event is None:
-                    return
+            yield _event("started", {"ask_id": ask_id, "ahead": ahead})
+            events: asyncio.Queue[ServerSentEvent | None] = asyncio.Queue()
+            loop = asyncio.get_running_loop()
+
+            def emit(event: ServerSentEvent | None) -> None:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(events.put_nowait, event)
+
+            self._workers.submit(answer.run, stop, emit)
+            while (event := await events.get()) is not None:
                 yield event
         finally:
             stop.set()
@@ -124,70 +120,69 @@ class Answering:
         self._library, self._request, self._defaults = library, request, defaults
         self.user_id = library.principal.user_id
 
-    def run(self, stop: threading.Event) -> Iterator[AnswerToken | Answer]:
+    def run(self, stop: threading.Event, emit: Callable[[ServerSentEvent | None], None]) -> None:
+        """Emits the events of the answer, and None at the end."""
         request, defaults = self._request, self._defaults
-        return self._library.ask(
-            request.question.strip(),
-            k=defaults.top_k if request.k is None else request.k,
-            within=request.within.scope(),
-            quote=defaults.quote if request.quote is None else request.quote,
-            max_tokens=request.max_tokens or defaults.max_tokens,
-            voters=request.voters or defaults.voters,
-            conversation_id=request.conversation_id,
-            cancelled=stop.is_set,
-        )
+        try:
+            if stop.is_set():
+                return
+            items = self._library.ask(
+                request.question,
+                k=request.k or defaults.top_k,
+                within=request.within.scope(),
+                quote=defaults.quote if request.quote is None else request.quote,
+                max_tokens=request.max_tokens or defaults.max_tokens,
+                voters=request.voters or defaults.voters,
+                conversation_id=request.conversation_id,
+                cancelled=stop.is_set,
+            )
+            for item in items:
+                emit(_event("answer" if isinstance(item, Answer) else "token", item.to_dict()))
+        except Exception as error:  # the last handler of this thread: the client has to learn of it
+            emit(_event("error", error_body(error)))
+        finally:
+            emit(None)
 
 
-def _work(answer: Answering, stop: threading.Event, emit: Any) -> None:
-    try:
-        if not stop.is_set():
-            for item in answer.run(stop):
-                emit(sse("answer" if isinstance(item, Answer) else "token", item.to_dict()))
-    except Exception as error:  # the thread's last line: the reader of the stream must learn of it
-        emit(sse("error", error_body(error)))
-    finally:
-        emit(None)
+def _event(name: str, payload: Plain) -> ServerSentEvent:
+    """Serialised here: FastAPI would walk through the whole answer to look for values that are not JSON."""
+    return ServerSentEvent(event=name, raw_data=json.dumps(payload, ensure_ascii=False, separators=(",", ":")))
 
 
-def router(desk: AskDesk) -> APIRouter:
+def router(ask_queue: AskQueue) -> APIRouter:
     routes = APIRouter()
-    _add_asking(routes, desk)
+    _add_asking(routes, ask_queue)
     _add_answers(routes)
     return routes
 
 
-def _add_asking(routes: APIRouter, desk: AskDesk) -> None:
+def _add_asking(routes: APIRouter, ask_queue: AskQueue) -> None:
     @routes.post("/search", tags=["questions"])
-    def search(library: Seen, request: SearchRequest) -> Plain:
+    def search(library: RequestLibrary, request: SearchRequest) -> Plain:
         """Passages by the attention that the query gives them, best first. No answer is written."""
         found = library.search(request.query.strip(), request.k, within=request.within.scope())
         return {"passages": [passage.to_dict() for passage in found]}
 
-    @routes.post(
-        "/ask",
-        tags=["questions"],
-        response_class=StreamingResponse,
-        responses={200: {"content": {"text/event-stream": {}}}},
-    )
-    async def ask(library: Seen, preferences: OwnPreferences, request: AskRequest) -> StreamingResponse:
-        """Server-sent events: `started` {ask_id, ahead}, `token`..., then `answer` (stored) or `error`. Closing the
+    @routes.post("/ask", tags=["questions"], response_class=EventSourceResponse)
+    async def ask(
+        library: RequestLibrary, request: AskRequest, preferences: OwnPreferences
+    ) -> AsyncIterator[ServerSentEvent]:
+        """Events: `started` (with the id to stop it), `token` (many), then `answer` (stored) or `error`. Closing the
         connection stops the work."""
-        if not request.question.strip():
-            raise Refused(422, "invalid_request", "The question is empty.")
-        stream = desk.stream(Answering(library, request, preferences.current))
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+        async with contextlib.aclosing(ask_queue.stream(Answering(library, request, preferences.current))) as events:
+            async for event in events:
+                yield event
 
     @routes.post("/ask/{ask_id}/stop", status_code=204, tags=["questions"])
-    def stop(library: Seen, ask_id: str) -> None:
+    def stop(library: RequestLibrary, ask_id: str) -> None:
         """Stop writing; the stream ends with the answer as far as it got."""
-        desk.stop(ask_id, library.principal.user_id)
+        ask_queue.stop(ask_id, library.principal.user_id)
 
 
 def _add_answers(routes: APIRouter) -> None:
     @routes.get("/answers", tags=["answers"])
     def answers(
-        library: Seen,
+        library: RequestLibrary,
         search: Annotated[str, Query(max_length=500)] = "",
         conversation_id: str | None = None,
         limit: Annotated[int, PAGE_SIZES] = 50,
@@ -198,22 +193,22 @@ def _add_answers(routes: APIRouter) -> None:
         return {"answers": [head.to_dict() for head in found[:limit]], "more": len(found) > limit}
 
     @routes.get("/answers/{answer_id}", tags=["answers"])
-    def answer(library: Seen, answer_id: str) -> Plain:
+    def answer(library: RequestLibrary, answer_id: str) -> Plain:
         """A stored answer with all of its evidence."""
         return library.answer(answer_id).to_dict()
 
     @routes.delete("/answers/{answer_id}", status_code=204, tags=["answers"])
-    def delete(library: Seen, answer_id: str) -> None:
+    def delete(library: RequestLibrary, answer_id: str) -> None:
         library.delete_answer(answer_id)
 
     @routes.post("/answers/{answer_id}/effect/{block_id}", tags=["answers"])
-    def effect(library: Seen, answer_id: str, block_id: int) -> Plain:
+    def effect(library: RequestLibrary, answer_id: str, block_id: int) -> Plain:
         """Leave one block out and weigh the same answer again. Not an attention weight: see BlockEffect."""
         return library.effect_of_block(answer_id, block_id).to_dict()
 
     @routes.get("/answers/{answer_id}/export", tags=["answers"], response_class=Response)
     def export(
-        library: Seen, answer_id: str, format: Annotated[str, Query(pattern="^(html|json)$")] = "html"
+        library: RequestLibrary, answer_id: str, format: Annotated[str, Query(pattern="^(html|json)$")] = "html"
     ) -> Response:
         """One self-contained file: `html` with page pictures, or `json`."""
         media_type, write = EXPORTS[format]

@@ -25,7 +25,7 @@ from app.api.errors import Refused, describe
 from retrieval.errors import CairnError, ExtractError
 from retrieval.extraction.formats import HEAD_BYTES, format_of
 from retrieval.library import Library
-from retrieval.types.passages import to_plain
+from retrieval.types.record import Record
 from retrieval.types.records import Estimate, Job
 
 log = logging.getLogger("cairn.api")
@@ -36,7 +36,7 @@ MAX_NAME_LENGTH = 180
 
 
 @dataclass(frozen=True)
-class IntakeLimits:
+class UploadLimits:
     """Bounds on what people may send. Bytes, except `files` (waiting at the same time)."""
 
     file_bytes: int = 200_000_000
@@ -47,7 +47,7 @@ class IntakeLimits:
 
 
 @dataclass(frozen=True)
-class StagedFile:
+class StagedFile(Record):
     """`state`: "estimating", then "ready" or "refused" (`problem` says why)."""
 
     id: str
@@ -60,7 +60,7 @@ class StagedFile:
     at: float
 
     def to_dict(self) -> dict[str, Any]:
-        return {key: value for key, value in to_plain(self).items() if key not in ("at", "user_id")}
+        return {key: value for key, value in super().to_dict().items() if key not in ("at", "user_id")}
 
 
 def shown_name(name: str) -> str:
@@ -73,10 +73,10 @@ def shown_name(name: str) -> str:
     return kept or "unnamed"
 
 
-class Intake:
+class Uploads:
     """The staging folder of one app. `library`, here and below: as seen by whoever sends; for limits, the whole one."""
 
-    def __init__(self, library: Library, folder: Path, limits: IntakeLimits):
+    def __init__(self, library: Library, folder: Path, limits: UploadLimits):
         self._library, self._folder, self.limits = library, folder, limits
         self._files: dict[str, StagedFile] = {}
         self._lock = threading.Lock()

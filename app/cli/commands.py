@@ -10,11 +10,9 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from app.cli import ingest, questions, serve
-from app.cli import library_commands as shelf
-from app.cli import maintenance as upkeep
-from app.cli import user_commands as people
-from app.cli.options import HomeOption, ModelOption, Place
+import app
+from app.cli import ingest, library_commands, maintenance, questions, serve, user_commands
+from app.cli.options import GlobalOptions, HomeOption, ModelOption
 from app.cli.output import tell, user_message
 
 INTERRUPTED = 130
@@ -64,13 +62,11 @@ def options(
     ),
 ) -> None:
     """Ask questions of your own documents, and see which passages the model's attention read for the answer."""
-    context.obj = Place(home, model)
+    context.obj = GlobalOptions(home, model)
 
 
 def _version() -> None:
-    from importlib.metadata import version
-
-    typer.echo(f"cairn {version('cairn')}")
+    typer.echo(f"cairn {app.version()}")
     raise typer.Exit
 
 
@@ -78,18 +74,18 @@ for name, command in (
     ("ingest", ingest.ingest),
     ("search", questions.search),
     ("ask", questions.ask),
-    ("list", shelf.list_),
-    ("show", shelf.show),
-    ("delete", shelf.delete),
-    ("export", shelf.export),
-    ("verify", upkeep.verify),
-    ("repair", upkeep.repair),
-    ("gc", upkeep.gc),
-    ("doctor", upkeep.doctor),
+    ("list", library_commands.list_),
+    ("show", library_commands.show),
+    ("delete", library_commands.delete),
+    ("export", library_commands.export),
+    ("verify", maintenance.verify),
+    ("repair", maintenance.repair),
+    ("gc", maintenance.gc),
+    ("doctor", maintenance.doctor),
     ("serve", serve.serve),
 ):
     cli.command(name)(command)
-cli.add_typer(people.user, name="user")
+cli.add_typer(user_commands.user, name="user")
 
 
 def run() -> None:

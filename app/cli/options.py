@@ -48,7 +48,7 @@ QuestionsOption = Annotated[
 
 
 @dataclass(frozen=True)
-class Place:
+class GlobalOptions:
     """--home and --model as given before the command's name."""
 
     home: Path | None = None
@@ -59,8 +59,8 @@ def settings_of(context: typer.Context, home: Path | None, model: str | None, **
     """Settings of this call: options after the command win over those before it, and these over the environment."""
     from app.settings import load_settings
 
-    place = context.obj if isinstance(context.obj, Place) else Place()
-    return load_settings(home=home or place.home, model=model or place.model, **overrides)
+    before = context.obj if isinstance(context.obj, GlobalOptions) else GlobalOptions()
+    return load_settings(home=home or before.home, model=model or before.model, **overrides)
 
 
 @contextmanager

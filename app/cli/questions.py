@@ -25,6 +25,7 @@ from app.cli.options import (
 )
 from app.cli.output import duration, one_line, printable, say, tell, user_message, write_json
 from retrieval.errors import InvalidRequest
+from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE
 from retrieval.types.passages import Answer, Passage
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Question:
 def search(
     context: typer.Context,
     query: Annotated[str | None, typer.Argument(metavar="QUERY", show_default=False, help="What to look for.")] = None,
-    top_k: BlocksOption = 8,
+    top_k: BlocksOption = DEFAULT_K,
     document: DocumentsOption = None,
     collection: CollectionsOption = None,
     questions: QuestionsOption = None,
@@ -72,7 +73,7 @@ def ask(
     question: Annotated[
         str | None, typer.Argument(metavar="QUESTION", show_default=False, help="What to answer.")
     ] = None,
-    top_k: BlocksOption = 8,
+    top_k: BlocksOption = DEFAULT_K,
     quote: Annotated[
         bool | None,
         typer.Option(
@@ -80,10 +81,10 @@ def ask(
             show_default=False,
             help="Copy the answer word for word from the documents, or let the model write; default: what suits it.",
         ),
-    ] = None,
+    ] = DEFAULT_QUOTE,
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", min=1, max=4096, metavar="N", help="Longest answer.")
-    ] = 128,
+    ] = DEFAULT_MAX_TOKENS,
     document: DocumentsOption = None,
     collection: CollectionsOption = None,
     questions: QuestionsOption = None,
@@ -114,7 +115,7 @@ def ask(
             result = answer(asked[0])
             write_json({**answer_row(result, result.id), "question": result.question})
         else:
-            _tell_story(lambda on_token: answer(asked[0], on_token))
+            print_answer(lambda on_token: answer(asked[0], on_token))
 
 
 def search_row(library: Library, question: Question, k: int, scope: Scope | None) -> dict[str, Any]:
@@ -210,7 +211,7 @@ def _answer_all(questions: list[Question], answer: Callable[[Question], dict[str
         raise typer.Exit(1)
 
 
-def _tell_story(answer: Callable[[Callable[[str], None]], Answer]) -> None:
+def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> None:
     """For people: the words as they come, then what they rest on."""
     streamed: list[str] = []
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import gradio as gr
 from fastapi import FastAPI
+from pydantic import ValidationError
 
-from app.api.errors import Refused
 from app.api.preferences import MAX_ANSWER_TOKENS, MAX_TOP_K, PreferenceFile, PreferenceFolder, Preferences
 from app.http_security import principal_of
 
@@ -34,7 +34,12 @@ VOTER_CHOICES = [
     ("Each head for itself", "head"),
     ("Each head and word for itself (as in the paper, slowest)", "token"),
 ]
-WAYS = [("In the model's own words", False), ("Word for word from the documents", True)]
+AS_SUITS = "auto"  # a radio without a value would show no choice
+WAYS: list[tuple[str, bool | str]] = [
+    ("As suits the model", AS_SUITS),
+    ("In the model's own words", False),
+    ("Word for word from the documents", True),
+]
 NOT_SAVED = "Not saved: the value is out of range."
 
 
@@ -59,7 +64,8 @@ def mount_ui(app: FastAPI, *, preferences: PreferenceFolder, home: Path) -> None
 
 
 def build_blocks(preferences: PreferenceFolder) -> gr.Blocks:
-    with gr.Blocks(title="Cairn", analytics_enabled=False, fill_width=True, delete_cache=(3600, 86400)) as blocks:
+    blocks: gr.Blocks = gr.Blocks(title="Cairn", analytics_enabled=False, fill_width=True, delete_cache=(3600, 86400))
+    with blocks:
         gr.Column(elem_id="cairn-header")
         with gr.Tabs(elem_id="cairn-tabs", selected="ask"):
             for name in ("Ask", "Library", "History"):
@@ -101,17 +107,17 @@ def _settings(blocks: gr.Blocks, preferences: PreferenceFolder) -> None:
 
     def current(request: gr.Request) -> list[dict[str, Any]]:
         now = _own(preferences, request).current
-        stored = now.quote, now.top_k, now.voters, now.max_tokens, now.low_share
+        way = AS_SUITS if now.quote is None else now.quote
+        stored = way, now.top_k, now.voters, now.max_tokens, now.low_share
         return [gr.update(value=value, interactive=True) for value in stored]
 
     def save(field: str) -> Callable[[Any, gr.Request], str]:
         def saved(value: Any, request: gr.Request) -> str:
-            if value is None:
-                return NOT_SAVED
             try:
-                return saved_note(field, _own(preferences, request).change(**{field: value}))
-            except (Refused, TypeError):
+                changed = _own(preferences, request).change(**{field: None if value == AS_SUITS else value})
+            except ValidationError:
                 return NOT_SAVED
+            return saved_note(field, changed)
 
         return saved
 
@@ -125,16 +131,17 @@ def _settings(blocks: gr.Blocks, preferences: PreferenceFolder) -> None:
 
 
 def _own(preferences: PreferenceFolder, request: gr.Request) -> PreferenceFile:
-    """Gradio hands the request on that brought the event, as the guard let it in."""
+    """Gradio passes on the request that brought the event, as `AccessMiddleware` admitted it."""
     assert request.request is not None
     return preferences.of(principal_of(request.request))
 
 
 def saved_note(field: str, now: Preferences) -> str:
-    """What is stored now, in words. It names the value: a mere "Saved." could be left over from the change before."""
+    """Names the value that is stored now: a bare "Saved." could be left over from the change before."""
     voters = {"group": "together", "head": "each for itself", "token": "each head and word for itself"}
+    ways = {True: "word for word from the documents", False: "in the model's own words", None: "as suits the model"}
     words = {
-        "quote": "answers word for word from the documents" if now.quote else "answers in the model's own words",
+        "quote": f"answers {ways[now.quote]}",
         "top_k": f"{now.top_k} blocks read at a time",
         "voters": f"heads choose {voters[now.voters]}",
         "max_tokens": f"answers of at most {now.max_tokens} tokens",

@@ -31,27 +31,6 @@ def insert_landmarks(raw_ids: Sequence[int], *, block_size: int, landmark_token_
     return out
 
 
-def strip_landmarks(ids: Sequence[int], *, landmark_token_id: int) -> list[int]:
-    """The raw tokens of a sequence with landmarks."""
-    return [int(token) for token in ids if token != landmark_token_id]
-
-
-def position_of_token(raw_index: int, block_size: int) -> int:
-    """Grid position (landmarks counted) of raw token `raw_index`."""
-    return raw_index + raw_index // (block_size - 1)
-
-
-def block_of_token(raw_index: int, block_size: int) -> int:
-    """Block number of raw token `raw_index`."""
-    return raw_index // (block_size - 1)
-
-
-def tokens_of_block(block: int, block_size: int) -> range:
-    """Raw token indices of a block (of a text that fills it)."""
-    per_block = block_size - 1
-    return range(block * per_block, (block + 1) * per_block)
-
-
 def num_blocks(num_raw: int, block_size: int) -> int:
     """Blocks that `num_raw` tokens fill or begin."""
     return -(-num_raw // (block_size - 1))

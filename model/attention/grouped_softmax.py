@@ -21,7 +21,7 @@ used)."""
 
 
 def grouped_softmax(scores_BHQK: Tensor, visible_BQK: Tensor, is_landmark_BK: Tensor) -> Tensor:
-    """Weights for landmarks at arbitrary places (docs/landmark-attention.md, section 4).
+    """Weights for landmarks at arbitrary places (docs/landmark-attention.md, section 4): the oracle of the fast forms.
 
     scores: scaled logits; visible: causal and not padding, before a block's own landmark is hidden; is_landmark: True
     where a landmark stands. Returns weights_BHQK in the dtype of `scores`, 0 for landmarks and for everything

@@ -2,8 +2,8 @@
 
 Frame of a read (docs/landmark-attention.md, section 5), in blocks of L positions:
 
-    paper    | slot 0: all older blocks are scored here | slots 1..k: the k newest, at their true distance | local
-    window ... library  | slot 0: every stored block is scored and read here | one empty slot | local window ...
+    paper:   slot 0, where all older blocks are scored | slots 1..k, the k newest at their true distance | local window
+    library: slot 0, where every stored block is scored and read | one empty slot | local window
 
 In the paper frame the i-th chosen block (in text order) is read in slot i if it is older than the k newest and in
 slot i + 1 otherwise, so that an empty slot separates old from new. In the library frame documents have no order among

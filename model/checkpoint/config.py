@@ -47,10 +47,10 @@ class LandmarkConfig:
     layers of `search_weights`, which must be trained for it."""
     points_at_answers: bool = False
     """Whether the queries of the prompt's last token and of an end token behind it were trained to meet the keys of an
-    answer's first and last token (see `model.scoring.late_interaction.points`)."""
+    answer's first and last token (`model.scoring.span_selection.span_logits`)."""
     pointing: tuple[int, int] | None = None
-    """Width and layers of the pointing head (`model.span_head`), whose weights lie beside those of the network. None:
-    there is none; then the two queries themselves point, if `points_at_answers`."""
+    """Width and layers of the span head (`model.scoring.span_head`), whose weights lie beside those of the network.
+    None: there is none; then the two queries themselves point, if `points_at_answers`."""
     answer_threshold: float | None = None
     """Search confidence under which a memory is said not to hold the answer, for the ranking that `ranks_by_tokens`
     names. None: not calibrated."""

@@ -210,6 +210,13 @@ class LandmarkModel(nn.Module):
         self.encode(ids_BT, context)
         return context.search_queries
 
+    def token_queries(self, queries_YHQD: Tensor) -> Tensor:
+        """queries_QWGD for late interaction: weighted as in search and summed over the heads that share keys; W are the
+        searched layers."""
+        searched = [self.memory_layers.index(layer) for layer in self.searched_layers]
+        weighted_YHQD = queries_YHQD * self.search_weights_YH[..., None, None].to(queries_YHQD.device)
+        return weighted_YHQD[searched].unflatten(1, (self.num_kv_heads, -1)).sum(2).permute(2, 0, 1, 3)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits of hidden states of any leading shape."""
         logits: Tensor = self.backbone.lm_head(hidden)

@@ -7,6 +7,8 @@ whatever the model writes is an exact quotation and its place is known.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
 from model.errors import ModelError
 
@@ -74,3 +76,12 @@ class QuoteCursor:
                 if self.source.may_start is None or token in self.source.may_start:
                     starts[token].append((block, row))
         return starts
+
+
+@lru_cache(maxsize=1)  # listing a vocabulary takes longer than reading a question
+def word_starts(tokenizer: Any) -> frozenset[int] | None:
+    """Tokens that begin a word, for quotations to begin with; None if the tokenizer does not tell (bytes,
+    characters)."""
+    vocabulary = tokenizer.get_vocab()
+    starts = frozenset(token for text, token in vocabulary.items() if len(text) > 1 and text[0] in "Ġ▁")
+    return starts if len(starts) > len(vocabulary) // 20 else None

@@ -1,7 +1,7 @@
 """A prompt read without a memory: what search asks with, and as much of it as an answer can go on from.
 
 Below the first layer that reads a memory, hidden states, keys and values are the same with a memory and without, so an
-answer runs only the layers from there on again (docs/decisions/0018-a-question-is-encoded-once.md).
+answer runs only the layers from there on again (docs/decisions/0023-a-question-is-encoded-once.md).
 
 Axes: B batch (1 here), T tokens with landmarks, Q raw tokens, E hidden width, Y memory layers, H query heads, G KV
 heads, D head dim.

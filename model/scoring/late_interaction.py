@@ -1,43 +1,59 @@
 """How well stored tokens answer a question: their keys against the queries of the question's tokens.
 
-    share of question token q      w_q = |q| / sum of |q| over the question
+    weight of question token q     w_q = |q| / sum of |q| over the question
     match of token t for q         sqrt(w_q) * cos(q, k_t)
     match of some tokens for q     the best among them, at least 0
     score of some tokens           Euclidean norm of their matches over q; between 0 and 1
 
-- A sentence's score is that of its tokens: `quoting` chooses by it.
+- A sentence's score is that of its tokens: quotation chooses by it.
 - A block's score also counts the blocks beside it, because what a sentence is about often stands in the one before:
-  the squares of its own matches and of the best of itself and its neighbours are averaged. `search` ranks by it where
-  the model says so. Both squares and neighbours were chosen on held-out training documents (docs/experiments.md).
-- A document's title counts as if it stood in every block and sentence of it (`titles`).
+  the squares of its own matches and of the best of itself and its neighbours are averaged. Search ranks by it where
+  the model is trained for it. Both squares and neighbours were chosen on held-out training documents
+  (docs/experiments.md).
+- A document's title counts as if it stood in every block and sentence of it.
 - Queries and keys are those of the memory layers that search weighs, laid end to end.
-- A model may also point at an answer: see `points`.
+- Training (`model.scoring.token_cosines`) and the span head take cosines and weights from here.
 
-Axes: Q question tokens, Y memory layers, W weighed memory layers, H query heads, G KV heads, D head dim, C blocks, L
-tokens in a block (landmark last).
+Axes: Q question tokens (or questions, of T tokens each), N keys, W weighed memory layers, G KV heads, D head dim, E all
+weighed layers and heads laid end to end, C blocks, L tokens in a block (landmark last).
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from model.checkpoint.landmark_model import LandmarkModel
-    from model.scoring.span_head import SpanHead
-
 BESIDE = 0.5
 """Share of the neighbours in the score of a block."""
+_TINY = torch.finfo(torch.float32).tiny
 
 
-def token_queries(model: LandmarkModel, queries_YHQD: Tensor) -> Tensor:
-    """queries_QWGD: weighted as in search, summed over the heads that share keys; layers without weight left out."""
-    weighed = [model.memory_layers.index(layer) for layer in model.searched_layers]
-    weighted_YHQD = queries_YHQD * model.search_weights_YH[..., None, None].to(queries_YHQD.device)
-    return weighted_YHQD[weighed].unflatten(1, (model.num_kv_heads, -1)).sum(2).permute(2, 0, 1, 3)
+def projections(parts: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """Length of every query along every key, |q| cos(q, k), in float32 and differentiable: projections_..TN.
+
+    `parts`: queries_..TE and keys_..NE, which may come in pieces of E (layers, heads), so that no float32 copy of all
+    keys is made. A key of length 0 gives 0.
+    """
+    products, squares = None, None
+    for queries, keys in parts:
+        keys = keys.float()
+        product, square = queries.float() @ keys.mT, keys.square().sum(-1)
+        products = product if products is None else products.add_(product)
+        squares = square if squares is None else squares.add_(square)
+    assert products is not None and squares is not None
+    return products / squares.clamp_min(_TINY).sqrt().unsqueeze(-2)
+
+
+def cosines(queries_QTE: Tensor, keys_QNE: Tensor) -> Tensor:
+    """cosines_QTN; any number of leading axes."""
+    sizes_QT = queries_QTE.norm(dim=-1, keepdim=True).clamp_min(_TINY)
+    return projections([(queries_QTE, keys_QNE)]) / sizes_QT
+
+
+def question_weights(queries_QTE: Tensor, question_mask_QT: Tensor) -> Tensor:
+    """weights_QT: |q| as a share of the sum over the question; 0 outside of it."""
+    sizes_QT = queries_QTE.norm(dim=-1) * question_mask_QT
+    return sizes_QT / sizes_QT.sum(-1, keepdim=True).clamp_min(1e-6)
 
 
 def token_matches(queries_QWGD: Tensor, keys_WCGLD: Sequence[Tensor], lengths_C: Tensor) -> Tensor:
@@ -46,18 +62,13 @@ def token_matches(queries_QWGD: Tensor, keys_WCGLD: Sequence[Tensor], lengths_C:
     `keys_WCGLD`: one tensor a weighed layer, before rotation. Rows that are no ordinary tokens (landmark, padding) are
     -inf.
     """
-    products_QCL = _products(queries_QWGD, keys_WCGLD)
-    _, count, length = products_QCL.shape
-    squares_CL = torch.zeros(count, length, device=products_QCL.device)
-    for keys_CGLD in keys_WCGLD:
-        for keys_CLD in keys_CGLD.unbind(1):
-            squares_CL += keys_CLD.float().square().sum(-1)
-    sizes_Q = queries_QWGD.float().flatten(1).norm(dim=-1).to(products_QCL.device)
-    tiny = torch.finfo(torch.float32).tiny
-    # sqrt(w) * cos = product / (|q| |k|) * sqrt(|q| / sum) = product / |k| / sqrt(|q| * sum)
-    scale_Q = (sizes_Q * sizes_Q.sum()).sqrt().clamp_min(tiny)
-    matches_QCL = products_QCL / squares_CL.sqrt().clamp_min(tiny) / scale_Q[:, None, None]
-    return matches_QCL.masked_fill(~_ordinary(lengths_C, length, products_QCL.device), -torch.inf)
+    count, _, length, _ = keys_WCGLD[0].shape
+    projections_QN = projections(key_parts(queries_QWGD, keys_WCGLD))
+    sizes_Q = queries_QWGD.float().flatten(1).norm(dim=-1).to(projections_QN.device)
+    # sqrt(w) cos = |q| cos / sqrt(|q| * sum)
+    scale_Q1 = (sizes_Q * sizes_Q.sum()).sqrt().clamp_min(_TINY)[:, None]
+    matches_QCL = (projections_QN / scale_Q1).view(-1, count, length)
+    return matches_QCL.masked_fill(~ordinary_tokens(lengths_C, length, matches_QCL.device), -torch.inf)
 
 
 def score(matches_QST: Tensor) -> Tensor:
@@ -83,59 +94,14 @@ def block_scores(best_QC: Tensor, place_C: Tensor) -> Tensor:
     return torch.empty_like(scores_C).index_copy_(0, order, scores_C)
 
 
-def points(pointers_2WGD: Tensor, keys_WCGLD: Sequence[Tensor], lengths_C: Tensor) -> Tensor:
-    """points_2CL: logits of every token for being the first and the last of the answer, that is pointer . key.
-
-    `pointers_2WGD`: the queries of the prompt's last token and of the end token behind it
-    (`LandmarkConfig.points_at_answers`). Rows that are no ordinary tokens are -inf.
-    """
-    products_2CL = _products(pointers_2WGD, keys_WCGLD)
-    return products_2CL.masked_fill(~_ordinary(lengths_C, products_2CL.shape[2], products_2CL.device), -torch.inf)
-
-
-def span_head_logits(
-    head: SpanHead,
-    queries_QWGD: Tensor,
-    pointers_2WGD: Tensor,
-    keys_WCGLD: Sequence[Tensor],
-    lengths_C: Tensor,
-) -> Tensor:
-    """points_2CL as `points` gives them, from the model's pointing head."""
-    device = head.key.weight.device
-    keys_CLE = torch.stack([keys_CGLD.float() for keys_CGLD in keys_WCGLD], 1).permute(0, 3, 1, 2, 4).flatten(2)
-    there_CL = _ordinary(lengths_C, keys_CLE.shape[1], device)
-    queries_QE, pointers_2E = queries_QWGD.float().flatten(1).to(device), pointers_2WGD.float().flatten(1).to(device)
-    asked_Q = torch.ones(len(queries_QE), dtype=torch.bool, device=device)
-    with torch.no_grad():
-        points_12CL, _ = head(
-            keys_CLE.to(device)[None], there_CL[None], queries_QE[None], asked_Q[None], pointers_2E[None]
-        )
-    return points_12CL[0]
-
-
-def best_spans(points_2ST: Tensor, longest: int = 24) -> tuple[Tensor, Tensor, Tensor]:
-    """sums_S of both logits, first_S and last_S of the best span of at most `longest` tokens in every row; -inf where
-    there is no token."""
-    starts_ST, ends_ST = points_2ST
-    reachable_STW = torch.nn.functional.pad(starts_ST, (longest - 1, 0), value=-torch.inf).unfold(-1, longest, 1)
-    best_start_ST, offset_ST = reachable_STW.max(-1)
-    sums_S, last_S = (best_start_ST + ends_ST).max(-1)
-    first_S = last_S - (longest - 1) + offset_ST.gather(1, last_S[:, None])[:, 0]
-    return sums_S, first_S, last_S
-
-
-def _products(queries_QWGD: Tensor, keys_WCGLD: Sequence[Tensor]) -> Tensor:
-    """products_QCL over all weighed layers and heads, in float32."""
-    count, groups, length, _ = keys_WCGLD[0].shape
-    device = keys_WCGLD[0].device
-    queries_QWGD = queries_QWGD.float().to(device)
-    products_QN = torch.zeros(len(queries_QWGD), count * length, device=device)
+def key_parts(queries_QWGD: Tensor, keys_WCGLD: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """queries_QD and keys_ND of each weighed layer and KV head."""
+    queries_QWGD = queries_QWGD.float().to(keys_WCGLD[0].device)
     for w, keys_CGLD in enumerate(keys_WCGLD):
-        for group in range(groups):  # head by head: no copy of all keys in float32
-            keys_ND = keys_CGLD[:, group].float().reshape(count * length, -1)
-            products_QN.addmm_(queries_QWGD[:, w, group], keys_ND.T)
-    return products_QN.view(-1, count, length)
+        for group, keys_CLD in enumerate(keys_CGLD.unbind(1)):
+            yield queries_QWGD[:, w, group], keys_CLD.flatten(0, 1)
 
 
-def _ordinary(lengths_C: Tensor, length: int, device: torch.device) -> Tensor:
+def ordinary_tokens(lengths_C: Tensor, length: int, device: torch.device) -> Tensor:
+    """valid_CL: False at landmarks and padding."""
     return torch.arange(length, device=device) < lengths_C.to(device)[:, None]

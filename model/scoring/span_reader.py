@@ -52,7 +52,7 @@ class SpanReaderConfig:
     width: int = 128
     layers: int = 4
     heads: int = 4
-    mlp_ratio: float = 4.0
+    mlp_ratio: float = 2.0
     dropout: float = 0.1
 
     @property
@@ -75,7 +75,7 @@ class SpanLogits(NamedTuple):
         """chance_Q that none of the stretches holds an answer: the mean of both softmaxes."""
         starts_Q: Tensor = self.start_QN1.softmax(-1)[:, -1]
         ends_Q: Tensor = self.end_QN1.softmax(-1)[:, -1]
-        return 0.5 * (starts_Q + ends_Q)
+        return starts_Q.lerp(ends_Q, 0.5)
 
 
 class Spans(NamedTuple):
@@ -111,7 +111,7 @@ def quantise(states: Tensor, bits: int) -> Tensor:
     reach = {4: 2.8, 8: 8.0}[bits]
     step = states.detach().square().mean(-1, keepdim=True).sqrt().clamp_min(1e-6) * (reach / most)
     step = step.half().to(states.dtype)  # as it is stored
-    rounded = (states / step).round().clamp(-most, most) * step
+    rounded: Tensor = (states / step).round().clamp(-most, most) * step
     return states + (rounded - states).detach()
 
 
@@ -166,8 +166,8 @@ class SpanReader(nn.Module):
             normalize(stored_QNM[..., : self._matched], dim=-1),
             normalize(asked_QTM[..., : self._matched], dim=-1),
         ).masked_fill(~question_mask_QT[:, None], -1.0)
-        passage_QND = self.passage(self.dropout(stored_QNM))
-        asked_QTD = self.question_layer(self.question(self.dropout(asked_QTM)), question_mask_QT)
+        passage_QND = self.passage(self._drop_dimensions(stored_QNM))
+        asked_QTD = self.question_layer(self.question(self._drop_dimensions(asked_QTM)), question_mask_QT)
         x_QND = self._interact(passage_QND, valid_QN, asked_QTD, question_mask_QT, cosines_QNT)
         for layer in self.layers:
             x_QND = layer(x_QND, valid_QN)
@@ -175,6 +175,11 @@ class SpanReader(nn.Module):
         points_2QN = self.points(x_QND).masked_fill(~valid_QN[..., None], _OUTSIDE).movedim(-1, 0)
         none_2Q1 = self._none(x_QND, valid_QN, asked_QTD, question_mask_QT).T[..., None]
         return SpanLogits(*torch.cat((points_2QN, none_2Q1), -1))
+
+    def _drop_dimensions(self, states_QLM: Tensor) -> Tensor:
+        """Dropout of the same dimensions for all tokens of a row; masks of single numbers take a tenth of a step."""
+        kept_Q1M = self.dropout(states_QLM.new_ones(len(states_QLM), 1, states_QLM.shape[-1]))
+        return states_QLM * kept_Q1M if self.training else states_QLM
 
     def _interact(
         self, passage_QND: Tensor, valid_QN: Tensor, asked_QTD: Tensor, question_mask_QT: Tensor, cosines_QNT: Tensor

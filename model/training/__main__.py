@@ -1,263 +1,250 @@
-"""`python -m model.training`: pre-train, fine-tune, evaluate, plot, recover released weights."""
+"""`python -m model.training`: pre-train, fine-tune, evaluate, plot, convert released weights."""
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import torch
+import typer
 
+from model.attention.selection import SelectionPolicy, Voters
+from model.checkpoint.landmark_model import LandmarkModel
+from model.checkpoint.load import load_backbone
 from model.errors import ModelError
+from model.training.convert.llama_delta import PUBLISHED_CHECKSUM, convert_llama_delta
+from model.training.data.documents import read_documents, write_token_file
+from model.training.engine.trainer import TrainingResult
+from model.training.evaluation.passkey import passkey_scores
+from model.training.evaluation.perplexity import perplexity_scores
+from model.training.evaluation.report import heldout_tokens, report
+from model.training.recipes.default_model import PHASES, make_default_model
+from model.training.recipes.default_recipe import Size
+from model.training.recipes.finetune import finetune
+from model.training.recipes.presets import load_preset, preset_names
+from model.training.recipes.pretrain import open_tokenizer, plain_tokens, pretrain
+
+Dtype = Literal["float32", "bfloat16"]
+TextFiles = Annotated[list[Path], typer.Argument(metavar="DATA...", help="Text files, or one token file.")]
+Run = Annotated[Path, typer.Option("--out", help="Folder of the run; a run found there is resumed.")]
+PresetName = Annotated[
+    str, typer.Option("--preset", help=f"{', '.join(preset_names())}, or a TOML file.", metavar="PRESET")
+]
+Changes = Annotated[
+    list[str], typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change one value of the preset; repeatable.")
+]
+TokenizerName = Annotated[str, typer.Option("--tokenizer", help='Folder of a tokenizer, or "bytes".')]
+Heldout = Annotated[list[Path], typer.Option(help="Text file or token file to evaluate on; repeatable.")]
+HeldoutRows = Annotated[int, typer.Option(help="Rows of the held-out loss.")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda if there is one).")]
+Checkpoint = Annotated[str, typer.Option("--model", help="Folder or hub id of a checkpoint.")]
+Scores = Annotated[Path | None, typer.Option("--out", help="JSON file for the scores.")]
+VotersOption = Annotated[Voters, typer.Option(help="Who chooses blocks.")]
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+evaluate = typer.Typer(no_args_is_help=True)
+app.add_typer(evaluate, name="evaluate", help="Passkey accuracy, or perplexity with a memory.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status. What a user did wrong is one line on stderr and status 2."""
-    parsed = parser().parse_args(arguments)
-    torch.set_flush_denormal(True)  # weights of a sharp softmax end below 1e-38: a step on a CPU takes a fifth less
+    """Run one command; returns the exit status. A user's mistake is one line on stderr and status 2."""
+    torch.set_flush_denormal(True)  # weights of a sharp softmax end below 1e-38: a step on a CPU is a fifth faster
     try:
-        parsed.run(parsed)
+        app(arguments, prog_name="python -m model.training")
+    except SystemExit as end:
+        return int(end.code or 0)
     except (ValueError, FileNotFoundError) as error:
-        print(f"{type(error).__name__ if not isinstance(error, ModelError) else 'error'}: {error}", file=sys.stderr)
+        kind = "error" if isinstance(error, ModelError) else type(error).__name__
+        print(f"{kind}: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line, so that its documentation can be generated."""
-    top = argparse.ArgumentParser(prog="python -m model.training", description=__doc__.split(":", 1)[1].strip())
-    commands = top.add_subparsers(required=True, metavar="command")
-    _add_tokenize(commands.add_parser("tokenize", help="write text files as one token file"))
-    _add_training(commands.add_parser("pretrain", help="train a new model from scratch"), from_scratch=True)
-    _add_training(commands.add_parser("finetune", help="train a checkpoint further"), from_scratch=False)
-    _add_evaluate(commands.add_parser("evaluate", help="passkey accuracy, or perplexity with a memory"))
-    plot = commands.add_parser("plot", help="draw the losses of a run")
-    plot.add_argument("run_folder", metavar="RUN", type=Path)
-    plot.add_argument("--out", type=Path, help="SVG file (default: RUN/loss.svg)")
-    plot.set_defaults(run=_plot)
-    _add_recover(commands.add_parser("recover-llama", help="LLaMA-7B landmark weights from the published difference"))
-    _add_default_model(commands.add_parser("default-model", help="the model that Cairn ships, from a data folder"))
-    return top
-
-
-def _add_default_model(command: argparse.ArgumentParser) -> None:
-    from model.training.recipes.default_model import SIZES
-
-    command.add_argument("--data", required=True, type=Path, help="folder with text/ and qa/ (*.jsonl.xz)")
-    command.add_argument("--out", required=True, type=Path, help="folder of the run; a run found there is resumed")
-    command.add_argument("--size", choices=sorted(SIZES), default="cpu", help="how large, how long (default: cpu)")
-    command.add_argument(
-        "--encoder", required=True, type=Path, help="folder of all-MiniLM-L6-v2: the start, and the teacher"
-    )
-    command.add_argument("--begin", type=Path, help="go on from the weights of a model that this command has made")
-    command.add_argument("--phases", nargs="+", default=["teach", "read", "point"], help="some of teach, read, point")
-    command.add_argument("--seed", type=int, default=0, help="another order of what is taught (default: 0)")
-    command.add_argument("--device", help="cpu or cuda (default: cuda if there is one)")
-    command.set_defaults(run=_default_model)
-
-
-def _default_model(parsed: argparse.Namespace) -> None:
-    from model.training.recipes.default_model import make_default_model
-
-    result = make_default_model(
-        parsed.data,
-        parsed.out,
-        encoder=parsed.encoder,
-        size=parsed.size,
-        device=parsed.device,
-        begin=parsed.begin,
-        phases=parsed.phases,
-        seed=parsed.seed,
-    )
-    print(f"{result.step} steps in {result.seconds:.0f} s; checkpoint in {parsed.out / 'model'}")
-
-
-def _add_tokenize(command: argparse.ArgumentParser) -> None:
-    command.add_argument("files", metavar="FILE", type=Path, nargs="+", help="text: .txt or .jsonl, also with .xz")
-    command.add_argument("--tokenizer", required=True, help='folder of a tokenizer, or "bytes"')
-    command.add_argument("--out", required=True, type=Path, help="token file to write (.bin)")
-    command.set_defaults(run=_tokenize)
-
-
-def _add_training(command: argparse.ArgumentParser, *, from_scratch: bool) -> None:
-    from model.training.recipes.presets import preset_names
-
-    command.add_argument("--preset", required=True, help=f"{', '.join(preset_names())}, or a TOML file")
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="TABLE.KEY=VALUE",
-        help="change one value of the preset; repeat it",
-    )
-    if from_scratch:
-        command.add_argument("--tokenizer", required=True, help='folder of a tokenizer, or "bytes"')
-    else:
-        command.add_argument("--model", required=True, help="folder or hub id of the checkpoint to start from")
-        command.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the weights")
-    command.add_argument("--data", required=True, nargs="+", type=Path, help="text files, or one token file")
-    command.add_argument("--heldout", nargs="*", default=[], type=Path, help="text files, or one token file")
-    command.add_argument("--heldout-rows", type=int, default=64, help="rows of the held-out loss (default: 64)")
-    command.add_argument("--out", required=True, type=Path, help="folder of the run; a run found there is resumed")
-    command.add_argument("--device", help="cpu or cuda (default: cuda if there is one)")
-    command.set_defaults(run=_pretrain if from_scratch else _finetune)
-
-
-def _add_evaluate(command: argparse.ArgumentParser) -> None:
-    kinds = command.add_subparsers(required=True, metavar="kind")
-    passkey = kinds.add_parser("passkey", help="accuracy by context length")
-    passkey.add_argument("--lengths", nargs="+", type=int, default=[0, 2000, 5000, 10000, 20000, 38000])
-    passkey.add_argument("--prompts", type=int, default=50, help="prompts per length")
-    passkey.add_argument("--max-tokens", type=int, default=10, help="tokens of an answer")
-    passkey.add_argument("--k", type=int, default=5, help="blocks read per choice")
-    passkey.add_argument("--positions", choices=("paper", "library"), default="paper")
-    passkey.add_argument("--window", type=int, help="blocks of a window (default: the model's)")
-    passkey.add_argument("--seed", type=int, default=0)
-    passkey.set_defaults(run=_passkey)
-    perplexity = kinds.add_parser("perplexity", help="by evaluation length, window, k and stored blocks")
-    perplexity.add_argument(
-        "--data", required=True, nargs="+", type=Path, help="held-out text files, or one token file"
-    )
-    perplexity.add_argument("--lengths", nargs="+", type=int, default=[512, 2048], help="raw tokens of a segment")
-    perplexity.add_argument("--window", nargs="+", type=int, default=[5], help="blocks of a window")
-    perplexity.add_argument("--k", nargs="+", type=int, default=[0, 2, 4], help="blocks read; 0: no memory")
-    perplexity.add_argument(
-        "--blocks", nargs="+", type=int, default=[0], help="blocks kept in memory, the oldest dropped; 0: all"
-    )
-    perplexity.add_argument("--segments", type=int, help="segments of each length (default: all)")
-    perplexity.set_defaults(run=_perplexity)
-    for kind in (passkey, perplexity):
-        kind.add_argument("--model", required=True, help="folder or hub id of a landmark checkpoint")
-        kind.add_argument("--voters", choices=("token", "head", "group"), default="token", help="who chooses blocks")
-        kind.add_argument("--device")
-        kind.add_argument("--dtype", choices=("float32", "bfloat16"))
-        kind.add_argument("--out", type=Path, help="JSON file for the scores")
-
-
-def _add_recover(command: argparse.ArgumentParser) -> None:
-    from model.training.convert.llama_delta import PUBLISHED_CHECKSUM
-
-    command.add_argument("--original", required=True, type=Path, help="folder of LLaMA-7B in Hugging Face layout")
-    command.add_argument("--difference", required=True, type=Path, help="folder of the published difference")
-    command.add_argument("--out", required=True, type=Path, help="folder to write")
-    command.add_argument("--checksum", type=float, default=PUBLISHED_CHECKSUM, help="expected sum of all weights")
-    command.add_argument("--no-checksum", action="store_true", help="do not compare the sum")
-    command.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="to store")
-    command.set_defaults(run=_recover)
-
-
-def _tokenize(given: argparse.Namespace) -> None:
-    from model.training.data.documents import read_documents, write_token_file
-    from model.training.recipes.pretrain import open_tokenizer, plain_tokens
-
-    tokenizer = open_tokenizer(given.tokenizer)
-    documents = (text for file in given.files for text in read_documents(file))
+@app.command("tokenize")
+def _tokenize(
+    files: Annotated[list[Path], typer.Argument(help="Text: .txt or .jsonl, also with .xz.")],
+    tokenizer: TokenizerName,
+    out: Annotated[Path, typer.Option(help="Token file to write (.bin).")],
+) -> None:
+    """Write text files as one token file."""
+    opened = open_tokenizer(tokenizer)
     count = write_token_file(
-        given.out,
-        documents,
-        lambda text: plain_tokens(tokenizer, text),
-        vocab_size=len(tokenizer) + 1,
-        eos_token_id=tokenizer.eos_token_id,
+        out,
+        (text for file in files for text in read_documents(file)),
+        lambda text: plain_tokens(opened, text),
+        vocab_size=len(opened) + 1,
+        eos_token_id=opened.eos_token_id,
     )
-    print(f"{count:,} tokens in {given.out}")
+    print(f"{count:,} tokens in {out}")
 
 
-def _pretrain(given: argparse.Namespace) -> None:
-    from model.training.recipes.presets import load_preset
-    from model.training.recipes.pretrain import open_tokenizer, pretrain
+@app.command("pretrain")
+def _pretrain(
+    data: TextFiles,
+    preset: PresetName,
+    tokenizer: TokenizerName,
+    out: Run,
+    changes: Changes = [],  # noqa: B006 - typer reads the default
+    heldout: Heldout = [],  # noqa: B006
+    heldout_rows: HeldoutRows = 64,
+    device: Device = None,
+) -> None:
+    """Train a new model from scratch."""
+    settings, opened = load_preset(preset, changes), open_tokenizer(tokenizer)
+    _print_result(pretrain(settings, opened, data, out, heldout=heldout, heldout_rows=heldout_rows, device=device), out)
 
-    preset = load_preset(given.preset, given.set)
-    result = pretrain(
-        preset,
-        open_tokenizer(given.tokenizer),
-        given.data,
-        given.out,
-        heldout=given.heldout,
-        heldout_rows=given.heldout_rows,
-        device=given.device,
-    )
-    print(f"step {result.step}, {result.tokens:,} tokens, {result.seconds:.0f} s; model in {given.out / 'model'}")
 
-
-def _finetune(given: argparse.Namespace) -> None:
-    from model.training.recipes.finetune import finetune
-    from model.training.recipes.presets import load_preset
-
-    preset = load_preset(given.preset, given.set)
+@app.command("finetune")
+def _finetune(
+    data: TextFiles,
+    preset: PresetName,
+    model: Checkpoint,
+    out: Run,
+    changes: Changes = [],  # noqa: B006
+    heldout: Heldout = [],  # noqa: B006
+    heldout_rows: HeldoutRows = 64,
+    dtype: Annotated[Dtype, typer.Option(help="Of the weights.")] = "float32",
+    device: Device = None,
+) -> None:
+    """Train a checkpoint further."""
     result = finetune(
-        preset,
-        given.model,
-        given.data,
-        given.out,
-        heldout=given.heldout,
-        heldout_rows=given.heldout_rows,
-        device=given.device,
-        dtype=getattr(torch, given.dtype),
+        load_preset(preset, changes),
+        model,
+        data,
+        out,
+        heldout=heldout,
+        heldout_rows=heldout_rows,
+        device=device,
+        dtype=getattr(torch, dtype),
     )
-    print(f"step {result.step}, {result.tokens:,} tokens, {result.seconds:.0f} s; model in {given.out / 'model'}")
+    _print_result(result, out)
 
 
-def _passkey(given: argparse.Namespace) -> None:
-    from model.attention.selection import SelectionPolicy
-    from model.checkpoint.load import load_backbone
-    from model.training.evaluation.passkey import passkey_scores
-    from model.training.evaluation.report import report
+def _print_result(result: TrainingResult, out: Path) -> None:
+    print(f"step {result.step}, {result.tokens:,} tokens, {result.seconds:.0f} s; model in {out / 'model'}")
 
-    model = load_backbone(given.model, device=given.device, dtype=getattr(torch, given.dtype) if given.dtype else None)
-    policy = SelectionPolicy(top_k=given.k, voters=given.voters, positions=given.positions)
+
+@app.command("default-model")
+def _default_model(
+    data: Annotated[Path, typer.Option(help="Folder with text/ and qa/ (*.jsonl.xz).")],
+    out: Run,
+    encoder: Annotated[Path, typer.Option(help="Folder of all-MiniLM-L6-v2: the start, and the teacher.")],
+    size: Annotated[Size, typer.Option(help="How large, how long.")] = "cpu",
+    begin: Annotated[Path | None, typer.Option(help="Continue from a model made by this command.")] = None,
+    phases: Annotated[list[str], typer.Option(help="Phase to run; repeatable.")] = list(PHASES),  # noqa: B006, B008
+    seed: Annotated[int, typer.Option(help="Of the order of the training data.")] = 0,
+    device: Device = None,
+) -> None:
+    """Make the model that Cairn ships, from a data folder."""
+    result = make_default_model(
+        data, out, encoder=encoder, size=size, device=device, begin=begin, phases=phases, seed=seed
+    )
+    _print_result(result, out)
+
+
+@evaluate.command("passkey")
+def _passkey(
+    context: typer.Context,
+    model: Checkpoint,
+    lengths: Annotated[list[int], typer.Option(help="Characters of filler; repeatable.")] = [  # noqa: B006
+        0,
+        2000,
+        5000,
+        10000,
+        20000,
+        38000,
+    ],  # fmt: skip
+    prompts: Annotated[int, typer.Option(help="Prompts of each length.")] = 50,
+    max_tokens: Annotated[int, typer.Option(help="Tokens of an answer.")] = 10,
+    k: Annotated[int, typer.Option(help="Blocks read per choice.")] = 5,
+    positions: Literal["paper", "library"] = "paper",
+    window: Annotated[int | None, typer.Option(help="Blocks of a window (default: the model's).")] = None,
+    seed: int = 0,
+    voters: VotersOption = "token",
+    device: Device = None,
+    dtype: Dtype | None = None,
+    out: Scores = None,
+) -> None:
+    """Passkey accuracy by context length."""
     scores = passkey_scores(
-        model,
-        given.lengths,
-        prompts=given.prompts,
-        policy=policy,
-        window_blocks=given.window,
-        max_tokens=given.max_tokens,
-        seed=given.seed,
+        _load(model, device, dtype),
+        lengths,
+        prompts=prompts,
+        policy=SelectionPolicy(top_k=k, voters=voters, positions=positions),
+        window_blocks=window,
+        max_tokens=max_tokens,
+        seed=seed,
     )
-    report("passkey", _settings(given), scores, given.out)
+    report("passkey", _settings(context), scores, out)
 
 
-def _perplexity(given: argparse.Namespace) -> None:
-    from model.checkpoint.load import load_backbone
-    from model.training.evaluation.perplexity import perplexity_scores
-    from model.training.evaluation.report import heldout_tokens, report
-
-    model = load_backbone(given.model, device=given.device, dtype=getattr(torch, given.dtype) if given.dtype else None)
+@evaluate.command("perplexity")
+def _perplexity(
+    context: typer.Context,
+    data: TextFiles,
+    model: Checkpoint,
+    lengths: Annotated[list[int], typer.Option(help="Raw tokens of a segment; repeatable.")] = [512, 2048],  # noqa: B006
+    window: Annotated[list[int], typer.Option(help="Blocks of a window; repeatable.")] = [5],  # noqa: B006
+    k: Annotated[list[int], typer.Option(help="Blocks read; 0: no memory; repeatable.")] = [0, 2, 4],  # noqa: B006
+    blocks: Annotated[
+        list[int], typer.Option(help="Blocks kept in memory, the oldest dropped; 0: all; repeatable.")
+    ] = [0],  # noqa: B006
+    segments: Annotated[int | None, typer.Option(help="Segments of each length (default: all).")] = None,
+    voters: VotersOption = "token",
+    device: Device = None,
+    dtype: Dtype | None = None,
+    out: Scores = None,
+) -> None:
+    """Perplexity by segment length, window, k and stored blocks."""
+    loaded = _load(model, device, dtype)
     scores = perplexity_scores(
-        model,
-        heldout_tokens(model, given.data),
-        lengths=given.lengths,
-        windows=given.window,
-        top_ks=given.k,
-        blocks=[count or None for count in given.blocks],
-        voters=given.voters,
-        segments=given.segments,
+        loaded,
+        heldout_tokens(loaded, data),
+        lengths=lengths,
+        windows=window,
+        top_ks=k,
+        blocks=[count or None for count in blocks],
+        voters=voters,
+        segments=segments,
     )
-    report("perplexity", _settings(given), scores, given.out)
+    report("perplexity", _settings(context), scores, out)
 
 
-def _plot(given: argparse.Namespace) -> None:
-    from model.training.evaluation.plot import plot_run
-
-    print(plot_run(given.run_folder, given.out))
+def _load(model: str, device: str | None, dtype: Dtype | None) -> LandmarkModel:
+    return load_backbone(model, device=device, dtype=getattr(torch, dtype) if dtype else None)
 
 
-def _recover(given: argparse.Namespace) -> None:
-    from model.training.convert.llama_delta import convert_llama_delta
+def _settings(context: typer.Context) -> dict[str, Any]:
+    """The options of an evaluation, for its report."""
+    return {name: value for name, value in context.params.items() if name != "out"}
 
-    checksum = None if given.no_checksum else given.checksum
+
+@app.command("plot")
+def _plot(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    out: Annotated[Path | None, typer.Option(help="SVG file (default: RUN/loss.svg).")] = None,
+) -> None:
+    """Draw the losses of a run."""
+    from model.training.evaluation.plot import plot_run  # loads matplotlib, which no other command needs
+
+    print(plot_run(run, out))
+
+
+@app.command("convert-llama-delta")
+def _convert_llama_delta(
+    original: Annotated[Path, typer.Option(help="Folder of LLaMA-7B in Hugging Face layout.")],
+    difference: Annotated[Path, typer.Option(help="Folder of the published difference.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    checksum: Annotated[float, typer.Option(help="Expected sum of all weights.")] = PUBLISHED_CHECKSUM,
+    no_checksum: Annotated[bool, typer.Option("--no-checksum", help="Do not compare the sum.")] = False,
+    dtype: Annotated[Literal["float32", "bfloat16", "float16"], typer.Option(help="To store.")] = "float32",
+) -> None:
+    """LLaMA-7B landmark weights from the published difference."""
     total = convert_llama_delta(
-        given.original, given.difference, given.out, checksum=checksum, dtype=getattr(torch, given.dtype)
+        original, difference, out, checksum=None if no_checksum else checksum, dtype=getattr(torch, dtype)
     )
-    print(f"sum of all weights {total:.4f}; model in {given.out}")
-
-
-def _settings(given: argparse.Namespace) -> dict[str, object]:
-    plain = {name: value for name, value in vars(given).items() if name not in ("run", "out")}
-    return {
-        name: [str(v) if isinstance(v, Path) else v for v in value] if isinstance(value, list) else value
-        for name, value in plain.items()
-    }
+    print(f"sum of all weights {total:.4f}; model in {out}")
 
 
 if __name__ == "__main__":

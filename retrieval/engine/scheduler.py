@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 2.0
 
 class ModelScheduler:
     """A lock with two queues. Not reentrant. A question waits for at most one step of whoever holds the model, and
-    ingestion may step aside amid one."""
+    ingestion may yield during one."""
 
     def __init__(
         self, patience_seconds: float = PATIENCE_SECONDS, before_work: Callable[[], object] = lambda: None
@@ -52,8 +52,8 @@ class ModelScheduler:
         """One window of ingestion."""
         yield from self._turn(self._ingestion)
 
-    def step_aside(self) -> None:
-        """For ingestion amid its turn, where others may use the model: questions go first, if there are any."""
+    def yield_to_queries(self) -> None:
+        """For ingestion during its turn, where others may use the model: lets questions go first."""
         with self._condition:
             if self._questioned():
                 self._taken = False
@@ -63,7 +63,7 @@ class ModelScheduler:
                 self._taken = True
         self._before_work()
 
-    def give_way(self) -> None:
+    def wait_for_queries(self) -> None:
         """For work of ingestion that needs no model, but a processor: waits while there is a question, as its turn
         would. Call it between small pieces of such work."""
         with self._condition:
@@ -76,7 +76,7 @@ class ModelScheduler:
         return queue is self._questions or not self._questioned()
 
     def _questioned(self) -> bool:
-        """Whether a question waits, or is open and not forsaken by its reader."""
+        """Whether a question waits, or is is open and its reader still reads."""
         reading = self._open_questions > 0 and time.monotonic() - self._last_step < self._patience_seconds
         return bool(self._questions) or reading
 

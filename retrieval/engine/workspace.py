@@ -106,12 +106,8 @@ class Workspace:
         """For deleting, listing and verifying shard files; read blocks through `loaded().store`."""
         return self._model.loaded.store if self._model.loaded is not None else self._files_only
 
-    @property
-    def is_loaded(self) -> bool:
-        return self._model.loaded is not None
-
     def loaded(self, *, any_memory: bool = False) -> LoadedModel:
-        """The model, loaded at the first call. Raises `MemoryMismatch` unless `any_memory` (for upkeep)."""
+        """The model, loaded at the first call. Raises `MemoryMismatch` unless `any_memory` (for maintenance)."""
         with self._model.lock:
             if self._model.loaded is None:
                 self._model.loaded = self._load()
@@ -120,18 +116,12 @@ class Workspace:
         return self._model.loaded
 
     def _load(self) -> LoadedModel:
-        # These bring torch and transformers along, as a model does; the first question need not wait for them.
-        import retrieval.query.answer  # noqa: F401
-        from retrieval.query.follow_up import word_starts
-
         model = self._model.load()
         layout = KVLayout(
             model.memory_layers, model.num_kv_heads, model.config.block_size, model.head_dim, self.kv_dtype
         )
         fields = {**model.identity(), "kv_dtype": self.kv_dtype, "format_version": str(FORMAT_VERSION)}
         fingerprint = MemoryFingerprint(fields)
-        model.tokenize("")
-        word_starts(model)  # both are made once and would hold up the first question by 0.1 s
         # Model and libraries stay for good. Left to the collector, the first question waits 0.2 s while it walks them.
         gc.freeze()
         logger.info("model ready on %s, memory identity %s", model.device, fingerprint.digest)

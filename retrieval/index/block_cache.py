@@ -55,7 +55,7 @@ class BlockShape:
         return 2 * self.keys_bytes
 
 
-class _HotLayer:
+class _CachedLayer:
     """Cached blocks of one layer: block id -> place in one tensor (keys) or two (keys, values)."""
 
     def __init__(self, shape: BlockShape, places: int, *, num_tensors: int):
@@ -130,7 +130,7 @@ class _Cache:
         self._shape, self._read_store = shape, read
         self.places_per_layer = max(1, limit_bytes // max(1, num_tensors * shape.keys_bytes * len(shape.layers)))
         self._layers = {
-            layer: _HotLayer(shape, self.places_per_layer, num_tensors=num_tensors) for layer in shape.layers
+            layer: _CachedLayer(shape, self.places_per_layer, num_tensors=num_tensors) for layer in shape.layers
         }
         self._lock = threading.Lock()
         self.hits = self.misses = 0
@@ -150,13 +150,13 @@ class _Cache:
         if len(ids_U) > self.places_per_layer:
             return gather(self._fetch(layer, refs_U), torch.arange(len(ids_U), device=self._shape.device))
         with self._lock:
-            hot = self._layers[layer]
-            absent = hot.missing(ids_U)
+            cached = self._layers[layer]
+            absent = cached.missing(ids_U)
             self.hits, self.misses = self.hits + len(ids_U) - len(absent), self.misses + len(absent)
             if absent:
                 fetched = self._fetch(layer, [refs_U[index] for index in absent])
-                hot.put([int(ids_U[index]) for index in absent], fetched)
-            return gather(hot.tensors_WGLD, hot.places(ids_U))
+                cached.put([int(ids_U[index]) for index in absent], fetched)
+            return gather(cached.tensors_WGLD, cached.places(ids_U))
 
     def _fetch(self, layer: int, refs: Sequence[tuple[str, int]]) -> Sequence[Tensor]:
         device, dtype = self._shape.device, self._shape.dtype

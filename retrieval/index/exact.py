@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -65,8 +65,18 @@ class LandmarkSnapshot(Protocol):
 class LandmarkIndex(Protocol):
     """Landmarks of all blocks that questions may see."""
 
+    kind: ClassVar[str]
+
     @property
     def num_blocks(self) -> int: ...
+
+    @property
+    def ids(self) -> np.ndarray:
+        """Block ids by position, ascending."""
+        ...
+
+    @property
+    def size_bytes(self) -> int: ...
 
     def add(self, ids_N: np.ndarray, landmarks_NYGD: Tensor) -> None:
         """Add blocks by id (int64, unique, not yet present)."""
@@ -139,6 +149,8 @@ class ExactLandmarkIndex:
 
     Tensors grow by doubling. Appending never moves rows that a snapshot sees; removal and out-of-order ids copy.
     """
+
+    kind: ClassVar[str] = "exact"
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import faiss
 import numpy as np
@@ -52,6 +53,8 @@ class FaissSnapshot:
 
 class FaissLandmarkIndex:
     """`factory` is a FAISS index factory string for inner products. Vectors are added under their block ids."""
+
+    kind: ClassVar[str] = "faiss"
 
     def __init__(
         self,

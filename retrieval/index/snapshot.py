@@ -21,7 +21,7 @@ from torch import Tensor
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, DamagedMemory, InvalidRequest
 from retrieval.index.block_cache import BlockCache, BlockShape
-from retrieval.index.exact import ExactLandmarkIndex, LandmarkSnapshot
+from retrieval.index.exact import ExactLandmarkIndex, LandmarkIndex, LandmarkSnapshot
 from retrieval.index.faiss import FaissLandmarkIndex
 from retrieval.index.stored_reader import StoredBlocks, StoredMemoryReader
 from retrieval.index.visible_landmarks import VisibleLandmarks
@@ -46,7 +46,7 @@ class MemorySnapshot:
     document_ids: tuple[str, ...]
     document_N: np.ndarray
     ordinal_N: np.ndarray
-    hot: BlockCache
+    cache: BlockCache
 
     @property
     def num_blocks(self) -> int:
@@ -62,6 +62,10 @@ class MemorySnapshot:
         """Positions of blocks by id, ascending; ids that are gone are left out."""
         return torch.from_numpy(np.flatnonzero(np.isin(self.blocks.ids_N, np.asarray(block_ids, dtype=np.int64))))
 
+    def documents_of(self, positions_C: Tensor) -> list[str]:
+        """The document of each block."""
+        return [self.document_ids[number] for number in self.document_N[positions_C.numpy()].tolist()]
+
     def restricted_to(self, document_ids: Collection[str]) -> MemorySnapshot:
         """The snapshot as if there were no other documents than these; positions count the remaining blocks.
 
@@ -73,7 +77,7 @@ class MemorySnapshot:
         document_N = new_number[self.document_N]
         visible_M = np.flatnonzero(document_N >= 0)
         return MemorySnapshot(
-            landmarks=VisibleLandmarks(self.landmarks, torch.from_numpy(visible_M), self.hot.shape.layers),
+            landmarks=VisibleLandmarks(self.landmarks, torch.from_numpy(visible_M), self.cache.shape.layers),
             blocks=StoredBlocks(
                 ids_N=self.blocks.ids_N[visible_M],
                 shard_names=self.blocks.shard_names,
@@ -84,11 +88,11 @@ class MemorySnapshot:
             document_ids=tuple(self.document_ids[number] for number in kept),
             document_N=document_N[visible_M],
             ordinal_N=self.ordinal_N[visible_M],
-            hot=self.hot,
+            cache=self.cache,
         )
 
     def reader(self, positions: Tensor | None = None) -> StoredMemoryReader:
-        return StoredMemoryReader(self.landmarks, self.blocks, self.hot, positions)
+        return StoredMemoryReader(self.landmarks, self.blocks, self.cache, positions)
 
     def token_keys(self, positions_C: Tensor) -> tuple[list[Tensor], Tensor]:
         """keys_CGLD of each layer that search weighs, and lengths_C (ordinary tokens), of distinct blocks.
@@ -97,7 +101,7 @@ class MemorySnapshot:
         """
         numbers = positions_C.numpy()
         ids, refs = self.blocks.ids_N[numbers], self.blocks.refs(numbers)
-        keys_WCGLD = [self.hot.read_keys(layer, ids, refs) for layer in self.hot.key_layers]
+        keys_WCGLD = [self.cache.read_keys(layer, ids, refs) for layer in self.cache.key_layers]
         return keys_WCGLD, self.blocks.length_N[positions_C]
 
 
@@ -110,8 +114,8 @@ class MemoryIndex:
         self._workspace, self._kind, self._hot_bytes = workspace, index, hot_bytes
         self._faiss_factory = faiss_factory
         self._lock = threading.Lock()
-        self._index: ExactLandmarkIndex | FaissLandmarkIndex | None = None
-        self._hot: BlockCache | None = None
+        self._index: LandmarkIndex | None = None
+        self._cache: BlockCache | None = None
         self._shards: dict[int, Shard] = {}  # by shard id: what the index holds
         self._lengths: dict[int, Tensor] = {}
         self._snapshot: MemorySnapshot | None = None
@@ -122,11 +126,11 @@ class MemoryIndex:
     @property
     def kind(self) -> str:
         """The kind of index in use now."""
-        return "faiss" if isinstance(self._index, FaissLandmarkIndex) else "exact"
+        return "exact" if self._index is None else self._index.kind
 
     @property
     def size_bytes(self) -> int:
-        return sum(part.size_bytes for part in (self._index, self._hot) if part is not None)
+        return sum(part.size_bytes for part in (self._index, self._cache) if part is not None)
 
     @contextmanager
     def open_snapshot(self, catalogue: Catalogue) -> Iterator[MemorySnapshot]:
@@ -183,12 +187,12 @@ class MemoryIndex:
     def _update(self) -> None:
         loaded = self._workspace.loaded()
         refs = self._workspace.catalogue.all_block_refs(fingerprint=loaded.fingerprint.digest)
-        if self._hot is None:
+        if self._cache is None:
             layout, model = loaded.layout, loaded.model
             shape = BlockShape(
                 layout.layers, layout.kv_heads, layout.block_size, layout.head_dim, model.dtype, model.device
             )
-            self._hot = BlockCache(
+            self._cache = BlockCache(
                 loaded.store,
                 shape,
                 self._hot_bytes,
@@ -208,27 +212,21 @@ class MemoryIndex:
     def _new_index(self, *, faiss: bool) -> None:
         layout, model = self._workspace.loaded().layout, self._workspace.loaded().model
         self._shards, self._lengths = {}, {}
+        shape = (layout.layers, layout.kv_heads, layout.head_dim)
         if faiss:
             self._index = FaissLandmarkIndex(
-                layout.layers,
-                layout.kv_heads,
-                layout.head_dim,
-                factory=self._faiss_factory,
-                dtype=model.dtype,
-                device=model.device,
+                *shape, factory=self._faiss_factory, dtype=model.dtype, device=model.device
             )
         else:
-            self._index = ExactLandmarkIndex(
-                layout.layers, layout.kv_heads, layout.head_dim, dtype=model.dtype, device=model.device
-            )
+            self._index = ExactLandmarkIndex(*shape, dtype=model.dtype, device=model.device)
 
     def _drop(self, shards: Sequence[Shard]) -> None:
         if not shards:
             return
-        assert self._index is not None and self._hot is not None
+        assert self._index is not None and self._cache is not None
         ids = np.concatenate([np.arange(shard.block_ids.start, shard.block_ids.stop) for shard in shards])
         self._index.remove(ids)
-        self._hot.forget(ids.tolist())
+        self._cache.forget(ids.tolist())
         for shard in shards:
             del self._shards[shard.id], self._lengths[shard.id]
 
@@ -254,7 +252,7 @@ class MemoryIndex:
         return DamagedMemory(known.get(document_id, document_id), str(error.damage))
 
     def _make_snapshot(self, refs: BlockRefs) -> MemorySnapshot:
-        assert self._index is not None and self._hot is not None
+        assert self._index is not None and self._cache is not None
         shards = list(refs.shards.values())
         number = {shard.id: index for index, shard in enumerate(shards)}
         documents = list(dict.fromkeys(shard.document_id for shard in shards))
@@ -277,17 +275,17 @@ class MemoryIndex:
             tuple(documents),
             document_of_shard[shard_N] if len(shards) else shard_N,
             (first_ordinal[shard_N] if len(shards) else shard_N) + refs.indices,
-            self._hot,
+            self._cache,
         )
 
 
 @contextmanager
-def naming_damage(resident: MemoryIndex) -> Iterator[None]:
+def naming_damage(index: MemoryIndex) -> Iterator[None]:
     """Errors that name a damaged file come out as the package's, naming the document."""
     try:
         yield
     except DamagedFile as error:
-        raise resident.damaged(error) from error
+        raise index.damaged(error) from error
 
 
 def scope_positions(workspace: Workspace, snapshot: MemorySnapshot, scope: Scope | None) -> Tensor | None:

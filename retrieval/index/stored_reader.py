@@ -1,4 +1,4 @@
-"""What attention reads at question time: blocks of the store, through a cache of hot blocks.
+"""What attention reads at question time: blocks of the store, through a cache of recently used blocks.
 
 - `StoredMemoryReader` implements `model.attention.memory.MemoryReader` over some blocks of a snapshot (the candidates
   of a question), or all.
@@ -43,15 +43,15 @@ class StoredMemoryReader:
     positions."""
 
     def __init__(
-        self, snapshot: LandmarkSnapshot, blocks: StoredBlocks, hot: BlockCache, positions_C: Tensor | None = None
+        self, snapshot: LandmarkSnapshot, blocks: StoredBlocks, cache: BlockCache, positions_C: Tensor | None = None
     ) -> None:
-        self._snapshot, self._blocks, self._hot = snapshot, blocks, hot
+        self._snapshot, self._blocks, self._cache = snapshot, blocks, cache
         self._positions = None if positions_C is None else positions_C.cpu().numpy()
         self._landmarks: dict[int, Tensor] = {}  # layer -> landmarks_1G1CD of the candidates
 
     @property
     def layers(self) -> Sequence[int]:
-        return self._hot.shape.layers
+        return self._cache.shape.layers
 
     @property
     def num_blocks(self) -> int:
@@ -78,5 +78,5 @@ class StoredMemoryReader:
         pick_BGXS = torch.from_numpy(pick.reshape(ids_BGXS.shape))
         lengths_BGXS = self._blocks.length_N[positions_U][pick_BGXS].to(ids_BGXS.device)
         ids_U, refs_U = self._blocks.ids_N[positions_U], self._blocks.refs(positions_U)
-        keys_BGXSLD, values_BGXSLD = self._hot.read(layer, ids_U, refs_U, pick_BGXS)
+        keys_BGXSLD, values_BGXSLD = self._cache.read(layer, ids_U, refs_U, pick_BGXS)
         return keys_BGXSLD, values_BGXSLD, lengths_BGXS

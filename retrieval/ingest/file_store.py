@@ -1,10 +1,10 @@
-"""Files on their way in: what they would cost, and the copy that is kept.
+"""The kept copies of the files that were handed in.
 
-- A file is copied under a temporary name, committed to the catalogue, then renamed: a crash leaves a name that says
-  whose it was.
+- A file is copied under a temporary name, committed to the catalogue, then renamed: after a crash the temporary name
+  says which process and which document it belonged to.
 - The same content made by the same model is stored once.
-- Of a locked PDF an unlocked copy is kept, and never the password: so work on it goes on after a restart, and it can be
-  read again. Such a copy carries its own hash in its name, as it is not what was handed in byte for byte.
+- Of a locked PDF an unlocked copy is kept, and never the password: so work on it continues after a restart, and it can
+  be read again. Such a copy has its own hash in its name, as it differs from what was handed in.
 """
 
 from __future__ import annotations
@@ -16,28 +16,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from retrieval.engine.workspace import LoadedModel, Workspace
+from retrieval.engine.workspace import Workspace
 from retrieval.errors import ExtractError, InvalidRequest, NotEnoughSpace, NotFound
-from retrieval.extraction.extract import extract, unlock
+from retrieval.extraction.extract import unlock
 from retrieval.extraction.formats import PDF, format_of
-from retrieval.types.records import Estimate
 from storage.errors import NotFound as NoRow
 from storage.kv.shard import sync_folder
 from storage.records import Job, NewDocument, Submitted
 from storage.workers import is_alive, this_worker
 
-INCOMING = ".incoming-"
-# Characters whose tokens stand for a whole long text's when its cost is guessed.
-_SAMPLE_CHARACTERS = 40_000
-# Never fill a disk to the last byte: the catalogue must still be able to write.
-RESERVED_BYTES = 64 << 20
+_INCOMING = ".incoming-"
+_RESERVED_BYTES = 64 << 20  # the catalogue must be able to write when the disk is full
 _COPY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class _Copy:
     path: Path
-    stored_file: str  # the name it gets once its row is committed
+    stored_file: str  # its name once its row is committed
     sha256: str
 
 
@@ -45,51 +41,16 @@ def free_bytes(workspace: Workspace) -> int:
     return shutil.disk_usage(workspace.home).free
 
 
-def stored_bytes(loaded: LoadedModel, num_tokens: int) -> int:
-    """What the memory of so many tokens takes on disk."""
-    return num_blocks(loaded, num_tokens) * loaded.layout.block_bytes
-
-
-def num_blocks(loaded: LoadedModel, num_tokens: int) -> int:
-    return -(-num_tokens // loaded.model.config.tokens_per_block)
-
-
 def check_space(workspace: Workspace, source: str, needed_bytes: int) -> None:
     """Raises `NotEnoughSpace`."""
     free = free_bytes(workspace)
-    if needed_bytes + RESERVED_BYTES > free:
+    if needed_bytes + _RESERVED_BYTES > free:
         raise NotEnoughSpace(source, needed_bytes, free)
 
 
-def estimate(workspace: Workspace, path: Path, password: str | None) -> Estimate:
-    """Reads the file (in its limited process) and counts. Raises `ExtractError`."""
-    extracted = extract(path, password=password)
-    loaded = workspace.loaded()
-    sample = extracted.text[:_SAMPLE_CHARACTERS]
-    tokens = len(loaded.model.tokenize(sample).ids)
-    exact = len(sample) == len(extracted.text)
-    if not exact:
-        tokens = int(tokens * len(extracted.text) / len(sample))
-    known = workspace.catalogue.find_document(_sha256(path), loaded.fingerprint.digest)
-    return Estimate(
-        source=path.name,
-        pages=len(extracted.pages),
-        tokens=tokens,
-        blocks=num_blocks(loaded, tokens),
-        size_bytes=stored_bytes(loaded, tokens) + path.stat().st_size,
-        seconds=tokens / usual_speed(workspace),
-        free_bytes=free_bytes(workspace),
-        already_stored=known is not None,
-        exact=exact,
-    )
-
-
-def usual_speed(workspace: Workspace) -> float:
-    """Tokens per second of the last finished ingestion; before the first, a cautious guess."""
-    for job in workspace.catalogue.jobs(limit=50):
-        if job.state == "done" and job.progress.tokens_per_second > 0:
-            return job.progress.tokens_per_second
-    return 20_000.0 if workspace.loaded(any_memory=True).model.device.type == "cuda" else 1_000.0
+def sha256_of(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def submit(
@@ -130,10 +91,9 @@ def submit(
 
 
 def unlock_original(workspace: Workspace, job: Job, password: str) -> None:
-    """Before a job is tried again: put an unlocked copy in the place of the document's locked file.
+    """Before a job is retried: replace the document's locked file by an unlocked copy.
 
-    Nothing happens where the file needs no password, or the job is not waiting to be tried again. Raises
-    `ExtractError`, `NotFound`.
+    Nothing happens if the file needs no password, or if the job has not failed. Raises `ExtractError`, `NotFound`.
     """
     document = workspace.catalogue.document(job.document_id)
     if job.state not in ("failed", "cancelled") or document.kind != PDF.kind:
@@ -150,7 +110,7 @@ def unlock_original(workspace: Workspace, job: Job, password: str) -> None:
 
 
 def stored_sha256(stored_file: str, content_sha256: str) -> str:
-    """Hash of a kept file: that of what was handed in, or of the unlocked copy that stands for it."""
+    """Expected hash of a kept file: of what was handed in, or of the unlocked copy in its place."""
     parts = stored_file.split(".")
     return parts[1] if len(parts) == 3 else content_sha256
 
@@ -161,7 +121,7 @@ def _unlocked(workspace: Workspace, locked: Path, document_id: str, password: st
     try:
         if not unlock(locked, bare, password=password):
             return []
-        digest = _sha256(bare)
+        digest = sha256_of(bare)
         stored_file = f"{document_id}.{digest}.{PDF.kind}"
         path = _incoming(workspace, stored_file)
         os.rename(bare, path)
@@ -172,7 +132,7 @@ def _unlocked(workspace: Workspace, locked: Path, document_id: str, password: st
 
 
 def _keep(workspace: Workspace, copy: _Copy) -> None:
-    """Its row is committed: give it its name. Raises `NotFound` if the document was deleted since."""
+    """Give a copy its name, now that its row is committed. Raises `NotFound` if the document was deleted since."""
     try:
         os.rename(copy.path, workspace.original(copy.stored_file))
     except FileNotFoundError as error:
@@ -197,16 +157,11 @@ def _copy_in(workspace: Workspace, path: Path, stored_file: str) -> _Copy:
 
 
 def _incoming(workspace: Workspace, stored_file: str) -> Path:
-    return workspace.files_folder / f"{INCOMING}{this_worker().replace('/', '~')}-{stored_file}"
+    return workspace.files_folder / f"{_INCOMING}{this_worker().replace('/', '~')}-{stored_file}"
 
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def original_of(workspace: Workspace, document_id: str) -> Path:
@@ -220,11 +175,18 @@ def original_of(workspace: Workspace, document_id: str) -> Path:
     path = workspace.original(stored_file)
     if not path.exists():
         # The process that copied it in died between its commit and its rename.
-        for incoming in workspace.files_folder.glob(f"{INCOMING}*-{stored_file}"):
+        for incoming in workspace.files_folder.glob(f"{_INCOMING}*-{stored_file}"):
             os.rename(incoming, path)
     if not path.exists():
         raise NotFound("original file of document", document_id)
     return path
+
+
+def delete_original(workspace: Workspace, stored_file: str) -> None:
+    """The kept copy, and what a crash may have left under its temporary name."""
+    workspace.original(stored_file).unlink(missing_ok=True)
+    for incoming in workspace.files_folder.glob(f"{_INCOMING}*-{stored_file}"):
+        incoming.unlink(missing_ok=True)
 
 
 def abandoned_files(workspace: Workspace) -> list[Path]:
@@ -233,8 +195,8 @@ def abandoned_files(workspace: Workspace) -> list[Path]:
     needed = {document.stored_file for document in workspace.catalogue.documents()}
     abandoned = []
     for path in paths:
-        if path.name.startswith(INCOMING):
-            worker, _, stored_file = path.name.removeprefix(INCOMING).rpartition("-")
+        if path.name.startswith(_INCOMING):
+            worker, _, stored_file = path.name.removeprefix(_INCOMING).rpartition("-")
             if is_alive(worker.replace("~", "/")) or stored_file in needed:
                 continue
         elif path.name in needed:

@@ -1,9 +1,9 @@
-"""The job engine: a kept file -> text -> tokens -> blocks -> shards, each committed before the next is begun.
+"""Ingestion jobs: a kept file -> text -> tokens -> blocks -> shards, each committed before the next is begun.
 
-- Durable: everything needed to go on is in the catalogue; a job resumes at its last committed shard with the very
-  blocks that an undisturbed run would have made, because every shard starts from blocks read back from the store.
-- Polite: a layer of a window is the longest that a question waits, and while one is open no other work is done either
-  (it would take processors and Python's lock from it); between windows the job looks whether it was cancelled.
+- Durable: all state is in the catalogue. A job resumes at its last committed shard and makes the same blocks as an
+  undisturbed run, because every shard starts from blocks read back from the store.
+- Yielding: a question waits for one layer of a window at most, and while one is open no other work is done either (it
+  would compete for processors and Python's lock). Between windows the job checks whether it was cancelled.
 - Bounded: text, token ids and one shard are in RAM, never a document's keys and values.
 """
 
@@ -11,32 +11,29 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
-import torch
+from typing import Literal
 
 from model.attention.memory import KVBlock
 from model.checkpoint.landmark_model import TokenizedText
 from model.errors import ModelError
-from model.inference.prefill import prefill
 from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import CairnError, Cancelled, ExtractError
 from retrieval.extraction.extract import ExtractedDocument, extract
-from retrieval.ingest.file_store import check_space, num_blocks, original_of, stored_bytes
-from retrieval.query.title_matching import keep_title
+from retrieval.index.title_keys import keep_title
+from retrieval.ingest.estimate import num_blocks, stored_bytes
+from retrieval.ingest.file_store import check_space, original_of
+from retrieval.ingest.shard_writer import make_blocks, store_shard
 from storage.errors import NotFound as NoRow
 from storage.errors import StorageError
-from storage.kv.lock import writing
-from storage.kv.store import ShardFile
-from storage.records import Block, Job, JobProgress, NewBlock, Page, Shard
+from storage.records import Job, JobProgress, NewBlock, Page, ShardFile
 from storage.workers import this_worker
 
 logger = logging.getLogger(__name__)
 
-_REPORT_SECONDS = 0.5  # a report is a durable write; more often would only cost
+_REPORT_SECONDS = 0.5  # a report is a durable write
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +59,7 @@ class _Text:
 
 
 class Ingestion:
-    """Works one job off. `notify(job)` is called after every report."""
+    """Runs one claimed job. `notify(job)` is called after every report."""
 
     def __init__(self, workspace: Workspace, job: Job, notify: Callable[[Job], None] = lambda job: None):
         self._workspace, self._catalogue, self._job, self._notify = workspace, workspace.catalogue, job, notify
@@ -71,7 +68,7 @@ class Ingestion:
         self._begun_tokens = 0
 
     def run(self) -> Job:
-        """To the end: done, failed (with the reason in words) or cancelled. What is stored so far stays for a retry."""
+        """To its end: done, failed (with its reason) or cancelled. What is stored so far stays for a retry."""
         job = self._job
         try:
             self._work()
@@ -85,25 +82,22 @@ class Ingestion:
         except (OSError, MemoryError, RuntimeError) as error:
             logger.exception("job %s failed", job.id)
             return self._end("failed", error=f"Something unexpected went wrong ({type(error).__name__}: {error}).")
-        except BaseException:  # the process is told to stop: somebody else, or the next start, goes on with the job
+        except BaseException:  # the process is told to stop: another one, or the next start, resumes the job
             self._catalogue.release_job(job.id)
             raise
         return self._catalogue.job(job.id)
 
-    def _end(self, state: str, *, error: str = "", note: str = "") -> Job:
+    def _end(self, state: Literal["failed", "cancelled"], *, error: str = "", note: str = "") -> Job:
         try:
-            return self._catalogue.end_job(
-                self._job.id, "failed" if state == "failed" else "cancelled", error=error, note=note
-            )
+            return self._catalogue.end_job(self._job.id, state, error=error, note=note)
         except NoRow:
             return self._vanished()
 
     def _vanished(self) -> Job:
-        """The document was deleted under the job: its rows are gone, and files written since must not stay."""
-        self._workspace.store.delete(
-            name for name in self._workspace.store.files() if name.startswith(f"{self._job.document_id}/")
-        )
-        return _without_row(self._job)
+        """The document was deleted during the job: its rows are gone, and files written since must go too."""
+        store = self._workspace.store
+        store.delete(name for name in store.files() if name.startswith(f"{self._job.document_id}/"))
+        return replace(self._job, state="cancelled", note="the document was deleted")
 
     def _work(self) -> None:
         loaded = self._workspace.loaded()
@@ -123,8 +117,7 @@ class Ingestion:
         self._notify(self._catalogue.job(self._job.id))
 
     def _read_file(self, loaded: LoadedModel) -> _Text:
-        """Text and tokens. Extracting again gives the same text; if a newer extractor does not, the memory starts
-        anew."""
+        """Text and tokens. If a newer extractor gives another text than is stored, the memory starts anew."""
         document_id = self._job.document_id
         path = original_of(self._workspace, document_id)
         extracted = extract(path)
@@ -154,33 +147,26 @@ class Ingestion:
 
     def _shard(self, loaded: LoadedModel, text: _Text, first: int, last: int) -> None:
         """Blocks first..last-1: read, write, commit."""
+        document_id, job_id, scheduler = self._job.document_id, self._job.id, self._workspace.scheduler
         per_block, total = loaded.model.config.tokens_per_block, len(text.tokens.ids)
         ids = text.tokens.ids[first * per_block : last * per_block]
         blocks: list[KVBlock] = []
-        for block in shard_blocks(self._workspace, loaded, ids, self._stored_before(loaded, first)):
+        for block in make_blocks(self._workspace, loaded, document_id, first, ids):
             blocks.append(block)
             if len(blocks) % loaded.model.config.window_blocks == 0:
                 self._report(self._progress(text, min(total, (first + len(blocks)) * per_block)))
         news = []
         for n in range(first, last):
-            self._workspace.scheduler.give_way()
+            scheduler.wait_for_queries()
             news.append(text.new_block(n * per_block, min(total, (n + 1) * per_block)))
         progress = self._progress(text, min(total, last * per_block))
-        document_id, job_id = self._job.document_id, self._job.id
 
         def commit(shard: ShardFile) -> None:
             self._catalogue.commit_shard(document_id, shard, news, job_id=job_id, progress=progress)
 
-        self._workspace.scheduler.give_way()
+        scheduler.wait_for_queries()
         store_shard(loaded, blocks, document_id, commit)
         self._report(progress)
-
-    def _stored_before(self, loaded: LoadedModel, first: int) -> list[KVBlock]:
-        count = min(first, loaded.model.config.context_blocks)
-        if not count:
-            return []
-        shards = self._catalogue.shards(self._job.document_id)
-        return stored_blocks_before(loaded, shards, first, count)
 
     def _progress(self, text: _Text, tokens_done: int) -> JobProgress:
         total = len(text.tokens.ids)
@@ -197,7 +183,7 @@ class Ingestion:
         )
 
     def _report(self, progress: JobProgress, *, force: bool = False) -> None:
-        """Write progress down now and then; look at every call whether to stop. Raises `Cancelled`, `NoRow`."""
+        """Store progress now and then; check at every call whether to stop. Raises `Cancelled`, `NoRow`."""
         if force or time.monotonic() - self._reported >= _REPORT_SECONDS:
             self._reported = time.monotonic()
             self._catalogue.report_progress(self._job.id, progress)
@@ -205,72 +191,6 @@ class Ingestion:
         if job.cancel_requested:
             raise Cancelled("The job was cancelled.")
         self._notify(job)
-
-
-def shard_blocks(
-    workspace: Workspace, loaded: LoadedModel, ids: Sequence[int], recent: Sequence[KVBlock]
-) -> Iterator[KVBlock]:
-    """The blocks of one shard, each window in a turn of its own, in which questions go first between two layers."""
-    step_aside = workspace.scheduler.step_aside
-    blocks = prefill(loaded.model, ids, recent=recent, kv_dtype=loaded.prefill_dtype, between_layers=step_aside)
-    while True:
-        with workspace.scheduler.for_ingestion():
-            block = next(blocks, None)
-        if block is None:
-            return
-        yield block
-
-
-def store_shard(
-    loaded: LoadedModel, blocks: Sequence[KVBlock], document_id: str, commit: Callable[[ShardFile], object]
-) -> ShardFile:
-    """Write a file and have it committed, under the lock that keeps it from being taken for garbage in between.
-
-    If what it was made for is gone (`NoRow`), the file goes too.
-    """
-    with writing(loaded.store.folder):
-        shard = loaded.store.write(
-            torch.stack([block.keys_YGLD for block in blocks]),
-            torch.stack([block.values_YGLD for block in blocks]),
-            torch.tensor([block.num_tokens for block in blocks]),
-            group=document_id,
-        )
-        try:
-            commit(shard)
-        except NoRow:
-            loaded.store.delete([shard.name])
-            raise
-    return shard
-
-
-def stored_blocks_before(loaded: LoadedModel, shards: Sequence[Shard], first: int, count: int) -> list[KVBlock]:
-    """The `count` blocks of a document before block `first`, read back from the store."""
-    refs = []
-    for ordinal in range(first - count, first):
-        shard = next(s for s in shards if s.first_ordinal <= ordinal < s.first_ordinal + s.num_blocks)
-        refs.append((shard.name, ordinal - shard.first_ordinal))
-    by_layer = [loaded.store.read_many(refs, layer) for layer in loaded.layout.layers]
-    keys_YNGLD = torch.stack([keys for keys, _ in by_layer])
-    values_YNGLD = torch.stack([values for _, values in by_layer])
-    full = loaded.model.config.tokens_per_block  # only a document's last block is short, and nothing follows it
-    return [KVBlock(keys_YNGLD[:, n], values_YNGLD[:, n], full) for n in range(count)]
-
-
-def rebuild_shard(workspace: Workspace, loaded: LoadedModel, shard: Shard) -> None:
-    """A damaged shard made again from the tokens in the catalogue and the blocks before it, in the old one's place.
-
-    Raises `NoRow` if the document is gone or somebody else has replaced the shard.
-    """
-    shards = workspace.catalogue.shards(shard.document_id)
-    stored: list[Block] = workspace.catalogue.blocks_of_document(shard.document_id)
-    own = stored[shard.first_ordinal : shard.first_ordinal + shard.num_blocks]
-    if shard not in shards or len(own) != shard.num_blocks:
-        raise NoRow("shard", shard.name)
-    ids = np.concatenate([block.tokens for block in own]).tolist()
-    count = min(shard.first_ordinal, loaded.model.config.context_blocks)
-    recent = stored_blocks_before(loaded, shards, shard.first_ordinal, count) if count else []
-    blocks = list(shard_blocks(workspace, loaded, ids, recent))
-    store_shard(loaded, blocks, shard.document_id, lambda made: workspace.catalogue.replace_shard(shard.name, made))
 
 
 def claim(workspace: Workspace, job_id: str) -> Job | None:
@@ -290,7 +210,7 @@ def _stated_title(extracted: ExtractedDocument, path: Path) -> str | None:
 
 
 def _page_notes(pages: Sequence[Page]) -> list[str]:
-    """Pages that gave no text, said once and by number."""
+    """One note that lists the pages without text."""
     silent = [page.label or str(page.number + 1) for page in pages if page.note]
     if not silent:
         return []
@@ -298,7 +218,3 @@ def _page_notes(pages: Sequence[Page]) -> list[str]:
     return [
         f"No text on {'page' if len(silent) == 1 else 'pages'} {shown}: scanned? Reading scans (OCR) is not built in."
     ]
-
-
-def _without_row(job: Job) -> Job:
-    return Job(**{**vars(job), "state": "cancelled", "note": "the document was deleted"})

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any
-
-from model.checkpoint.landmark_model import LandmarkModel
 
 # Earlier words that a follow-up may bring along; a question has to fit into one local window with its answer.
 EARLIER_CHARACTERS = 240
@@ -36,16 +32,3 @@ def with_conversation(question: str, earlier: Sequence[str]) -> str:
     if len(before) > EARLIER_CHARACTERS:
         before = before[-EARLIER_CHARACTERS:].partition(" ")[2]
     return f"{before} {question}"
-
-
-def word_starts(model: LandmarkModel) -> frozenset[int] | None:
-    """Tokens that begin a word, for quotations to begin with; None if the tokenizer does not tell (bytes,
-    characters)."""
-    return _word_starts(model.tokenizer)
-
-
-@lru_cache(maxsize=1)  # listing a vocabulary takes longer than reading a question
-def _word_starts(tokenizer: Any) -> frozenset[int] | None:
-    vocabulary = tokenizer.get_vocab()
-    starts = frozenset(token for text, token in vocabulary.items() if len(text) > 1 and text[0] in "Ġ▁")
-    return starts if len(starts) > len(vocabulary) // 20 else None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+
+from cachetools import LRUCache
 
 from retrieval.query.passage_spans import Hit, readable_span
 from retrieval.types.passages import PageBox, Passage, PassageBlock
@@ -23,42 +25,34 @@ class _Source:
     text: str
 
 
-class _Kept:
+class _Texts:
     """Text and pages of recently used documents, bounded in characters. Thread-safe."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, tuple[str, tuple[Page, ...]]] = OrderedDict()
-        self._characters = 0
         self._lock = threading.Lock()
+        self._kept: LRUCache[str, tuple[str, tuple[Page, ...]]] = LRUCache(
+            _KEPT_CHARACTERS, getsizeof=lambda kept: len(kept[0])
+        )
 
     def get(self, document_id: str) -> tuple[str, tuple[Page, ...]] | None:
         with self._lock:
-            kept = self._kept.get(document_id)
-            if kept is not None:
-                self._kept.move_to_end(document_id)
-            return kept
+            return self._kept.get(document_id)
 
     def put(self, document_id: str, text: str, pages: tuple[Page, ...]) -> None:
-        with self._lock:
-            if document_id not in self._kept:
-                self._kept[document_id] = (text, pages)
-                self._characters += len(text)
-            while self._characters > _KEPT_CHARACTERS and len(self._kept) > 1:
-                _, (dropped, _) = self._kept.popitem(last=False)
-                self._characters -= len(dropped)
+        with self._lock, suppress(ValueError):  # a text larger than all of the cache is not kept
+            self._kept[document_id] = (text, pages)
 
     def forget(self, document_ids: Sequence[str]) -> None:
         with self._lock:
             for document_id in document_ids:
-                text, _ = self._kept.pop(document_id, ("", ()))
-                self._characters -= len(text)
+                self._kept.pop(document_id, None)
 
 
 class PassageBuilder:
     """Reads documents' text and pages, keeping recently used ones. Thread-safe."""
 
-    def __init__(self, catalogue: Catalogue, kept: _Kept | None = None):
-        self._catalogue, self._kept = catalogue, kept or _Kept()
+    def __init__(self, catalogue: Catalogue, kept: _Texts | None = None):
+        self._catalogue, self._kept = catalogue, kept or _Texts()
 
     def seen_through(self, catalogue: Catalogue) -> PassageBuilder:
         """The same texts with another view of the catalogue, which is asked each time."""

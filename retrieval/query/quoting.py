@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from model.checkpoint.landmark_model import LandmarkModel
-from model.inference.constrained_decoding import Place, QuoteSource
-from model.scoring.late_interaction import best_spans, score
+from model.inference.constrained_decoding import Place, QuoteSource, word_starts
+from model.scoring.late_interaction import score
 from model.scoring.sentences import may_answer, sentence_borders
-from retrieval.query.follow_up import word_starts
+from model.scoring.span_selection import best_spans
 from retrieval.query.passage_spans import Hit
 from storage.records import Block
 
@@ -46,7 +46,7 @@ class Quoting:
         number = {(block.document_id, block.ordinal): index for index, block in enumerate(blocks) if block is not None}
         self._next = [None if b is None else number.get((b.document_id, b.ordinal + 1)) for b in blocks]
         tokens = [() if block is None else block.tokens for block in blocks]
-        self.source = QuoteSource(tokens, self._next, word_starts(model))
+        self.source = QuoteSource(tokens, self._next, word_starts(model.tokenizer))
 
     def hits(self, quotation: Quotation) -> list[Hit]:
         """The blocks that hold its tokens, in text order, each with its score."""
@@ -76,8 +76,8 @@ class Quoting:
         """The best sentences of different wording, best first, and the words in each that the model points at. One
         without tokens if the blocks hold no text.
 
-        `matches_QCL`: see `late_interaction.token_matches`; `points_2CL`: see `late_interaction.points`, if the model
-        points.
+        `matches_QCL`: see `late_interaction.token_matches`; `points_2CL`: see `span_selection.span_logits`, if the
+        model points.
         """
         sentences = self._sentences(text_of)
         if not sentences:
@@ -176,21 +176,3 @@ def _sentences_of_run(
                 before = token_end
         if places:
             yield places, text[max(start, first) : min(stop, last)]
-
-
-def with_neighbours(positions_C: Tensor, document_N: Tensor, ordinal_N: Tensor) -> Tensor:
-    """Ascending positions with the block before and behind each, so that sentences across blocks are whole."""
-    count = len(document_N)
-    beside = torch.cat((positions_C - 1, positions_C, positions_C + 1)).unique()
-    beside = beside[(beside >= 0) & (beside < count)]
-    chosen = set(positions_C.tolist())
-
-    def joins(position: int) -> bool:
-        return position in chosen or any(
-            other in chosen
-            and int(document_N[other]) == int(document_N[position])
-            and abs(int(ordinal_N[other]) - int(ordinal_N[position])) == 1
-            for other in (position - 1, position + 1)
-        )
-
-    return torch.tensor([position for position in beside.tolist() if joins(position)], dtype=torch.int64)

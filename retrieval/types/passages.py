@@ -7,24 +7,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-
-def to_plain(value: Any) -> Any:
-    """Value -> the same made of dicts, lists, strings, numbers: ready for `json.dumps`."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_plain(item) for item in value]
-    return value
+from retrieval.types.record import Record
 
 
 @dataclass(frozen=True)
-class PageBox:
+class PageBox(Record):
     """One rectangle on one page."""
 
     page: int
@@ -33,16 +24,9 @@ class PageBox:
     x1: float
     y1: float
 
-    def to_dict(self) -> dict[str, Any]:
-        return to_plain(self)
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> PageBox:
-        return cls(**plain)
-
 
 @dataclass(frozen=True)
-class PassageBlock:
+class PassageBlock(Record):
     """One stored block inside a passage: its characters, its boxes, and its score (0..1, see `Passage`)."""
 
     block_id: int
@@ -51,16 +35,9 @@ class PassageBlock:
     end: int
     boxes: tuple[PageBox, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        return to_plain(self)
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> PassageBlock:
-        return cls(**{**plain, "boxes": tuple(PageBox.from_dict(box) for box in plain["boxes"])})
-
 
 @dataclass(frozen=True)
-class Passage:
+class Passage(Record):
     """Readable text around one or more neighbouring blocks of one document.
 
     `score` (0..1): in an answer the attention that its blocks received (the sum of their gate mass). In a search the
@@ -86,24 +63,9 @@ class Passage:
     def boxes(self) -> tuple[PageBox, ...]:
         return tuple(box for block in self.blocks for box in block.boxes)
 
-    def to_dict(self) -> dict[str, Any]:
-        return to_plain(self)
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Passage:
-        return cls(
-            **{
-                **plain,
-                "pages": tuple(plain["pages"]),
-                "page_labels": tuple(plain["page_labels"]),
-                "block_ids": tuple(plain["block_ids"]),
-                "blocks": tuple(PassageBlock.from_dict(block) for block in plain["blocks"]),
-            }
-        )
-
 
 @dataclass(frozen=True)
-class OtherSentence:
+class OtherSentence(Record):
     """A sentence that may answer instead of the quoted one: `passage` holds it alone, with its late-interaction score.
 
     `pointed`: (start, end) of the words that the model points at in it, as characters of the document's text.
@@ -124,14 +86,9 @@ class OtherSentence:
         """The words that the model points at; empty if it does not point."""
         return self.parts[1].strip(" ,;:")
 
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> OtherSentence:
-        start, end = plain["pointed"]
-        return cls(Passage.from_dict(plain["passage"]), (int(start), int(end)))
-
 
 @dataclass(frozen=True)
-class AnswerToken:
+class AnswerToken(Record):
     """One generated token and the stored blocks that it attended to.
 
     `blocks`: (block id, gate mass averaged over memory layers and heads), strongest first. `memory_share`: their sum,
@@ -148,25 +105,9 @@ class AnswerToken:
     token_id: int = -1
     pointed: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        return to_plain(self)
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> AnswerToken:
-        quoted = plain.get("quoted_from")
-        return cls(
-            text=plain["text"],
-            logprob=plain["logprob"],
-            memory_share=plain["memory_share"],
-            blocks=tuple((int(block), float(mass)) for block, mass in plain["blocks"]),
-            quoted_from=(str(quoted[0]), int(quoted[1]), int(quoted[2])) if quoted else None,
-            token_id=plain.get("token_id", -1),
-            pointed=plain.get("pointed", False),
-        )
-
 
 @dataclass(frozen=True)
-class Timings:
+class Timings(Record):
     """Wall-clock seconds since the question arrived: search done, first token out, all done."""
 
     search_seconds: float
@@ -175,7 +116,7 @@ class Timings:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(Record):
     """A finished answer with its evidence, as it is stored, reopened and exported.
 
     `passages`: what was read, that of a quoted sentence first, the others by gate mass over the whole answer.
@@ -211,31 +152,9 @@ class Answer:
         """The words of a quoted sentence that the model points at; empty if it does not point."""
         return "".join(token.text for token in self.tokens if token.pointed).strip(" ,;:")
 
-    def to_dict(self) -> dict[str, Any]:
-        return to_plain(self)
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Answer:
-        return cls(
-            **{
-                **plain,
-                "tokens": tuple(AnswerToken.from_dict(token) for token in plain["tokens"]),
-                "passages": tuple(Passage.from_dict(passage) for passage in plain["passages"]),
-                "near_misses": tuple(Passage.from_dict(passage) for passage in plain["near_misses"]),
-                "other_sentences": tuple(OtherSentence.from_dict(one) for one in plain.get("other_sentences", ())),
-                "layers": tuple(plain["layers"]),
-                "heat": {int(block): _matrix(rows) for block, rows in plain["heat"].items()},
-                "timings": Timings(**plain["timings"]),
-            }
-        )
-
-
-def _matrix(rows: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(float(cell) for cell in row) for row in rows)
-
 
 @dataclass(frozen=True)
-class AnswerHead:
+class AnswerHead(Record):
     """One line of the answer history."""
 
     id: str
@@ -245,12 +164,9 @@ class AnswerHead:
     conversation_id: str | None
     found: bool = True
 
-    def to_dict(self) -> dict[str, Any]:
-        return to_plain(self)
-
 
 @dataclass(frozen=True)
-class BlockEffect:
+class BlockEffect(Record):
     """Causal check of one block: log-probability of the stored answer with all blocks it read, and without this one.
 
     `delta` = logprob_without - logprob_with, in nats over the whole answer; negative when the block made the answer
@@ -261,6 +177,3 @@ class BlockEffect:
     logprob_with: float
     logprob_without: float
     delta: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return to_plain(self)

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from retrieval.types.passages import PageBox, to_plain
+from retrieval.types.passages import PageBox
+from retrieval.types.record import Record
 
 # Job.state: queued -> running -> done | failed | cancelled; Job.stage while running: extracting -> reading -> saving.
 ACTIVE_STATES = ("queued", "running")
 
 
-class _Plain:
-    def to_dict(self) -> dict[str, Any]:
-        return to_plain(self)
-
-
 @dataclass(frozen=True)
-class Scope(_Plain):
+class Scope(Record):
     """Which documents a question may see: these documents and all of these collections; both empty = everything."""
 
     document_ids: tuple[str, ...] = ()
@@ -25,7 +20,7 @@ class Scope(_Plain):
 
 
 @dataclass(frozen=True)
-class Collection(_Plain):
+class Collection(Record):
     """`owner`: name of the user whose it is, empty if nobody's; `mine`: who looks may change it; `shared_with`: names
     of users, told to its owner only."""
 
@@ -40,7 +35,7 @@ class Collection(_Plain):
 
 
 @dataclass(frozen=True)
-class Document(_Plain):
+class Document(Record):
     """`state`: "ingesting" until its whole memory is stored, then "ready"; "failed" / "cancelled" when its job ended
     so. `owner` and `mine` as in `Collection`."""
 
@@ -65,7 +60,7 @@ ALREADY_STORED = "already stored"
 
 
 @dataclass(frozen=True)
-class Job(_Plain):
+class Job(Record):
     """One file on its way into the memory. `eta_seconds` is None while unknown; `note` e.g. `ALREADY_STORED`."""
 
     id: str
@@ -93,7 +88,7 @@ class Job(_Plain):
 
 
 @dataclass(frozen=True)
-class Estimate(_Plain):
+class Estimate(Record):
     """What ingesting a file would cost, before any work. `exact` False: tokens were guessed from a sample."""
 
     source: str
@@ -112,7 +107,7 @@ class Estimate(_Plain):
 
 
 @dataclass(frozen=True)
-class Deleted(_Plain):
+class Deleted(Record):
     documents: int
     blocks: int
     answers: int
@@ -120,7 +115,7 @@ class Deleted(_Plain):
 
 
 @dataclass(frozen=True)
-class TextBlock(_Plain):
+class TextBlock(Record):
     """A stored block on one page of text: character span in the document and all its boxes."""
 
     block_id: int
@@ -130,7 +125,7 @@ class TextBlock(_Plain):
 
 
 @dataclass(frozen=True)
-class PageText(_Plain):
+class PageText(Record):
     """Text of one page; `start` is its first character's position in the document; `blocks` overlap the page."""
 
     document_id: str
@@ -143,7 +138,7 @@ class PageText(_Plain):
 
 
 @dataclass(frozen=True)
-class DamageReport(_Plain):
+class DamageReport(Record):
     """One damaged or missing thing, in words."""
 
     document_id: str
@@ -153,7 +148,7 @@ class DamageReport(_Plain):
 
 
 @dataclass(frozen=True)
-class VerifyReport(_Plain):
+class VerifyReport(Record):
     documents: int
     shards: int
     blocks: int
@@ -168,7 +163,7 @@ class VerifyReport(_Plain):
 
 
 @dataclass(frozen=True)
-class RepairReport(_Plain):
+class RepairReport(Record):
     """Documents that were read again, those that could not be (their file is gone or damaged), and blocks rewritten."""
 
     repaired: tuple[str, ...]
@@ -178,7 +173,7 @@ class RepairReport(_Plain):
 
 
 @dataclass(frozen=True)
-class GcReport(_Plain):
+class GcReport(Record):
     """Files that no catalogue row knows, removed."""
 
     files: tuple[str, ...]

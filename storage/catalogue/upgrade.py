@@ -8,12 +8,12 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import portalocker
 from sqlalchemy import inspect, text
 
 from storage.catalogue.database import Database
@@ -88,5 +88,5 @@ def _one_at_a_time(database: Database) -> Iterator[None]:
         yield
         return
     with open(database.path.with_name(database.path.name + ".lock"), "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        portalocker.lock(file, portalocker.LockFlags.EXCLUSIVE)
         yield

@@ -1,4 +1,4 @@
-"""The bytes of a shard file: what stands where. No I/O here; docs/kv-file-format.md describes the same in words.
+"""The bytes of a shard file: what stands where. No I/O here; see also docs/kv-file-format.md.
 
 prefix | JSON header | lengths | landmarks | checksums | pieces
 
@@ -64,11 +64,6 @@ class KVLayout:
     def landmark_dtype(self) -> torch.dtype:
         """16 bit always, but float32 where the whole memory is."""
         return _LANDMARK_DTYPES[self.dtype]
-
-    @property
-    def read_dtype(self) -> torch.dtype:
-        """What reading returns: the stored dtype, and float32 for int8 (dequantised)."""
-        return torch.float32 if self.dtype == "int8" else self.stored_dtype
 
     @property
     def piece_bytes(self) -> int:
@@ -175,19 +170,19 @@ def _header(name: str, fingerprint: str, layout: KVLayout, num_blocks: int, sect
 
 
 def decode_prefix(prefix: bytes) -> tuple[int, int]:
-    """Size and crc32 of the JSON header. Raises `ValueError` (in words, without the file's name) if it is no shard."""
+    """Size and crc32 of the JSON header. Raises `ValueError` (without the file's name) if it is not a shard."""
     if len(prefix) < PREFIX.size:
         raise ValueError("the file is cut short")
     magic, version, header_bytes, crc = PREFIX.unpack(prefix)
     if magic != MAGIC:
-        raise ValueError("it does not begin with the mark of a Cairn memory file")
+        raise ValueError("it is not a Cairn memory file")
     if version != FORMAT_VERSION:
         raise ValueError(f"it has format version {version}, and this release reads version {FORMAT_VERSION}")
     return header_bytes, crc
 
 
 def decode_header(prefix: bytes, text: bytes) -> Header:
-    """The header from its prefix and JSON. Raises `ValueError` (in words) when either is not as it was written."""
+    """The header from its prefix and JSON. Raises `ValueError` when either is not as it was written."""
     header_bytes, crc = decode_prefix(prefix)
     if len(text) < header_bytes:
         raise ValueError("the file is cut short")

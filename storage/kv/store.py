@@ -34,7 +34,7 @@ from torch import Tensor
 from storage.errors import Damage
 from storage.kv.codec import decode_keys, decode_pieces, encode_shard
 from storage.kv.format import Header, KVLayout
-from storage.kv.shard import TEMPORARY, OpenShard, sync_folder, verify_file, write_durably
+from storage.kv.shard import OpenShard, sync_folder, verify_file, write_durably
 from storage.records import ShardFile
 
 SUFFIX = ".kv"
@@ -89,10 +89,6 @@ class KVBlockStore:
         keys_PLD, values_PLD = self.read_pieces(layer, [(shard, head, block)])
         return keys_PLD[0], values_PLD[0]
 
-    def read_blocks(self, shard: str, layer: int, blocks: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """keys_NGLD, values_NGLD of blocks of one shard, in the order asked for."""
-        return self.read_many([(shard, block) for block in blocks], layer)
-
     def read_many(self, refs: Sequence[tuple[str, int]], layer: int) -> tuple[Tensor, Tensor]:
         """keys_NGLD, values_NGLD of `(shard, block)` pairs, in the order asked for."""
         keys_PLD, values_PLD = self._read(layer, *self._of_all_heads(refs))
@@ -102,7 +98,8 @@ class KVBlockStore:
     def read_pieces(self, layer: int, pieces: Sequence[tuple[str, int, int]]) -> tuple[Tensor, Tensor]:
         """keys_PLD, values_PLD of `(shard, head, block)` triples of one layer, in the order asked for.
 
-        Views of one buffer (strided, each `[L, D]` contiguous) in `layout.read_dtype`. Raises `DamagedMemory`.
+        Views of one buffer (strided, each `[L, D]` contiguous) in the stored dtype, float32 for int8. Raises
+        `DamagedMemory`.
         """
         names = [name for name, _, _ in pieces]
         heads_P, blocks_P = np.array([(head, block) for _, head, block in pieces], np.int64).reshape(-1, 2).T
@@ -207,7 +204,7 @@ class KVBlockStore:
         assert ".." not in name and not name.startswith("/"), name
         return self.folder / name
 
-    # Upkeep
+    # Maintenance
 
     def verify(self, shard: str, checksum: str | None = None) -> list[Damage]:
         """Every damaged part of a shard, from a fresh reading of all of it; `checksum` is that of its `ShardFile`."""
@@ -253,11 +250,6 @@ def _rows_by_name(names: Sequence[str]) -> Rows:
     for row, name in enumerate(names):
         rows[name].append(row)
     return {name: np.array(places) for name, places in rows.items()}
-
-
-def is_unfinished(name: str) -> bool:
-    """Whether a file of the store is a temporary one that a crash (or a writer at work) left behind."""
-    return name.rsplit("/", 1)[-1].startswith(TEMPORARY)
 
 
 def file_checksum(path: Path) -> str:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from retrieval.errors import InvalidRequest, NotFound
+from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS
 from retrieval.types.passages import (
     Answer,
     AnswerHead,
@@ -53,7 +54,7 @@ class FakeAnswers:
             for line in range(LINES_A_BLOCK)
         )
 
-    def search(self, query: str, k: int = 8, *, within: Scope | None = None) -> list[Passage]:
+    def search(self, query: str, k: int = DEFAULT_K, *, within: Scope | None = None) -> list[Passage]:
         ranked = self._rank(query, within)
         return [self._passage(block, score) for block, score in ranked[:k]]
 
@@ -88,11 +89,11 @@ class FakeAnswers:
         self,
         question: str,
         *,
-        k: int = 8,
+        k: int = DEFAULT_K,
         within: Scope | None = None,
-        quote: bool = False,
-        max_tokens: int = 128,
-        voters: str = "group",
+        quote: bool | None = DEFAULT_QUOTE,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        voters: str = DEFAULT_VOTERS,
         conversation_id: str | None = None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[AnswerToken | Answer]:
@@ -117,8 +118,8 @@ class FakeAnswers:
             token = self._token(piece, at, len(pieces), chosen, found, dice)
             tokens.append(token)
             yield token
-        yield self._finish(question, sentence, tokens, chosen, missed, found, begun, dice, conversation_id,
-                           {"k": k, "voters": voters, "quote": quote, "max_tokens": max_tokens})  # fmt: skip
+        settings = {"k": k, "voters": voters, "quote": quote is not False, "max_tokens": max_tokens}
+        yield self._finish(question, sentence, tokens, chosen, missed, found, begun, dice, conversation_id, settings)
 
     def _span(self, block: int) -> tuple[str, int, int]:
         identity, _page, start, end = self.block_rows[block]

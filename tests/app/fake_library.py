@@ -233,12 +233,13 @@ class FakeLibrary(FakeAnswers):
         self.collection_rows[collection_id] = renamed
         return renamed
 
-    def delete_collection(self, collection_id: str) -> None:
+    def delete_collection(self, collection_id: str, *, with_documents: bool = False) -> Deleted:
         get(self.collection_rows, "collection", collection_id)
         for document in list(self.document_rows.values()):
             if document.collection_id == collection_id:
                 self.document_rows[document.id] = replace(document, collection_id=None)
         del self.collection_rows[collection_id]
+        return Deleted(0, 0, 0, 0)
 
     def page_image(self, document_id: str, page: int, *, width_px: int = 1200) -> bytes:
         text = self._page(document_id, page)

@@ -10,33 +10,35 @@ import pytest
 from app import assembly
 from app.errors import SettingsError
 from app.settings import load_settings
+from model.checkpoint import load
 from retrieval.library import Library
 
 
 def test_every_library_setting_reaches_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: dict[str, Any] = {}
     monkeypatch.setattr(Library, "open", classmethod(lambda _cls, home, _model, **rest: seen.update(home=home, **rest)))
-    env = {"CAIRN_DATABASE_URL": "sqlite:///x", "CAIRN_KV_DTYPE": "int8"}
-    assembly.open_library(load_settings(env, home=tmp_path / "new" / "home", index="exact", hot_bytes=5))
+    monkeypatch.setenv("CAIRN_DATABASE_URL", "sqlite:///x")
+    monkeypatch.setenv("CAIRN_KV_DTYPE", "int8")
+    assembly.open_library(load_settings(home=tmp_path / "new" / "home", index="exact", hot_bytes=5))
     assert seen == {
         "home": tmp_path / "new" / "home",
         "database_url": "sqlite:///x",
         "kv_dtype": "int8",
         "index": "exact",
         "hot_bytes": 5,
+        "threads": "auto",
     }
     assert (tmp_path / "new" / "home").stat().st_mode & 0o777 == 0o700
 
 
 def test_the_model_is_loaded_with_its_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import model.checkpoint.load
 
     calls: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(model.checkpoint.load, "load_backbone", lambda *given, **named: calls.append((*given, named)))
+    monkeypatch.setattr(load, "load_backbone", lambda *given, **named: calls.append((*given, named)))
     (tmp_path / "config.json").write_text("{}")
     path = str(tmp_path)
-    assembly.load_model(load_settings({}, model=path))
-    assembly.load_model(load_settings({}, model=path, device="cpu", dtype="bfloat16", block_size=32))
+    assembly.load_model(load_settings(model=path))
+    assembly.load_model(load_settings(model=path, device="cpu", dtype="bfloat16", block_size=32))
     assert calls == [
         (path, {"device": None, "dtype": None, "block_size": 64}),
         (path, {"device": "cpu", "dtype": "bfloat16", "block_size": 32}),
@@ -44,15 +46,13 @@ def test_the_model_is_loaded_with_its_settings(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_device_that_is_not_there_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import model.checkpoint.load
-
     def refuse(*_given: object, **_named: object) -> None:
         raise AssertionError("Torch not compiled with CUDA enabled")
 
-    monkeypatch.setattr(model.checkpoint.load, "load_backbone", refuse)
+    monkeypatch.setattr(load, "load_backbone", refuse)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(SettingsError, match="device 'cuda': Torch not compiled with CUDA enabled.*CAIRN_DEVICE"):
-        assembly.load_model(load_settings({}, model=str(tmp_path), device="cuda"))
+        assembly.load_model(load_settings(model=str(tmp_path), device="cuda"))
 
 
 def test_a_path_without_a_checkpoint_is_refused_and_a_hub_name_is_not(tmp_path: Path) -> None:

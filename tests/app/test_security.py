@@ -90,26 +90,26 @@ class TestBinding:
 class TestAccess:
     def test_the_password_opens_a_session_that_ends(self) -> None:
         clock = Clock()
-        access = Authenticator(password=PASSWORD, clock=clock)
-        session = access.log_in(PASSWORD, "a")
-        assert access.viewer_of_session(session) == ADMINISTRATOR
-        assert access.viewer_of_session("x") is None and access.viewer_of_session(None) is None
+        authenticator = Authenticator(password=PASSWORD, clock=clock)
+        session = authenticator.log_in(PASSWORD, "a")
+        assert authenticator.principal_of_session(session) == ADMINISTRATOR
+        assert authenticator.principal_of_session("x") is None and authenticator.principal_of_session(None) is None
         clock.now += SESSION_SECONDS + 1
-        assert access.viewer_of_session(session) is None
+        assert authenticator.principal_of_session(session) is None
 
     def test_signing_out_ends_a_session(self) -> None:
-        access = Authenticator(password=PASSWORD)
-        session = access.log_in(PASSWORD, "a")
-        access.log_out(session)
-        assert access.viewer_of_session(session) is None
+        authenticator = Authenticator(password=PASSWORD)
+        session = authenticator.log_in(PASSWORD, "a")
+        authenticator.log_out(session)
+        assert authenticator.principal_of_session(session) is None
 
     def test_a_password_may_be_given_as_argon2_hash(self) -> None:
         from argon2 import PasswordHasher
 
-        access = Authenticator(password=PasswordHasher().hash(PASSWORD))
-        assert access.log_in(PASSWORD, "a")
+        authenticator = Authenticator(password=PasswordHasher().hash(PASSWORD))
+        assert authenticator.log_in(PASSWORD, "a")
         with pytest.raises(WrongPassword):
-            access.log_in("wrong password", "a")
+            authenticator.log_in("wrong password", "a")
 
     def test_the_password_is_not_kept_in_plain(self) -> None:
         assert PASSWORD not in str(vars(Authenticator(password=PASSWORD))) and TOKEN not in str(
@@ -118,23 +118,23 @@ class TestAccess:
 
     def test_guessing_is_slowed_down_per_client_and_forgiven_after_a_while(self) -> None:
         clock = Clock()
-        access = Authenticator(password=PASSWORD, clock=clock)
+        authenticator = Authenticator(password=PASSWORD, clock=clock)
         for _ in range(5):
             with pytest.raises(WrongPassword):
-                access.log_in("wrong password", "a")
+                authenticator.log_in("wrong password", "a")
         with pytest.raises(TooManyAttempts):
-            access.log_in(PASSWORD, "a")
-        assert access.log_in(PASSWORD, "b")
+            authenticator.log_in(PASSWORD, "a")
+        assert authenticator.log_in(PASSWORD, "b")
         clock.now += 301
-        assert access.log_in(PASSWORD, "a")
+        assert authenticator.log_in(PASSWORD, "a")
 
     def test_tokens_cannot_be_guessed_fast_either(self) -> None:
-        access = Authenticator(token=TOKEN, clock=Clock())
+        authenticator = Authenticator(token=TOKEN, clock=Clock())
         for _ in range(5):
-            assert access.viewer_of_token("wrong", "a") is None
+            assert authenticator.principal_of_token("wrong", "a") is None
         with pytest.raises(TooManyAttempts):
-            access.viewer_of_token(TOKEN, "a")
-        assert access.viewer_of_token(TOKEN, "b") == ADMINISTRATOR
+            authenticator.principal_of_token(TOKEN, "a")
+        assert authenticator.principal_of_token(TOKEN, "b") == ADMINISTRATOR
 
 
 class TestSigningIn:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import platformdirs
 import pytest
 from pydantic import ValidationError
 
-from app.settings import SHIPPED_MODEL, Settings, SettingsError, load_settings
+from app import settings
+from app.settings import SHIPPED_MODEL, Settings, SettingsError
+
+
+def load_settings(environment: Mapping[str, str], **overrides: Any) -> Settings:
+    """As in a process with this environment."""
+    home = {"HOME": os.environ["HOME"]}
+    with patch.dict(os.environ, home | dict(environment), clear=True):
+        return settings.load_settings(**overrides)
 
 
 def test_defaults_serve_this_machine_only_with_the_shipped_model() -> None:
@@ -28,7 +40,7 @@ def test_options_win_over_the_environment_and_this_over_defaults(tmp_path: Path)
 
 def test_the_process_environment_is_read_when_no_other_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CAIRN_INDEX", "faiss")
-    assert load_settings().index == "faiss"
+    assert settings.load_settings().index == "faiss"
 
 
 def test_sizes_may_have_units() -> None:

@@ -19,7 +19,7 @@ from fastapi.testclient import TestClient
 
 from app.api import build_app
 from app.api.errors import Refused
-from app.api.questions import AskDesk
+from app.api.questions import AskQueue
 from app.auth import fresh_token
 from retrieval.library import Library
 from tests.app.api_client import events
@@ -280,15 +280,15 @@ def test_no_route_shows_or_changes_what_belongs_to_somebody_else(world: World) -
 
 
 def test_a_running_answer_is_stopped_by_who_asked_only() -> None:
-    desk, event = AskDesk(1), threading.Event()
-    desk._stops["a"] = "user", event
+    ask_queue, event = AskQueue(1), threading.Event()
+    ask_queue._stops["a"] = "user", event
     for stranger in (None, "other"):
         with pytest.raises(Refused):
-            desk.stop("a", stranger)
+            ask_queue.stop("a", stranger)
     assert not event.is_set()
-    desk.stop("a", "user")
+    ask_queue.stop("a", "user")
     assert event.is_set()
-    desk.close()
+    ask_queue.close()
 
 
 def test_a_removed_account_and_an_ended_token_are_out_at_once(world: World) -> None:

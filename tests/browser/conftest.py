@@ -35,8 +35,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.browser)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
+    """One for each file: its driver keeps an event loop running, which asynchronous tests cannot share."""
     if CHROMIUM is None:
         pytest.skip("no chromium: `apt-get install chromium`, or name one in CHROMIUM")
     from playwright.sync_api import sync_playwright

@@ -272,7 +272,7 @@ def test_a_hostile_pdf_fails_alone_and_in_words(
     watch.expected_statuses.add(415)
     page = open_tab(f"{serve(library)}/#/library")
     add_files(page, ("bad.pdf", b"%PDF-1.7 HOSTILE"), ("no.pdf", b"MZ executable"), ("good.pdf", PDF))
-    expect(page.locator(".toast.bad")).to_contain_text("no.pdf is not what its name says")
+    expect(page.locator(".toast.bad")).to_contain_text("no.pdf is named .pdf but its content is not PDF")
     expect(page.locator(".staged .item", has_text="bad.pdf")).to_contain_text("damaged")
     expect(page.get_by_role("button", name="Read it")).to_be_visible()
 

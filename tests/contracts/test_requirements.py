@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("app", "model", "retrieval", "storage")
 # Imported by training code only, behind the extra of that name.
-TRAINING = ("accelerate", "peft")
+TRAINING = ("accelerate", "matplotlib", "peft")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PIN = re.compile(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*")
 

@@ -90,7 +90,7 @@ def test_what_is_out_of_scope_is_never_found_read_or_near(library, three):
             answer = ask(library, "Do whales sing?", within=scope, k=5, voters=voters)
             evidence = (*answer.passages, *answer.near_misses)
             assert {passage.document_id for passage in evidence} <= allowed
-            with library._resident.open_snapshot(library._catalogue) as snapshot:
+            with library._index.open_snapshot(library._catalogue) as snapshot:
                 within = set(snapshot.blocks.ids_N[snapshot.positions_of(list(allowed)).numpy()].tolist())
             assert {block for token in answer.tokens for block, _ in token.blocks} <= within
 
@@ -318,7 +318,7 @@ def test_a_change_by_another_process_is_seen_by_the_next_question(library, three
 
 def test_exact_and_faiss_give_the_same_answers(library, three, open_library):
     faiss = open_library(index="faiss")
-    faiss._resident._faiss_factory = "Flat"
+    faiss._index._faiss_factory = "Flat"
     assert [p.block_ids for p in library.search("rain", 6)] == [p.block_ids for p in faiss.search("rain", 6)]
     mine, other = substance(ask(library, "whales?")), substance(ask(faiss, "whales?"))
     assert (mine["settings"].pop("index"), other["settings"].pop("index")) == ("exact", "faiss")
@@ -332,6 +332,6 @@ def test_a_failing_model_is_not_taken_for_a_missing_answer(library, three, monke
         raise ModelError("cannot")
         yield
 
-    monkeypatch.setattr("retrieval.query.answer.generate", broken)
+    monkeypatch.setattr("retrieval.query.decode.generate", broken)
     with pytest.raises(InvalidRequest, match="cannot"):
         ask(library, "fox?")

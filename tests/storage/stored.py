@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,11 @@ def random_blocks(layout: KVLayout, num_blocks: int, seed: int = 0) -> tuple[Ten
 
 def write_shard(store: KVBlockStore, num_blocks: int = 3, seed: int = 0, group: str = "") -> ShardFile:
     return store.write(*random_blocks(store.layout, num_blocks, seed), group=group)
+
+
+def read_blocks(store: KVBlockStore, shard: str, layer: int, blocks: Iterable[int]) -> tuple[Tensor, Tensor]:
+    """keys_NGLD, values_NGLD of blocks of one shard."""
+    return store.read_many([(shard, block) for block in blocks], layer)
 
 
 def new_document(seed: int = 0, *, title: str = "") -> NewDocument:

@@ -7,7 +7,10 @@ let asked = null;
 
 // { name, people }: an empty name means that there are no accounts.
 export function account() {
-  asked ||= get("account").catch(() => { asked = null; return { name: "", people: [] }; });
+  asked ||= get("account").catch(() => {
+    asked = null;
+    return { name: "", people: [] };
+  });
   return asked;
 }
 
@@ -23,7 +26,7 @@ async function signOut() {
 
 async function changePassword() {
   const old = await askText("Change password", "The password you have now", "", { type: "password", yes: "Next" });
-  const fresh = old && await askText("Change password", "The new one, 8 characters or more", "", { type: "password", yes: "Change" });
+  const fresh = old && (await askText("Change password", "The new one, 8 characters or more", "", { type: "password", yes: "Change" }));
   if (!fresh) return;
   try {
     await post("account/password", { old, new: fresh });
@@ -38,18 +41,42 @@ export function mountAccount(node) {
   account().then(({ name }) => {
     if (!name) return;
     const open = () => {
-      const dialog = h("dialog", { class: "dialog", "aria-label": "Your account" },
+      const dialog = h(
+        "dialog",
+        { class: "dialog", "aria-label": "Your account" },
         h("h2", {}, name),
-        h("p", { class: "soft" }, "You see your documents, and those that are shared with you or with everybody. Your questions and answers are yours alone."),
-        h("div", { class: "row end" },
-          button("Change password", { class: "button quiet", onclick: () => { dialog.close(); changePassword(); } }),
-          button("Sign out", { class: "button primary", onclick: signOut })));
+        h(
+          "p",
+          { class: "soft" },
+          "You see your documents, and those that are shared with you or with everybody. Your questions and answers are yours alone.",
+        ),
+        h(
+          "div",
+          { class: "row end" },
+          button("Change password", {
+            class: "button quiet",
+            onclick: () => {
+              dialog.close();
+              changePassword();
+            },
+          }),
+          button("Sign out", { class: "button primary", onclick: signOut }),
+        ),
+      );
       dialog.addEventListener("close", () => dialog.remove());
       dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
       document.body.append(dialog);
       dialog.showModal();
     };
-    replace(node, h("button", { type: "button", class: "account-button", "aria-label": `Account of ${name}`, onclick: open }, icon("person"), h("span", {}, name)));
+    replace(
+      node,
+      h(
+        "button",
+        { type: "button", class: "account-button", "aria-label": `Account of ${name}`, onclick: open },
+        icon("person"),
+        h("span", {}, name),
+      ),
+    );
   });
 }
 
@@ -64,11 +91,24 @@ export function sharingOf(one) {
 export async function share(one) {
   const { name, people } = await account();
   const chosen = new Set(one.shared_with);
-  const boxes = people.filter((person) => person !== name).map((person) => {
-    const box = h("input", { type: "checkbox", checked: chosen.has(person), disabled: one.everyone, onchange: () => (box.checked ? chosen.add(person) : chosen.delete(person)) });
-    return { box, node: h("label", { class: "pick" }, box, h("span", { class: "grow" }, person)) };
+  const boxes = people
+    .filter((person) => person !== name)
+    .map((person) => {
+      const box = h("input", {
+        type: "checkbox",
+        checked: chosen.has(person),
+        disabled: one.everyone,
+        onchange: () => (box.checked ? chosen.add(person) : chosen.delete(person)),
+      });
+      return { box, node: h("label", { class: "pick" }, box, h("span", { class: "grow" }, person)) };
+    });
+  const everyone = h("input", {
+    type: "checkbox",
+    checked: one.everyone,
+    onchange: () => {
+      for (const { box } of boxes) box.disabled = everyone.checked;
+    },
   });
-  const everyone = h("input", { type: "checkbox", checked: one.everyone, onchange: () => { for (const { box } of boxes) box.disabled = everyone.checked; } });
   return new Promise((resolve) => {
     let changed = false;
     const save = async () => {
@@ -80,16 +120,28 @@ export async function share(one) {
       }
       dialog.close();
     };
-    const dialog = h("dialog", { class: "dialog", "aria-label": `Share ${one.name}` },
+    const dialog = h(
+      "dialog",
+      { class: "dialog", "aria-label": `Share ${one.name}` },
       h("h2", {}, `Share “${one.name}”`),
       h("p", { class: "soft" }, "Who may read the documents in it and ask about them. Only you can change them."),
-      h("div", { class: "pick-list" },
+      h(
+        "div",
+        { class: "pick-list" },
         h("label", { class: "pick" }, everyone, h("span", { class: "grow" }, "Everybody with an account")),
-        boxes.map(({ node }) => node)),
-      h("div", { class: "row end" },
+        boxes.map(({ node }) => node),
+      ),
+      h(
+        "div",
+        { class: "row end" },
         button("Cancel", { class: "button quiet", onclick: () => dialog.close() }),
-        button("Share", { class: "button primary", onclick: save })));
-    dialog.addEventListener("close", () => { dialog.remove(); resolve(changed); });
+        button("Share", { class: "button primary", onclick: save }),
+      ),
+    );
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(changed);
+    });
     document.body.append(dialog);
     dialog.showModal();
   });

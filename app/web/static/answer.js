@@ -6,8 +6,11 @@ import { cutAtQuote, opacity } from "./reading.js";
 import { openViewer } from "./viewer.js";
 
 export function tokenSpan(token, index) {
-  return h("span", { class: token.pointed ? "token exact" : "token", data: { token: index }, style: { "--share": token.memory_share.toFixed(3) } },
-    index ? token.text : token.text.trimStart());
+  return h(
+    "span",
+    { class: token.pointed ? "token exact" : "token", data: { token: index }, style: { "--share": token.memory_share.toFixed(3) } },
+    index ? token.text : token.text.trimStart(),
+  );
 }
 
 // Draws the finished answer into `node`; `options.lowShare` is where doubt begins.
@@ -15,34 +18,61 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain }) {
   const { answer } = reading;
   const spans = answer.tokens.map(tokenSpan);
   const words = answer.tokens.some((token) => token.text.trim()); // a model may end before its first word
-  const box = h("div", {
-    class: "answer-text", role: "group", tabindex: "0",
-    "aria-label": "Answer. Arrow keys move from word to word, Enter keeps one, Escape lets go.",
-  }, words ? spans : h("span", { class: "soft" }, answer.text || "Stopped before a word was written."));
+  const box = h(
+    "div",
+    {
+      class: "answer-text",
+      role: "group",
+      tabindex: "0",
+      "aria-label": "Answer. Arrow keys move from word to word, Enter keeps one, Escape lets go.",
+    },
+    words ? spans : h("span", { class: "soft" }, answer.text || "Stopped before a word was written."),
+  );
   pointing(box, spans, reading);
   reading.onChange(() => paint(spans, reading));
   paint(spans, reading);
-  replace(node,
+  replace(
+    node,
     answer.found ? null : unsupported(answer),
     answer.found || words ? h("div", { class: answer.found ? "" : "unsupported" }, box) : null,
     words ? otherSentences(answer) : null,
     words ? meter(answer, lowShare) : null,
-    actions(answer, { onDeleted, onAgain }));
+    actions(answer, { onDeleted, onAgain }),
+  );
 }
 
 // The sentences that came next where one is quoted: each leads to its page.
 function otherSentences(answer) {
   const others = answer.other_sentences ?? []; // older answers have none
   if (!others.length) return null;
-  return h("section", { class: "others", "aria-label": "Other sentences" },
+  return h(
+    "section",
+    { class: "others", "aria-label": "Other sentences" },
     h("h3", {}, "It may also be one of these"),
-    h("ol", {}, others.map(({ passage, pointed }) => {
-      const quote = { start: pointed[0], end: pointed[1] };
-      return h("li", {}, h("button", { type: "button", class: "plain", title: "Show on the page", onclick: () => openViewer({ passage, reading: null }) },
-        h("span", { class: "other-text" }, cutAtQuote(passage.text, passage.start_index, quote)
-          .map(([part, inside]) => (inside ? h("span", { class: "exact" }, part) : part))),
-        h("span", { class: "soft" }, placeOf(passage))));
-    })));
+    h(
+      "ol",
+      {},
+      others.map(({ passage, pointed }) => {
+        const quote = { start: pointed[0], end: pointed[1] };
+        return h(
+          "li",
+          {},
+          h(
+            "button",
+            { type: "button", class: "plain", title: "Show on the page", onclick: () => openViewer({ passage, reading: null }) },
+            h(
+              "span",
+              { class: "other-text" },
+              cutAtQuote(passage.text, passage.start_index, quote).map(([part, inside]) =>
+                inside ? h("span", { class: "exact" }, part) : part,
+              ),
+            ),
+            h("span", { class: "soft" }, placeOf(passage)),
+          ),
+        );
+      }),
+    ),
+  );
 }
 
 function pointing(box, spans, reading) {
@@ -82,7 +112,7 @@ function paint(spans, reading) {
   spans.forEach((span, index) => {
     span.classList.toggle("chosen", reading.token === index);
     span.classList.toggle("pointed", reading.hover === index);
-    span.classList.toggle("uses", Boolean(uses && uses[index]));
+    span.classList.toggle("uses", Boolean(uses?.[index]));
     span.style.setProperty("--use", uses ? opacity(uses[index], strongest).toFixed(3) : "0");
     if (uses?.[index]) span.title = `${weight(uses[index])} of this word's attention on the block`;
     else span.removeAttribute("title");
@@ -90,13 +120,24 @@ function paint(spans, reading) {
 }
 
 function unsupported(answer) {
-  const words = answer.tokens.map((token) => token.text).join("").trim();
-  const more = !words ? "" : words === answer.text.trim() ? " The words below do not rest on them."
-    : " What the model would have written stands below; it does not rest on them.";
+  const words = answer.tokens
+    .map((token) => token.text)
+    .join("")
+    .trim();
+  const more = !words
+    ? ""
+    : words === answer.text.trim()
+      ? " The words below do not rest on them."
+      : " What the model would have written stands below; it does not rest on them.";
   const waiting = h("span", {});
   sayWhatIsBeingRead(waiting);
-  return h("div", { class: "verdict", role: "note" },
-    h("strong", {}, "The documents do not say."), ` No passage gives this question enough attention.${more}`, waiting);
+  return h(
+    "div",
+    { class: "verdict", role: "note" },
+    h("strong", {}, "The documents do not say."),
+    ` No passage gives this question enough attention.${more}`,
+    waiting,
+  );
 }
 
 // What is not read to its end yet is no part of an answer: perhaps it says.
@@ -112,39 +153,76 @@ async function sayWhatIsBeingRead(node) {
 }
 
 function meter(answer, lowShare) {
-  const share = answer.memory_share, quoted = answer.quote && answer.found; // copied from them, however it was read
+  const share = answer.memory_share,
+    quoted = answer.quote && answer.found; // copied from them, however it was read
   const low = answer.tokens.length > 0 && share < lowShare && !quoted;
-  return h("div", { class: `meter ${low ? "low" : ""}` },
-    h("div", {
-      class: "meter-bar", role: "meter", "aria-label": "Attention on the documents", "aria-valuemin": "0",
-      "aria-valuemax": "100", "aria-valuenow": Math.round(100 * share),
-    }, h("div", { class: "meter-fill", style: { width: `${(100 * share).toFixed(1)}%` } })),
-    h("div", { class: "meter-text" },
-      h("b", {}, percent(share)), " of the attention was on the documents, ",
-      h("b", {}, percent(1 - share)), " on the question and the answer itself."),
-    low ? h("div", { class: "warning", role: "note" },
-      "That is little: this answer rests mostly on the model itself. Check the passages before you rely on it.") : null);
+  return h(
+    "div",
+    { class: `meter ${low ? "low" : ""}` },
+    h(
+      "div",
+      {
+        class: "meter-bar",
+        role: "meter",
+        "aria-label": "Attention on the documents",
+        "aria-valuemin": "0",
+        "aria-valuemax": "100",
+        "aria-valuenow": Math.round(100 * share),
+      },
+      h("div", { class: "meter-fill", style: { width: `${(100 * share).toFixed(1)}%` } }),
+    ),
+    h(
+      "div",
+      { class: "meter-text" },
+      h("b", {}, percent(share)),
+      " of the attention was on the documents, ",
+      h("b", {}, percent(1 - share)),
+      " on the question and the answer itself.",
+    ),
+    low
+      ? h(
+          "div",
+          { class: "warning", role: "note" },
+          "That is little: this answer rests mostly on the model itself. Check the passages before you rely on it.",
+        )
+      : null,
+  );
 }
 
 function actions(answer, { onDeleted, onAgain }) {
   const at = `answers/${answer.id}`;
-  const link = (label, format) => h("a", { class: "button quiet small", href: address(`${at}/export?format=${format}`), download: true }, label);
-  const time = answer.timings, exact = answer.tokens.some((token) => token.pointed);
-  return h("div", { class: "actions" },
-    h("span", { class: "soft grow" }, answer.quote ? `Word for word${exact ? ", what answers in bold" : ""} · ` : "",
-      !answer.tokens.length ? `Took ${duration(time.seconds)}` : `First word after ${time.first_token_seconds < 10 ? time.first_token_seconds.toFixed(2) : Math.round(time.first_token_seconds)} s, all in ${duration(time.seconds)}`),
+  const link = (label, format) =>
+    h("a", { class: "button quiet small", href: address(`${at}/export?format=${format}`), download: true }, label);
+  const time = answer.timings,
+    exact = answer.tokens.some((token) => token.pointed);
+  return h(
+    "div",
+    { class: "actions" },
+    h(
+      "span",
+      { class: "soft grow" },
+      answer.quote ? `Word for word${exact ? ", what answers in bold" : ""} · ` : "",
+      !answer.tokens.length
+        ? `Took ${duration(time.seconds)}`
+        : `First word after ${time.first_token_seconds < 10 ? time.first_token_seconds.toFixed(2) : Math.round(time.first_token_seconds)} s, all in ${duration(time.seconds)}`,
+    ),
     button("Copy", { class: "button quiet small", onclick: () => copy(answer.text) }),
-    link("Export HTML", "html"), link("Export JSON", "json"),
+    link("Export HTML", "html"),
+    link("Export JSON", "json"),
     button("Ask again", { class: "button quiet small", onclick: onAgain }),
-    button("Delete", { class: "button quiet small", onclick: async () => {
-      if (!(await confirm("Delete this answer?", "The question, the answer and its record of attention go.", "Delete"))) return;
-      try {
-        await remove(at);
-        onDeleted();
-      } catch (error) {
-        toast(error.message, "bad");
-      }
-    } }));
+    button("Delete", {
+      class: "button quiet small",
+      onclick: async () => {
+        if (!(await confirm("Delete this answer?", "The question, the answer and its record of attention go.", "Delete"))) return;
+        try {
+          await remove(at);
+          onDeleted();
+        } catch (error) {
+          toast(error.message, "bad");
+        }
+      },
+    }),
+  );
 }
 
 async function copy(text) {

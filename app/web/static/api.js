@@ -32,7 +32,8 @@ async function call(method, path, body, signal) {
   let response;
   try {
     response = await fetch(address(path), {
-      method, signal,
+      method,
+      signal,
       headers: body === undefined ? {} : { "Content-Type": "application/json" },
       body: body === undefined ? undefined : JSON.stringify(body),
     });
@@ -76,7 +77,10 @@ export function upload(file, onProgress) {
 // Put a question; `on` has handlers by event name: started, token, answer, error. Resolves when the stream ends.
 export async function ask(request, on, signal) {
   const response = await fetch(address("ask"), {
-    method: "POST", signal, headers: { "Content-Type": "application/json" }, body: JSON.stringify(request),
+    method: "POST",
+    signal,
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(request),
   });
   if (!response.ok) throw await problem(response);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -93,7 +97,8 @@ export async function ask(request, on, signal) {
 }
 
 function deliver(text, on) {
-  let name = "", data = "";
+  let name = "",
+    data = "";
   for (const line of text.split("\n")) {
     if (line.startsWith("event: ")) name = line.slice(7);
     else if (line.startsWith("data: ")) data += line.slice(6);

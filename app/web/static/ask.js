@@ -1,20 +1,24 @@
 // The conversation: put a question, watch the answer come, stop it, ask on. The state outlives redraws of the page.
 
-import { ask, get, post } from "./api.js";
 import { mountAnswer, tokenSpan } from "./answer.js";
+import { ask, get, post } from "./api.js";
 import { announce, button, h, icon, replace, toast } from "./dom.js";
 import { mountEvidence } from "./evidence.js";
 import { Reading } from "./reading.js";
 import { chooseScope, describeScope, emptyScope } from "./scope.js";
 
-const SAMPLES = [
-  "What is a landmark?",
-  "Which port does Cairn answer on?",
-  "How is the evidence for an answer chosen?",
-];
+const SAMPLES = ["What is a landmark?", "Which port does Cairn answer on?", "How is the evidence for an answer chosen?"];
 
 const state = {
-  conversation: null, turns: [], chosen: null, scope: emptyScope(), running: null, lowShare: 0.25, quote: null, documents: null, goTo: () => {},
+  conversation: null,
+  turns: [],
+  chosen: null,
+  scope: emptyScope(),
+  running: null,
+  lowShare: 0.25,
+  quote: undefined,
+  documents: null,
+  goTo: () => {},
 };
 let parts = null;
 
@@ -23,7 +27,12 @@ const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((one) =>
 export function mountAsk(node, { goTo }) {
   state.goTo = goTo;
   const input = h("textarea", {
-    id: "question", class: "question-input", rows: "1", maxlength: "4000", placeholder: "Ask your documents…", "aria-label": "Question",
+    id: "question",
+    class: "question-input",
+    rows: "1",
+    maxlength: "4000",
+    placeholder: "Ask your documents…",
+    "aria-label": "Question",
     oninput: () => grow(input),
     onkeydown: (event) => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
@@ -34,18 +43,39 @@ export function mountAsk(node, { goTo }) {
   });
   const send = h("button", { type: "button", class: "send", id: "send", "aria-label": "Ask", onclick: submitOrStop }, icon("send"));
   const scope = h("button", { type: "button", class: "scope", id: "scope", onclick: pickScope });
-  const quote = h("button", {
-    type: "button", class: "quote", id: "quote", title: "Copy the answer word for word from the documents",
-    onclick: () => { state.quote = !state.quote; drawScope(); },
-  }, icon("quote"), h("span", {}, "Word for word"));
-  const fresh = button("New conversation", { class: "button quiet small", id: "new-conversation", "aria-label": "New conversation", onclick: startOver }, "plus");
+  const quote = h(
+    "button",
+    {
+      type: "button",
+      class: "quote",
+      id: "quote",
+      title: "Copy the answer word for word from the documents",
+      onclick: () => {
+        state.quote = state.quote !== true;
+        drawScope();
+      },
+    },
+    icon("quote"),
+    h("span", {}, "Word for word"),
+  );
+  const fresh = button(
+    "New conversation",
+    { class: "button quiet small", id: "new-conversation", "aria-label": "New conversation", onclick: startOver },
+    "plus",
+  );
   const turns = h("div", { class: "turns" });
   const evidence = h("aside", { class: "evidence", id: "evidence", "aria-label": "Evidence" });
-  const composer = h("div", { class: "composer" },
+  const composer = h(
+    "div",
+    { class: "composer" },
     h("div", { class: "composer-box" }, input, send),
-    h("div", { class: "row composer-foot" }, scope, quote, h("span", { class: "grow" }), fresh));
+    h("div", { class: "row composer-foot" }, scope, quote, h("span", { class: "grow" }), fresh),
+  );
   parts = { node, input, send, scope, quote, fresh, turns, evidence };
-  replace(node, h("div", { class: "ask" }, h("section", { class: "conversation", "aria-label": "Conversation" }, turns, composer), evidence));
+  replace(
+    node,
+    h("div", { class: "ask" }, h("section", { class: "conversation", "aria-label": "Conversation" }, turns, composer), evidence),
+  );
   drawScope();
   drawTurns();
   refreshFacts();
@@ -60,7 +90,7 @@ async function refreshFacts() {
   try {
     const [preferences, documents] = await Promise.all([get("preferences"), get("documents", { limit: 1 })]);
     state.lowShare = preferences.low_share;
-    const untouched = state.preferred === undefined && state.quote === null;
+    const untouched = state.preferred === undefined && state.quote === undefined;
     if (untouched || (state.preferred !== undefined && state.preferred !== preferences.quote)) state.quote = preferences.quote;
     state.preferred = preferences.quote; // when the settings change, the switch follows
     drawScope();
@@ -79,7 +109,9 @@ function grow(input) {
 
 function drawScope() {
   replace(parts.scope, icon("filter"), h("span", {}, describeScope(state.scope)));
-  parts.quote.setAttribute("aria-pressed", String(Boolean(state.quote)));
+  parts.quote.setAttribute("aria-pressed", state.quote === null ? "mixed" : String(Boolean(state.quote)));
+  parts.quote.title =
+    state.quote === null ? "As suits the model: click to copy answers word for word" : "Copy the answer word for word from the documents";
   parts.scope.classList.toggle("narrowed", Boolean(state.scope.documents.size + state.scope.collections.size));
 }
 
@@ -140,18 +172,28 @@ async function put(question) {
   drawTurns();
   if (state.turns.length > 1) turn.node.scrollIntoView({ block: "start", behavior: "smooth" });
   try {
-    await ask({
-      question, conversation_id: state.conversation, quote: state.quote ?? undefined,
-      within: { document_ids: [...state.scope.documents.keys()], collection_ids: [...state.scope.collections.keys()] },
-    }, {
-      started: ({ ask_id, ahead }) => {
-        turn.askId = ask_id;
-        if (ahead) setStatus(turn, ahead === 1 ? "Waiting: one question is ahead." : `Waiting: ${ahead} questions are ahead.`);
+    await ask(
+      {
+        question,
+        conversation_id: state.conversation,
+        quote: state.quote ?? undefined,
+        within: { document_ids: [...state.scope.documents.keys()], collection_ids: [...state.scope.collections.keys()] },
       },
-      token: (token) => addWord(turn, token),
-      answer: (answer) => { turn.reading = new Reading(answer); },
-      error: ({ error }) => { turn.error = error.message; },
-    }, controller.signal);
+      {
+        started: ({ ask_id, ahead }) => {
+          turn.askId = ask_id;
+          if (ahead) setStatus(turn, ahead === 1 ? "Waiting: one question is ahead." : `Waiting: ${ahead} questions are ahead.`);
+        },
+        token: (token) => addWord(turn, token),
+        answer: (answer) => {
+          turn.reading = new Reading(answer);
+        },
+        error: ({ error }) => {
+          turn.error = error.message;
+        },
+      },
+      controller.signal,
+    );
     if (!turn.reading && !turn.error) turn.error = "The answer broke off. Ask again.";
   } catch (error) {
     turn.error = error.name === "AbortError" ? "Stopped." : error.message;
@@ -193,11 +235,14 @@ function drawTurns() {
   if (!state.turns.length) {
     replace(parts.turns, hero());
   } else {
-    replace(parts.turns, state.turns.map((turn) => {
-      turn.node = h("article", { class: "turn" });
-      drawTurn(turn);
-      return turn.node;
-    }));
+    replace(
+      parts.turns,
+      state.turns.map((turn) => {
+        turn.node = h("article", { class: "turn" });
+        drawTurn(turn);
+        return turn.node;
+      }),
+    );
   }
   parts.fresh.hidden = !state.turns.length;
   parts.node.classList.toggle("empty", !state.turns.length);
@@ -206,23 +251,52 @@ function drawTurns() {
 
 function drawTurn(turn) {
   const body = h("div", { class: "turn-body" });
-  const question = h("h2", {
-    class: "question", tabindex: turn.reading ? "0" : undefined, onclick: () => choose(turn),
-    onkeydown: (event) => event.key === "Enter" && choose(turn),
-  }, turn.question);
+  const question = h(
+    "h2",
+    {
+      class: "question",
+      tabindex: turn.reading ? "0" : undefined,
+      onclick: () => choose(turn),
+      onkeydown: (event) => event.key === "Enter" && choose(turn),
+    },
+    turn.question,
+  );
   replace(turn.node, question, body);
   turn.node.classList.toggle("current", turn === state.chosen);
   if (turn.reading) {
     mountAnswer(body, turn.reading, {
-      lowShare: state.lowShare, onAgain: () => { if (!state.running) put(turn.question); },
-      onDeleted: () => { state.turns = state.turns.filter((one) => one !== turn); state.chosen = state.turns.at(-1) || null; drawTurns(); },
+      lowShare: state.lowShare,
+      onAgain: () => {
+        if (!state.running) put(turn.question);
+      },
+      onDeleted: () => {
+        state.turns = state.turns.filter((one) => one !== turn);
+        state.chosen = state.turns.at(-1) || null;
+        drawTurns();
+      },
     });
   } else if (turn.error) {
-    replace(body, turn.words.length ? h("div", { class: "answer-text" }, turn.words.map(tokenSpan)) : null,
+    replace(
+      body,
+      turn.words.length ? h("div", { class: "answer-text" }, turn.words.map(tokenSpan)) : null,
       h("div", { class: "verdict bad", role: "alert" }, turn.error),
-      h("div", { class: "actions" }, button("Ask again", { class: "button small", onclick: () => { if (!state.running) put(turn.question); } })));
+      h(
+        "div",
+        { class: "actions" },
+        button("Ask again", {
+          class: "button small",
+          onclick: () => {
+            if (!state.running) put(turn.question);
+          },
+        }),
+      ),
+    );
   } else {
-    turn.stream = h("div", { class: "answer-text streaming", role: "log", "aria-live": "polite", "aria-label": "Answer" }, turn.words.map(tokenSpan));
+    turn.stream = h(
+      "div",
+      { class: "answer-text streaming", role: "log", "aria-live": "polite", "aria-label": "Answer" },
+      turn.words.map(tokenSpan),
+    );
     turn.statusNode = turn.words.length ? null : h("div", { class: "status-line", role: "status" }, turn.status);
     replace(body, turn.stream, turn.statusNode);
   }
@@ -239,22 +313,56 @@ function drawEvidence() {
   const reading = state.chosen?.reading;
   parts.evidence.hidden = !state.turns.length;
   if (reading) mountEvidence(parts.evidence, reading);
-  else replace(parts.evidence, state.turns.length ? h("div", { class: "evidence-wait" },
-    h("h2", { class: "evidence-title" }, "What the model read"),
-    state.running ? [1, 2, 3].map(() => h("div", { class: "ghost" })) : h("p", { class: "soft" }, "No evidence for this question.")) : null);
+  else
+    replace(
+      parts.evidence,
+      state.turns.length
+        ? h(
+            "div",
+            { class: "evidence-wait" },
+            h("h2", { class: "evidence-title" }, "What the model read"),
+            state.running ? [1, 2, 3].map(() => h("div", { class: "ghost" })) : h("p", { class: "soft" }, "No evidence for this question."),
+          )
+        : null,
+    );
 }
 
 function hero() {
   const nothing = state.documents === 0;
-  return h("div", { class: "hero" },
+  return h(
+    "div",
+    { class: "hero" },
     h("img", { src: new URL("mark.svg", import.meta.url), alt: "", width: "64", height: "64" }),
     h("h1", {}, "Ask your documents"),
-    h("p", {}, "The model reads its answer out of them with its own attention. For every word you can see which passages it looked at, on the page."),
+    h(
+      "p",
+      {},
+      "The model reads its answer out of them with its own attention. For every word you can see which passages it looked at, on the page.",
+    ),
     nothing
-      ? h("div", { class: "row centre" }, button("Add documents first", { class: "button primary", onclick: () => state.goTo("library") }, "up"))
-      : h("div", { class: "samples" }, SAMPLES.map((text) => h("button", {
-          type: "button", class: "sample", onclick: () => { if (!state.running) put(text); },
-        }, text))));
+      ? h(
+          "div",
+          { class: "row centre" },
+          button("Add documents first", { class: "button primary", onclick: () => state.goTo("library") }, "up"),
+        )
+      : h(
+          "div",
+          { class: "samples" },
+          SAMPLES.map((text) =>
+            h(
+              "button",
+              {
+                type: "button",
+                class: "sample",
+                onclick: () => {
+                  if (!state.running) put(text);
+                },
+              },
+              text,
+            ),
+          ),
+        ),
+  );
 }
 
 // Open a stored answer with the whole conversation that it belongs to.
@@ -271,7 +379,7 @@ export async function openAnswer(id) {
     const answer = await get(`answers/${encodeURIComponent(id)}`);
     const conversation = answer.conversation_id;
     const heads = conversation ? (await get("answers", { conversation_id: conversation, limit: 20 })).answers.reverse() : [];
-    const answers = await Promise.all(heads.map((head) => head.id === id ? answer : get(`answers/${encodeURIComponent(head.id)}`)));
+    const answers = await Promise.all(heads.map((head) => (head.id === id ? answer : get(`answers/${encodeURIComponent(head.id)}`))));
     if (!answers.some((one) => one.id === id)) answers.push(answer);
     state.conversation = conversation;
     state.turns = answers.map((one) => ({ question: one.question, words: [], reading: new Reading(one), error: "", node: null }));

@@ -45,14 +45,14 @@ const ICONS = {
   quote: "M9 7c-3 1-4 3-4 6v4h5v-5H7c0-2 1-3 2-3.5zM18 7c-3 1-4 3-4 6v4h5v-5h-3c0-2 1-3 2-3.5z",
   scale: "M12 4v16M6 20h12M5 8h14M5 8l-2.5 6h5zM19 8l-2.5 6h5z",
   person: "M12 4a4 4 0 1 0 0 8 4 4 0 0 0 0-8M5 20c1-4 4-5.5 7-5.5s6 1.5 7 5.5",
-  people: "M9 5a3.5 3.5 0 1 0 0 7 3.5 3.5 0 0 0 0-7M3 19c.8-3.4 3.2-4.8 6-4.8s5.200 1.400 6 4.800M15.500 5.300a3.500 3.500 0 0 1 0 6.400M17.500 14.700c1.900.6 3 2 3.500 4.300",
+  people:
+    "M9 5a3.5 3.5 0 1 0 0 7 3.5 3.5 0 0 0 0-7M3 19c.8-3.4 3.2-4.8 6-4.8s5.200 1.400 6 4.800M15.500 5.300a3.500 3.500 0 0 1 0 6.400M17.500 14.700c1.900.6 3 2 3.500 4.300",
   sun: "M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8M12 3v2M12 19v2M3 12h2M19 12h2M5.6 5.6l1.4 1.4M17 17l1.4 1.4M18.4 5.6L17 7M7 17l-1.4 1.4",
   moon: "M19 14.5A7.5 7.5 0 0 1 9.5 5 7.5 7.5 0 1 0 19 14.5z",
   half: "M12 4a8 8 0 1 0 0 16zM12 4a8 8 0 0 1 0 16",
 };
 
-export const icon = (name) =>
-  svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
+export const icon = (name) => svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
 
 export const button = (label, attributes, iconName) =>
   h("button", { type: "button", class: "button", ...attributes }, iconName ? icon(iconName) : null, h("span", {}, label));
@@ -121,13 +121,26 @@ export function toast(text, kind = "") {
 // A question before something that cannot be undone. Resolves to true or false.
 export function confirm(title, text, yes) {
   return new Promise((resolve) => {
-    const dialog = h("dialog", { class: "dialog", "aria-label": title },
-      h("form", { method: "dialog" },
-        h("h2", {}, title), h("p", {}, text),
-        h("div", { class: "row end" },
+    const dialog = h(
+      "dialog",
+      { class: "dialog", "aria-label": title },
+      h(
+        "form",
+        { method: "dialog" },
+        h("h2", {}, title),
+        h("p", {}, text),
+        h(
+          "div",
+          { class: "row end" },
           h("button", { class: "button quiet", value: "no" }, "Keep"),
-          h("button", { class: "button danger", value: "yes" }, yes))));
-    dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes"); });
+          h("button", { class: "button danger", value: "yes" }, yes),
+        ),
+      ),
+    );
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(dialog.returnValue === "yes");
+    });
     document.body.append(dialog);
     dialog.showModal();
   });
@@ -137,15 +150,29 @@ export function confirm(title, text, yes) {
 export function askText(title, label, value = "", { type = "text", yes = "Save" } = {}) {
   return new Promise((resolve) => {
     const input = h("input", { class: "input", type, value, id: "ask-text", maxlength: "500", autocomplete: "off" });
-    const dialog = h("dialog", { class: "dialog", "aria-label": title },
-      h("form", { method: "dialog" },
-        h("h2", {}, title), h("label", { for: "ask-text" }, label), input,
-        h("div", { class: "row end" },
+    const dialog = h(
+      "dialog",
+      { class: "dialog", "aria-label": title },
+      h(
+        "form",
+        { method: "dialog" },
+        h("h2", {}, title),
+        h("label", { for: "ask-text" }, label),
+        input,
+        h(
+          "div",
+          { class: "row end" },
           h("button", { class: "button quiet", value: "no", formnovalidate: true }, "Cancel"),
-          h("button", { class: "button primary", value: "yes" }, yes))));
+          h("button", { class: "button primary", value: "yes" }, yes),
+        ),
+      ),
+    );
     // Enter submits with the first button of a form, which here would cancel.
     input.addEventListener("keydown", (event) => {
-      if (event.key === "Enter") { event.preventDefault(); dialog.close("yes"); }
+      if (event.key === "Enter") {
+        event.preventDefault();
+        dialog.close("yes");
+      }
     });
     dialog.addEventListener("close", () => {
       dialog.remove();

@@ -18,10 +18,21 @@ export function mountEvidence(node, reading) {
   const focus = h("div", { class: "focus" });
   const panel = h("div", { class: "panel", role: "tabpanel", id: "evidence-panel", tabindex: "0" });
   const tabs = h("div", { class: "subtabs", role: "tablist", "aria-label": "Evidence" });
-  const buttons = PANELS.map(([name, label]) => h("button", {
-    type: "button", role: "tab", id: `evidence-${name}`, "aria-controls": "evidence-panel", data: { panel: name },
-    onclick: () => show(name),
-  }, label, name === "missed" && reading.answer.near_misses.length ? h("span", { class: "count" }, reading.answer.near_misses.length) : null));
+  const buttons = PANELS.map(([name, label]) =>
+    h(
+      "button",
+      {
+        type: "button",
+        role: "tab",
+        id: `evidence-${name}`,
+        "aria-controls": "evidence-panel",
+        data: { panel: name },
+        onclick: () => show(name),
+      },
+      label,
+      name === "missed" && reading.answer.near_misses.length ? h("span", { class: "count" }, reading.answer.near_misses.length) : null,
+    ),
+  );
   tabs.append(...buttons);
   tabs.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -62,58 +73,122 @@ function drawFocus(node, reading) {
     replace(node, blockCard(reading, block, letGo));
   } else if (token !== null) {
     const one = answer.tokens[token];
-    replace(node, h("div", { class: "focus-line" },
-      h("span", {}, "For the word ", h("q", {}, one.text.trim() || "␣"), ": ", h("b", {}, percent(one.memory_share)),
-        " on the documents, in ", String(one.blocks.length), one.blocks.length === 1 ? " block" : " blocks"),
-      reading.token === null ? null : letGo));
+    replace(
+      node,
+      h(
+        "div",
+        { class: "focus-line" },
+        h(
+          "span",
+          {},
+          "For the word ",
+          h("q", {}, one.text.trim() || "␣"),
+          ": ",
+          h("b", {}, percent(one.memory_share)),
+          " on the documents, in ",
+          String(one.blocks.length),
+          one.blocks.length === 1 ? " block" : " blocks",
+        ),
+        reading.token === null ? null : letGo,
+      ),
+    );
   } else {
-    replace(node, h("div", { class: "focus-line soft" },
-      "The whole answer. Point at a word to see what it was read from, or at a passage to see which words used it."));
+    replace(
+      node,
+      h(
+        "div",
+        { class: "focus-line soft" },
+        "The whole answer. Point at a word to see what it was read from, or at a passage to see which words used it.",
+      ),
+    );
   }
 }
 
 function blockCard(reading, block, letGo) {
-  const place = reading.places.get(block), effect = reading.effects.get(block);
-  const strongest = reading.tokenWeights(block)
-    .map((mass, index) => [mass, index]).filter(([mass]) => mass > 0).sort((a, b) => b[0] - a[0]).slice(0, 5);
-  return h("div", { class: "block-card" },
-    h("div", { class: "row" },
-      h("strong", { class: "grow" }, `Block ${reading.rank(block)}`, place ? ` · ${nameOf(place.passage)}` : ""), letGo),
-    h("div", { class: "two-numbers" },
-      h("div", {}, h("div", { class: "figure" }, weight(reading.totals.get(block) || 0)), h("div", { class: "soft" }, "Attention"),
-        h("div", { class: "fine" }, "how much it was read")),
-      h("div", { "aria-live": "polite" }, effect ? effectFigure(effect) : measureButton(reading, block))),
-    strongest.length ? h("div", { class: "fine" }, "Used most for ",
-      strongest.map(([mass, index], at) => [at ? ", " : "",
-        h("button", { type: "button", class: "word", onclick: () => reading.chooseToken(index) },
-          reading.answer.tokens[index].text.trim() || "␣"), ` ${weight(mass)}`])) : null);
+  const place = reading.places.get(block),
+    effect = reading.effects.get(block);
+  const strongest = reading
+    .tokenWeights(block)
+    .map((mass, index) => [mass, index])
+    .filter(([mass]) => mass > 0)
+    .sort((a, b) => b[0] - a[0])
+    .slice(0, 5);
+  return h(
+    "div",
+    { class: "block-card" },
+    h(
+      "div",
+      { class: "row" },
+      h("strong", { class: "grow" }, `Block ${reading.rank(block)}`, place ? ` · ${nameOf(place.passage)}` : ""),
+      letGo,
+    ),
+    h(
+      "div",
+      { class: "two-numbers" },
+      h(
+        "div",
+        {},
+        h("div", { class: "figure" }, weight(reading.totals.get(block) || 0)),
+        h("div", { class: "soft" }, "Attention"),
+        h("div", { class: "fine" }, "how much it was read"),
+      ),
+      h("div", { "aria-live": "polite" }, effect ? effectFigure(effect) : measureButton(reading, block)),
+    ),
+    strongest.length
+      ? h(
+          "div",
+          { class: "fine" },
+          "Used most for ",
+          strongest.map(([mass, index], at) => [
+            at ? ", " : "",
+            h(
+              "button",
+              { type: "button", class: "word", onclick: () => reading.chooseToken(index) },
+              reading.answer.tokens[index].text.trim() || "␣",
+            ),
+            ` ${weight(mass)}`,
+          ]),
+        )
+      : null,
+  );
 }
 
 function effectFigure(effect) {
-  const factor = Math.exp(Math.abs(effect.delta)), less = effect.delta < 0;
+  const factor = Math.exp(Math.abs(effect.delta)),
+    less = effect.delta < 0;
   const shown = factor >= 1000 ? "over 1000" : factor >= 10 ? factor.toFixed(0) : factor.toFixed(2);
   return [
     h("div", { class: "figure effect" }, Math.abs(effect.delta) < 0.005 ? "none" : `${shown} ×`),
     h("div", { class: "soft" }, "Effect on the answer"),
-    h("div", { class: "fine" }, Math.abs(effect.delta) < 0.005 ? "without it the answer is as likely"
-      : `${less ? "less" : "more"} likely without it (${effect.delta > 0 ? "+" : ""}${effect.delta.toFixed(2)} nats)`),
+    h(
+      "div",
+      { class: "fine" },
+      Math.abs(effect.delta) < 0.005
+        ? "without it the answer is as likely"
+        : `${less ? "less" : "more"} likely without it (${effect.delta > 0 ? "+" : ""}${effect.delta.toFixed(2)} nats)`,
+    ),
   ];
 }
 
 function measureButton(reading, block) {
-  const measure = button("Measure effect", {
-    class: "button small", onclick: async () => {
-      measure.disabled = true;
-      measure.lastChild.textContent = "Reading again…";
-      try {
-        reading.learnEffect(block, await post(`answers/${reading.answer.id}/effect/${block}`));
-      } catch (error) {
-        toast(error.message, "bad");
-        measure.disabled = false;
-        measure.lastChild.textContent = "Measure effect";
-      }
+  const measure = button(
+    "Measure effect",
+    {
+      class: "button small",
+      onclick: async () => {
+        measure.disabled = true;
+        measure.lastChild.textContent = "Reading again…";
+        try {
+          reading.learnEffect(block, await post(`answers/${reading.answer.id}/effect/${block}`));
+        } catch (error) {
+          toast(error.message, "bad");
+          measure.disabled = false;
+          measure.lastChild.textContent = "Measure effect";
+        }
+      },
     },
-  }, "scale");
+    "scale",
+  );
   return [measure, h("div", { class: "fine" }, "leaves the block out and weighs the same answer again")];
 }
 
@@ -123,28 +198,51 @@ function passages(panel, reading) {
     replace(panel, h("p", { class: "empty-note" }, "Nothing was read for this answer."));
     return () => {};
   }
-  const marks = [], cards = [];
+  const marks = [],
+    cards = [];
   const strongestPassage = Math.max(1e-9, ...answer.passages.map((one) => one.score));
   answer.passages.forEach((passage, index) => {
     const bar = h("div", { class: "score-fill" });
     const score = h("span", { class: "score-text" });
-    const card = h("article", { class: "passage", data: { passage: index } },
-      h("header", {},
+    const card = h(
+      "article",
+      { class: "passage", data: { passage: index } },
+      h(
+        "header",
+        {},
         h("span", { class: "rank", "aria-hidden": "true" }, index + 1),
-        h("div", { class: "grow" },
-          h("div", { class: "passage-title" }, nameOf(passage)),
-          h("div", { class: "soft" }, pagesOf(passage))),
-        h("div", { class: "score" }, score, h("div", { class: "score-bar" }, bar))),
+        h("div", { class: "grow" }, h("div", { class: "passage-title" }, nameOf(passage)), h("div", { class: "soft" }, pagesOf(passage))),
+        h("div", { class: "score" }, score, h("div", { class: "score-bar" }, bar)),
+      ),
       passageText(passage, reading, marks),
-      h("div", { class: "passage-foot" }, button("Show on the page", {
-        class: "button quiet small", onclick: () => openViewer({ passage, reading }),
-      }, "page")));
+      h(
+        "div",
+        { class: "passage-foot" },
+        button(
+          "Show on the page",
+          {
+            class: "button quiet small",
+            onclick: () => openViewer({ passage, reading }),
+          },
+          "page",
+        ),
+      ),
+    );
     cards.push({ card, passage, bar, score });
   });
-  replace(panel, h("div", { class: "passages" }, cards.map((one) => one.card)));
+  replace(
+    panel,
+    h(
+      "div",
+      { class: "passages" },
+      cards.map((one) => one.card),
+    ),
+  );
   let scrolledFor;
   return () => {
-    const weights = reading.weights(), strongest = reading.strongest(weights), whole = weights === reading.totals;
+    const weights = reading.weights(),
+      strongest = reading.strongest(weights),
+      whole = weights === reading.totals;
     for (const { mark, block } of marks) {
       const mass = weights.get(block) || 0;
       mark.style.setProperty("--mark", opacity(mass, strongest).toFixed(3));
@@ -169,7 +267,7 @@ function showStrongest(panel, marks, weights, whole) {
   for (const text of panel.querySelectorAll(".passage-text.clamped")) {
     const own = marks.filter(({ mark }) => text.contains(mark));
     const best = own.reduce((a, b) => ((weights.get(b.block) || 0) > (weights.get(a.block) || 0) ? b : a), own[0]);
-    const shown = whole ? text.querySelector(".quoted") ?? best?.mark : best?.mark;
+    const shown = whole ? (text.querySelector(".quoted") ?? best?.mark) : best?.mark;
     if (!shown) continue;
     const to = shown.getBoundingClientRect().top - text.getBoundingClientRect().top + text.scrollTop - 30;
     text.scrollTop = to;
@@ -179,49 +277,102 @@ function showStrongest(panel, marks, weights, whole) {
 
 function passageText(passage, reading, marks) {
   const pieces = cutAtBlocks(passage.text, passage.start_index, passage.blocks);
-  const quoted = reading.quoted(), quote = quoted?.document_id === passage.document_id ? quoted : null;
+  const quoted = reading.quoted(),
+    quote = quoted?.document_id === passage.document_id ? quoted : null;
   let at = passage.start_index;
-  const text = h("div", { class: "passage-text" }, pieces.map((piece) => {
-    const words = cutAtQuote(piece.text, at, quote)
-      .map(([part, inside]) => (inside ? h("span", { class: "quoted" }, part) : part));
-    at += piece.text.length;
-    if (piece.block === null) return words;
-    const choose = () => reading.chooseBlock(piece.block);
-    const mark = h("mark", {
-      tabindex: "0", role: "button", data: { block: piece.block }, onclick: choose,
-      onkeydown: (event) => {
-        if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(); }
-        if (event.key === "Escape") reading.clear();
-      },
-    }, words);
-    marks.push({ mark, block: piece.block });
-    return mark;
-  }));
+  const text = h(
+    "div",
+    { class: "passage-text" },
+    pieces.map((piece) => {
+      const words = cutAtQuote(piece.text, at, quote).map(([part, inside]) => (inside ? h("span", { class: "quoted" }, part) : part));
+      at += piece.text.length;
+      if (piece.block === null) return words;
+      const choose = () => reading.chooseBlock(piece.block);
+      const mark = h(
+        "mark",
+        {
+          tabindex: "0",
+          role: "button",
+          data: { block: piece.block },
+          onclick: choose,
+          onkeydown: (event) => {
+            if (event.key === "Enter" || event.key === " ") {
+              event.preventDefault();
+              choose();
+            }
+            if (event.key === "Escape") reading.clear();
+          },
+        },
+        words,
+      );
+      marks.push({ mark, block: piece.block });
+      return mark;
+    }),
+  );
   if (passage.text.length < 700) return text;
   text.classList.add("clamped", "top");
-  const more = button("Show all of it", { class: "button quiet small", onclick: () => {
-    more.lastChild.textContent = text.classList.toggle("clamped") ? "Show all of it" : "Show less";
-  } });
+  const more = button("Show all of it", {
+    class: "button quiet small",
+    onclick: () => {
+      more.lastChild.textContent = text.classList.toggle("clamped") ? "Show all of it" : "Show less";
+    },
+  });
   return [text, more];
 }
 
 function nearMisses(panel, reading) {
   const { answer } = reading;
   const last = answer.passages.length ? Math.min(...answer.passages.map((one) => one.score)) : 0;
-  replace(panel,
-    h("p", { class: "fine" }, "These stood next in line when the memory was searched, and were not read. The score is that of the search, before any word was written."),
-    answer.near_misses.length ? h("div", { class: "passages" }, answer.near_misses.map((passage, index) =>
-      h("article", { class: "passage missed" },
-        h("header", {},
-          h("span", { class: "rank" }, `+${index + 1}`),
-          h("div", { class: "grow" }, h("div", { class: "passage-title" }, nameOf(passage)), h("div", { class: "soft" }, pagesOf(passage))),
-          h("div", { class: "score" }, h("span", { class: "score-text" }, passage.score.toFixed(3)),
-            h("div", { class: "fine" }, gap(passage, answer.near_misses, index, last)))),
-        h("div", { class: "passage-text" }, passage.text),
-        h("div", { class: "passage-foot" }, button("Show on the page", {
-          class: "button quiet small", onclick: () => openViewer({ passage, reading: null }),
-        }, "page")))))
-      : h("p", { class: "empty-note" }, "Nothing else came close."));
+  replace(
+    panel,
+    h(
+      "p",
+      { class: "fine" },
+      "These stood next in line when the memory was searched, and were not read. The score is that of the search, before any word was written.",
+    ),
+    answer.near_misses.length
+      ? h(
+          "div",
+          { class: "passages" },
+          answer.near_misses.map((passage, index) =>
+            h(
+              "article",
+              { class: "passage missed" },
+              h(
+                "header",
+                {},
+                h("span", { class: "rank" }, `+${index + 1}`),
+                h(
+                  "div",
+                  { class: "grow" },
+                  h("div", { class: "passage-title" }, nameOf(passage)),
+                  h("div", { class: "soft" }, pagesOf(passage)),
+                ),
+                h(
+                  "div",
+                  { class: "score" },
+                  h("span", { class: "score-text" }, passage.score.toFixed(3)),
+                  h("div", { class: "fine" }, gap(passage, answer.near_misses, index, last)),
+                ),
+              ),
+              h("div", { class: "passage-text" }, passage.text),
+              h(
+                "div",
+                { class: "passage-foot" },
+                button(
+                  "Show on the page",
+                  {
+                    class: "button quiet small",
+                    onclick: () => openViewer({ passage, reading: null }),
+                  },
+                  "page",
+                ),
+              ),
+            ),
+          ),
+        )
+      : h("p", { class: "empty-note" }, "Nothing else came close."),
+  );
   return () => {};
 }
 

@@ -8,16 +8,32 @@ const view = { search: "", offset: 0 };
 let parts = null;
 
 export function mountHistory(node, { goTo }) {
-  const search = h("input", { class: "input", type: "search", placeholder: "Find in questions and answers…", "aria-label": "Find in the history", value: view.search, oninput: () => { view.search = search.value; view.offset = 0; later(); } });
+  const search = h("input", {
+    class: "input",
+    type: "search",
+    placeholder: "Find in questions and answers…",
+    "aria-label": "Find in the history",
+    value: view.search,
+    oninput: () => {
+      view.search = search.value;
+      view.offset = 0;
+      later();
+    },
+  });
   const list = h("div", { class: "history-list" });
   let timer;
-  const later = () => { clearTimeout(timer); timer = setTimeout(draw, 180); };
+  const later = () => {
+    clearTimeout(timer);
+    timer = setTimeout(draw, 180);
+  };
   parts = { list, goTo, node };
   replace(node, h("div", { class: "history" }, h("div", { class: "row tools" }, search), list));
   draw();
 }
 
-document.addEventListener("cairn:view", (event) => { if (event.detail.view === "history" && parts) draw(); });
+document.addEventListener("cairn:view", (event) => {
+  if (event.detail.view === "history" && parts) draw();
+});
 
 let drawing = 0;
 async function draw() {
@@ -30,29 +46,49 @@ async function draw() {
     return;
   }
   if (mine !== drawing) return;
-  const turn = (step) => () => { view.offset = Math.max(0, view.offset + step * PAGE); draw(); };
-  replace(parts.list,
-    found.answers.length ? null : h("p", { class: "empty-note" }, view.search ? "Nothing is found." : "Questions that you ask are kept here."),
+  const turn = (step) => () => {
+    view.offset = Math.max(0, view.offset + step * PAGE);
+    draw();
+  };
+  replace(
+    parts.list,
+    found.answers.length
+      ? null
+      : h("p", { class: "empty-note" }, view.search ? "Nothing is found." : "Questions that you ask are kept here."),
     found.answers.map(item),
-    found.more || view.offset ? h("nav", { class: "pager", "aria-label": "Pages of the history" },
-      iconButton("Newer", "back", { disabled: view.offset === 0, onclick: turn(-1) }),
-      h("span", { class: "soft" }, `${view.offset + 1} to ${view.offset + found.answers.length}`),
-      iconButton("Older", "next", { disabled: !found.more, onclick: turn(1) })) : null);
+    found.more || view.offset
+      ? h(
+          "nav",
+          { class: "pager", "aria-label": "Pages of the history" },
+          iconButton("Newer", "back", { disabled: view.offset === 0, onclick: turn(-1) }),
+          h("span", { class: "soft" }, `${view.offset + 1} to ${view.offset + found.answers.length}`),
+          iconButton("Older", "next", { disabled: !found.more, onclick: turn(1) }),
+        )
+      : null,
+  );
 }
 
 function item(head) {
-  return h("div", { class: "item", data: { answer: head.id } },
-    h("button", { type: "button", class: "plain grow", onclick: () => parts.goTo("ask", { answer: head.id }) },
+  return h(
+    "div",
+    { class: "item", data: { answer: head.id } },
+    h(
+      "button",
+      { type: "button", class: "plain grow", onclick: () => parts.goTo("ask", { answer: head.id }) },
       h("div", { class: "item-title serif" }, head.question),
-      h("div", { class: "soft line" }, head.found === false ? "The documents do not say." : head.text)),
+      h("div", { class: "soft line" }, head.found === false ? "The documents do not say." : head.text),
+    ),
     h("span", { class: "soft date" }, when(head.created_at)),
-    iconButton("Delete this answer", "trash", { onclick: async () => {
-      if (!(await confirm("Delete this answer?", head.question, "Delete"))) return;
-      try {
-        await remove(`answers/${head.id}`);
-      } catch (error) {
-        toast(error.message, "bad");
-      }
-      draw();
-    } }));
+    iconButton("Delete this answer", "trash", {
+      onclick: async () => {
+        if (!(await confirm("Delete this answer?", head.question, "Delete"))) return;
+        try {
+          await remove(`answers/${head.id}`);
+        } catch (error) {
+          toast(error.message, "bad");
+        }
+        draw();
+      },
+    }),
+  );
 }

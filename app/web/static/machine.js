@@ -8,14 +8,35 @@ let parts = null;
 export function mountMachine(node) {
   const body = h("div", { class: "machine-body" });
   parts = { body };
-  replace(node, h("div", { class: "machine" },
-    h("div", { class: "row head" }, h("p", { class: "soft grow" }, "What this machine can do, what the library holds, and what is wrong."),
-      button("Look again", { class: "button small", onclick: draw }, "retry")), body,
-    h("p", { class: "soft" }, "For programs: ", h("a", { href: new URL("../docs", import.meta.url) }, "HTTP API"), ", and MCP tools at ", h("code", {}, "/mcp"), ".")));
+  replace(
+    node,
+    h(
+      "div",
+      { class: "machine" },
+      h(
+        "div",
+        { class: "row head" },
+        h("p", { class: "soft grow" }, "What this machine can do, what the library holds, and what is wrong."),
+        button("Look again", { class: "button small", onclick: draw }, "retry"),
+      ),
+      body,
+      h(
+        "p",
+        { class: "soft" },
+        "For programs: ",
+        h("a", { href: new URL("../docs", import.meta.url) }, "HTTP API"),
+        ", and MCP tools at ",
+        h("code", {}, "/mcp"),
+        ".",
+      ),
+    ),
+  );
   draw();
 }
 
-document.addEventListener("cairn:view", (event) => { if (event.detail.view === "machine" && parts) draw(); });
+document.addEventListener("cairn:view", (event) => {
+  if (event.detail.view === "machine" && parts) draw();
+});
 
 async function draw() {
   let report;
@@ -28,21 +49,47 @@ async function draw() {
   const problems = [report.problems, report.wrong, report.warnings].flat().filter((one) => typeof one === "string" && one);
   const simple = Object.entries(report).filter(([key, value]) => !["problems", "wrong", "warnings"].includes(key) && !isGroup(value));
   const groups = Object.entries(report).filter(([key, value]) => !["problems", "wrong", "warnings"].includes(key) && isGroup(value));
-  replace(parts.body,
-    problems.length ? h("div", { class: "verdict bad" }, h("ul", {}, problems.map((one) => h("li", {}, one))))
+  replace(
+    parts.body,
+    problems.length
+      ? h(
+          "div",
+          { class: "verdict bad" },
+          h(
+            "ul",
+            {},
+            problems.map((one) => h("li", {}, one)),
+          ),
+        )
       : h("div", { class: "verdict good" }, "Nothing is wrong."),
-    h("div", { class: "cards" },
+    h(
+      "div",
+      { class: "cards" },
       simple.length ? card("This machine", simple) : null,
-      groups.map(([key, value]) => card(words(key), Object.entries(value)))));
+      groups.map(([key, value]) => card(words(key), Object.entries(value))),
+    ),
+  );
 }
 
 const isGroup = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
-const card = (title, entries) => h("section", { class: "card" }, h("h2", {}, title),
-  h("dl", {}, entries.map(([key, value]) => [h("dt", {}, words(key)), h("dd", {}, shown(key, value))])));
+const card = (title, entries) =>
+  h(
+    "section",
+    { class: "card" },
+    h("h2", {}, title),
+    h(
+      "dl",
+      {},
+      entries.map(([key, value]) => [h("dt", {}, words(key)), h("dd", {}, shown(key, value))]),
+    ),
+  );
 
 const words = (key) => {
-  const text = key.replace(/_(bytes|seconds)$/, "").replace(/^num_/, "").replaceAll("_", " ");
+  const text = key
+    .replace(/_(bytes|seconds)$/, "")
+    .replace(/^num_/, "")
+    .replaceAll("_", " ");
   return text.charAt(0).toUpperCase() + text.slice(1);
 };
 
@@ -54,7 +101,13 @@ function shown(key, value) {
     if (key.endsWith("seconds")) return duration(value);
     return Number.isInteger(value) ? number(value) : value.toPrecision(3);
   }
-  if (Array.isArray(value)) return value.length ? value.map((one) => (typeof one === "object" ? JSON.stringify(one) : String(one))).join(", ") : "–";
-  if (typeof value === "object") return h("dl", { class: "inner" }, Object.entries(value).map(([name, one]) => [h("dt", {}, words(name)), h("dd", {}, shown(name, one))]));
+  if (Array.isArray(value))
+    return value.length ? value.map((one) => (typeof one === "object" ? JSON.stringify(one) : String(one))).join(", ") : "–";
+  if (typeof value === "object")
+    return h(
+      "dl",
+      { class: "inner" },
+      Object.entries(value).map(([name, one]) => [h("dt", {}, words(name)), h("dd", {}, shown(name, one))]),
+    );
   return String(value);
 }

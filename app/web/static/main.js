@@ -1,8 +1,8 @@
 // Fills the columns that the Gradio page provides, and keeps the address bar in step with what is shown.
 
 import { mountAccount } from "./account.js";
-import { h, icon, replace } from "./dom.js";
 import { mountAsk, openAnswer } from "./ask.js";
+import { h, icon, replace } from "./dom.js";
 import { mountHistory } from "./history.js";
 import { mountLibrary } from "./library.js";
 import { mountMachine } from "./machine.js";
@@ -21,7 +21,12 @@ const mounted = new Map();
 
 function mountHeader(node) {
   const theme = h("button", {
-    type: "button", class: "icon-button", onclick: () => { nextTheme(); showTheme(); },
+    type: "button",
+    class: "icon-button",
+    onclick: () => {
+      nextTheme();
+      showTheme();
+    },
   });
   function showTheme() {
     const name = themeName();
@@ -33,11 +38,18 @@ function mountHeader(node) {
   document.addEventListener("cairn:theme", showTheme);
   const person = h("span", { class: "account" });
   mountAccount(person);
-  replace(node, h("header", { class: "brand" },
-    h("img", { src: new URL("mark.svg", import.meta.url), alt: "", width: "26", height: "26" }),
-    h("span", { class: "brand-name" }, "Cairn"),
-    h("span", { class: "brand-line" }, "answers that show what was read"),
-    person, theme));
+  replace(
+    node,
+    h(
+      "header",
+      { class: "brand" },
+      h("img", { src: new URL("mark.svg", import.meta.url), alt: "", width: "26", height: "26" }),
+      h("span", { class: "brand-name" }, "Cairn"),
+      h("span", { class: "brand-line" }, "answers that show what was read"),
+      person,
+      theme,
+    ),
+  );
 }
 
 // Gradio draws and redraws on its own time: fill whatever has appeared and is not ours yet.

@@ -61,7 +61,7 @@ export class Reading extends EventTarget {
     if (block !== null && answer.heat[block]) return answer.heat[block];
     const sums = answer.layers.map(() => new Array(answer.heads).fill(0));
     for (const rows of Object.values(answer.heat)) {
-      rows.forEach((row, layer) => row.forEach((mass, head) => { sums[layer][head] += mass; }));
+      for (const [layer, row] of rows.entries()) for (const [head, mass] of row.entries()) sums[layer][head] += mass;
     }
     return sums;
   }
@@ -118,10 +118,12 @@ export function cutAtBlocks(text, start, blocks) {
   const end = start + text.length;
   const slice = (from, to) => text.slice(from - start, to - start);
   for (const block of [...blocks].sort((a, b) => a.start - b.start)) {
-    const from = Math.max(block.start, at), to = Math.min(block.end, end);
+    const from = Math.max(block.start, at),
+      to = Math.min(block.end, end);
     if (from >= to) continue;
     if (from > at) pieces.push({ text: slice(at, from), block: null });
-    const inside = slice(from, to), blank = inside.length - inside.trimStart().length;
+    const inside = slice(from, to),
+      blank = inside.length - inside.trimStart().length;
     if (blank) pieces.push({ text: inside.slice(0, blank), block: null }); // a mark begins with its first letter
     if (blank < inside.length) pieces.push({ text: inside.slice(blank), block: block.block_id });
     at = to;
@@ -133,6 +135,11 @@ export function cutAtBlocks(text, start, blocks) {
 // One piece of such a text that begins at `at`, cut where a quotation begins and ends: [[text, quoted]].
 export function cutAtQuote(text, at, quote) {
   if (!quote) return [[text, false]];
-  const from = Math.min(Math.max(quote.start - at, 0), text.length), to = Math.min(Math.max(quote.end - at, from), text.length);
-  return [[text.slice(0, from), false], [text.slice(from, to), true], [text.slice(to), false]].filter(([part]) => part);
+  const from = Math.min(Math.max(quote.start - at, 0), text.length),
+    to = Math.min(Math.max(quote.end - at, from), text.length);
+  return [
+    [text.slice(0, from), false],
+    [text.slice(from, to), true],
+    [text.slice(to), false],
+  ].filter(([part]) => part);
 }

@@ -10,7 +10,8 @@ export function describeScope({ documents, collections }) {
   if (!count) return "All documents";
   if (count === 1) return [...documents.values(), ...collections.values()][0];
   return [documents.size ? plural(documents.size, "document") : "", collections.size ? plural(collections.size, "collection") : ""]
-    .filter(Boolean).join(", ");
+    .filter(Boolean)
+    .join(", ");
 }
 
 // Resolves to a new scope, or null when the dialog was left.
@@ -18,36 +19,90 @@ export function chooseScope(current) {
   const chosen = { documents: new Map(current.documents), collections: new Map(current.collections) };
   return new Promise((resolve) => {
     const list = h("div", { class: "pick-list" });
-    const search = h("input", { class: "input", type: "search", placeholder: "Find a document…", "aria-label": "Find a document", oninput: () => later() });
-    const dialog = h("dialog", { class: "dialog wide", "aria-label": "Which documents may be read" },
+    const search = h("input", {
+      class: "input",
+      type: "search",
+      placeholder: "Find a document…",
+      "aria-label": "Find a document",
+      oninput: () => later(),
+    });
+    const dialog = h(
+      "dialog",
+      { class: "dialog wide", "aria-label": "Which documents may be read" },
       h("h2", {}, "Which documents may be read"),
       h("p", { class: "soft" }, "Nothing chosen means all of them."),
-      search, list,
-      h("div", { class: "row end" },
+      search,
+      list,
+      h(
+        "div",
+        { class: "row end" },
         button("All documents", { class: "button quiet", onclick: () => finish(emptyScope()) }),
-        button("Use these", { class: "button primary", onclick: () => finish(chosen) })));
-    let timer, result = null;
-    const later = () => { clearTimeout(timer); timer = setTimeout(fill, 150); };
+        button("Use these", { class: "button primary", onclick: () => finish(chosen) }),
+      ),
+    );
+    let timer,
+      result = null;
+    const later = () => {
+      clearTimeout(timer);
+      timer = setTimeout(fill, 150);
+    };
     // Resolved at once: the dialog's own "close" event comes later, and a question sent meanwhile would miss the choice.
-    const finish = (scope) => { result = scope; resolve(scope); dialog.close(); };
-    dialog.addEventListener("close", () => { dialog.remove(); resolve(result); });
+    const finish = (scope) => {
+      result = scope;
+      resolve(scope);
+      dialog.close();
+    };
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(result);
+    });
 
-    const tick = (kept, id, name, detail) => h("label", { class: "pick" },
-      h("input", { type: "checkbox", checked: kept.has(id), onchange: (event) => (event.target.checked ? kept.set(id, name) : kept.delete(id)) }),
-      h("span", { class: "grow" }, name), h("span", { class: "soft" }, detail));
+    const tick = (kept, id, name, detail) =>
+      h(
+        "label",
+        { class: "pick" },
+        h("input", {
+          type: "checkbox",
+          checked: kept.has(id),
+          onchange: (event) => (event.target.checked ? kept.set(id, name) : kept.delete(id)),
+        }),
+        h("span", { class: "grow" }, name),
+        h("span", { class: "soft" }, detail),
+      );
 
     async function fill() {
       try {
-        const [groups, found] = await Promise.all([get("collections"), get("documents", { search: search.value, limit: 100, sort: "title" })]);
+        const [groups, found] = await Promise.all([
+          get("collections"),
+          get("documents", { search: search.value, limit: 100, sort: "title" }),
+        ]);
         const words = search.value.toLowerCase();
         const collections = groups.collections.filter((one) => one.name.toLowerCase().includes(words));
-        replace(list,
+        replace(
+          list,
           collections.length ? h("h3", {}, "Collections") : null,
-          collections.map((one) => tick(chosen.collections, one.id, one.name, [plural(one.documents, "document"), one.mine ? "" : one.owner && `of ${one.owner}`].filter(Boolean).join(", "))),
+          collections.map((one) =>
+            tick(
+              chosen.collections,
+              one.id,
+              one.name,
+              [plural(one.documents, "document"), one.mine ? "" : one.owner && `of ${one.owner}`].filter(Boolean).join(", "),
+            ),
+          ),
           h("h3", {}, "Documents"),
-          found.documents.map((one) => tick(chosen.documents, one.id, nameOf(one), [plural(one.pages, "page"), one.mine ? "" : one.owner && `of ${one.owner}`].filter(Boolean).join(", "))),
-          found.total > found.documents.length ? h("p", { class: "soft" }, `${found.total - found.documents.length} more: type to find them.`) : null,
-          found.documents.length ? null : h("p", { class: "soft" }, "None."));
+          found.documents.map((one) =>
+            tick(
+              chosen.documents,
+              one.id,
+              nameOf(one),
+              [plural(one.pages, "page"), one.mine ? "" : one.owner && `of ${one.owner}`].filter(Boolean).join(", "),
+            ),
+          ),
+          found.total > found.documents.length
+            ? h("p", { class: "soft" }, `${found.total - found.documents.length} more: type to find them.`)
+            : null,
+          found.documents.length ? null : h("p", { class: "soft" }, "None."),
+        );
       } catch (error) {
         toast(error.message, "bad");
       }

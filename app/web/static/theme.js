@@ -34,13 +34,31 @@ export function setTheme(name) {
 export const nextTheme = () => setTheme(NAMES[(NAMES.indexOf(themeName()) + 1) % NAMES.length]);
 
 export function mountAppearance(node) {
-  const choose = (name, label) => h("label", { class: "choice" },
-    h("input", {
-      type: "radio", name: "appearance", value: name, checked: themeName() === name, onchange: () => setTheme(name),
-    }), h("span", {}, label));
-  const draw = () => replace(node, h("fieldset", { class: "appearance" },
-    h("legend", {}, "Appearance"),
-    choose("system", "As the system"), choose("light", "Light"), choose("dark", "Dark")));
+  const choose = (name, label) =>
+    h(
+      "label",
+      { class: "choice" },
+      h("input", {
+        type: "radio",
+        name: "appearance",
+        value: name,
+        checked: themeName() === name,
+        onchange: () => setTheme(name),
+      }),
+      h("span", {}, label),
+    );
+  const draw = () =>
+    replace(
+      node,
+      h(
+        "fieldset",
+        { class: "appearance" },
+        h("legend", {}, "Appearance"),
+        choose("system", "As the system"),
+        choose("light", "Light"),
+        choose("dark", "Dark"),
+      ),
+    );
   draw();
   document.addEventListener("cairn:theme", draw);
 }

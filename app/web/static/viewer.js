@@ -14,7 +14,9 @@ export function openViewer(target) {
   const count = passage ? passage.total_pages : target.document.pages;
   const pictured = /\.pdf$/i.test((passage || target.document).source); // other kinds have text only
   const own = new Map((passage?.blocks || []).map((one) => [one.block_id, one.score]));
-  let page = passage ? firstPage(passage) : 0, zoom = 2, sequence = 0;
+  let page = passage ? firstPage(passage) : 0,
+    zoom = 2,
+    sequence = 0;
 
   const image = h("img", { class: "page-image", alt: "" });
   const layer = h("div", { class: "boxes", "aria-hidden": "true" });
@@ -23,14 +25,29 @@ export function openViewer(target) {
   const position = h("span", { class: "position", "aria-live": "polite" });
   const back = iconButton("Previous page", "back", { onclick: () => turn(-1) });
   const next = iconButton("Next page", "next", { onclick: () => turn(1) });
-  const dialog = h("dialog", { class: `viewer ${pictured ? "" : "text-only"}`, "aria-label": `${title}, pages` },
-    h("header", {},
+  const dialog = h(
+    "dialog",
+    { class: `viewer ${pictured ? "" : "text-only"}`, "aria-label": `${title}, pages` },
+    h(
+      "header",
+      {},
       h("div", { class: "grow viewer-title" }, title),
       h("div", { class: "row" }, back, position, next),
-      h("div", { class: "row zoom" },
-        iconButton("Smaller", "minus", { onclick: () => scale(-1) }), iconButton("Larger", "plus", { onclick: () => scale(1) })),
-      iconButton("Close", "close", { onclick: () => dialog.close(), autofocus: true })),
-    h("div", { class: "viewer-body" }, h("div", { class: "sheet-pane", tabindex: "0", role: "region", "aria-label": "Picture of the page" }, sheet), text));
+      h(
+        "div",
+        { class: "row zoom" },
+        iconButton("Smaller", "minus", { onclick: () => scale(-1) }),
+        iconButton("Larger", "plus", { onclick: () => scale(1) }),
+      ),
+      iconButton("Close", "close", { onclick: () => dialog.close(), autofocus: true }),
+    ),
+    h(
+      "div",
+      { class: "viewer-body" },
+      h("div", { class: "sheet-pane", tabindex: "0", role: "region", "aria-label": "Picture of the page" }, sheet),
+      text,
+    ),
+  );
   dialog.addEventListener("close", () => dialog.remove());
   dialog.addEventListener("keydown", (event) => {
     if (event.key === "PageDown" || event.key === "ArrowRight") turn(1);
@@ -76,7 +93,8 @@ export function openViewer(target) {
   }
 
   function draw(found) {
-    const now = weights(), strongest = Math.max(1e-9, ...now.values());
+    const now = weights(),
+      strongest = Math.max(1e-9, ...now.values());
     const read = found.blocks.filter((block) => now.get(block.block_id) > 0);
     const marks = new Map();
     const light = (id, on) => {
@@ -91,27 +109,61 @@ export function openViewer(target) {
       if (reading?.block === id) node.classList.add("chosen");
       return node;
     };
-    replace(layer, read.flatMap((block) => block.boxes.filter((box) => box.page === page).map((box) => attach(h("div", {
-      class: "box", data: { block: block.block_id },
-      style: {
-        left: `${100 * box.x0}%`, top: `${100 * box.y0}%`, width: `${100 * (box.x1 - box.x0)}%`, height: `${100 * (box.y1 - box.y0)}%`,
-        "--mark": opacity(now.get(block.block_id), strongest).toFixed(3),
-      },
-    }), block.block_id))));
-    replace(text,
+    replace(
+      layer,
+      read.flatMap((block) =>
+        block.boxes
+          .filter((box) => box.page === page)
+          .map((box) =>
+            attach(
+              h("div", {
+                class: "box",
+                data: { block: block.block_id },
+                style: {
+                  left: `${100 * box.x0}%`,
+                  top: `${100 * box.y0}%`,
+                  width: `${100 * (box.x1 - box.x0)}%`,
+                  height: `${100 * (box.y1 - box.y0)}%`,
+                  "--mark": opacity(now.get(block.block_id), strongest).toFixed(3),
+                },
+              }),
+              block.block_id,
+            ),
+          ),
+      ),
+    );
+    replace(
+      text,
       found.note ? h("p", { class: "note" }, found.note) : null,
-      h("div", { class: "page-words" }, cutAtBlocks(found.text, found.start, read).map((piece) => piece.block === null
-        ? piece.text
-        : attach(h("mark", {
-          data: { block: piece.block }, style: { "--mark": opacity(now.get(piece.block), strongest).toFixed(3) },
-        }, piece.text), piece.block))),
-      found.text ? null : h("p", { class: "soft" }, "There is no text on this page."));
+      h(
+        "div",
+        { class: "page-words" },
+        cutAtBlocks(found.text, found.start, read).map((piece) =>
+          piece.block === null
+            ? piece.text
+            : attach(
+                h(
+                  "mark",
+                  {
+                    data: { block: piece.block },
+                    style: { "--mark": opacity(now.get(piece.block), strongest).toFixed(3) },
+                  },
+                  piece.text,
+                ),
+                piece.block,
+              ),
+        ),
+      ),
+      found.text ? null : h("p", { class: "soft" }, "There is no text on this page."),
+    );
     const first = text.querySelector("mark");
-    if (first) requestAnimationFrame(() => {
-      text.scrollTop = Math.max(0, first.offsetTop - text.offsetTop - 60);
-      const box = layer.querySelector(".box"), pane = sheet.parentElement;
-      if (box) pane.scrollTop = Math.max(0, box.offsetTop - pane.clientHeight / 3);
-    });
+    if (first)
+      requestAnimationFrame(() => {
+        text.scrollTop = Math.max(0, first.offsetTop - text.offsetTop - 60);
+        const box = layer.querySelector(".box"),
+          pane = sheet.parentElement;
+        if (box) pane.scrollTop = Math.max(0, box.offsetTop - pane.clientHeight / 3);
+      });
   }
 
   document.body.append(dialog);

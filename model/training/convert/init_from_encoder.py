@@ -8,7 +8,7 @@
   to the pairs that rotate fastest.
 - One layer more, whose keys are the encoder's last states: the memory that search reads.
 
-The result is a start and no more: attention is causal now, and training (see `teaching.py`) has to make up for it.
+The result is only a start: attention is causal now, which training (`losses/retriever_loss.py`) has to make up for.
 Axes: V vocabulary, E hidden width, B texts, T pieces, D head dim.
 """
 
@@ -49,7 +49,7 @@ class Encoder:
 
     @property
     def width(self) -> int:
-        return self.network.config.hidden_size
+        return int(self.network.config.hidden_size)
 
     @torch.inference_mode()
     def states(self, texts: list[str], *, longest: int = 256) -> tuple[Tensor, Tensor, Tensor]:

@@ -52,6 +52,12 @@ class TokenDocuments:
     questions: list[TokenQuestion]
 
 
+def title_numbers(titles: Sequence[str]) -> list[int]:
+    """A number for each document, the same for documents of the same title; untitled ones have their own."""
+    names: dict[str, int] = {}
+    return [names.setdefault(title, len(names)) if title else -1 - number for number, title in enumerate(titles)]
+
+
 def encode_texts(
     tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]
 ) -> list[tuple[NDArray[np.uint16], NDArray[np.int64]]]:

@@ -8,20 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from model.checkpoint.landmark_model import LandmarkModel
-from model.training.data.distillation_batches import Asked
+from model.training.data.distillation_batches import QuestionKey
 from model.training.data.examples import TokenDocuments, places_of
 from model.training.data.key_cache import cache_keys, retrieve_candidates
-from model.training.data.span_batches import PointingShape
-from model.training.data.span_dataset import pointed_documents
+from model.training.data.span_batches import SpanShape
+from model.training.data.span_dataset import build_span_dataset
 
 
-def find_lookalikes(
-    model: LandmarkModel, data: TokenDocuments, shape: PointingShape, folder: Path
-) -> dict[Asked, list[tuple[int, int]]]:
+def find_hard_negatives(
+    model: LandmarkModel, data: TokenDocuments, shape: SpanShape, folder: Path
+) -> dict[QuestionKey, list[tuple[int, int]]]:
     """For each question with an answer known word for word: (document, first token) of the blocks found that do not say
     it and are outside the passage that it was asked about. Stored documents are kept in `folder`, for another run."""
-    only_asked = replace(shape, planted=0, definitions=0)
-    documents, questions = pointed_documents(model, data, [], [], only_asked)
+    only_asked = replace(shape, facts=0, definitions=0)
+    documents, questions = build_span_dataset(model, data, [], [], only_asked)
     stored = cache_keys(model, documents, folder)
     met = retrieve_candidates(model, stored, [question.ids for question in questions], folder, found=shape.found)
     block_at = {
@@ -29,7 +29,7 @@ def find_lookalikes(
         for document, ids in documents.items()
         for ordinal, block in enumerate(stored.blocks(document, 0, len(ids)))
     }
-    found: dict[Asked, list[tuple[int, int]]] = {}
+    found: dict[QuestionKey, list[tuple[int, int]]] = {}
     for question, found_F in zip(questions, met.found_MF, strict=True):
         if question.answerable:
             said = documents[question.document][question.start : question.stop]

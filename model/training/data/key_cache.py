@@ -25,7 +25,7 @@ from tqdm import tqdm
 from model.attention.block_grid import num_blocks
 from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.prefill import prefill_batch
-from model.training.losses.retriever_loss import late_scores, question_queries
+from model.scoring.token_cosines import TokenCosines
 
 NO_TOKEN = -1
 PROPOSED = 64
@@ -147,7 +147,7 @@ def _encode(model: LandmarkModel, questions: Sequence[Sequence[int]]) -> list[Te
         ids = [torch.tensor([*prompts[number].ids, end]) for number in chosen]
         padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
         assert padded.shape[1] < model.config.block_size, "a question fits into a block, so no landmark stands in it"
-        queries_QTE = question_queries(model, padded.to(model.device), layer).half().cpu()
+        queries_QTE = model.search_queries(padded.to(model.device))[layer].transpose(1, 2).flatten(2).half().cpu()
         for number, queries_TE, length in zip(chosen, queries_QTE, map(len, ids), strict=True):
             encoded[number] = queries_TE[prompts[number].question.start : length].clone()
     return encoded
@@ -164,8 +164,8 @@ def _find(stored: KeyCache, queries: Sequence[Tensor], found: int) -> Iterator[N
         proposed_QP = scores_QN.topk(min(PROPOSED, len(landmarks_NE))).indices.numpy()
         for queries_TE, proposed_P in zip(chosen, proposed_QP, strict=True):
             keys_PLE = torch.from_numpy(stored.keys_NLE[proposed_P]).float()
-            there_PL = torch.from_numpy(stored.tokens_NL[proposed_P] != NO_TOKEN)
-            asked_1T = torch.ones(1, len(queries_TE), dtype=torch.bool)
-            scores_P = late_scores(queries_TE[None], asked_1T, keys_PLE, there_PL)[0]
+            valid_PL = torch.from_numpy(stored.tokens_NL[proposed_P] != NO_TOKEN)
+            mask_1T = torch.ones(1, len(queries_TE), dtype=torch.bool)
+            scores_P = TokenCosines.of(queries_TE[None], mask_1T, keys_PLE).block_scores(valid_PL)[0]
             best = proposed_P[scores_P.argsort(descending=True)[:found].numpy()].astype(np.int32)
             yield np.concatenate((best, np.full(found - len(best), best[-1], np.int32)))

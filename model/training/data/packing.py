@@ -124,13 +124,6 @@ class TokenRows:
             first, self._next = self._next, self._next + self._rows
             yield pack(np.stack([self._row(number) for number in range(first, first + self._rows)]), self._grid)
 
-    def once(self) -> Iterator[Rows]:
-        """Every row once, in order, the last batch shorter: for evaluation."""
-        size = self._grid.raw_tokens
-        for first in range(0, self.num_rows, self._rows):
-            last = min(first + self._rows, self.num_rows)
-            yield pack(np.asarray(self._tokens[first * size : last * size]).reshape(-1, size), self._grid)
-
     def _row(self, number: int) -> NDArray[np.integer]:
         epoch, place = divmod(number, self.num_rows)
         if epoch != self._epoch:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.checkpoint.landmark_model import LandmarkModel
-from model.training.data.examples import TokenDocuments
+from model.training.data.examples import TokenDocuments, title_numbers
 from model.training.data.packing import IGNORED
 from model.training.data.questions.fact_insertion import tokenize_fact
 from model.training.data.questions.facts import Facts
@@ -68,7 +68,7 @@ class QuestionRows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowShape:
+class QuestionShape:
     """Sizes of a micro-batch."""
 
     rows: int = 12
@@ -77,7 +77,7 @@ class RowShape:
     asked_tokens: int = 32
     window_tokens: int = 64
     text_share: float = 0.15
-    planted_share: float = 0.1
+    fact_share: float = 0.1
 
 
 @dataclass
@@ -98,7 +98,7 @@ class _Asked:
     ranks: bool
 
 
-class QuestionRowMaker:
+class QuestionBatchMaker:
     """make(i) -> QuestionRows: the same batch for the same number, whatever came before."""
 
     def __init__(
@@ -107,7 +107,7 @@ class QuestionRowMaker:
         texts: list[NDArray[np.uint16]],
         model: LandmarkModel,
         idf_V: NDArray[np.float32],
-        shape: RowShape,
+        shape: QuestionShape,
         *,
         seed: int = 0,
     ) -> None:
@@ -119,10 +119,7 @@ class QuestionRowMaker:
             self._by_document[question.document].append(number)
         weights = np.array([SOURCE_WEIGHT.get(q.source, 1.0) for q in data.questions])
         self._cumulative = np.cumsum(weights / weights.sum())
-        names: dict[str, int] = {}
-        self._title = [
-            names.setdefault(title, len(names)) if title else -1 - number for number, title in enumerate(data.titles)
-        ]
+        self._title = title_numbers(data.titles)
 
     def make(self, index: int) -> QuestionRows:
         """Batch number `index`. Every fourth has half the rows, each twice as long."""
@@ -173,7 +170,7 @@ class QuestionRowMaker:
         start = random_.randrange(max(1, len(text) - room))
         ids = text[start : start + room].astype(np.int64)
         row, document = len(rows), -2 - number
-        if random_.random() < self._shape.planted_share / self._shape.text_share:
+        if random_.random() < self._shape.fact_share / self._shape.text_share:
             fact = tokenize_fact(self._tokenizer, facts.draw())
             at = random_.randrange(max(1, len(ids) - len(fact.ids)))
             ids = np.concatenate((ids[:at], fact.ids, ids[at:]))[:room]
@@ -234,15 +231,13 @@ class QuestionRowMaker:
                 max(0, question.start) // per_block, min(blocks - 1, (question.stop - 1) // per_block) + 1
             ):
                 gold[number, question.row, block] = True
-            for other, candidate in enumerate(rows):
-                if candidate.title == row.title and other != question.row:
-                    ignored[number, other] = True
+            others = [n for n, other in enumerate(rows) if other.title == row.title and n != question.row]
+            ignored[number, others] = True
             ranks[number] = question.ranks and bool(gold[number].any())
             window = (prompt + list(question.answer))[:per_block]
             reads[number] = bool(question.answer) and len(prompt) < per_block - 1
             window_QT[number, : len(window)] = torch.tensor(window)
-            for place in range(len(prompt) - 1, len(window) - 1):
-                targets_QT[number, place] = window[place + 1]
+            targets_QT[number, len(prompt) - 1 : len(window) - 1] = torch.tensor(window[len(prompt) :])
         window_QT[:, -1] = config.landmark_token_id
         ignored |= (document_N == -1)[None]
         return QuestionRows(

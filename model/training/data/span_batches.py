@@ -1,4 +1,4 @@
-"""Micro-batches for the pointing head: questions, each with blocks that may hold its answer.
+"""Micro-batches for the span head: questions, each with blocks that may hold its answer.
 
 The blocks are the gold ones (at times withheld, or with their neighbours in the passage) and those that search finds
 for the question among all stored blocks. Every batch is a pure function of its number.
@@ -14,39 +14,39 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from model.training.data.batch_types import SpanBatch
 from model.training.data.examples import TokenQuestion, places_of
 from model.training.data.key_cache import NO_TOKEN, KeyCache, RetrievedCandidates
 from model.training.data.question_batches import SOURCE_WEIGHT
-from model.training.losses.span_loss import SpanBatch
 
 LONGEST = 24
 """Tokens of the longest answer that is looked for in other places, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PointingShape:
+class SpanShape:
     """Sizes of the head, of what is stored and of a micro-batch."""
 
     width: int = 64
     layers: int = 3
     dropout: float = 0.05
     stored_blocks: int = 25_000
-    planted: int = 800
+    facts: int = 800
     """Made-up facts, each in a stretch of text of its own."""
-    planted_blocks: int = 4
+    fact_blocks: int = 4
     definitions: int = 2
     """Questions of the kind "what is ...?" made of each document, at most."""
     found: int = 16
     """Blocks that search finds, of which a question sees the first."""
     questions: int = 32
     blocks: int = 5
-    withheld: float = 0.12
+    gold_masked: float = 0.12
     """How often the gold blocks are left out: then the answer stands nowhere."""
     whole_passage: float = 0.4
     """How often the other blocks of the gold passage come before those that search finds."""
 
 
-class PointingRowMaker:
+class SpanBatchMaker:
     """make(i) -> SpanBatch."""
 
     def __init__(
@@ -54,7 +54,7 @@ class PointingRowMaker:
         stored: KeyCache,
         questions: Sequence[TokenQuestion],
         met: RetrievedCandidates,
-        shape: PointingShape,
+        shape: SpanShape,
         chosen: Sequence[int],
         *,
         seed: int = 0,
@@ -83,7 +83,7 @@ class PointingRowMaker:
             first = stored.blocks(question.document, *question.passage)
         else:
             first = stored.blocks(question.document, question.start, question.stop)
-            if random_.random() < shape.withheld:
+            if random_.random() < shape.gold_masked:
                 found, first = [block for block in found if block not in first], []
             elif random_.random() < shape.whole_passage:
                 first = first + stored.blocks(question.document, *question.passage)
@@ -95,14 +95,17 @@ class PointingRowMaker:
         tokens_QCL = np.where(block_QC[..., None] >= 0, stored.tokens_NL[block_QC.clip(0)], NO_TOKEN)
         lengths = [int(self._met.begin_M[number + 1] - self._met.begin_M[number]) - 2 for number in numbers]
         width = stored.keys_NLE.shape[2]
-        queries_QTE, pointers_Q2E = torch.zeros(len(numbers), max(lengths), width), torch.zeros(len(numbers), 2, width)
+        queries_QTE, span_queries_Q2E = (
+            torch.zeros(len(numbers), max(lengths), width),
+            torch.zeros(len(numbers), 2, width),
+        )
         right = np.zeros((len(numbers), 2, *tokens_QCL.shape[1:]), bool)
         ignored = np.zeros(tokens_QCL.shape, bool)
         nothing = np.zeros(len(numbers), bool)
         for row, (number, length) in enumerate(zip(numbers, lengths, strict=True)):
             begin = int(self._met.begin_M[number])
             queries_TE = torch.from_numpy(self._met.queries_TE[begin : begin + length + 2]).float()
-            queries_QTE[row, :length], pointers_Q2E[row] = queries_TE[:-2], queries_TE[-2:]
+            queries_QTE[row, :length], span_queries_Q2E[row] = queries_TE[:-2], queries_TE[-2:]
             right[row], ignored[row] = self._marked(self._questions[number], block_QC[row], tokens_QCL[row])
             nothing[row] = not right[row].any((1, 2)).all()
             if nothing[row]:  # at most a half of the answer is there, which is neither right nor wrong
@@ -113,7 +116,7 @@ class PointingRowMaker:
             torch.from_numpy(tokens_QCL != NO_TOKEN),
             queries_QTE,
             torch.arange(max(lengths)) < torch.tensor(lengths)[:, None],
-            pointers_Q2E,
+            span_queries_Q2E,
             torch.from_numpy(right),
             torch.from_numpy(ignored),
             torch.from_numpy(nothing),

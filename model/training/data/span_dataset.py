@@ -1,4 +1,4 @@
-"""Documents and questions for the pointing head: those whose answers are known word for word."""
+"""Documents and questions for the span head: those whose answers are known word for word."""
 
 import itertools
 import random
@@ -14,18 +14,18 @@ from model.training.data.examples import LONGEST_ANSWER, TokenDocuments, TokenQu
 from model.training.data.questions.fact_insertion import insert_facts, sentence_ends, tokenize_fact
 from model.training.data.questions.facts import Facts
 from model.training.data.questions.pseudo_queries import definitions
-from model.training.data.span_batches import PointingShape
+from model.training.data.span_batches import SpanShape
 
 
-def pointed_documents(
+def build_span_dataset(
     model: LandmarkModel,
     data: TokenDocuments,
     held_out: Sequence[TokenQuestion],
     texts: Sequence[NDArray[np.uint16]],
-    shape: PointingShape,
+    shape: SpanShape,
 ) -> tuple[dict[int, NDArray[Any]], list[TokenQuestion]]:
     """Documents by number and the questions about them whose answers are known word for word: those with most
-    questions for their length, as many as shall be stored, and made-up facts planted in texts (negative numbers).
+    questions for their length, as many as shall be stored, and made-up facts inserted into texts (negative numbers).
     Sentences that say what something is become questions, too."""
     size = model.config.tokens_per_block
     end = int(model.tokenizer.eos_token_id)
@@ -42,8 +42,8 @@ def pointed_documents(
     questions = [question for question in exact if question.document in documents]
     random_ = random.Random(0)
     facts, ends = Facts(random_), sentence_ends(model.tokenizer)
-    for number in range(-shape.planted, 0):
-        text, wanted = random_.choice(texts), shape.planted_blocks * size
+    for number in range(-shape.facts, 0):
+        text, wanted = random_.choice(texts), shape.fact_blocks * size
         start = random_.randrange(max(1, len(text) - wanted))
         drawn = facts.draw()
         fact, distractor = (tokenize_fact(model.tokenizer, each) for each in (drawn, facts.distractor(drawn)))
@@ -53,7 +53,7 @@ def pointed_documents(
         answer = (*fact.ids[fact.value], end)
         passage = (0, len(documents[number]))
         questions.append(
-            TokenQuestion("planted", number, fact.question, value.start, value.stop, answer, True, passage, exact=True)
+            TokenQuestion("fact", number, fact.question, value.start, value.stop, answer, True, passage, exact=True)
         )
     for number, ids in documents.items():
         questions += itertools.islice(_definitions(model, number, ids, random_), shape.definitions)

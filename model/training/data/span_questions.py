@@ -40,11 +40,12 @@ def read_span_questions(
     data: Path, split: Literal["train", "dev"], sources: Iterable[str] = SOURCES, *, most: int = 0
 ) -> list[SpanQuestion]:
     """Questions of a split, source by source in file order; at most `most` of each source (0: all), the first of
-    development and an even spread of training. Training questions whose passage also stands in the development sets
-    are left out."""
+    development and an even spread of training. "qed_nq:2000" as a source: at most so many of its training questions.
+    Training questions whose passage also stands in the development sets are left out."""
     held_out = _passages(data, "dev") if split == "train" else set()
     questions: list[SpanQuestion] = []
-    for source in sources:
+    for name in sources:
+        source, _, limit = name.partition(":")
         rows = list(read_jsonl(data / "qa" / f"{source}.{split}.jsonl.xz"))
         usable = [
             made for row in rows if (made := _question(source, row)) and normalised(row["context"]) not in held_out
@@ -52,7 +53,8 @@ def read_span_questions(
         if split == "dev":
             questions += usable[: most or None]
             continue
-        step = max(1.0, len(usable) / most) if most else 1.0
+        kept = int(limit or most)
+        step = max(1.0, len(usable) / kept) if kept else 1.0
         questions += [usable[int(n * step)] for n in range(int(len(usable) / step))]
     return questions
 

@@ -96,8 +96,9 @@ class SpanBatchMaker:
         most_distractors: int = 2,
         seed: int = 0,
     ) -> None:
-        """`states`: which of the cached states, in this order. `crowded`: how often passages that hold no answer stand
-        beside the gold one, at most `most_distractors`; `withheld`: how often, of these, the gold one is not shown."""
+        """`states`: which of the cached states, in this order. `crowded`: in how many batches passages that hold no
+        answer stand beside the gold one, at most `most_distractors`; `withheld`: how often, of these, the gold one is
+        not shown."""
         self._passages, self._asked, self._questions = passages, asked, questions
         self._states, self._batch, self._seed = list(states), batch, seed
         self._distractors, self._crowded, self._withheld = distractors, crowded, withheld
@@ -113,7 +114,9 @@ class SpanBatchMaker:
         epoch, place = divmod(index, self.batches_per_epoch)
         numbers = self._order(epoch)[place]
         random_ = random.Random(f"{self._seed}-{index}")
-        return self.collate([self._show(int(number), random_) for number in numbers])
+        # All questions of a batch or none: a single crowded one would pad all others to its length.
+        crowded = random_.random() < self._crowded
+        return self.collate([self._show(int(number), random_, crowded=crowded) for number in numbers])
 
     def _order(self, epoch: int) -> list[NDArray[np.int64]]:
         """Batches of one pass through all questions; similar lengths together, in random order."""
@@ -127,12 +130,12 @@ class SpanBatchMaker:
         random_.shuffle(batches)
         return batches
 
-    def _show(self, number: int, random_: random.Random) -> Shown:
+    def _show(self, number: int, random_: random.Random, *, crowded: bool) -> Shown:
         question = self._questions[number]
         pieces = [*question.pieces[:2]]
         if question.spans and question.spans[0][0] >= 2:
             pieces = [question.pieces[question.spans[0][0]]]
-        if self._distractors is not None and random_.random() < self._crowded:
+        if self._distractors is not None and crowded:
             near = list(self._distractors[number][:8])
             random_.shuffle(near)
             pieces = [*([] if random_.random() < self._withheld and near else pieces), *near[: self._most]]

@@ -1,4 +1,4 @@
-"""Rows of plain text for `taught_rows.py`, with questions made of their sentences and made-up facts planted in them."""
+"""Rows of plain text for `distillation_batches.py`, with questions made from their sentences and inserted facts."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -22,10 +22,10 @@ class TextRowShape:
 
     stretches: int = 3
     """Rows of one text: questions made of one of them meet the others, which are about the same."""
-    planted: float = 0.4
-    """How often a row gets a made-up fact and the question for it."""
-    rivals: float = 0.5
-    """How often such a fact has one beside it that is easily taken for it."""
+    facts: float = 0.4
+    """How often a made-up fact is inserted into a row, with the question about it."""
+    distractors: float = 0.5
+    """How often a distractor is inserted with it."""
     made: int = 2
     """Questions made of the sentences of a row, at most."""
 
@@ -71,11 +71,11 @@ class TextRows:
             index = int(draw.choice(len(self._texts), p=self._chance))
             title = self._titles[index]
             for ids in self._stretches(self._texts[index], min(self._shape.stretches, document - last), draw):
-                planted = []
-                if pick.random() < self._shape.planted:
-                    ids, question = self._planted(ids, document, facts, pick)
-                    planted = [question]
-                yield TextRow(ids, document, title, [*planted, *self._made(ids, document, title, pick)])
+                about_fact = []
+                if pick.random() < self._shape.facts:
+                    ids, question = self._with_fact(ids, document, facts, pick)
+                    about_fact = [question]
+                yield TextRow(ids, document, title, [*about_fact, *self._made(ids, document, title, pick)])
                 document -= 1
 
     def _stretches(self, tokens: NDArray[np.uint16], most: int, draw: np.random.Generator) -> list[NDArray[np.uint16]]:
@@ -102,16 +102,16 @@ class TextRows:
         asked = questions(lambda text: sentence_questions(text, title, pick, self._words.__contains__))
         return [*defined, *asked][:most] or questions(lambda text: cloze_questions(text, pick))[:1]
 
-    def _planted(
+    def _with_fact(
         self, ids: NDArray[np.uint16], document: int, facts: Facts, pick: random.Random
     ) -> tuple[NDArray[np.uint16], TokenQuestion]:
         """The tokens with a made-up fact put in somewhere, and the question that asks for it."""
         drawn = facts.draw()
-        planted = [tokenize_fact(self._model.tokenizer, drawn)]
-        if pick.random() < self._shape.rivals:
-            planted.append(tokenize_fact(self._model.tokenizer, facts.distractor(drawn)))
-        room = self._length - sum(len(fact.ids) for fact in planted)
-        joined, (place, *_) = insert_facts(ids[:room], planted, self._ends, pick)
-        value = (place + planted[0].value.start, place + planted[0].value.stop)
-        asked = planted[0].question[: self._longest_question]
-        return joined, TokenQuestion("planted", document, asked, *value, (), True, exact=True)
+        inserted = [tokenize_fact(self._model.tokenizer, drawn)]
+        if pick.random() < self._shape.distractors:
+            inserted.append(tokenize_fact(self._model.tokenizer, facts.distractor(drawn)))
+        room = self._length - sum(len(fact.ids) for fact in inserted)
+        joined, (place, *_) = insert_facts(ids[:room], inserted, self._ends, pick)
+        value = (place + inserted[0].value.start, place + inserted[0].value.stop)
+        asked = inserted[0].question[: self._longest_question]
+        return joined, TokenQuestion("fact", document, asked, *value, (), True, exact=True)

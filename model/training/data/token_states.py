@@ -22,7 +22,6 @@ from torch import Tensor
 
 from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.prefill import prefill_batch
-from model.training.losses.retriever_loss import question_queries
 
 SHARD_TEXTS = 256
 _BATCH = 16
@@ -103,7 +102,9 @@ class LandmarkStates:
         ids = list(self._model.tokenize(text).ids)
         prompt = self._model.prompt_of(ids)
         asked = torch.tensor([list(prompt.ids)], device=self._model.device)
-        queries_TE = question_queries(self._model, asked, self._model.memory_layers[-1])[0, prompt.question].half()
+        queries_HTD = self._model.search_queries(asked)[self._model.memory_layers[-1]][0, :, prompt.question]
+        queries_TE = queries_HTD.transpose(0, 1).flatten(1).float()
+        queries_TE = (queries_TE * self._model.head_dim**0.5).half()  # of the size of keys: without attention's scaling
         states_TSE = queries_TE[:, None].expand(-1, 2, -1).contiguous()
         return TokenStates(states_TSE.cpu(), self._offsets(ids), torch.tensor(ids, dtype=torch.int32))
 

@@ -1,1 +1,1 @@
-"""The training loop: optimiser, checkpoints, log. Knows no text."""
+"""The training loop: optimizer, checkpoints, log. Knows no text."""

@@ -176,7 +176,7 @@ def _torch_random() -> dict[str, Tensor]:
 
 def _python_random() -> dict[str, Any]:
     version, numbers, gauss = random.getstate()
-    kind, keys, position, has_gauss, cached = numpy.random.get_state()  # type: ignore[misc]
+    kind, keys, position, has_gauss, cached = numpy.random.get_state()
     return {
         "python": [version, list(numbers), gauss],
         "numpy": [kind, [int(key) for key in keys], position, has_gauss, cached],

@@ -1,7 +1,7 @@
 """What a training run is asked to do. Frozen values; presets/*.toml files and the command line fill them."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -66,6 +66,3 @@ class TrainingSettings:
             final_ratio=self.final_ratio,
             decay=self.decay,
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)

@@ -6,35 +6,26 @@
 """
 
 import math
-import os
 import random
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy
 import torch
-import torch._dynamo
 from accelerate import Accelerator, DistributedType
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 from tqdm import tqdm
-from transformers import GenerationMixin, PreTrainedModel
 
-from model.training.data.batches import Batches
+from model.training.engine.batches import Batches
 from model.training.engine.checkpoint import Progress, latest_checkpoint, load_checkpoint, save_checkpoint
+from model.training.engine.network import compile_layers, enable_activation_checkpointing, make_optimizer, shard
 from model.training.engine.run_log import RunLog
 from model.training.engine.settings import TrainingSettings
-
-ENTRY_POINTS = ("encode", "logits")
-"""Methods of a `LandmarkModel` that a loss calls beside `forward`; a sharded model must gather its weights for them,
-too.
-"""
 
 
 class TrainingDiverged(RuntimeError):
@@ -47,11 +38,6 @@ class SavesItself(Protocol):
 
     def save(self, folder: Path) -> None: ...
 
-
-COMPILERS = tuple(filter(None, (os.environ.get("CXX"), "g++", "clang++", "c++")))
-
-RECOMPILED = 64
-"""Compiled forms of a decoder layer before the compiler gives up."""
 
 LossFunction = Callable[[Any, Any], tuple[Tensor, Mapping[str, float | Tensor], int]]
 """(model, batch) -> (mean loss, further numbers for the log, trained tokens). Moves the batch to the device itself."""
@@ -79,7 +65,6 @@ def run_training(
     evaluate: Evaluation | None = None,
     resume: bool = True,
     progress_bar: bool = True,
-    accelerator: Accelerator | None = None,
 ) -> TrainingResult:
     """Train `model` in place until `settings.steps` or `settings.max_seconds`, whichever comes first.
 
@@ -87,42 +72,39 @@ def run_training(
     a checkpoint the run resumes there, unless `resume` is False (then it is a ValueError).
     Raises TrainingDiverged when the loss or the gradient stops being finite.
     """
-    run = _Run(model, batches, loss_fn, settings, folder, evaluate, progress_bar, accelerator or Accelerator())
+    run = _Run(model, batches, loss_fn, settings, folder, evaluate, progress_bar)
     run.start(resume)
     return run.work()
 
 
+@dataclass
 class _Run:
-    def __init__(
-        self,
-        model: nn.Module,
-        batches: Batches,
-        loss_fn: LossFunction,
-        settings: TrainingSettings,
-        folder: Path,
-        evaluate: Evaluation | None,
-        progress_bar: bool,
-        accelerator: Accelerator,
-    ) -> None:
-        self.model, self.batches, self.loss_fn, self.settings = model, batches, loss_fn, settings
-        self.folder, self.evaluate, self.progress_bar = folder, evaluate, progress_bar
-        self.accelerator = accelerator
-        if settings.activation_checkpointing:
-            enable_activation_checkpointing(model)
-        if settings.compile:
-            compile_layers(model)
-        # FSDP shards in place and needs the optimizer after it; without FSDP the network stays as it is.
-        self.sharded = settings.sharded or accelerator.distributed_type == DistributedType.FSDP
+    model: nn.Module
+    batches: Batches
+    loss_fn: LossFunction
+    settings: TrainingSettings
+    folder: Path
+    evaluate: Evaluation | None
+    progress_bar: bool
+    accelerator: Accelerator = field(default_factory=Accelerator)
+    progress: Progress = Progress()
+
+    def __post_init__(self) -> None:
+        if self.settings.activation_checkpointing:
+            enable_activation_checkpointing(self.model)
+        if self.settings.compile:
+            compile_layers(self.model)
+        # FSDP shards in place, and the optimizer must be made afterwards.
+        self.sharded = self.settings.sharded or self.accelerator.distributed_type == DistributedType.FSDP
         if self.sharded:
-            shard(model)
-        self.optimizer = make_optimizer(self.model, settings)
+            shard(self.model)
+        self.optimizer = make_optimizer(self.model, self.settings)
         self.device = next(self.model.parameters()).device
-        self.progress = Progress()
-        self.began = 0.0
-        self.seconds_before = 0.0
+        self.is_main = self.accelerator.is_main_process
+        self.began = self.seconds_before = 0.0
 
     def start(self, resume: bool) -> None:
-        """Seed, or take up the run where the last checkpoint left it."""
+        """Seed the generators, or continue from the last checkpoint."""
         random.seed(self.settings.seed)
         numpy.random.seed(self.settings.seed % 2**32)
         torch.manual_seed(self.settings.seed)
@@ -150,36 +132,21 @@ class _Run:
         ) as bar:
             if self.evaluate is not None and settings.evaluate_every and self.progress.step == 0:
                 self.write_evaluation()  # the start of the curve
-            while not self.finished:
-                step = self.progress.step + 1
+            finished = self.finished
+            while not finished:
                 rate = settings.rate(self.progress.step, self.seconds)
                 norm = self.optimizer_step(stream, window, rate)
-                self.progress = replace(
-                    self.progress,
-                    step=step,
-                    seconds=self.seconds,
-                    tokens=self.progress.tokens + window.newest_tokens,
-                    data=self.batches.state(),
-                )
                 finished = self.finished
-                if step % settings.log_every == 0 or finished:
-                    last = (
-                        window.summary()
-                        | {"learning_rate": rate}
-                        | ({"gradient_norm": norm} if norm is not None else {})
-                    )
+                if self.due(settings.log_every) or finished:
+                    last = window.summary() | {"learning_rate": rate}
+                    last |= {} if norm is None else {"gradient_norm": norm}
                     self.write_log(last)
-                    left = (
-                        "" if settings.max_seconds is None else f", {settings.max_seconds - self.seconds:,.0f} s left"
-                    )
-                    bar.set_postfix_str(
-                        f"loss {last['loss']:.4f}, {last['tokens_per_second']:,.0f} tokens/s{left}", refresh=False
-                    )
+                    bar.set_postfix_str(self.postfix(last), refresh=False)
                     window = _Window()
                 bar.update()
-                if self.evaluate is not None and (finished or _due(step, settings.evaluate_every)):
+                if self.evaluate is not None and (finished or self.due(settings.evaluate_every)):
                     evaluation = self.write_evaluation()
-                if finished or _due(step, settings.save_every):
+                if finished or self.due(settings.save_every):
                     self.save()
         return TrainingResult(self.progress.step, self.progress.seconds, self.progress.tokens, last, evaluation)
 
@@ -191,7 +158,7 @@ class _Run:
         for _ in range(settings.accumulation):
             with self.autocast():
                 loss, metrics, num_tokens = self.loss_fn(self.model, self.next_batch(stream))
-            (loss * share).backward()
+            torch.autograd.backward(loss * share)
             losses.append(loss.detach())
             tokens += num_tokens
             window.add(metrics)
@@ -211,6 +178,13 @@ class _Run:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         window.add_step(mean_loss, tokens, time.monotonic() - started)
+        self.progress = replace(
+            self.progress,
+            step=self.progress.step + 1,
+            seconds=self.seconds,
+            tokens=self.progress.tokens + tokens,
+            data=self.batches.state(),
+        )
         return norm
 
     def next_batch(self, stream: Iterator[Any]) -> Any:
@@ -237,7 +211,7 @@ class _Run:
                 parameter.grad = self.accelerator.reduce(parameter.grad, reduction="mean")
 
     def write_evaluation(self) -> dict[str, float]:
-        """Must not change what training does next: random state and mode are put back; its time does not count."""
+        """Leaves training as it was: random state and mode are restored, and its time does not count."""
         assert self.evaluate is not None
         started, cpu = time.monotonic(), torch.get_rng_state()
         self.model.eval()
@@ -257,13 +231,22 @@ class _Run:
             self.model,
             self.optimizer,
             self.progress,
-            self.settings.as_dict(),
+            asdict(self.settings),
             keep=self.settings.keep_checkpoints,
             write=self.is_main,
             save_model=self.model.save if whole and isinstance(self.model, SavesItself) else None,
         )
         self.accelerator.wait_for_everyone()
         self.began += time.monotonic() - started
+
+    def due(self, every: int) -> bool:
+        return every > 0 and self.progress.step % every == 0
+
+    def postfix(self, line: Mapping[str, float]) -> str:
+        """What the progress bar shows of a logged line."""
+        limit = self.settings.max_seconds
+        left = "" if limit is None else f", {limit - self.seconds:,.0f} s left"
+        return f"loss {line['loss']:.4f}, {line['tokens_per_second']:,.0f} tokens/s{left}"
 
     def write_log(self, values: Mapping[str, float]) -> None:
         if self.log is not None:
@@ -273,10 +256,6 @@ class _Run:
         if self.settings.precision == "fp32":
             return nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
-
-    @property
-    def is_main(self) -> bool:
-        return self.accelerator.is_main_process
 
     @property
     def seconds(self) -> float:
@@ -291,7 +270,7 @@ class _Run:
         if limit is None:
             return False
         over = torch.tensor(float(self.progress.seconds >= limit), device=self.device)
-        return bool(self.accelerator.reduce(over)) if self.accelerator.num_processes > 1 else bool(over)
+        return bool(self.accelerator.reduce(over) if self.accelerator.num_processes > 1 else over)
 
 
 class _Window:
@@ -299,7 +278,7 @@ class _Window:
 
     def __init__(self) -> None:
         self.loss = 0.0
-        self.steps = self.tokens = self.newest_tokens = self.batches = 0
+        self.steps = self.tokens = 0
         self.seconds = 0.0
         self.sums: dict[str, float | Tensor] = {}
         self.counts: dict[str, int] = {}
@@ -314,72 +293,11 @@ class _Window:
         self.loss += loss
         self.steps += 1
         self.tokens += tokens
-        self.newest_tokens = tokens
         self.seconds += seconds
 
     def summary(self) -> dict[str, float]:
         values = {name: float(total) / self.counts[name] for name, total in self.sums.items()}
         return {"loss": self.loss / self.steps, "tokens_per_second": self.tokens / max(1e-9, self.seconds)} | values
-
-
-def make_optimizer(network: nn.Module, settings: TrainingSettings) -> torch.optim.AdamW:
-    """AdamW over the trained parameters; weight decay on matrices only, unless the settings say otherwise."""
-    trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    if not trained:
-        raise ValueError("The network has no parameter that is trained.")
-    if settings.decay_matrices_only:
-        groups = [
-            {"params": [p for p in trained if p.dim() >= 2], "weight_decay": settings.weight_decay},
-            {"params": [p for p in trained if p.dim() < 2], "weight_decay": 0.0},
-        ]
-    else:
-        groups = [{"params": trained, "weight_decay": settings.weight_decay}]
-    groups = [group for group in groups if group["params"]]
-    return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=settings.betas, eps=settings.eps, fused=True)
-
-
-def enable_activation_checkpointing(model: nn.Module) -> None:
-    """Keep only the inputs of each layer; the backward pass computes the rest again."""
-    for backbone in _backbones(model):
-        backbone.gradient_checkpointing_enable({"use_reentrant": False})
-
-
-def compile_layers(model: nn.Module) -> None:
-    """torch.compile of each decoder layer in place: any loss around them works."""
-    if next(model.parameters()).device.type == "cpu" and not any(map(shutil.which, COMPILERS)):
-        raise ValueError(f"Compiling layers for a CPU needs a C++ compiler: install one of {', '.join(COMPILERS)}.")
-    # Where a cache takes keys a layer's number is part of the compiled form: one for each layer and shape of input.
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILED)
-    for backbone in _backbones(model):
-        for layer in backbone.model.layers:
-            layer.compile()
-
-
-def shard(model: nn.Module) -> None:
-    """FSDP2 in place: each decoder layer is a unit, the rest another. Parameters become DTensors, the modules stay."""
-    for backbone in _backbones(model):
-        for layer in backbone.model.layers:
-            fully_shard(layer)
-    fully_shard(model)
-    for entry in ENTRY_POINTS:
-        if callable(getattr(model, entry, None)):
-            register_fsdp_forward_method(model, entry)
-
-
-def _backbones(model: nn.Module) -> list[PreTrainedModel]:
-    """The transformers models inside `model`; ValueError if there is none."""
-    found: list[PreTrainedModel] = [
-        module
-        for module in model.modules()
-        if isinstance(module, PreTrainedModel) and isinstance(module, GenerationMixin)
-    ]
-    if not found:
-        raise ValueError("Activation checkpointing and compilation need a transformers model inside the trained one.")
-    return found
-
-
-def _due(step: int, every: int) -> bool:
-    return every > 0 and step % every == 0
 
 
 def _item(value: Tensor) -> float:

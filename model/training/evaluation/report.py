@@ -39,7 +39,7 @@ def write_report(file: Path, kind: str, settings: Mapping[str, Any], scores: Ite
     file.parent.mkdir(parents=True, exist_ok=True)
     report = {"kind": kind, "settings": dict(settings), "scores": [score_row(score) for score in scores]}
     unfinished = file.with_name(file.name + ".unfinished")
-    unfinished.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    unfinished.write_text(json.dumps(report, indent=1, default=str) + "\n", encoding="utf-8")
     unfinished.replace(file)
 
 

@@ -4,8 +4,7 @@
   to recognise what
   it read); its mean query meets every landmark of the batch, and of some batches before, in one softmax.
 - Answers: question and answer form the local window under library positions and read a few blocks chosen by that same
-  search, as when
-  serving. Blocks are encoded once per batch and shared by all questions; gradients flow into them.
+  search, as when serving. Blocks are encoded once per batch and shared by all questions; gradients flow into them.
 - Text: next-token loss on a sample of the positions.
 
 Axes: R rows, N blocks, W blocks in a row, Q questions, T tokens, C blocks read, Y memory layers, H heads, G KV heads, L
@@ -26,7 +25,8 @@ from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel, cached
 from model.training.data.packing import IGNORED
 from model.training.data.question_batches import QuestionRows
-from model.training.losses.next_token import summed_cross_entropy
+from model.training.losses.next_token import sampled_token_loss
+from model.training.losses.ranking_loss import ranking_loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,32 +136,23 @@ def question_loss(trainee: AnswerTrainer, batch: QuestionRows) -> tuple[Tensor, 
     with torch.set_grad_enabled(trainee.learns_search and torch.is_grad_enabled()):
         scores_YQN, kept_YQM, kept_ignored_QM = _scores(trainee, batch, landmarks_YNGD)
     total_QN = scores_YQN.sum(0)
-    ranks = batch.ranks_Q & batch.gold_QN.any(-1)
+    ranks_Q = batch.ranks_Q & batch.gold_QN.any(-1)
+    gold_QX = nn.functional.pad(batch.gold_QN, (0, kept_YQM.shape[-1]))[ranks_Q]
+    ignored_QX = torch.cat((batch.ignored_QN, kept_ignored_QM), -1)[ranks_Q]
     parts = torch.stack(
         [
-            _ranking_loss(
-                torch.cat((scores, kept), -1)[ranks],
-                batch.gold_QN[ranks],
-                torch.cat((batch.ignored_QN, kept_ignored_QM), -1)[ranks],
-            )
+            ranking_loss(torch.cat((scores, kept), -1)[ranks_Q], gold_QX, ignored_QX)[0]
             for scores, kept in [(total_QN, kept_YQM.sum(0)), *zip(scores_YQN, kept_YQM, strict=True)]
         ]
     )
-    hits = (
-        (
-            total_QN.masked_fill(batch.ignored_QN, -torch.inf).argmax(-1)[ranks, None]
-            == _first_gold(batch.gold_QN)[ranks, None]
-        )
-        .float()
-        .mean()
-    )
+    _, hits = ranking_loss(total_QN[ranks_Q], batch.gold_QN[ranks_Q], batch.ignored_QN[ranks_Q])
     trainee.keep(landmarks_YNGD, batch.title_N, there_N)
 
     lengths_N = batch.valid_RT.unflatten(1, (batch.blocks_per_row, -1)).flatten(0, 1)[:, :-1].sum(-1)
     answer, answer_tokens, first = _answer_loss(model, batch, keys, values, lengths_N, total_QN.detach(), share)
-    text, text_tokens = torch.zeros(()), 0
+    text = torch.zeros(())
     if share.text:
-        text, text_tokens = _text_loss(model, batch, hidden_RTE, share.text_positions)
+        text = sampled_token_loss(model, batch.ids_RT, batch.valid_RT, hidden_RTE, share.text_positions)
     loss = share.answer * answer + share.text * text
     if trainee.learns_search:
         loss = loss + share.search * parts[0] + share.search_per_layer * parts[1:].mean()
@@ -173,7 +164,7 @@ def question_loss(trainee: AnswerTrainer, batch: QuestionRows) -> tuple[Tensor, 
         "first_token": first,
         "text": text.detach(),
     }
-    return loss, metrics, int(batch.valid_RT.sum()) + answer_tokens + 0 * text_tokens
+    return loss, metrics, int(batch.valid_RT.sum()) + answer_tokens
 
 
 def _blocks(kv_RGTD: Tensor, blocks_per_row: int) -> Tensor:
@@ -181,21 +172,12 @@ def _blocks(kv_RGTD: Tensor, blocks_per_row: int) -> Tensor:
     return kv_RGTD.unflatten(2, (blocks_per_row, -1)).transpose(1, 2).flatten(0, 1)
 
 
-def _first_gold(gold_QN: Tensor) -> Tensor:
-    return gold_QN.float().argmax(-1)
-
-
 def _scores(trainee: AnswerTrainer, batch: QuestionRows, landmarks_YNGD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """scores_YQN against the batch, scores_YQM against kept landmarks, and which of the latter do not count."""
     model = trainee.model
-    context = model.context(policy=SelectionPolicy())
-    context.search_queries = {}
-    model.encode(batch.asked_QT, context)
+    found = model.search_queries(batch.asked_QT)
     queries_YQHD = torch.stack(
-        [
-            torch.einsum("qhtd,qt->qhd", context.search_queries[layer].float(), batch.asked_mean_QT)
-            for layer in model.memory_layers
-        ]
+        [torch.einsum("qhtd,qt->qhd", found[layer].float(), batch.asked_mean_QT) for layer in model.memory_layers]
     )
     queries_YQHD = queries_YQHD * trainee.search_weights_YH()[:, None, :, None]
     groups = model.num_kv_heads
@@ -206,15 +188,8 @@ def _scores(trainee: AnswerTrainer, batch: QuestionRows, landmarks_YNGD: Tensor)
         if kept is None:
             return scores, scores[..., :0], batch.ignored_QN[:, :0]
         old = torch.einsum("yqgd,ymgd->yqm", grouped_YQGD.float(), kept[0].float())
-    title_Q = batch.title_N[_first_gold(batch.gold_QN)]
+    title_Q = batch.title_N[batch.gold_QN.float().argmax(-1)]
     return scores, old, title_Q[:, None] == kept[1][None]
-
-
-def _ranking_loss(scores_QN: Tensor, gold_QN: Tensor, ignored_QN: Tensor) -> Tensor:
-    """Mean over questions of -log(share of the gold blocks in the softmax over all blocks that count)."""
-    scores = scores_QN.masked_fill(ignored_QN, -torch.inf)
-    positive = scores[:, : gold_QN.shape[1]].masked_fill(~gold_QN, -torch.inf)
-    return (scores.logsumexp(-1) - positive.logsumexp(-1)).mean()
 
 
 def _answer_loss(
@@ -276,18 +251,3 @@ def _quotable(model: LandmarkModel, batch: QuestionRows, ids_QC: Tensor) -> Tens
     allowed[:, model.config.landmark_token_id] = False
     allowed[:, int(model.tokenizer.eos_token_id)] = True
     return allowed
-
-
-def _text_loss(model: LandmarkModel, batch: QuestionRows, hidden_RTE: Tensor, positions: int) -> tuple[Tensor, int]:
-    """Next raw token at a sample of raw positions (landmarks neither predict nor are predicted)."""
-    size = model.config.block_size
-    rows, length = batch.ids_RT.shape
-    place = torch.arange(length, device=batch.ids_RT.device)
-    following = torch.where(place % size == size - 2, place + 2, place + 1).clamp_max(length - 1)
-    good = batch.valid_RT & batch.valid_RT[:, following] & (place % size != size - 1) & (place < length - 2)
-    chosen = good.flatten().nonzero()[:, 0]
-    chosen = chosen[torch.randperm(len(chosen), device=chosen.device)[:positions]]
-    targets = batch.ids_RT[:, following].flatten()[chosen]
-    return summed_cross_entropy(model.logits, hidden_RTE.flatten(0, 1)[chosen], targets) / max(1, len(chosen)), len(
-        chosen
-    )

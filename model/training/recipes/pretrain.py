@@ -10,9 +10,9 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTraine
 
 from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
-from model.training.data.batches import Batches
 from model.training.data.documents import open_token_file
-from model.training.data.packing import StreamedRows, TokenRows
+from model.training.data.packing import Rows, StreamedRows, TokenRows
+from model.training.engine.batches import Batches
 from model.training.engine.trainer import Evaluation, TrainingResult, run_training
 from model.training.losses.next_token import next_token_loss
 from model.training.recipes.export import export, training_device
@@ -100,7 +100,7 @@ def rows_of(files: Sequence[Path], model: LandmarkModel, rows: RowSettings, *, s
 
 def heldout_loss(batches: Batches, rows: int) -> Evaluation:
     """Mean loss over the first `rows` held-out rows, always the same ones."""
-    drawn: list = []
+    drawn: list[Rows] = []
     count = 0
     for batch in batches:
         drawn.append(batch)

@@ -41,23 +41,24 @@ class ReaderRun:
     """Everything that decides which reader comes out."""
 
     sources: tuple[str, ...] = SOURCES
+    """Names of question sets, "name:2000" for at most so many training questions."""
     most: int = 0
-    """Training questions of a source (0: all)."""
+    """Training questions of a source that does not name its own number (0: all)."""
     states: tuple[int, ...] = (0, 1)
     """Which of the cached states of a token are read; cosines with the question are taken of the first."""
     stored_width: int = 0
     stored_bits: int = 0
     width: int = 128
     layers: int = 4
-    mlp_ratio: float = 4.0
+    mlp_ratio: float = 2.0
     dropout: float = 0.1
-    batch: int = 32
-    steps: int = 250
+    batch: int = 16
+    steps: int = 500
     learning_rate: float = 1e-3
-    warmup: int = 60
+    warmup: int = 100
     weight_decay: float = 0.02
     crowded: float = 0.0
-    """How often wrong passages stand beside the gold one."""
+    """Share of the batches in which wrong passages stand beside the gold one."""
     most_distractors: int = 2
     withheld: float = 0.2
     """How often, of these, the gold one is not shown."""
@@ -141,7 +142,9 @@ def measure(
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Figures by source: from the gold passage, and with the nearest wrong passages of all sources beside it."""
     every = caches.check(read_span_questions(data, "dev", run.sources, most=DEV_QUESTIONS))
-    questions = [each for source in sources for each in [q for q in every if q.source == source][:most]]
+    questions = [
+        each for source in sources for each in [q for q in every if q.source == source.partition(":")[0]][:most]
+    ]
     maker = SpanBatchMaker(caches.passages, caches.asked, questions, states=run.states, batch=1)
     figures = {"gold": summary(judge(reader, maker, [shown(each, each.pieces) for each in questions]))}
     if most == DEV_QUESTIONS:
@@ -265,7 +268,7 @@ def parser() -> argparse.ArgumentParser:
     encoder.add_argument("--encoder", type=Path, help="folder of a BERT-like encoder")
     encoder.add_argument("--model", type=Path, help="folder of a landmark checkpoint")
     states.add_argument("--layers", nargs="+", type=int, default=[6, 3, 5], help="of the encoder (default: 6 3 5)")
-    states.add_argument("--sources", nargs="+", default=SOURCES, choices=SOURCES)
+    states.add_argument("--sources", nargs="+", default=SOURCES, help=f"default: {', '.join(SOURCES)}")
     states.add_argument("--splits", nargs="+", default=["dev", "train"], choices=("dev", "train"))
     states.add_argument("--most", type=int, default=0, help="training questions of a source (default: all)")
     states.set_defaults(run=_states)
@@ -273,6 +276,7 @@ def parser() -> argparse.ArgumentParser:
     training.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help=f"of {ReaderRun()}")
     training.set_defaults(run=_train)
     measuring = commands.add_parser("measure", help="figures of a trained reader on development questions")
+    measuring.add_argument("--stored-bits", type=int, choices=(8, 4), help="round states that were not, in training")
     measuring.set_defaults(run=_measure)
     for command in (training, measuring):
         command.add_argument("--out", required=True, type=Path, help="folder of the run")
@@ -310,9 +314,9 @@ def _train(parsed: argparse.Namespace) -> None:
 def _measure(parsed: argparse.Namespace) -> None:
     kept = json.loads((parsed.out / "run.json").read_text())
     run = ReaderRun().with_values(kept)
-    figures = measure(
-        load_span_reader(parsed.out), run, parsed.data, Caches.of(parsed.states), run.sources, DEV_QUESTIONS
-    )
+    reader = load_span_reader(parsed.out)
+    reader.stored.bits = parsed.stored_bits or reader.stored.bits
+    figures = measure(reader, run, parsed.data, Caches.of(parsed.states), run.sources, DEV_QUESTIONS)
     print(json.dumps(figures, indent=1))
 
 

@@ -49,7 +49,8 @@ class PageCharacters:
     @cached_property
     def middle_N2(self) -> np.ndarray:
         """The middle of the ink: what is inside a box is what has its middle there."""
-        return (self.ink_N4[:, :2] + self.ink_N4[:, 2:]) / 2
+        middle_N2: np.ndarray = (self.ink_N4[:, :2] + self.ink_N4[:, 2:]) / 2
+        return middle_N2
 
 
 def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage) -> PageCharacters:

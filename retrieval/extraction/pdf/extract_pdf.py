@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pypdf
 import pypdfium2 as pdfium
@@ -71,7 +72,7 @@ def _describe(path: Path, password: str | None, notes: list[str]) -> tuple[dict[
     return metadata, outline[:_OUTLINE_ENTRIES]
 
 
-def _walk(reader: pypdf.PdfReader, entries: list, level: int) -> list[OutlineEntry]:
+def _walk(reader: pypdf.PdfReader, entries: list[Any], level: int) -> list[OutlineEntry]:
     result: list[OutlineEntry] = []
     for entry in entries:
         if isinstance(entry, list):

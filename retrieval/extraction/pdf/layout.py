@@ -62,7 +62,8 @@ class _Fragments:
 
     @property
     def middle(self) -> np.ndarray:
-        return (self.y0 + self.y1) / 2
+        middle: np.ndarray = (self.y0 + self.y1) / 2
+        return middle
 
 
 def read_lines(page: PageCharacters) -> list[Line]:

@@ -119,5 +119,7 @@ def _opens_without(path: Path) -> bool:
     try:
         pdfium.PdfDocument(path).close()
     except pdfium.PdfiumError as error:
-        return getattr(error, "err_code", None) != pdfium_c.FPDF_ERR_PASSWORD  # other errors are for the reader to tell
+        return bool(
+            getattr(error, "err_code", None) != pdfium_c.FPDF_ERR_PASSWORD
+        )  # other errors are for the reader to tell
     return True

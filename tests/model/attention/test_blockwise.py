@@ -10,7 +10,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from model.attention import blockwise
 from model.attention.blockwise import blockwise_attention
 from model.attention.grouped_softmax import fold_far_blocks
-from model.training.engine.trainer import compile_layers
+from model.training.engine.network import compile_layers
 from tests.tiny_model import tiny_model
 
 
@@ -62,7 +62,7 @@ def values_and_gradients(attention, tensors: list[Tensor], block_size: int) -> l
     st.integers(1, 2), st.integers(1, 2), st.integers(1, 3), st.integers(2, 9), st.integers(1, 50), st.integers(0,
     2**31)
 )  # fmt: skip
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_values_and_gradients_equal_the_plain_form(
     batch: int, groups: int, shared: int, block_size: int, length: int, seed: int
 ) -> None:
@@ -83,7 +83,7 @@ def test_the_size_of_the_tiles_does_not_matter(monkeypatch: pytest.MonkeyPatch, 
 
 
 @given(st.lists(st.integers(0, 7), min_size=2, max_size=5), st.integers(0, 2**31))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_padding_inside_blocks_is_seen_by_nobody(filled: list[int], seed: int) -> None:
     size, rows = 8, 2
     filled[0] = max(1, filled[0])  # the first block of a text is never empty

@@ -6,7 +6,7 @@ from copy import deepcopy
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
@@ -38,7 +38,6 @@ def paper_weights(scores: list[float], landmarks: list[bool]) -> list[float]:
 
 
 @given(st.integers(2, 6), st.integers(1, 20), st.integers(0, 2**31))
-@settings(max_examples=40, deadline=None)
 def test_both_forms_follow_the_definitions_of_the_paper(block_size: int, length: int, seed: int) -> None:
     scores = torch.randn(length, length, generator=torch.Generator().manual_seed(seed)) * 3
     landmark = torch.arange(length) % block_size == block_size - 1
@@ -60,7 +59,6 @@ def paper_weights_of(scores: torch.Tensor, landmark: torch.Tensor) -> list[float
 
 
 @given(st.floats(-5, 5), st.integers(0, 2**31))
-@settings(max_examples=25, deadline=None)
 def test_a_gate_scales_its_whole_block(shift: float, seed: int) -> None:
     scores = torch.randn(1, 1, 1, 2, 6, generator=torch.Generator().manual_seed(seed))
     lengths = torch.full((1, 1, 1, 2), 5)
@@ -72,7 +70,6 @@ def test_a_gate_scales_its_whole_block(shift: float, seed: int) -> None:
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(1, 12))
-@settings(max_examples=60, deadline=None)
 def test_among_equal_votes_the_newest_block_wins(votes: list[int], k: int) -> None:
     wanted = sorted(sorted(range(len(votes)), key=lambda n: (votes[n], n), reverse=True)[:k])
     assert top_blocks(torch.tensor(votes, dtype=torch.float32), k).tolist() == wanted
@@ -114,7 +111,6 @@ def library_logits(model, blocks, prompt, k=3, voters="group"):
 
 
 @given(st.permutations(range(7)), st.sampled_from(["token", "head", "group"]))
-@settings(max_examples=20, deadline=None)
 def test_the_order_of_storage_does_not_change_the_answer(order: list[int], voters: str) -> None:
     model = tiny_model().requires_grad_(False)
     blocks = list(prefill(model, range(1, 7 * 7 - 2)))

@@ -4,7 +4,7 @@ import torch
 from model.attention.memory import InMemoryReader, KVBlock
 from model.attention.selection import SelectionPolicy
 from model.errors import ContextTooLong, ModelError
-from model.inference.constrained_decoding import QuoteCursor, QuoteSource
+from model.inference.constrained_decoding import QuoteCursor, QuoteSource, word_starts
 from model.inference.generate import Sampling, answer_logprob, generate
 from model.inference.prefill import prefill
 from model.inference.prompt import encode_prompt
@@ -108,6 +108,10 @@ def test_a_quotation_crosses_blocks_only_where_they_continue_each_other() -> Non
     assert set(cursor.allowed()) == {2}
     cursor.advance(2)
     assert cursor.places == [(2, 0)] and set(cursor.allowed()) == {9}
+
+
+def test_a_tokenizer_of_bytes_tells_no_word_starts(model) -> None:
+    assert word_starts(model.tokenizer) is None
 
 
 def test_the_search_query_gives_the_very_logit_that_gates_the_block(model, memory) -> None:

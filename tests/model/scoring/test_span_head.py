@@ -21,10 +21,10 @@ def made(seed: int = 0, questions: int = 2, blocks: int = 3) -> dict[str, Tensor
     there[:, 1, 5:] = False
     return {
         "keys_QCLE": torch.randn(questions, blocks, L, E, generator=draw),
-        "there_QCL": there,
+        "valid_QCL": there,
         "queries_QTE": torch.randn(questions, 4, E, generator=draw),
-        "asked_QT": torch.tensor([[True] * 4, [True, True, False, False]])[:questions],
-        "pointers_Q2E": torch.randn(questions, 2, E, generator=draw),
+        "question_mask_QT": torch.tensor([[True] * 4, [True, True, False, False]])[:questions],
+        "span_queries_Q2E": torch.randn(questions, 2, E, generator=draw),
     }
 
 
@@ -38,10 +38,10 @@ def test_what_is_no_token_is_never_pointed_at_and_changes_nothing() -> None:
     given, pointing = made(), head()
     points, nothing = pointing(**given)
     assert points.shape == (2, 2, 3, L) and nothing.shape == (2, 2)
-    assert (points == -torch.inf).eq(~given["there_QCL"][:, None].expand_as(points)).all()
+    assert (points == -torch.inf).eq(~given["valid_QCL"][:, None].expand_as(points)).all()
     keys, queries = given["keys_QCLE"].clone(), given["queries_QTE"].clone()
-    keys[~given["there_QCL"]] = 100.0
-    queries[~given["asked_QT"]] = 100.0
+    keys[~given["valid_QCL"]] = 100.0
+    queries[~given["question_mask_QT"]] = 100.0
     again, nothing_again = pointing(**(given | {"keys_QCLE": keys, "queries_QTE": queries}))
     torch.testing.assert_close(again, points)
     torch.testing.assert_close(nothing_again, nothing)
@@ -68,8 +68,8 @@ def test_the_head_learns_what_a_product_cannot_the_token_before_the_one_that_mat
         there = torch.ones(64, 1, L, dtype=torch.bool)
         row = torch.randint(1, L, (64,), generator=draw)
         asked = keys[torch.arange(64), 0, row][:, None]
-        given = {"keys_QCLE": keys, "there_QCL": there, "queries_QTE": asked, "pointers_Q2E": torch.ones(64, 2, E)}
-        return given | {"asked_QT": torch.ones(64, 1, dtype=torch.bool)}, row - 1
+        given = {"keys_QCLE": keys, "valid_QCL": there, "queries_QTE": asked, "span_queries_Q2E": torch.ones(64, 2, E)}
+        return given | {"question_mask_QT": torch.ones(64, 1, dtype=torch.bool)}, row - 1
 
     for step in range(120):
         given, wanted = task(step)

@@ -12,7 +12,8 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from model.training.convert.init_from_encoder import Encoder
 from model.training.data.corpus import sample_texts
-from model.training.recipes.default_model import SIZES, Prepared, prepare
+from model.training.recipes.default_data import Prepared, prepare
+from model.training.recipes.default_recipe import SIZES
 
 THINGS = ("river", "castle", "engine", "garden", "library", "harbour", "theory", "market", "bridge", "forest")
 NAMES = ("Anna Bell", "Otto Frank", "Maria Lund", "Ivan Petrov", "Chen Wei", "Grace Stone", "Omar Said", "Paul Klee")

@@ -99,10 +99,10 @@ def test_work_without_the_model_gives_way_to_questions_too():
     scheduler, order = ModelScheduler(), []
 
     def ingest():
-        scheduler.give_way()
+        scheduler.wait_for_queries()
         order.append("ingestion")
 
-    scheduler.give_way()
+    scheduler.wait_for_queries()
     with scheduler.question_open():
         thread = threading.Thread(target=ingest)
         thread.start()
@@ -112,20 +112,20 @@ def test_work_without_the_model_gives_way_to_questions_too():
     assert order == ["question", "ingestion"]
     patient = ModelScheduler(patience_seconds=0.05)
     with patient.question_open():
-        patient.give_way()
+        patient.wait_for_queries()
 
 
-def test_a_question_goes_first_amid_a_window_that_steps_aside():
+def test_a_question_goes_first_within_a_window_that_yields():
     scheduler, order, begun = ModelScheduler(), [], threading.Event()
 
     def ingest():
         with scheduler.for_ingestion():
-            scheduler.step_aside()  # nobody waits: it goes on
+            scheduler.yield_to_queries()  # nobody waits: it goes on
             order.append("first layer")
             begun.set()
             deadline = time.monotonic() + 10
             while "question" not in order and time.monotonic() < deadline:
-                scheduler.step_aside()
+                scheduler.yield_to_queries()
             order.append("second layer")
 
     def ask():

@@ -13,7 +13,7 @@ import pypdf
 import pytest
 
 from retrieval.errors import ExtractError, NotFound
-from retrieval.ingest.file_store import INCOMING
+from retrieval.ingest.file_store import _INCOMING
 from tests.retrieval.conftest import ask, prose
 from tests.retrieval.damages import flip
 from tests.retrieval.ingest.test_damage import shard_files
@@ -142,7 +142,7 @@ def test_a_document_deleted_while_it_is_handed_in_is_said_to_be_gone(locked, lib
     plain = os.rename
 
     def rename(source, target):
-        if not Path(target).name.startswith(INCOMING):
+        if not Path(target).name.startswith(_INCOMING):
             open_library().delete_documents([library.documents()[0].id])
         plain(source, target)
 

@@ -22,7 +22,7 @@ def stored(request, open_library, write, model):
     """A library of one text and the blocks that prefill made of it."""
     library = open_library(kv_dtype=request.param)
     add(library, write("a.txt", FOX + WHALE))
-    text = library._sources.text(library.documents()[0].id)
+    text = library._passages.text(library.documents()[0].id)
     blocks = list(prefill(model, model.tokenize(text).ids, kv_dtype=DTYPES.get(request.param)))
     return library, blocks, request.param
 
@@ -31,7 +31,7 @@ def test_stored_blocks_are_the_blocks_of_prefill_bit_for_bit_in_the_stored_dtype
     library, blocks, kv_dtype = stored
     if kv_dtype == "int8":
         pytest.skip("int8 is not lossless; its error is bounded in tests/storage")
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         reader = snapshot.reader()
         assert reader.num_blocks == len(blocks)
         ids = torch.arange(len(blocks)).expand(1, model.num_kv_heads, 1, -1)
@@ -49,7 +49,7 @@ def test_answers_over_the_store_have_the_logits_of_answers_over_ram(stored, mode
         pytest.skip("int8 reads back other numbers than prefill made")
     ram = InMemoryReader.from_blocks(model.memory_layers, blocks, dtype=model.dtype)
     prompt, policy = model.prompt("What does the fox do?").ids, SelectionPolicy(top_k=4, voters=voters)
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         positions = torch.arange(3, 40, 2)
         part = InMemoryReader.from_blocks(model.memory_layers, [blocks[n] for n in positions], dtype=model.dtype)
         for reader, memory in ((snapshot.reader(), ram), (snapshot.reader(positions), part)):
@@ -68,14 +68,14 @@ def test_answers_over_the_store_have_the_logits_of_answers_over_ram(stored, mode
 def test_a_cold_cache_a_warm_one_and_one_too_small_read_the_same(open_library, write):
     library = open_library()
     add(library, write("a.txt", FOX))
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         reader = snapshot.reader()
         layer, ids = reader.layers[0], torch.randint(0, reader.num_blocks, (1, 2, 3, 9))
         cold = reader.read(layer, ids)
         warm = reader.read(layer, ids)
     small = open_library(hot_bytes=1)
-    with small._resident.open_snapshot(small._catalogue) as snapshot:
-        assert snapshot.hot.places_per_layer == 1
+    with small._index.open_snapshot(small._catalogue) as snapshot:
+        assert snapshot.cache.places_per_layer == 1
         tiny = snapshot.reader().read(layer, ids)
     for a, b, c in zip(cold, warm, tiny, strict=True):
         assert torch.equal(a, b) and torch.equal(a, c)
@@ -106,75 +106,75 @@ def source():
 
 
 @pytest.fixture
-def hot(source):
+def cache(source):
     return BlockCache(source, SHAPE, limit_bytes=10 * 2 * SHAPE.layer_bytes)
 
 
-def read(hot: BlockCache, layer: int, rows: list[int]) -> torch.Tensor:
+def read(cache: BlockCache, layer: int, rows: list[int]) -> torch.Tensor:
     pick = torch.arange(len(rows)).expand(1, 2, 1, -1)
-    keys, values = hot.read(layer, np.array(rows) + 500, [("s", row) for row in rows], pick)
+    keys, values = cache.read(layer, np.array(rows) + 500, [("s", row) for row in rows], pick)
     assert torch.equal(keys, -values)
     assert keys[0, 1, 0, :, 0, 0].tolist() == [row + 1000 * layer for row in rows]
     return keys
 
 
-def test_the_cache_never_holds_more_bytes_than_it_may(hot):
+def test_the_cache_never_holds_more_bytes_than_it_may(cache):
     for start in range(0, 200, 7):
-        read(hot, 1, list(range(start, start + 7)))
-        read(hot, 2, list(range(start + 3, start + 9)))
-        assert hot.size_bytes <= 10 * 2 * hot.shape.layer_bytes
+        read(cache, 1, list(range(start, start + 7)))
+        read(cache, 2, list(range(start + 3, start + 9)))
+        assert cache.size_bytes <= 10 * 2 * cache.shape.layer_bytes
 
 
-def test_hot_blocks_are_read_from_the_store_once_and_the_longest_unused_go_first(hot, source):
-    read(hot, 1, list(range(10)))
+def test_hot_blocks_are_read_from_the_store_once_and_the_longest_unused_go_first(cache, source):
+    read(cache, 1, list(range(10)))
     assert source.reads == 10
-    read(hot, 1, [0, 1, 2])
+    read(cache, 1, [0, 1, 2])
     assert source.reads == 10
-    read(hot, 1, [20, 21])  # drops 3 and 4
-    read(hot, 1, [0, 1, 2, 5, 6, 7, 8, 9])
+    read(cache, 1, [20, 21])  # drops 3 and 4
+    read(cache, 1, [0, 1, 2, 5, 6, 7, 8, 9])
     assert source.reads == 12
-    read(hot, 1, [3])
+    read(cache, 1, [3])
     assert source.reads == 13
 
 
-def test_a_read_larger_than_the_cache_is_served_without_it(hot):
-    read(hot, 1, list(range(25)))
-    assert hot.size_bytes == 0
+def test_a_read_larger_than_the_cache_is_served_without_it(cache):
+    read(cache, 1, list(range(25)))
+    assert cache.size_bytes == 0
 
 
-def test_forgotten_blocks_are_read_again(hot, source):
-    read(hot, 1, [1, 2])
-    hot.forget([502])
-    read(hot, 1, [1, 2])
+def test_forgotten_blocks_are_read_again(cache, source):
+    read(cache, 1, [1, 2])
+    cache.forget([502])
+    read(cache, 1, [1, 2])
     assert source.reads == 4
 
 
-def read_keys(hot: BlockCache, rows: list[int]) -> None:
-    keys = hot.read_keys(2, np.array(rows) + 500, [("s", row) for row in rows])
+def read_keys(cache: BlockCache, rows: list[int]) -> None:
+    keys = cache.read_keys(2, np.array(rows) + 500, [("s", row) for row in rows])
     assert keys.dtype == torch.bfloat16 and keys.shape == (len(rows), 2, 4, 3)
     assert keys[:, 1, 0, 0].tolist() == torch.tensor([row + 2000.0 for row in rows]).bfloat16().tolist()
 
 
 def test_keys_alone_are_kept_in_their_share_of_the_bytes(source):
-    hot = BlockCache(source, SHAPE, limit_bytes=40 * SHAPE.layer_bytes, key_layers=(2,))
+    cache = BlockCache(source, SHAPE, limit_bytes=40 * SHAPE.layer_bytes, key_layers=(2,))
     key_places = int(10 * SHAPE.layer_bytes / (SHAPE.keys_bytes / 2))  # a quarter of the bytes; bf16 is half of float32
     for start in range(0, 200, 9):
-        read_keys(hot, list(range(start, start + 30)))
-        read(hot, 1, list(range(start, start + 7)))
-        read(hot, 2, list(range(start, start + 7)))
-        assert hot.size_bytes <= 40 * SHAPE.layer_bytes
+        read_keys(cache, list(range(start, start + 30)))
+        read(cache, 1, list(range(start, start + 7)))
+        read(cache, 2, list(range(start, start + 7)))
+        assert cache.size_bytes <= 40 * SHAPE.layer_bytes
     reads = source.reads
-    read_keys(hot, list(range(199, 228))[::-1])
+    read_keys(cache, list(range(199, 228))[::-1])
     assert source.reads == reads
-    read_keys(hot, list(range(300, 301 + key_places)))  # more than there is room for
-    read_keys(hot, list(range(199, 228)))
+    read_keys(cache, list(range(300, 301 + key_places)))  # more than there is room for
+    read_keys(cache, list(range(199, 228)))
     assert source.reads == reads + key_places + 1
-    hot.forget([500 + 199])
-    read_keys(hot, [199, 200])
+    cache.forget([500 + 199])
+    read_keys(cache, [199, 200])
     assert source.reads == reads + key_places + 3
 
 
-def test_many_threads_read_what_is_stored(hot):
+def test_many_threads_read_what_is_stored(cache):
     import threading
 
     errors = []
@@ -183,7 +183,7 @@ def test_many_threads_read_what_is_stored(hot):
         random = torch.Generator().manual_seed(seed)
         try:
             for _ in range(100):
-                read(hot, 1 + seed % 2, torch.randperm(40, generator=random)[:6].tolist())
+                read(cache, 1 + seed % 2, torch.randperm(40, generator=random)[:6].tolist())
         except AssertionError as error:
             errors.append(error)
 
@@ -200,9 +200,9 @@ def test_the_keys_of_a_snapshot_are_those_that_attention_reads(kv_dtype, open_li
     model = tiny_model(block_size=BLOCK_SIZE, window_blocks=4, context_blocks=2, ranks_by_tokens=True)
     library = open_library(model=model, kv_dtype=kv_dtype)
     add(library, write("a.txt", FOX + WHALE))
-    text = library._sources.text(library.documents()[0].id)
+    text = library._passages.text(library.documents()[0].id)
     blocks = list(prefill(model, model.tokenize(text).ids, kv_dtype=DTYPES.get(kv_dtype)))
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         positions = torch.tensor([5, 2, 9, len(blocks) - 1])
         keys_WCGLD, lengths_C = snapshot.token_keys(positions)
         assert lengths_C.tolist() == [blocks[n].num_tokens for n in positions]
@@ -217,5 +217,5 @@ def test_documents_that_are_not_whole_are_no_part_of_the_memory(open_library, wr
     library = open_library()
     add(library, write("a.txt", RAIN))
     library.submit(write("b.txt", FOX))  # queued, never run
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         assert len(snapshot.document_ids) == 1

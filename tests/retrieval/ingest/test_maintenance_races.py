@@ -9,9 +9,8 @@ from random import Random
 
 import pytest
 
-from retrieval.ingest import file_store as intake
-from retrieval.ingest import maintenance as upkeep
-from storage import maintenance as storage_upkeep
+from retrieval.ingest import file_store, maintenance
+from storage import maintenance as storage_maintenance
 from storage.catalogue import Catalogue
 from tests.retrieval.conftest import RAIN, add, ask, prose, substance
 from tests.retrieval.damages import flip
@@ -21,7 +20,7 @@ from tests.retrieval.ingest.test_damage import shard_files
 @pytest.fixture
 def impatient(monkeypatch):
     """A collector that gives up soon where a writer does not come to its commit."""
-    monkeypatch.setattr(storage_upkeep, "orphans", partial(storage_upkeep.orphans, patience_seconds=0.1))
+    monkeypatch.setattr(storage_maintenance, "orphans", partial(storage_maintenance.orphans, patience_seconds=0.1))
 
 
 class Pause:
@@ -82,7 +81,7 @@ def test_gc_leaves_an_original_that_is_being_handed_in(library, write, open_libr
     pause.go_on.set()
     submitting.join(60)
     job = library.jobs()[0]
-    listed = intake.abandoned_files(library._workspace)
+    listed = file_store.abandoned_files(library._workspace)
     assert listed == [] and library.run_job(job.id).state == "done"
 
 
@@ -108,7 +107,7 @@ def test_gc_leaves_what_was_handed_in_after_it_looked_at_the_rows(library, write
 def test_gc_leaves_files_that_an_open_question_still_reads(library, three, open_library):
     flip(shard_files(library)[0], Random(0))
     old = shard_files(library)[0]
-    with library._resident.open_snapshot(library._catalogue):
+    with library._index.open_snapshot(library._catalogue):
         library.repair()
         assert old.exists()
         library.gc()
@@ -143,7 +142,7 @@ def test_a_document_deleted_under_repair_is_no_failure_and_leaves_nothing(
     assert library.verify().ok and not library.verify().orphans
 
 
-def test_doctor_and_verify_bear_that_a_document_vanishes_while_they_look(library, three, tmp_path, monkeypatch):
+def test_doctor_and_verify_tolerate_a_document_that_is_deleted_meanwhile(library, three, tmp_path, monkeypatch):
     bad = tmp_path / "bad.pdf"
     bad.write_bytes(b"%PDF-1.7 this is no document")
     failed = library.run_job(library.submit(bad).id)
@@ -158,13 +157,13 @@ def test_doctor_and_verify_bear_that_a_document_vanishes_while_they_look(library
     monkeypatch.setattr(Catalogue, "jobs", jobs)
     assert library.doctor()["problems"] == []
     monkeypatch.setattr(Catalogue, "jobs", plain)
-    original = upkeep.original_of
+    original = maintenance.original_of
 
     def original_of(workspace, document_id):
         library.delete_documents([three["rain"]])
         return original(workspace, document_id)
 
-    monkeypatch.setattr(upkeep, "original_of", original_of)
+    monkeypatch.setattr(maintenance, "original_of", original_of)
     assert library.verify().ok
 
 

@@ -9,7 +9,9 @@ import time
 import pytest
 
 from retrieval.errors import CairnError, ExtractError, NotEnoughSpace
-from retrieval.ingest.pipeline import Ingestion, stored_blocks_before
+from retrieval.ingest import shard_writer
+from retrieval.ingest.pipeline import Ingestion
+from retrieval.ingest.shard_writer import stored_blocks_before
 from tests.retrieval.conftest import FOX, RAIN, add, ask, prose, substance
 
 LONG = prose(7, 2600)
@@ -195,9 +197,7 @@ def test_jobs_are_worked_off_oldest_first(library, write):
 
 def test_a_question_waits_for_one_window_at_most_while_a_document_is_read(library, three, write, monkeypatch):
     """Each window is made to take a while; a question must not wait for the rest of them."""
-    import retrieval.ingest.pipeline
-
-    plain, windows = retrieval.ingest.pipeline.prefill, []
+    plain, windows = shard_writer.prefill, []
 
     def slow(model, *arguments, **settings):
         for number, block in enumerate(plain(model, *arguments, **settings)):
@@ -206,7 +206,7 @@ def test_a_question_waits_for_one_window_at_most_while_a_document_is_read(librar
                 time.sleep(0.1)
             yield block
 
-    monkeypatch.setattr(retrieval.ingest.pipeline, "prefill", slow)
+    monkeypatch.setattr(shard_writer, "prefill", slow)
     job = library.submit(write("long.txt", LONG))
     thread = threading.Thread(target=library.run_job, args=(job.id,))
     thread.start()
@@ -225,10 +225,8 @@ def test_what_ingestion_holds_in_memory_does_not_grow_with_the_document(open_lib
     """Never more blocks alive than a shard and its neighbours hold."""
     import weakref
 
-    import retrieval.ingest.pipeline
-
     alive, most = weakref.WeakSet(), [0]
-    plain = retrieval.ingest.pipeline.prefill
+    plain = shard_writer.prefill
 
     def watched(*arguments, **settings):
         for block in plain(*arguments, **settings):
@@ -236,7 +234,7 @@ def test_what_ingestion_holds_in_memory_does_not_grow_with_the_document(open_lib
             most[0] = max(most[0], len(alive))
             yield block
 
-    monkeypatch.setattr(retrieval.ingest.pipeline, "prefill", watched)
+    monkeypatch.setattr(shard_writer, "prefill", watched)
     library = open_library(shard_bytes=1)
     add(library, write("long.txt", LONG))
     assert library.documents()[0].blocks > 150

@@ -1,8 +1,8 @@
-"""Follow-up questions, and where quotations may begin."""
+"""Follow-up questions."""
 
 import pytest
 
-from retrieval.query.follow_up import EARLIER_CHARACTERS, leans_on_earlier, with_conversation, word_starts
+from retrieval.query.follow_up import EARLIER_CHARACTERS, leans_on_earlier, with_conversation
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,3 @@ def test_a_follow_up_carries_only_the_last_question_and_not_without_end():
     assert with_conversation("Why?", ["First one?", "Second one?"]) == "Second one? Why?"
     asked = with_conversation("Why?", ["word " * 500])
     assert asked.endswith("word Why?") and len(asked) < EARLIER_CHARACTERS + 10
-
-
-def test_a_tokenizer_of_bytes_tells_no_word_starts(model):
-    assert word_starts(model) is None

@@ -12,18 +12,15 @@ from model.inference.prefill import prefill
 from model.inference.prompt import encode_prompt
 from model.scoring.late_interaction import (
     best_matches,
-    best_spans,
     block_scores,
-    points,
-    span_head_logits,
     token_matches,
-    token_queries,
 )
 from model.scoring.span_head import SpanHead
+from model.scoring.span_selection import best_spans, span_head_logits, span_logits
 from retrieval.errors import DamagedMemory
-from retrieval.query import answer as asking
-from retrieval.query import search
-from retrieval.query.search import asked_queries, find_blocks, search_query, titles_of, token_scores
+from retrieval.query import decode, search
+from retrieval.query.question import encode_question
+from retrieval.query.search import find_blocks, token_scores
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, TEXTS, WHALE, add, ask
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 from tests.tiny_model import tiny_model
@@ -93,7 +90,7 @@ def test_the_length_of_a_key_does_not_matter_and_a_key_of_nothing_matches_nothin
 def test_pointers_meet_keys_and_the_best_span_ends_where_it_begins_or_later():
     keys = torch.tensor([[[[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [9.0, 9.0]]]])
     pointers_2WGD = torch.tensor([[[[1.0, 0.0]]], [[[0.0, 3.0]]]])
-    points_2CL = points(pointers_2WGD, [keys], torch.tensor([3]))
+    points_2CL = span_logits(pointers_2WGD, [keys], torch.tensor([3]))
     assert points_2CL[:, 0, :3].tolist() == [[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]] and points_2CL[0, 0, 3] == -torch.inf
     assert spans(points_2CL[:, :, :3]) == [(4.0, 0, 1)]  # the best start stands behind the best end
     assert spans(points_2CL[:, :, :3], longest=1) == [(3.0, 1, 1)]
@@ -119,8 +116,8 @@ def test_the_best_spans_are_those_of_a_search_through_all():
 
 def test_queries_of_the_tokens_average_to_the_query_of_search():
     model = tiny_model()
-    queries_QWGD = token_queries(model, asked_queries(model, "Who built it?"))
-    torch.testing.assert_close(queries_QWGD.mean(0), search_query(model, "Who built it?"))
+    queries_QWGD = encode_question(model, "Who built it?").queries_QWGD
+    torch.testing.assert_close(queries_QWGD.mean(0), encode_question(model, "Who built it?").mean_query_YGD)
 
 
 def test_layers_without_weight_have_no_say():
@@ -128,7 +125,7 @@ def test_layers_without_weight_have_no_say():
     assert model.searched_layers == (2,) and tiny_model().searched_layers == (1, 2)
     prompt = model.prompt("whales?")
     queries_YHQD = encode_prompt(model, prompt.ids).queries_YHQD[:, :, prompt.question]
-    queries_QWGD = token_queries(model, queries_YHQD)
+    queries_QWGD = model.token_queries(queries_YHQD)
     assert queries_QWGD.shape == (queries_YHQD.shape[2], 1, 2, 16)
     torch.testing.assert_close(queries_QWGD[:, 0, 0], queries_YHQD[1, 0] + 0.5 * queries_YHQD[1, 1])
     torch.testing.assert_close(queries_QWGD[:, 0, 1], 2 * queries_YHQD[1, 3])
@@ -158,11 +155,11 @@ def stored(request, open_library, write, by_tokens, monkeypatch):
 def every_score(library, question):
     """Late-interaction scores of all stored blocks, read the long way."""
     model = library._workspace.loaded().model
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         reader = snapshot.reader()
         ids = torch.arange(reader.num_blocks).expand(1, model.num_kv_heads, 1, -1)
         keys = [reader.read(layer, ids)[0][0, :, 0].transpose(0, 1) for layer in model.searched_layers]
-        queries_QWGD = token_queries(model, asked_queries(model, question))
+        queries_QWGD = encode_question(model, question).queries_QWGD
         place_N = torch.from_numpy(snapshot.document_N.astype("int64") << 32 | snapshot.ordinal_N)
         titles = [title_of(model, library.document(snapshot.document_ids[n]).title) for n in snapshot.document_N]
         return by_definition(queries_QWGD, keys, snapshot.blocks.length_N, place_N, titles)
@@ -185,7 +182,7 @@ def title_of(model, title):
 def test_tokens_decide_among_the_proposed_blocks(stored):
     library, _ = stored
     scores_N = every_score(library, "What do whales do?")
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "What do whales do?", 6, None)
     torch.testing.assert_close(found.scores_C, scores_N.sort(descending=True).values[:6], atol=2e-3, rtol=0)
     torch.testing.assert_close(found.scores_C, scores_N[found.positions_C], atol=2e-3, rtol=0)
@@ -195,19 +192,23 @@ def test_tokens_decide_among_the_proposed_blocks(stored):
 def test_only_what_landmarks_propose_is_ranked(stored, monkeypatch):
     library, _ = stored
     monkeypatch.setattr(search, "FEWEST_PROPOSED", 5)
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         model = library._workspace.loaded().model
-        proposed = snapshot.landmarks.rank(search_query(model, "whales?"), 5).positions.sort().values.tolist()
+        proposed = (
+            snapshot.landmarks.rank(encode_question(model, "whales?").mean_query_YGD, 5)
+            .positions.sort()
+            .values.tolist()
+        )
         found = find_blocks(library._workspace, snapshot, "whales?", 1, None)
-        titles = titles_of(library._workspace, snapshot, found.queries_QWGD, torch.tensor(proposed))
-        scores = token_scores(snapshot, found.queries_QWGD, torch.tensor(proposed), titles)
+        titles = found.titles.of(snapshot.documents_of(torch.tensor(proposed)))
+        scores = token_scores(snapshot, found.question.queries_QWGD, torch.tensor(proposed), titles)
     assert found.positions_C.tolist() == [proposed[int(scores.argmax())]]
 
 
 def test_of_equal_scores_the_newest_block_wins(stored, monkeypatch):
     library, _ = stored
     monkeypatch.setattr(search, "token_scores", lambda snapshot, queries, positions, titles: torch.ones(len(positions)))
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "whales?", 4, None)
         assert found.positions_C.tolist() == list(range(snapshot.num_blocks - 1, snapshot.num_blocks - 5, -1))
 
@@ -265,14 +266,14 @@ def test_a_faiss_index_proposes_the_same(stored, open_library, by_tokens):
     settings = {"model": by_tokens, "kv_dtype": library._workspace.kv_dtype}
     expected = library.search("What do whales do?", 5)
     opened = open_library(**settings, index="faiss")
-    opened._resident._faiss_factory = "Flat"
+    opened._index._faiss_factory = "Flat"
     found = opened.search("What do whales do?", 5)
     assert [passage.block_ids for passage in found] == [passage.block_ids for passage in expected]
 
 
 def test_an_answer_reads_the_blocks_that_tokens_chose_and_near_misses_are_the_next_ones(stored):
     library, _ = stored
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "What do whales do?", 12, None)
         ranked = snapshot.blocks.ids_N[found.positions_C.numpy()].tolist()
     answer = ask(library, "What do whales do?", k=3)
@@ -308,9 +309,9 @@ def test_landmarks_rank_alone_unless_the_model_says_otherwise(open_library, writ
     for name, text in (("whale", WHALE), ("rain", RAIN)):
         add(library, write(f"{name}.txt", text))
     monkeypatch.setattr(search, "token_scores", lambda *_: pytest.fail("no keys are read"))
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "whales?", 5, None)
-        ranking = snapshot.landmarks.rank(search_query(model, "whales?"), 5)
+        ranking = snapshot.landmarks.rank(encode_question(model, "whales?").mean_query_YGD, 5)
     assert torch.equal(found.positions_C, ranking.positions) and torch.equal(found.scores_C, ranking.gates)
 
 
@@ -373,7 +374,7 @@ def test_a_model_with_a_head_quotes_what_its_head_points_at(open_library, write,
         points_2CL[1].view(-1)[last // 63 * 64 + last % 63] = 50.0
         return points_2CL.masked_fill(torch.arange(64) >= lengths[:, None], -torch.inf)
 
-    monkeypatch.setattr(asking, "span_head_logits", pointing)
+    monkeypatch.setattr(decode, "span_head_logits", pointing)
     assert ask(library, "What does the fox do?", max_tokens=200, k=50).short == word.strip(".,")
 
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from retrieval.query.quoting import Quoting, with_neighbours
+from retrieval.query.quoting import Quoting
+from retrieval.query.retrieve import with_neighbours
 from retrieval.types.passages import Answer, AnswerToken, Timings
 from storage.records import Block
 from tests.tiny_model import tiny_model
@@ -152,3 +153,31 @@ def test_neighbours_are_added_only_inside_a_document() -> None:
     document_N, ordinal_N = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 1, 2, 0, 1])
     assert with_neighbours(torch.tensor([2]), document_N, ordinal_N).tolist() == [1, 2]
     assert with_neighbours(torch.tensor([3, 0]), document_N, ordinal_N).tolist() == [0, 1, 3, 4]
+
+
+def test_an_answer_that_the_first_release_stored_is_still_read() -> None:
+    """Its body lacks what came later: other sentences, token ids, what is pointed at."""
+    box = {"page": 0, "x0": 0.1, "y0": 0.2, "x1": 0.9, "y1": 0.25}
+    passage = {
+        "document_id": "d", "source": "a.pdf", "title": "A", "pages": [0], "page_labels": ["i"], "start_index": 0,
+        "end_index": 3, "text": "Yes", "score": 1, "block_ids": [7],
+        "blocks": [{"block_id": 7, "score": 0.5, "start": 0, "end": 3, "boxes": [box]}],
+    }  # fmt: skip
+    token = {"text": "Yes", "logprob": -0.5, "memory_share": 0.5, "blocks": [[7, 0.5]], "quoted_from": ["d", 0, 3]}
+    body = {
+        "id": "a", "conversation_id": None, "question": "Is it?", "text": "Yes", "found": True, "confidence": 0.9,
+        "quote": True, "tokens": [token], "passages": [passage], "near_misses": [], "memory_share": 0.5, "layers": [1],
+        "heads": 2, "heat": {"7": [[0.25, 0.75]]}, "model": "m", "memory": "f",
+        "timings": {"search_seconds": 0.1, "first_token_seconds": 0.2, "seconds": 0.3},
+        "settings": {"k": 8, "candidates": [7]},
+    }  # fmt: skip
+    answer = Answer.from_dict(body)
+    assert answer.heat == {7: ((0.25, 0.75),)} and answer.tokens[0].blocks == ((7, 0.5),)
+    assert answer.tokens[0].quoted_from == ("d", 0, 3) and not answer.tokens[0].pointed
+    assert answer.passages[0].blocks[0].boxes[0].page == 0 and answer.passages[0].total_pages == 0
+    assert answer.other_sentences == () and answer.settings == {"k": 8, "candidates": [7]}
+    again = answer.to_dict()
+    assert {name: again[name] for name in body if name not in ("tokens", "passages")} == {
+        name: body[name] for name in body if name not in ("tokens", "passages")
+    }
+    assert Answer.from_dict(again) == answer

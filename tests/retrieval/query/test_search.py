@@ -8,7 +8,8 @@ import torch
 from model.errors import ModelError
 from model.inference.prompt import encode_prompt
 from retrieval.index.exact import Ranking
-from retrieval.query.search import confidence_of, find_blocks, search_query
+from retrieval.query.question import encode_question
+from retrieval.query.search import confidence_of, find_blocks
 from tests.retrieval.conftest import BLOCK_SIZE
 from tests.tiny_model import tiny_model
 
@@ -18,11 +19,11 @@ def test_the_score_of_a_block_is_the_weighted_mean_of_its_landmark_logits(librar
     question = "What do whales do?"
     prompt = model.prompt(question)
     queries_YHQD = encode_prompt(model, prompt.ids).queries_YHQD[:, :, prompt.question]
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         landmarks = [snapshot.landmarks.landmarks(layer).repeat_interleave(2, 0) for layer in model.memory_layers]
         pairs = zip(queries_YHQD, landmarks, strict=True)
         logits_N = sum(torch.einsum("hqd,hnd->nhq", query, keys).mean(2).sum(1) for query, keys in pairs)
-        ranking = snapshot.landmarks.rank(search_query(model, question), 5)
+        ranking = snapshot.landmarks.rank(encode_question(model, question).mean_query_YGD, 5)
         assert ranking.positions.tolist() == logits_N.argsort(descending=True)[:5].tolist()
         torch.testing.assert_close(ranking.logits, logits_N[ranking.positions], atol=1e-4, rtol=1e-4)
 
@@ -32,7 +33,7 @@ def test_a_head_without_weight_has_no_say():
     model = tiny_model(block_size=BLOCK_SIZE, search_weights=weights)
     prompt = model.prompt("whales?")
     mean_YHD = encode_prompt(model, prompt.ids).queries_YHQD[:, :, prompt.question].mean(2)
-    query_YGD = search_query(model, "whales?")
+    query_YGD = encode_question(model, "whales?").mean_query_YGD
     torch.testing.assert_close(query_YGD[0], torch.stack([mean_YHD[0, 0], torch.zeros(16)]))
     torch.testing.assert_close(query_YGD[1], torch.stack([torch.zeros(16), 2 * mean_YHD[1, 3]]))
 
@@ -54,6 +55,6 @@ def test_confidence_grows_with_the_distance_from_unrelated_blocks_and_shrinks_wi
 
 
 def test_the_question_is_found_with_its_confidence(library, three):
-    with library._resident.open_snapshot(library._catalogue) as snapshot:
+    with library._index.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "whales?", 4, None)
         assert len(found.positions_C) == 4 and 0 <= found.confidence <= 1 and found.in_scope == snapshot.num_blocks

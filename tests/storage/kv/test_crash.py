@@ -7,7 +7,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("kills", [12, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [6, pytest.param(200, marks=pytest.mark.slow)])
 def test_killing_the_writer_loses_nothing_acknowledged_and_shows_nothing_half(kills):
     run = subprocess.run(
         [sys.executable, "-m", "tests.storage.crash", "--kills", str(kills)],

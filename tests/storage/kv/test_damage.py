@@ -12,7 +12,7 @@ from storage.errors import DamagedBlock, DamagedMemory, DamagedShard
 from storage.kv.format import PREFIX, KVLayout
 from storage.kv.shard import OpenShard
 from storage.kv.store import KVBlockStore
-from tests.storage.stored import LAYOUT, write_shard
+from tests.storage.stored import LAYOUT, read_blocks, write_shard
 
 NUM_BLOCKS = 5
 
@@ -20,7 +20,7 @@ NUM_BLOCKS = 5
 def read_everything(folder, layout, name):
     """What a fresh process would hand to a model: every piece, the landmarks, the lengths."""
     store = KVBlockStore(folder, layout, "fingerprint")
-    pieces = [store.read_blocks(name, layer, range(NUM_BLOCKS)) for layer in layout.layers]
+    pieces = [read_blocks(store, name, layer, range(NUM_BLOCKS)) for layer in layout.layers]
     return store.landmarks(name), store.lengths(name), pieces
 
 
@@ -63,9 +63,9 @@ def swap_two_pieces(content: bytearray, dice: random.Random, layout: KVLayout = 
 DAMAGES = (flip_a_bit, flip_a_bit, cut, overwrite, zero_a_stretch, swap_two_pieces, lengthen)
 
 
+@pytest.mark.parametrize("damages", [70, pytest.param(500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dtype", ["bf16", "int8"])
-def test_every_one_of_500_random_damages_is_found_before_bytes_are_returned(tmp_path, dtype):
-    """Two number formats: 1,000 damages in all."""
+def test_every_random_damage_is_found_before_bytes_are_returned(tmp_path, dtype, damages):
     layout = KVLayout(LAYOUT.layers, LAYOUT.kv_heads, LAYOUT.block_size, LAYOUT.head_dim, dtype)
     store = KVBlockStore(tmp_path, layout, "fingerprint")
     shard = write_shard(store, NUM_BLOCKS)
@@ -74,7 +74,7 @@ def test_every_one_of_500_random_damages_is_found_before_bytes_are_returned(tmp_
     read_everything(tmp_path, layout, shard.name)
     dice = random.Random(dtype)
     missed = []
-    for number in range(500):
+    for number in range(damages):
         damage = DAMAGES[number % len(DAMAGES)]
         content = bytearray(sound)
         if damage is swap_two_pieces:
@@ -92,11 +92,13 @@ def test_every_one_of_500_random_damages_is_found_before_bytes_are_returned(tmp_
     assert missed == []
 
 
-def test_no_byte_of_the_file_may_change_unnoticed(store):
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_no_byte_of_the_file_may_change_unnoticed(store, step):
+    """Every seventh byte; with `-m slow` every byte."""
     shard = write_shard(store, 1)
     path = store.folder / shard.name
     sound = path.read_bytes()
-    for place in range(len(sound)):
+    for place in range(0, len(sound), step):
         content = bytearray(sound)
         content[place] ^= 0x10
         path.write_bytes(content)
@@ -114,13 +116,13 @@ def test_a_damaged_block_is_named_and_its_neighbours_still_read(store):
     path.write_bytes(content)
     fresh = KVBlockStore(store.folder, LAYOUT, "fingerprint")
     with pytest.raises(DamagedBlock) as found:
-        fresh.read_blocks(shard.name, 2, range(NUM_BLOCKS))
+        read_blocks(fresh, shard.name, 2, range(NUM_BLOCKS))
     damage = found.value.damage
     assert (damage.shard, damage.section, damage.layer, damage.head, damage.block) == (shard.name, "piece", 2, 1, 3)
     assert "cairn repair" in str(found.value)
     assert fresh.verify(shard.name) == [damage]
-    fresh.read_blocks(shard.name, 2, [0, 1, 2, 4])
-    fresh.read_blocks(shard.name, 1, range(NUM_BLOCKS))
+    read_blocks(fresh, shard.name, 2, [0, 1, 2, 4])
+    read_blocks(fresh, shard.name, 1, range(NUM_BLOCKS))
 
 
 def test_keys_are_not_read_alone_from_a_block_that_is_damaged_anywhere(store):
@@ -260,7 +262,7 @@ def test_a_whole_and_sound_file_that_is_not_the_committed_one_is_found(store):
 
 def test_a_file_that_is_no_shard_is_refused_in_words(store):
     (store.folder / "letter.kv").write_bytes(b"Dear Sir or Madam, " * 10)
-    with pytest.raises(DamagedShard, match="does not begin with the mark"):
+    with pytest.raises(DamagedShard, match="not a Cairn memory file"):
         store.lengths("letter.kv")
     (store.folder / "empty.kv").write_bytes(b"")
     with pytest.raises(DamagedShard, match="cut short"):

@@ -17,7 +17,7 @@ from storage.catalogue.upgrade import HEAD
 from storage.kv.codec import encode_shard
 from storage.kv.format import FORMAT_VERSION, KVLayout
 from storage.kv.store import KVBlockStore
-from tests.storage.stored import FINGERPRINT, LAYOUT, add_ready, open_home, sqlite_only
+from tests.storage.stored import FINGERPRINT, LAYOUT, add_ready, open_home, read_blocks, sqlite_only
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 DTYPES = ("bf16", "fp16", "fp32", "int8")
@@ -44,7 +44,7 @@ def test_memory_files_of_format_1_are_read(tmp_path, dtype):
     assert torch.equal(store.lengths(name), lengths_N)
     assert torch.equal(store.landmarks(name).float(), keys_NYGLD[..., -1, :])
     for y, layer in enumerate(LAYOUT.layers):
-        keys_NGLD, values_NGLD = store.read_blocks(name, layer, [0, 1])
+        keys_NGLD, values_NGLD = read_blocks(store, name, layer, [0, 1])
         tolerance = 4 / 127 if dtype == "int8" else 0.0
         for n, rows in enumerate(lengths_N.tolist()):
             assert (keys_NGLD[n, :, :rows] - keys_NYGLD[n, y, :, :rows]).abs().max() <= tolerance

@@ -13,8 +13,9 @@ import torch
 
 from storage.errors import CannotWrite, DamagedShard, ForeignShard, MissingShard, StoreFull
 from storage.kv.format import KVLayout
-from storage.kv.store import KVBlockStore, is_unfinished
-from tests.storage.stored import LAYOUT, random_blocks, write_shard
+from storage.kv.shard import TEMPORARY
+from storage.kv.store import KVBlockStore
+from tests.storage.stored import LAYOUT, random_blocks, read_blocks, write_shard
 
 EXACT = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -51,7 +52,7 @@ def test_many_blocks_of_many_shards_come_in_the_order_asked_for(store):
         for n, (s, block) in enumerate(refs):
             assert torch.equal(keys_NGLD[n], written[s][0][block, y].bfloat16())
             assert torch.equal(values_NGLD[n], written[s][1][block, y].bfloat16())
-        keys_NGLD, _ = store.read_blocks(shards[0].name, layer, [2, 0])
+        keys_NGLD, _ = read_blocks(store, shards[0].name, layer, [2, 0])
         assert torch.equal(keys_NGLD[1], written[0][0][0, y].bfloat16())
         keys_PLD, _ = store.read_pieces(layer, [(shards[1].name, 1, 2), (shards[0].name, 0, 1)])
         assert torch.equal(keys_PLD[0], written[1][0][2, y, 1].bfloat16())
@@ -87,7 +88,7 @@ def test_int8_is_wrong_by_half_a_step_at_most_and_keeps_landmarks_in_16_bit(tmp_
     values_NYGLD[2] = 0
     shard = store.write(keys_NYGLD, values_NYGLD, lengths_N)
     for y, layer in enumerate(layout.layers):
-        keys_NGLD, values_NGLD = store.read_blocks(shard.name, layer, range(5))
+        keys_NGLD, values_NGLD = read_blocks(store, shard.name, layer, range(5))
         assert torch.equal(keys_NGLD[:, :, -1], keys_NYGLD[:, y, :, -1].half().float())
         for n in range(5):
             rows = slice(0, int(lengths_N[n]))
@@ -205,7 +206,7 @@ def test_a_file_is_durable_before_it_has_its_name(store, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda fd: (calls.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd))[1])
     monkeypatch.setattr(os, "rename", lambda old, new: (calls.append(f"rename {new}"), rename(old, new))[1])
     shard = write_shard(store, group="document")
-    assert is_unfinished(calls[0])
+    assert Path(calls[0]).name.startswith(TEMPORARY)
     assert calls[1] == f"rename {store.folder / shard.name}"
     assert set(calls[2:]) == {str(store.folder / "document"), str(store.folder)}
 
@@ -244,7 +245,7 @@ def test_threads_share_a_store(store):
         try:
             for _ in range(20):
                 for seed, shard in enumerate(shards):
-                    keys_NGLD, _ = store.read_blocks(shard.name, 5, [0, 1, 2])
+                    keys_NGLD, _ = read_blocks(store, shard.name, 5, [0, 1, 2])
                     if not torch.equal(keys_NGLD, expected[seed][:, 2]):
                         wrong.append(seed)
         except Exception as error:

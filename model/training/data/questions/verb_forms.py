@@ -11,7 +11,7 @@ from model.training.data.questions.word_tables import word_table
 def present_forms() -> dict[str, str]:
     """Third person singular -> base form."""
     table = word_table("verb_forms")
-    return {f"{verb}s": verb for verb in table["regular_present"]} | table["present"]
+    return {**{f"{verb}s": verb for verb in table["regular_present"]}, **table["present"]}
 
 
 def base_form(verb: str, is_word: Callable[[str], bool]) -> str | None:

@@ -11,23 +11,25 @@ import torch
 from model.scoring.late_interaction import score, token_matches
 from model.scoring.sentences import may_answer, sentence_borders
 from model.scoring.span_head import SpanHead
+from model.scoring.token_cosines import TokenCosines
 from model.training.convert.init_from_encoder import Encoder
-from model.training.data.distillation_batches import TaughtRowMaker
+from model.training.data.distillation_batches import DistillationBatchMaker
 from model.training.data.examples import places_of
 from model.training.data.questions.cloze_questions import cloze_questions
 from model.training.data.questions.facts import relations_about_subjects, standalone_relations
 from model.training.data.questions.pseudo_queries import definitions
+from model.training.data.teacher_states import TeacherStates
 from model.training.data.text_batches import TextRowShape
 from model.training.losses.retriever_loss import (
     RetrieverTrainer,
-    TokenCosines,
     answering_sentences,
-    late_scores,
     retriever_loss,
     shown_rows,
 )
 from model.training.losses.span_loss import span_loss
-from model.training.recipes.default_model import SIZES, Prepared, start
+from model.training.recipes.default_data import Prepared
+from model.training.recipes.default_model import start
+from model.training.recipes.default_recipe import SIZES
 from tests.model.training.conftest import NAMES
 
 PLANTED = re.compile(
@@ -39,22 +41,24 @@ PLANTED = re.compile(
         for asked in relation.asked
     )
 )
-"""Questions for planted facts; the first letter may have become a capital."""
+"""Questions about inserted facts; the first letter may have become a capital."""
 
 
 def test_taught_rows_point_at_the_answer_and_know_what_the_encoder_saw(prepared: Prepared, encoder: Encoder) -> None:
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
-    shape = replace(recipe.shape, plain=TextRowShape(planted=0.6))
-    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, shape)
-    built = planted = made = 0
+    shape = replace(recipe.shape, plain=TextRowShape(facts=0.6))
+    maker = DistillationBatchMaker(prepared.questions, prepared.texts, model, encoder, shape)
+    built = inserted = made = 0
     for number in range(4):
         batch, again = maker.make(number), maker.make(number)
         assert all(torch.equal(a, b) for a, b in zip(vars(batch).values(), vars(again).values(), strict=True))
-        assert len(batch.asked_QT) == recipe.shape.questions
+        assert len(batch.question_ids_QT) == recipe.shape.questions
         blocks_NL = batch.ids_RT.unflatten(1, (-1, recipe.block_size)).flatten(0, 1)
         raw = blocks_NL[:, :-1].flatten()
-        for asked, gold, (first, last) in zip(batch.asked_QT, batch.gold_QN, batch.spans_Q2.tolist(), strict=True):
+        for asked, gold, (first, last) in zip(
+            batch.question_ids_QT, batch.gold_QN, batch.spans_Q2.tolist(), strict=True
+        ):
             assert gold.any()
             assert first >= 0  # every question of this data has its answer word for word in the text
             assert gold[first // (recipe.block_size - 1)]
@@ -64,7 +68,7 @@ def test_taught_rows_point_at_the_answer_and_know_what_the_encoder_saw(prepared:
                 built += 1
                 assert answer in NAMES
             elif PLANTED.search(question):
-                planted += 1
+                inserted += 1
             else:
                 made += 1
                 assert answer not in question
@@ -73,17 +77,17 @@ def test_taught_rows_point_at_the_answer_and_know_what_the_encoder_saw(prepared:
         assert not there_RT[~batch.valid_RT].any()
         assert not there_RT.unflatten(1, (-1, recipe.block_size))[..., -1].any()
         assert there_RT[batch.valid_RT].float().mean() > 0.5
-    assert built and planted and made
+    assert built and inserted and made
 
 
 def test_a_token_is_taught_the_state_of_its_own_characters(prepared: Prepared, encoder: Encoder) -> None:
     """Of the piece that holds its first letter and of the one that holds its last: their mean."""
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
-    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape)
+    teacher = TeacherStates(encoder, model.tokenizer)
     text = "The castle was built by Anna Bell in 1712."
     ids = model.tokenize(text).ids
-    ((by_token, mean),) = maker._states([ids])
+    ((by_token, mean),) = teacher.of([ids])
     states_BTE, real_BT, characters_BT2 = encoder.states([text])
     states, characters = states_BTE[0][real_BT[0]], characters_BT2[0][real_BT[0]].tolist()
 
@@ -100,31 +104,31 @@ def test_a_token_is_taught_the_state_of_its_own_characters(prepared: Prepared, e
     torch.testing.assert_close(mean, states.mean(0), rtol=1e-4, atol=1e-4)
 
 
-def test_hard_stretches_are_lookalikes_or_else_of_the_same_article(prepared: Prepared, encoder: Encoder) -> None:
+def test_hard_negatives_are_mined_or_else_of_the_same_article(prepared: Prepared, encoder: Encoder) -> None:
     recipe, length = SIZES["tiny"], 2 * 63
     data, model = prepared.questions, start(prepared, SIZES["tiny"], encoder)
     pick, draw = random.Random(0), np.random.default_rng(0)
-    plain = TaughtRowMaker(data, prepared.texts, model, encoder, recipe.shape)
+    plain = DistillationBatchMaker(data, prepared.texts, model, encoder, recipe.shape)
     found = 0
     for question in data.questions:
-        for other in plain._siblings(question, length, pick):
+        for other in plain._siblings(question, pick):
             found += 1
             assert data.titles[other.document] == data.titles[question.document]
             assert other.document != question.document or abs(other.start - question.start) > length
     assert found
     question = data.questions[0]
     other = next(q.document for q in data.questions if data.titles[q.document] != data.titles[question.document])
-    lookalikes = {(question.document, question.ids): [(question.document, question.start), (other, 45)]}
-    maker = TaughtRowMaker(data, prepared.texts, model, encoder, recipe.shape, lookalikes=lookalikes)
+    hard_negatives = {(question.document, question.ids): [(question.document, question.start), (other, 45)]}
+    maker = DistillationBatchMaker(data, prepared.texts, model, encoder, recipe.shape, hard_negatives=hard_negatives)
     for _ in range(9):  # never the stretch that holds the answer
-        ((document, first),) = maker._hard(question, max(0, question.start - 5), length, pick, draw)
+        ((document, first),) = maker._hard_negative(question, max(0, question.start - 5), pick, draw)
         assert document == other and first <= 45
 
 
 def test_sentences_of_a_row_are_numbered_through_the_batch(prepared: Prepared, encoder: Encoder) -> None:
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
-    batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(2)
+    batch = DistillationBatchMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(2)
     size = recipe.block_size
     raw_RP = batch.ids_RT.unflatten(1, (-1, size))[..., :-1].flatten(1)
     sentence_RP = batch.sentence_NJ.flatten().unflatten(0, (len(raw_RP), -1))
@@ -164,10 +168,10 @@ def test_a_title_counts_in_every_block_and_sentence_of_its_row_as_search_has_it(
     torch.manual_seed(0)
     queries_QTE, keys_NJE, titles_RTE = torch.randn(2, 3, 8), torch.randn(4, 5, 8), torch.randn(2, 4, 8)
     there_QT, raw_NJ = torch.ones(2, 3, dtype=torch.bool), torch.ones(4, 5, dtype=torch.bool)
-    titled_RT = torch.tensor([[False, True, True, False], [False] * 4])
+    title_mask_RT = torch.tensor([[False, True, True, False], [False] * 4])
     sentence_NJ = torch.tensor([[0] * 5, [0, 0, 1, 1, 1], [2] * 5, [2, 2, 2, 3, 3]])
     plain = TokenCosines.of(queries_QTE, there_QT, keys_NJE)
-    titled = plain.with_titles(queries_QTE, there_QT, titles_RTE, titled_RT)
+    titled = plain.with_titles(queries_QTE, there_QT, titles_RTE, title_mask_RT)
     # The second row has no title; in the first one the title's tokens are as good as any of the text.
     torch.testing.assert_close(titled.block_scores(raw_NJ)[:, 2:], plain.block_scores(raw_NJ)[:, 2:])
     torch.testing.assert_close(titled.sentence_scores(sentence_NJ)[:, 2:], plain.sentence_scores(sentence_NJ)[:, 2:])
@@ -182,8 +186,8 @@ def test_rows_have_the_titles_of_their_documents(prepared: Prepared, encoder: En
     model = start(prepared, SIZES["tiny"], encoder)
     for untitled in (0.0, 1.0):
         shape = replace(SIZES["tiny"].shape, untitled=untitled)
-        batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, shape).make(0)
-        rows = zip(batch.titles_RT, batch.titled_RT, strict=True)
+        batch = DistillationBatchMaker(prepared.questions, prepared.texts, model, encoder, shape).make(0)
+        rows = zip(batch.titles_RT, batch.title_mask_RT, strict=True)
         found = {model.decode(ids[there].tolist()).strip() for ids, there in rows}
         # Rows of plain text have no title.
         assert found <= {"", *prepared.questions.titles} and (len(found) > 1) == (untitled == 0)
@@ -192,7 +196,7 @@ def test_rows_have_the_titles_of_their_documents(prepared: Prepared, encoder: En
 def test_other_places_that_say_the_answer_are_marked(prepared: Prepared, encoder: Encoder) -> None:
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
-    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, replace(recipe.shape, rows=8))
+    maker = DistillationBatchMaker(prepared.questions, prepared.texts, model, encoder, replace(recipe.shape, rows=8))
     twice = 0
     for number in range(4):
         batch = maker.make(number)
@@ -213,40 +217,40 @@ def test_other_places_that_say_the_answer_are_marked(prepared: Prepared, encoder
 def test_the_head_is_shown_the_answer_or_that_there_is_none(prepared: Prepared, encoder: Encoder) -> None:
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
-    batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(1)
-    withheld = torch.arange(len(batch.asked_QT)) % 2 == 0
-    batch = replace(batch, withheld_Q=withheld)
+    batch = DistillationBatchMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(1)
+    withheld = torch.arange(len(batch.question_ids_QT)) % 2 == 0
+    batch = replace(batch, gold_masked_Q=withheld)
     blocks, size = len(batch.gold_QN[0]), recipe.block_size
     keys_NLE = torch.randn(blocks, size, 32, generator=torch.Generator().manual_seed(0))
-    queries_QTE = torch.randn(*batch.asked_QT.shape, 32)
+    queries_QTE = torch.randn(*batch.question_ids_QT.shape, 32)
     shown = shown_rows(batch, queries_QTE, queries_QTE[:, :2], keys_NLE, torch.randn(batch.gold_QN.shape), count=3)
     assert shown is not None
     assert bool((batch.spans_Q2 >= 0).all()), "every question of this data has an answer"
     for row, (first, last) in enumerate(batch.spans_Q2.tolist()):
         if withheld[row]:
-            assert bool(shown.nothing_Q[row]) and not bool(shown.right_Q2CL[row].any())
+            assert bool(shown.no_answer_Q[row]) and not bool(shown.target_mask_Q2CL[row].any())
             continue
         for side, place in enumerate((first, last)):
-            pointed = shown.keys_QCLE[row][shown.right_Q2CL[row, side]]
+            pointed = shown.keys_QCLE[row][shown.target_mask_Q2CL[row, side]]
             torch.testing.assert_close(pointed, keys_NLE[place // (size - 1), place % (size - 1)][None])
-    assert not bool(shown.there_QCL[..., -1].any()), "a landmark is no answer"
+    assert not bool(shown.valid_QCL[..., -1].any()), "a landmark is no answer"
 
 
 def test_the_head_is_shown_fewer_blocks_where_there_are_no_more(prepared: Prepared, encoder: Encoder) -> None:
     """Neither blocks that may hold the answer, too, nor those that are withheld fill the gap."""
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
-    batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(1)
+    batch = DistillationBatchMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(1)
     batch = replace(
         batch,
-        withheld_Q=torch.ones(len(batch.asked_QT), dtype=torch.bool),
+        gold_masked_Q=torch.ones(len(batch.question_ids_QT), dtype=torch.bool),
         ignored_QN=~batch.gold_QN | batch.ignored_QN,
     )
-    queries_QTE = torch.randn(*batch.asked_QT.shape, 32)
+    queries_QTE = torch.randn(*batch.question_ids_QT.shape, 32)
     keys_NLE = torch.randn(len(batch.gold_QN[0]), recipe.block_size, 32)
     shown = shown_rows(batch, queries_QTE, queries_QTE[:, :2], keys_NLE, torch.randn(batch.gold_QN.shape), count=3)
-    assert shown is not None and not bool(shown.there_QCL.any())
-    assert bool(shown.nothing_Q.all()) and not bool(shown.right_Q2CL.any())
+    assert shown is not None and not bool(shown.valid_QCL.any())
+    assert bool(shown.no_answer_Q.all()) and not bool(shown.target_mask_Q2CL.any())
     shown.keys_QCLE.requires_grad_()
     loss, _, _ = span_loss(SpanHead(32, 8, 1), shown)
     loss.backward()
@@ -284,7 +288,7 @@ def test_late_scores_are_the_weighted_mean_of_best_cosines() -> None:
     there = torch.tensor([[True, True, False], [True, False, False]])
     raw = torch.ones(4, 5, dtype=torch.bool)
     raw[1, 3:] = False
-    found = late_scores(queries, there, keys, raw)
+    found = TokenCosines.of(queries, there, keys).block_scores(raw)
     for q in range(2):
         for n in range(4):
             tokens = queries[q, there[q]]
@@ -298,7 +302,7 @@ def test_teaching_a_batch_lowers_what_it_is_taught_by(prepared: Prepared, encode
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
     taught = RetrieverTrainer(model, model.backbone.model.layers[-1].self_attn.k_proj.weight)
-    batch = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(0)
+    batch = DistillationBatchMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(0)
     optimizer = torch.optim.AdamW(taught.parameters(), lr=2e-3)
     parts = []
     for _ in range(12):

@@ -4,17 +4,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from model.training.convert.init_from_encoder import Encoder
-from model.training.data.hard_negatives import find_lookalikes
-from model.training.recipes.default_model import SIZES, Prepared, start
+from model.training.data.hard_negatives import find_hard_negatives
+from model.training.recipes.default_data import Prepared
+from model.training.recipes.default_model import start
+from model.training.recipes.default_recipe import SIZES
 
 
-def test_lookalikes_are_found_stretches_that_do_not_say_the_answer(
+def test_hard_negatives_are_found_blocks_that_do_not_hold_the_answer(
     prepared: Prepared, encoder: Encoder, tmp_path: Path
 ) -> None:
     recipe, data = SIZES["tiny"], prepared.questions
     model = start(prepared, recipe, encoder)
-    shape = replace(recipe.pointing_shape, stored_blocks=500, found=6)
-    found = find_lookalikes(model, data, shape, tmp_path)
+    shape = replace(recipe.span_shape, stored_blocks=500, found=6)
+    found = find_hard_negatives(model, data, shape, tmp_path)
     size = model.config.tokens_per_block
     asked = {(question.document, question.ids): question for question in data.questions}
     assert found.keys() <= asked.keys() and any(found.values())
@@ -28,4 +30,4 @@ def test_lookalikes_are_found_stretches_that_do_not_say_the_answer(
             assert said not in [block[row : row + len(said)] for row in range(size)]
             first, stop = question.passage
             assert document != question.document or token >= stop or token + size <= first
-    assert find_lookalikes(model, data, shape, tmp_path) == found, "what is kept is taken again"
+    assert find_hard_negatives(model, data, shape, tmp_path) == found, "what is kept is taken again"

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from model.attention.block_grid import insert_landmarks
@@ -17,7 +17,6 @@ LANDMARK, EOS = 99, 98
 
 
 @given(st.integers(2, 9), st.integers(2, 40), st.booleans())
-@settings(max_examples=50, deadline=None)
 def test_landmarks_stand_where_the_block_grid_puts_them(block_size: int, raw_tokens: int, at_end: bool) -> None:
     raw = list(range(raw_tokens))
     grid = Grid(raw_tokens, block_size, LANDMARK, landmark_at_end=at_end)

@@ -13,23 +13,25 @@ from model.scoring.span_head import SpanHead
 from model.training.convert.init_from_encoder import Encoder
 from model.training.data.examples import TokenQuestion
 from model.training.data.key_cache import cache_keys, retrieve_candidates
-from model.training.data.span_batches import PointingRowMaker
-from model.training.data.span_dataset import pointed_documents, same_titles
+from model.training.data.span_batches import SpanBatchMaker
+from model.training.data.span_dataset import build_span_dataset, same_titles
 from model.training.losses.span_loss import span_loss
-from model.training.recipes.default_model import SIZES, Prepared, start
+from model.training.recipes.default_data import Prepared
+from model.training.recipes.default_model import start
+from model.training.recipes.default_recipe import SIZES
 
 
 @pytest.fixture(scope="module")
 def pointing(prepared: Prepared, encoder: Encoder, tmp_path_factory: pytest.TempPathFactory):
     """(model, maker of rows, documents, folder) of the tiny recipe."""
     recipe, folder = SIZES["tiny"], tmp_path_factory.mktemp("point")
-    model, shape = start(prepared, recipe, encoder), recipe.pointing_shape
-    documents, questions = pointed_documents(
+    model, shape = start(prepared, recipe, encoder), recipe.span_shape
+    documents, questions = build_span_dataset(
         model, prepared.questions, prepared.held_out.questions, prepared.texts, shape
     )
     stored = cache_keys(model, documents, folder)
     met = retrieve_candidates(model, stored, [question.ids for question in questions], folder, found=shape.found)
-    maker = PointingRowMaker(stored, questions, met, shape, range(len(questions)))
+    maker = SpanBatchMaker(stored, questions, met, shape, range(len(questions)))
     return model, maker, documents, folder
 
 
@@ -40,16 +42,16 @@ def test_pointing_rows_mark_the_answer_and_show_what_a_library_would_store(point
     for number in range(6):
         batch, again = maker.make(number), maker.make(number)
         assert all(torch.equal(a, b) for a, b in zip(vars(batch).values(), vars(again).values(), strict=True))
-        assert (batch.right_Q2CL.flatten(2).any(-1).all(1) == ~batch.nothing_Q).all()
-        assert not (batch.right_Q2CL.any(1) & ~batch.there_QCL).any()
+        assert (batch.target_mask_Q2CL.flatten(2).any(-1).all(1) == ~batch.no_answer_Q).all()
+        assert not (batch.target_mask_Q2CL.any(1) & ~batch.valid_QCL).any()
     for number, question in enumerate(questions):
         batch = maker._collate([number], [stored.blocks(question.document, question.start, question.stop)])
         tokens = stored.tokens_NL[stored.blocks(question.document, question.start, question.stop)].ravel()
-        first, last = (int(side.flatten().nonzero()[0]) for side in batch.right_Q2CL[0])
+        first, last = (int(side.flatten().nonzero()[0]) for side in batch.target_mask_Q2CL[0])
         said = [token for token in tokens[first : last + 1].tolist() if token >= 0]
         assert said == list(question.answer[:-1])
         spelled.add(question.source)
-    assert {"squad11", "planted"} <= spelled
+    assert {"squad11", "fact"} <= spelled
     number = next(n for n, question in enumerate(questions) if question.document >= 0)
     document = questions[number].document
     ids = [token for block in stored.blocks(document, 0, 200) for token in stored.tokens_NL[block] if token >= 0]
@@ -84,20 +86,22 @@ def test_a_gold_block_withheld_means_that_nothing_is_right(pointing) -> None:
     _, maker, _, _ = pointing
     other = maker._stored.first[maker._questions[-1].document]
     batch = maker._collate([0], [[other]])
-    assert batch.nothing_Q.all() and not batch.right_Q2CL.any()
+    assert batch.no_answer_Q.all() and not batch.target_mask_Q2CL.any()
 
 
 def test_half_an_answer_is_neither_right_nor_wrong(pointing) -> None:
     _, maker, _, _ = pointing
     stored, border = maker._stored, maker._stored.tokens_per_block
     question = replace(maker._questions[0], start=border - 2, stop=border + 3, passage=(0, 2 * border))
-    crossing = PointingRowMaker(stored, [question], maker._met, maker._shape, [0])
+    crossing = SpanBatchMaker(stored, [question], maker._met, maker._shape, [0])
     first, second = stored.blocks(question.document, question.start, question.stop)
     whole = crossing._collate([0], [[first, second]])
-    assert whole.right_Q2CL[0].nonzero().tolist() == [[0, 0, border - 2], [1, 1, 2]] and not whole.nothing_Q.any()
+    assert (
+        whole.target_mask_Q2CL[0].nonzero().tolist() == [[0, 0, border - 2], [1, 1, 2]] and not whole.no_answer_Q.any()
+    )
     for block, row in ((first, border - 2), (second, 2)):
         half = crossing._collate([0], [[block]])
-        assert half.nothing_Q.all() and not half.right_Q2CL.any()
+        assert half.no_answer_Q.all() and not half.target_mask_Q2CL.any()
         assert half.ignored_QCL[0].nonzero().tolist() == [[0, row]]
 
 

@@ -7,10 +7,12 @@ import numpy as np
 
 from model.checkpoint.landmark_model import LandmarkModel
 from model.training.convert.init_from_encoder import Encoder
-from model.training.data.distillation_batches import TaughtRowMaker
+from model.training.data.distillation_batches import DistillationBatchMaker
 from model.training.data.questions.facts import Facts
 from model.training.data.text_batches import TextRow, TextRows, TextRowShape
-from model.training.recipes.default_model import SIZES, Prepared, start
+from model.training.recipes.default_data import Prepared
+from model.training.recipes.default_model import start
+from model.training.recipes.default_recipe import SIZES
 
 LENGTH = 100
 
@@ -29,7 +31,7 @@ def test_rows_are_stretches_of_few_texts_that_do_not_overlap(prepared: Prepared,
     texts = [np.arange(first, first + 450, dtype=np.uint16) % 500 for first in (20, 40, 470)] + [np.arange(30, 60)]
     starts: set[int] = set()
     for seed in range(20):
-        rows = drawn(model, texts, 7, seed, TextRowShape(stretches=3, planted=0.0))
+        rows = drawn(model, texts, 7, seed, TextRowShape(stretches=3, facts=0.0))
         assert [row.document for row in rows] == list(range(-2, -9, -1))
         for row in rows:
             text = texts[int(row.title.removeprefix("Title "))]
@@ -52,7 +54,7 @@ def test_questions_of_a_row_point_at_their_answers(prepared: Prepared, encoder: 
         "The larger boats carried seven engines in the summer of that year."
     )
     ids = np.array(model.tokenize(text).ids, np.uint16)
-    shape = TextRowShape(planted=0.5, made=3)
+    shape = TextRowShape(facts=0.5, made=3)
     found = set()
     for seed in range(60):
         (row,) = drawn(model, [ids], 1, seed, shape)
@@ -60,18 +62,20 @@ def test_questions_of_a_row_point_at_their_answers(prepared: Prepared, encoder: 
             assert question.document == row.document and question.exact and question.answerable
             answer = model.decode(row.ids[question.start : question.stop].tolist()).strip()
             found.add((question.source, model.decode(list(question.ids)).strip().lower().rstrip("?"), answer))
-    assert any(source == "planted" for source, _, _ in found)
+    assert any(source == "fact" for source, _, _ in found)
     assert ("made", "who was the first boat of the lake launched by", "Maria Stone") in found
 
 
 def test_rows_of_text_know_the_title_of_their_text(prepared: Prepared, encoder: Encoder) -> None:
     model, shape = start(prepared, SIZES["tiny"], encoder), SIZES["tiny"].shape
     assert prepared.text_titles and all(title.startswith("Land ") for title in prepared.text_titles)
-    maker = TaughtRowMaker(prepared.questions, prepared.texts, model, encoder, shape, text_titles=prepared.text_titles)
+    maker = DistillationBatchMaker(
+        prepared.questions, prepared.texts, model, encoder, shape, text_titles=prepared.text_titles
+    )
     seen = []
     for number in range(8):
         batch = maker.make(number)
         text_row = shape.rows - shape.text_rows
-        seen.append(model.decode(batch.titles_RT[text_row][batch.titled_RT[text_row]].tolist()).strip())
+        seen.append(model.decode(batch.titles_RT[text_row][batch.title_mask_RT[text_row]].tolist()).strip())
     assert any(title.startswith("Land ") for title in seen)
     assert "" in seen  # some are left untitled

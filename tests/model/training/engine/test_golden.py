@@ -42,5 +42,6 @@ def test_twenty_steps_of_the_tiny_preset_give_the_recorded_losses(tmp_path: Path
     assert losses[-1] < losses[0] - 1.0
 
 
+@pytest.mark.slow
 def test_bf16_autocast_follows_the_same_losses(tmp_path: Path) -> None:
     assert twenty_losses(tmp_path, "bf16") == pytest.approx(json.loads(RECORDED.read_text()), abs=0.05)

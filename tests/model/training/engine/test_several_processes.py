@@ -19,7 +19,7 @@ def train(folder: Path, name: str, processes: int, *changes: str) -> list[float]
     run = ["-m", "model.training", "pretrain", "--preset", "tiny", "--tokenizer", "bytes", "--device", "cpu"]
     values = ["training.steps=4", "rows.rows=2", f"training.accumulation={2 // processes}", *changes]
     sets = [part for value in values for part in ("--set", value)]
-    data = ["--data", str(folder / "text.txt"), "--out", str(folder / name)]
+    data = [str(folder / "text.txt"), "--out", str(folder / name)]
     environment = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
     subprocess.run([*launch, *run, *sets, *data], cwd=ROOT, check=True, timeout=600, env=environment)
     return [line["loss"] for line in read_log(folder / name / "log.jsonl")]

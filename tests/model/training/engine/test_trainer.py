@@ -9,11 +9,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from model.training.data.batches import IndexedBatches
+from model.training.engine.batches import IndexedBatches
 from model.training.engine.checkpoint import latest_checkpoint
+from model.training.engine.network import make_optimizer
 from model.training.engine.run_log import read_log
 from model.training.engine.settings import TrainingSettings
-from model.training.engine.trainer import TrainingDiverged, make_optimizer, run_training
+from model.training.engine.trainer import TrainingDiverged, run_training
 from model.training.evaluation.plot import plot_run
 
 
@@ -91,9 +92,9 @@ def test_a_process_killed_by_the_system_resumes(tmp_path: Path) -> None:
     script = f"""
 import os, signal
 from pathlib import Path
-from model.training.data.batches import IndexedBatches
+from model.training.engine.batches import IndexedBatches
 from model.training.engine.trainer import run_training
-from tests.model.training.test_loop import batch, network, settings, squared_error
+from tests.model.training.engine.test_trainer import batch, network, settings, squared_error
 calls = 0
 def loss(model, drawn):
     global calls
@@ -164,7 +165,8 @@ def test_evaluation_is_logged_and_leaves_training_as_it_was(tmp_path: Path) -> N
     assert [line["evaluation/at"] for line in lines if "evaluation/at" in line] == [0, 4, 8, 9]
     assert [line["loss"] for line in lines if "loss" in line] == losses(tmp_path / "plain")
     assert result.evaluation["at"] == 9
-    assert "<polyline" in plot_run(tmp_path / "seen").read_text()
+    picture = plot_run(tmp_path / "seen").read_text()
+    assert picture.count("<path") > 1 and "<svg" in picture
 
 
 def test_a_run_ends_when_its_time_is_over(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_the_commands_evaluate_a_checkpoint(tmp_path: Path, capsys: pytest.Captu
     common = ["--model", str(tmp_path / "model"), "--device", "cpu", "--out", str(tmp_path / "scores.json")]
     assert main(["evaluate", "passkey", *common, "--lengths", "0", "--prompts", "1", "--k", "2", "--window", "4"]) == 0
     assert json.loads((tmp_path / "scores.json").read_text())["scores"][0]["prompts"] == 1
-    perplexity = ["--data", str(tmp_path / "text.txt"), "--lengths", "50", "--window", "2", "--k", "0", "1"]
+    perplexity = [str(tmp_path / "text.txt"), "--lengths", "50", "--window", "2", "--k", "0", "--k", "1"]
     assert main(["evaluate", "perplexity", *common, *perplexity]) == 0
     report = json.loads((tmp_path / "scores.json").read_text())
     assert report["kind"] == "perplexity" and [score["top_k"] for score in report["scores"]] == [0, 1]
@@ -112,7 +112,7 @@ def test_a_model_is_tokenized_trained_and_plotted_by_commands(tmp_path: Path) ->
     (tmp_path / "text.txt").write_text("one two three four five six seven eight nine ten. " * 20)
     text, tokens, run = str(tmp_path / "text.txt"), str(tmp_path / "tokens.bin"), str(tmp_path / "run")
     assert main(["tokenize", text, "--tokenizer", "bytes", "--out", tokens]) == 0
-    training = ["--set", "training.steps=2", "--data", tokens, "--heldout", tokens, "--out", run, "--device", "cpu"]
+    training = [tokens, "--set", "training.steps=2", "--heldout", tokens, "--out", run, "--device", "cpu"]
     assert main(["pretrain", "--preset", "tiny", "--tokenizer", "bytes", *training]) == 0
     assert main(["plot", run]) == 0
     assert (tmp_path / "run" / "loss.svg").is_file()

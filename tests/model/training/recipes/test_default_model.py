@@ -13,17 +13,17 @@ from model.inference.prompt import encode_prompt
 from model.training.convert.init_from_encoder import Encoder
 from model.training.data.corpus import normalised, overlap, read_questions, sample_texts
 from model.training.data.examples import encode_texts, tokens_of_span
-from model.training.data.question_batches import QuestionRowMaker
+from model.training.data.question_batches import QuestionBatchMaker
 from model.training.data.tokenizer import SPECIAL_TOKENS, train_tokenizer
+from model.training.recipes.default_data import Prepared
 from model.training.recipes.default_model import (
-    SIZES,
-    Prepared,
     export,
-    go_on_from,
+    load_weights,
     make_default_model,
     read,
     start,
 )
+from model.training.recipes.default_recipe import SIZES
 from tests.model.training.conftest import made_up_row
 
 DEFAULT = Path(__file__).parents[4] / "model" / "default"
@@ -66,7 +66,7 @@ def test_rows_are_a_function_of_their_number_and_gold_blocks_hold_the_answer(
 ) -> None:
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
-    maker = QuestionRowMaker(prepared.questions, prepared.texts, model, prepared.idf_V, recipe.reading_shape)
+    maker = QuestionBatchMaker(prepared.questions, prepared.texts, model, prepared.idf_V, recipe.answer_shape)
     for index in (0, 3, 7):
         first, again = maker.make(index), maker.make(index)
         assert all(
@@ -116,18 +116,25 @@ def test_training_goes_on_from_a_checkpoint(
             parameter.mul_(1.01)
     export(model, tmp_path / "given")
     again = start(prepared, SIZES["tiny"], encoder)
-    go_on_from(again, tmp_path / "given")
+    load_weights(again, tmp_path / "given")
     given = load_backbone(tmp_path / "given", device="cpu", dtype=torch.float32)
     for (name, one), other in zip(again.named_parameters(), given.parameters(), strict=True):
         assert torch.equal(one, other), name
     make_default_model(
-        data, tmp_path / "on", encoder=encoder_folder, size="tiny", device="cpu", begin=tmp_path / "given", seed=1
+        data,
+        tmp_path / "on",
+        encoder=encoder_folder,
+        size="tiny",
+        device="cpu",
+        begin=tmp_path / "given",
+        phases=["teach"],
+        seed=1,
     )
     made = load_backbone(tmp_path / "on" / "model", device="cpu", dtype=torch.float32)
     table, before = (m.backbone.get_input_embeddings().weight for m in (made, given))
     assert 0 < float((table - before).detach().abs().mean()) < 0.02 * float(before.detach().abs().mean())
-    with pytest.raises(ValueError, match="no checkpoint of this recipe"):
-        go_on_from(again, DEFAULT)
+    with pytest.raises(ValueError, match="not a checkpoint of this recipe"):
+        load_weights(again, DEFAULT)
 
 
 def test_the_recipe_runs_from_data_to_a_checkpoint_that_loads(data: Path, tmp_path: Path, encoder_folder: Path) -> None:

@@ -71,7 +71,7 @@ def test_full_fine_tuning_trains_everything_and_resumes_its_run(tmp_path: Path) 
 
 
 def test_activation_checkpointing_changes_memory_not_gradients() -> None:
-    from model.training.engine.trainer import enable_activation_checkpointing
+    from model.training.engine.network import enable_activation_checkpointing
 
     gradients = []
     for recompute in (False, True):

@@ -1,27 +1,31 @@
 """MCP tools for assistants: ask, search, list. Nothing that changes the library.
 
-Served at /mcp (streamable HTTP, no sessions); the web app's guard checks token, host and origin before it is reached.
+Served at /mcp (streamable HTTP, no sessions); `AccessMiddleware` checks token, host and origin first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
+from pydantic import Field
 from starlette.applications import Starlette
 from starlette.requests import Request
 
+from app import version
+from app.api.preferences import TopK
+from app.api.questions import MAX_PASSAGES
 from app.http_security import principal_of
 from retrieval.errors import CairnError
 from retrieval.library import Library
+from retrieval.types.defaults import DEFAULT_K, DEFAULT_QUOTE
 from retrieval.types.passages import Answer, Passage
 from retrieval.types.records import Scope
 
-MAX_K = 50
 MAX_LISTED = 500
 INSTRUCTIONS = (
     "Cairn answers questions from the documents of this library and shows which passages the model attended to. "
@@ -30,11 +34,11 @@ INSTRUCTIONS = (
 
 
 def build_mcp(library: Library) -> MCPServer:
-    """The server object with its three tools; each sees the library as whoever calls it does."""
+    """The server object with its three tools; each sees the library as its caller does."""
 
     @contextmanager
-    def seen(context: Context[Any, Request]) -> Iterator[Library]:
-        """The library as the caller sees it; errors that are written for people reach the assistant in their words."""
+    def callers_library(context: Context[Any, Request]) -> Iterator[Library]:
+        """Errors that are written for people reach the assistant with their own text."""
         request = context.request_context.request
         assert request is not None, "tools are called over HTTP only"
         try:
@@ -42,19 +46,21 @@ def build_mcp(library: Library) -> MCPServer:
         except CairnError as error:
             raise ToolError(str(error)) from error
 
-    server = MCPServer("cairn", title="Cairn document memory", instructions=INSTRUCTIONS, log_level="WARNING")
+    server = MCPServer(
+        "cairn", title="Cairn document memory", instructions=INSTRUCTIONS, version=version(), log_level="WARNING"
+    )
 
     @server.tool()
     def ask(
         context: Context[Any, Request],
         question: str,
         document_ids: list[str] | None = None,
-        k: int = 8,
-        quote: bool = True,
+        k: TopK = DEFAULT_K,
+        quote: bool | None = DEFAULT_QUOTE,
     ) -> dict[str, Any]:
         """Answer a question from the documents, with the passages read. found=false: the documents do not say."""
-        with seen(context) as mine:
-            for item in mine.ask(question, k=_bounded(k), within=_scope(document_ids), quote=quote):
+        with callers_library(context) as mine:
+            for item in mine.ask(question, k=k, within=_scope(document_ids), quote=quote):
                 if isinstance(item, Answer):
                     return {
                         "answer_id": item.id,
@@ -71,16 +77,19 @@ def build_mcp(library: Library) -> MCPServer:
 
     @server.tool()
     def search(
-        context: Context[Any, Request], query: str, document_ids: list[str] | None = None, k: int = 8
+        context: Context[Any, Request],
+        query: str,
+        document_ids: list[str] | None = None,
+        k: Annotated[int, Field(ge=1, le=MAX_PASSAGES)] = DEFAULT_K,
     ) -> list[dict[str, Any]]:
         """Passages of the stored documents by the attention that the query gives them, best first."""
-        with seen(context) as mine:
-            return [_passage(passage) for passage in mine.search(query, _bounded(k), within=_scope(document_ids))]
+        with callers_library(context) as mine:
+            return [_passage(passage) for passage in mine.search(query, k, within=_scope(document_ids))]
 
     @server.tool(name="list")
     def list_documents(context: Context[Any, Request], search: str = "") -> list[dict[str, Any]]:
         """Documents in the library: id, file name, title, pages, state."""
-        with seen(context) as mine:
+        with callers_library(context) as mine:
             found = mine.documents(search=search)[:MAX_LISTED]
         return [
             {"id": one.id, "source": one.source, "title": one.title, "pages": one.pages, "state": one.state}
@@ -96,14 +105,9 @@ def mcp_app(server: MCPServer) -> Starlette:
         streamable_http_path="/",
         json_response=True,
         stateless_http=True,
-        transport_security=TransportSecuritySettings(
-            enable_dns_rebinding_protection=False
-        ),  # Guard does it for all routes
+        # AccessMiddleware protects all routes against DNS rebinding
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
-
-
-def _bounded(k: int) -> int:
-    return max(1, min(k, MAX_K))
 
 
 def _scope(document_ids: list[str] | None) -> Scope | None:

@@ -86,7 +86,7 @@ def job_view(row: rows.Job, document: rows.Document | None, *, note: str = "") -
 
 
 def stored_already(document: rows.Document, row: rows.Job | None, elsewhere: str = "") -> Job:
-    """The answer to handing in what is there: a finished job, which no row stands behind if its own is gone.
+    """The answer to handing in what is there: a finished job, without an id if its own row is gone.
 
     elsewhere: name of the collection that it stays in, where another was named.
     """

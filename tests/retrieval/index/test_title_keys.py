@@ -9,7 +9,7 @@ import torch
 
 from model.checkpoint.load import load_backbone
 from model.inference.prefill import prefill
-from retrieval.query.title_matching import title_keys, title_matches
+from retrieval.index.title_keys import TitleMatches, title_keys
 from storage.errors import NotFound as NoRow
 from storage.records import Principal
 from tests.retrieval.conftest import add, ask
@@ -89,9 +89,19 @@ def test_a_document_without_keys_for_its_title_matches_nothing(countries):
     workspace = library._workspace
     model = workspace.loaded().model
     queries_QWGD = torch.randn(4, 1, model.num_kv_heads, model.head_dim)
-    matches_QX = title_matches(workspace, model, queries_QWGD, [ids["Bhutan"], "0" * 32, ids["Greenland"]])
-    assert matches_QX.shape == (4, 3) and not matches_QX[:, 1].any()
-    assert title_matches(workspace, model, queries_QWGD, []).shape == (4, 0)
+    matches = TitleMatches(workspace.catalogue, queries_QWGD, model.device)
+    matches_QX = matches.of([ids["Bhutan"], "0" * 32, ids["Greenland"]])
+    assert matches_QX.shape == (4, 3) and not matches_QX[:, 1].any() and matches_QX[:, 0].any()
+    assert matches.of([]).shape == (4, 0)
+
+
+def test_the_keys_of_a_title_are_fetched_once_a_question(countries, monkeypatch):
+    library, _ = countries
+    fetched: list[str] = []
+    real = library._catalogue.title_keys
+    monkeypatch.setattr(library._catalogue, "title_keys", lambda ids: fetched.extend(ids) or real(ids))
+    ask(library, "What is the climate of Bhutan?")
+    assert len(fetched) == len(set(fetched)) == 3
 
 
 def test_models_that_search_by_landmarks_alone_keep_no_titles(open_library, write, model):

@@ -1,0 +1,132 @@
+"""Decoding: the model answers while it reads the candidates, or quotes the sentence that answers best.
+
+Each step takes its own turn at the model, so that several people are answered side by side.
+
+Axes: Q question tokens, C candidates, L tokens in a block.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from model.errors import ModelError
+from model.inference.generate import GeneratedToken, generate
+from model.scoring.late_interaction import token_matches
+from model.scoring.span_selection import span_head_logits, span_logits
+from retrieval.engine.workspace import Workspace
+from retrieval.errors import InvalidRequest
+from retrieval.index.snapshot import MemoryIndex, naming_damage
+from retrieval.query.evidence import AnswerMass
+from retrieval.query.passage_builder import PassageBuilder
+from retrieval.query.question import EncodedQuestion, Question
+from retrieval.query.quoting import Quotation, Quoting
+from retrieval.query.retrieve import Candidates, Retrieved
+from retrieval.query.search import Found
+from retrieval.types.passages import AnswerToken
+
+# An answer's record keeps this many blocks for each token; a question has at most a few dozen candidates.
+BLOCKS_PER_TOKEN = 16
+OTHER_SENTENCES = 3
+
+
+@dataclass(eq=False)
+class Decoded:
+    """What was generated, and what attention read for it."""
+
+    mass: AnswerMass
+    tokens: list[AnswerToken] = field(default_factory=list)
+    first_token_at: float | None = None
+    """By `time.perf_counter`."""
+    quoting: Quoting | None = None
+    quotations: Sequence[Quotation] = ()
+    """Where a whole sentence is quoted: it, and those that came next."""
+
+    @property
+    def quoted(self) -> set[int]:
+        """Candidates that the quoted sentence stands in."""
+        return {c for quotation in self.quotations[:1] for c, _ in quotation.places}
+
+
+class Decoder:
+    """Decodes the answer to one question. Raises `InvalidRequest` for what the model cannot do."""
+
+    def __init__(self, workspace: Workspace, index: MemoryIndex, passages: PassageBuilder, question: Question):
+        self._workspace, self._index, self._passages = workspace, index, passages
+        self._model = workspace.loaded().model
+        self._policy, self._sampling = question.policy(), question.sampling(self._model)
+
+    def decode(self, retrieved: Retrieved, cancelled: Callable[[], bool]) -> Generator[AnswerToken, None, Decoded]:
+        """Gives the tokens as they come; returns all of them with their evidence."""
+        model, candidates = self._model, retrieved.candidates
+        mass = AnswerMass(model.memory_layers, model.num_heads, len(candidates), model.search_weights_YH)
+        decoded = Decoded(mass)
+        if not retrieved.answerable:
+            return decoded
+        if retrieved.quote:
+            decoded.quoting = self._quoting(candidates)
+            if model.config.quotes_sentences:
+                decoded.quotations = self._best_sentences(retrieved.found, candidates, decoded.quoting)
+        quotation = decoded.quotations[0] if decoded.quotations else None
+        steps = generate(
+            model,
+            retrieved.found.question.prompt,
+            memory=candidates.reader(),
+            policy=self._policy,
+            sampling=self._sampling,
+            quote_from=decoded.quoting.source if decoded.quoting else None,
+            quotation=quotation.places if quotation else None,
+            cancelled=cancelled,
+        )
+        for number, step in enumerate(self._in_turns(steps)):
+            decoded.first_token_at = decoded.first_token_at or time.perf_counter()
+            pointed = quotation is not None and number in quotation.pointed
+            token = _answer_token(step, decoded, candidates.block_ids, pointed=pointed)
+            decoded.tokens.append(token)
+            yield token
+        return decoded
+
+    def _in_turns(self, steps: Iterator[GeneratedToken]) -> Iterator[GeneratedToken]:
+        while True:
+            try:
+                with naming_damage(self._index), self._workspace.scheduler.for_question():
+                    step = next(steps, None)
+            except ModelError as error:
+                raise InvalidRequest(f"The question cannot be answered: {error}") from error
+            if step is None:
+                return
+            yield step
+
+    def _quoting(self, candidates: Candidates) -> Quoting:
+        ids, quotable = candidates.block_ids, candidates.quotable_C.tolist()
+        rows = self._workspace.catalogue.blocks_by_id([id_ for id_, may in zip(ids, quotable, strict=True) if may])
+        return Quoting(self._model, [rows.get(block_id) for block_id in ids])
+
+    def _best_sentences(self, found: Found, candidates: Candidates, quoting: Quoting) -> list[Quotation]:
+        """The sentence to quote, and the next best. Takes its own turn at the model."""
+        text_of = {document_id: self._passages.text(document_id) for document_id in set(candidates.document_ids)}
+        with naming_damage(self._index), self._workspace.scheduler.for_question():
+            keys = candidates.snapshot.token_keys(candidates.positions_C)
+            titles_QC = found.titles.of(candidates.document_ids)
+            matches_QCL = token_matches(found.question.queries_QWGD, *keys).cpu().maximum(titles_QC[..., None])
+            points_2CL = self._points(found.question, keys)
+            return quoting.best_sentences(matches_QCL, text_of, points_2CL, count=1 + OTHER_SENTENCES)
+
+    def _points(self, question: EncodedQuestion, keys: tuple[list[Tensor], Tensor]) -> Tensor | None:
+        """points_2CL of the candidates; None if the model does not point."""
+        head = self._model.span_head
+        if head is not None:
+            return span_head_logits(head, question.queries_QWGD, question.span_queries_2WGD, *keys).cpu()
+        return span_logits(question.span_queries_2WGD, *keys).cpu() if len(question.span_queries_2WGD) else None
+
+
+def _answer_token(step: GeneratedToken, decoded: Decoded, block_ids: Sequence[int], *, pointed: bool) -> AnswerToken:
+    if step.id < 0:  # text that was held back; no token of its own
+        return AnswerToken(step.text, 0.0, 0.0, (), token_id=-1)
+    mass = decoded.mass.add(step.selections)
+    blocks = tuple((block_ids[block], share) for block, share in mass.strongest(BLOCKS_PER_TOKEN))
+    quoted = decoded.quoting.place(*step.quote) if decoded.quoting and step.quote else None
+    return AnswerToken(step.text, step.logprob, mass.memory_share, blocks, quoted, step.id, pointed)

@@ -1,0 +1,95 @@
+"""A question: what its user asks for, and what the model makes of it before it reads any document.
+
+Axes: Y memory layers, W weighed memory layers, H query heads, G KV heads, Q question tokens, D head dim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from torch import Tensor
+
+from model.attention.selection import SelectionPolicy, Voters
+from model.checkpoint.landmark_model import LandmarkModel
+from model.errors import ContextTooLong, ModelError
+from model.inference.generate import Sampling
+from model.inference.prompt import EncodedPrompt, encode_prompt
+from retrieval.errors import InvalidRequest
+from retrieval.types.records import Scope
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What to answer and how."""
+
+    text: str
+    k: int
+    scope: Scope | None = None
+    quote: bool | None = None
+    """Word for word from the documents; None: as the model's settings say."""
+    max_tokens: int = 128
+    voters: str = "group"
+    conversation_id: str | None = None
+
+    def policy(self) -> SelectionPolicy:
+        """Raises `InvalidRequest`."""
+        check_count(self.k)
+        try:
+            return SelectionPolicy(top_k=self.k, voters=cast(Voters, self.voters), positions="library")
+        except ModelError as error:
+            raise InvalidRequest(str(error)) from error
+
+    def sampling(self, model: LandmarkModel) -> Sampling:
+        """Raises `InvalidRequest`."""
+        try:
+            return Sampling(max_tokens=self.max_tokens, stop=model.config.stop)
+        except ModelError as error:
+            raise InvalidRequest(str(error)) from error
+
+
+def check_count(k: int) -> None:
+    """Raises `InvalidRequest` for a k that cannot be served."""
+    if k < 1:
+        raise InvalidRequest(f"k is {k}; ask for at least one passage.")
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedQuestion:
+    """One forward pass over the prompt: search, spans and the answer all go on from it."""
+
+    prompt: EncodedPrompt
+    mean_query_YGD: Tensor
+    """For landmarks: the mean over the question's tokens, weighted, summed over the heads that share keys."""
+    queries_QWGD: Tensor
+    """For token keys, see `LandmarkModel.token_queries`."""
+    span_queries_2WGD: Tensor
+    """For the first and the last token of an answer, see `span_selection.span_logits`; of no tokens if the model does
+    not point."""
+
+
+def encode_question(model: LandmarkModel, text: str) -> EncodedQuestion:
+    """Raises `InvalidRequest` if the question is empty or too long."""
+    if not text.strip():
+        raise InvalidRequest("The question is empty.")
+    prompt = model.prompt(text.strip())
+    end_ids = [int(model.tokenizer.eos_token_id)] if model.config.points_at_answers else []
+    try:
+        encoded = encode_prompt(model, prompt.ids, end_ids=end_ids)
+    except ContextTooLong as error:
+        raise InvalidRequest(f"The question is too long for this model: {error}") from error
+    queries_YHTD = encoded.queries_YHQD.cpu()
+    queries_YHQD = queries_YHTD[:, :, prompt.question]
+    span_queries_YH2D = queries_YHTD[:, :, -2:] if end_ids else queries_YHTD[:, :, :0]
+    return EncodedQuestion(
+        encoded,
+        mean_query(model, queries_YHQD),
+        model.token_queries(queries_YHQD),
+        model.token_queries(span_queries_YH2D),
+    )
+
+
+def mean_query(model: LandmarkModel, queries_YHQD: Tensor) -> Tensor:
+    """query_YGD, see `EncodedQuestion.mean_query_YGD`."""
+    mean_YHD = queries_YHQD.mean(2)
+    return (mean_YHD * model.search_weights_YH[..., None]).unflatten(1, (model.num_kv_heads, -1)).sum(2)

@@ -1,0 +1,131 @@
+"""Retrieve: search narrows the memory to the candidates, the blocks that an answer may read.
+
+Inside a question a block is its position in the snapshot (ascending block ids) as long as search looks at all of them.
+From the choice of candidates on it is its number c in 0..C-1, in ascending order of positions: the reader, attention's
+selections, evidence and quotations all count so. Ids of the catalogue are for what is stored or shown.
+
+Axes: N blocks of the snapshot, C candidates.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from model.checkpoint.config import LandmarkConfig
+from retrieval.engine.workspace import Workspace
+from retrieval.index.snapshot import MemoryIndex, MemorySnapshot, naming_damage
+from retrieval.index.stored_reader import StoredMemoryReader
+from retrieval.query.follow_up import with_conversation
+from retrieval.query.passage_spans import Hit
+from retrieval.query.question import Question
+from retrieval.query.search import Found, find_blocks, hits_of
+
+CANDIDATES_PER_PASSAGE = 4
+# Below this many blocks the confidence of a search by landmarks says nothing.
+FEW_BLOCKS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """`quotable_C`: whether a quotation may come from the block. `rank_C`: its place in the search; blocks not found,
+    but standing beside one that was, come last."""
+
+    snapshot: MemorySnapshot
+    positions_C: Tensor
+    quotable_C: Tensor
+    rank_C: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.positions_C)
+
+    @cached_property
+    def block_ids(self) -> list[int]:
+        ids: list[int] = self.snapshot.blocks.ids_N[self.positions_C.numpy()].tolist()
+        return ids
+
+    @cached_property
+    def document_ids(self) -> list[str]:
+        return self.snapshot.documents_of(self.positions_C)
+
+    def reader(self) -> StoredMemoryReader:
+        return self.snapshot.reader(self.positions_C)
+
+    def hits(self, order: Sequence[int], scores_C: Tensor) -> list[Hit]:
+        """Some candidates with their scores, in the given order."""
+        return hits_of(self.snapshot, self.positions_C[order], scores_C[order])
+
+
+@dataclass(frozen=True, eq=False)
+class Retrieved:
+    """What search found for a question, and what an answer may read of it."""
+
+    asked: str
+    """The question with what it needs of the conversation before it."""
+    found: Found
+    candidates: Candidates
+    quote: bool
+    answerable: bool
+    """Whether to write an answer."""
+    finished_at: float
+    """By `time.perf_counter`."""
+
+
+def retrieve(workspace: Workspace, index: MemoryIndex, snapshot: MemorySnapshot, question: Question) -> Retrieved:
+    """Search, and choose the candidates. Raises as `find_blocks`, but `DamagedMemory` names the document."""
+    config = workspace.loaded().model.config
+    asked = _asked(workspace, question)
+    with naming_damage(index):
+        found = find_blocks(workspace, snapshot, asked, CANDIDATES_PER_PASSAGE * question.k, question.scope)
+    finished_at = time.perf_counter()
+    quote = config.quotes if question.quote is None else question.quote
+    candidates = choose_candidates(
+        snapshot, found, config, question.k, whole_sentences=quote and config.quotes_sentences
+    )
+    answerable = len(candidates) > 0 and _above_threshold(config, found)
+    return Retrieved(asked, found, candidates, quote, answerable, finished_at)
+
+
+def _asked(workspace: Workspace, question: Question) -> str:
+    if question.conversation_id is None:
+        return question.text.strip()
+    heads = workspace.catalogue.answers(conversation_id=question.conversation_id, limit=1)
+    return with_conversation(question.text, [head.question for head in heads])
+
+
+def _above_threshold(config: LandmarkConfig, found: Found) -> bool:
+    """A handful of landmarks gives nothing to compare with: then the model decides."""
+    threshold, comparing = config.answer_threshold, not config.ranks_by_tokens
+    return threshold is None or (comparing and found.in_scope < FEW_BLOCKS) or found.confidence >= threshold
+
+
+def choose_candidates(
+    snapshot: MemorySnapshot, found: Found, config: LandmarkConfig, k: int, *, whole_sentences: bool
+) -> Candidates:
+    """What an answer of at most k passages may read. `whole_sentences`: and the blocks beside the k best, so that a
+    sentence that crosses blocks can be quoted whole; nothing else is quoted then."""
+    # Every layer chooses again by landmarks, among many blocks; tokens that decided are not overruled.
+    best_C = found.positions_C[:k] if config.ranks_by_tokens else found.positions_C
+    quotable_C = best_C
+    if whole_sentences:
+        document_N, ordinal_N = torch.from_numpy(snapshot.document_N), torch.from_numpy(snapshot.ordinal_N)
+        quotable_C = with_neighbours(found.positions_C[:k], document_N, ordinal_N)
+    positions_C = torch.cat((best_C, quotable_C)).unique()
+    rank = {position: number for number, position in enumerate(found.positions_C.tolist())}
+    ranks = [rank.get(position, len(rank)) for position in positions_C.tolist()]
+    return Candidates(snapshot, positions_C, torch.isin(positions_C, quotable_C), ranks)
+
+
+def with_neighbours(positions_C: Tensor, document_N: Tensor, ordinal_N: Tensor) -> Tensor:
+    """Ascending positions with the block before and behind each in its document."""
+    found = [positions_C]
+    for step in (-1, 1):
+        beside_C = (positions_C + step).clamp(0, len(document_N) - 1)
+        same_C = document_N[beside_C] == document_N[positions_C]
+        found.append(beside_C[same_C & ((ordinal_N[beside_C] - ordinal_N[positions_C]).abs() == 1)])
+    return torch.cat(found).unique()

@@ -1,0 +1,17 @@
+"""How a question is put where nobody says otherwise.
+
+The one place of these values: the facade, the command line, HTTP, MCP and the web page take them from here
+(tests/app/test_defaults.py).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+DEFAULT_K = 8
+"""Blocks that may be read at a time; passages of a search."""
+DEFAULT_QUOTE: bool | None = None
+"""Word for word from the documents (True), in the model's own words (False), or as suits the model (None)."""
+DEFAULT_MAX_TOKENS = 128
+DEFAULT_VOTERS: Final = "group"
+"""Who chooses the blocks; see `model.attention.selection.SelectionPolicy`."""
