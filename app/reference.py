@@ -30,19 +30,19 @@ def cli_page() -> str:
     parts = [
         "# Command line",
         NOTE,
-        "`cairn` and `python -m app` are the same program. Every command takes `--json`; what it then writes to "
-        "stdout is JSON and nothing else, one object or one line an item. Progress and problems go to stderr. Exit "
-        "status: 0 done, 1 something failed, 2 the command was written wrongly, 130 interrupted.",
-        "What scripts may rely on:\n\n"
-        "- `cairn ingest --json`, a line a file: `source`, `document_id`, `status` (`done`, `already stored`, "
+        "`cairn` and `python -m app` are the same program. Every command takes `--json`; stdout "
+        "then holds nothing but JSON, one object or one line per item. Progress and problems go to stderr. Exit "
+        "status: 0 success, 1 something failed, 2 wrong usage, 130 interrupted.",
+        "Scripts can rely on:\n\n"
+        "- `cairn ingest --json`, one line per file: `source`, `document_id`, `status` (`done`, `already stored`, "
         "`failed`, `cancelled`), `pages`, `tokens`, `blocks`, `size_bytes`, `seconds`, `error`.\n"
-        "- `cairn ask --json`, a line a question: `id`, `answer`, `short_answer` (the words of a quoted sentence "
+        "- `cairn ask --json`, one line per question: `id`, `answer`, `short_answer` (the words of a quoted sentence "
         "that the model points at, may be empty), `other_sentences` (the next best sentences, each like a passage with "
         "its `short_answer`), `passages` (`document_id`, `source`, `pages` counted from 0, "
         "`page_labels`, `start_index`, `end_index`, `text`, `score`, `block_ids`), `memory_share`, "
         "`first_token_seconds`, `seconds`, `answer_id`, `found`, `confidence`.\n"
         "- `cairn search --json`: the same without the answer; `memory_share` and `first_token_seconds` are null.\n"
-        '- A question that failed: `{"id", "error"}`; the others are answered all the same.',
+        '- A question that failed: `{"id", "error"}`; the others are still answered.',
         _fenced(help_of()),
     ]
     for name in cli_commands():
@@ -70,7 +70,7 @@ def settings_page() -> str:
         if name == "home":
             default = "the platform's data folder, `~/.local/share/cairn` on Linux"
         elif field.default == str(SHIPPED_MODEL):
-            default = "the checkpoint that is shipped, `model/default`"
+            default = "the shipped checkpoint, `model/default`"
         else:
             default = "unset" if field.default in (None, "") else f"`{_shown(field.default)}`"
         also = f" Or the file named by `{PREFIX}{name.upper()}_FILE`." if name in SECRETS else ""
@@ -80,10 +80,10 @@ def settings_page() -> str:
             [
                 "# Settings",
                 NOTE,
-                "Settings are environment variables. An option of a command wins over its variable. Sizes may be "
-                "written as `2GB`, `512MiB` or in bytes. A variable that begins with `CAIRN_` and is no setting is "
-                "refused, so that a typo does not go unnoticed. How questions are put (blocks, answer length, quoting) "
-                "is chosen in the web UI and kept in `preferences.json` in the home folder.",
+                "Settings are environment variables. A command-line option overrides its variable. Sizes may be "
+                "written as `2GB`, `512MiB` or in bytes. Unknown variables that begin with `CAIRN_` are refused, so "
+                "that a typo does not go unnoticed. Preferences for questions (blocks, answer length, quoting) are "
+                "set in the web UI and stored in `preferences.json` in the home folder.",
                 "| variable | default | meaning |\n|---|---|---|\n" + "\n".join(rows),
             ]
         )
@@ -198,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            print(f"{path} is not what the code says; `make docs` writes it anew.", file=sys.stderr)
+            print(f"{path} is out of date; run `make docs`.", file=sys.stderr)
             stale += 1
     return 1 if stale else 0
 

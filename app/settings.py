@@ -42,7 +42,7 @@ class Settings(BaseSettings):
     )
 
     home: Folder = Field(
-        default_factory=default_home, description="Folder where everything lives: catalogue, memory, originals."
+        default_factory=default_home, description="Folder for all data: catalogue, memory, originals."
     )
     model: str = Field(
         default=str(SHIPPED_MODEL),
@@ -59,21 +59,21 @@ class Settings(BaseSettings):
         default="auto", min_length=1, description="`auto` (the GPU if there is one), `cpu`, `cuda`, `cuda:1`."
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto", description="Number format of the model."
+        default="auto", description="Data type of the model's weights."
     )
     threads: Literal["auto"] | PositiveInt = Field(
         default="auto",
-        description="Processor threads to compute with; `auto`: one for each core that other work leaves idle.",
+        description="Processor threads to compute with; `auto`: one for each core that other programs leave idle.",
     )
     kv_dtype: Literal["bf16", "fp16", "fp32", "int8"] = Field(
-        default="bf16", description="Number format of stored memory."
+        default="bf16", description="Data type of stored keys and values."
     )
     index: Literal["auto", "exact", "faiss"] = Field(
         default="auto",
         description="How landmarks are searched; `auto`: exactly, and with FAISS beyond 500,000 blocks.",
     )
     hot_bytes: ByteSize = Field(
-        default=ByteSize(1 << 30), ge=0, description="RAM for stored blocks that were read recently."
+        default=ByteSize(1 << 30), ge=0, description="RAM for recently read blocks."
     )
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL of the catalogue; unset: `cairn.sqlite3` in the home folder."
@@ -81,9 +81,9 @@ class Settings(BaseSettings):
     host: str = Field(
         default="127.0.0.1",
         min_length=1,
-        description="Address to serve on; others than this machine need a password or accounts.",
+        description="Address to serve on; any but this machine's own needs a password or accounts.",
     )
-    port: int = Field(default=7860, ge=0, le=65535, description="Port to serve on; 0 takes a free one.")
+    port: int = Field(default=7860, ge=0, le=65535, description="Port to serve on; 0 picks a free one.")
     password: str | None = Field(
         default=None, repr=False, description="Password of the web UI, plain or as argon2 hash; without accounts."
     )
@@ -91,21 +91,21 @@ class Settings(BaseSettings):
         default=None, repr=False, description="Bearer token for programs (HTTP API, MCP); without accounts."
     )
     max_upload_bytes: ByteSize = Field(
-        default=ByteSize(200_000_000), ge=1, description="Largest file that may be uploaded."
+        default=ByteSize(200_000_000), ge=1, description="Largest upload."
     )
-    max_uploads: int = Field(default=100, ge=1, description="Uploaded files that may wait at the same time.")
+    max_uploads: int = Field(default=100, ge=1, description="Most uploaded files that may wait at a time.")
     max_library_bytes: ByteSize | None = Field(
-        default=None, description="Uploads stop when the library is this large; unset: never."
+        default=None, description="Uploads are refused once the library is this large; unset: no limit."
     )
     min_free_bytes: ByteSize = Field(
-        default=ByteSize(1_000_000_000), ge=0, description="Uploads leave this much disk free."
+        default=ByteSize(1_000_000_000), ge=0, description="Free disk space that uploads must leave."
     )
     questions_at_once: int = Field(
-        default=1, ge=1, le=64, description="Questions that the server answers at the same time."
+        default=1, ge=1, le=64, description="Questions answered at the same time."
     )
     proxies: str = Field(
         default="",
-        description="Addresses of reverse proxies whose X-Forwarded headers are believed, separated by commas.",
+        description="Addresses of reverse proxies whose X-Forwarded headers are trusted, separated by commas.",
     )
 
 
@@ -155,6 +155,6 @@ def _secret(variable: str, path: Path) -> str:
     secret = content[:SECRET_FILE_LIMIT].decode("utf-8", errors="strict").strip() if content.isascii() else ""
     if not secret or len(content) > SECRET_FILE_LIMIT:
         raise SettingsError(
-            f"{variable} names {path}, which holds no secret: one line of ASCII characters is expected."
+            f"{variable} names {path}, which contains no secret: one line of ASCII characters is expected."
         )
     return secret

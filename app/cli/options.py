@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 HomeOption = Annotated[
     Path | None,
     typer.Option(
-        "--home", metavar="DIR", help="Where everything lives (or CAIRN_HOME; default: the platform's data folder)."
+        "--home", metavar="DIR", help="Folder for all data (or CAIRN_HOME; default: the platform's data folder)."
     ),
 ]
 ModelOption = Annotated[
     str | None,
-    typer.Option("--model", metavar="PATH", help="Checkpoint (or CAIRN_MODEL; default: the one that is shipped)."),
+    typer.Option("--model", metavar="PATH", help="Checkpoint (or CAIRN_MODEL; default: the shipped one)."),
 ]
 UserOption = Annotated[
     str | None,
-    typer.Option("--user", metavar="NAME", help="As this user; without it, as the administrator, who sees everything."),
+    typer.Option("--user", metavar="NAME", help="Act as this user; default: the administrator, who sees everything."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to stdout and nothing else.")]
 BlocksOption = Annotated[
-    int, typer.Option("-k", "--top-k", min=1, max=1024, metavar="N", help="How many blocks to choose.")
+    int, typer.Option("-k", "--top-k", min=1, max=1024, metavar="N", help="How many blocks to select.")
 ]
 DocumentsOption = Annotated[
     list[str] | None,
@@ -42,7 +42,7 @@ CollectionsOption = Annotated[
 QuestionsOption = Annotated[
     str | None,
     typer.Option(
-        "--questions", metavar="FILE.jsonl", help='One {"id", "question"} a line (- is stdin); answers in JSON lines.'
+        "--questions", metavar="FILE.jsonl", help='One {"id", "question"} per line (- is stdin); answers as JSON lines.'
     ),
 ]
 

@@ -104,10 +104,10 @@ def test_a_secret_file_must_be_there_hold_something_and_be_the_only_source(tmp_p
     with pytest.raises(SettingsError, match="cannot be read: No such file"):
         load_settings({"CAIRN_PASSWORD_FILE": str(file)})
     file.write_text("\n")
-    with pytest.raises(SettingsError, match="holds no secret"):
+    with pytest.raises(SettingsError, match="contains no secret"):
         load_settings({"CAIRN_PASSWORD_FILE": str(file)})
     file.write_bytes(b"\xff\xfe" * 9)
-    with pytest.raises(SettingsError, match="holds no secret"):
+    with pytest.raises(SettingsError, match="contains no secret"):
         load_settings({"CAIRN_PASSWORD_FILE": str(file)})
     file.write_text("correct horse battery")
     with pytest.raises(SettingsError, match="both set"):
