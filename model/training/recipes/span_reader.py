@@ -22,8 +22,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from model.scoring.span_reader import SpanLogits, SpanReader, SpanReaderConfig, load_span_reader
+from model.training.data.batches.reader_batches import Distractors, ReaderBatch, ReaderBatchMaker, shown
 from model.training.data.span_questions import SOURCES, SpanQuestion, read_span_questions
-from model.training.data.span_reader_batches import Distractors, SpanBatch, SpanBatchMaker, shown
 from model.training.data.token_states import BidirectionalStates, LandmarkStates, StateCache, StateEncoder
 from model.training.evaluation.span_reading import judge, summary
 
@@ -145,7 +145,7 @@ def measure(
     questions = [
         each for source in sources for each in [q for q in every if q.source == source.partition(":")[0]][:most]
     ]
-    maker = SpanBatchMaker(caches.passages, caches.asked, questions, states=run.states, batch=1)
+    maker = ReaderBatchMaker(caches.passages, caches.asked, questions, states=run.states, batch=1)
     figures = {"gold": summary(judge(reader, maker, [shown(each, each.pieces) for each in questions]))}
     if most == DEV_QUESTIONS:
         wrong = Distractors(caches.passages, caches.asked, passages_of(every))
@@ -159,7 +159,7 @@ def passages_of(questions: Sequence[SpanQuestion]) -> list[str]:
     return list(dict.fromkeys(piece for each in questions for piece in each.pieces))
 
 
-def span_loss(logits: SpanLogits, batch: SpanBatch) -> Tensor:
+def span_loss(logits: SpanLogits, batch: ReaderBatch) -> Tensor:
     """Cross-entropy of start and end with the annotators' answers, in nats."""
     targets = (batch.start_QN1, batch.end_QN1)
     return torch.stack(
@@ -167,7 +167,7 @@ def span_loss(logits: SpanLogits, batch: SpanBatch) -> Tensor:
     ).sum()
 
 
-def _step(reader: SpanReader, optimizer: torch.optim.Optimizer, batch: SpanBatch) -> float:
+def _step(reader: SpanReader, optimizer: torch.optim.Optimizer, batch: ReaderBatch) -> float:
     reader.train()
     loss = span_loss(reader(batch.states_QNE, batch.valid_QN, batch.asked_QTE, batch.question_mask_QT), batch)
     optimizer.zero_grad()
@@ -182,13 +182,13 @@ def _rate(step: int, run: ReaderRun) -> float:
     return min(1.0, (step + 1) / run.warmup) * max(0.03, 1 - step / run.steps)
 
 
-def _training_batches(run: ReaderRun, data: Path, caches: Caches) -> SpanBatchMaker:
+def _training_batches(run: ReaderRun, data: Path, caches: Caches) -> ReaderBatchMaker:
     questions = caches.check(read_span_questions(data, "train", run.sources, most=run.most))
     wrong = None
     if run.crowded:
         distractors = Distractors(caches.passages, caches.asked, passages_of(questions))
         wrong = [distractors.of(each, most=8) for each in questions]
-    return SpanBatchMaker(
+    return ReaderBatchMaker(
         caches.passages,
         caches.asked,
         questions,

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from model.scoring.span_reader import load_span_reader
+from model.training.data.batches.reader_batches import Distractors, ReaderBatchMaker, shown
 from model.training.data.span_questions import LONGEST_PIECE, cut, read_span_questions
-from model.training.data.span_reader_batches import Distractors, SpanBatchMaker, shown
 from model.training.data.token_states import StateCache, TokenStates
 from model.training.recipes import span_reader
 from model.training.recipes.span_reader import Caches, ReaderRun, measure, passages_of, train
@@ -126,7 +126,7 @@ def test_states_are_encoded_once_and_belong_to_one_encoder(tmp_path: Path) -> No
 def test_targets_stand_where_the_answer_stands(data: Path, caches: Caches) -> None:
     questions = read_span_questions(data, "train", ["squad20"])
     wrong = Distractors(caches.passages, caches.asked, passages_of(questions))
-    maker = SpanBatchMaker(caches.passages, caches.asked, questions, states=(1, 0), batch=2)
+    maker = ReaderBatchMaker(caches.passages, caches.asked, questions, states=(1, 0), batch=2)
     answerable, unanswerable = questions[0], questions[-1]
     beside = wrong.of(answerable, most=3)
     assert answerable.pieces[0] not in beside and not any("Place0 " in piece for piece in beside)
