@@ -265,7 +265,7 @@ def _reader_states(
     model: Annotated[Path | None, typer.Option(help="Folder of a landmark checkpoint, instead of an encoder.")] = None,
     layers: Annotated[list[int], typer.Option(help="Hidden layer of the encoder; repeatable.")] = [6, 3, 5],  # noqa: B006
     sources: Annotated[list[str], typer.Option(help="Question set; repeatable.")] = list(SOURCES),  # noqa: B006, B008
-    splits: Annotated[list[span_reader.Split], typer.Option(help="Repeatable.")] = ["dev", "train"],  # noqa: B006
+    split: Annotated[span_reader.Split | None, typer.Option(help="dev or train (default: both).")] = None,
     most: Annotated[int, typer.Option(help="Training questions of a source; 0: all.")] = 0,
     threads: Threads = 2,
 ) -> None:
@@ -279,7 +279,7 @@ def _reader_states(
     else:
         chosen = LandmarkStates(load_backbone(str(model), device="cpu", dtype=torch.float32))
     caches = span_reader.Caches.of(states)
-    span_reader.encode(chosen, data, caches, sources=sources, splits=splits, most=most)
+    span_reader.encode(chosen, data, caches, sources=sources, splits=[split] if split else ["dev", "train"], most=most)
 
 
 @reader.command("train")
