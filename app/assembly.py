@@ -59,7 +59,7 @@ def check_model(model: str) -> None:
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise SettingsError(
-                f"{path} holds no checkpoint: config.json is missing. --model takes a checkpoint's folder."
+                f"{path} contains no checkpoint: config.json is missing. --model takes a checkpoint's folder."
             )
         return
     looks_like_path = (

@@ -37,7 +37,7 @@ MAX_PASSWORD_LENGTH = 1024
 
 
 class WrongPassword(Exception):
-    """Name and password do not belong together."""
+    """Wrong name or password."""
 
 
 class TooManyAttempts(Exception):

@@ -23,7 +23,7 @@ from storage.records import ADMINISTRATOR, Principal
 
 log = logging.getLogger("cairn.api")
 
-INTERNAL = "Something went wrong on this machine. The server's log says what."
+INTERNAL = "Something went wrong on this machine. See the server's log."
 PRINCIPAL = "cairn.principal"
 NOBODY = Principal("")  # on public paths: no account has this id, so it sees nothing that is anybody's
 
@@ -91,9 +91,9 @@ class AccessMiddleware:
                 421, "wrong_host", "This server answers on this machine only. Open http://127.0.0.1 instead."
             )
         if not _same_origin(headers, method):
-            return refusal(403, "cross_site", "Another web site asked for this, so it was refused.")
+            return refusal(403, "cross_site", "The request came from another web site and was refused.")
         if not (OWN_PATHS.fullmatch(path) or GRADIO_PATHS.fullmatch(path)):
-            return refusal(404, "not_found", "There is nothing here.")
+            return refusal(404, "not_found", "Not found.")
         if not required:
             return ADMINISTRATOR
         if path in PUBLIC_PATHS:

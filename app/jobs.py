@@ -63,7 +63,7 @@ class JobRunner:
             except Stopped:
                 return
             except Exception:
-                log.exception("The job queue could not be worked off; next try in %.0f s", pause)
+                log.exception("Working on the job queue failed; trying again in %.0f s", pause)
                 self._stopping.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
                 continue

@@ -41,9 +41,7 @@ class Settings(BaseSettings):
         hide_input_in_errors=True,
     )
 
-    home: Folder = Field(
-        default_factory=default_home, description="Folder for all data: catalogue, memory, originals."
-    )
+    home: Folder = Field(default_factory=default_home, description="Folder for all data: catalogue, memory, originals.")
     model: str = Field(
         default=str(SHIPPED_MODEL),
         min_length=1,
@@ -72,9 +70,7 @@ class Settings(BaseSettings):
         default="auto",
         description="How landmarks are searched; `auto`: exactly, and with FAISS beyond 500,000 blocks.",
     )
-    hot_bytes: ByteSize = Field(
-        default=ByteSize(1 << 30), ge=0, description="RAM for recently read blocks."
-    )
+    hot_bytes: ByteSize = Field(default=ByteSize(1 << 30), ge=0, description="RAM for recently read blocks.")
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL of the catalogue; unset: `cairn.sqlite3` in the home folder."
     )
@@ -90,9 +86,7 @@ class Settings(BaseSettings):
     token: str | None = Field(
         default=None, repr=False, description="Bearer token for programs (HTTP API, MCP); without accounts."
     )
-    max_upload_bytes: ByteSize = Field(
-        default=ByteSize(200_000_000), ge=1, description="Largest upload."
-    )
+    max_upload_bytes: ByteSize = Field(default=ByteSize(200_000_000), ge=1, description="Largest upload.")
     max_uploads: int = Field(default=100, ge=1, description="Most uploaded files that may wait at a time.")
     max_library_bytes: ByteSize | None = Field(
         default=None, description="Uploads are refused once the library is this large; unset: no limit."
@@ -100,9 +94,7 @@ class Settings(BaseSettings):
     min_free_bytes: ByteSize = Field(
         default=ByteSize(1_000_000_000), ge=0, description="Free disk space that uploads must leave."
     )
-    questions_at_once: int = Field(
-        default=1, ge=1, le=64, description="Questions answered at the same time."
-    )
+    questions_at_once: int = Field(default=1, ge=1, le=64, description="Questions answered at the same time.")
     proxies: str = Field(
         default="",
         description="Addresses of reverse proxies whose X-Forwarded headers are trusted, separated by commas.",

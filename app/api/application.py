@@ -106,6 +106,6 @@ def _add_pages(app: FastAPI) -> None:
 
     @app.get("/api/{rest:path}", include_in_schema=False)
     def no_such_address(rest: str) -> Response:
-        raise errors.Refused(404, "not_found", "There is no such address. /docs lists them all.")
+        raise errors.Refused(404, "not_found", "There is no such address; /docs lists all of them.")
 
     app.mount("/ui", StaticFiles(directory=UI_FOLDER / "static"), name="ui")

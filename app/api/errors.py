@@ -36,7 +36,7 @@ _STATUS: tuple[tuple[type[CairnError], int, str], ...] = (
     (ExtractError, 422, "unreadable_file"),
     (InvalidRequest, 422, "invalid_request"),
 )
-_HTTP_MESSAGES = {404: ("not_found", "There is nothing here."), 405: ("wrong_method", "This address does not do that.")}
+_HTTP_MESSAGES = {404: ("not_found", "Not found."), 405: ("wrong_method", "This address does not support that method.")}
 
 
 class Refused(CairnError):

@@ -66,7 +66,7 @@ def account_router(accounts: Accounts, authenticator: Authenticator) -> APIRoute
         try:
             authenticator.check_password(library.principal.user_id, change.old, client_of(request))
         except WrongPassword:
-            raise Refused(403, "wrong_password", "This is not the password you have now.") from None
+            raise Refused(403, "wrong_password", "This is not your current password.") from None
         except TooManyAttempts:
             raise Refused(429, "too_many_attempts", "Too many wrong attempts. Wait a moment.") from None
         accounts.set_password_hash(accounts.named(library.principal.name), hash_password(change.new))
@@ -94,9 +94,7 @@ def sign_in_router(authenticator: Authenticator) -> APIRouter:
         try:
             session = await run_in_threadpool(authenticator.log_in, password, client_of(request), name)
         except WrongPassword:
-            wrong = (
-                "Name and password do not belong together." if authenticator.by_name else "This is not the password."
-            )
+            wrong = "Wrong name or password." if authenticator.by_name else "Wrong password."
             return _login_page(authenticator, wrong, 401)
         except TooManyAttempts as wait:
             page = _login_page(authenticator, "Too many wrong attempts. Wait a moment, then try again.", 429)

@@ -100,7 +100,7 @@ class Uploads:
         own = self._of(user_id)
         waiting, staged_bytes = len(own), sum(file.size_bytes for file in own)
         if waiting >= self.limits.files:
-            raise Refused(429, "too_many_files", f"{waiting} files are waiting already. Start or discard some first.")
+            raise Refused(429, "too_many_files", f"{waiting} files are already waiting. Start or discard some first.")
         self._check_room(name)
         identity = secrets.token_hex(16)
         path = self._folder / f"{identity}{suffix}"
@@ -200,11 +200,9 @@ class Uploads:
                 size += len(piece)
                 if size > self.limits.file_bytes:
                     most = self.limits.file_bytes / 1e6
-                    raise Refused(413, "too_large", f"{name} is larger than {most:,.0f} MB, the most that is accepted.")
+                    raise Refused(413, "too_large", f"{name} is larger than {most:,.0f} MB, the largest size accepted.")
                 if staged_bytes + size > self.limits.staged_bytes:
-                    raise Refused(
-                        429, "too_many_files", "The files that wait are too large together. Start some first."
-                    )
+                    raise Refused(429, "too_many_files", "The waiting files are too large in total. Start some first.")
                 out.write(piece)
         if size == 0:
             raise Refused(422, "empty_file", f"{name} is empty.")

@@ -27,9 +27,9 @@ GOOD = frozenset({"done", "already stored"})
 
 def ingest(
     context: typer.Context,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Files, or folders to search for them.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Files, or folders to search for files.")],
     collection: Annotated[
-        str | None, typer.Option("--collection", metavar="NAME", help="Put them there; made if new.")
+        str | None, typer.Option("--collection", metavar="NAME", help="Add them to this collection, created if new.")
     ] = None,
     password: Annotated[str | None, typer.Option("--password", metavar="TEXT", help="For encrypted PDFs.")] = None,
     as_json: JsonOption = False,
@@ -52,7 +52,7 @@ def ingest(
             else:
                 _report(row)
     if not count:
-        tell(f"There is nothing to read there: no file ends in {', '.join(suffixes())}.")
+        tell(f"There is nothing to read: no file ends in {', '.join(suffixes())}.")
     elif count > 1 and not as_json:
         tell(f"{count - failed} of {count} files are stored.")
     if failed or not count:
@@ -103,7 +103,7 @@ def _ingest_one(
     finally:
         bar.clear()
     if job.note.startswith(f"{ALREADY_STORED},"):
-        tell(f"{printable(source)}: {job.note}; move it on the page if it belongs elsewhere.")
+        tell(f"{printable(source)}: {job.note}; move it in the web UI if it belongs elsewhere.")
     return row_of_job(job, source)
 
 

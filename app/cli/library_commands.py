@@ -72,7 +72,7 @@ def list_(
     jobs: Annotated[bool, typer.Option("--jobs", help="List ingestion jobs instead, newest first.")] = False,
     answers: Annotated[bool, typer.Option("--answers", help="List answers instead, newest first.")] = False,
     search: Annotated[
-        str, typer.Option("--search", metavar="TEXT", help="Only those whose name or text holds TEXT.")
+        str, typer.Option("--search", metavar="TEXT", help="Only those whose name or text contains TEXT.")
     ] = "",
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -93,14 +93,14 @@ def list_(
     elif listing.rows:
         say(table(listing.heads, listing.cells, right=listing.right))
     else:
-        tell(f"There are no {kind}{' like that' if search else ''} yet.")
+        tell(f"There are no {kind}{' matching that' if search else ''} yet.")
 
 
 def show(
     context: typer.Context,
     document: Annotated[str, typer.Argument(metavar="DOCUMENT", help="Its id, the start of it, or its file name.")],
     page: Annotated[
-        int | None, typer.Option("--page", min=1, metavar="N", help="Also the text of page N, counted from 1.")
+        int | None, typer.Option("--page", min=1, metavar="N", help="Also show the text of page N, counted from 1.")
     ] = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -123,7 +123,7 @@ def show(
 def delete(
     context: typer.Context,
     documents: Annotated[list[str], typer.Argument(metavar="DOCUMENT", help="Ids, starts of ids, or file names.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,
     model: ModelOption = None,
@@ -153,7 +153,7 @@ def export(
     context: typer.Context,
     answer: Annotated[str, typer.Argument(metavar="ANSWER", help="Its id, the start of it, or `last`.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there instead of stdout.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="The whole record as JSON instead of a page for people.")

@@ -27,7 +27,7 @@ def find_document(library: Library, key: str) -> Document:
     ):
         if len(fits) > 1:
             ids = ", ".join(one.id for one in fits[:5])
-            raise InvalidRequest(f"{key!r} may be any of {len(fits)} documents; give one of these ids: {ids}")
+            raise InvalidRequest(f"{key!r} matches {len(fits)} documents; give one of these ids: {ids}")
         if fits:
             return fits[0]
     raise NotFound("document", key)
@@ -40,7 +40,7 @@ def find_answer_id(library: Library, key: str) -> str:
         return heads[0].id
     fits = [one.id for one in heads if one.id == key or (len(key) >= SHORTEST_PREFIX and one.id.startswith(key))]
     if len(fits) > 1:
-        raise InvalidRequest(f"{key!r} may be any of {len(fits)} answers; give more of its id.")
+        raise InvalidRequest(f"{key!r} matches {len(fits)} answers; give more of the id.")
     if not fits:
         raise NotFound("answer", key)
     return fits[0]

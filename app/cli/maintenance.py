@@ -25,7 +25,7 @@ def verify(
         for one in report.damage:
             tell(f"damaged: {printable(one.source)} (document {one.document_id}), {one.shard}: {one.detail}")
         for name in report.orphans:
-            tell(f"belongs to nothing: {name}")
+            tell(f"not in the catalogue: {name}")
         say(
             f"{report.documents} documents, {report.blocks:,} blocks, {size(report.size_bytes)} checked in "
             f"{duration(report.seconds)}: {_verdict(len(report.damage), len(report.orphans))}"
@@ -42,7 +42,9 @@ def _verdict(damaged: int, orphans: int) -> str:
 
 def repair(
     context: typer.Context,
-    reingest: Annotated[bool, typer.Option("--reingest", help="Read all documents again, for another model.")] = False,
+    reingest: Annotated[
+        bool, typer.Option("--reingest", help="Read all documents again, as another model needs.")
+    ] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,
     model: ModelOption = None,

@@ -65,13 +65,13 @@ def search(
             write_json(row)
             return
         passages = library_passages(row)
-        say("\n\n".join(passages) if passages else "Nothing is stored there yet. `cairn ingest PATH` reads documents.")
+        say("\n\n".join(passages) if passages else "Nothing is stored yet. Add documents with `cairn ingest PATH`.")
 
 
 def ask(
     context: typer.Context,
     question: Annotated[
-        str | None, typer.Argument(metavar="QUESTION", show_default=False, help="What to answer.")
+        str | None, typer.Argument(metavar="QUESTION", show_default=False, help="The question.")
     ] = None,
     top_k: BlocksOption = DEFAULT_K,
     quote: Annotated[
@@ -79,7 +79,7 @@ def ask(
         typer.Option(
             "--quote/--free",
             show_default=False,
-            help="Copy the answer word for word from the documents, or let the model write; default: what suits it.",
+            help="Copy the answer word for word, or let the model write; default: whatever suits the model.",
         ),
     ] = DEFAULT_QUOTE,
     max_tokens: Annotated[
@@ -182,9 +182,9 @@ def read_questions(path: str) -> list[Question]:
         except (ValueError, KeyError, TypeError):
             row = None
         if row is None or not isinstance(questions[-1].text, str):
-            raise InvalidRequest(f'{path}, line {number}: a line looks like {{"id": "1", "question": "Who ...?"}}.')
+            raise InvalidRequest(f'{path}, line {number}: expected a line like {{"id": "1", "question": "Who ...?"}}.')
     if not questions:
-        raise InvalidRequest(f"{path} holds no question.")
+        raise InvalidRequest(f"{path} contains no questions.")
     return questions
 
 
@@ -229,14 +229,14 @@ def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> None:
     if result.short and result.short != result.text:
         say(f"In short: {printable(result.short)}")
     if result.other_sentences:
-        say("\nIt may also be one of these:")
+        say("\nOther possible answers:")
         others = [passage_row(other.passage) for other in result.other_sentences]
         say("\n".join(passage_text(at, row, width=400) for at, row in enumerate(others, 1)))
     if result.passages:
-        say(f"\nRead for it ({result.memory_share:.0%} of the attention went to documents):")
+        say(f"\nWhat was read ({result.memory_share:.0%} of the attention went to documents):")
         say("\n".join(passage_text(at, passage_row(passage)) for at, passage in enumerate(result.passages, 1)))
     if not result.found and result.near_misses:
-        say("\nNearest passages, which were not enough:")
+        say("\nClosest passages, not sufficient for an answer:")
         say("\n".join(passage_text(at, passage_row(passage)) for at, passage in enumerate(result.near_misses, 1)))
     timings = result.timings
     say(

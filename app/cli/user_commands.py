@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from retrieval.library import Library
 
 user = typer.Typer(help="Accounts of the people who share this library.", no_args_is_help=True)
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the user.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
 StdinOption = Annotated[
     bool, typer.Option("--password-stdin", help="Take the password from stdin instead of making one.")
 ]
@@ -120,7 +120,7 @@ def adopt(
     if as_json:
         write_json({"name": one.name, "documents": count})
     else:
-        say(f"{count} documents are {one.name}'s now.")
+        say(f"{count} documents now belong to {one.name}.")
 
 
 @user.command("remove")
@@ -153,9 +153,9 @@ def remove(
     if as_json:
         write_json({"name": one.name, "removed": True})
     else:
-        say(f"{one.name} is removed.")
+        say(f"{one.name} has been removed.")
     if last:
-        tell("There are no accounts any more: whoever reaches this library on this machine sees all of it.")
+        tell("There are no accounts left: whoever reaches this library on this machine sees all of it.")
 
 
 def _password(from_stdin: bool) -> tuple[str, str | None]:
@@ -178,4 +178,4 @@ def _tell_secret(name: str, kind: str, secret: str | None, as_json: bool) -> Non
     elif secret is None:
         say(f"Done for {name}.")
     else:
-        say(f"The {kind} of {name}, shown only now:\n\n    {secret}\n")
+        say(f"The {kind} of {name}, shown only this once:\n\n    {secret}\n")

@@ -88,7 +88,7 @@ def decode(data: bytes, declared: str = "") -> tuple[str, str]:
             try:
                 return data.decode(encoding), encoding
             except UnicodeDecodeError as error:
-                raise ExtractError(f"The file starts as {encoding} text but is not: it is damaged.") from error
+                raise ExtractError(f"The file begins like {encoding} text but is not: it is damaged.") from error
     if data.count(0) > len(data) // 1000:
         raise ExtractError("The file is not text: it holds binary data.")
     for encoding in ("utf-8", declared, "cp1252"):

@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     except MemoryError:
         facts = {"error": limits.out_of_memory()}
     except RecursionError:
-        facts = {"error": "The file is nested endlessly: it is damaged or malicious."}
+        facts = {"error": "The file is nested too deeply: it is damaged or malicious."}
     write_result(folder, facts)
     return 0
 

@@ -167,7 +167,7 @@ def _store(workspace: Workspace, answer: Answer, document_ids: Sequence[str]) ->
         )
     except NoRow as error:
         raise CairnError(
-            "A document that this answer rests on was deleted while it was written, so it was not kept. Ask again."
+            "A document that this answer is based on was deleted in the meantime, so it was not saved. Ask again."
         ) from error
 
 

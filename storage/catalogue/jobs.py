@@ -104,7 +104,7 @@ class JobRepository(Repository):
                 if job.cancel_requested:
                     end(connection, job, "cancelled", note="cancelled")
                 elif job.attempt >= max_attempts:
-                    why = f"The process ended {job.attempt} times while working on this document, each time unfinished."
+                    why = f"The process ended {job.attempt} times while working on this document, without finishing."
                     end(connection, job, "failed", error=why)
                 else:
                     update_row(connection, jobs, job.id, state="queued", worker="")

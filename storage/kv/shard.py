@@ -47,7 +47,7 @@ def write_durably(path: Path, contents: memoryview) -> None:
         kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else CannotWrite
         raise kind(
             f"{path.name} ({len(contents) / 1e6:.1f} MB) could not be written to {path.parent}: {error.strerror}. "
-            "Nothing of it was kept; make room or choose another folder, then try again."
+            "Nothing of it was kept; free some space or choose another folder, then try again."
         ) from error
     for folder in {path.parent, *(folder.parent for folder in made)}:
         sync_folder(folder)

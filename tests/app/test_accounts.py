@@ -63,7 +63,7 @@ def test_people_sign_in_by_name_and_the_server_says_who_they_are(client: TestCli
 )
 def test_a_wrong_name_and_a_wrong_password_are_told_alike(client: TestClient, name: str, password: str) -> None:
     response = client.post("/login", data={"name": name, "password": password})
-    assert response.status_code == 401 and "Name and password do not belong together." in response.text
+    assert response.status_code == 401 and "Wrong name or password." in response.text
 
 
 def test_the_servers_own_password_and_token_open_nothing_once_there_are_accounts(client: TestClient) -> None:
@@ -144,7 +144,7 @@ class TestCommands:
         assert made["name"] == "ann" and len(made["password"]) > 20
         assert "already" in self.cairn(tmp_path, "add", "ann").stderr
         shown = self.cairn(tmp_path, "password", "ann").stdout
-        assert "shown only now" in shown and made["password"] not in shown
+        assert "shown only this once" in shown and made["password"] not in shown
         given = self.cairn(tmp_path, "add", "ben", "--password-stdin", input="a password of his own\n")
         assert given.exit_code == 0 and "password of his" not in given.output
         token = json.loads(self.cairn(tmp_path, "token", "ben", "--json").stdout)["token"]
@@ -154,7 +154,7 @@ class TestCommands:
         assert self.cairn(tmp_path, "token", "ben", "--off").exit_code == 0
         assert self.cairn(tmp_path, "remove", "ann").exit_code == 0
         last = self.cairn(tmp_path, "remove", "ben")
-        assert last.exit_code == 0 and "no accounts any more" in last.stderr
+        assert last.exit_code == 0 and "no accounts left" in last.stderr
         assert self.cairn(tmp_path, "remove", "ben").exit_code == 1
 
     def test_an_unknown_user_is_named(self, tmp_path: Path) -> None:

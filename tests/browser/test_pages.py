@@ -381,7 +381,7 @@ def test_a_password_is_asked_for_and_a_wrong_one_refused(
     page = open_tab(serve(library, password="a quiet pile of stones"))
     page.get_by_label("Password").fill("guess guess")
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_have_text("This is not the password.")
+    expect(page.get_by_role("alert")).to_have_text("Wrong password.")
     page.get_by_label("Password").fill("a quiet pile of stones")
     page.keyboard.press("Enter")
     ask(page, "When was the dam raised?")

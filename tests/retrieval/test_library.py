@@ -148,7 +148,7 @@ def test_a_document_deleted_while_it_is_read_stays_readable_until_the_answer_is_
     next(steps)
     library.delete_documents([three["rain"]])
     assert (library._workspace.kv_folder / three["rain"]).exists()
-    with pytest.raises(Exception, match="deleted while it was written"):
+    with pytest.raises(Exception, match="deleted in the meantime"):
         list(steps)
     assert not (library._workspace.kv_folder / three["rain"]).exists()
 

@@ -25,8 +25,8 @@ async function signOut() {
 }
 
 async function changePassword() {
-  const old = await askText("Change password", "The password you have now", "", { type: "password", yes: "Next" });
-  const fresh = old && (await askText("Change password", "The new one, 8 characters or more", "", { type: "password", yes: "Change" }));
+  const old = await askText("Change password", "Current password", "", { type: "password", yes: "Next" });
+  const fresh = old && (await askText("Change password", "New password, 8 characters or more", "", { type: "password", yes: "Change" }));
   if (!fresh) return;
   try {
     await post("account/password", { old, new: fresh });

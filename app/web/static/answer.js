@@ -24,9 +24,9 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain }) {
       class: "answer-text",
       role: "group",
       tabindex: "0",
-      "aria-label": "Answer. Arrow keys move from word to word, Enter keeps one, Escape lets go.",
+      "aria-label": "Answer. Arrow keys move from word to word, Enter keeps one, Escape releases it.",
     },
-    words ? spans : h("span", { class: "soft" }, answer.text || "Stopped before a word was written."),
+    words ? spans : h("span", { class: "soft" }, answer.text || "Stopped before the first word."),
   );
   pointing(box, spans, reading);
   reading.onChange(() => paint(spans, reading));
@@ -48,7 +48,7 @@ function otherSentences(answer) {
   return h(
     "section",
     { class: "others", "aria-label": "Other sentences" },
-    h("h3", {}, "It may also be one of these"),
+    h("h3", {}, "Other possible answers"),
     h(
       "ol",
       {},
@@ -127,8 +127,8 @@ function unsupported(answer) {
   const more = !words
     ? ""
     : words === answer.text.trim()
-      ? " The words below do not rest on them."
-      : " What the model would have written stands below; it does not rest on them.";
+      ? " The words below are not based on them."
+      : " Below is what the model would have written; it is not based on them.";
   const waiting = h("span", {});
   sayWhatIsBeingRead(waiting);
   return h(

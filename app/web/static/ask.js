@@ -111,7 +111,7 @@ function drawScope() {
   replace(parts.scope, icon("filter"), h("span", {}, describeScope(state.scope)));
   parts.quote.setAttribute("aria-pressed", state.quote === null ? "mixed" : String(Boolean(state.quote)));
   parts.quote.title =
-    state.quote === null ? "As suits the model: click to copy answers word for word" : "Copy the answer word for word from the documents";
+    state.quote === null ? "Whatever suits the model: click to copy answers word for word" : "Copy the answer word for word from the documents";
   parts.scope.classList.toggle("narrowed", Boolean(state.scope.documents.size + state.scope.collections.size));
 }
 
@@ -194,7 +194,7 @@ async function put(question) {
       },
       controller.signal,
     );
-    if (!turn.reading && !turn.error) turn.error = "The answer broke off. Ask again.";
+    if (!turn.reading && !turn.error) turn.error = "The answer was interrupted. Ask again.";
   } catch (error) {
     turn.error = error.name === "AbortError" ? "Stopped." : error.message;
   }
@@ -337,7 +337,7 @@ function hero() {
     h(
       "p",
       {},
-      "The model reads its answer out of them with its own attention. For every word you can see which passages it looked at, on the page.",
+      "The model finds its answer in them with its own attention. For every word you can see which passages it looked at, on the page.",
     ),
     nothing
       ? h(

@@ -189,7 +189,7 @@ function measureButton(reading, block) {
     },
     "scale",
   );
-  return [measure, h("div", { class: "fine" }, "leaves the block out and weighs the same answer again")];
+  return [measure, h("div", { class: "fine" }, "leaves the block out and scores the same answer again")];
 }
 
 function passages(panel, reading) {
@@ -328,7 +328,7 @@ function nearMisses(panel, reading) {
     h(
       "p",
       { class: "fine" },
-      "These stood next in line when the memory was searched, and were not read. The score is that of the search, before any word was written.",
+      "These ranked next in the search and were not read. The score is from the search, before any word was written.",
     ),
     answer.near_misses.length
       ? h(

@@ -54,7 +54,7 @@ async function draw() {
     parts.list,
     found.answers.length
       ? null
-      : h("p", { class: "empty-note" }, view.search ? "Nothing is found." : "Questions that you ask are kept here."),
+      : h("p", { class: "empty-note" }, view.search ? "Nothing found." : "Questions that you ask are kept here."),
     found.answers.map(item),
     found.more || view.offset
       ? h(

@@ -251,7 +251,7 @@ function stagedItem(one) {
       { class: "grow" },
       h("div", { class: "item-title" }, one.name),
       one.state === "estimating"
-        ? h("div", { class: "soft" }, `${bytes(one.size_bytes)} · looking into it…`)
+        ? h("div", { class: "soft" }, `${bytes(one.size_bytes)} · checking it…`)
         : one.state === "refused"
           ? h("div", { class: "bad-text" }, one.problem)
           : h(
@@ -319,9 +319,9 @@ function activeJob(job) {
   const share = job.tokens ? job.tokens_done / job.tokens : job.pages ? job.pages_done / job.pages : 0;
   const facts =
     job.state === "queued"
-      ? "Waiting for its turn"
+      ? "Waiting"
       : [
-          { extracting: "Taking out the text", reading: "Reading", saving: "Saving" }[job.stage] || "Working",
+          { extracting: "Extracting the text", reading: "Reading", saving: "Saving" }[job.stage] || "Working",
           job.pages ? `page ${Math.min(job.pages_done + 1, job.pages)} of ${job.pages}` : "",
           job.tokens_per_second ? `${number(job.tokens_per_second)} tokens/s` : "",
           job.eta_seconds !== null && job.eta_seconds !== undefined ? `${duration(job.eta_seconds)} left` : "",
@@ -510,7 +510,7 @@ const empty = () =>
   h(
     "p",
     { class: "empty-note" },
-    view.search || view.collection ? "Nothing is found here." : "No documents yet. Drop some above: they are read once and remembered.",
+    view.search || view.collection ? "Nothing found." : "No documents yet. Drop some above: they are read once and remembered.",
   );
 
 function documentItem(one) {
@@ -582,7 +582,7 @@ async function removeAll(documents) {
   const size = documents.reduce((sum, one) => sum + (one.size_bytes || 0), 0);
   const sure = await confirm(
     many ? `Delete ${documents.length} documents?` : `Delete “${nameOf(documents[0])}”?`,
-    `What the model remembers of ${many ? "them" : "it"}, the original ${many ? "files" : "file"} and the answers that used ${many ? "them" : "it"} go for good.${size ? ` About ${bytes(size)} become free.` : ""}`,
+    `What the model remembers of ${many ? "them" : "it"}, the original ${many ? "files" : "file"} and the answers that used ${many ? "them" : "it"} will be deleted permanently.${size ? ` About ${bytes(size)} will be freed.` : ""}`,
     "Delete",
   );
   if (!sure) return;

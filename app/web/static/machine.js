@@ -16,7 +16,7 @@ export function mountMachine(node) {
       h(
         "div",
         { class: "row head" },
-        h("p", { class: "soft grow" }, "What this machine can do, what the library holds, and what is wrong."),
+        h("p", { class: "soft grow" }, "What this machine can do, what the library contains, and any problems."),
         button("Look again", { class: "button small", onclick: draw }, "retry"),
       ),
       body,

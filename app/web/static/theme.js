@@ -54,7 +54,7 @@ export function mountAppearance(node) {
         "fieldset",
         { class: "appearance" },
         h("legend", {}, "Appearance"),
-        choose("system", "As the system"),
+        choose("system", "Like the system"),
         choose("light", "Light"),
         choose("dark", "Dark"),
       ),
