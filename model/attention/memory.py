@@ -1,4 +1,4 @@
-"""The port that attention reads a memory through, and the memory that lives in RAM.
+"""What attention reads a memory through, and the memory that lives in RAM.
 
 A reader knows where blocks are and how to search their landmarks; it knows nothing of softmax, positions or text.
 Keys are always *before* rotation.
@@ -9,12 +9,13 @@ blocks, S slots, L tokens in a block (landmark last), D head dim, Y memory layer
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from model.attention.selection import select_blocks
+from model.errors import ModelError
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,20 +59,39 @@ class MemoryReader(Protocol):
         """Stored blocks N; 0 is legal and reads nothing."""
 
     def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
-        """ids_BGXS (int64, ascending, S = min(k, N)): blocks chosen by each voter group, see
-        `model.attention.selection.select_blocks`.
+        """ids_BGXS (int64, ascending, S = min(k, N)): blocks that each voter group chooses (`select_blocks`).
 
         Queries are scaled and rotated such that their product with an *un-rotated* landmark key is the landmark logit.
         """
 
     def read(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """keys_BGXSLD, values_BGXSLD (before rotation, on the device and in the dtype of the model) and lengths_BGXS
+        """keys_BGXSLD and values_BGXSLD (before rotation, in the dtype and on the device of the model), lengths_BGXS
         (int64)."""
 
 
+@runtime_checkable
+class TextMemory(MemoryReader, Protocol):
+    """The memory of one growing text: its blocks are numbered in text order, as paper positions need."""
+
+    def landmarks(self, layer: int) -> Tensor:
+        """landmarks_BGND of a layer, before rotation."""
+
+    def append(self, layers: dict[int, tuple[Tensor, Tensor]], lengths_BN: Tensor) -> None:
+        """Store new blocks behind the old ones: keys_BGNLD and values_BGNLD by layer, ordinary tokens per block."""
+
+
+def in_text_order(memory: MemoryReader) -> TextMemory:
+    """`memory` as that of one text. Raises `ModelError` for one that is not, such as a library."""
+    if not isinstance(memory, TextMemory):
+        raise ModelError(
+            "positions='paper' needs the memory of one text, such as an InMemoryReader: only there some blocks are"
+            " newest; choose positions='library'."
+        )
+    return memory
+
+
 class InMemoryReader:
-    """Blocks kept as tensors, for texts read in windows, for training with a memory, and as the oracle for every
-    other reader.
+    """Blocks kept as tensors: for texts read in windows, and as the oracle for every other reader.
 
     All rows of the batch hold the same number of blocks. `capacity` keeps only that many, dropping the oldest.
     """
@@ -111,25 +131,13 @@ class InMemoryReader:
         return self._lengths_BN.length
 
     def append(self, layers: dict[int, tuple[Tensor, Tensor]], lengths_BN: Tensor) -> None:
-        """Store new blocks behind the old ones: keys_BGNLD and values_BGNLD by layer, ordinary tokens per block."""
         assert set(layers) == set(self._layers)
         for layer, (keys_BGNLD, values_BGNLD) in layers.items():
             for rows, new in ((self._keys, keys_BGNLD), (self._values, values_BGNLD)):
                 rows.setdefault(layer, _GrowingAxis(2)).append(new, self._capacity)
         self._lengths_BN.append(lengths_BN, self._capacity)
 
-    def rows(self, index: Tensor) -> "InMemoryReader":
-        """The memory of some rows of the batch."""
-        part = InMemoryReader(self._layers, capacity=self._capacity)
-        if self.num_blocks:
-            layers = {
-                layer: (self._keys[layer].view()[index], self._values[layer].view()[index]) for layer in self._layers
-            }
-            part.append(layers, self._lengths_BN.view()[index])
-        return part
-
     def landmarks(self, layer: int) -> Tensor:
-        """landmarks_BGND of a layer, before rotation."""
         return self._keys[layer].view()[..., -1, :]
 
     def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:

@@ -1,5 +1,4 @@
-"""How a read chooses blocks: who votes, how many blocks are taken, which positions they get, and which of equal
-blocks wins.
+"""How a read chooses blocks: who votes, how many blocks are taken, and which of equal blocks wins.
 
 Tie rule: of blocks with equal votes the newest (highest number) is taken. In the first layer all landmark keys are
 equal before rotation, so there the rule alone decides.
@@ -14,11 +13,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from model.attention.positions import LIBRARY_LOCAL_SLOT
 from model.errors import ModelError
 
 Voters = Literal["token", "head", "group"]
 Positions = Literal["paper", "library"]
+LIBRARY_LOCAL_SLOT = 2
+"""Slot at which the local window starts under library positions, behind the far slot and an empty one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class SelectionPolicy:
 
     def voter_rows(self, x_BHQD: Tensor, groups: int) -> Tensor:
         """x_BGXRD: the rows of each KV head by the voter group they belong to."""
-        x_BGHQD = x_BHQD.unflatten(1, (groups, -1))
+        x_BGHQD: Tensor = x_BHQD.unflatten(1, (groups, -1))
         heads_per_group, num_queries = x_BGHQD.shape[2:4]
         if self.each_query and self.voters == "group":
             return x_BGHQD.transpose(2, 3)
@@ -56,13 +56,15 @@ class SelectionPolicy:
             voters = heads_per_group * num_queries
         else:
             voters = heads_per_group if self.voters == "head" else 1
-        return x_BGHQD.flatten(2, 3).unflatten(2, (voters, -1))
+        x_BGXRD: Tensor = x_BGHQD.flatten(2, 3).unflatten(2, (voters, -1))
+        return x_BGXRD
 
     def by_query(self, x_BGXRD: Tensor, num_queries: int) -> Tensor:
         """x_BHQD: the inverse of `voter_rows`, for any number of axes behind R."""
         if self.each_query and self.voters == "group":
             return x_BGXRD.transpose(2, 3).flatten(1, 2)
-        return x_BGXRD.flatten(2, 3).unflatten(2, (-1, num_queries)).flatten(1, 2)
+        x_BGHQD: Tensor = x_BGXRD.flatten(2, 3).unflatten(2, (-1, num_queries))
+        return x_BGHQD.flatten(1, 2)
 
 
 def select_blocks(logits_BGXRN: Tensor, k: int) -> Tensor:
@@ -77,8 +79,10 @@ def select_blocks(logits_BGXRN: Tensor, k: int) -> Tensor:
 
 
 def top_blocks(votes: Tensor, k: int) -> Tensor:
-    """The k largest of the last axis as ascending int64 indices; among equals the highest index. No host
-    synchronisation."""
+    """The k largest of the last axis as ascending int64 indices; among equals the highest index.
+
+    No host synchronisation.
+    """
     count = votes.shape[-1]
     order = torch.arange(count, device=votes.device)
     if k >= count:

@@ -22,8 +22,10 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, DynamicCache
 
 from model.attention.block_grid import insert_landmarks
-from model.attention.landmark_attention import DeferredRotary, LandmarkContext, LastLayerReached, landmark_attention
+from model.attention.context import LandmarkContext, LastLayerReached
+from model.attention.landmark_attention import landmark_attention
 from model.attention.memory import MemoryReader
+from model.attention.rotary import DeferredRotary
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.families import check_backbone, rope_of

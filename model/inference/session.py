@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from model.attention.memory import InMemoryReader, MemoryReader, Selection
+from model.attention.memory import InMemoryReader, MemoryReader, Selection, in_text_order
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel, cached
 from model.errors import ModelError
@@ -63,16 +63,9 @@ class LandmarkSession:
         self.model = model
         self.policy = policy
         self.window_tokens = (window_blocks or model.config.window_blocks) * model.config.block_size
-        self.memory: MemoryReader | None
         if policy.positions == "paper":
-            if memory is not None and not isinstance(memory, InMemoryReader):
-                raise ModelError(
-                    "positions='paper' grows its own memory: pass an InMemoryReader or none,"
-                    " or choose positions='library'."
-                )
-            self.memory = memory if memory is not None else InMemoryReader(range(model.num_layers))
-        else:
-            self.memory = memory
+            memory = InMemoryReader(range(model.num_layers)) if memory is None else in_text_order(memory)
+        self.memory = memory
         self._cache = DynamicCache()
         self._local = 0  # tokens in the local window, landmarks included
 
@@ -140,16 +133,16 @@ class LandmarkSession:
         finished = self._local // size
         if not finished:
             return
-        assert isinstance(self.memory, InMemoryReader)
-        layers, rest = {}, DynamicCache()
+        assert self.memory is not None
+        memory, layers, rest = in_text_order(self.memory), {}, DynamicCache()
         cut = finished * size
         for layer in range(self.model.num_layers):
             keys, values = cached(self._cache, layer)
-            if layer in self.memory.layers:
+            if layer in memory.layers:
                 layers[layer] = (
                     keys[:, :, :cut].unflatten(2, (finished, size)),
                     values[:, :, :cut].unflatten(2, (finished, size)),
                 )
             rest.update(keys[:, :, cut:], values[:, :, cut:], layer)
-        self.memory.append(layers, torch.full((1, finished), size - 1, device=self.model.device))
+        memory.append(layers, torch.full((1, finished), size - 1, device=self.model.device))
         self._cache, self._local = rest, self._local - finished * size

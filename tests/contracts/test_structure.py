@@ -23,7 +23,6 @@ LONG_FUNCTIONS = {
     "app/api/mcp_tools.py::build_mcp": "the tools that it offers, each a function of a few lines",
     "model/training/data/question_batches.py::_collate": "one batch, tensor by tensor",
     "storage/migrations/versions/0001_first_catalogue.py::upgrade": "a released migration stays as it was released",
-    "model/attention/landmark_attention.py::landmark_attention": "the one attention function (0001), read top down",
     "model/training/losses/retriever_loss.py::retriever_loss": "one loss, half of it the legend of its tensors",
 }
 
