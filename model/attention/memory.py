@@ -25,13 +25,13 @@ class KVBlock:
     keys_YGLD: Tensor
     values_YGLD: Tensor
     num_tokens: int
-    """Ordinary tokens: rows 0..num_tokens-1. Row L-1 is the landmark. Rows between are padding: only a text's last
-    block has any."""
+    """Ordinary tokens, in rows 0..num_tokens-1; row L-1 is the landmark. Rows between are padding, which only a text's
+    last block has."""
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """What one layer read in one forward pass. Tensors stay on the device until somebody looks."""
+    """What one layer read in one forward pass. Tensors stay on the device until they are used."""
 
     layer: int
     ids_BHQS: Tensor
@@ -42,7 +42,7 @@ class Selection:
     """Attention mass left on the local window: gate.sum(-1) + local == 1."""
 
     def one_query(self, row: int) -> "Selection":
-        """The part of one query, counted as in Python."""
+        """The part of one query; negative rows count from the end."""
         at = slice(row, row + 1 or None)
         return Selection(self.layer, self.ids_BHQS[:, :, at], self.gate_BHQS[:, :, at], self.local_BHQ[:, :, at])
 
@@ -56,7 +56,7 @@ class MemoryReader(Protocol):
 
     @property
     def num_blocks(self) -> int:
-        """Stored blocks N; 0 is legal and reads nothing."""
+        """Stored blocks N; with 0 nothing is read."""
 
     def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
         """ids_BGXS (int64, ascending, S = min(k, N)): blocks that each voter group chooses (`select_blocks`).
@@ -154,7 +154,7 @@ class InMemoryReader:
 
 
 class _GrowingAxis:
-    """A tensor that grows along one axis; room doubles, so that n appends copy O(n) and not O(n^2)."""
+    """A tensor that grows along one axis; capacity doubles, so that n appends copy O(n) rather than O(n^2)."""
 
     def __init__(self, axis: int) -> None:
         self._axis = axis

@@ -27,12 +27,11 @@ class SelectionPolicy:
 
     top_k: int = 8
     voters: Voters = "group"
-    """token: every query token of every head chooses for itself, as in the paper; head: one set per head and forward
-    pass; group: one set per KV head and forward pass, so that each KV head is gathered once."""
+    """token: every query token of every head chooses for itself, as in the paper; head: one set of blocks per head and
+    forward pass; group: one per KV head and forward pass, so that each KV head is gathered once."""
     positions: Positions = "library"
     each_query: bool = False
-    """Every query token votes apart from the others of its forward pass, so that several tokens in one pass read what
-    they would read one by one."""
+    """Query tokens of one forward pass vote separately, so that each reads what it would read in a pass of its own."""
 
     def __post_init__(self) -> None:
         if self.top_k < 1:
@@ -43,7 +42,7 @@ class SelectionPolicy:
             raise ModelError(f"positions is {self.positions!r}; choose 'paper' or 'library'.")
 
     def local_slot(self, num_blocks: int) -> int:
-        """Slot at which the local window starts when so many blocks are stored (see `model.attention.positions`)."""
+        """Slot at which the local window starts when `num_blocks` are stored (see `model.attention.positions`)."""
         return LIBRARY_LOCAL_SLOT if self.positions == "library" else min(self.top_k, num_blocks) + 1
 
     def voter_rows(self, x_BHQD: Tensor, groups: int) -> Tensor:
@@ -70,8 +69,8 @@ class SelectionPolicy:
 def select_blocks(logits_BGXRN: Tensor, k: int) -> Tensor:
     """ids_BGXS, ascending: the k blocks that each voter group chooses from its landmark logits.
 
-    One row: its largest logits. Several rows: the largest of softmax probabilities, each block at its maximum over
-    the rows (docs/landmark-attention.md, section 5).
+    One row: its largest logits. Several rows: the largest softmax probabilities, each block at its maximum over the
+    rows (docs/landmark-attention.md, section 5).
     """
     if logits_BGXRN.shape[-2] == 1:
         return top_blocks(logits_BGXRN.squeeze(-2), k)
