@@ -73,11 +73,7 @@ class ReaderRun:
         for setting in settings:
             given |= tomllib.loads(setting)
         if unknown := given.keys() - known:
-<<<<<<< ours
             raise ValueError(f"There is no setting {sorted(unknown)}; choose from {', '.join(sorted(known))}.")
-=======
-            raise ValueError(f"Unknown settings {sorted(unknown)}; known are {', '.join(sorted(known))}.")
->>>>>>> theirs
         return self.with_values(given)
 
     def with_values(self, given: dict[str, Any]) -> "ReaderRun":
