@@ -48,7 +48,7 @@ def dump(folder: Path, count: int) -> dict[str, Any]:
         with lzma.open(file, "rt", encoding="utf-8") as lines:
             rows += [json.loads(line) for line in lines]
     drawn = random.Random(0).sample(rows, count)
-    with tempfile.TemporaryDirectory() as home, open_library(load_settings({}, home=Path(home) / "home")) as library:
+    with tempfile.TemporaryDirectory() as home, open_library(load_settings(home=Path(home) / "home")) as library:
         contexts = sorted({row["context"] for row in drawn})
         for number, context in enumerate(contexts):
             file = Path(home) / f"{number}.txt"
