@@ -39,7 +39,9 @@ def main() -> None:
         arguments.out.write_text(json.dumps(answers, indent=1))
     else:
         before, after = (json.loads(path.read_text()) for path in (arguments.before, arguments.after))
-        raise SystemExit(compare(before["answers"], after["answers"]))
+        differs = compare(before["answers"], after["answers"])
+        print(f"{len(before['answers'])} answers compared: " + ("differences above" if differs else "nothing differs"))
+        raise SystemExit(differs)
 
 
 def dump(folder: Path, count: int) -> dict[str, Any]:
@@ -92,8 +94,6 @@ def compare(before: Any, after: Any, place: str = "answers") -> int:
         same = before == after
     if not same:
         print(f"{place}: {before!r} -> {after!r}")
-    elif place == "answers":
-        print("nothing differs")
     return int(not same)
 
 
