@@ -179,7 +179,8 @@ class _Fit:
         x, t = plain[self.real_BT], target[self.real_BT]
         norm.weight.copy_(((x - x.mean(0)) * (t - t.mean(0))).mean(0) / x.var(0, correction=0).clamp_min(1e-6))
         norm.bias.copy_(t.mean(0) - norm.weight * x.mean(0))
-        return norm(stream)
+        normed: Tensor = norm(stream)
+        return normed
 
     def passed(self, gain: Tensor, summed: Tensor, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
         """The gain behind a norm that the stream does not have, and the constant that its bias adds to the stream."""
@@ -200,7 +201,8 @@ def _slow_last(q_BHTD: Tensor, k_BHTD: Tensor, real_BT: Tensor) -> Tensor:
     _, vectors = torch.linalg.eigh(both)  # columns ascending
     half = q.shape[-1] // 2
     order = torch.cat((torch.arange(0, 2 * half, 2), torch.arange(1, 2 * half, 2)))
-    return vectors[:, :, order].transpose(1, 2)
+    turn_HDD: Tensor = vectors[:, :, order].transpose(1, 2)
+    return turn_HDD
 
 
 def _copy(

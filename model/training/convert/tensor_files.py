@@ -47,7 +47,8 @@ class TensorFiles:
         file = self._file[name]
         if file.suffix == ".safetensors":
             with safe_open(file, framework="pt") as stored:
-                return stored.get_tensor(name)
+                tensor: Tensor = stored.get_tensor(name)
+                return tensor
         return self._map(file)[name]
 
     def _shapes(self, file: Path) -> list[tuple[str, tuple[int, ...]]]:

@@ -49,4 +49,5 @@ def wrap(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     """From a folder written by `save_pretrained`."""
-    return PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(folder)
+    return tokenizer

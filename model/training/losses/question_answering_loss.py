@@ -1,15 +1,14 @@
 """Question training: one loss that teaches landmarks to be found, answers to be read from blocks, and text.
 
 - Search: the question is encoded on its own, reading nothing (a question that has read the gold block would only learn
-  to recognise what
-  it read); its mean query meets every landmark of the batch, and of some batches before, in one softmax.
+  to recognise
+  what it read); its mean query meets every landmark of the batch, and of some batches before, in one softmax.
 - Answers: question and answer form the local window under library positions and read a few blocks chosen by that same
   search, as when serving. Blocks are encoded once per batch and shared by all questions; gradients flow into them.
 - Text: next-token loss on a sample of the positions.
 
 Axes: R rows, N blocks, W blocks in a row, Q questions, T tokens, C blocks read, Y memory layers, H heads, G KV heads, L
-tokens in a block,
-D head dim, M blocks kept from earlier batches, E hidden width.
+tokens in a block, D head dim, M blocks kept from earlier batches, E hidden width.
 """
 
 from collections import deque
@@ -30,7 +29,7 @@ from model.training.losses.ranking_loss import ranking_loss
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerLossWeights:
-    """RetrieverLossWeights of the parts of the loss."""
+    """Weights of the parts of the loss."""
 
     search: float = 1.0
     search_per_layer: float = 0.3
@@ -166,8 +165,8 @@ def question_loss(trainee: AnswerTrainer, batch: QuestionBatch) -> tuple[Tensor,
 
 
 def _blocks(kv_RGTD: Tensor, blocks_per_row: int) -> Tensor:
-    """kv_NGLD"""
-    return kv_RGTD.unflatten(2, (blocks_per_row, -1)).transpose(1, 2).flatten(0, 1)
+    kv_NGLD: Tensor = kv_RGTD.unflatten(2, (blocks_per_row, -1)).transpose(1, 2).flatten(0, 1)
+    return kv_NGLD
 
 
 def _scores(trainee: AnswerTrainer, batch: QuestionBatch, landmarks_YNGD: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -122,7 +122,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     backend = Tokenizer(models.BPE(vocab={byte: number for number, byte in enumerate(alphabet)}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END_OF_TEXT)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END_OF_TEXT)  # type: ignore[no-untyped-call]
 
 
 def open_tokenizer(name: str) -> PreTrainedTokenizerBase:

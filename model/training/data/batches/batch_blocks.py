@@ -85,7 +85,8 @@ class BatchBlocks:
     def _holding(self, document: int, start: int, stop: int) -> NDArray[np.bool_]:
         """Blocks with any of the tokens [start, stop) of a document."""
         last_N = self.first_N + self.tokens_NJ.shape[1]
-        return (self.document_N == document) & (self.first_N < stop) & (last_N > start)
+        holding_N: NDArray[np.bool_] = (self.document_N == document) & (self.first_N < stop) & (last_N > start)
+        return holding_N
 
     def _answer(self, question: TokenQuestion) -> NDArray[np.int64] | None:
         """The tokens of the answer, if one block holds all of them."""

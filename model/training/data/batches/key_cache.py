@@ -46,7 +46,7 @@ class KeyCache:
 
     @property
     def tokens_per_block(self) -> int:
-        return self.tokens_NL.shape[1] - 1
+        return int(self.tokens_NL.shape[1]) - 1
 
     def place(self, document: int, token: int) -> tuple[int, int]:
         """(block, row) of a raw token of a document."""
