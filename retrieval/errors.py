@@ -80,8 +80,8 @@ class Cancelled(CairnError):
 
 @contextmanager
 def catalogue_errors() -> Iterator[None]:
-    """What the catalogue complains of, in this package's words."""
-    # Imported here: programs that never open a catalogue know these errors too, and storage brings torch along.
+    """Raise the catalogue's errors, and any ValueError, as errors of this package. Also a decorator."""
+    # Imported here: programs that only handle these errors need not load storage.
     from storage.errors import NameTaken
     from storage.errors import NotFound as NoRow
     from storage.errors import PermissionDenied as NotOwned
@@ -94,7 +94,7 @@ def catalogue_errors() -> Iterator[None]:
         raise PermissionDenied(error.kind) from error
     except NameTaken as error:
         raise InvalidRequest(str(error)) from error
-    except (InvalidRequest, NotFound):
+    except InvalidRequest:
         raise
     except ValueError as error:
         raise InvalidRequest(str(error)) from error

@@ -54,7 +54,7 @@ class PassageBuilder:
     def __init__(self, catalogue: Catalogue, kept: _Texts | None = None):
         self._catalogue, self._kept = catalogue, kept or _Texts()
 
-    def seen_through(self, catalogue: Catalogue) -> PassageBuilder:
+    def with_catalogue(self, catalogue: Catalogue) -> PassageBuilder:
         """The same texts with another view of the catalogue, which is asked each time."""
         return PassageBuilder(catalogue, self._kept)
 

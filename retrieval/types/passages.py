@@ -68,7 +68,7 @@ class Passage(Record):
 class OtherSentence(Record):
     """A sentence that may answer instead of the quoted one: `passage` holds it alone, with its late-interaction score.
 
-    `pointed`: (start, end) of the words that the model points at in it, as characters of the document's text.
+    `pointed`: (start, end) of the predicted answer span in it, as characters of the document's text.
     """
 
     passage: Passage
@@ -76,14 +76,14 @@ class OtherSentence(Record):
 
     @property
     def parts(self) -> tuple[str, str, str]:
-        """The sentence before the words that the model points at, these, and what follows."""
+        """The text before the answer span, the span, and the text after it."""
         text = self.passage.text
         start, end = (min(max(0, at - self.passage.start_index), len(text)) for at in self.pointed)
         return text[:start], text[start:end], text[end:]
 
     @property
     def short(self) -> str:
-        """The words that the model points at; empty if it does not point."""
+        """The answer span; empty if the model predicts none."""
         return self.parts[1].strip(" ,;:")
 
 
@@ -149,7 +149,7 @@ class Answer(Record):
 
     @property
     def short(self) -> str:
-        """The words of a quoted sentence that the model points at; empty if it does not point."""
+        """The answer span within the quoted sentence; empty if the model predicts none."""
         return "".join(token.text for token in self.tokens if token.pointed).strip(" ,;:")
 
 

@@ -91,7 +91,7 @@ class DocumentRepository(Repository):
     ) -> list[Document]:
         """Documents whose title or source contains every word of `search` (any case), newest first unless sorted."""
         if sort not in _ORDER:
-            raise ValueError(f"documents are sorted by {', '.join(_ORDER)}, not {sort!r}")
+            raise ValueError(f"Documents are sorted by {', '.join(_ORDER)}, not {sort!r}.")
         chosen = select(documents).where(readable_documents(self.principal)).order_by(_ORDER[sort], documents.c.id)
         for word in search.casefold().split():
             chosen = chosen.where(documents.c.search_text.contains(word, autoescape=True))

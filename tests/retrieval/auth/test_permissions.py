@@ -259,5 +259,5 @@ def test_an_empty_view_finds_nothing_and_says_so(people, library):
 
 def test_a_restricted_snapshot_restricts_every_field():
     """A new field of the snapshot must be considered in `MemorySnapshot.restricted_to`."""
-    known = {"landmarks", "blocks", "document_ids", "document_N", "ordinal_N", "hot"}
+    known = {"landmarks", "blocks", "document_ids", "document_N", "ordinal_N", "cache"}
     assert {field.name for field in fields(MemorySnapshot)} == known
