@@ -1,5 +1,6 @@
 """`python -m model.training`: pre-train, fine-tune, evaluate, plot, convert released weights."""
 
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -13,12 +14,16 @@ from model.attention.selection import SelectionPolicy, Voters
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
 from model.errors import ModelError
+from model.scoring.span_reader import load_span_reader
 from model.training.convert.llama_delta import PUBLISHED_CHECKSUM, convert_llama_delta
 from model.training.data.documents import read_documents, write_token_file
+from model.training.data.span_questions import SOURCES
+from model.training.data.token_states import BidirectionalStates, LandmarkStates, StateEncoder
 from model.training.engine.trainer import TrainingResult
 from model.training.evaluation.passkey import passkey_scores
 from model.training.evaluation.perplexity import perplexity_scores
 from model.training.evaluation.report import heldout_tokens, report
+from model.training.recipes import span_reader
 from model.training.recipes.default_model import PHASES, make_default_model
 from model.training.recipes.default_recipe import Size
 from model.training.recipes.finetune import finetune
@@ -41,10 +46,15 @@ Device = Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda if 
 Checkpoint = Annotated[str, typer.Option("--model", help="Folder or hub id of a checkpoint.")]
 Scores = Annotated[Path | None, typer.Option("--out", help="JSON file for the scores.")]
 VotersOption = Annotated[Voters, typer.Option(help="Who chooses blocks.")]
+QuestionData = Annotated[Path, typer.Option(help="Folder with qa/ (*.jsonl.xz).")]
+States = Annotated[Path, typer.Option(help="Folder of the cached states.")]
+Threads = Annotated[int, typer.Option(help="Threads of torch.")]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 evaluate = typer.Typer(no_args_is_help=True)
 app.add_typer(evaluate, name="evaluate", help="Passkey accuracy, or perplexity with a memory.")
+reader = typer.Typer(no_args_is_help=True)
+app.add_typer(reader, name="span-reader", help="Train a reader that points at answers, over frozen token states.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -245,6 +255,66 @@ def _convert_llama_delta(
         original, difference, out, checksum=None if no_checksum else checksum, dtype=getattr(torch, dtype)
     )
     print(f"sum of all weights {total:.4f}; model in {out}")
+
+
+@reader.command("states")
+def _reader_states(
+    data: QuestionData,
+    states: States,
+    encoder: Annotated[Path | None, typer.Option(help="Folder of a BERT-like encoder.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Folder of a landmark checkpoint, instead of an encoder.")] = None,
+    layers: Annotated[list[int], typer.Option(help="Hidden layer of the encoder; repeatable.")] = [6, 3, 5],  # noqa: B006
+    sources: Annotated[list[str], typer.Option(help="Question set; repeatable.")] = list(SOURCES),  # noqa: B006, B008
+    split: Annotated[span_reader.Split | None, typer.Option(help="dev or train (default: both).")] = None,
+    most: Annotated[int, typer.Option(help="Training questions of a source; 0: all.")] = 0,
+    threads: Threads = 2,
+) -> None:
+    """Encode passages and questions once."""
+    torch.set_num_threads(threads)
+    if (encoder is None) == (model is None):
+        raise ValueError("Give either --encoder or --model.")
+    chosen: StateEncoder
+    if encoder is not None:
+        chosen = BidirectionalStates(encoder, layers)
+    else:
+        chosen = LandmarkStates(load_backbone(str(model), device="cpu", dtype=torch.float32))
+    caches = span_reader.Caches.of(states)
+    span_reader.encode(chosen, data, caches, sources=sources, splits=[split] if split else ["dev", "train"], most=most)
+
+
+@reader.command("train")
+def _reader_train(
+    data: QuestionData,
+    states: States,
+    out: Run,
+    changes: Annotated[
+        list[str], typer.Option("--set", metavar="NAME=VALUE", help="Change one setting of `ReaderRun`; repeatable.")
+    ] = [],  # noqa: B006
+    threads: Threads = 2,
+) -> None:
+    """Train a reader on cached states."""
+    torch.set_num_threads(threads)
+    span_reader.train(span_reader.ReaderRun().changed(changes), data, span_reader.Caches.of(states), out)
+
+
+@reader.command("measure")
+def _reader_measure(
+    data: QuestionData,
+    states: States,
+    out: Annotated[Path, typer.Option(help="Folder of the run.")],
+    stored_bits: Annotated[
+        int | None, typer.Option(help="4 or 8: round the states of a reader trained without rounding.")
+    ] = None,
+    threads: Threads = 2,
+) -> None:
+    """Measure a trained reader on development questions."""
+    torch.set_num_threads(threads)
+    run = span_reader.ReaderRun().with_values(json.loads((out / "run.json").read_text()))
+    trained = load_span_reader(out)
+    trained.stored.bits = stored_bits or trained.stored.bits
+    caches = span_reader.Caches.of(states)
+    figures = span_reader.measure(trained, run, data, caches, run.sources, span_reader.DEV_QUESTIONS)
+    print(json.dumps(figures, indent=1))
 
 
 if __name__ == "__main__":

@@ -58,6 +58,15 @@ def write_token_file(
     return count
 
 
+def single_token_file(files: Sequence[Path]) -> Path | None:
+    """The token file if one was given, None for text files. Raises ValueError for a token file among others."""
+    if all(file.suffix != ".bin" for file in files):
+        return None
+    if len(files) > 1:
+        raise ValueError("Give text files, or a single token file (.bin).")
+    return files[0]
+
+
 def open_token_file(file: Path) -> NDArray[np.unsignedinteger]:
     """The tokens as a read-only memory map. Raises ValueError if the file is not what its description says."""
     if not _description(file).exists():

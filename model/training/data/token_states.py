@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import AutoModel, AutoTokenizer
 
 from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.prefill import prefill_batch
@@ -51,8 +52,6 @@ class BidirectionalStates:
     """Hidden states of some layers of a BERT-like encoder from a folder; special tokens are left out."""
 
     def __init__(self, folder: Path, layers: Sequence[int], *, longest: int = 512) -> None:
-        from transformers import AutoModel, AutoTokenizer
-
         self._network: Any = AutoModel.from_pretrained(folder, local_files_only=True).eval()
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         self._layers, self._longest = tuple(layers), longest
@@ -130,7 +129,7 @@ class StateCache:
     def width(self) -> int:
         """Width of one state. Raises ValueError for a cache that holds none."""
         if not self._shards:
-            raise ValueError(f"{self.folder} holds no states; run the command 'states' first.")
+            raise ValueError(f"{self.folder} holds no states; run `span-reader states` first.")
         return self._shards[0]["states"].shape[-1]
 
     def get(self, text: str) -> TokenStates:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.checkpoint.landmark_model import LandmarkModel
-from model.training.data.documents import open_token_file, read_documents
+from model.training.data.documents import open_token_file, read_documents, single_token_file
 from model.training.evaluation.passkey import PasskeyScore
 from model.training.evaluation.perplexity import PerplexityScore
 
@@ -62,10 +62,8 @@ def report(kind: str, settings: Mapping[str, Any], scores: Iterable[Score], file
 
 def heldout_tokens(model: LandmarkModel, files: Sequence[Path]) -> NDArray[np.integer]:
     """Raw tokens of text files, joined by end-of-text, or of one token file."""
-    if any(file.suffix == ".bin" for file in files):
-        if len(files) > 1:
-            raise ValueError("Give text files, or a single token file (.bin).")
-        return open_token_file(files[0])
+    if token_file := single_token_file(files):
+        return open_token_file(token_file)
     eos = model.tokenizer.eos_token_id
     if eos is None:
         raise ValueError("The tokenizer has no end-of-text token, which separates documents; set its eos_token.")

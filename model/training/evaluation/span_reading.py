@@ -12,7 +12,7 @@ from torch import Tensor
 
 from model.scoring.sentences import sentence_borders
 from model.scoring.span_reader import SpanLogits, SpanReader, best_spans, sentence_mass
-from model.training.data.span_reader_batches import Shown, SpanBatch, SpanBatchMaker
+from model.training.data.batches.reader_batches import ReaderBatch, ReaderBatchMaker, Shown
 from model.training.evaluation.answer_scores import exact_and_f1, holds
 
 _BATCH = 16
@@ -32,7 +32,7 @@ class Judged:
 
 
 @torch.no_grad()
-def judge(reader: SpanReader, maker: SpanBatchMaker, rows: Sequence[Shown]) -> list[Judged]:
+def judge(reader: SpanReader, maker: ReaderBatchMaker, rows: Sequence[Shown]) -> list[Judged]:
     """Every question answered from what it is shown."""
     was_training = reader.training
     reader.eval()
@@ -47,7 +47,7 @@ def judge(reader: SpanReader, maker: SpanBatchMaker, rows: Sequence[Shown]) -> l
     return judged
 
 
-def _judge_batch(rows: Sequence[Shown], batch: SpanBatch, logits: SpanLogits) -> list[Judged]:
+def _judge_batch(rows: Sequence[Shown], batch: ReaderBatch, logits: SpanLogits) -> list[Judged]:
     spans, none_Q = best_spans(logits, batch.stretch_QN), logits.no_answer()
     sentence_QN, sentences = _sentences(rows, batch)
     best_sentence_Q = sentence_mass(logits, sentence_QN).argmax(-1).tolist()
@@ -71,7 +71,7 @@ def _judge_batch(rows: Sequence[Shown], batch: SpanBatch, logits: SpanLogits) ->
     return judged
 
 
-def _sentences(rows: Sequence[Shown], batch: SpanBatch) -> tuple[Tensor, list[list[str]]]:
+def _sentences(rows: Sequence[Shown], batch: ReaderBatch) -> tuple[Tensor, list[list[str]]]:
     """sentence_QN, the number of each token's sentence, and the sentences of each question."""
     sentence_QN = torch.full_like(batch.stretch_QN, -1)
     texts: list[list[str]] = []

@@ -15,7 +15,6 @@ D head dim, M blocks kept from earlier batches, E hidden width.
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +22,8 @@ from transformers import DynamicCache
 
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel, cached
+from model.training.data.batches.batch_types import QuestionBatch
 from model.training.data.packing import IGNORED
-from model.training.data.question_batches import QuestionRows
 from model.training.losses.next_token import sampled_token_loss
 from model.training.losses.ranking_loss import ranking_loss
 
@@ -121,11 +120,10 @@ class AnswerTrainer(nn.Module):
         return torch.cat([keys for keys, _ in self._kept], 1), torch.cat([title for _, title in self._kept])
 
 
-def question_loss(trainee: AnswerTrainer, batch: QuestionRows) -> tuple[Tensor, dict[str, float | Tensor], int]:
+def question_loss(trainee: AnswerTrainer, batch: QuestionBatch) -> tuple[Tensor, dict[str, float | Tensor], int]:
     """The loss in the form that `run_training` takes."""
     model, share = trainee.model, trainee.weights
-    moved: Any = {name: x.to(model.device) if isinstance(x, Tensor) else x for name, x in vars(batch).items()}
-    batch = QuestionRows(**moved)
+    batch = batch.to(model.device)
     cache = DynamicCache()
     hidden_RTE = model.encode(batch.ids_RT, model.context(valid_BK=batch.valid_RT), cache)
     keys = {layer: _blocks(cached(cache, layer)[0], batch.blocks_per_row) for layer in model.memory_layers}
@@ -172,7 +170,7 @@ def _blocks(kv_RGTD: Tensor, blocks_per_row: int) -> Tensor:
     return kv_RGTD.unflatten(2, (blocks_per_row, -1)).transpose(1, 2).flatten(0, 1)
 
 
-def _scores(trainee: AnswerTrainer, batch: QuestionRows, landmarks_YNGD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _scores(trainee: AnswerTrainer, batch: QuestionBatch, landmarks_YNGD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """scores_YQN against the batch, scores_YQM against kept landmarks, and which of the latter do not count."""
     model = trainee.model
     found = model.search_queries(batch.asked_QT)
@@ -194,7 +192,7 @@ def _scores(trainee: AnswerTrainer, batch: QuestionRows, landmarks_YNGD: Tensor)
 
 def _answer_loss(
     model: LandmarkModel,
-    batch: QuestionRows,
+    batch: QuestionBatch,
     keys: dict[int, Tensor],
     values: dict[int, Tensor],
     lengths_N: Tensor,
@@ -240,7 +238,7 @@ def _answer_loss(
     return loss, count, right.float().mean()
 
 
-def _quotable(model: LandmarkModel, batch: QuestionRows, ids_QC: Tensor) -> Tensor:
+def _quotable(model: LandmarkModel, batch: QuestionBatch, ids_QC: Tensor) -> Tensor:
     """allowed_QV: tokens that stand in the blocks read, and the end."""
     size = model.config.block_size
     tokens_NL = batch.ids_RT.unflatten(1, (batch.blocks_per_row, size)).flatten(0, 1)

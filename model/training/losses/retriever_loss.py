@@ -30,7 +30,7 @@ from transformers import DynamicCache
 
 from model.checkpoint.landmark_model import LandmarkModel, cached
 from model.scoring.token_cosines import TokenCosines
-from model.training.data.batch_types import DistillationBatch, SpanBatch
+from model.training.data.batches.batch_types import DistillationBatch, SpanBatch
 from model.training.losses.next_token import sampled_token_loss
 from model.training.losses.ranking_loss import ranking_loss
 from model.training.losses.span_loss import span_loss
@@ -77,7 +77,7 @@ def retriever_loss(
 ) -> tuple[Tensor, dict[str, float | Tensor], int]:
     """The loss in the form that `run_training` takes."""
     model, weights = trainer.model, trainer.weights
-    batch = DistillationBatch(**{name: value.to(model.device) for name, value in vars(batch).items()})
+    batch = batch.to(model.device)
     layer, size = model.memory_layers[-1], model.config.block_size
     cache, title_cache = DynamicCache(), DynamicCache()
     hidden_RTE = model.encode(batch.ids_RT, model.context(valid_BK=batch.valid_RT), cache)

@@ -1,13 +1,13 @@
 """The loss of the span head.
 
-Axes as in `model.training.data.batch_types`; X all tokens of a question and "no answer".
+Axes as in `model.training.data.batches.batch_types`; X all tokens of a question and "no answer".
 """
 
 import torch
 from torch import Tensor
 
 from model.scoring.span_head import SpanHead
-from model.training.data.batch_types import SpanBatch
+from model.training.data.batches.batch_types import SpanBatch
 from model.training.losses.ranking_loss import log_share
 
 NO_ANSWER_WEIGHT = 0.5
@@ -17,8 +17,7 @@ NO_ANSWER_WEIGHT = 0.5
 def span_loss(head: SpanHead, batch: SpanBatch) -> tuple[Tensor, dict[str, float | Tensor], int]:
     """-log of the share of the right tokens in one softmax over all tokens and "no answer", for first and last token;
     in the form that `run_training` takes."""
-    device = head.key.weight.device
-    batch = SpanBatch(**{name: value.to(device) for name, value in vars(batch).items()})
+    batch = batch.to(head.key.weight.device)
     logits_Q2CL, no_answer_Q2 = head(
         batch.keys_QCLE, batch.valid_QCL, batch.queries_QTE, batch.question_mask_QT, batch.span_queries_Q2E
     )

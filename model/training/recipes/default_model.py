@@ -28,12 +28,12 @@ from model.checkpoint.load import load_backbone
 from model.checkpoint.save import save_int8
 from model.scoring.span_head import SpanHead
 from model.training.convert.init_from_encoder import Encoder, decoder_config, decoder_from_encoder
-from model.training.data.distillation_batches import DistillationBatchMaker
-from model.training.data.hard_negatives import find_hard_negatives
-from model.training.data.key_cache import cache_keys, retrieve_candidates
-from model.training.data.question_batches import QuestionBatchMaker
-from model.training.data.span_batches import SpanBatchMaker
-from model.training.data.span_dataset import build_span_dataset, same_titles
+from model.training.data.batches.distillation_batches import DistillationBatchMaker
+from model.training.data.batches.hard_negatives import find_hard_negatives
+from model.training.data.batches.key_cache import cache_keys, retrieve_candidates
+from model.training.data.batches.question_batches import QuestionBatchMaker
+from model.training.data.batches.span_batches import SpanBatchMaker
+from model.training.data.batches.span_dataset import build_span_dataset, same_titles
 from model.training.engine.batches import IndexedBatches
 from model.training.engine.settings import TrainingSettings, fast_precision
 from model.training.engine.trainer import Evaluation, LossFunction, TrainingResult, run_training

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from model.training.data.distillation_batches import DistillationShape
-from model.training.data.question_batches import QuestionShape
-from model.training.data.span_batches import SpanShape
+from model.training.data.batches.distillation_batches import DistillationShape
+from model.training.data.batches.question_batches import QuestionShape
+from model.training.data.batches.span_batches import SpanShape
 from model.training.engine.settings import TrainingSettings
 from model.training.losses.question_answering_loss import AnswerLossWeights
 from model.training.losses.retriever_loss import RetrieverLossWeights

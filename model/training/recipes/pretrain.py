@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTraine
 
 from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
-from model.training.data.documents import open_token_file
+from model.training.data.documents import open_token_file, single_token_file
 from model.training.data.packing import Rows, StreamedRows, TokenRows
 from model.training.engine.batches import Batches
 from model.training.engine.trainer import Evaluation, TrainingResult, run_training
@@ -40,7 +40,7 @@ def pretrain(
         raise ValueError(f"Preset {preset.name} has no [architecture]: it is for fine-tuning.")
     architecture, seed = preset.architecture, preset.training.seed
     model = new_model(architecture, tokenizer, preset.rows, seed=seed).to(device or training_device())
-    batches = rows_of(data, model, preset.rows, seed=preset.training.seed)
+    batches = rows_of(data, model, preset.rows, seed=seed)
     evaluate = heldout_loss(rows_of(heldout, model, preset.rows, seed=0), heldout_rows) if heldout else None
     result = run_training(
         model, batches, next_token_loss, preset.training, folder, evaluate=evaluate, progress_bar=progress_bar
@@ -91,10 +91,8 @@ def rows_of(files: Sequence[Path], model: LandmarkModel, rows: RowSettings, *, s
     """Micro-batches from text files, or from one token file."""
     eos = model.tokenizer.eos_token_id
     grid = rows.grid(model.config.landmark_token_id, eos, block_size=model.config.block_size)
-    if any(file.suffix == ".bin" for file in files):
-        if len(files) > 1:
-            raise ValueError("Give text files, or a single token file (.bin).")
-        return TokenRows(open_token_file(files[0]), grid, rows=rows.rows, seed=seed)
+    if token_file := single_token_file(files):
+        return TokenRows(open_token_file(token_file), grid, rows=rows.rows, seed=seed)
     return StreamedRows(files, lambda text: model.tokenize(text).ids, grid, rows=rows.rows, eos_token_id=eos)
 
 

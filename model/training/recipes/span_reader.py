@@ -1,39 +1,37 @@
-"""Teach a span reader over frozen token states. Run: `python -m model.training.recipes.span_reader COMMAND --help`.
+"""Trains a span reader over frozen token states: `python -m model.training span-reader --help`.
 
-states:  encode passages and questions once: both ways (`--encoder`), or as a landmark checkpoint stores them
-         (`--model`).
-train:   train a reader on cached states; killed, it goes on exactly where it saved last.
+states:  encode passages and questions once, with a bidirectional encoder or as a landmark checkpoint stores them.
+train:   train a reader on cached states; a run that was stopped continues exactly from where it last saved.
 measure: F1 and exact match of a trained reader on development questions.
 """
 
-import argparse
 import json
-import sys
 import time
 import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from model.scoring.span_reader import SpanLogits, SpanReader, SpanReaderConfig, load_span_reader
+from model.scoring.span_reader import SpanLogits, SpanReader, SpanReaderConfig
+from model.training.data.batches.reader_batches import Distractors, ReaderBatch, ReaderBatchMaker, shown
 from model.training.data.span_questions import SOURCES, SpanQuestion, read_span_questions
-from model.training.data.span_reader_batches import Distractors, SpanBatch, SpanBatchMaker, shown
-from model.training.data.token_states import BidirectionalStates, LandmarkStates, StateCache, StateEncoder
+from model.training.data.token_states import StateCache, StateEncoder
 from model.training.evaluation.span_reading import judge, summary
 
 DEV_QUESTIONS = 600
 """Development questions of a source that are measured, the first ones."""
 CROWDED = 3
-"""Every so-many-th of them is measured with wrong passages beside the gold one, too."""
+"""One in so many of them is also measured with wrong passages beside the gold one."""
 BESIDE = 7
-"""Wrong passages, of those that stand beside the gold one."""
+"""Wrong passages beside the gold one."""
 _STATE = "state.safetensors"
+Split = Literal["dev", "train"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +59,7 @@ class ReaderRun:
     """Share of the batches in which wrong passages stand beside the gold one."""
     most_distractors: int = 2
     withheld: float = 0.2
-    """How often, of these, the gold one is not shown."""
+    """Share of those questions to which the gold one is not shown."""
     seed: int = 0
 
     def reader(self, widths: Sequence[int]) -> SpanReaderConfig:
@@ -69,13 +67,13 @@ class ReaderRun:
         return SpanReaderConfig(state_widths=tuple(widths), **{name: getattr(self, name) for name in names})
 
     def changed(self, settings: Sequence[str]) -> "ReaderRun":
-        """With "name=value" settings in TOML. Raises ValueError for a name that there is not."""
+        """With "name=value" settings in TOML. Raises ValueError for an unknown name."""
         known = {field.name for field in fields(self)}
         given: dict[str, Any] = {}
         for setting in settings:
             given |= tomllib.loads(setting)
         if unknown := given.keys() - known:
-            raise ValueError(f"There is no setting {sorted(unknown)}; there are {', '.join(sorted(known))}.")
+            raise ValueError(f"There is no setting {sorted(unknown)}; choose from {', '.join(sorted(known))}.")
         return self.with_values(given)
 
     def with_values(self, given: dict[str, Any]) -> "ReaderRun":
@@ -99,14 +97,28 @@ class Caches:
         """The questions. Raises ValueError if states of one of them are missing."""
         for each in questions:
             if each.text not in self.asked or any(piece not in self.passages for piece in each.pieces):
-                raise ValueError(f"States of question {each.id} ({each.source}) are missing; run the command 'states'.")
+                raise ValueError(f"States of question {each.id} ({each.source}) are missing; run `span-reader states`.")
         return list(questions)
+
+
+def encode(
+    encoder: StateEncoder, data: Path, caches: Caches, *, sources: Sequence[str], splits: Sequence[Split], most: int
+) -> None:
+    """Put the states of all questions and their passages into the caches; `most` training questions of a source (0:
+    all)."""
+    for source in sources:
+        for split in splits:
+            questions = read_span_questions(data, split, [source], most=DEV_QUESTIONS if split == "dev" else most)
+            for left in caches.passages.add(encoder, passages_of(questions)):
+                print(f"{source}.{split}: {left} passages left", flush=True)
+            for left in caches.asked.add(encoder, [each.text for each in questions], questions=True):
+                print(f"{source}.{split}: {left} questions left", flush=True)
 
 
 def train(
     run: ReaderRun, data: Path, caches: Caches, out: Path, *, save_every: int = 50, check_every: int = 250
 ) -> None:
-    """Train to the last step, going on from what `out` holds; the reader and its figures are written there, too."""
+    """Train to the last step, continuing from what `out` holds; the reader and its figures are written there too."""
     out.mkdir(parents=True, exist_ok=True)
     _note(out, run)
     maker = _training_batches(run, data, caches)
@@ -145,7 +157,7 @@ def measure(
     questions = [
         each for source in sources for each in [q for q in every if q.source == source.partition(":")[0]][:most]
     ]
-    maker = SpanBatchMaker(caches.passages, caches.asked, questions, states=run.states, batch=1)
+    maker = ReaderBatchMaker(caches.passages, caches.asked, questions, states=run.states, batch=1)
     figures = {"gold": summary(judge(reader, maker, [shown(each, each.pieces) for each in questions]))}
     if most == DEV_QUESTIONS:
         wrong = Distractors(caches.passages, caches.asked, passages_of(every))
@@ -159,7 +171,7 @@ def passages_of(questions: Sequence[SpanQuestion]) -> list[str]:
     return list(dict.fromkeys(piece for each in questions for piece in each.pieces))
 
 
-def span_loss(logits: SpanLogits, batch: SpanBatch) -> Tensor:
+def reader_loss(logits: SpanLogits, batch: ReaderBatch) -> Tensor:
     """Cross-entropy of start and end with the annotators' answers, in nats."""
     targets = (batch.start_QN1, batch.end_QN1)
     return torch.stack(
@@ -167,9 +179,9 @@ def span_loss(logits: SpanLogits, batch: SpanBatch) -> Tensor:
     ).sum()
 
 
-def _step(reader: SpanReader, optimizer: torch.optim.Optimizer, batch: SpanBatch) -> float:
+def _step(reader: SpanReader, optimizer: torch.optim.Optimizer, batch: ReaderBatch) -> float:
     reader.train()
-    loss = span_loss(reader(batch.states_QNE, batch.valid_QN, batch.asked_QTE, batch.question_mask_QT), batch)
+    loss = reader_loss(reader(batch.states_QNE, batch.valid_QN, batch.asked_QTE, batch.question_mask_QT), batch)
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     nn.utils.clip_grad_norm_(reader.parameters(), 1.0)
@@ -178,17 +190,17 @@ def _step(reader: SpanReader, optimizer: torch.optim.Optimizer, batch: SpanBatch
 
 
 def _rate(step: int, run: ReaderRun) -> float:
-    """Share of the learning rate: up within `warmup` steps, then straight down to 3 %."""
+    """Fraction of the learning rate: rises for `warmup` steps and falls linearly to 3 %."""
     return min(1.0, (step + 1) / run.warmup) * max(0.03, 1 - step / run.steps)
 
 
-def _training_batches(run: ReaderRun, data: Path, caches: Caches) -> SpanBatchMaker:
+def _training_batches(run: ReaderRun, data: Path, caches: Caches) -> ReaderBatchMaker:
     questions = caches.check(read_span_questions(data, "train", run.sources, most=run.most))
     wrong = None
     if run.crowded:
         distractors = Distractors(caches.passages, caches.asked, passages_of(questions))
         wrong = [distractors.of(each, most=8) for each in questions]
-    return SpanBatchMaker(
+    return ReaderBatchMaker(
         caches.passages,
         caches.asked,
         questions,
@@ -234,7 +246,7 @@ def _save(file: Path, reader: nn.Module, optimizer: torch.optim.Optimizer, step:
 
 
 def _resume(file: Path, reader: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Steps that were made; reader and optimizer stand where they stood then."""
+    """Restore reader and optimizer; returns the number of steps made."""
     if not file.exists():
         return 0
     with safe_open(file, framework="pt") as tensors, torch.no_grad():
@@ -244,81 +256,3 @@ def _resume(file: Path, reader: nn.Module, optimizer: torch.optim.Optimizer) -> 
             moments = {m: tensors.get_tensor(f"{m}.{name}").clone() for m in ("exp_avg", "exp_avg_sq")}
             optimizer.state[weight] = {"step": torch.tensor(float(step)), **moments}
     return step
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
-    parsed = parser().parse_args(arguments)
-    torch.set_flush_denormal(True)
-    torch.set_num_threads(parsed.threads)
-    try:
-        parsed.run(parsed)
-    except (ValueError, FileNotFoundError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(prog="python -m model.training.recipes.span_reader", description=__doc__)
-    commands = top.add_subparsers(required=True, metavar="command")
-    states = commands.add_parser("states", help="encode passages and questions once")
-    encoder = states.add_mutually_exclusive_group(required=True)
-    encoder.add_argument("--encoder", type=Path, help="folder of a BERT-like encoder")
-    encoder.add_argument("--model", type=Path, help="folder of a landmark checkpoint")
-    states.add_argument("--layers", nargs="+", type=int, default=[6, 3, 5], help="of the encoder (default: 6 3 5)")
-    states.add_argument("--sources", nargs="+", default=SOURCES, help=f"default: {', '.join(SOURCES)}")
-    states.add_argument("--splits", nargs="+", default=["dev", "train"], choices=("dev", "train"))
-    states.add_argument("--most", type=int, default=0, help="training questions of a source (default: all)")
-    states.set_defaults(run=_states)
-    training = commands.add_parser("train", help="train a reader on cached states")
-    training.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help=f"of {ReaderRun()}")
-    training.set_defaults(run=_train)
-    measuring = commands.add_parser("measure", help="figures of a trained reader on development questions")
-    measuring.add_argument("--stored-bits", type=int, choices=(8, 4), help="round states that were not, in training")
-    measuring.set_defaults(run=_measure)
-    for command in (training, measuring):
-        command.add_argument("--out", required=True, type=Path, help="folder of the run")
-    for command in (states, training, measuring):
-        command.add_argument("--data", required=True, type=Path, help="folder with qa/")
-        command.add_argument("--states", required=True, type=Path, help="folder of the cached states")
-        command.add_argument("--threads", type=int, default=2)
-    return top
-
-
-def _states(parsed: argparse.Namespace) -> None:
-    encoder, caches = _encoder(parsed), Caches.of(parsed.states)
-    for source in parsed.sources:
-        for split in parsed.splits:
-            most = DEV_QUESTIONS if split == "dev" else parsed.most
-            questions = read_span_questions(parsed.data, split, [source], most=most)
-            for left in caches.passages.add(encoder, passages_of(questions)):
-                print(f"{source}.{split}: {left} passages left", flush=True)
-            for left in caches.asked.add(encoder, [each.text for each in questions], questions=True):
-                print(f"{source}.{split}: {left} questions left", flush=True)
-
-
-def _encoder(parsed: argparse.Namespace) -> StateEncoder:
-    if parsed.encoder is not None:
-        return BidirectionalStates(parsed.encoder, parsed.layers)
-    from model.checkpoint.load import load_backbone
-
-    return LandmarkStates(load_backbone(parsed.model, device="cpu", dtype=torch.float32))
-
-
-def _train(parsed: argparse.Namespace) -> None:
-    train(ReaderRun().changed(parsed.set), parsed.data, Caches.of(parsed.states), parsed.out)
-
-
-def _measure(parsed: argparse.Namespace) -> None:
-    kept = json.loads((parsed.out / "run.json").read_text())
-    run = ReaderRun().with_values(kept)
-    reader = load_span_reader(parsed.out)
-    reader.stored.bits = parsed.stored_bits or reader.stored.bits
-    figures = measure(reader, run, parsed.data, Caches.of(parsed.states), run.sources, DEV_QUESTIONS)
-    print(json.dumps(figures, indent=1))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

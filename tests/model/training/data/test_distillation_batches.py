@@ -13,13 +13,13 @@ from model.scoring.sentences import may_answer, sentence_borders
 from model.scoring.span_head import SpanHead
 from model.scoring.token_cosines import TokenCosines
 from model.training.convert.init_from_encoder import Encoder
-from model.training.data.distillation_batches import DistillationBatchMaker
+from model.training.data.batches.distillation_batches import DistillationBatchMaker
+from model.training.data.batches.text_batches import TextRowShape
 from model.training.data.examples import places_of
 from model.training.data.questions.cloze_questions import cloze_questions
 from model.training.data.questions.facts import relations_about_subjects, standalone_relations
 from model.training.data.questions.pseudo_queries import definitions
 from model.training.data.teacher_states import TeacherStates
-from model.training.data.text_batches import TextRowShape
 from model.training.losses.retriever_loss import (
     RetrieverTrainer,
     answering_sentences,

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from model.training.convert.init_from_encoder import Encoder
-from model.training.data.hard_negatives import find_hard_negatives
+from model.training.data.batches.hard_negatives import find_hard_negatives
 from model.training.recipes.default_data import Prepared
 from model.training.recipes.default_model import start
 from model.training.recipes.default_recipe import SIZES

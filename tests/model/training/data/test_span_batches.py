@@ -11,10 +11,10 @@ from model.inference.prefill import prefill_batch
 from model.inference.prompt import encode_prompt
 from model.scoring.span_head import SpanHead
 from model.training.convert.init_from_encoder import Encoder
+from model.training.data.batches.key_cache import cache_keys, retrieve_candidates
+from model.training.data.batches.span_batches import SpanBatchMaker
+from model.training.data.batches.span_dataset import build_span_dataset, same_titles
 from model.training.data.examples import TokenQuestion
-from model.training.data.key_cache import cache_keys, retrieve_candidates
-from model.training.data.span_batches import SpanBatchMaker
-from model.training.data.span_dataset import build_span_dataset, same_titles
 from model.training.losses.span_loss import span_loss
 from model.training.recipes.default_data import Prepared
 from model.training.recipes.default_model import start

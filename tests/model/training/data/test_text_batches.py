@@ -7,9 +7,9 @@ import numpy as np
 
 from model.checkpoint.landmark_model import LandmarkModel
 from model.training.convert.init_from_encoder import Encoder
-from model.training.data.distillation_batches import DistillationBatchMaker
+from model.training.data.batches.distillation_batches import DistillationBatchMaker
+from model.training.data.batches.text_batches import TextRow, TextRows, TextRowShape
 from model.training.data.questions.facts import Facts
-from model.training.data.text_batches import TextRow, TextRows, TextRowShape
 from model.training.recipes.default_data import Prepared
 from model.training.recipes.default_model import start
 from model.training.recipes.default_recipe import SIZES

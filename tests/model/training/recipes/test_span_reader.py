@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from model.scoring.span_reader import load_span_reader
+from model.training.__main__ import main
+from model.training.data.batches.reader_batches import Distractors, ReaderBatchMaker, shown
 from model.training.data.span_questions import LONGEST_PIECE, cut, read_span_questions
-from model.training.data.span_reader_batches import Distractors, SpanBatchMaker, shown
 from model.training.data.token_states import StateCache, TokenStates
 from model.training.recipes import span_reader
 from model.training.recipes.span_reader import Caches, ReaderRun, measure, passages_of, train
@@ -126,7 +127,7 @@ def test_states_are_encoded_once_and_belong_to_one_encoder(tmp_path: Path) -> No
 def test_targets_stand_where_the_answer_stands(data: Path, caches: Caches) -> None:
     questions = read_span_questions(data, "train", ["squad20"])
     wrong = Distractors(caches.passages, caches.asked, passages_of(questions))
-    maker = SpanBatchMaker(caches.passages, caches.asked, questions, states=(1, 0), batch=2)
+    maker = ReaderBatchMaker(caches.passages, caches.asked, questions, states=(1, 0), batch=2)
     answerable, unanswerable = questions[0], questions[-1]
     beside = wrong.of(answerable, most=3)
     assert answerable.pieces[0] not in beside and not any("Place0 " in piece for piece in beside)
@@ -154,3 +155,17 @@ def test_long_passages_are_cut_between_sentences() -> None:
     assert all(piece.rstrip().endswith(".") for piece in pieces)
     assert max(stop - start for start, stop in cut("x" * 3000)) <= LONGEST_PIECE
     assert cut("") == []
+
+
+def test_the_commands_train_and_measure(
+    data: Path, caches: Caches, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = ["--data", str(data), "--states", str(data / "states"), "--threads", "1", "--out", str(tmp_path / "run")]
+    small = ['sources=["squad11"]', "states=[0]", "width=16", "layers=1", "batch=4", "steps=2"]
+    assert main(["span-reader", "train", *shared, *(word for each in small for word in ("--set", each))]) == 0
+    figures = json.loads((tmp_path / "run" / "figures.json").read_text())
+    capsys.readouterr()
+    assert main(["span-reader", "measure", *shared]) == 0
+    assert json.loads(capsys.readouterr().out) == figures
+    assert main(["span-reader", "states", *shared[:4]]) == 2
+    assert "--encoder or --model" in capsys.readouterr().err

@@ -18,13 +18,13 @@ from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.titles import title_ids
 from model.scoring.sentences import may_answer, sentence_borders
 from model.training.convert.init_from_encoder import Encoder
-from model.training.data.batch_blocks import EMPTY, BatchBlocks
-from model.training.data.batch_types import DistillationBatch
+from model.training.data.batches.batch_blocks import EMPTY, BatchBlocks, block_grid_rows
+from model.training.data.batches.batch_types import DistillationBatch
+from model.training.data.batches.question_batches import SOURCE_WEIGHT
+from model.training.data.batches.text_batches import TextRows, TextRowShape
 from model.training.data.examples import TokenDocuments, TokenQuestion, title_numbers
-from model.training.data.question_batches import SOURCE_WEIGHT
 from model.training.data.questions.facts import Facts
 from model.training.data.teacher_states import TeacherStates
-from model.training.data.text_batches import TextRows, TextRowShape
 
 NO_SENTENCE = -1
 FIRST_TEXT = -2
@@ -186,24 +186,16 @@ class DistillationBatchMaker:
     def _collate(
         self, rows: Sequence[_Row], asked: Sequence[TokenQuestion], gold_masked_Q: Tensor, pick: random.Random
     ) -> DistillationBatch:
-        size, per_block = self._config.block_size, self._config.tokens_per_block
-        shape_RWL = (len(rows), self._shape.blocks, size)
-        ids_RWL, valid_RWL = np.zeros(shape_RWL, np.int64), np.zeros(shape_RWL, bool)
-        ids_RWL[:, :, -1] = self._config.landmark_token_id
-        document_RW, first_RW = np.full(shape_RWL[:2], EMPTY, np.int64), np.zeros(shape_RWL[:2], np.int64)
-        pieces: list[list[int]] = []
-        places: list[tuple[int, int]] = []
-        for row, drawn in enumerate(rows):
-            for block, begin in enumerate(range(0, len(drawn.ids), per_block)):
-                piece = drawn.ids[begin : begin + per_block]
-                ids_RWL[row, block, : len(piece)] = piece
-                valid_RWL[row, block, : len(piece)] = valid_RWL[row, block, -1] = True
-                document_RW[row, block], first_RW[row, block] = drawn.document, drawn.start + begin
-                pieces.append(piece.tolist())
-                places.append((row, block))
+        per_block = self._config.tokens_per_block
+        ids_RWL, valid_RWL = block_grid_rows([row.ids for row in rows], self._shape.blocks, self._config)
+        filled_RW = valid_RWL[:, :, -1]
+        document_RW = np.where(filled_RW, [[row.document] for row in rows], EMPTY)
+        first_RW = np.array([[row.start] for row in rows]) + np.arange(self._shape.blocks) * per_block
+        places = list(zip(*filled_RW.nonzero(), strict=True))
+        pieces = [ids_RWL[place][valid_RWL[place]][:-1].tolist() for place in places]
         taught = self._teacher.of([*pieces, *(list(question.ids) for question in asked)])
-        states_RWLE = torch.zeros(*shape_RWL, self._teacher.width, dtype=torch.bfloat16)
-        pooled_RWE = torch.zeros(*shape_RWL[:2], self._teacher.width)
+        states_RWLE = torch.zeros(*ids_RWL.shape, self._teacher.width, dtype=torch.bfloat16)
+        pooled_RWE = torch.zeros(*filled_RW.shape, self._teacher.width)
         for (row, block), (by_token, mean) in zip(places, taught, strict=False):
             states_RWLE[row, block, : len(by_token)] = by_token
             pooled_RWE[row, block] = mean

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from model.checkpoint.landmark_model import LandmarkModel
+from model.training.data.batches.batch_blocks import EMPTY, block_grid_rows
+from model.training.data.batches.batch_types import QuestionBatch
 from model.training.data.examples import TokenDocuments, title_numbers
 from model.training.data.packing import IGNORED
 from model.training.data.questions.fact_insertion import tokenize_fact
@@ -39,32 +40,6 @@ SOURCE_WEIGHT = {
     "pubmedqa": 1.0,
 }
 """How often a question of a source is drawn, relative to the number of its questions."""
-
-
-@dataclass(frozen=True)
-class QuestionRows:
-    """One micro-batch. `asked`: prompt alone; `window`: prompt and answer; both on the block grid, padded on the
-    right."""
-
-    ids_RT: Tensor
-    valid_RT: Tensor
-    blocks_per_row: int
-    document_N: Tensor
-    """Number of the document of each block, -1 for empty ones."""
-    title_N: Tensor
-    asked_QT: Tensor
-    asked_mean_QT: Tensor
-    """1 / (number of question tokens) at question tokens, 0 elsewhere."""
-    window_QT: Tensor
-    targets_QT: Tensor
-    gold_QN: Tensor
-    """True where a block overlaps the gold span."""
-    ignored_QN: Tensor
-    """Blocks that are neither right nor wrong: the same title in another document, text without gold."""
-    reads_Q: Tensor
-    """Whether the answer of this question is learned."""
-    ranks_Q: Tensor
-    """Whether this question teaches the search."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +74,7 @@ class _Asked:
 
 
 class QuestionBatchMaker:
-    """make(i) -> QuestionRows: the same batch for the same number, whatever came before."""
+    """make(i) -> QuestionBatch: the same batch for the same number, whatever came before."""
 
     def __init__(
         self,
@@ -121,7 +96,7 @@ class QuestionBatchMaker:
         self._cumulative = np.cumsum(weights / weights.sum())
         self._title = title_numbers(data.titles)
 
-    def make(self, index: int) -> QuestionRows:
+    def make(self, index: int) -> QuestionBatch:
         """Batch number `index`. Every fourth has half the rows, each twice as long."""
         random_ = random.Random(f"{self._seed}-{index}")
         shape, facts = self._shape, Facts(random_)
@@ -195,63 +170,47 @@ class QuestionBatchMaker:
             )
         rows.append(_Row(ids, document, document, start))
 
-    def _collate(self, rows: list[_Row], asked: list[_Asked], blocks: int) -> QuestionRows:
-        config, shape = self._config, self._shape
-        size, per_block = config.block_size, config.tokens_per_block
-        ids = torch.zeros((len(rows), blocks, size), dtype=torch.long)
-        valid = torch.zeros((len(rows), blocks, size), dtype=torch.bool)
-        document_N = torch.full((len(rows), blocks), -1)
-        title_N = torch.zeros((len(rows), blocks), dtype=torch.long)
-        ids[..., -1] = config.landmark_token_id
-        for number, row in enumerate(rows):
-            full = torch.zeros(blocks * per_block, dtype=torch.long)
-            full[: len(row.ids)] = torch.from_numpy(row.ids)
-            ids[number, :, :-1] = full.view(blocks, per_block)
-            there = torch.arange(blocks * per_block).view(blocks, per_block) < len(row.ids)
-            valid[number, :, :-1] = there
-            valid[number, :, -1] = there[:, 0]
-            document_N[number] = torch.where(there[:, 0], row.document, -1)
-            title_N[number] = row.title
-        count = shape.questions
-        gold = torch.zeros((count, len(rows), blocks), dtype=torch.bool)
-        ignored = torch.zeros((count, len(rows), blocks), dtype=torch.bool)
-        asked_QT = torch.zeros((count, shape.asked_tokens), dtype=torch.long)
-        mean_QT = torch.zeros((count, shape.asked_tokens))
-        window_QT = torch.zeros((count, shape.window_tokens), dtype=torch.long)
-        targets_QT = torch.full((count, shape.window_tokens), IGNORED)
-        ranks, reads = torch.zeros(count, dtype=torch.bool), torch.zeros(count, dtype=torch.bool)
+    def _collate(self, rows: list[_Row], asked: list[_Asked], blocks: int) -> QuestionBatch:
+        shape, per_block = self._shape, self._config.tokens_per_block
+        ids_RWL, valid_RWL = block_grid_rows([row.ids for row in rows], blocks, self._config)
+        title_R = np.array([row.title for row in rows])
+        document_RW = np.where(valid_RWL[:, :, -1], [[row.document] for row in rows], EMPTY)
+        gold_QRW = np.zeros((shape.questions, len(rows), blocks), bool)
+        ignored_QRW = gold_QRW | (document_RW == EMPTY)
+        asked_QT = torch.zeros((shape.questions, shape.asked_tokens), dtype=torch.long)
+        mean_QT = torch.zeros((shape.questions, shape.asked_tokens))
+        window_QT = torch.zeros((shape.questions, shape.window_tokens), dtype=torch.long)
+        window_QT[:, -1] = self._config.landmark_token_id
+        targets_QT = torch.full((shape.questions, shape.window_tokens), IGNORED)
+        ranks_Q, reads_Q = (torch.zeros(shape.questions, dtype=torch.bool) for _ in range(2))
         for number, question in enumerate(asked):
             words = question.ids[: self._longest]
-            asked_alone = self._model.prompt_of(words)
-            prompt = asked_alone.ids
-            asked_QT[number, : len(prompt)] = torch.tensor(prompt)
-            mean_QT[number, asked_alone.question] = 1 / len(words)
-            row = rows[question.row]
-            for block in range(
-                max(0, question.start) // per_block, min(blocks - 1, (question.stop - 1) // per_block) + 1
-            ):
-                gold[number, question.row, block] = True
-            others = [n for n, other in enumerate(rows) if other.title == row.title and n != question.row]
-            ignored[number, others] = True
-            ranks[number] = question.ranks and bool(gold[number].any())
-            window = (prompt + list(question.answer))[:per_block]
-            reads[number] = bool(question.answer) and len(prompt) < per_block - 1
+            prompt = self._model.prompt_of(words)
+            length = len(prompt.ids)
+            asked_QT[number, :length] = torch.tensor(prompt.ids)
+            mean_QT[number, prompt.question] = 1 / len(words)
+            first, last = max(0, question.start) // per_block, (question.stop - 1) // per_block
+            gold_QRW[number, question.row, first : last + 1] = True
+            others_R = title_R == title_R[question.row]
+            others_R[question.row] = False
+            ignored_QRW[number, others_R] = True
+            ranks_Q[number] = question.ranks and bool(gold_QRW[number].any())
+            window = [*prompt.ids, *question.answer][:per_block]
+            reads_Q[number] = bool(question.answer) and length < per_block - 1
             window_QT[number, : len(window)] = torch.tensor(window)
-            targets_QT[number, len(prompt) - 1 : len(window) - 1] = torch.tensor(window[len(prompt) :])
-        window_QT[:, -1] = config.landmark_token_id
-        ignored |= (document_N == -1)[None]
-        return QuestionRows(
-            ids.flatten(1),
-            valid.flatten(1),
+            targets_QT[number, length - 1 : len(window) - 1] = torch.tensor(window[length:])
+        return QuestionBatch(
+            torch.from_numpy(ids_RWL).flatten(1),
+            torch.from_numpy(valid_RWL).flatten(1),
             blocks,
-            document_N.flatten(),
-            title_N.flatten(),
+            torch.from_numpy(document_RW).flatten(),
+            torch.from_numpy(title_R.repeat(blocks)),
             asked_QT,
             mean_QT,
             window_QT,
             targets_QT,
-            gold.flatten(1),
-            (ignored & ~gold).flatten(1),
-            reads,
-            ranks,
+            torch.from_numpy(gold_QRW).flatten(1),
+            torch.from_numpy(ignored_QRW & ~gold_QRW).flatten(1),
+            reads_Q,
+            ranks_Q,
         )

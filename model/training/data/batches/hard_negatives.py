@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from model.checkpoint.landmark_model import LandmarkModel
-from model.training.data.distillation_batches import QuestionKey
+from model.training.data.batches.distillation_batches import QuestionKey
+from model.training.data.batches.key_cache import cache_keys, retrieve_candidates
+from model.training.data.batches.span_batches import SpanShape
+from model.training.data.batches.span_dataset import build_span_dataset
 from model.training.data.examples import TokenDocuments, places_of
-from model.training.data.key_cache import cache_keys, retrieve_candidates
-from model.training.data.span_batches import SpanShape
-from model.training.data.span_dataset import build_span_dataset
 
 
 def find_hard_negatives(

@@ -38,7 +38,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class SpanBatch:
+class ReaderBatch:
     """What a reader sees and what is right. Targets are distributions over the tokens and, last, "not here"."""
 
     states_QNE: Tensor
@@ -79,8 +79,8 @@ def _mean(cache: StateCache, text: str) -> Tensor:
     return normalize(mean_E, dim=0)
 
 
-class SpanBatchMaker:
-    """make(i) -> SpanBatch number i of training; collate(shown) for measuring."""
+class ReaderBatchMaker:
+    """make(i) -> ReaderBatch number i of training; collate(shown) for measuring."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class SpanBatchMaker:
     def batches_per_epoch(self) -> int:
         return max(1, len(self._questions) // self._batch)
 
-    def make(self, index: int) -> SpanBatch:
+    def make(self, index: int) -> ReaderBatch:
         """Micro-batch number `index`."""
         epoch, place = divmod(index, self.batches_per_epoch)
         numbers = self._order(epoch)[place]
@@ -141,7 +141,7 @@ class SpanBatchMaker:
             pieces = [*([] if random_.random() < self._withheld and near else pieces), *near[: self._most]]
         return shown(question, pieces)
 
-    def collate(self, rows: Sequence[Shown]) -> SpanBatch:
+    def collate(self, rows: Sequence[Shown]) -> ReaderBatch:
         """Pad and stack."""
         states, begins = zip(*(self._lay_out(each) for each in rows), strict=True)
         asked = [self._chosen(self._asked, each.question.text)[:LONGEST_QUESTION] for each in rows]
@@ -163,7 +163,7 @@ class SpanBatchMaker:
             offsets.append(places)
             self._mark(each, begins[row], start_QN1[row], end_QN1[row])
         mask_QT = torch.arange(asked_length) < torch.tensor([len(each) for each in asked])[:, None]
-        return SpanBatch(states_QNE, stretch_QN >= 0, stretch_QN, asked_QTE, mask_QT, start_QN1, end_QN1, offsets)
+        return ReaderBatch(states_QNE, stretch_QN >= 0, stretch_QN, asked_QTE, mask_QT, start_QN1, end_QN1, offsets)
 
     def _lay_out(self, row: Shown) -> tuple[Tensor, list[int]]:
         return lay_out([self._chosen(self._passages, piece) for piece in row.pieces])

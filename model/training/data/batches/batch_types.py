@@ -1,16 +1,27 @@
-"""Micro-batches of the retriever and of the span head, as their losses take them.
+"""Micro-batches, as their losses take them.
 
 Axes: R rows, T tokens, N blocks, J raw tokens in a block, L tokens in a block (landmark last), Q questions, C blocks
 shown to a question, E width of a key (all heads laid end to end).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
+import torch
 from torch import Tensor
 
 
 @dataclass(frozen=True)
-class DistillationBatch:
+class TensorBatch:
+    """A record of tensors (and sizes)."""
+
+    def to(self, device: torch.device) -> Self:
+        """The same batch with every tensor on this device."""
+        return replace(self, **{name: x.to(device) for name, x in vars(self).items() if isinstance(x, Tensor)})
+
+
+@dataclass(frozen=True)
+class DistillationBatch(TensorBatch):
     """One micro-batch; every tensor on the block grid, padding on the right."""
 
     ids_RT: Tensor
@@ -43,7 +54,33 @@ class DistillationBatch:
 
 
 @dataclass(frozen=True)
-class SpanBatch:
+class QuestionBatch(TensorBatch):
+    """Rows of blocks and questions about them. `asked`: prompt alone; `window`: prompt and answer; all on the block
+    grid, padded on the right."""
+
+    ids_RT: Tensor
+    valid_RT: Tensor
+    blocks_per_row: int
+    document_N: Tensor
+    """Number of the document of each block, -1 for empty ones."""
+    title_N: Tensor
+    asked_QT: Tensor
+    asked_mean_QT: Tensor
+    """1 / (number of question tokens) at question tokens, 0 elsewhere."""
+    window_QT: Tensor
+    targets_QT: Tensor
+    gold_QN: Tensor
+    """True where a block overlaps the gold span."""
+    ignored_QN: Tensor
+    """Blocks that are neither right nor wrong: the same title in another document, text without gold."""
+    reads_Q: Tensor
+    """Whether the answer of this question is learned."""
+    ranks_Q: Tensor
+    """Whether this question teaches the search."""
+
+
+@dataclass(frozen=True)
+class SpanBatch(TensorBatch):
     """One micro-batch of the span head."""
 
     keys_QCLE: Tensor

@@ -1,6 +1,6 @@
 """The blocks of a micro-batch: which tokens of which documents they hold, and which of them answer a question.
 
-Axes: N blocks, J raw tokens of a block, Q questions.
+Axes: R rows, W blocks of a row, N blocks (R x W), J raw tokens of a block, L with its landmark, Q questions.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,10 +9,29 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from model.checkpoint.config import LandmarkConfig
 from model.training.data.examples import TokenQuestion, places_of
 
 EMPTY = -1
 """Document of an empty block."""
+
+
+def block_grid_rows(
+    rows: Sequence[NDArray[np.integer]], blocks: int, config: LandmarkConfig
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """ids_RWL and valid_RWL of rows of raw tokens, each in W = `blocks` blocks of L tokens that end with a landmark.
+
+    The landmark of an empty block is there, but not valid.
+    """
+    padded_RP = np.zeros((len(rows), blocks * config.tokens_per_block), np.int64)
+    for row, ids in enumerate(rows):
+        padded_RP[row, : len(ids)] = ids
+    valid_RP = np.arange(padded_RP.shape[1]) < np.array([[len(ids)] for ids in rows])
+    shape_RWJ = (len(rows), blocks, config.tokens_per_block)
+    landmark = ((0, 0), (0, 0), (0, 1))
+    ids_RWL = np.pad(padded_RP.reshape(shape_RWJ), landmark, constant_values=config.landmark_token_id)
+    valid_RWJ = valid_RP.reshape(shape_RWJ)
+    return ids_RWL, np.concatenate((valid_RWJ, valid_RWJ[:, :, :1]), 2)
 
 
 @dataclass(frozen=True)

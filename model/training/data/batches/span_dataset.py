@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.checkpoint.landmark_model import LandmarkModel
+from model.training.data.batches.span_batches import SpanShape
 from model.training.data.examples import LONGEST_ANSWER, TokenDocuments, TokenQuestion, questions_of_text
 from model.training.data.questions.fact_insertion import insert_facts, sentence_ends, tokenize_fact
 from model.training.data.questions.facts import Facts
 from model.training.data.questions.pseudo_queries import definitions
-from model.training.data.span_batches import SpanShape
 
 
 def build_span_dataset(

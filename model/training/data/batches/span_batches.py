@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from model.training.data.batch_types import SpanBatch
+from model.training.data.batches.batch_types import SpanBatch
+from model.training.data.batches.key_cache import NO_TOKEN, KeyCache, RetrievedCandidates
+from model.training.data.batches.question_batches import SOURCE_WEIGHT
 from model.training.data.examples import TokenQuestion, places_of
-from model.training.data.key_cache import NO_TOKEN, KeyCache, RetrievedCandidates
-from model.training.data.question_batches import SOURCE_WEIGHT
 
 LONGEST = 24
 """Tokens of the longest answer that is looked for in other places, too."""
