@@ -6,9 +6,8 @@ VENV   ?= .venv
 HOST   ?= 127.0.0.1
 PORT   ?= 7860
 PYTEST_ARGS ?=
-# One process a core; a file's tests stay together, because they share what is expensive to make. Files go in the order
-# in which they are found: the largest first would leave those with few but long tests for the end.
-PYTEST_XDIST ?= -n auto --dist loadfile --no-loadscope-reorder
+# One process a core; a file's tests stay together, because they share what is expensive to make.
+PYTEST_XDIST ?= -n auto --dist loadfile
 
 BIN    := $(VENV)/bin
 PY     := $(BIN)/python
