@@ -68,6 +68,7 @@ def _document_view(row: rows.Document, names: Mapping[str, str], principal: Prin
         state=row.state,
         added_at=row.added_at,
         content_hash=row.content_sha256,
+        kind=row.kind,
         notes=row.notes,
         owner=names.get(row.owner_id or "", ""),
         mine=principal.may_change(row.owner_id),

@@ -58,7 +58,14 @@ class FakeLibrary(FakeAnswers):
     # For tests
 
     def add(
-        self, source: str, *, title: str = "", pages: int = 3, text: str = "", collection_id: str | None = None
+        self,
+        source: str,
+        *,
+        title: str = "",
+        pages: int = 3,
+        text: str = "",
+        collection_id: str | None = None,
+        kind: str = "pdf",
     ) -> Document:
         identity = uuid.UUID(int=next(self._ids)).hex
         texts = [page_words(hash_of(source) + page, text if page == 0 else "") for page in range(pages)]
@@ -68,7 +75,7 @@ class FakeLibrary(FakeAnswers):
             size = pages * 1_350_000
             self.document_rows[identity] = Document(
                 identity, source, title or Path(source).stem.title(), collection_id, pages, pages * 540,
-                pages * BLOCKS_A_PAGE, size, "ready", NOW, "sha256:" + identity,
+                pages * BLOCKS_A_PAGE, size, "ready", NOW, "sha256:" + identity, kind,
             )  # fmt: skip
             return self.document_rows[identity]
 

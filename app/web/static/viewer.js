@@ -12,8 +12,8 @@ export function openViewer(target) {
   const documentId = passage ? passage.document_id : target.document.id;
   const title = nameOf(passage || target.document);
   const count = passage ? passage.total_pages : target.document.pages;
-  const pictured = /\.pdf$/i.test((passage || target.document).source); // other kinds have text only
   const own = new Map((passage?.blocks || []).map((one) => [one.block_id, one.score]));
+  let kind = target.document?.kind; // asked for where a passage is shown
   let page = passage ? firstPage(passage) : 0,
     zoom = 2,
     sequence = 0;
@@ -27,7 +27,7 @@ export function openViewer(target) {
   const next = iconButton("Next page", "next", { onclick: () => turn(1) });
   const dialog = h(
     "dialog",
-    { class: `viewer ${pictured ? "" : "text-only"}`, "aria-label": `${title}, pages` },
+    { class: "viewer", "aria-label": `${title}, pages` },
     h(
       "header",
       {},
@@ -81,10 +81,13 @@ export function openViewer(target) {
     sheet.classList.add("loading");
     image.onload = () => sheet.classList.remove("loading");
     image.onerror = () => sheet.classList.add("failed");
-    if (pictured) image.src = address(`${path}.png?width_px=1200`);
     replace(layer);
     replace(text, h("p", { class: "soft" }, "Loading…"));
     try {
+      kind ??= (await get(`documents/${encodeURIComponent(documentId)}`)).kind;
+      if (mine !== sequence) return;
+      dialog.classList.toggle("text-only", kind !== "pdf");
+      if (kind === "pdf") image.src = address(`${path}.png?width_px=1200`);
       const found = await get(path);
       if (mine === sequence) draw(found);
     } catch (error) {

@@ -258,12 +258,14 @@ def _jumps_back(f: _Fragments, before: np.ndarray, after: np.ndarray) -> np.ndar
     left = f.x0[after] < f.x0[before] - 0.3 * size
     up = f.middle[after] < f.middle[before] - 0.4 * size
     to_the_right = f.x0[after] >= f.x1[before] - 0.5 * size  # the next table cell or box
-    return np.where(same_row, left & ~f.right_to_left[before], up & ~to_the_right)
+    jumps: np.ndarray = np.where(same_row, left & ~f.right_to_left[before], up & ~to_the_right)
+    return jumps
 
 
 def _share_row(f: _Fragments, before: np.ndarray, after: np.ndarray) -> np.ndarray:
     overlap = np.minimum(f.y1[before], f.y1[after]) - np.maximum(f.y0[before], f.y0[after])
-    return overlap > 0.5 * np.minimum(f.y1[before] - f.y0[before], f.y1[after] - f.y0[after])
+    shared: np.ndarray = overlap > 0.5 * np.minimum(f.y1[before] - f.y0[before], f.y1[after] - f.y0[after])
+    return shared
 
 
 def _top_to_bottom(f: _Fragments, part: np.ndarray) -> np.ndarray:
