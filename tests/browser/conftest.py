@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.app.conftest import cheap_passwords  # noqa: F401
 from tests.app.fake_library import FakeLibrary
 from tests.app.serving import FakeSettings, served
 

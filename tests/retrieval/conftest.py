@@ -10,8 +10,10 @@ from random import Random
 import pytest
 
 from model.checkpoint.landmark_model import LandmarkModel
+from retrieval.extraction import extract
 from retrieval.library import Library
 from retrieval.types.passages import Answer, AnswerToken
+from tests.retrieval.reading_here import ReadingHere
 from tests.tiny_model import tiny_model
 
 BLOCK_SIZE = 16
@@ -69,6 +71,14 @@ TEXTS = {"fox": FOX, "whale": WHALE, "rain": RAIN}
 @pytest.fixture(scope="session")
 def model() -> LandmarkModel:
     return tiny_model(block_size=BLOCK_SIZE, window_blocks=4, context_blocks=2)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def reading_here() -> Iterator[None]:
+    """Text is read without a process for each file; tests/retrieval/extraction has the processes back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(extract, "_SANDBOX", ReadingHere())
+        yield
 
 
 OpenLibrary = Callable[..., Library]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from model.checkpoint.load import load_backbone
 from model.inference.prefill import prefill
 from retrieval.index.title_keys import TitleMatches, title_keys
+from retrieval.library import Library
 from storage.errors import NotFound as NoRow
 from storage.records import Principal
 from tests.retrieval.conftest import add, ask
@@ -28,10 +30,22 @@ def shipped():
     return load_backbone(Path(__file__).resolve().parents[3] / "model" / "default", device="cpu", dtype=torch.float32)
 
 
+@pytest.fixture(scope="module")
+def countries_home(shipped, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("countries")
+    with Library.open(folder / "home", shipped, shard_bytes=20_000) as library:
+        for name, text in COUNTRIES.items():
+            (folder / f"{name}.txt").write_text(text)
+            add(library, folder / f"{name}.txt")
+    return folder / "home"
+
+
 @pytest.fixture
-def countries(open_library, write, shipped):
+def countries(countries_home, open_library, shipped, tmp_path):
+    """A library in a copy of that home; ids of its documents by the names of their files."""
+    shutil.copytree(countries_home, tmp_path / "home")
     library = open_library(model=shipped)
-    return library, {name: add(library, write(f"{name}.txt", text)) for name, text in COUNTRIES.items()}
+    return library, {document.source.removesuffix(".txt"): document.id for document in library.documents()}
 
 
 @pytest.mark.parametrize("country", CLIMATE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -18,6 +19,7 @@ from model.scoring.late_interaction import (
 from model.scoring.span_head import SpanHead
 from model.scoring.span_selection import best_spans, span_head_logits, span_logits
 from retrieval.errors import DamagedMemory
+from retrieval.library import Library
 from retrieval.query import decode, search
 from retrieval.query.question import encode_question
 from retrieval.query.search import find_blocks, token_scores
@@ -144,12 +146,25 @@ def by_tokens():
     )
 
 
-@pytest.fixture(params=["bf16", "int8"])
-def stored(request, open_library, write, by_tokens, monkeypatch):
-    """A library whose model ranks by tokens, three documents in it; their ids by name. Landmarks propose everything."""
+@pytest.fixture(scope="module", params=["bf16", "int8"])
+def stored_home(request, by_tokens, tmp_path_factory):
+    """The home of a library whose model ranks by tokens, three documents in it; how it keeps them."""
+    home = tmp_path_factory.mktemp("by-tokens") / "home"
+    with Library.open(home, by_tokens, shard_bytes=20_000, kv_dtype=request.param) as library:
+        for name, text in TEXTS.items():
+            (home.parent / f"{name}.txt").write_text(text)
+            add(library, home.parent / f"{name}.txt")
+    return home, request.param
+
+
+@pytest.fixture
+def stored(stored_home, open_library, by_tokens, tmp_path, monkeypatch):
+    """A library in a copy of that home; ids of its documents by name. Landmarks propose everything."""
     monkeypatch.setattr(search, "FEWEST_PROPOSED", 1000)
-    library = open_library(model=by_tokens, kv_dtype=request.param)
-    return library, {name: add(library, write(f"{name}.txt", text)) for name, text in TEXTS.items()}
+    home, kv_dtype = stored_home
+    shutil.copytree(home, tmp_path / "home")
+    library = open_library(model=by_tokens, kv_dtype=kv_dtype)
+    return library, {document.title: document.id for document in library.documents()}
 
 
 def every_score(library, question):
