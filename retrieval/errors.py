@@ -25,8 +25,10 @@ class InvalidRequest(CairnError, ValueError):
 class NotFound(CairnError, LookupError):
     """No such document, collection, job, answer or page."""
 
-    def __init__(self, kind: str, key: object):
-        super().__init__(f"There is no {kind} {key!r} in this library. `cairn list` shows what there is.")
+    def __init__(
+        self, kind: str, key: object, where: str = "this library", hint: str = "`cairn list` shows what there is."
+    ):
+        super().__init__(f"There is no {kind} {key!r} in {where}. {hint}")
         self.kind, self.key = kind, key
 
 

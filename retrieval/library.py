@@ -18,7 +18,7 @@ from model.threads import Threads
 from retrieval import doctor
 from retrieval.auth.accounts import Accounts
 from retrieval.engine.workspace import SHARD_BYTES, Workspace
-from retrieval.errors import NotFound, PermissionDenied, catalogue_errors
+from retrieval.errors import PermissionDenied, catalogue_errors
 from retrieval.extraction.extract import render_page
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest import file_store, maintenance
@@ -38,7 +38,7 @@ from retrieval.types.records import (
     Scope,
     VerifyReport,
 )
-from retrieval.types.views import Views, head_view, page_text_view
+from retrieval.types.views import Views, head_view, page_number, page_text_view
 from storage.catalogue import Catalogue
 from storage.kv.format import KVLayout
 from storage.kv.shard import sync_folder
@@ -238,17 +238,15 @@ class Library:
         return self._deleted(self._catalogue.delete_collection(collection_id, with_documents=with_documents))
 
     def page_image(self, document_id: str, page: int, *, width_px: int = 1200) -> bytes:
-        """PNG of one page (0-based), drawn once and kept. Raises NotFound, ExtractError (not a PDF, password
-        missing)."""
+        """PNG of one page (from 1), drawn once. Raises NotFound, ExtractError (not a PDF, password missing)."""
         document = self.document(document_id)
-        if not 0 <= page < max(1, document.pages):
-            raise NotFound(f"page of {document.source}", page)
+        number = page_number(page, document, max(1, document.pages))
         folder = self._workspace.pages_folder / document_id
-        kept = folder / f"{page}-{width_px}.png"
+        kept = folder / f"{number}-{width_px}.png"
         if kept.is_file():
             return kept.read_bytes()
         path = file_store.original_of(self._workspace, document_id)
-        image = render_page(path, page, width_px=width_px)
+        image = render_page(path, number, width_px=width_px)
         folder.mkdir(exist_ok=True, mode=0o700)
         unfinished = kept.with_name(f".{kept.name}")
         unfinished.write_bytes(image)
@@ -257,14 +255,14 @@ class Library:
         return image
 
     def page_text(self, document_id: str, page: int) -> PageText:
-        """Raises NotFound."""
+        """Text of one page (from 1) with its blocks. Raises NotFound."""
+        document = self.document(document_id)
         with catalogue_errors():
             pages = self._catalogue.pages(document_id)
-            if not 0 <= page < len(pages):
-                raise NotFound("page", page)
-            found = self._catalogue.blocks_of_document(document_id, start=pages[page].start, end=pages[page].end)
+            row = pages[page_number(page, document, len(pages))]
+            found = self._catalogue.blocks_of_document(document_id, start=row.start, end=row.end)
             text = self._passages.text(document_id)
-            return page_text_view(document_id, pages[page], text, {block.id: block for block in found})
+            return page_text_view(document_id, row, text, {block.id: block for block in found})
 
     def original(self, document_id: str) -> Path:
         """The kept copy of the original file. Raises NotFound."""

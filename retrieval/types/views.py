@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from retrieval.errors import NotFound
 from retrieval.types.passages import AnswerHead, PageBox
 from retrieval.types.records import ALREADY_STORED, Collection, Document, Job, PageText, TextBlock
 from storage import records as rows
@@ -152,17 +153,31 @@ def head_view(row: rows.AnswerHead) -> AnswerHead:
     return AnswerHead(row.id, row.question, row.text, row.created_at, row.conversation_id)
 
 
+def page_of(number: int) -> int:
+    """The public page, counted from 1, of a page number as the catalogue and extraction keep it, counted from 0."""
+    return number + 1
+
+
+def boxes_of(block: rows.Block) -> tuple[PageBox, ...]:
+    return tuple(PageBox(page_of(number), *edges) for number, *edges in block.boxes)
+
+
+def page_number(page: int, document: Document, num_pages: int) -> int:
+    """The inverse of `page_of`. Raises `NotFound` for a page that the document does not have."""
+    if not 1 <= page <= num_pages:
+        there_is = {0: "None of its pages was read.", 1: "It has one page, page 1."}
+        raise NotFound("page", page, document.source, there_is.get(num_pages, f"It has pages 1 to {num_pages}."))
+    return page - 1
+
+
 def page_text_view(document_id: str, page: rows.Page, text: str, blocks: Mapping[int, rows.Block]) -> PageText:
     touching = [block for block in blocks.values() if block.start < page.end and page.start < block.end]
     return PageText(
         document_id=document_id,
-        page=page.number,
+        page=page_of(page.number),
         label=page.label,
         text=text[page.start : page.end],
         start=page.start,
-        blocks=tuple(
-            TextBlock(block.id, block.start, block.end, tuple(PageBox(*box) for box in block.boxes))
-            for block in touching
-        ),
+        blocks=tuple(TextBlock(block.id, block.start, block.end, boxes_of(block)) for block in touching),
         note=page.note,
     )

@@ -237,7 +237,7 @@ def test_no_route_shows_or_changes_what_belongs_to_somebody_else(world: World) -
         "job_id": victim.get("jobs")["jobs"][0]["id"],
         "answer_id": answer["id"],
         "block_id": str(answer["passages"][0]["block_ids"][0]),
-        "page": "0",
+        "page": "1",
         "ask_id": "0" * 32,
     }
 
