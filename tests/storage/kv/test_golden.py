@@ -68,8 +68,8 @@ def test_a_catalogue_of_every_earlier_schema_opens_with_all_it_held(tmp_path, du
     catalogue = Catalogue.open(f"sqlite:///{tmp_path}/cairn.sqlite3")
     (document,) = catalogue.documents()
     assert (document.title, document.state, document.num_blocks, document.num_tokens) == ("Report 1", "ready", 6, 18)
-    (shelf,) = catalogue.collections()
-    assert (shelf.name, shelf.num_documents, shelf.everyone, document.collection_id) == ("Shelf", 1, False, shelf.id)
+    (collection,) = catalogue.collections()
+    assert (collection.name, collection.num_documents, collection.everyone, document.collection_id) == ("Shelf", 1, False, collection.id)
     assert catalogue.extracted_text(document.id).text == "x" * 60
     assert [page.label for page in catalogue.pages(document.id)] == ["i", "1"]
     blocks = catalogue.blocks_of_document(document.id)
