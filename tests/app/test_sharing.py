@@ -263,7 +263,15 @@ def test_no_route_shows_or_changes_what_belongs_to_somebody_else(world: World) -
             response = thief.client.request(method, path, headers=thief.headers, **sent)
             assert response.status_code < 500, (key, response.text)
         if response.status_code != 404:  # which may repeat the id that was asked for
-            for secret in (document_id, collection, upload, answer["id"], ids["job_id"], "secret-0", "Where is secretword0"):
+            for secret in (
+                document_id,
+                collection,
+                upload,
+                answer["id"],
+                ids["job_id"],
+                "secret-0",
+                "Where is secretword0",
+            ):
                 assert secret not in response.text, (key, secret)
     for path, body in WITHIN:
         response = thief.call("POST", path, json=filled(body, ids))
