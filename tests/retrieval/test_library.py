@@ -287,18 +287,18 @@ def test_page_text_shows_the_blocks_on_the_page(library, three):
 
 
 def test_documents_and_collections_are_kept_in_order(library, three):
-    shelf = library.create_collection("shelf")
-    assert library.move_document(three["fox"], shelf.id).collection_id == shelf.id
-    assert [document.id for document in library.documents(collection_id=shelf.id)] == [three["fox"]]
+    collection = library.create_collection("reports")
+    assert library.move_document(three["fox"], collection.id).collection_id == collection.id
+    assert [document.id for document in library.documents(collection_id=collection.id)] == [three["fox"]]
     assert library.collections()[0].documents == 1
     assert library.rename_document(three["fox"], "A fox").title == "A fox"
     assert [document.id for document in library.documents(search="FOX")] == [three["fox"]]
     assert [document.source for document in library.documents(sort="source")] == ["fox.txt", "rain.txt", "whale.txt"]
     with pytest.raises(InvalidRequest, match="already"):
-        library.create_collection("shelf")
+        library.create_collection("reports")
     with pytest.raises(InvalidRequest, match="sorted by"):
         library.documents(sort="colour")
-    library.delete_collection(shelf.id)
+    library.delete_collection(collection.id)
     assert library.document(three["fox"]).collection_id is None
 
 
