@@ -93,7 +93,7 @@ def test_a_question_is_answered_with_evidence_that_can_be_followed(
         file = tmp_path / f"export.{kind}"
         download.value.save_as(file)
         assert "When was the dam raised?" in file.read_text(encoding="utf-8")
-    assert json.loads((tmp_path / "export.JSON").read_text())["format"] == "cairn-answer/1"
+    assert json.loads((tmp_path / "export.JSON").read_text())["format"] == "cairn-answer/2"
 
 
 @pytest.mark.parametrize(("source", "kind"), [("renamed.txt", "pdf"), ("renamed.pdf", "txt")])

@@ -14,7 +14,7 @@ export function openViewer(target) {
   const count = passage ? passage.total_pages : target.document.pages;
   const own = new Map((passage?.blocks || []).map((one) => [one.block_id, one.score]));
   let kind = target.document?.kind; // asked for where a passage is shown
-  let page = passage ? firstPage(passage) : 0,
+  let page = passage ? firstPage(passage) : 1,
     zoom = 2,
     sequence = 0;
 
@@ -60,7 +60,7 @@ export function openViewer(target) {
 
   function turn(step) {
     const to = page + step;
-    if (to < 0 || (count && to >= count)) return;
+    if (to < 1 || (count && to > count)) return;
     page = to;
     show();
   }
@@ -72,11 +72,11 @@ export function openViewer(target) {
 
   async function show() {
     const mine = ++sequence;
-    replace(position, count ? `Page ${page + 1} of ${count}` : `Page ${page + 1}`);
-    back.disabled = page === 0;
-    next.disabled = Boolean(count) && page >= count - 1;
+    replace(position, count ? `Page ${page} of ${count}` : `Page ${page}`);
+    back.disabled = page === 1;
+    next.disabled = Boolean(count) && page >= count;
     const path = `documents/${encodeURIComponent(documentId)}/pages/${page}`;
-    image.alt = `Page ${page + 1} of ${title}`;
+    image.alt = `Page ${page} of ${title}`;
     sheet.classList.remove("failed");
     sheet.classList.add("loading");
     image.onload = () => sheet.classList.remove("loading");
@@ -178,5 +178,5 @@ export function openViewer(target) {
 // The page where the passage's strongest block stands.
 function firstPage(passage) {
   const best = [...passage.blocks].sort((a, b) => b.score - a.score)[0];
-  return best?.boxes[0]?.page ?? passage.pages[0] ?? 0;
+  return best?.boxes[0]?.page ?? passage.pages[0] ?? 1;
 }
