@@ -18,12 +18,11 @@ from retrieval.types.passages import Answer, PageBox, Passage
 
 MAX_PICTURES = 12
 PICTURE_WIDTH_PX = 900
-FORMAT = "cairn-answer/1"
 
 
 def answer_as_json(_library: Library, answer: Answer) -> str:
     """The whole record; `format` names its version."""
-    return json.dumps({"format": FORMAT, **answer.to_dict()}, ensure_ascii=False, indent=1)
+    return json.dumps(answer.to_dict(), ensure_ascii=False, indent=1)
 
 
 def answer_as_html(library: Library, answer: Answer) -> str:
@@ -72,7 +71,7 @@ def _marked_pages(answer: Answer, strongest: float) -> list[tuple[Passage, int, 
 
 
 def _picture(library: Library, passage: Passage, page: int, boxes: Marks) -> dict[str, Any]:
-    shown = {"title": passage.title or passage.source, "page": page + 1, "boxes": boxes}
+    shown = {"title": passage.title or passage.source, "page": page, "boxes": boxes}
     try:
         png = library.page_image(passage.document_id, page, width_px=PICTURE_WIDTH_PX)
     except CairnError as error:

@@ -38,7 +38,7 @@ def cli_page() -> str:
         "`failed`, `cancelled`), `pages`, `tokens`, `blocks`, `size_bytes`, `seconds`, `error`.\n"
         "- `cairn ask --json`, a line a question: `id`, `answer`, `short_answer` (the words of a quoted sentence "
         "that the model points at, may be empty), `other_sentences` (the next best sentences, each like a passage with "
-        "its `short_answer`), `passages` (`document_id`, `source`, `pages` counted from 0, "
+        "its `short_answer`), `passages` (`document_id`, `source`, `pages` counted from 1, "
         "`page_labels`, `start_index`, `end_index`, `text`, `score`, `block_ids`), `memory_share`, "
         "`first_token_seconds`, `seconds`, `answer_id`, `found`, `confidence`.\n"
         "- `cairn search --json`: the same without the answer; `memory_share` and `first_token_seconds` are null.\n"

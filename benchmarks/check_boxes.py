@@ -26,8 +26,8 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
 from retrieval.errors import ExtractError
+from retrieval.extraction.document import ExtractedBox
 from retrieval.extraction.extract import ExtractedDocument, extract
-from retrieval.types.passages import PageBox
 
 _PIXELS = 1_000_000  # wide and high: device pixels as fine fractions of the displayed page
 
@@ -68,7 +68,7 @@ class PrintedPage:
         self.overprinted = overprinted(np.array(ink).reshape(-1, 4))
         text_page.close()
 
-    def inside(self, boxes: list[PageBox]) -> np.ndarray:
+    def inside(self, boxes: list[ExtractedBox]) -> np.ndarray:
         """Numbers of the letters printed in any of the boxes, in the order of drawing."""
         inside = np.zeros(len(self.letters), dtype=bool)
         for box in boxes:

@@ -46,7 +46,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print(json.dumps(machine.described()))
     questions = [json.loads(line) for line in arguments.questions.read_text(encoding="utf-8").splitlines()]
-    with tempfile.TemporaryDirectory() as home, open_library(load_settings({}, home=Path(home))) as library:
+    with tempfile.TemporaryDirectory() as home, open_library(load_settings(home=Path(home))) as library:
         documents = {name: store(library, arguments.pdfs / name) for name in sorted({q["document"] for q in questions})}
         library.warm_up()
         records = [asked(library, question, documents, alone=arguments.alone) for question in questions]

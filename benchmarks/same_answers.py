@@ -39,7 +39,9 @@ def main() -> None:
         arguments.out.write_text(json.dumps(answers, indent=1))
     else:
         before, after = (json.loads(path.read_text()) for path in (arguments.before, arguments.after))
-        raise SystemExit(compare(before["answers"], after["answers"]))
+        differs = compare(before["answers"], after["answers"])
+        print(f"{len(before['answers'])} answers compared: " + ("differences above" if differs else "nothing differs"))
+        raise SystemExit(differs)
 
 
 def dump(folder: Path, count: int) -> dict[str, Any]:
@@ -48,7 +50,7 @@ def dump(folder: Path, count: int) -> dict[str, Any]:
         with lzma.open(file, "rt", encoding="utf-8") as lines:
             rows += [json.loads(line) for line in lines]
     drawn = random.Random(0).sample(rows, count)
-    with tempfile.TemporaryDirectory() as home, open_library(load_settings({}, home=Path(home) / "home")) as library:
+    with tempfile.TemporaryDirectory() as home, open_library(load_settings(home=Path(home) / "home")) as library:
         contexts = sorted({row["context"] for row in drawn})
         for number, context in enumerate(contexts):
             file = Path(home) / f"{number}.txt"
@@ -92,8 +94,6 @@ def compare(before: Any, after: Any, place: str = "answers") -> int:
         same = before == after
     if not same:
         print(f"{place}: {before!r} -> {after!r}")
-    elif place == "answers":
-        print("nothing differs")
     return int(not same)
 
 

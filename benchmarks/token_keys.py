@@ -65,8 +65,8 @@ def main() -> None:
                 store.read_keys(refs[start : start + 128], LAYER)
             return store
 
-        def read(hot: BlockCache, asked: Sequence[int]) -> torch.Tensor:
-            return hot.read_keys(LAYER, np.array(asked), [refs[block] for block in asked])
+        def read(cache: BlockCache, asked: Sequence[int]) -> torch.Tensor:
+            return cache.read_keys(LAYER, np.array(asked), [refs[block] for block in asked])
 
         def fresh(store: KVBlockStore) -> Callable[[Sequence[int]], torch.Tensor]:
             return lambda asked: read(BlockCache(store, shape, HOT_BYTES, key_layers=(LAYER,)), asked)
@@ -75,9 +75,9 @@ def main() -> None:
             return fresh(KVBlockStore(Path(folder), layout, "f"))(asked)
 
         def whole(asked: Sequence[int]) -> object:
-            hot = BlockCache(store, shape, HOT_BYTES)
+            cache = BlockCache(store, shape, HOT_BYTES)
             pick = torch.arange(len(asked)).expand(1, given.heads, 1, -1)
-            return hot.read(LAYER, np.array(asked), [refs[block] for block in asked], pick)
+            return cache.read(LAYER, np.array(asked), [refs[block] for block in asked], pick)
 
         figures = {}
         rounds = []
@@ -89,13 +89,13 @@ def main() -> None:
         store = checked_store()
         figures["checked"] = median_ms(fresh(store), questions)
         figures["keys and values, checked"] = median_ms(whole, questions)
-        hot = BlockCache(store, shape, HOT_BYTES, key_layers=(LAYER,))
+        cache = BlockCache(store, shape, HOT_BYTES, key_layers=(LAYER,))
         for asked in questions:
-            read(hot, asked)
-        figures["hot"] = median_ms(lambda asked: read(hot, asked), questions)
+            read(cache, asked)
+        figures["hot"] = median_ms(lambda asked: read(cache, asked), questions)
         queries = torch.randn(QUESTION_TOKENS, 1, given.heads, HEAD_DIM)
         lengths = torch.full((given.proposed,), BLOCK_SIZE - 1)
-        keys, place = [read(hot, questions[0])], torch.arange(given.proposed)
+        keys, place = [read(cache, questions[0])], torch.arange(given.proposed)
 
         def matching(_: object) -> torch.Tensor:
             return block_scores(best_matches(token_matches(queries, keys, lengths)), place)

@@ -21,7 +21,7 @@ _FAILURES_SHOWN = 5
 
 
 def examine(workspace: Workspace, index: MemoryIndex) -> dict[str, Any]:
-    """JSON-able; `problems` are sentences, empty when all is well."""
+    """JSON-able; `problems` are sentences, empty when all is well. Users do not learn of `home` and `index`."""
     problems: list[str] = []
     model: dict[str, Any] = {}
     try:
@@ -38,13 +38,16 @@ def examine(workspace: Workspace, index: MemoryIndex) -> dict[str, Any]:
     for job in failed[:_FAILURES_SHOWN]:
         with contextlib.suppress(NoRow):  # the document was deleted since the jobs were listed
             problems.append(f"{workspace.catalogue.document(job.document_id).source} could not be read: {job.error}")
+    administrators = {
+        "home": str(workspace.home),
+        "index": {"kind": index.kind, "resident_bytes": index.size_bytes},
+    }
     return {
         "machine": _machine(),
-        "home": str(workspace.home),
+        **(administrators if workspace.catalogue.principal.is_administrator else {}),
         "free_bytes": free,
         "model": model,
         "memory": vars(workspace.catalogue.totals()) | {"kv_dtype": workspace.kv_dtype},
-        "index": {"kind": index.kind, "resident_bytes": index.size_bytes},
         "versions": {name: importlib.metadata.version(name) for name in ("torch", "transformers", "faiss-cpu")},
         "problems": problems,
     }

@@ -25,8 +25,10 @@ class InvalidRequest(CairnError, ValueError):
 class NotFound(CairnError, LookupError):
     """No such document, collection, job, answer or page."""
 
-    def __init__(self, kind: str, key: object):
-        super().__init__(f"There is no {kind} {key!r} in this library. `cairn list` shows what there is.")
+    def __init__(
+        self, kind: str, key: object, where: str = "this library", hint: str = "`cairn list` shows what there is."
+    ):
+        super().__init__(f"There is no {kind} {key!r} in {where}. {hint}")
         self.kind, self.key = kind, key
 
 
@@ -80,8 +82,8 @@ class Cancelled(CairnError):
 
 @contextmanager
 def catalogue_errors() -> Iterator[None]:
-    """What the catalogue complains of, in this package's words."""
-    # Imported here: programs that never open a catalogue know these errors too, and storage brings torch along.
+    """Raise the catalogue's errors, and any ValueError, as errors of this package. Also a decorator."""
+    # Imported here: programs that only handle these errors need not load storage.
     from storage.errors import NameTaken
     from storage.errors import NotFound as NoRow
     from storage.errors import PermissionDenied as NotOwned
@@ -94,7 +96,7 @@ def catalogue_errors() -> Iterator[None]:
         raise PermissionDenied(error.kind) from error
     except NameTaken as error:
         raise InvalidRequest(str(error)) from error
-    except (InvalidRequest, NotFound):
+    except InvalidRequest:
         raise
     except ValueError as error:
         raise InvalidRequest(str(error)) from error

@@ -29,23 +29,26 @@ Filter = Mapping[str, str | Sequence[str]]
 
 
 def document_of(passage: Passage) -> Document:
-    """A passage as LangChain keeps it. Metadata is JSON-able; pages count from 0, boxes are fractions of the page."""
+    """A passage as LangChain keeps it. Metadata is JSON-able; boxes are fractions of the page.
+
+    All pages in it count from 0, as those of LangChain's own loaders do; `page_label` is the printed number.
+    """
     return Document(
         id=f"{passage.document_id}-{'-'.join(map(str, passage.block_ids))}",
         page_content=passage.text,
         metadata={
             "source": passage.source,
             "title": passage.title,
-            "page": passage.pages[0] if passage.pages else 0,
+            "page": passage.pages[0] - 1 if passage.pages else 0,
             "page_label": passage.page_labels[0] if passage.page_labels else "",
-            "pages": list(passage.pages),
+            "pages": [page - 1 for page in passage.pages],
             "total_pages": passage.total_pages,
             "start_index": passage.start_index,
             "score": passage.score,
             "score_kind": "landmark",
             "document_id": passage.document_id,
             "block_ids": list(passage.block_ids),
-            "bboxes": [box.to_dict() for box in passage.boxes],
+            "bboxes": [{**box.to_dict(), "page": box.page - 1} for box in passage.boxes],
         },
     )
 

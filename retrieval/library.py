@@ -18,7 +18,7 @@ from model.threads import Threads
 from retrieval import doctor
 from retrieval.auth.accounts import Accounts
 from retrieval.engine.workspace import SHARD_BYTES, Workspace
-from retrieval.errors import InvalidRequest, NotFound, PermissionDenied, catalogue_errors
+from retrieval.errors import PermissionDenied, catalogue_errors
 from retrieval.extraction.extract import render_page
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest import file_store, maintenance
@@ -38,14 +38,11 @@ from retrieval.types.records import (
     Scope,
     VerifyReport,
 )
-from retrieval.types.views import collection_views, document_views, head_view, job_view, page_text_view, stored_already
+from retrieval.types.views import Views, head_view, page_number, page_text_view
 from storage.catalogue import Catalogue
-from storage.errors import NotFound as NoRow
 from storage.kv.format import KVLayout
 from storage.kv.shard import sync_folder
-from storage.records import ADMINISTRATOR, DeletedDocuments, DocumentSort, Principal
-from storage.records import Collection as CollectionRow
-from storage.records import Document as DocumentRow
+from storage.records import DeletedDocuments, DocumentSort, Principal
 from storage.records import Job as JobRow
 
 if TYPE_CHECKING:
@@ -53,17 +50,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Library", "Scope"]
 
-SORTS = ("added", "source", "title", "size", "pages")
-
 
 class Library:
     """A folder of documents whose keys and values were read once by one landmark model. Make one with `open`."""
 
     def __init__(self, workspace: Workspace, index: MemoryIndex):
-        self._workspace, self._index = workspace, index
-        self._catalogue = workspace.catalogue
-        self._passages = PassageBuilder(workspace.catalogue)
-        self.principal, self._whole = ADMINISTRATOR, self
+        self._workspace, self._index, self._catalogue = workspace, index, workspace.catalogue
+        self._passages, self._views = PassageBuilder(workspace.catalogue), Views(workspace.catalogue)
+        self.principal, self._whole = workspace.catalogue.principal, self
 
     def as_seen_by(self, principal: Principal) -> Library:
         """The library as this user sees it: nothing that is not theirs or shared with them exists in it. Cheap."""
@@ -71,10 +65,9 @@ class Library:
         if principal.user_id is None:
             return whole
         catalogue = whole._catalogue.acting_for(principal)
-        seen = Library(whole._workspace.seen_through(catalogue), whole._index)
-        seen._passages = whole._passages.seen_through(catalogue)
-        seen.principal, seen._whole = principal, whole
-        return seen
+        library = Library(whole._workspace.with_catalogue(catalogue), whole._index)
+        library._passages, library._whole = whole._passages.with_catalogue(catalogue), whole
+        return library
 
     def _administrator(self) -> Library:
         """Raises PermissionDenied."""
@@ -103,11 +96,9 @@ class Library:
         """
         home = Path(home).expanduser().resolve()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        try:
+        with catalogue_errors():
             KVLayout((0,), 1, 2, 1, kv_dtype)
             catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}")
-        except ValueError as error:
-            raise InvalidRequest(str(error)) from error
         workspace = Workspace(home, catalogue, model, kv_dtype=kv_dtype, shard_bytes=shard_bytes, threads=threads)
         library = cls(workspace, MemoryIndex(workspace, index=index, hot_bytes=hot_bytes))
         catalogue.recover_jobs()
@@ -115,7 +106,7 @@ class Library:
 
     def warm_up(self) -> None:
         """Load the model and the landmarks now (from a background thread, say) instead of at the first question."""
-        # Both are made once and would delay the first question by 0.1 s.
+        # Importing and building these delays the first question by 0.1 s otherwise.
         from model.inference.constrained_decoding import word_starts
         from retrieval.query.answer import Answerer  # noqa: F401
 
@@ -143,15 +134,9 @@ class Library:
         submitted = file_store.submit(
             self._workspace, Path(path), collection=collection, source=source, password=password
         )
-        if submitted.already_stored and submitted.document.state == "ready":
-            names = {one.id: one.name for one in self._catalogue.collections()}
-            kept_in = names.get(submitted.document.collection_id or "", "")
-            elsewhere = kept_in if collection is not None and kept_in != collection.strip() else ""
-            return stored_already(submitted.document, submitted.job, elsewhere)
-        assert submitted.job is not None, "a document that is not ready has a job"
-        return job_view(submitted.job, submitted.document)
+        return self._views.submitted(submitted, collection)
 
-    def run_job(self, job_id: str, *, on_progress: Callable[[Job], None] | None = None) -> Job:
+    def run_job(self, job_id: str, *, on_progress: Callable[[Job], None] = lambda job: None) -> Job:
         """Work one job off in this thread; resumes at the last committed shard. Never raises for what the file did."""
         from retrieval.ingest.pipeline import claim
 
@@ -160,129 +145,108 @@ class Library:
             claimed = claim(self._whole._workspace, job_id)
         return self.job(job_id) if claimed is None else self._whole._run(claimed, on_progress)
 
-    def run_next_job(self, *, on_progress: Callable[[Job], None] | None = None) -> Job | None:
+    def run_next_job(self, *, on_progress: Callable[[Job], None] = lambda job: None) -> Job | None:
         """Work off the oldest waiting job, if there is one."""
         from retrieval.ingest.pipeline import claim_next
 
         claimed = claim_next(self._administrator()._workspace)
         return None if claimed is None else self._run(claimed, on_progress)
 
-    def _run(self, claimed: JobRow, on_progress: Callable[[Job], None] | None) -> Job:
+    def _run(self, claimed: JobRow, on_progress: Callable[[Job], None]) -> Job:
         from retrieval.ingest.pipeline import Ingestion
 
-        def notify(row: JobRow) -> None:
-            if on_progress is not None:
-                on_progress(self._job(row))
-
-        ended = Ingestion(self._workspace, claimed, notify).run()
+        ended = Ingestion(self._workspace, claimed, lambda row: on_progress(self._views.job(row))).run()
         self._passages.forget([ended.document_id])
-        return self._job(ended)
-
-    def _job(self, row: JobRow) -> Job:
-        try:
-            return job_view(row, self._catalogue.document(row.document_id))
-        except NoRow:
-            return job_view(row, None)
+        return self._views.job(ended)
 
     def jobs(self, *, active_only: bool = False, limit: int = 200) -> list[Job]:
         """Newest first."""
-        return [self._job(row) for row in self._catalogue.jobs(active_only=active_only, limit=limit)]
+        return [self._views.job(row) for row in self._catalogue.jobs(active_only=active_only, limit=limit)]
 
+    @catalogue_errors()
     def job(self, job_id: str) -> Job:
         """Raises NotFound."""
-        with catalogue_errors():
-            return self._job(self._catalogue.job(job_id))
+        return self._views.job(self._catalogue.job(job_id))
 
+    @catalogue_errors()
     def cancel_job(self, job_id: str) -> Job:
         """A running job stops within one window. What it stored stays, unseen, until it is retried or deleted."""
-        with catalogue_errors():
-            return self._job(self._catalogue.cancel_job(job_id))
+        return self._views.job(self._catalogue.cancel_job(job_id))
 
+    @catalogue_errors()
     def retry_job(self, job_id: str, *, password: str | None = None) -> Job:
         """Queue a failed or cancelled job again; it goes on where it stopped. `password` unlocks its PDF for good (the
         kept copy needs none any more). Raises NotFound, ExtractError."""
-        with catalogue_errors():
-            if password is not None:
-                file_store.unlock_original(self._whole._workspace, self._catalogue.job(job_id), password)
-            return self._job(self._catalogue.retry_job(job_id))
+        if password is not None:
+            file_store.unlock_original(self._whole._workspace, self._catalogue.job(job_id), password)
+        return self._views.job(self._catalogue.retry_job(job_id))
 
     # Documents and collections
 
+    @catalogue_errors()
     def documents(self, *, search: str = "", collection_id: str | None = None, sort: str = "added") -> list[Document]:
         """`sort`: "added" (newest first), "source", "title", "size", "pages"."""
-        if sort not in SORTS:
-            raise InvalidRequest(f"Documents are sorted by {', '.join(SORTS)}, not {sort!r}.")
         rows = self._catalogue.documents(search=search, collection_id=collection_id, sort=cast(DocumentSort, sort))
-        return self._documents(rows)
+        return self._views.documents(rows)
 
+    @catalogue_errors()
     def document(self, document_id: str) -> Document:
-        with catalogue_errors():
-            return self._documents([self._catalogue.document(document_id)])[0]
+        return self._views.document(self._catalogue.document(document_id))
 
-    def _documents(self, rows: Sequence[DocumentRow]) -> list[Document]:
-        return document_views(rows, self._catalogue.users, self.principal)
-
+    @catalogue_errors()
     def rename_document(self, document_id: str, title: str) -> Document:
         from retrieval.index.title_keys import keep_title
 
-        with catalogue_errors():
-            renamed = self._catalogue.rename_document(document_id, title)
-            keep_title(self._workspace, renamed)
-            return self._documents([renamed])[0]
+        renamed = self._catalogue.rename_document(document_id, title)
+        keep_title(self._workspace, renamed)
+        return self._views.document(renamed)
 
+    @catalogue_errors()
     def move_document(self, document_id: str, collection_id: str | None) -> Document:
-        with catalogue_errors():
-            return self._documents([self._catalogue.move_document(document_id, collection_id)])[0]
+        return self._views.document(self._catalogue.move_document(document_id, collection_id))
 
+    @catalogue_errors()
     def delete_documents(self, document_ids: Sequence[str]) -> Deleted:
         """Remove rows, stored memory, originals, page images, and answers that used them. Unknown ids are ignored."""
-        with catalogue_errors():
-            rows = self._catalogue.delete_documents(document_ids)
-        return self._deleted(rows)
+        return self._deleted(self._catalogue.delete_documents(document_ids))
 
     def _deleted(self, rows: DeletedDocuments) -> Deleted:
         self._passages.forget(rows.document_ids)
         return maintenance.delete(self._workspace, self._index, rows)
 
     def collections(self) -> list[Collection]:
-        return self._collections(self._catalogue.collections())
+        return self._views.collections(self._catalogue.collections())
 
-    def _collections(self, rows: Sequence[CollectionRow]) -> list[Collection]:
-        return collection_views(rows, self._catalogue.users, self.principal)
-
+    @catalogue_errors()
     def create_collection(self, name: str) -> Collection:
-        with catalogue_errors():
-            return self._collections([self._catalogue.create_collection(name)])[0]
+        return self._views.collection(self._catalogue.create_collection(name))
 
+    @catalogue_errors()
     def rename_collection(self, collection_id: str, name: str) -> Collection:
-        with catalogue_errors():
-            return self._collections([self._catalogue.rename_collection(collection_id, name)])[0]
+        return self._views.collection(self._catalogue.rename_collection(collection_id, name))
 
+    @catalogue_errors()
     def share_collection(self, collection_id: str, *, everyone: bool = False, people: Sequence[str] = ()) -> Collection:
         """From now on `people` (names) may read it, or everyone with an account; nobody else. Raises NotFound."""
-        with catalogue_errors():
-            readers = [self._catalogue.user_named(name).id for name in people]
-            row = self._catalogue.share_collection(collection_id, everyone=everyone, readers=readers)
-            return self._collections([row])[0]
+        readers = [self._catalogue.user_named(name).id for name in people]
+        row = self._catalogue.share_collection(collection_id, everyone=everyone, readers=readers)
+        return self._views.collection(row)
 
+    @catalogue_errors()
     def delete_collection(self, collection_id: str, *, with_documents: bool = False) -> Deleted:
         """Remove the collection; its documents stay, in no collection, unless `with_documents`."""
-        with catalogue_errors():
-            rows = self._catalogue.delete_collection(collection_id, with_documents=with_documents)
-        return self._deleted(rows)
+        return self._deleted(self._catalogue.delete_collection(collection_id, with_documents=with_documents))
 
     def page_image(self, document_id: str, page: int, *, width_px: int = 1200) -> bytes:
-        """PNG of one page (0-based), drawn once and kept. Raises NotFound, ExtractError (not a PDF, password
-        missing)."""
+        """PNG of one page (from 1), drawn once. Raises NotFound, ExtractError (not a PDF, password missing)."""
         document = self.document(document_id)
-        if not 0 <= page < max(1, document.pages):
-            raise NotFound(f"page of {document.source}", page)
+        number = page_number(page, document, max(1, document.pages))
         folder = self._workspace.pages_folder / document_id
-        kept = folder / f"{page}-{width_px}.png"
+        kept = folder / f"{number}-{width_px}.png"
         if kept.is_file():
             return kept.read_bytes()
         path = file_store.original_of(self._workspace, document_id)
-        image = render_page(path, page, width_px=width_px)
+        image = render_page(path, number, width_px=width_px)
         folder.mkdir(exist_ok=True, mode=0o700)
         unfinished = kept.with_name(f".{kept.name}")
         unfinished.write_bytes(image)
@@ -291,14 +255,14 @@ class Library:
         return image
 
     def page_text(self, document_id: str, page: int) -> PageText:
-        """Raises NotFound."""
+        """Text of one page (from 1) with its blocks. Raises NotFound."""
+        document = self.document(document_id)
         with catalogue_errors():
             pages = self._catalogue.pages(document_id)
-            if not 0 <= page < len(pages):
-                raise NotFound("page", page)
-            found = self._catalogue.blocks_of_document(document_id, start=pages[page].start, end=pages[page].end)
+            row = pages[page_number(page, document, len(pages))]
+            found = self._catalogue.blocks_of_document(document_id, start=row.start, end=row.end)
             text = self._passages.text(document_id)
-            return page_text_view(document_id, pages[page], text, {block.id: block for block in found})
+            return page_text_view(document_id, row, text, {block.id: block for block in found})
 
     def original(self, document_id: str) -> Path:
         """The kept copy of the original file. Raises NotFound."""
@@ -306,13 +270,13 @@ class Library:
 
     # Questions
 
+    @catalogue_errors()
     def search(self, query: str, k: int = DEFAULT_K, *, within: Scope | None = None) -> list[Passage]:
         """Passages by the attention that the query gives them, best first; exactly k unless the scope holds fewer
         blocks."""
         from retrieval.query.search import search
 
-        with catalogue_errors():
-            return search(self._workspace, self._index, self._passages, query, k, within)
+        return search(self._workspace, self._index, self._passages, query, k, within)
 
     def ask(
         self,
@@ -343,22 +307,22 @@ class Library:
         with catalogue_errors():
             yield from Answerer(self._workspace, self._index, self._passages, asked).run(cancelled)
 
+    @catalogue_errors()
     def answers(
         self, *, limit: int = 100, offset: int = 0, search: str = "", conversation_id: str | None = None
     ) -> list[AnswerHead]:
         """Newest first."""
-        with catalogue_errors():
-            rows = self._catalogue.answers(limit=limit, offset=offset, search=search, conversation_id=conversation_id)
+        rows = self._catalogue.answers(limit=limit, offset=offset, search=search, conversation_id=conversation_id)
         return [head_view(row) for row in rows]
 
+    @catalogue_errors()
     def answer(self, answer_id: str) -> Answer:
         """As it was given. Raises NotFound."""
-        with catalogue_errors():
-            return Answer.from_dict(json.loads(self._catalogue.answer(answer_id).body))
+        return Answer.from_dict(json.loads(self._catalogue.answer(answer_id).body))
 
+    @catalogue_errors()
     def delete_answer(self, answer_id: str) -> None:
-        with catalogue_errors():
-            self._catalogue.delete_answer(answer_id)
+        self._catalogue.delete_answer(answer_id)
 
     def effect_of_block(self, answer_id: str, block_id: int) -> BlockEffect:
         """How much less likely the stored answer becomes when this block is left out of what the model may read."""
@@ -375,11 +339,9 @@ class Library:
     def repair(self, *, reingest: bool = False) -> RepairReport:
         """Make damaged parts of the memory again; `reingest`: read all documents again that another model has read."""
         self._administrator()
-        if reingest:
-            return maintenance.reingest(
-                self._workspace, self._index, forget_texts=self._passages.forget, run_job=self.run_job
-            )
-        return maintenance.repair(self._workspace, self._index)
+        if not reingest:
+            return maintenance.repair(self._workspace, self._index)
+        return maintenance.reingest(self._workspace, self._index, self._passages.forget, self.run_job)
 
     def gc(self) -> GcReport:
         """Remove files that no row knows."""
@@ -387,9 +349,7 @@ class Library:
 
     def doctor(self) -> dict[str, Any]:
         """What this machine and this library can do, and what is wrong; JSON-able. A user's speaks of what they see."""
-        report = doctor.examine(self._workspace, self._index)
-        hidden = () if self.principal.is_administrator else ("home", "index")
-        return {name: value for name, value in report.items() if name not in hidden}
+        return doctor.examine(self._workspace, self._index)
 
     # People
 

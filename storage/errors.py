@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 
 class StorageError(Exception):
-    """Anything that storage cannot do for a reason outside the program: a damaged file, a full disk, a missing row."""
+    """A failure whose cause lies outside the program: a damaged file, a full disk, a missing row."""
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One thing found damaged in one shard.
+    """One damaged part of one shard.
 
-    `section` is "file", "header", "lengths", "landmarks", "checksums" or "piece"; a piece (the keys and values of one
-    block of one head) also says its absolute `layer` number, its key/value `head` and its `block` number in the shard.
+    `section` is "file", "header", "lengths", "landmarks", "checksums" or "piece". A piece (the keys and values of one
+    block of one head) is identified by its absolute `layer`, its key/value `head` and its `block` number in the shard.
     """
 
     shard: str
@@ -32,7 +32,7 @@ class Damage:
 
 
 class DamagedMemory(StorageError):
-    """Stored bytes are not the bytes that were written. Raised before any of them is returned."""
+    """Stored bytes differ from what was written. Raised before any of them is returned."""
 
     def __init__(self, damage: Damage):
         super().__init__(f"Stored memory is damaged ({damage}). `cairn repair` reads the damaged documents again.")
@@ -44,11 +44,11 @@ class DamagedMemory(StorageError):
 
 
 class DamagedBlock(DamagedMemory):
-    """One block of one head is damaged, see `damage.layer`, `damage.head`, `damage.block`."""
+    """One block of one head is damaged: see `damage.layer`, `damage.head` and `damage.block`."""
 
 
 class DamagedShard(DamagedMemory):
-    """The front of a shard file (header, lengths, landmarks, checksums) is damaged, or the file is cut short."""
+    """The part before the pieces (header, lengths, landmarks, checksums) is damaged, or the file is cut short."""
 
 
 class MissingShard(DamagedShard):
@@ -56,12 +56,12 @@ class MissingShard(DamagedShard):
 
 
 class ForeignShard(StorageError):
-    """A shard was written by another model, or with other settings, than this store was opened for."""
+    """A shard was written by a different model, or with different settings, from those of this store."""
 
     def __init__(self, shard: str, field: str, stored: object, expected: object):
         super().__init__(
             f"{shard} holds memory with {field} {stored!r}, but {expected!r} is in use. "
-            "Open it with what made it, or ingest the document again."
+            "Use the model and settings that made it, or ingest the document again."
         )
         self.shard, self.field = shard, field
 
@@ -71,11 +71,11 @@ class CannotWrite(StorageError):
 
 
 class StoreFull(CannotWrite):
-    """The disk (or the user's share of it) had no room for a shard."""
+    """The disk, or the user's quota, has no room for a shard."""
 
 
 class NotFound(StorageError, LookupError):
-    """The catalogue holds no such row (any more)."""
+    """The catalogue has no such row, or no longer."""
 
     def __init__(self, kind: str, key: object):
         super().__init__(f"There is no {kind} {key!r} in this library.")
@@ -83,7 +83,7 @@ class NotFound(StorageError, LookupError):
 
 
 class PermissionDenied(StorageError):
-    """A principal tried to change something that they may see and do not own."""
+    """A principal tried to change something that they may see but do not own."""
 
     def __init__(self, kind: str):
         super().__init__(f"This {kind} is not yours, so you cannot change it. Its owner can.")
@@ -91,8 +91,8 @@ class PermissionDenied(StorageError):
 
 
 class NameTaken(StorageError, ValueError):
-    """A collection or a user of that name exists already."""
+    """A collection or a user of that name already exists."""
 
 
 class CatalogueTooNew(StorageError):
-    """The database was made by a newer release than this one."""
+    """The catalogue was made by a newer release."""

@@ -1,4 +1,4 @@
-"""What made stored memory: keys and values only mean something to the very model that produced them."""
+"""What made stored memory: keys and values are meaningful only to the model that produced them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class MemoryFingerprint:
-    """Named digests and settings of the producer: weights, tokenizer, rope, block_size, landmark_token_id,
-    memory_layers, kv_dtype, format_version. Two memories mix only when all fields are equal."""
+    """Named digests and settings of the model: weights, tokenizer, rope, block_size, landmark_token_id,
+    memory_layers, kv_dtype, format_version. Memories can be combined only if all fields are equal."""
 
     fields: Mapping[str, str]
 
@@ -27,11 +27,11 @@ class MemoryFingerprint:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over the sorted fields, tagged with its algorithm and purpose."""
+        """sha256 of the sorted fields, prefixed with the algorithm's name."""
         plain = json.dumps(self.fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return "sha256:" + hashlib.sha256(b"cairn memory fingerprint\n" + plain.encode()).hexdigest()
 
     def differences(self, other: MemoryFingerprint) -> list[str]:
-        """Names of the fields that differ, fields that only one of the two has included; sorted."""
+        """Sorted names of the fields that differ, including those that only one of the two has."""
         names = self.fields.keys() | other.fields.keys()
         return sorted(name for name in names if self.fields.get(name) != other.fields.get(name))

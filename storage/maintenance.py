@@ -1,8 +1,8 @@
-"""Checking everything that is stored, and removing what nothing refers to.
+"""Verifying everything that is stored, and removing what nothing refers to.
 
-- `verify` re-derives every checksum, compares files with rows in both directions, and checks the database itself.
-- `collect_garbage` removes orphans: shard files that no row names, left by a crash between writing one and committing
-  it (or between deleting a row and its file). A shard that a writer is about to commit is none (storage.kv.lock).
+- `verify` recomputes every checksum, compares files with rows in both directions, and checks the database itself.
+- `collect_garbage` removes orphans: shard files without a row, left by a crash between writing and committing one, or
+  between deleting a row and its file. A shard that is about to be committed is not an orphan (storage.kv.lock).
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from storage.catalogue.database import BUSY_SECONDS, Database
 from storage.errors import Damage
 from storage.kv.lock import PATIENCE_SECONDS, nobody_writing
 from storage.kv.shard import verify_file
-from storage.kv.store import file_checksum
-from storage.records import Document, Shard
 
-YOUNG_SECONDS = 3600.0  # for writers that do not hold the lock: far longer than from writing a shard to its commit
+YOUNG_SECONDS = 3600.0  # far longer than a writer without the lock takes from writing a shard to committing it
 OLD_BACKUP_SECONDS = 30 * 24 * 3600.0
 
 
@@ -38,7 +36,7 @@ class ShardDamage:
 
 @dataclass(frozen=True)
 class StorageReport:
-    """`problems` describes what is wrong with the database itself; `orphans` are harmless: shard files no row names."""
+    """`problems`: what is wrong with the database itself; `orphans`: shard files without a row, which are harmless."""
 
     num_documents: int
     num_shards: int
@@ -56,7 +54,7 @@ class StorageReport:
 
 @dataclass(frozen=True)
 class Garbage:
-    """What `collect_garbage` removed, and the bytes that are free again."""
+    """What `collect_garbage` removed, and how many bytes that freed."""
 
     files: tuple[Path, ...]
     freed_bytes: int
@@ -69,9 +67,9 @@ def verify(
     document_ids: Iterable[str] | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> StorageReport:
-    """Read and check all shards of all documents (or of some). `on_progress` gets shards done and shards in all.
+    """Read and verify all shards of all documents, or of some. `on_progress` gets the shards done and their total.
 
-    Works beside readers and writers: what another process deletes or replaces meanwhile is not reported.
+    Safe beside readers and writers: what another process deletes or replaces in the meantime is not reported.
     """
     started = time.monotonic()
     orphan_names = orphans(catalogue, kv_folder)
@@ -82,7 +80,13 @@ def verify(
     for done, shard in enumerate(chosen):
         on_progress(done, len(chosen))
         document = documents[shard.document_id]
-        found = _check_shard(kv_folder, shard, document)
+        found = verify_file(
+            kv_folder / shard.name,
+            shard.name,
+            checksum=shard.checksum,
+            fingerprint=document.fingerprint,
+            num_blocks=shard.num_blocks,
+        )
         if found and shard in catalogue.shards(document.id):
             damaged.append(ShardDamage(document.id, document.source, shard.name, tuple(found)))
     on_progress(len(chosen), len(chosen))
@@ -105,8 +109,8 @@ def orphans(
     older_than_seconds: float = 0.0,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> list[str]:
-    """Names of shard files that no row names and none ever will, unfinished ones included, not written to for that
-    long. None are named while a writer does not come to its commit (see `storage.kv.lock`)."""
+    """Names of the shard files, unfinished ones included, that have no row, never will, and have not been written to
+    for that long. Empty if a writer does not commit its shard within `patience_seconds` (see `storage.kv.lock`)."""
     with nobody_writing(kv_folder, patience_seconds) as alone:
         if not alone:
             return []
@@ -122,13 +126,13 @@ def collect_garbage(
     older_than_seconds: float = YOUNG_SECONDS,
     backups_older_than_seconds: float = OLD_BACKUP_SECONDS,
 ) -> Garbage:
-    """Remove orphans and old backups (they hold what was deleted since), and give the catalogue's unused pages back."""
+    """Remove orphans and old backups (which hold what was deleted since), and compact the catalogue."""
     garbage = [kv_folder / name for name in orphans(catalogue, kv_folder, older_than_seconds=older_than_seconds)]
     if catalogue.database.path is not None:
         garbage += _old(catalogue.database.path.parent / "backups", backups_older_than_seconds)
     removed, freed_bytes = [], 0
     for path in garbage:
-        with contextlib.suppress(FileNotFoundError):  # somebody else removed it
+        with contextlib.suppress(FileNotFoundError):  # another process removed it
             freed_bytes += path.stat().st_size
             path.unlink()
             removed.append(path)
@@ -139,7 +143,7 @@ def collect_garbage(
 
 
 def database_problems(database: Database) -> list[str]:
-    """What SQLite's own checks find wrong with the catalogue; empty when it is sound (or another database)."""
+    """What SQLite's own checks report; empty if the catalogue is sound, or kept in another database."""
     if not database.is_sqlite:
         return []
     with database.read() as connection:
@@ -149,7 +153,7 @@ def database_problems(database: Database) -> list[str]:
 
 
 def compact(database: Database, *, worthwhile: float = 0.2) -> int:
-    """Give back the catalogue's unused pages if they are more than that share of it. Returns the bytes freed."""
+    """Release the catalogue's unused pages if they exceed this share of it. Returns the bytes freed."""
     if database.path is None:
         return 0
     with database.read() as connection:
@@ -159,22 +163,11 @@ def compact(database: Database, *, worthwhile: float = 0.2) -> int:
         )
     if unused <= worthwhile * pages:
         return 0
-    # VACUUM must not stand in a transaction, and the engine's connections always begin one
+    # VACUUM cannot run in a transaction, and the engine's connections always begin one.
     with contextlib.closing(sqlite3.connect(database.path, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
         connection.execute("VACUUM")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return int(unused * page_bytes)
-
-
-def _check_shard(kv_folder: Path, shard: Shard, document: Document) -> list[Damage]:
-    return verify_file(
-        kv_folder / shard.name,
-        shard.name,
-        fingerprint=document.fingerprint,
-        num_blocks=shard.num_blocks,
-        expected=shard.checksum,
-        checksum_of=file_checksum,
-    )
 
 
 def _old(folder: Path, seconds: float) -> list[Path]:

@@ -1,4 +1,4 @@
-"""What the catalogue hands out and takes in: frozen values, never rows or sessions."""
+"""What goes into and comes out of the catalogue: frozen values, never rows or sessions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 DocumentState = Literal["ingesting", "ready", "failed", "cancelled"]
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 DocumentSort = Literal["added", "title", "source", "pages", "size"]
-# Page from 0, then x0, y0, x1, y1 as fractions of the displayed page, origin top left.
+# Page number from 0, then x0, y0, x1, y1 as fractions of the displayed page, origin at the top left.
 Box = tuple[int, float, float, float, float]
 
 
 @dataclass(frozen=True)
 class Principal:
-    """On whose behalf something is done. `user_id` None is the administrator, who sees and may change everything."""
+    """Who acts. `user_id` None is the administrator, who may see and change everything."""
 
     user_id: str | None = None
     name: str = ""
@@ -35,7 +35,7 @@ ADMINISTRATOR = Principal()
 
 @dataclass(frozen=True)
 class User:
-    """An account. `has_token`: programs may sign in as this user."""
+    """An account. `has_token`: programs can sign in as this user."""
 
     id: str
     name: str
@@ -46,7 +46,7 @@ class User:
 
 @dataclass(frozen=True)
 class Collection:
-    """`owner_id` None: nobody's, and therefore everybody's to read; `readers`: ids of the users it is shared with."""
+    """`owner_id` None: unowned, so that everyone may read it. `readers`: ids of the users it is shared with."""
 
     id: str
     name: str
@@ -59,7 +59,7 @@ class Collection:
 
 @dataclass(frozen=True)
 class Page:
-    """`number` counts from 0; `start`, `end`: its characters in the document's text; `width`, `height` in points."""
+    """`number` counts from 0; `start` and `end` delimit its part of the document's text; sizes are in points."""
 
     number: int
     label: str
@@ -72,7 +72,7 @@ class Page:
 
 @dataclass(frozen=True)
 class NewDocument:
-    """What is known when a file is handed in. `id` is a fresh uuid in hex."""
+    """What is known of a document when its file is added. `id` is a new uuid in hex."""
 
     id: str
     source: str
@@ -83,17 +83,10 @@ class NewDocument:
     stored_file: str | None = None
 
 
-@dataclass(frozen=True)
-class Document:
-    """`size_bytes` counts its shards. Only a "ready" document is searched."""
+@dataclass(frozen=True, kw_only=True)
+class Document(NewDocument):
+    """`size_bytes` is the size of its shards. Only "ready" documents are searched."""
 
-    id: str
-    source: str
-    title: str
-    kind: str
-    content_sha256: str
-    fingerprint: str
-    stored_file: str | None
     collection_id: str | None
     owner_id: str | None
     num_pages: int
@@ -108,7 +101,7 @@ class Document:
 
 @dataclass(frozen=True)
 class NewBlock:
-    """One block of a shard about to be committed: its characters in the document's text, its tokens and its boxes."""
+    """One block of a shard about to be committed; `start` and `end` delimit its part of the document's text."""
 
     start: int
     end: int
@@ -118,7 +111,7 @@ class NewBlock:
 
 @dataclass(frozen=True)
 class Block:
-    """`ordinal` counts from 0 within the document, `index_in_shard` within its shard file."""
+    """`ordinal` counts from 0 within the document, `index_in_shard` within the shard file."""
 
     id: int
     document_id: str
@@ -138,7 +131,7 @@ class Block:
 
 @dataclass(frozen=True)
 class ShardFile:
-    """A shard as written: `name` is its path inside the store, `checksum` is "sha256:..." over the whole file."""
+    """A shard as written: `name` is its path inside the store, `checksum` "sha256:..." of the whole file."""
 
     name: str
     size_bytes: int
@@ -147,15 +140,11 @@ class ShardFile:
 
 
 @dataclass(frozen=True)
-class Shard:
-    """A committed shard file; its blocks have the ids `first_block_id` .. `first_block_id + num_blocks - 1`."""
+class Shard(ShardFile):
+    """A committed shard; its blocks have the ids `first_block_id` .. `first_block_id + num_blocks - 1`."""
 
     id: int
     document_id: str
-    name: str
-    size_bytes: int
-    checksum: str
-    num_blocks: int
     first_ordinal: int
     first_block_id: int
 
@@ -166,9 +155,9 @@ class Shard:
 
 @dataclass(frozen=True)
 class BlockRefs:
-    """Where every block of a scope lies, ascending by block id; all arrays have one entry a block.
+    """Where blocks lie, by ascending block id; each array has one entry per block.
 
-    `shards` maps a shard id to its `Shard`; `shards[shard_ids[i]].name` and `indices[i]` are what the store wants.
+    `shards[shard_ids[i]].name` and `indices[i]` are what the store asks for.
     """
 
     block_ids: np.ndarray  # int64
@@ -182,7 +171,7 @@ class BlockRefs:
 
 @dataclass(frozen=True)
 class JobProgress:
-    """How far a running job is. `eta_seconds` is None while unknown."""
+    """How far along a job is. `eta_seconds` is None while unknown."""
 
     stage: str
     pages_done: int = 0
@@ -212,7 +201,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Submitted:
-    """`already_stored`: the same content was there, made by the same model; then `job` is its last one, untouched."""
+    """`already_stored`: the same content was already read by the same model; `job` is then that document's last job."""
 
     document: Document
     job: Job | None
@@ -221,7 +210,7 @@ class Submitted:
 
 @dataclass(frozen=True)
 class DeletedDocuments:
-    """What a deletion took out of the catalogue, and the files that nothing needs any more."""
+    """What was deleted from the catalogue, and the files that are no longer needed."""
 
     document_ids: tuple[str, ...]
     num_blocks: int
@@ -241,7 +230,7 @@ class AnswerHead:
 
 @dataclass(frozen=True)
 class StoredAnswer(AnswerHead):
-    """`body` is the JSON that was stored, unchanged."""
+    """`body` is the stored JSON, unchanged."""
 
     body: str
     document_ids: tuple[str, ...]
@@ -249,7 +238,7 @@ class StoredAnswer(AnswerHead):
 
 @dataclass(frozen=True)
 class Totals:
-    """How much the catalogue holds; blocks, tokens and bytes of ready documents."""
+    """How much the catalogue holds. Blocks, tokens and bytes are those of ready documents."""
 
     num_documents: int
     num_blocks: int
@@ -261,7 +250,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class ExtractedText:
-    """A document's text and what else reading the file gave (outline, metadata: JSON values)."""
+    """A document's text and what else was extracted from the file (outline, metadata: JSON values)."""
 
     text: str
     extras: Mapping[str, Any] = field(default_factory=dict)

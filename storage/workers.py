@@ -1,4 +1,4 @@
-"""Names for the processes that run jobs, such that a later process can tell whether one is still alive."""
+"""Names for the processes that run jobs, from which another process can tell whether they are still alive."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import psutil
 
 
 def this_worker() -> str:
-    """Host, process id and the time the process started, which tells a reused process id or a restarted container."""
+    """Host, process id and start time, which exposes a reused process id and a restarted container."""
     return f"{socket.gethostname()}/{os.getpid()}/{_started(os.getpid())}"
 
 
 def is_alive(worker: str) -> bool:
-    """Whether the process of that name runs on this machine. One of another machine counts as dead."""
+    """Whether the process of this name is running on this machine. Those of other machines count as dead."""
     parts = worker.split("/")
     if len(parts) != 3 or parts[0] != socket.gethostname() or not parts[1].isdigit():
         return False
@@ -26,9 +26,9 @@ def is_alive(worker: str) -> bool:
 
 
 def _started(process: int) -> str:
-    """Start time as the system recorded it: it must not move when the clock is set.
+    """Start time as the system recorded it, which must not change when the clock is set.
 
-    On Linux psutil adds the boot time, which moves with the clock, so a living worker could be taken for dead there.
+    On Linux psutil adds the boot time, which changes with the clock, so a live worker could be taken for dead.
     """
     if not psutil.LINUX:
         return str(int(1000 * psutil.Process(process).create_time()))

@@ -17,6 +17,8 @@ hypothesis.settings.register_profile("slow", max_examples=500, deadline=None)
 
 def pytest_configure(config: pytest.Config) -> None:
     """`-m slow` runs many examples of each property; --hypothesis-profile chooses one by name."""
+    if hasattr(config.option, "loadscopereorder"):  # by number of tests, the longest files would come last
+        config.option.loadscopereorder = False
     if not config.getoption("--hypothesis-profile"):
         expression = str(config.getoption("markexpr"))
         slow = "slow" in expression and "not slow" not in expression

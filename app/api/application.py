@@ -30,7 +30,7 @@ DESCRIPTION = """Document question answering in which retrieval is the model's o
 
 Errors have one shape: `{"error": {"code": "...", "message": "..."}}`. With a password set, programs send
 `Authorization: Bearer TOKEN`; with accounts, each user's own, and what is not theirs or shared with them is not found.
-Pages are 0-based; boxes are fractions of the displayed page, origin top left.
+Pages count from 1; boxes are fractions of the displayed page, origin top left.
 """
 
 

@@ -207,12 +207,12 @@ def _add_pages(routes: APIRouter) -> None:
         page: int,
         width_px: Annotated[int, Query(ge=1, le=PICTURE_WIDTHS_PX[-1])] = 1200,
     ) -> Response:
-        """Picture of a page (0-based), at least `width_px` wide: 300, 600, 900, 1200, 1800 or 2400."""
+        """Picture of a page (from 1), at least `width_px` wide: 300, 600, 900, 1200, 1800 or 2400."""
         width_px = next(width for width in PICTURE_WIDTHS_PX if width >= width_px)
         png = library.page_image(document_id, page, width_px=width_px)
         return Response(png, media_type="image/png", headers={"Cache-Control": "private, max-age=3600"})
 
     @routes.get("/documents/{document_id}/pages/{page}", tags=["pages"])
     def text(library: RequestLibrary, document_id: str, page: int) -> Plain:
-        """Text of a page with its blocks: character spans and boxes."""
+        """Text of a page (from 1) with its blocks: character spans and boxes."""
         return library.page_text(document_id, page).to_dict()

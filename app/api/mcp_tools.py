@@ -119,7 +119,7 @@ def _passage(passage: Passage) -> dict[str, Any]:
         "document_id": passage.document_id,
         "source": passage.source,
         "title": passage.title,
-        "pages": [page + 1 for page in passage.pages],
+        "pages": list(passage.pages),
         "text": passage.text,
         "score": passage.score,
     }

@@ -110,7 +110,7 @@ def show(
     """Show what is known of one document."""
     with library_of(context, home, model, user) as library:
         found = find_document(library, document)
-        text = library.page_text(found.id, page - 1) if page is not None else None
+        text = library.page_text(found.id, page) if page is not None else None
     if as_json:
         write_json({**found.to_dict(), **({"page": text.to_dict()} if text else {})})
         return

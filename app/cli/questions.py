@@ -151,7 +151,7 @@ def answer_row(answer: Answer, identity: Any) -> dict[str, Any]:
 
 
 def passage_row(passage: Passage) -> dict[str, Any]:
-    """`pages` are 0-based; `start_index` and `end_index` count characters of the document's text."""
+    """`pages` count from 1; `start_index` and `end_index` count characters of the document's text."""
     return {
         "document_id": passage.document_id,
         "source": passage.source,
@@ -251,6 +251,6 @@ def library_passages(row: dict[str, Any]) -> list[str]:
 
 
 def passage_text(number: int, passage: dict[str, Any], width: int = 160) -> str:
-    pages = ", ".join(passage["page_labels"]) or ", ".join(str(page + 1) for page in passage["pages"])
+    pages = ", ".join(passage["page_labels"]) or ", ".join(map(str, passage["pages"]))
     head = f"{number:2}. {passage['score']:.3f}  {printable(passage['source'])}, page {printable(pages)}"
     return f"{head}\n    {one_line(passage['text'], width)}"

@@ -1,4 +1,4 @@
-"""The block grid: where landmarks stand in a token sequence.
+"""The block grid: the positions of landmarks in a token sequence.
 
 - A block is `block_size - 1` ordinary (raw) tokens followed by one landmark.
 - Grids start at position 0 of the sequence; an unfinished block at the end has no landmark yet.
@@ -12,7 +12,7 @@ from model.errors import ModelError
 def insert_landmarks(raw_ids: Sequence[int], *, block_size: int, landmark_token_id: int, filled: int = 0) -> list[int]:
     """Put a landmark after every complete run of `block_size - 1` raw tokens, also at the very end.
 
-    `filled` raw tokens already stand in the unfinished block that these ones continue.
+    `filled`: raw tokens already in the unfinished block that `raw_ids` continue.
     Raises `ModelError` if a raw token is the landmark itself: only the grid places landmarks.
     """
     if landmark_token_id in raw_ids:

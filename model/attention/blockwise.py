@@ -1,13 +1,12 @@
 """Landmark attention over one whole text (the training case), in memory linear in its length.
 
-- Nothing of size queries x keys is kept for the backward pass: q, k, v, out and log Z are, weights are computed anew.
+- The backward pass keeps q, k, v, out and log Z, and recomputes the weights: nothing of size queries x keys is kept.
 - Every earlier block counts as one entry, its landmark logit, in the softmax over [own block | earlier blocks]. So
   causality between blocks is a mask on the few landmark logits; tokens of earlier blocks need none.
-- Query blocks are worked off in tiles that stop at the last block they can see; forward on a CPU, one by one.
+- Query blocks are processed in tiles that stop at the last block they can see; forward on a CPU, one by one.
 - Plain torch: CPU and CUDA, eager and compiled. Softmax in float32; products in the dtype of `value`.
-- A short text on a CPU under torch.compile: the compiler gets a form without a backward pass of its own (`_compiled`),
-  fuses it, and decides what is kept. Forward and backward then take two fifths of the time (12 heads of 32, 6 blocks
-  of 64, bf16 with AMX).
+- Short texts on a CPU under torch.compile use a form without a backward pass of its own (`_compiled`), which the
+  compiler fuses, deciding what to keep: two fifths of the time (12 heads of 32, 6 blocks of 64, bf16 with AMX).
 
 For query i in block c, scores s_j and landmark logits l_g:
 
@@ -19,9 +18,8 @@ Backward, with dP_j = dout . v_j, D_g = sum over g of a_j dP_j and D = dout . ou
     own: ds_j = p_j (dP_j - D)      earlier: dl_g = G_g (D_g - D), ds_j = G_g a_j (dP_j - D_g)
 
 Axes: B batch, H query heads, G KV heads, T tokens (landmarks included), N blocks, R query rows of a block (its L
-positions
-times the query heads of a KV head), L tokens in a block (landmark last), J = L - 1 ordinary ones, M rows of a tile,
-F earlier blocks of a tile, K their ordinary tokens, D head dim.
+positions times the query heads of a KV head), L tokens in a block (landmark last), J = L - 1 ordinary ones, M rows of
+a tile, F earlier blocks of a tile, K their ordinary tokens, D head dim.
 """
 
 import math
@@ -34,13 +32,13 @@ from torch import Tensor, nn
 from model.attention.grouped_softmax import MASKED
 
 BY_BLOCK = ("cpu",)
-"""Devices where the forward pass goes block by block: half the time on a CPU, but more launches on a GPU."""
+"""Devices where the forward pass runs block by block: half the time on a CPU, but more launches on a GPU."""
 COMPILED_BLOCKS = 8
-"""Blocks of the longest text that `_compiled` is for: it is compiled block by block, and may keep all weights."""
+"""Longest text for `_compiled`, in blocks: it is unrolled block by block and may keep all weights."""
 LOG2_E = math.log2(math.e)
 TILE_ROWS, TILE_ROWS_CPU = 256, 64
-"""Query rows per KV head worked off together. On a CPU the backward pass is a seventh faster with small tiles (6 blocks
-of 64): they compute less that is masked and stay in the cache. On a GPU every tile costs its launches."""
+"""Query rows per KV head in a tile. On a CPU the backward pass is a seventh faster with small tiles (6 blocks of 64):
+they compute less that is masked and stay in the cache. On a GPU every tile costs its launches."""
 
 
 def blockwise_attention(
@@ -54,13 +52,14 @@ def blockwise_attention(
 ) -> Tensor:
     """out_BHTD in the dtype of `value`, for rotated queries and keys that start at a block border.
 
-    The last block may be unfinished. valid: False at padding, which nobody sees; a query that sees nothing at all gets
-    finite numbers without meaning.
+    The last block may be unfinished. valid: False at padding, which nothing attends to; a query without any visible
+    key gets finite but meaningless numbers.
     """
     short = query_BHTD.shape[2] <= COMPILED_BLOCKS * block_size
     if short and torch.compiler.is_compiling() and query_BHTD.device.type in BY_BLOCK:
         return _compiled(query_BHTD, key_BGTD, value_BGTD, valid_BT, block_size, scaling)
-    return _Blockwise.apply(query_BHTD, key_BGTD, value_BGTD, valid_BT, block_size, scaling)
+    out_BHTD: Tensor = _Blockwise.apply(query_BHTD, key_BGTD, value_BGTD, valid_BT, block_size, scaling)  # type: ignore[no-untyped-call]
+    return out_BHTD
 
 
 class _Blockwise(torch.autograd.Function):
@@ -255,10 +254,8 @@ class _Far:
         logits_BGMF, masked where the block is not earlier. Both float32."""
         seen, rows = last - 1, q_BGMD.shape[2]
         tokens = seen * (self.keys_BGKD.shape[2] // self.landmarks_BGND.shape[2])
-        scores, gates_BGMF = (
-            _scores(q_BGMD, self.keys_BGKD[:, :, :tokens]),
-            _scores(q_BGMD, self.landmarks_BGND[:, :, :seen]),
-        )
+        scores = _scores(q_BGMD, self.keys_BGKD[:, :, :tokens])
+        gates_BGMF = _scores(q_BGMD, self.landmarks_BGND[:, :, :seen])
         if self.masks.far_B1K is not None and self.masks.landmarks_B1N is not None:
             scores += self.masks.far_B1K[:, :, None, :tokens]
             gates_BGMF = gates_BGMF + self.masks.landmarks_B1N[:, :, None, :seen]
@@ -300,16 +297,19 @@ def _scores(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _blocks(x_BGTD: Tensor, block_size: int) -> Tensor:
-    """Cut into blocks; an unfinished last one is filled with zeros, which nobody sees."""
-    return nn.functional.pad(x_BGTD, (0, 0, 0, -x_BGTD.shape[2] % block_size)).unflatten(2, (-1, block_size))
+    """x_BGNLD; an unfinished last block is filled with zeros, which nothing attends to."""
+    padded_BGTD = nn.functional.pad(x_BGTD, (0, 0, 0, -x_BGTD.shape[2] % block_size))
+    x_BGNLD: Tensor = padded_BGTD.unflatten(2, (-1, block_size))
+    return x_BGNLD
 
 
 def _rows(x_BHTD: Tensor, groups: int, block_size: int) -> Tensor:
-    """Rows that share keys side by side: B G N R D, R = (query head of the KV head, position in the block)."""
-    blocks = _blocks(x_BHTD, block_size).unflatten(1, (groups, -1))
+    """x_BGNRD: rows that share keys side by side, R = (query head of the KV head, position in the block)."""
+    blocks: Tensor = _blocks(x_BHTD, block_size).unflatten(1, (groups, -1))
     return blocks.transpose(2, 3).flatten(3, 4)
 
 
 def _unrows(x_BGNRD: Tensor, length: int, block_size: int) -> Tensor:
-    blocks = x_BGNRD.unflatten(3, (-1, block_size)).transpose(2, 3)
+    """x_BHTD: the inverse of `_rows`."""
+    blocks: Tensor = x_BGNRD.unflatten(3, (-1, block_size)).transpose(2, 3)
     return blocks.flatten(1, 2).flatten(2, 3)[:, :, :length]

@@ -2,12 +2,12 @@
 
 - A token of the query's own block, and the landmark of every earlier block, share one softmax (p).
 - A token of an earlier block gets p(its landmark) * softmax over its own block: the landmark is the gate of its block.
-- A landmark is never read itself: its weight is handed to its block. Rows sum to 1.
+- A landmark's own value is never read: its weight goes to its block. Rows sum to 1.
 - Both forms compute in float32 and are differentiable by autograd. No I/O, no positions, no memory.
 
-`grouped_softmax` takes landmarks at any places. `fold_far_blocks` is the fast form for landmarks on the block grid:
-it rewrites the scores so that one ordinary softmax gives the same weights: s'_j = s_j + (landmark logit - logsumexp
-of the block).
+`grouped_softmax` takes landmarks anywhere. `fold_far_blocks` is the fast form for landmarks on the block grid: it
+rewrites the scores so that one ordinary softmax gives the same weights,
+s'_j = s_j + (landmark logit - logsumexp of the block).
 
 Axes: B batch, H heads, Q queries, K keys.
 """
@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 MASKED = -1e30
-"""Logit of what must not be seen. Finite, so that a row without any visible key stays finite (its weights are never
-used)."""
+"""Logit of a masked key. Finite, so that a row without any visible key stays finite; its weights are never used."""
 
 
 def grouped_softmax(scores_BHQK: Tensor, visible_BQK: Tensor, is_landmark_BK: Tensor) -> Tensor:
@@ -25,8 +24,8 @@ def grouped_softmax(scores_BHQK: Tensor, visible_BQK: Tensor, is_landmark_BK: Te
 
     scores: scaled logits; visible: causal and not padding, before a block's own landmark is hidden; is_landmark: True
     where a landmark stands. Returns weights_BHQK in the dtype of `scores`, 0 for landmarks and for everything
-    invisible. Two adjacent landmarks make an empty block, which swallows its gate's weight; a query that sees nothing
-    gets a row of zeros.
+    invisible. Two adjacent landmarks make an empty block, whose gate's weight is lost; a query that sees nothing gets
+    a row of zeros.
     """
     scores = scores_BHQK.float()
     block_BK = is_landmark_BK.long().cumsum(-1) - is_landmark_BK.long()  # landmarks strictly before
@@ -58,7 +57,8 @@ def fold_far_blocks(scores_BHQK: Tensor, block_size: int, valid_BK: Tensor | Non
     """Logits whose ordinary softmax equals the grouped softmax, for landmarks on the block grid.
 
     scores: scaled logits of the last Q of K positions against all K; key j is a landmark iff j % block_size ==
-    block_size - 1. valid: False at padding (which nobody sees). Causality is applied here. Returns float32 logits_BHQK.
+    block_size - 1. valid: False at padding, which nothing attends to. Causality is applied here.
+    Returns float32 logits_BHQK.
     """
     num_queries, num_keys = scores_BHQK.shape[-2:]
     device = scores_BHQK.device
@@ -74,9 +74,8 @@ def fold_far_blocks(scores_BHQK: Tensor, block_size: int, valid_BK: Tensor | Non
         return near
     blocks = torch.nn.functional.pad(scores, (0, -num_keys % block_size), value=MASKED).unflatten(-1, (-1, block_size))
     tokens, landmarks = blocks[..., :-1], blocks[..., -1:]
-    far = torch.cat((tokens.log_softmax(-1) + landmarks, torch.full_like(landmarks, MASKED)), -1).flatten(-2)[
-        ..., :num_keys
-    ]
+    far = torch.cat((tokens.log_softmax(-1) + landmarks, torch.full_like(landmarks, MASKED)), -1)
+    far = far.flatten(-2)[..., :num_keys]
     earlier_QK = key_K // block_size < query_Q1 // block_size
     return torch.where(own_QK, near, far.masked_fill(~earlier_QK, MASKED))
 

@@ -1,4 +1,4 @@
-"""The port that attention reads a memory through, and the memory that lives in RAM.
+"""What attention reads a memory through, and the memory that lives in RAM.
 
 A reader knows where blocks are and how to search their landmarks; it knows nothing of softmax, positions or text.
 Keys are always *before* rotation.
@@ -9,12 +9,13 @@ blocks, S slots, L tokens in a block (landmark last), D head dim, Y memory layer
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from model.attention.selection import select_blocks
+from model.errors import ModelError
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,13 +25,13 @@ class KVBlock:
     keys_YGLD: Tensor
     values_YGLD: Tensor
     num_tokens: int
-    """Ordinary tokens: rows 0..num_tokens-1. Row L-1 is the landmark. Rows between are padding: only a text's last
-    block has any."""
+    """Ordinary tokens, in rows 0..num_tokens-1; row L-1 is the landmark. Rows between are padding, which only a text's
+    last block has."""
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """What one layer read in one forward pass. Tensors stay on the device until somebody looks."""
+    """What one layer read in one forward pass. Tensors stay on the device until they are used."""
 
     layer: int
     ids_BHQS: Tensor
@@ -41,7 +42,7 @@ class Selection:
     """Attention mass left on the local window: gate.sum(-1) + local == 1."""
 
     def one_query(self, row: int) -> "Selection":
-        """The part of one query, counted as in Python."""
+        """The part of one query; negative rows count from the end."""
         at = slice(row, row + 1 or None)
         return Selection(self.layer, self.ids_BHQS[:, :, at], self.gate_BHQS[:, :, at], self.local_BHQ[:, :, at])
 
@@ -55,23 +56,42 @@ class MemoryReader(Protocol):
 
     @property
     def num_blocks(self) -> int:
-        """Stored blocks N; 0 is legal and reads nothing."""
+        """Stored blocks N; with 0 nothing is read."""
 
     def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
-        """ids_BGXS (int64, ascending, S = min(k, N)): blocks chosen by each voter group, see
-        `model.attention.selection.select_blocks`.
+        """ids_BGXS (int64, ascending, S = min(k, N)): blocks that each voter group chooses (`select_blocks`).
 
         Queries are scaled and rotated such that their product with an *un-rotated* landmark key is the landmark logit.
         """
 
     def read(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """keys_BGXSLD, values_BGXSLD (before rotation, on the device and in the dtype of the model) and lengths_BGXS
+        """keys_BGXSLD and values_BGXSLD (before rotation, in the dtype and on the device of the model), lengths_BGXS
         (int64)."""
 
 
+@runtime_checkable
+class TextMemory(MemoryReader, Protocol):
+    """The memory of one growing text: its blocks are numbered in text order, as paper positions need."""
+
+    def landmarks(self, layer: int) -> Tensor:
+        """landmarks_BGND of a layer, before rotation."""
+
+    def append(self, layers: dict[int, tuple[Tensor, Tensor]], lengths_BN: Tensor) -> None:
+        """Store new blocks behind the old ones: keys_BGNLD and values_BGNLD by layer, ordinary tokens per block."""
+
+
+def in_text_order(memory: MemoryReader) -> TextMemory:
+    """`memory` as that of one text. Raises `ModelError` for one that is not, such as a library."""
+    if not isinstance(memory, TextMemory):
+        raise ModelError(
+            "positions='paper' needs the memory of one text, such as an InMemoryReader: only there some blocks are"
+            " newest; choose positions='library'."
+        )
+    return memory
+
+
 class InMemoryReader:
-    """Blocks kept as tensors, for texts read in windows, for training with a memory, and as the oracle for every
-    other reader.
+    """Blocks kept as tensors: for texts read in windows, and as the oracle for every other reader.
 
     All rows of the batch hold the same number of blocks. `capacity` keeps only that many, dropping the oldest.
     """
@@ -111,25 +131,13 @@ class InMemoryReader:
         return self._lengths_BN.length
 
     def append(self, layers: dict[int, tuple[Tensor, Tensor]], lengths_BN: Tensor) -> None:
-        """Store new blocks behind the old ones: keys_BGNLD and values_BGNLD by layer, ordinary tokens per block."""
         assert set(layers) == set(self._layers)
         for layer, (keys_BGNLD, values_BGNLD) in layers.items():
             for rows, new in ((self._keys, keys_BGNLD), (self._values, values_BGNLD)):
                 rows.setdefault(layer, _GrowingAxis(2)).append(new, self._capacity)
         self._lengths_BN.append(lengths_BN, self._capacity)
 
-    def rows(self, index: Tensor) -> "InMemoryReader":
-        """The memory of some rows of the batch."""
-        part = InMemoryReader(self._layers, capacity=self._capacity)
-        if self.num_blocks:
-            layers = {
-                layer: (self._keys[layer].view()[index], self._values[layer].view()[index]) for layer in self._layers
-            }
-            part.append(layers, self._lengths_BN.view()[index])
-        return part
-
     def landmarks(self, layer: int) -> Tensor:
-        """landmarks_BGND of a layer, before rotation."""
         return self._keys[layer].view()[..., -1, :]
 
     def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
@@ -146,7 +154,7 @@ class InMemoryReader:
 
 
 class _GrowingAxis:
-    """A tensor that grows along one axis; room doubles, so that n appends copy O(n) and not O(n^2)."""
+    """A tensor that grows along one axis; capacity doubles, so that n appends copy O(n) rather than O(n^2)."""
 
     def __init__(self, axis: int) -> None:
         self._axis = axis

@@ -1,47 +1,96 @@
-"""Positions: every key is stored before rotation and gets its place only when it is read.
+"""How a block gets its position: keys are stored before rotation and rotated to a slot when they are read.
 
-Frame of a read (docs/landmark-attention.md, section 5), in blocks of L positions:
+Two frames (docs/landmark-attention.md, section 5), in slots of one block each, one function for each:
 
-    paper:   slot 0, where all older blocks are scored | slots 1..k, the k newest at their true distance | local window
-    library: slot 0, where every stored block is scored and read | one empty slot | local window
+    read_paper     slot 0, where all older blocks are scored | slots 1..k, the k newest at their distance | local window
+    read_library   slot 0, where every block is scored and read | one empty slot | local window
 
-In the paper frame the i-th chosen block (in text order) is read in slot i if it is older than the k newest and in
-slot i + 1 otherwise, so that an empty slot separates old from new. In the library frame documents have no order among
-each other: all chosen blocks share the one far slot. The logit that chooses a block is then the very logit that gates
-it, storage order cannot matter, and the number of blocks read is not limited by the context.
+- Paper: the i-th chosen block in text order is read in slot i, or in slot i + 1 if it is among the k newest, so that an
+  empty slot separates old from new.
+- Library: documents have no order among each other, so all chosen blocks share slot 0. The logit that chooses a block
+  is then the logit that gates it, storage order cannot matter, and the context does not limit the blocks read.
+- Where the local window starts: `SelectionPolicy.local_slot`.
 
-Axes: B batch, G KV heads, X voter groups, S slots, N stored blocks, L tokens in a block, K keys, D head dim.
+Axes: B batch, H query heads, G KV heads, X voter groups per KV head, Q queries, K local keys, S slots, N stored blocks,
+L tokens in a block (landmark last), D head dim.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-LIBRARY_LOCAL_SLOT = 2
-"""Slot at which the local window starts in the library frame: the far slot and one empty slot come before."""
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding in the half-split layout of Hugging Face's Llama family."""
-    half = x.shape[-1] // 2
-    return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
+from model.attention.context import LandmarkContext
+from model.attention.memory import in_text_order
+from model.attention.rotary import rotate
+from model.attention.selection import Positions, select_blocks
 
 
-def rotary_tables(rotary: nn.Module, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """cos and sin, shape positions.shape + (D,), for integer positions of any shape."""
-    like = torch.empty(0, dtype=torch.float32, device=positions.device)
-    cos, sin = rotary(like, positions.reshape(1, -1))
-    shape = (*positions.shape, cos.shape[-1])
-    return cos.view(shape).to(dtype), sin.view(shape).to(dtype)
+@dataclass(frozen=True, eq=False)
+class SlottedBlocks:
+    """The blocks that one layer reads, their keys rotated to the slots they are read in."""
+
+    ids_BGXS: Tensor
+    keys_BGXSLD: Tensor
+    values_BGXSLD: Tensor
+    lengths_BGXS: Tensor
+    """Ordinary tokens of each block."""
+
+
+def read_blocks(
+    context: LandmarkContext, layer: int, query_BHQD: Tensor, rotated_BHQD: Tensor, key_BGKD: Tensor, scaling: float
+) -> SlottedBlocks:
+    """Choose blocks by their landmarks, fetch them and rotate their keys, in the frame of the context's policy.
+
+    query and rotated: the same queries, before rotation and at their positions; key: the keys of the local window.
+    """
+    return _FRAMES[context.memory[1].positions](context, layer, query_BHQD, rotated_BHQD, key_BGKD, scaling)
+
+
+def read_library(
+    context: LandmarkContext, layer: int, query_BHQD: Tensor, rotated_BHQD: Tensor, key_BGKD: Tensor, scaling: float
+) -> SlottedBlocks:
+    """Every block is scored and read in slot 0, so any memory can search."""
+    reader, policy = context.memory
+    searching_BHQD = context.search_frame(query_BHQD, key_BGKD.shape[2], scaling)
+    ids = reader.search(layer, policy.voter_rows(searching_BHQD, key_BGKD.shape[1]), policy.top_k)
+    keys, values, lengths = reader.read(layer, ids)
+    cos, sin = context.table(0, context.block_size, keys)
+    return SlottedBlocks(ids, rotate(keys, cos, sin), values, lengths)
+
+
+def read_paper(
+    context: LandmarkContext, layer: int, query_BHQD: Tensor, rotated_BHQD: Tensor, key_BGKD: Tensor, scaling: float
+) -> SlottedBlocks:
+    """The newest blocks are scored and read at their distance, which takes the memory of one text."""
+    reader, policy = context.memory
+    memory, size, stored = in_text_order(reader), context.block_size, reader.num_blocks
+    cos, sin = context.table(0, context.local_start, query_BHQD)
+    at_N = paper_landmark_slots(stored, policy.top_k, query_BHQD.device) * size + size - 1
+    landmarks_BGND = rotate(memory.landmarks(layer), cos[at_N], sin[at_N])
+    queries_BGXRD = policy.voter_rows(rotated_BHQD * scaling, key_BGKD.shape[1])
+    ids = select_blocks(queries_BGXRD @ landmarks_BGND.unsqueeze(2).transpose(-1, -2), policy.top_k)
+    keys, values, lengths = memory.read(layer, ids)
+    token_L = torch.arange(size, device=query_BHQD.device)
+    at_BGXSL = paper_read_slots(ids, stored, policy.top_k)[..., None] * size + token_L
+    return SlottedBlocks(ids, rotate(keys, cos[at_BGXSL], sin[at_BGXSL]), values, lengths)
+
+
+_FRAMES: dict[Positions, Callable[[LandmarkContext, int, Tensor, Tensor, Tensor, float], SlottedBlocks]] = {
+    "library": read_library,
+    "paper": read_paper,
+}
 
 
 def paper_landmark_slots(num_blocks: int, top_k: int, device: torch.device) -> Tensor:
-    """Slot at which each stored block's landmark is scored: slot_N (same section, "Scoring")."""
+    """Slot at which each stored block's landmark is scored: slot_N."""
     newest = min(top_k, num_blocks)
     return (torch.arange(num_blocks, device=device) - (num_blocks - newest) + 1).clamp_min(0)
 
 
 def paper_read_slots(ids_BGXS: Tensor, num_blocks: int, top_k: int) -> Tensor:
-    """Slot in which each chosen block is read; ids ascending (same section, "Slots")."""
+    """Slot in which each chosen block is read: slot_BGXS, for ids in ascending order."""
     newest = min(top_k, num_blocks)
     order = torch.arange(ids_BGXS.shape[-1], device=ids_BGXS.device).expand_as(ids_BGXS)
     return order + (ids_BGXS >= num_blocks - newest)

@@ -24,36 +24,36 @@ class LandmarkConfig:
     """True if training predicted landmarks too; then the output *at* a landmark chooses the next token (published as
     include_landmark_in_loss)."""
     memory_layers: tuple[int, ...] | None = None
-    """Absolute numbers of the layers whose keys and values are stored. None: every layer but the first, whose
-    landmark keys are all equal (same embedding, no context yet), so that it cannot tell blocks apart."""
+    """Absolute numbers of the layers whose keys and values are stored. None: all but the first, whose landmark keys are
+    all equal (same embedding, no context yet), so that it cannot tell blocks apart."""
     window_blocks: int = 8
     """Local window of prefill, in blocks."""
     context_blocks: int = 4
     """Earlier blocks of the same text that each prefill window reads, at their true distance."""
     prompt: str = "Question: {question}\nAnswer:"
-    """How a question is put to the model; special tokens in it are recognised, those inside the question are not. The
-    question may stand there twice: a causal model reads its first words without knowing the rest, and those of the
-    repetition knowing all of it (arXiv 2402.15449, section 3). Search takes the queries of the last place."""
+    """How a question is put to the model; special tokens are recognised here but not inside the question. The question
+    may appear twice: a causal model reads its first words without knowing the rest, and the repetition knowing all of
+    it (arXiv 2402.15449, section 3). Search takes the queries of the last occurrence."""
     stop: tuple[str, ...] = ("\n",)
-    """An answer ends where one of these appears (an end-of-text token always ends it)."""
+    """Strings that end an answer; an end-of-text token always does."""
     quotes: bool = False
     """Whether answers are quoted word for word unless asked otherwise: for models too small to write."""
     quotes_sentences: bool = False
-    """Whether a quotation is the whole sentence that the question's attention likes best, not chosen word by word."""
+    """Whether a quotation is the whole sentence that matches the question best, not chosen word by word."""
     search_weights: tuple[tuple[float, ...], ...] | None = None
     """[memory layer][query head], >= 0: share of each head in the ranking of `search`. None: all equal."""
     ranks_by_tokens: bool = False
     """Whether search ranks the blocks that landmarks propose by late interaction over the keys of their tokens, in the
     layers of `search_weights`, which must be trained for it."""
     points_at_answers: bool = False
-    """Whether the queries of the prompt's last token and of an end token behind it were trained to meet the keys of an
+    """Whether the queries of the prompt's last token and of an end token after it were trained to match the keys of an
     answer's first and last token (`model.scoring.span_selection.span_logits`)."""
     pointing: tuple[int, int] | None = None
-    """Width and layers of the span head (`model.scoring.span_head`), whose weights lie beside those of the network.
-    None: there is none; then the two queries themselves point, if `points_at_answers`."""
+    """Width and layers of the span head (`model.scoring.span_head`), whose weights are stored beside the network's.
+    None: no head; with `points_at_answers` the two queries themselves give the logits."""
     answer_threshold: float | None = None
-    """Search confidence under which a memory is said not to hold the answer, for the ranking that `ranks_by_tokens`
-    names. None: not calibrated."""
+    """Search confidence below which a memory is taken not to hold the answer, under the ranking that `ranks_by_tokens`
+    selects. None: not calibrated."""
 
     def __post_init__(self) -> None:
         if self.block_size < 2:
@@ -65,9 +65,9 @@ class LandmarkConfig:
         if self.search_weights is not None and not any(any(row) for row in self.search_weights):
             raise ModelError("search_weights are all 0; search needs at least one head.")
         if self.pointing is not None and not (self.points_at_answers and self.ranks_by_tokens):
-            raise ModelError("a pointing head needs points_at_answers and ranks_by_tokens.")
+            raise ModelError("a span head (pointing) needs points_at_answers and ranks_by_tokens.")
         if "{question}" not in self.prompt:
-            raise ModelError("prompt must contain {question}, the place where the question goes.")
+            raise ModelError("prompt must contain {question}, where the question goes.")
 
     @property
     def tokens_per_block(self) -> int:

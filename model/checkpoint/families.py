@@ -1,8 +1,10 @@
 """Which networks landmark attention was tested on.
 
-Families by allow-list: others differ in ways that go wrong silently (interleaved rotation, soft caps, layers without
+An allow-list: other families differ in ways that fail silently (interleaved rotation, soft caps, layers without
 positions).
 """
+
+from typing import Any
 
 from transformers import PreTrainedConfig
 
@@ -13,7 +15,7 @@ TESTED_ROPE = ("default", "linear", "llama3", "yarn")
 
 
 def check_backbone(config: PreTrainedConfig) -> None:
-    """Raise `UnsupportedBackbone` for what landmark attention was not tested on."""
+    """Raise `UnsupportedBackbone` for an untested family or rope type."""
     if config.model_type not in TESTED_FAMILIES:
         raise UnsupportedBackbone(
             f"model family {config.model_type!r} is not supported: landmark attention is tested on "
@@ -28,6 +30,6 @@ def check_backbone(config: PreTrainedConfig) -> None:
         )
 
 
-def rope_of(config: PreTrainedConfig) -> dict:
+def rope_of(config: PreTrainedConfig) -> dict[str, Any]:
     """The rotary settings of a network."""
     return dict(getattr(config, "rope_parameters", None) or {})

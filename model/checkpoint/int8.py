@@ -2,7 +2,7 @@
 
 - Hugging Face layout with `weights: "int8-rows"` in config.json. In model.safetensors a matrix `X` is int8 and
   `X_scale` (float32) holds one number per row: row = int8 row * scale. Whatever is not a matrix stays as it was.
-- Expanded when loaded, so no other code needs to know. Other programs must expand the file themselves.
+- Expanded on loading, so no other code needs to know. Other programs must expand the file themselves.
 - A weight moves by at most half a step, which is 1/254 of the largest weight of its row.
 
 Axes: O rows of a matrix (outputs), I columns (inputs).
@@ -23,8 +23,7 @@ _LARGEST = 127
 
 
 def to_int8(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors to store for `weights`, on the CPU. Of weights that share memory (tied embeddings) the first is
-    kept."""
+    """The tensors to store for `weights`, on the CPU; of weights that share memory (tied embeddings) only the first."""
     stored: dict[str, Tensor] = {}
     seen: set[tuple[int, torch.Size]] = set()
     for name, weight in weights.items():
@@ -46,8 +45,10 @@ def to_int8(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_int8(file: Path, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Weights by name in `dtype`, expanded one matrix at a time. Raises ModelError for a file that is missing or
-    damaged."""
+    """Weights by name in `dtype`, expanded one matrix at a time.
+
+    Raises ModelError for a file that is missing or damaged.
+    """
     try:
         with safe_open(file, framework="pt") as stored:
             names = set(stored.keys())

@@ -1,8 +1,10 @@
 """Any tested Hugging Face causal language model as a landmark model.
 
-- The rotary embedding is swapped for a deferred one and the attention for `landmark_attention`; weights stay as they
-  are.
+- The rotary embedding becomes a deferred one and the attention `landmark_attention`; the weights stay as they are.
 - `config.landmark` is saved with the checkpoint; the choice of attention is not, so every `LandmarkModel` sets it.
+
+Axes: B batch, T tokens, Q queries, H query heads, G KV heads, K local keys, D head dim, E hidden width, V vocabulary,
+Y memory layers, W searched layers.
 """
 
 import copy
@@ -22,8 +24,10 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, DynamicCache
 
 from model.attention.block_grid import insert_landmarks
-from model.attention.landmark_attention import DeferredRotary, LandmarkContext, LastLayerReached, landmark_attention
+from model.attention.context import LandmarkContext, LastLayerReached
+from model.attention.landmark_attention import landmark_attention
 from model.attention.memory import MemoryReader
+from model.attention.rotary import DeferredRotary
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.families import check_backbone, rope_of
@@ -45,7 +49,7 @@ class TokenizedText:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A question in the prompt template; `ids[question]` is the question itself, where it stands last."""
+    """A question in the prompt template; `ids[question]` is the last occurrence of the question itself."""
 
     ids: list[int]
     question: slice
@@ -136,8 +140,7 @@ class LandmarkModel(nn.Module):
 
     @property
     def max_positions(self) -> int:
-        """Positions the backbone was trained for; a sliding window counts as such, since keys beyond it were never
-        seen."""
+        """Positions the backbone was trained for, at most its sliding window: keys beyond that were never seen."""
         config = self.backbone.config
         window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
         return int(min(config.max_position_embeddings, window or config.max_position_embeddings))
@@ -155,8 +158,10 @@ class LandmarkModel(nn.Module):
         return LandmarkContext(self.config.block_size, self.backbone.model.rotary_emb.rotary, valid_BK, reader, policy)
 
     def encode(self, ids_BT: Tensor, context: LandmarkContext, cache: DynamicCache | None = None) -> Tensor:
-        """hidden_BTE of tokens with landmarks on the block grid, after the final norm. The cache takes keys before
-        rotation."""
+        """hidden_BTE of tokens with landmarks on the block grid, after the final norm.
+
+        The cache receives keys before rotation.
+        """
         # The positions are placeholders: rotation is deferred, so the backbone's own numbering never matters.
         positions = torch.zeros((1, ids_BT.shape[1]), dtype=torch.long, device=ids_BT.device)
         hidden_BTE: Tensor = self.backbone.model(
@@ -169,14 +174,17 @@ class LandmarkModel(nn.Module):
         return hidden_BTE
 
     def embed(self, ids_BT: Tensor) -> Tensor:
-        """hidden_BTE that enter the first layer."""
-        return self.backbone.model.embed_tokens(ids_BT)
+        """hidden_BTE at the input of the first layer."""
+        hidden_BTE: Tensor = self.backbone.model.embed_tokens(ids_BT)
+        return hidden_BTE
 
     def run_layers(
         self, hidden_BTE: Tensor, layers: range, context: LandmarkContext, cache: DynamicCache | None = None
     ) -> Tensor:
-        """hidden_BTE behind some layers, for inference: a part of `encode`, which goes through all of them and the
-        final norm. Ends early at `context.last_layer`."""
+        """hidden_BTE after some layers, for inference: `encode` runs all of them and the final norm.
+
+        Ends early at `context.last_layer`.
+        """
         positions = torch.zeros((1, hidden_BTE.shape[1]), dtype=torch.long, device=hidden_BTE.device)
         tables = self.backbone.model.rotary_emb(hidden_BTE, position_ids=positions)
         with suppress(LastLayerReached):
@@ -193,29 +201,30 @@ class LandmarkModel(nn.Module):
         return hidden_BTE
 
     def final_norm(self, hidden_BTE: Tensor) -> Tensor:
-        """What `encode` gives, from the hidden states behind the last layer."""
-        return self.backbone.model.norm(hidden_BTE)
+        """The result of `encode`, from the hidden states after the last layer."""
+        normed_BTE: Tensor = self.backbone.model.norm(hidden_BTE)
+        return normed_BTE
 
     def fill_cache(self, ids_BT: Tensor, context: LandmarkContext, cache: DynamicCache) -> None:
-        """Like `encode`, but stops once the last memory layer has its keys and values: nothing behind it is stored."""
+        """Like `encode`, but stops once the last memory layer has its keys and values: no later layer is stored."""
         context.last_layer = self.memory_layers[-1]
         with suppress(LastLayerReached):
             self.encode(ids_BT, context, cache)
 
     def search_queries(self, ids_BT: Tensor) -> dict[int, Tensor]:
-        """queries_BHTD by layer of texts encoded alone, in the frame of `MemoryReader.search`: the product with an
-        un-rotated landmark key is the landmark's logit under library positions."""
+        """queries_BHTD by layer of texts encoded without a memory, in the frame of `MemoryReader.search`: the product
+        with an un-rotated landmark key is the landmark's logit under library positions."""
         context = self.context(policy=SelectionPolicy())
         context.search_queries = {}
         self.encode(ids_BT, context)
         return context.search_queries
 
     def token_queries(self, queries_YHQD: Tensor) -> Tensor:
-        """queries_QWGD for late interaction: weighted as in search and summed over the heads that share keys; W are the
-        searched layers."""
+        """queries_QWGD for late interaction: weighted as in search and summed over the heads that share keys."""
         searched = [self.memory_layers.index(layer) for layer in self.searched_layers]
         weighted_YHQD = queries_YHQD * self.search_weights_YH[..., None, None].to(queries_YHQD.device)
-        return weighted_YHQD[searched].unflatten(1, (self.num_kv_heads, -1)).sum(2).permute(2, 0, 1, 3)
+        summed_WGQD: Tensor = weighted_YHQD[searched].unflatten(1, (self.num_kv_heads, -1)).sum(2)
+        return summed_WGQD.permute(2, 0, 1, 3)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits of hidden states of any leading shape."""
@@ -225,16 +234,16 @@ class LandmarkModel(nn.Module):
     def forward(self, ids_BT: Tensor, valid_BT: Tensor | None = None) -> Tensor:
         """logits_BTV of a whole text with landmarks in place, read in one pass without memory (the training forward).
 
-        valid: False at padding, which must stand on the right: on the left it would shift the block grid.
+        valid: False at padding, which must be on the right: on the left it would shift the block grid.
         """
         if valid_BT is not None and bool((valid_BT[:, 1:] & ~valid_BT[:, :-1]).any()):
             raise ModelError(
-                "padding stands before text: landmark attention needs its padding on the right (padding_side='right')."
+                "padding precedes text: landmark attention needs its padding on the right (padding_side='right')."
             )
         return self.logits(self.encode(ids_BT, self.context(valid_BK=valid_BT)))
 
     def check_window(self, window_tokens: int, policy: SelectionPolicy | None = None, num_blocks: int = 0) -> None:
-        """Raise `ContextTooLong` if a local window and the slots before it need more positions than there are."""
+        """Raise `ContextTooLong` if a local window and the slots before it need more positions than the model has."""
         slots = 0 if policy is None else policy.local_slot(num_blocks)
         needed = slots * self.config.block_size + window_tokens
         if needed > self.max_positions:
@@ -247,9 +256,8 @@ class LandmarkModel(nn.Module):
     # text
 
     def tokenize(self, text: str) -> TokenizedText:
-        """Tokens of plain text with their character spans; names of special tokens in it are plain text too.
-        Thread-safe."""
-        # encode_batch releases Python's lock, encode does not: a long text would stop every other thread.
+        """Tokens of plain text with their character spans; names of special tokens count as plain text. Thread-safe."""
+        # encode_batch releases the GIL, encode does not: a long text would stop every other thread.
         (encoding,) = self._plain_tokenizer.encode_batch([text], add_special_tokens=False)
         offsets = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
         return TokenizedText(list(encoding.ids), offsets[:, 0], offsets[:, 1])
@@ -264,11 +272,11 @@ class LandmarkModel(nn.Module):
         return plain
 
     def prompt(self, question: str) -> Prompt:
-        """The question in the model's prompt template, behind a begin-of-text token if the tokenizer adds one."""
+        """The question in the model's prompt template, after a begin-of-text token if the tokenizer adds one."""
         return self.prompt_of(self.tokenize(question).ids)
 
     def prompt_of(self, question_ids: Sequence[int]) -> Prompt:
-        """`prompt` of a question in tokens."""
+        """`prompt` of a tokenized question."""
         before, *parts = self.config.prompt.split("{question}")
         ids = list(self.tokenizer(before, add_special_tokens=True)["input_ids"])
         if self.tokenizer.eos_token_id is not None and ids and ids[-1] == self.tokenizer.eos_token_id:
@@ -280,7 +288,7 @@ class LandmarkModel(nn.Module):
         return Prompt(ids, question)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of tokens; special tokens and landmarks leave no trace."""
+        """Text of tokens, without special tokens and landmarks."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     @cached_property
@@ -288,7 +296,7 @@ class LandmarkModel(nn.Module):
         return TokenText(self.tokenizer)
 
     def with_landmarks(self, raw_ids: Iterable[int], *, filled: int = 0) -> list[int]:
-        """Raw tokens with landmarks put in place (see `insert_landmarks`)."""
+        """Raw tokens with landmarks inserted (see `insert_landmarks`)."""
         config = self.config
         return insert_landmarks(
             list(raw_ids), block_size=config.block_size, landmark_token_id=config.landmark_token_id, filled=filled
@@ -303,7 +311,7 @@ class LandmarkModel(nn.Module):
         self.save_parts(Path(folder))
 
     def save_parts(self, folder: Path) -> None:
-        """Write what lies beside the weights and config of the backbone: tokenizer and span head."""
+        """Write tokenizer and span head beside the backbone's weights and config."""
         self.tokenizer.save_pretrained(folder)
         if self.span_head is not None:
             self.span_head.save(folder)
@@ -319,8 +327,7 @@ class LandmarkModel(nn.Module):
         return LandmarkModel(self.backbone, self.tokenizer, config, source=self.source, span_head=head)
 
     def identity(self) -> dict[str, str]:
-        """What determines the bytes of a memory, field by field: weights, tokenizer, rope, block size, landmark,
-        stored layers."""
+        """What determines the bytes of a memory, field by field."""
         return {
             "weights": self._weights_digest(),
             "tokenizer": _digest(self.tokenizer.backend_tokenizer.to_str()),
@@ -332,7 +339,7 @@ class LandmarkModel(nn.Module):
         }
 
     def _weights_digest(self) -> str:
-        """sha256 over names, shapes and bytes of all weights, in name order, as they stand in memory."""
+        """sha256 over names, shapes and bytes of all weights in memory, in name order."""
         hasher = hashlib.sha256(b"cairn weights 1\0")
         for name, weight in sorted(self.backbone.state_dict().items()):
             hasher.update(f"{name}{tuple(weight.shape)}{weight.dtype}\0".encode())

@@ -68,8 +68,7 @@ def load_backbone(
 
 
 def add_landmark_token(backbone: Any, tokenizer: Any) -> int:
-    """Give the vocabulary a landmark token; its input and output rows start as the mean of the old rows. Returns its
-    id."""
+    """Add a landmark token to the vocabulary, its input and output rows the mean of the old ones; returns its id."""
     old = len(tokenizer)
     tokenizer.add_tokens([LANDMARK_TOKEN], special_tokens=True)
     token = int(tokenizer.convert_tokens_to_ids(LANDMARK_TOKEN))

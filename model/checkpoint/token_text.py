@@ -1,11 +1,11 @@
-"""Where the tokens of a text end in its characters, for tokenizers that do not say so once a text is tokens."""
+"""Where each token ends in the decoded text, for token ids whose character offsets are not known."""
 
 from collections.abc import Sequence
 from itertools import accumulate, groupby
 
 from transformers import PreTrainedTokenizerBase
 
-_PART = "\ufffd"  # what bytes that are no whole character decode to
+_PART = "\ufffd"  # what an incomplete character decodes to
 
 
 class TokenText:
@@ -16,11 +16,11 @@ class TokenText:
         self._texts: dict[int, str] = {}
 
     def ends(self, ids: Sequence[int]) -> list[int]:
-        """For each token, the characters of the decoded text up to and with it.
+        """For each token, the number of characters of the decoded text up to its end.
 
-        A text is mostly the texts of its tokens joined; only neighbours that hold a part of a character each are
-        decoded together. Where that is not the text (a tokenizer that drops a leading space) every beginning of it is
-        decoded, which takes a time that grows with the square of its length.
+        Usually a text is the texts of its tokens joined; only neighbours that each hold part of a character are decoded
+        together. Where that does not give the text (a tokenizer that drops a leading space) every prefix is decoded,
+        which takes quadratic time.
         """
         missing = [[token] for token in {*ids} - self._texts.keys()]
         texts = self._tokenizer.decode_batch(missing, skip_special_tokens=True)
@@ -43,4 +43,5 @@ class TokenText:
 
     def _beginnings(self, ids: Sequence[int]) -> list[str]:
         beginnings = [list(ids[: stop + 1]) for stop in range(len(ids))]
-        return self._tokenizer.decode_batch(beginnings, skip_special_tokens=True)
+        texts: list[str] = self._tokenizer.decode_batch(beginnings, skip_special_tokens=True)
+        return texts

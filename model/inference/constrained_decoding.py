@@ -1,7 +1,7 @@
-"""Quotation: decoding restricted to text that stands verbatim in given blocks.
+"""Constrained decoding for quotations: only text that appears verbatim in given blocks.
 
-A cursor holds every place where the quotation so far could stand. The next token must continue one of them, so
-whatever the model writes is an exact quotation and its place is known.
+A cursor holds every place where the quotation so far occurs. The next token must continue one of them, so that
+whatever the model writes is an exact quotation with a known place.
 """
 
 from collections import defaultdict
@@ -18,8 +18,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class QuoteSource:
-    """Text that may be quoted: raw tokens by block number, and for each block the number of the block that continues
-    it, if any."""
+    """Text that may be quoted: raw tokens of each block, and for each block the one that continues it, if any."""
 
     tokens_by_block: Sequence[Sequence[int]]
     next_block: Sequence[int | None] = ()
@@ -34,7 +33,7 @@ class QuoteSource:
         return self.tokens_by_block[place[0]][place[1]]
 
     def after(self, place: Place) -> Place | None:
-        """The place behind `place`, across the border of blocks that continue each other."""
+        """The place after `place`, also across the border to a block that continues this one."""
         block, row = place
         if row + 1 < len(self.tokens_by_block[block]):
             return block, row + 1
@@ -44,7 +43,7 @@ class QuoteSource:
 
 @dataclass
 class QuoteCursor:
-    """Where the quotation so far can stand."""
+    """Where the quotation so far occurs."""
 
     source: QuoteSource
     places: list[Place] | None = None
@@ -64,8 +63,7 @@ class QuoteCursor:
         return following
 
     def advance(self, token: int) -> Place:
-        """Quote one more token; returns the first place it can stand at (a longer quotation may rule that place
-        out)."""
+        """Quote one more token; returns the first place where it occurs, which a longer quotation may rule out."""
         self.places = self.allowed()[token]
         return self.places[0]
 
@@ -80,8 +78,7 @@ class QuoteCursor:
 
 @lru_cache(maxsize=1)  # listing a vocabulary takes longer than reading a question
 def word_starts(tokenizer: Any) -> frozenset[int] | None:
-    """Tokens that begin a word, for quotations to begin with; None if the tokenizer does not tell (bytes,
-    characters)."""
+    """Tokens that begin a word, for quotations to begin with; None if the tokenizer does not mark them."""
     vocabulary = tokenizer.get_vocab()
     starts = frozenset(token for text, token in vocabulary.items() if len(text) > 1 and text[0] in "Ġ▁")
     return starts if len(starts) > len(vocabulary) // 20 else None

@@ -25,8 +25,7 @@ NO_TOKEN = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How tokens are chosen. temperature 0 is greedy; top_p keeps the smallest set of tokens with that much
-    probability."""
+    """How tokens are chosen. temperature 0 is greedy; top_p keeps the smallest set of tokens of that probability."""
 
     max_tokens: int = 128
     temperature: float = 0.0
@@ -44,18 +43,17 @@ class Sampling:
 
 @dataclass(frozen=True, eq=False)
 class GeneratedToken:
-    """One token of the answer; at its end possibly `NO_TOKEN`, which only brings text that was held back."""
+    """One token of the answer; the last may be `NO_TOKEN`, which only carries text that was held back."""
 
     id: int
     text: str
-    """Text that became final with this token; may be empty while a character or a possible stop string is
-    unfinished."""
+    """Text that became final with this token; empty while a character or a possible stop string is unfinished."""
     logprob: float
     """Natural logarithm of its probability among all tokens (landmark excluded), before temperature."""
     selections: tuple[Selection, ...]
-    """What attention read when it chose this token, one read a memory layer, one query."""
+    """What attention read to choose this token: one read per memory layer, of one query."""
     quote: Place | None
-    """Where it was copied from, in quote mode: the first place where the quotation up to here stands."""
+    """Where it was copied from, in quote mode: the first place where the quotation so far occurs."""
 
 
 def generate(
@@ -70,12 +68,12 @@ def generate(
     window_blocks: int | None = None,
     quotation: Sequence[Place] | None = None,
 ) -> Iterator[GeneratedToken]:
-    """Answer a prompt, raw tokens of any length or one that is encoded already, over a memory.
+    """Answer a prompt (raw tokens of any length, or already encoded) over a memory.
 
     Under library positions the prompt and the answer form the local window; under paper positions the prompt is read
-    in windows of `window_blocks` and may continue a `InMemoryReader`. The answer ends at a stop string, at the
-    end-of-text token, after `sampling.max_tokens`, when nothing is left to quote, or when `cancelled()` is true
-    between two tokens. `quotation`: the places in `quote_from` to quote, instead of choosing them token by token.
+    in windows of `window_blocks` and may continue a `TextMemory`. The answer ends at a stop string, at the end-of-text
+    token, after `sampling.max_tokens`, when nothing is left to quote, or when `cancelled()` is true between two tokens.
+    `quotation`: the places in `quote_from` to quote, instead of choosing them token by token.
     """
     sampling = sampling or Sampling()
     session = LandmarkSession(model, memory=memory, policy=policy or SelectionPolicy(), window_blocks=window_blocks)
@@ -112,8 +110,10 @@ def answer_logprob(
     memory: MemoryReader | None = None,
     policy: SelectionPolicy | None = None,
 ) -> Tensor:
-    """Natural log-probability of each answer token after the prompt, each token choosing its blocks as in `generate`.
-    float32, on the CPU."""
+    """Natural log-probability of each answer token after the prompt, choosing blocks as in `generate`.
+
+    float32, on the CPU.
+    """
     session = LandmarkSession(model, memory=memory, policy=policy or SelectionPolicy())
     steps = _known_steps(model, session, session.feed(prompt_ids), answer_ids)
     return torch.tensor([step.logprob for step in steps])
@@ -121,7 +121,7 @@ def answer_logprob(
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """A token of the answer, with what the model made of those before it."""
+    """A token of the answer, with its probability and what was read to choose it."""
 
     token: int
     logprob: float
@@ -136,7 +136,7 @@ def _chosen_steps(
     sampling: Sampling,
     cursor: QuoteCursor | None,
 ) -> Iterator[_Step]:
-    """One forward pass a token; ends where a quotation does."""
+    """One forward pass per token; ends where a quotation does."""
     random = torch.Generator().manual_seed(sampling.seed)
     started = False
     while True:
@@ -152,7 +152,7 @@ def _chosen_steps(
 def _known_steps(
     model: LandmarkModel, session: LandmarkSession, output: StepOutput, tokens: Sequence[int]
 ) -> Iterator[_Step]:
-    """Tokens known beforehand: the steps that choosing them one by one would give, in few forward passes."""
+    """The steps that choosing known tokens one by one would give, in fewer forward passes."""
     rows = [output.next_row(model.config.landmark_in_loss)]
     done = 0
     while done < len(tokens):
@@ -182,7 +182,7 @@ def _choose(
     *,
     started: bool,
 ) -> tuple[int | None, Place | None]:
-    """The next token and, in quote mode, its place; None when a quotation is at its end."""
+    """The next token and, in quote mode, its place; None at the end of a quotation."""
     if cursor is None:
         return _pick(logprobs_V, sampling, random), None
     allowed = cursor.allowed()

@@ -1,12 +1,9 @@
 """Documents into blocks: a stream of windows through the model, finished `KVBlock`s out.
 
 - A window holds `config.window_blocks` blocks and reads the `config.context_blocks` blocks before it at their true
-  distance (in the layers that keep a memory), so that memory is bounded by the window and a text of any length is
-  read in one pass.
-- A text's last block may be short: it is padded, the padding is hidden from everybody, and its landmark stands at its
-  usual place.
-- With `kv_dtype`, windows read what a store would give back, so that a run resumed from stored blocks continues
-  exactly as before.
+  distance (in the layers that keep a memory), so that a text of any length is read in one pass and bounded memory.
+- A text's last block may be short: it is padded, the padding is masked, and its landmark keeps its usual position.
+- With `kv_dtype`, windows read what a store would return, so that a run resumed from stored blocks continues exactly.
 
 Axes: B batch, T tokens, G KV heads, N blocks, L tokens in a block, D head dim, Y memory layers.
 """
@@ -32,12 +29,11 @@ def prefill(
     kv_dtype: torch.dtype | None = None,
     between_layers: Callable[[], None] | None = None,
 ) -> Iterator[KVBlock]:
-    """Read one text of raw tokens and hand out its blocks window by window.
+    """Read one text of raw tokens and yield its blocks, window by window.
 
-    recent: the blocks before the first token, of which the last `context_blocks` are read; to resume, give tokens
-    from a multiple of `window_blocks` full blocks on. kv_dtype: dtype of the blocks (default: the model's).
-    between_layers: called in every layer of every window, so that others may use the processor in between. Nothing is
-    read ahead of a full window.
+    recent: the blocks before the first token, of which the last `context_blocks` are read; to resume, start the tokens
+    at a multiple of `window_blocks` full blocks. kv_dtype: dtype of the blocks (default: the model's). between_layers:
+    called in every layer of every window, so that others may use the processor. Tokens are taken one window at a time.
     """
     before = _Recent(model, recent)
     source = iter(tokens)
@@ -51,8 +47,7 @@ def prefill(
 def prefill_batch(
     model: LandmarkModel, documents: Sequence[Sequence[int]], *, kv_dtype: torch.dtype | None = None
 ) -> Iterator[tuple[int, KVBlock]]:
-    """Read several texts side by side; yields (number of the text, block), blocks of one text in order. Same blocks
-    as one by one."""
+    """Read several texts in one batch; yields (number of the text, block), the same blocks as one by one, in order."""
     recent = _Recent(model, ())
     rows = [number for number, document in enumerate(documents) if len(document)]
     per_window = model.config.window_blocks * model.config.tokens_per_block
@@ -62,10 +57,8 @@ def prefill_batch(
         keys_YBGNLD, values_YBGNLD, lengths = _read_window(model, windows, recent, kv_dtype)
         for row, number in enumerate(rows):
             for block in range(num_blocks(len(windows[row]), model.config.block_size)):
-                yield (
-                    number,
-                    KVBlock(keys_YBGNLD[:, row, :, block], values_YBGNLD[:, row, :, block], int(lengths[row, block])),
-                )
+                keys_YGLD, values_YGLD = keys_YBGNLD[:, row, :, block], values_YBGNLD[:, row, :, block]
+                yield number, KVBlock(keys_YGLD, values_YGLD, int(lengths[row, block]))
         start += per_window
         alive = [row for row, number in enumerate(rows) if len(documents[number]) > start]
         recent.keep(alive)
@@ -78,8 +71,7 @@ class _Recent:
     def __init__(self, model: LandmarkModel, blocks: Sequence[KVBlock]) -> None:
         config = model.config
         if config.context_blocks:
-            positions = (config.context_blocks + config.window_blocks) * config.block_size
-            model.check_window(positions)
+            model.check_window((config.context_blocks + config.window_blocks) * config.block_size)
         self._capacity, self._size = config.context_blocks, config.block_size
         self._layers = model.memory_layers
         self._rows: dict[int, tuple[Tensor, Tensor]] = {}  # layer -> keys_BGTD, values_BGTD
@@ -106,7 +98,7 @@ class _Recent:
             self._rows[layer] = (joined[0][:, :, -room:], joined[1][:, :, -room:])
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with some of the texts."""
+        """Keep only some of the texts."""
         self._rows = {layer: (keys[rows], values[rows]) for layer, (keys, values) in self._rows.items()}
 
 

@@ -1,4 +1,4 @@
-"""A prompt read without a memory: what search asks with, and as much of it as an answer can go on from.
+"""A prompt read without a memory: the queries for search, and the states from which an answer can continue.
 
 Below the first layer that reads a memory, hidden states, keys and values are the same with a memory and without, so an
 answer runs only the layers from there on again (docs/decisions/0023-a-question-is-encoded-once.md).
@@ -23,10 +23,9 @@ class EncodedPrompt:
     """One forward pass over a prompt, as far as the last memory layer's queries."""
 
     queries_YHQD: Tensor
-    """Of the raw tokens and the end tokens behind them, in the search frame, float32: the product with an un-rotated
-    landmark key is the landmark's logit under library positions."""
+    """Of the raw tokens and the end tokens after them, float32, in the frame of `MemoryReader.search`."""
     tokens_with_landmarks: tuple[int, ...]
-    """The prompt alone; so are the tensors below."""
+    """Of the prompt alone, like the tensors below."""
     hidden_BTE: Tensor
     """What enters the first memory layer."""
     cache: tuple[tuple[Tensor, Tensor], ...]
@@ -35,7 +34,7 @@ class EncodedPrompt:
 
 @torch.no_grad()
 def encode_prompt(model: LandmarkModel, prompt_ids: Sequence[int], *, end_ids: Sequence[int] = ()) -> EncodedPrompt:
-    """Read raw tokens once. `end_ids` are read behind the prompt for their queries only. Raises `ContextTooLong`."""
+    """Read raw tokens once. `end_ids` are read after the prompt for their queries only. Raises `ContextTooLong`."""
     ids = model.with_landmarks([*prompt_ids, *end_ids])
     length = len(model.with_landmarks(prompt_ids))  # the block grid is the same, with fewer tokens on it
     policy = SelectionPolicy()

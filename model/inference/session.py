@@ -1,8 +1,8 @@
-"""A text that grows: raw tokens in, hidden states out, landmarks and windows handled here.
+"""A growing text: raw tokens in, hidden states out; landmarks and windows are handled here.
 
-Under *library* positions everything fed stays in the local window and a stored memory is read. Under *paper*
-positions the local window holds the unfinished block only: after each window the finished blocks move into the
-memory, as the published implementation does.
+Under *library* positions everything fed stays in the local window and a stored memory is read. Under *paper* positions
+finished blocks move into the memory after each window, as in the published implementation, so that the local window
+starts with the unfinished block.
 
 Axes: B batch (1 here), T tokens fed, E hidden width, G KV heads, N blocks, L tokens in a block, D head dim.
 """
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from model.attention.memory import InMemoryReader, MemoryReader, Selection
+from model.attention.memory import InMemoryReader, MemoryReader, Selection, in_text_order
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel, cached
 from model.errors import ModelError
@@ -23,16 +23,15 @@ from model.inference.prompt import EncodedPrompt
 
 @dataclass(frozen=True, eq=False)
 class StepOutput:
-    """What one call of `feed` gave: hidden states of all its tokens, landmarks included."""
+    """Result of one `feed`: hidden states of all its tokens, landmarks included."""
 
     hidden_TE: Tensor
     landmarks: tuple[bool, ...]
     selections: tuple[tuple[Selection, ...], ...]
-    """One tuple of reads for each forward pass, that is for each window."""
+    """One tuple of reads per forward pass, that is per window."""
 
     def next_row(self, landmark_in_loss: bool) -> int:
-        """Row whose output chooses the next token: the last one, but before a landmark if those were not trained to
-        predict."""
+        """Row whose output chooses the next token: the last, or the one before a landmark not trained to predict."""
         return -2 if self.landmarks[-1] and not landmark_in_loss else -1
 
     def predicting_rows(self, landmark_in_loss: bool) -> list[int]:
@@ -63,26 +62,21 @@ class LandmarkSession:
         self.model = model
         self.policy = policy
         self.window_tokens = (window_blocks or model.config.window_blocks) * model.config.block_size
-        self.memory: MemoryReader | None
         if policy.positions == "paper":
-            if memory is not None and not isinstance(memory, InMemoryReader):
-                raise ModelError(
-                    "positions='paper' grows its own memory: pass an InMemoryReader or none,"
-                    " or choose positions='library'."
-                )
-            self.memory = memory if memory is not None else InMemoryReader(range(model.num_layers))
-        else:
-            self.memory = memory
+            memory = InMemoryReader(range(model.num_layers)) if memory is None else in_text_order(memory)
+        self.memory = memory
         self._cache = DynamicCache()
         self._local = 0  # tokens in the local window, landmarks included
 
     def feed(self, raw_ids: Sequence[int]) -> StepOutput:
-        """Read more raw tokens (at least one). Raises `ContextTooLong` when the window has no room, `ModelError` for
-        a landmark id."""
+        """Read more raw tokens, at least one.
+
+        Raises `ContextTooLong` when the window has no room, `ModelError` for a landmark id.
+        """
         return self._feed(raw_ids, self.policy)
 
     def feed_apart(self, raw_ids: Sequence[int]) -> StepOutput:
-        """Read as many of the raw tokens as can be read in one pass as if each was fed alone: at least one.
+        """Read as many of the raw tokens (at least one) as one pass can, with the result of feeding them one by one.
 
         A token that fills its block is read alone, since its landmark chooses blocks together with it.
         """
@@ -110,11 +104,11 @@ class LandmarkSession:
 
     @torch.no_grad()
     def resume(self, prompt: EncodedPrompt) -> StepOutput:
-        """Begin with a prompt that was read without a memory: only the layers from the first that reads one run again.
+        """Begin with a prompt that was read without a memory, under library positions.
 
-        As `feed` of its tokens, under library positions.
+        Same result as `feed` of its tokens; only the layers from the first memory layer on run again.
         """
-        assert self._local == 0 and self.policy.positions == "library", "a prompt stands first, in one window"
+        assert self._local == 0 and self.policy.positions == "library", "a prompt comes first, in one window"
         model, ids = self.model, prompt.tokens_with_landmarks
         model.check_window(len(ids), self.policy)
         for layer, (keys, values) in enumerate(prompt.cache):
@@ -129,7 +123,7 @@ class LandmarkSession:
         return tuple(token == self.model.config.landmark_token_id for token in ids)
 
     def _pieces(self, ids: list[int]) -> list[list[int]]:
-        """Windows of the paper: full ones on the block grid, the first completing what stands unfinished."""
+        """Under paper positions, full windows on the block grid, the first completing the one begun; else one."""
         if self.policy.positions == "library":
             return [ids]
         first = self.window_tokens - self._local
@@ -140,16 +134,14 @@ class LandmarkSession:
         finished = self._local // size
         if not finished:
             return
-        assert isinstance(self.memory, InMemoryReader)
-        layers, rest = {}, DynamicCache()
+        assert self.memory is not None
+        memory, layers, rest = in_text_order(self.memory), {}, DynamicCache()
         cut = finished * size
         for layer in range(self.model.num_layers):
             keys, values = cached(self._cache, layer)
-            if layer in self.memory.layers:
-                layers[layer] = (
-                    keys[:, :, :cut].unflatten(2, (finished, size)),
-                    values[:, :, :cut].unflatten(2, (finished, size)),
-                )
+            if layer in memory.layers:
+                keys_BGNLD, values_BGNLD = (kv[:, :, :cut].unflatten(2, (finished, size)) for kv in (keys, values))
+                layers[layer] = keys_BGNLD, values_BGNLD
             rest.update(keys[:, :, cut:], values[:, :, cut:], layer)
-        self.memory.append(layers, torch.full((1, finished), size - 1, device=self.model.device))
+        memory.append(layers, torch.full((1, finished), size - 1, device=self.model.device))
         self._cache, self._local = rest, self._local - finished * size

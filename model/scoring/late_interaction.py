@@ -6,16 +6,15 @@
     score of some tokens           Euclidean norm of their matches over q; between 0 and 1
 
 - A sentence's score is that of its tokens: quotation chooses by it.
-- A block's score also counts the blocks beside it, because what a sentence is about often stands in the one before:
-  the squares of its own matches and of the best of itself and its neighbours are averaged. Search ranks by it where
-  the model is trained for it. Both squares and neighbours were chosen on held-out training documents
-  (docs/experiments.md).
-- A document's title counts as if it stood in every block and sentence of it.
-- Queries and keys are those of the memory layers that search weighs, laid end to end.
+- A block's score also counts its neighbours, because what a sentence is about is often named in the one before: the
+  squares of its own matches and of the best of itself and its neighbours are averaged. Search ranks by it where the
+  model is trained for it. Squares and neighbours were chosen on held-out training documents (docs/experiments.md).
+- A document's title counts as if it were part of every block and sentence.
+- Queries and keys are those of the memory layers that search weighs, concatenated.
 - Training (`model.scoring.token_cosines`) and the span head take cosines and weights from here.
 
 Axes: Q question tokens (or questions, of T tokens each), N keys, W weighed memory layers, G KV heads, D head dim, E all
-weighed layers and heads laid end to end, C blocks, L tokens in a block (landmark last).
+weighed layers and heads concatenated, C blocks, L tokens in a block (landmark last).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,45 +28,48 @@ _TINY = torch.finfo(torch.float32).tiny
 
 
 def projections(parts: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-    """Length of every query along every key, |q| cos(q, k), in float32 and differentiable: projections_..TN.
+    """projections_..TN: length of every query along every key, |q| cos(q, k), in float32 and differentiable.
 
     `parts`: queries_..TE and keys_..NE, which may come in pieces of E (layers, heads), so that no float32 copy of all
     keys is made. A key of length 0 gives 0.
     """
-    products, squares = None, None
+    products: Tensor | None = None
+    squares: Tensor | None = None
     for queries, keys in parts:
         keys = keys.float()
         product, square = queries.float() @ keys.mT, keys.square().sum(-1)
         products = product if products is None else products.add_(product)
         squares = square if squares is None else squares.add_(square)
     assert products is not None and squares is not None
-    return products / squares.clamp_min(_TINY).sqrt().unsqueeze(-2)
+    along: Tensor = products / squares.clamp_min(_TINY).sqrt().unsqueeze(-2)
+    return along
 
 
 def cosines(queries_QTE: Tensor, keys_QNE: Tensor) -> Tensor:
     """cosines_QTN; any number of leading axes."""
     sizes_QT = queries_QTE.norm(dim=-1, keepdim=True).clamp_min(_TINY)
-    return projections([(queries_QTE, keys_QNE)]) / sizes_QT
+    cosines_QTN: Tensor = projections([(queries_QTE, keys_QNE)]) / sizes_QT
+    return cosines_QTN
 
 
 def question_weights(queries_QTE: Tensor, question_mask_QT: Tensor) -> Tensor:
     """weights_QT: |q| as a share of the sum over the question; 0 outside of it."""
     sizes_QT = queries_QTE.norm(dim=-1) * question_mask_QT
-    return sizes_QT / sizes_QT.sum(-1, keepdim=True).clamp_min(1e-6)
+    weights_QT: Tensor = sizes_QT / sizes_QT.sum(-1, keepdim=True).clamp_min(1e-6)
+    return weights_QT
 
 
 def token_matches(queries_QWGD: Tensor, keys_WCGLD: Sequence[Tensor], lengths_C: Tensor) -> Tensor:
-    """matches_QCL (float32, on the device of the keys): of every token of every block for every question token.
+    """matches_QCL (float32, on the device of the keys) of every token of every block for every question token.
 
-    `keys_WCGLD`: one tensor a weighed layer, before rotation. Rows that are no ordinary tokens (landmark, padding) are
-    -inf.
+    `keys_WCGLD`: one tensor per weighed layer, before rotation. Landmarks and padding get -inf.
     """
     count, _, length, _ = keys_WCGLD[0].shape
     projections_QN = projections(key_parts(queries_QWGD, keys_WCGLD))
     sizes_Q = queries_QWGD.float().flatten(1).norm(dim=-1).to(projections_QN.device)
     # sqrt(w) cos = |q| cos / sqrt(|q| * sum)
     scale_Q1 = (sizes_Q * sizes_Q.sum()).sqrt().clamp_min(_TINY)[:, None]
-    matches_QCL = (projections_QN / scale_Q1).view(-1, count, length)
+    matches_QCL: Tensor = (projections_QN / scale_Q1).view(-1, count, length)
     return matches_QCL.masked_fill(~ordinary_tokens(lengths_C, length, matches_QCL.device), -torch.inf)
 
 
@@ -82,8 +84,10 @@ def best_matches(matches_QCL: Tensor) -> Tensor:
 
 
 def block_scores(best_QC: Tensor, place_C: Tensor) -> Tensor:
-    """scores_C of blocks with their neighbours. `place_C` (int64): blocks that follow each other in a text differ by
-    1, all others by more."""
+    """scores_C of blocks with their neighbours.
+
+    `place_C` (int64): differs by 1 between blocks that follow each other in a text, by more between all others.
+    """
     place_C, order = place_C.sort()
     own_QC = best_QC[:, order]
     follows = place_C[1:] - place_C[:-1] == 1

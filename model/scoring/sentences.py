@@ -1,4 +1,4 @@
-"""Where the sentences of a text begin and end, and which of them can be an answer."""
+"""Where the sentences of a text begin and end, and which of them can be answers."""
 
 import re
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ def sentence_borders(text: str, low: int = 0, high: int | None = None) -> Iterat
 
 
 def _goes_on(text: str, border: re.Match[str], width: int) -> bool:
-    """Whether a line break is inside a sentence: the next line goes on in small letters, or its first word did not fit
-    into lines of this width, as in text with hard line breaks."""
+    """Whether a line break is inside a sentence: the next line begins in lower case, or its first word did not fit into
+    a line of this width, as in text with hard line breaks."""
     if border[0].count("\n") != 1 or text.endswith(_ENDS, 0, border.start()):
         return False
     word = (text[border.end() : border.end() + 100].split() or [""])[0]
@@ -36,6 +36,5 @@ def _goes_on(text: str, border: re.Match[str], width: int) -> bool:
 
 
 def may_answer(sentence: str) -> bool:
-    """False for a heading that repeats the question's words, matches best and answers nothing; for a line of contents;
-    and for a question."""
+    """False for headings, which repeat the question's words and answer nothing, lines of contents, and questions."""
     return len(sentence.split()) >= _FEWEST_WORDS and not sentence.endswith("?") and _LEADERS not in sentence

@@ -1,13 +1,13 @@
-"""The span head: where in stored blocks the answer to a question stands.
+"""The span head: where the answer to a question is in stored blocks.
 
 It sees what attention sees, the keys of the blocks' tokens and the queries of the question, and nothing else: the text
-is not read again. A key describes a token as known from what stands *before* it. The head compares each key with the
-question's queries and then looks at the tokens around it, also behind it, with a few convolutions within the block
-(kernels of 7 tokens, depthwise separable; arXiv 1804.09541, section 2.2). So it can tell that the words around a name
-match the question while the name itself does not, which a product of two vectors cannot.
+is not read again. A key knows only what comes *before* its token. The head compares each key with the question's
+queries and then looks at the tokens on both sides with a few convolutions within the block (kernels of 7 tokens,
+depthwise separable; arXiv 1804.09541, section 2.2). So it can tell that the words around a name match the question
+while the name itself does not, which a product of two vectors cannot.
 
 Axes: Q questions, C blocks, L tokens in a block (landmark last), T tokens of the question, E width of a key (all heads
-of the weighed layers laid end to end), D width of the head, F features, N all blocks (Q x C).
+of the weighed layers concatenated), D width of the head, F features, N all blocks (Q x C).
 """
 
 from pathlib import Path
@@ -33,7 +33,7 @@ _STORED_NAMES = {
     "raw_weights": "raw_shares",
     "conv": "around",
 }
-"""Names of parameters that differ in the file."""
+"""Parameters that have another name in the file."""
 
 
 class SpanHead(nn.Module):
@@ -65,7 +65,7 @@ class SpanHead(nn.Module):
         """span_logits_Q2CL, -inf where there is no ordinary token, and no_answer_logits_Q2.
 
         Keys before rotation and queries in the frame of `MemoryReader.search`; `span_queries_Q2E` are the queries of
-        the prompt's last token and of an end token behind it. One softmax over all tokens and "no answer" gives the
+        the prompt's last token and of an end token after it. One softmax over all tokens and "no answer" gives the
         chance that the answer begins (ends) there.
         """
         shape = valid_QCL.shape
@@ -117,8 +117,10 @@ class SpanHead(nn.Module):
 
 
 def load_head(file: Path, *, key_width: int, width: int, layers: int) -> SpanHead:
-    """The head of a checkpoint, in float32. Raises `ModelError` for a file that is missing, damaged or of another
-    size."""
+    """The head of a checkpoint, in float32.
+
+    Raises `ModelError` for a file that is missing, damaged or of another size.
+    """
     head = SpanHead(key_width, width, layers)
     try:
         weights = load_file(file)

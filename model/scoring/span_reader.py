@@ -1,4 +1,4 @@
-"""The span reader: where in the passages shown the answer to a question stands, or that it stands in none.
+"""The span reader: where the answer to a question is in the passages shown, or that none holds it.
 
 It reads stored token states, not text: a passage was encoded before the question was known, the question alone.
 Question and passages then attend to each other both ways (context-query attention, arXiv 1611.01603), and a few layers
@@ -6,11 +6,10 @@ of depthwise convolution, self-attention and MLP (arXiv 1804.09541) look at all 
 tokens of all passages and "not here" gives the chance that the answer starts at a token, a second one that it ends
 there.
 
-- `lay_out` puts the stretches (blocks, or runs of neighbouring blocks) one after another, with a gap between them that
-  is wider than a convolution reaches, and self-attention knows no positions. So the result for a stretch is the same
-  wherever it stands among the others: order carries no meaning, only what is shown does.
-- What is stored may be smaller than what the encoder gives: `StoredForm` projects states to fewer dimensions and rounds
-  them to few bits. Its inverse is never needed; the reader reads the stored form.
+- `lay_out` concatenates the stretches (blocks, or runs of neighbouring blocks) with gaps wider than a convolution
+  reaches, and self-attention knows no positions. So the result does not depend on the order of the stretches.
+- The stored form may be smaller than what the encoder gives: `StoredForm` projects states to fewer dimensions and
+  rounds them to few bits. The reader reads the stored form directly.
 
 Axes: Q questions, N tokens of all stretches and the gaps between them, T tokens of the question, E width of the given
 states, M width of the stored form, D width of the reader, F features, S sentences.
@@ -44,7 +43,7 @@ class SpanReaderConfig:
     """Sizes of a reader and form of the states that it reads."""
 
     state_widths: tuple[int, ...] = (384,)
-    """Widths of the states of a token, laid end to end; cosines with the question are taken of the first."""
+    """Widths of a token's states, which are concatenated; cosines with the question use the first."""
     stored_width: int = 0
     """Dimensions that a learned projection keeps of each token (0: all, unprojected)."""
     stored_bits: int = 0
@@ -57,7 +56,7 @@ class SpanReaderConfig:
 
     @property
     def bytes_per_token(self) -> float:
-        """Disk space of a token: its numbers, 16 bits each where they are not rounded, and a scale of 16 bits."""
+        """Disk space of a token: 16-bit numbers, or rounded ones with a 16-bit scale."""
         numbers = self.stored_width or sum(self.state_widths)
         return numbers * self.stored_bits / 8 + 2 if self.stored_bits else 2.0 * numbers
 
@@ -87,9 +86,9 @@ class Spans(NamedTuple):
 
 
 def lay_out(stretches: Sequence[Tensor]) -> tuple[Tensor, list[int]]:
-    """states_NE of one question's stretches with gaps behind each, and the row where each begins.
+    """states_NE of one question's stretches with a gap after each, and the row where each begins.
 
-    Positions of gaps are zero; pass `valid` as rows that belong to a stretch.
+    Gaps are zero; `valid` is True at rows that belong to a stretch.
     """
     begins, rows = [], 0
     for stretch_LE in stretches:
@@ -104,8 +103,8 @@ def lay_out(stretches: Sequence[Tensor]) -> tuple[Tensor, list[int]]:
 def quantise(states: Tensor, bits: int) -> Tensor:
     """The values nearest to `states` that `bits` can hold with one scale per vector; gradients pass as if unrounded.
 
-    The scale follows the vector's root mean square, not its largest value: few outliers are cut so that all others keep
-    their resolution (4 bits hold +-2.8 standard deviations, 8 bits +-8).
+    The scale follows the vector's root mean square, not its largest value: a few outliers are clipped so that all
+    others keep their resolution (4 bits hold +-2.8 standard deviations, 8 bits +-8).
     """
     most = 2 ** (bits - 1) - 1
     reach = {4: 2.8, 8: 8.0}[bits]
@@ -193,7 +192,7 @@ class SpanReader(nn.Module):
         found_QND = to_question_QNT @ asked_QTD
         back_QND = to_question_QNT @ (to_passage_QNT.transpose(1, 2) @ passage_QND)
         best_QN = cosines_QNT.amax(-1)
-        # How well the whole set of passages meets each word of the question: low where a word is found nowhere.
+        # How well all passages together match each word of the question: low where a word is found nowhere.
         met_QT = cosines_QNT.masked_fill(~valid_QN[..., None], -1.0).amax(1)
         features_QNF = torch.stack(
             (best_QN, (to_question_QNT * cosines_QNT).sum(-1), (to_question_QNT @ met_QT[..., None])[..., 0]), -1
@@ -219,8 +218,10 @@ class SpanReader(nn.Module):
 
 
 def load_span_reader(folder: Path) -> SpanReader:
-    """The reader in `folder`, in float32. Raises `ModelError` for a file that is missing, damaged or of another
-    size."""
+    """The reader in `folder`, in float32.
+
+    Raises `ModelError` for a file that is missing, damaged or of another size.
+    """
     file = folder / FILE
     try:
         with safe_open(file, framework="pt") as tensors:
@@ -269,11 +270,8 @@ class ReaderLayer(nn.Module):
         )
         # A question without any valid token attends to everything rather than to nothing, which would be NaN.
         mask_Q11N = (valid_QN | ~valid_QN.any(-1, keepdim=True))[:, None, None]
-        return (
-            scaled_dot_product_attention(query_QHNK, key_QHNK, value_QHNK, attn_mask=mask_Q11N)
-            .transpose(1, 2)
-            .flatten(2)
-        )
+        out_QHNK = scaled_dot_product_attention(query_QHNK, key_QHNK, value_QHNK, attn_mask=mask_Q11N)
+        return out_QHNK.transpose(1, 2).flatten(2)
 
 
 def best_spans(logits: SpanLogits, stretch_QN: Tensor, *, longest: int = 24) -> Spans:
@@ -298,8 +296,7 @@ def best_spans(logits: SpanLogits, stretch_QN: Tensor, *, longest: int = 24) -> 
 def sentence_mass(logits: SpanLogits, sentence_QN: Tensor, *, longest: int = 24) -> Tensor:
     """mass_QS: how much of all spans' chance lies within each sentence, a span counting P(start) P(end).
 
-    sentence_QN: number of the sentence of each position, -1 where there is none. Spans across sentences belong to
-    none.
+    sentence_QN: number of the sentence of each position, -1 where there is none. Spans across sentences do not count.
     """
     starts_QN, ends_QN = (each.softmax(-1)[:, :-1] for each in logits)
     sentences = max(0, int(sentence_QN.max()) + 1)

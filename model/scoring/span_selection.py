@@ -1,7 +1,7 @@
-"""Where in stored blocks an answer begins and ends: logits of their tokens, and the best spans.
+"""Where an answer begins and ends in stored blocks: logits of their tokens, and the best spans.
 
 Axes: Q question tokens, W weighed memory layers, G KV heads, D head dim, C blocks, L tokens in a block (landmark last),
-E all weighed layers and heads laid end to end, S sentences, T tokens of a sentence.
+E all weighed layers and heads concatenated, S sentences, T tokens of a sentence.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from model.scoring.span_head import SpanHead
 def span_logits(span_queries_2WGD: Tensor, keys_WCGLD: Sequence[Tensor], lengths_C: Tensor) -> Tensor:
     """logits_2CL of every token for being the first and the last of the answer: the product of span query and key.
 
-    `span_queries_2WGD`: the queries of the prompt's last token and of the end token behind it
-    (`LandmarkConfig.points_at_answers`). Rows that are no ordinary tokens are -inf.
+    `span_queries_2WGD`: the queries of the prompt's last token and of the end token after it
+    (`LandmarkConfig.points_at_answers`). Landmarks and padding get -inf.
     """
     count, _, length, _ = keys_WCGLD[0].shape
     products = sum(queries @ keys.float().T for queries, keys in key_parts(span_queries_2WGD, keys_WCGLD))
@@ -48,8 +48,10 @@ def span_head_logits(
 
 
 def best_spans(logits_2ST: Tensor, longest: int = 24) -> tuple[Tensor, Tensor, Tensor]:
-    """sums_S of both logits, first_S and last_S of the best span of at most `longest` tokens in every row; -inf where
-    there is no token."""
+    """sums_S of both logits, first_S and last_S of the best span of at most `longest` tokens in each row.
+
+    The sum is -inf where there is no token.
+    """
     starts_ST, ends_ST = logits_2ST
     reachable_STW = torch.nn.functional.pad(starts_ST, (longest - 1, 0), value=-torch.inf).unfold(-1, longest, 1)
     best_start_ST, offset_ST = reachable_STW.max(-1)

@@ -1,7 +1,7 @@
 """Late interaction of many questions with many blocks at once, differentiable: for training and its candidates.
 
 Axes: Q questions, T tokens of a question, F tokens of all questions, N blocks, J raw tokens in a block, R rows of N / R
-blocks, S sentences, E all weighed layers and heads laid end to end.
+blocks, S sentences, E all weighed layers and heads concatenated, P = N x J raw tokens of all blocks.
 """
 
 from dataclasses import dataclass, replace

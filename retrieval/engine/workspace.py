@@ -95,11 +95,11 @@ class Workspace:
         # Deleting and verifying need the store's files but no model, hence no layout.
         self._files_only = KVBlockStore(self.kv_folder, KVLayout((0,), 1, 2, 1, "bf16"), fingerprint="")
 
-    def seen_through(self, catalogue: Catalogue) -> Workspace:
+    def with_catalogue(self, catalogue: Catalogue) -> Workspace:
         """The same workspace with another view of the catalogue."""
-        seen = copy.copy(self)
-        seen.catalogue = catalogue
-        return seen
+        workspace = copy.copy(self)
+        workspace.catalogue = catalogue
+        return workspace
 
     @property
     def store(self) -> KVBlockStore:

@@ -6,20 +6,29 @@ Legend: N characters of the text.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from retrieval.types.passages import PageBox
-
 NO_PAGE = -1  # page and line of a character that stands on no page (inserted white space, text files)
+
+
+class ExtractedBox(NamedTuple):
+    """One rectangle in fractions of the displayed page, origin top left; `page` counts from 0."""
+
+    page: int
+    x0: float
+    y0: float
+    x1: float
+    y1: float
 
 
 @dataclass(frozen=True)
 class ExtractedPage:
     """One page: `text[start:end]` is what stands on it; sizes in points (1/72 inch) as displayed.
 
-    `label` is the printed page number where the file states it ("iv", "12"), else the 1-based number; "" for files
-    without pages. `note` is "" or what is wrong with the page ("no text: scanned image?").
+    `number` counts from 0. `label` is the printed page number where the file states it ("iv", "12"), else `number` + 1;
+    "" for files without pages. `note` is "" or what is wrong with the page ("no text: scanned image?").
     """
 
     number: int
@@ -65,7 +74,7 @@ class ExtractedDocument:
         length = len(self.text)
         assert self.page_N.shape == self.line_N.shape == (length,) and self.box_N4.shape == (length, 4)
 
-    def boxes(self, start: int, end: int) -> list[PageBox]:
+    def boxes(self, start: int, end: int) -> list[ExtractedBox]:
         """Exact line boxes of `text[start:end]`, in reading order; none bridges two lines, columns or pages."""
         if not 0 <= start <= end <= len(self.text):
             raise ValueError(f"no span {start}:{end} in a text of {len(self.text)} characters")
@@ -78,7 +87,7 @@ class ExtractedDocument:
         high = np.maximum.reduceat(self.box_N4[placed, 2:], firsts, axis=0)
         pages = self.page_N[placed[firsts]]
         return [
-            PageBox(int(page), float(x0), float(y0), float(x1), float(y1))
+            ExtractedBox(int(page), float(x0), float(y0), float(x1), float(y1))
             for page, (x0, y0), (x1, y1) in zip(pages, low, high, strict=True)
         ]
 

@@ -153,7 +153,6 @@ def _drop_shards(workspace: Workspace, index: MemoryIndex, names: Sequence[str])
 def reingest(
     workspace: Workspace,
     index: MemoryIndex,
-    *,
     forget_texts: Callable[[Sequence[str]], None],
     run_job: Callable[[str], Job],
 ) -> RepairReport:

@@ -47,8 +47,7 @@ class _Text:
         """The block of tokens first..last-1."""
         tokens = self.tokens
         start, end = int(tokens.starts[first]), int(tokens.ends[last - 1])
-        boxes = tuple((box.page, box.x0, box.y0, box.x1, box.y1) for box in self.extracted.boxes(start, end))
-        return NewBlock(start, end, tuple(tokens.ids[first:last]), boxes)
+        return NewBlock(start, end, tuple(tokens.ids[first:last]), tuple(self.extracted.boxes(start, end)))
 
     def pages_before(self, token: int) -> int:
         """Pages whose text lies before a token."""

@@ -1,6 +1,6 @@
 """Decoding: the model answers while it reads the candidates, or quotes the sentence that answers best.
 
-Each step takes its own turn at the model, so that several people are answered side by side.
+Steps of different questions alternate at the model, so several people are answered at once.
 
 Axes: Q question tokens, C candidates, L tokens in a block.
 """
@@ -112,11 +112,11 @@ class Decoder:
             keys = candidates.snapshot.token_keys(candidates.positions_C)
             titles_QC = found.titles.of(candidates.document_ids)
             matches_QCL = token_matches(found.question.queries_QWGD, *keys).cpu().maximum(titles_QC[..., None])
-            points_2CL = self._points(found.question, keys)
-            return quoting.best_sentences(matches_QCL, text_of, points_2CL, count=1 + OTHER_SENTENCES)
+            span_logits_2CL = self._span_logits(found.question, keys)
+            return quoting.best_sentences(matches_QCL, text_of, span_logits_2CL, count=1 + OTHER_SENTENCES)
 
-    def _points(self, question: EncodedQuestion, keys: tuple[list[Tensor], Tensor]) -> Tensor | None:
-        """points_2CL of the candidates; None if the model does not point."""
+    def _span_logits(self, question: EncodedQuestion, keys: tuple[list[Tensor], Tensor]) -> Tensor | None:
+        """span_logits_2CL of the candidates; None if the model predicts no answer spans."""
         head = self._model.span_head
         if head is not None:
             return span_head_logits(head, question.queries_QWGD, question.span_queries_2WGD, *keys).cpu()

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from cachetools import LRUCache
 
 from retrieval.query.passage_spans import Hit, readable_span
-from retrieval.types.passages import PageBox, Passage, PassageBlock
+from retrieval.types.passages import Passage, PassageBlock
+from retrieval.types.views import boxes_of, page_of
 from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
 from storage.records import Block, Document, Page
@@ -54,7 +55,7 @@ class PassageBuilder:
     def __init__(self, catalogue: Catalogue, kept: _Texts | None = None):
         self._catalogue, self._kept = catalogue, kept or _Texts()
 
-    def seen_through(self, catalogue: Catalogue) -> PassageBuilder:
+    def with_catalogue(self, catalogue: Catalogue) -> PassageBuilder:
         """The same texts with another view of the catalogue, which is asked each time."""
         return PassageBuilder(catalogue, self._kept)
 
@@ -94,17 +95,17 @@ class PassageBuilder:
         end = start + len(text.strip())
         passage = _passage(source, present, max)
         pages = [page for page in source.pages if page.start < end and start < page.end]
-        numbers = {page.number for page in pages}
+        on_pages = {page_of(page.number) for page in pages}
         # A block may begin on the page before the sentence: what is shown of it is on the sentence's pages.
         shown = tuple(
-            replace(block, boxes=tuple(box for box in block.boxes if box.page in numbers)) for block in passage.blocks
+            replace(block, boxes=tuple(box for box in block.boxes if box.page in on_pages)) for block in passage.blocks
         )
         return replace(
             passage,
             start_index=start,
             end_index=end,
             text=source.text[start:end],
-            pages=tuple(page.number for page in pages),
+            pages=tuple(page_of(page.number) for page in pages),
             page_labels=tuple(page.label for page in pages),
             blocks=shown,
         )
@@ -133,15 +134,14 @@ def _passage(
     first, last = found[0][1], found[-1][1]
     start, end = readable_span(source.text, first.start, last.end)
     blocks = tuple(
-        PassageBlock(block.id, _share(hit.score), block.start, block.end, tuple(PageBox(*box) for box in block.boxes))
-        for hit, block in found
+        PassageBlock(block.id, _share(hit.score), block.start, block.end, boxes_of(block)) for hit, block in found
     )
     pages = _pages(source.pages, blocks)
     return Passage(
         document_id=source.document.id,
         source=source.document.source,
         title=source.document.title,
-        pages=tuple(page.number for page in pages),
+        pages=tuple(page_of(page.number) for page in pages),
         page_labels=tuple(page.label for page in pages),
         start_index=start,
         end_index=end,
@@ -157,7 +157,7 @@ def _pages(pages: Sequence[Page], blocks: Sequence[PassageBlock]) -> list[Page]:
     """Pages that the blocks stand on: those of their boxes, or where there are none, those of their characters."""
     boxed = {box.page for block in blocks for box in block.boxes}
     if boxed:
-        return [page for page in pages if page.number in boxed]
+        return [page for page in pages if page_of(page.number) in boxed]
     start, end = blocks[0].start, blocks[-1].end
     touched = [page for page in pages if page.start < end and start < page.end]
     return touched or list(pages[:1])

@@ -64,8 +64,8 @@ class EncodedQuestion:
     queries_QWGD: Tensor
     """For token keys, see `LandmarkModel.token_queries`."""
     span_queries_2WGD: Tensor
-    """For the first and the last token of an answer, see `span_selection.span_logits`; of no tokens if the model does
-    not point."""
+    """For the first and the last token of an answer, see `span_selection.span_logits`; of no tokens if the model
+    predicts no answer spans."""
 
 
 def encode_question(model: LandmarkModel, text: str) -> EncodedQuestion:
@@ -91,5 +91,5 @@ def encode_question(model: LandmarkModel, text: str) -> EncodedQuestion:
 
 def mean_query(model: LandmarkModel, queries_YHQD: Tensor) -> Tensor:
     """query_YGD, see `EncodedQuestion.mean_query_YGD`."""
-    mean_YHD = queries_YHQD.mean(2)
-    return (mean_YHD * model.search_weights_YH[..., None]).unflatten(1, (model.num_kv_heads, -1)).sum(2)
+    weighted_YHD = queries_YHQD.mean(2) * model.search_weights_YH[..., None]
+    return weighted_YHD.reshape(len(weighted_YHD), model.num_kv_heads, -1, model.head_dim).sum(2)

@@ -1,7 +1,7 @@
 """Quotation from candidate blocks: which characters a quoted token stands for, and which sentence answers best.
 
-A model that is not trained to write an answer can still point at one: the sentence whose stored keys answer best to the
-question's queries (`model.scoring.late_interaction`). The keys are those that attention reads, so nothing is read
+A model that is not trained to write an answer can still quote one: the sentence whose stored keys best match the
+question's queries (`model.scoring.late_interaction`). These are the keys that attention reads, so nothing is encoded
 again.
 
 Axes: Q question tokens, C candidate blocks, L tokens in a block, S sentences, T tokens of a sentence.
@@ -24,14 +24,14 @@ from model.scoring.span_selection import best_spans
 from retrieval.query.passage_spans import Hit
 from storage.records import Block
 
-POINTING = 0.005
-"""Weight of the pointed span's logits beside the score of the sentence: it decides among sentences that are alike.
-Held-out questions do not tell 0.0025 from 0.05 (docs/experiments.md)."""
+SPAN_WEIGHT = 0.005
+"""Weight of the answer span's logits added to the sentence's score; it decides between similar sentences. Held-out
+questions show no difference between 0.0025 and 0.05 (docs/experiments.md)."""
 
 
 @dataclass(frozen=True)
 class Quotation:
-    """Places of the tokens of a sentence, which of these tokens the model points at, and its late-interaction score."""
+    """Places of a sentence's tokens, which of them are the answer span, and its late-interaction score."""
 
     places: list[Place]
     pointed: range
@@ -71,13 +71,13 @@ class Quoting:
         return self.place(*places[0])[1], self.place(*places[-1])[2]
 
     def best_sentences(
-        self, matches_QCL: Tensor, text_of: dict[str, str], points_2CL: Tensor | None = None, *, count: int = 1
+        self, matches_QCL: Tensor, text_of: dict[str, str], span_logits_2CL: Tensor | None = None, *, count: int = 1
     ) -> list[Quotation]:
-        """The best sentences of different wording, best first, and the words in each that the model points at. One
-        without tokens if the blocks hold no text.
+        """The best sentences of different wording, best first, each with its answer span. A single one without tokens
+        if the blocks hold no text.
 
-        `matches_QCL`: see `late_interaction.token_matches`; `points_2CL`: see `span_selection.span_logits`, if the
-        model points.
+        `matches_QCL`: see `late_interaction.token_matches`; `span_logits_2CL`: see `span_selection.span_logits`,
+        if the model predicts answer spans.
         """
         sentences = self._sentences(text_of)
         if not sentences:
@@ -93,10 +93,10 @@ class Quoting:
         scores_S = score(by_sentence(matches_QCL))
         pointed = [range(0)] * len(sentences)
         ranked_S = scores_S
-        if points_2CL is not None:
-            sums_S, first_S, last_S = best_spans(by_sentence(points_2CL))
+        if span_logits_2CL is not None:
+            sums_S, first_S, last_S = best_spans(by_sentence(span_logits_2CL))
             pointed = [range(first, last + 1) for first, last in zip(first_S.tolist(), last_S.tolist(), strict=True)]
-            ranked_S = scores_S + POINTING * sums_S
+            ranked_S = scores_S + SPAN_WEIGHT * sums_S
         best: dict[str, Quotation] = {}
         for number in ranked_S.argsort(descending=True, stable=True).tolist():
             places, text = sentences[number]

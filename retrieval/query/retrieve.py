@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -115,7 +116,7 @@ def choose_candidates(
     if whole_sentences:
         document_N, ordinal_N = torch.from_numpy(snapshot.document_N), torch.from_numpy(snapshot.ordinal_N)
         quotable_C = with_neighbours(found.positions_C[:k], document_N, ordinal_N)
-    positions_C = torch.cat((best_C, quotable_C)).unique()
+    positions_C = _distinct(best_C, quotable_C)
     rank = {position: number for number, position in enumerate(found.positions_C.tolist())}
     ranks = [rank.get(position, len(rank)) for position in positions_C.tolist()]
     return Candidates(snapshot, positions_C, torch.isin(positions_C, quotable_C), ranks)
@@ -128,4 +129,9 @@ def with_neighbours(positions_C: Tensor, document_N: Tensor, ordinal_N: Tensor) 
         beside_C = (positions_C + step).clamp(0, len(document_N) - 1)
         same_C = document_N[beside_C] == document_N[positions_C]
         found.append(beside_C[same_C & ((ordinal_N[beside_C] - ordinal_N[positions_C]).abs() == 1)])
-    return torch.cat(found).unique()
+    return _distinct(*found)
+
+
+def _distinct(*positions: Tensor) -> Tensor:
+    """Ascending, each once."""
+    return torch.from_numpy(np.unique(torch.cat(positions).numpy()))

@@ -33,10 +33,10 @@ from retrieval.types.records import Scope
 
 # Joining neighbours takes more blocks than passages come out.
 _BLOCKS_PER_PASSAGE = 4
-# Landmarks propose so many blocks for each that tokens are to find, and never fewer than so many.
+# Landmarks propose this many blocks for each one that tokens are to find, and never fewer than FEWEST_PROPOSED.
 _PROPOSED_PER_BLOCK = 4
 FEWEST_PROPOSED = 512
-# Keys of so many blocks are in memory at a time.
+# How many blocks' keys are in memory at a time.
 _BLOCKS_AT_ONCE = 256
 
 
@@ -104,8 +104,8 @@ def token_scores(snapshot: MemorySnapshot, queries_QWGD: Tensor, positions_C: Te
     if not len(positions_C):
         return torch.zeros(0)
     best: list[Tensor] = []
-    for some_C in positions_C.split(_BLOCKS_AT_ONCE):
-        keys_WCGLD, lengths_C = snapshot.token_keys(some_C)
+    for first in range(0, len(positions_C), _BLOCKS_AT_ONCE):
+        keys_WCGLD, lengths_C = snapshot.token_keys(positions_C[first : first + _BLOCKS_AT_ONCE])
         best.append(best_matches(token_matches(queries_QWGD, keys_WCGLD, lengths_C)).cpu())
     numbers = positions_C.numpy()
     place_C = snapshot.document_N[numbers].astype(np.int64) << 32 | snapshot.ordinal_N[numbers]

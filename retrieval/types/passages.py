@@ -1,6 +1,6 @@
 """What a question returns: passages, answers and the attention behind them. Plain values, JSON-able through `to_dict`.
 
-- Page numbers are 0-based; boxes are fractions 0..1 of the displayed page, origin top left.
+- Pages count from 1; boxes are fractions 0..1 of the displayed page, origin top left.
 - Character positions index the document's extracted text; `end` is exclusive.
 - "Gate mass" is attention: the landmark probability of a block, between 0 and 1 for each query and head.
 """
@@ -8,10 +8,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from retrieval.types.record import Record
+
+ANSWER_FORMAT = "cairn-answer/2"
+_PAGES_FROM_0 = "cairn-answer/1"
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,19 @@ class Passage(Record):
         return tuple(box for block in self.blocks for box in block.boxes)
 
 
+def _next_pages(passage: Passage) -> Passage:
+    """The passage with 1 added to all its pages."""
+    blocks = (
+        replace(block, boxes=tuple(replace(box, page=box.page + 1) for box in block.boxes)) for block in passage.blocks
+    )
+    return replace(passage, pages=tuple(page + 1 for page in passage.pages), blocks=tuple(blocks))
+
+
 @dataclass(frozen=True)
 class OtherSentence(Record):
     """A sentence that may answer instead of the quoted one: `passage` holds it alone, with its late-interaction score.
 
-    `pointed`: (start, end) of the words that the model points at in it, as characters of the document's text.
+    `pointed`: (start, end) of the predicted answer span in it, as characters of the document's text.
     """
 
     passage: Passage
@@ -76,14 +87,14 @@ class OtherSentence(Record):
 
     @property
     def parts(self) -> tuple[str, str, str]:
-        """The sentence before the words that the model points at, these, and what follows."""
+        """The text before the answer span, the span, and the text after it."""
         text = self.passage.text
         start, end = (min(max(0, at - self.passage.start_index), len(text)) for at in self.pointed)
         return text[:start], text[start:end], text[end:]
 
     @property
     def short(self) -> str:
-        """The words that the model points at; empty if it does not point."""
+        """The answer span; empty if the model predicts none."""
         return self.parts[1].strip(" ,;:")
 
 
@@ -147,9 +158,29 @@ class Answer(Record):
     created_at: str = ""
     other_sentences: tuple[OtherSentence, ...] = ()
 
+    def to_dict(self) -> dict[str, Any]:
+        """With `format`, which names the version of what is stored and exported."""
+        return {"format": ANSWER_FORMAT, **super().to_dict()}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`, also of what earlier releases stored, without `format`, and exported."""
+        answer = super().from_dict(plain)
+        return answer._pages_from_1() if plain.get("format", _PAGES_FROM_0) == _PAGES_FROM_0 else answer
+
+    def _pages_from_1(self) -> Self:
+        """This answer, had its pages been counted from 0."""
+        others = (replace(other, passage=_next_pages(other.passage)) for other in self.other_sentences)
+        return replace(
+            self,
+            passages=tuple(map(_next_pages, self.passages)),
+            near_misses=tuple(map(_next_pages, self.near_misses)),
+            other_sentences=tuple(others),
+        )
+
     @property
     def short(self) -> str:
-        """The words of a quoted sentence that the model points at; empty if it does not point."""
+        """The answer span within the quoted sentence; empty if the model predicts none."""
         return "".join(token.text for token in self.tokens if token.pointed).strip(" ,;:")
 
 

@@ -37,7 +37,7 @@ class Collection(Record):
 @dataclass(frozen=True)
 class Document(Record):
     """`state`: "ingesting" until its whole memory is stored, then "ready"; "failed" / "cancelled" when its job ended
-    so. `owner` and `mine` as in `Collection`."""
+    so. `kind`: the file's format ("pdf", "docx", "html", "md", "txt"). `owner` and `mine` as in `Collection`."""
 
     id: str
     source: str
@@ -50,6 +50,7 @@ class Document(Record):
     state: str
     added_at: str
     content_hash: str
+    kind: str
     notes: tuple[str, ...] = ()
     owner: str = ""
     mine: bool = True

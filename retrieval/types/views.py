@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from retrieval.errors import NotFound
 from retrieval.types.passages import AnswerHead, PageBox
 from retrieval.types.records import ALREADY_STORED, Collection, Document, Job, PageText, TextBlock
 from storage import records as rows
+from storage.catalogue import Catalogue
+from storage.errors import NotFound as NoRow
 from storage.records import Principal
 
 
-def document_views(
-    found: Sequence[rows.Document], users: Callable[[], Sequence[rows.User]], principal: Principal
-) -> list[Document]:
-    """`users` is asked for names only where something has an owner."""
-    names = {user.id: user.name for user in users()} if any(row.owner_id for row in found) else {}
-    return [_document_view(row, names, principal) for row in found]
+class Views:
+    """Rows of one principal's catalogue as the records that the library hands out."""
 
+    def __init__(self, catalogue: Catalogue):
+        self._catalogue = catalogue
 
-def collection_views(
-    found: Sequence[rows.Collection], users: Callable[[], Sequence[rows.User]], principal: Principal
-) -> list[Collection]:
-    """`users` is asked for names only where something has an owner."""
-    names = {user.id: user.name for user in users()} if any(row.owner_id for row in found) else {}
-    return [_collection_view(row, names, principal) for row in found]
+    def documents(self, found: Sequence[rows.Document]) -> list[Document]:
+        names = self._owners(found)
+        return [_document_view(row, names, self._catalogue.principal) for row in found]
+
+    def document(self, row: rows.Document) -> Document:
+        return self.documents([row])[0]
+
+    def collections(self, found: Sequence[rows.Collection]) -> list[Collection]:
+        names = self._owners(found)
+        return [_collection_view(row, names, self._catalogue.principal) for row in found]
+
+    def collection(self, row: rows.Collection) -> Collection:
+        return self.collections([row])[0]
+
+    def _owners(self, found: Sequence[rows.Document] | Sequence[rows.Collection]) -> dict[str, str]:
+        """Names by user id; read only if some row has an owner."""
+        return {user.id: user.name for user in self._catalogue.users()} if any(row.owner_id for row in found) else {}
+
+    def job(self, row: rows.Job) -> Job:
+        try:
+            return _job_view(row, self._catalogue.document(row.document_id))
+        except NoRow:
+            return _job_view(row, None)
+
+    def submitted(self, submitted: rows.Submitted, collection: str | None) -> Job:
+        """The job of a submitted file. `collection`: the name that was asked for."""
+        document = submitted.document
+        if submitted.already_stored and document.state == "ready":
+            names = {one.id: one.name for one in self._catalogue.collections()}
+            current = names.get(document.collection_id or "", "")
+            elsewhere = current if collection is not None and current != collection.strip() else ""
+            return _stored_already(document, submitted.job, elsewhere)
+        assert submitted.job is not None, "a document that is not ready has a job"
+        return _job_view(submitted.job, document)
 
 
 def _document_view(row: rows.Document, names: Mapping[str, str], principal: Principal) -> Document:
@@ -40,6 +69,7 @@ def _document_view(row: rows.Document, names: Mapping[str, str], principal: Prin
         state=row.state,
         added_at=row.added_at,
         content_hash=row.content_sha256,
+        kind=row.kind,
         notes=row.notes,
         owner=names.get(row.owner_id or "", ""),
         mine=principal.may_change(row.owner_id),
@@ -60,8 +90,8 @@ def _collection_view(row: rows.Collection, names: Mapping[str, str], principal: 
     )
 
 
-def job_view(row: rows.Job, document: rows.Document | None, *, note: str = "") -> Job:
-    """`document` None: it was deleted under the job."""
+def _job_view(row: rows.Job, document: rows.Document | None) -> Job:
+    """`document` is None if it was deleted meanwhile."""
     progress = row.progress
     return Job(
         id=row.id,
@@ -80,15 +110,15 @@ def job_view(row: rows.Job, document: rows.Document | None, *, note: str = "") -
         eta_seconds=progress.eta_seconds if row.state == "running" else None,
         seconds=_seconds(row),
         error=row.error,
-        note=note or row.note,
+        note=row.note,
         created_at=row.created_at,
     )
 
 
-def stored_already(document: rows.Document, row: rows.Job | None, elsewhere: str = "") -> Job:
-    """The answer to handing in what is there: a finished job, without an id if its own row is gone.
+def _stored_already(document: rows.Document, row: rows.Job | None, elsewhere: str) -> Job:
+    """A finished job for a file that is already stored, without an id if its own row is gone.
 
-    elsewhere: name of the collection that it stays in, where another was named.
+    `elsewhere`: name of the collection it stays in if another one was asked for.
     """
     return Job(
         id=row.id if row else "",
@@ -123,17 +153,31 @@ def head_view(row: rows.AnswerHead) -> AnswerHead:
     return AnswerHead(row.id, row.question, row.text, row.created_at, row.conversation_id)
 
 
+def page_of(number: int) -> int:
+    """The public page, counted from 1, of a page number as the catalogue and extraction keep it, counted from 0."""
+    return number + 1
+
+
+def boxes_of(block: rows.Block) -> tuple[PageBox, ...]:
+    return tuple(PageBox(page_of(number), *edges) for number, *edges in block.boxes)
+
+
+def page_number(page: int, document: Document, num_pages: int) -> int:
+    """The inverse of `page_of`. Raises `NotFound` for a page that the document does not have."""
+    if not 1 <= page <= num_pages:
+        there_is = {0: "None of its pages was read.", 1: "It has one page, page 1."}
+        raise NotFound("page", page, document.source, there_is.get(num_pages, f"It has pages 1 to {num_pages}."))
+    return page - 1
+
+
 def page_text_view(document_id: str, page: rows.Page, text: str, blocks: Mapping[int, rows.Block]) -> PageText:
     touching = [block for block in blocks.values() if block.start < page.end and page.start < block.end]
     return PageText(
         document_id=document_id,
-        page=page.number,
+        page=page_of(page.number),
         label=page.label,
         text=text[page.start : page.end],
         start=page.start,
-        blocks=tuple(
-            TextBlock(block.id, block.start, block.end, tuple(PageBox(*box) for box in block.boxes))
-            for block in touching
-        ),
+        blocks=tuple(TextBlock(block.id, block.start, block.end, boxes_of(block)) for block in touching),
         note=page.note,
     )

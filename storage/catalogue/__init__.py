@@ -1,15 +1,14 @@
-"""What exists: documents with their pages and blocks, shards, jobs, collections, questions and answers, accounts.
+"""What exists: documents with their pages and blocks, shards, jobs, collections, answers and accounts.
 
-    catalogue = Catalogue.open("sqlite:////home/me/cairn/cairn.sqlite3")     # migrates, after a backup, if needed
-    ann = catalogue.acting_for(Principal(user.id, user.name))                # all that this user may see and change
+    catalogue = Catalogue.open("sqlite:////home/me/cairn/cairn.sqlite3")     # backs up and migrates if needed
+    ann = catalogue.acting_for(Principal(user.id, user.name))                # what this user may see and change
     submitted = ann.add_document(NewDocument(...))               # document + queued job, or "already stored"
     job = catalogue.claim_next_job(worker)
     catalogue.commit_shard(document_id, shard, blocks, job_id=job.id, progress=JobProgress(...))    # now these exist
     catalogue.finish_document(document_id, job_id=job.id)                    # now it is searched
 
-Every method is one transaction: done when it returns, or not at all. Values go in and come out as the frozen
-dataclasses of `storage.records`. `storage.catalogue.permissions` decides who may do what; the administrator may do
-everything. Safe for threads; several processes may share one catalogue.
+Every method is one transaction: complete when it returns, or without effect. Values are the frozen dataclasses of
+`storage.records`. `storage.catalogue.permissions` decides who may do what. Threads and processes may share a catalogue.
 """
 
 from __future__ import annotations
@@ -39,20 +38,20 @@ class Catalogue(
     AnswerRepository,
     UserRepository,
 ):
-    """All tables behind one object; see the module."""
+    """All repositories as one object; see the module docstring."""
 
     @classmethod
     def open(cls, database_url: str) -> Catalogue:
-        """Open the catalogue, or make it; pending migrations are run after a backup beside it. For the administrator.
+        """Open or create the catalogue for the administrator; a backup precedes pending migrations.
 
-        Raises `CatalogueTooNew` if a newer release made it, `ValueError` for an address that cannot be used.
+        Raises `CatalogueTooNew` if a newer release made it, `ValueError` for a URL that cannot be used.
         """
         database = Database(database_url)
         bring_up_to_date(database)
         return cls(database, ADMINISTRATOR)
 
     def acting_for(self, principal: Principal) -> Catalogue:
-        """The same catalogue, on behalf of somebody else."""
+        """The same catalogue for another principal."""
         return Catalogue(self._database, principal)
 
     @property
@@ -62,7 +61,7 @@ class Catalogue(
         return self._database
 
     def backup(self, path: Path) -> Path:
-        """Copy the (SQLite) catalogue to `path` while it is in use."""
+        """Copy a SQLite catalogue to `path`, even while it is in use."""
         return backup(self._database, path)
 
     def close(self) -> None:

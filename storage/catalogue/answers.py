@@ -1,4 +1,4 @@
-"""Conversations, questions and answers, kept as they were given."""
+"""Conversations, questions and answers, stored exactly as they were given."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from sqlalchemy import Connection, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from storage.catalogue.permissions import Repository, for_any_principal, readable_answers
-from storage.catalogue.rows import now, search_text
-from storage.catalogue.schema import answer_documents, answers, conversations
+from storage.catalogue.rows import one_row, record_of, search_text
+from storage.catalogue.schema import answer_documents, answers, conversations, now
 from storage.errors import NotFound
 from storage.records import AnswerHead, StoredAnswer
 
-_HEAD = tuple(answers.c["id", "conversation_id", "question", "text", "created_at"])
-
 
 class AnswerRepository(Repository):
-    """A user's answers are those to their own questions, while they may read the documents used."""
+    """Users see the answers to their own questions, as long as they may read every document used."""
 
     @for_any_principal
     def save_answer(
@@ -32,9 +30,9 @@ class AnswerRepository(Repository):
         conversation_id: str | None = None,
         created_at: str | None = None,
     ) -> AnswerHead:
-        """Keep an answer with its whole `body` (JSON) and the documents it used: it is deleted with any of these.
+        """Store an answer with its `body` (JSON) and the documents it used; deleting any of these deletes the answer.
 
-        Raises `NotFound` if a document was deleted meanwhile, or the conversation; then nothing is kept.
+        Raises `NotFound`, and stores nothing, if a document or the conversation was deleted in the meantime.
         """
         head = AnswerHead(answer_id or uuid4().hex, conversation_id, question, text, created_at or now())
         row = vars(head) | {"search_text": search_text(question, text), "body": body}
@@ -51,23 +49,22 @@ class AnswerRepository(Repository):
     @for_any_principal
     def answer(self, answer_id: str) -> StoredAnswer:
         """Raises `NotFound`."""
-        chosen = select(*_HEAD, answers.c.body).where(answers.c.id == answer_id, readable_answers(self.principal))
+        chosen = select(answers).where(answers.c.id == answer_id, readable_answers(self.principal))
         used = select(answer_documents.c.document_id).where(answer_documents.c.answer_id == answer_id)
         with self._database.read() as connection:
-            row = connection.execute(chosen).first()
-            if row is None:
-                raise NotFound("answer", answer_id)
-            return StoredAnswer(**row._mapping, document_ids=tuple(sorted(connection.execute(used).scalars())))
+            row = one_row(connection, chosen, "answer", answer_id)
+            return record_of(StoredAnswer, row, document_ids=tuple(sorted(connection.execute(used).scalars())))
 
     @for_any_principal
     def answers(
         self, *, search: str = "", conversation_id: str | None = None, limit: int | None = 100, offset: int = 0
     ) -> list[AnswerHead]:
-        """Newest first; those whose question or text contains every word of `search`.
+        """Answers whose question or text contains every word of `search`, newest first.
 
-        Raises `NotFound` for another user's conversation. One that does not exist is a new one: no answers.
+        Raises `NotFound` for another user's conversation. A conversation that does not exist yet has no answers.
         """
-        chosen = select(*_HEAD).where(readable_answers(self.principal))
+        heads = answers.c["id", "conversation_id", "question", "text", "created_at"]  # bodies may be long
+        chosen = select(*heads).where(readable_answers(self.principal))
         chosen = chosen.order_by(answers.c.created_at.desc(), answers.c.id).limit(limit).offset(offset)
         for word in search.casefold().split():
             chosen = chosen.where(answers.c.search_text.contains(word, autoescape=True))
@@ -75,7 +72,7 @@ class AnswerRepository(Repository):
             if conversation_id is not None:
                 self._conversation_exists(connection, conversation_id)
                 chosen = chosen.where(answers.c.conversation_id == conversation_id)
-            return [AnswerHead(*row) for row in connection.execute(chosen)]
+            return [record_of(AnswerHead, row) for row in connection.execute(chosen)]
 
     @for_any_principal
     def delete_answer(self, answer_id: str) -> None:
@@ -88,8 +85,8 @@ class AnswerRepository(Repository):
 
     @for_any_principal
     def ensure_conversation(self, conversation_id: str, title: str) -> None:
-        """Make the conversation unless it exists. Raises `NotFound` if it is another user's."""
-        row = {"id": conversation_id, "title": title, "owner_id": self.principal.user_id, "created_at": now()}
+        """Create the conversation unless it exists. Raises `NotFound` if it is another user's."""
+        row = {"id": conversation_id, "title": title, "owner_id": self.principal.user_id}
         with self._database.write() as connection:
             if not self._conversation_exists(connection, conversation_id):
                 connection.execute(insert(conversations).values(row))

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
-from uuid import uuid4
 
 from sqlalchemy import Connection, Row, Select, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from storage.catalogue.deletion import delete_with_contents
 from storage.catalogue.permissions import Repository, for_any_principal, owned, readable_collections
-from storage.catalogue.rows import now, update_row
+from storage.catalogue.rows import record_of, update_row
 from storage.catalogue.schema import collection_readers, collections, documents
 from storage.errors import NameTaken, NotFound, PermissionDenied
 from storage.records import Collection, DeletedDocuments, Principal
@@ -21,7 +20,7 @@ from storage.records import Collection, DeletedDocuments, Principal
 class CollectionRepository(Repository):
     @for_any_principal
     def collections(self) -> list[Collection]:
-        """All collections, by name, with how many documents each holds."""
+        """All collections, by name."""
         with self._database.read() as connection:
             rows = connection.execute(_counted().where(readable_collections(self.principal))).all()
             return sorted(_with_readers(connection, rows), key=lambda each: each.name.casefold())
@@ -37,8 +36,8 @@ class CollectionRepository(Repository):
         """Raises `NameTaken`, and `ValueError` for an empty name."""
         name = checked_name(name)
         with _unique(name), self._database.write() as connection:
-            made = insert_collection(connection, name, self.principal.user_id)
-            return one_collection(connection, self.principal, made)
+            collection_id = insert_collection(connection, name, self.principal.user_id)
+            return one_collection(connection, self.principal, collection_id)
 
     @for_any_principal
     def rename_collection(self, collection_id: str, name: str) -> Collection:
@@ -51,14 +50,14 @@ class CollectionRepository(Repository):
 
     @for_any_principal
     def share_collection(self, collection_id: str, *, everyone: bool, readers: Iterable[str]) -> Collection:
-        """Let exactly these users read it, or everyone. Raises `NotFound`, `PermissionDenied`."""
+        """Share it with exactly these users, or with everyone. Raises `NotFound`, `PermissionDenied`."""
         rows = [{"collection_id": collection_id, "user_id": user_id} for user_id in dict.fromkeys(readers)]
         try:
             with self._database.write() as connection:
                 one_collection(connection, self.principal, collection_id, to_change=True)
                 update_row(connection, collections, collection_id, everyone=everyone)
-                former = collection_readers.c.collection_id == collection_id
-                connection.execute(delete(collection_readers).where(former))
+                previous = collection_readers.c.collection_id == collection_id
+                connection.execute(delete(collection_readers).where(previous))
                 if rows:
                     connection.execute(insert(collection_readers), rows)
                 return one_collection(connection, self.principal, collection_id)
@@ -67,8 +66,8 @@ class CollectionRepository(Repository):
 
     @for_any_principal
     def delete_collection(self, collection_id: str, *, with_documents: bool = False) -> DeletedDocuments:
-        """Remove the collection; its documents stay, in no collection, unless `with_documents`, which deletes the
-        principal's own. Raises `NotFound`, `PermissionDenied`."""
+        """Delete the collection. Its documents stay, outside any collection; `with_documents` deletes the principal's
+        own. Raises `NotFound`, `PermissionDenied`."""
         with self._database.write() as connection:
             one_collection(connection, self.principal, collection_id, to_change=True)
             inside = (documents.c.collection_id == collection_id) & owned(documents.c.owner_id, self.principal)
@@ -80,7 +79,7 @@ class CollectionRepository(Repository):
 
 
 def checked_name(name: str) -> str:
-    """Raises `ValueError` for an empty one."""
+    """The name without surrounding spaces. Raises `ValueError` if nothing is left."""
     if not name.strip():
         raise ValueError("A collection needs a name.")
     return name.strip()
@@ -101,13 +100,12 @@ def one_collection(
 
 def insert_collection(connection: Connection, name: str, owner_id: str | None) -> str:
     """Inside the caller's transaction. Returns the id."""
-    row = {"id": uuid4().hex, "name": name, "owner_id": owner_id, "everyone": False, "created_at": now()}
-    connection.execute(insert(collections).values(row))
-    return str(row["id"])
+    inserted = insert(collections).values(name=name, owner_id=owner_id).returning(collections.c.id)
+    return str(connection.execute(inserted).scalar_one())
 
 
 def find_or_insert_collection(connection: Connection, name: str, owner_id: str | None) -> str:
-    """Id of the owner's collection of that name, made if there is none."""
+    """The id of the owner's collection of that name, which is created if it does not exist."""
     mine = (collections.c.name == name) & collections.c.owner_id.is_not_distinct_from(owner_id)
     found = connection.execute(select(collections.c.id).where(mine)).scalar()
     return insert_collection(connection, name, owner_id) if found is None else str(found)
@@ -123,7 +121,7 @@ def _unique(name: str) -> Iterator[None]:
 
 def _counted() -> Select[Any]:
     number = select(func.count()).where(documents.c.collection_id == collections.c.id)
-    return select(collections, number.scalar_subquery().label("number"))
+    return select(collections, number.scalar_subquery().label("num_documents"))
 
 
 def _with_readers(connection: Connection, rows: Sequence[Row[Any]]) -> list[Collection]:
@@ -132,9 +130,4 @@ def _with_readers(connection: Connection, rows: Sequence[Row[Any]]) -> list[Coll
         shared = select(collection_readers).order_by(collection_readers.c.user_id)
         for collection_id, user_id in connection.execute(shared):
             readers.setdefault(collection_id, []).append(user_id)
-    return [
-        Collection(
-            row.id, row.name, row.number, row.created_at, row.owner_id, row.everyone, tuple(readers.get(row.id, ()))
-        )
-        for row in rows
-    ]
+    return [record_of(Collection, row, readers=tuple(readers.get(row.id, ()))) for row in rows]

@@ -1,11 +1,11 @@
-"""The connection to the catalogue's database: SQLite set up to keep what it acknowledged, or PostgreSQL.
+"""The connection to the catalogue's database: SQLite configured for durability, or PostgreSQL.
 
-- Readers never wait for a writer nor the other way round (WAL); writers wait for each other, up to 15 seconds.
-- A writer takes its lock when it begins (BEGIN IMMEDIATE): a transaction that started by reading cannot fail halfway.
-- `synchronous=FULL`: a committed shard or document survives a power failure, not only the death of the process. The
-  shard file was fsynced before, so its row must not be weaker; there are a few commits a second, so it costs little.
-- Deleted rows are overwritten with zeros (`secure_delete`), so that a deleted document is not left in the file.
-- PostgreSQL (`postgresql+psycopg://...`) is treated alike: one writer at a time, readers see one moment.
+- Readers and writers do not wait for each other (WAL); writers wait for other writers, up to 15 seconds.
+- A writer locks when it begins (BEGIN IMMEDIATE), so that a transaction that starts by reading cannot fail halfway.
+- `synchronous=FULL`: a committed row survives a power failure, as the fsynced shard file does. With a few commits a
+  second, this costs little.
+- Deleted rows are overwritten with zeros (`secure_delete`), so that deleted documents do not remain in the file.
+- PostgreSQL (`postgresql+psycopg://...`) behaves the same: one writer at a time, consistent reads.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 
 BUSY_SECONDS = 15
-WRITER_LOCK = 0x434149524E  # "CAIRN": the advisory lock that makes PostgreSQL's writers take turns, as SQLite's do
+WRITER_LOCK = 0x434149524E  # "CAIRN": the advisory lock by which PostgreSQL's writers take turns, as SQLite's do
 
 
 class Database:
-    """Engine plus the two ways to use it: `read()` and `write()`, each one short transaction."""
+    """An engine and the two ways to use it, `read()` and `write()`, each a short transaction."""
 
     def __init__(self, url: str):
         parsed = make_url(url)
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
         if not self.is_sqlite and parsed.get_backend_name() != "postgresql":
-            raise ValueError(f"The catalogue is kept in SQLite or PostgreSQL, not in {parsed.get_backend_name()}.")
+            raise ValueError(f"The catalogue can be kept in SQLite or PostgreSQL, not in {parsed.get_backend_name()}.")
         self.path: Path | None = None
         if self.is_sqlite:
             if not parsed.database or parsed.database == ":memory:":
@@ -45,7 +45,7 @@ class Database:
             ) from error
         self._writer = self.engine.execution_options(begin_immediate=True)
         self._reader = self.engine
-        # Threads of this process queue here, in order, instead of polling for SQLite's lock.
+        # Threads of this process queue here instead of polling for SQLite's lock.
         self._writing = threading.Lock()
         if self.is_sqlite:
             event.listen(self.engine, "connect", _configure_sqlite)
@@ -61,17 +61,14 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """One transaction that may write: committed at the end, or nothing of it. Keep it short; do not nest."""
+        """One writing transaction, committed at the end or rolled back. Keep it short; do not nest."""
         with self._writing, self._writer.connect() as connection, connection.begin():
             if not self.is_sqlite:
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({WRITER_LOCK})"))
             yield connection
 
     def erase_deleted(self) -> None:
-        """After a deletion: empty the write-ahead log, which still holds the deleted text. Does not wait for readers.
-
-        (The table pages were overwritten with zeros in the deleting transaction itself, `secure_delete`.)
-        """
+        """After a deletion, empty the write-ahead log, which still holds the text. Does not wait for readers."""
         if self.path is not None:
             with closing(sqlite3.connect(self.path, timeout=0.2)) as connection:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -81,12 +78,12 @@ class Database:
 
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:
-    # The driver must not begin transactions by itself (it would emit none for SELECT and DDL): _begin_sqlite does.
+    # _begin_sqlite begins transactions, since the driver would begin none for SELECT and DDL.
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
     mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
-    if mode != "wal":  # changing it needs an exclusive lock, so only the first opener does
+    if mode != "wal":  # changing it takes an exclusive lock, so only the first process does
         mode = cursor.execute("PRAGMA journal_mode=WAL").fetchone()[0]
     if mode != "wal":
         raise ValueError(f"The catalogue's folder cannot hold a write-ahead log ({mode}); use a local disk.")

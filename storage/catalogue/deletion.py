@@ -1,4 +1,4 @@
-"""Deleting documents with everything that was made of them."""
+"""Deleting documents with everything that was made from them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def delete_with_contents(connection: Connection, principal: Principal, document_
         counted = select(func.count()).select_from(blocks).where(blocks.c.document_id.in_(ids))
         num_blocks += connection.execute(counted).scalar_one()
         using = select(answer_documents.c.answer_id).where(answer_documents.c.document_id.in_(ids))
-        # Of the answers, a user learns of their own only: not how often others asked.
+        # Users learn how many of their own answers are deleted, not how many of other people's.
         own = select(func.count()).select_from(answers).where(answers.c.id.in_(using))
         num_answers += connection.execute(own.where(owned(answers.c.owner_id, principal))).scalar_one()
         connection.execute(delete(answers).where(answers.c.id.in_(using)))

@@ -13,7 +13,7 @@ from storage.catalogue.collections import checked_name, find_or_insert_collectio
 from storage.catalogue.deletion import delete_with_contents
 from storage.catalogue.jobs import insert_job, latest_job
 from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, readable_documents
-from storage.catalogue.rows import document_of, now, search_text, update_row
+from storage.catalogue.rows import document_of, one_row, record_of, search_text, update_row
 from storage.catalogue.schema import collections, document_texts, documents, pages
 from storage.errors import NotFound, PermissionDenied
 from storage.records import (
@@ -40,12 +40,12 @@ _ORDER: dict[DocumentSort, ColumnElement[Any]] = {
 class DocumentRepository(Repository):
     @for_any_principal
     def add_document(self, new: NewDocument, *, collection: str | None = None, note: str = "") -> Submitted:
-        """Make the principal's document and a queued job for it, unless they have one with the same content, stored or
-        being stored by the same model.
+        """Create a document owned by the principal and queue its job, unless the principal already has the same content
+        stored, or being stored, by the same model.
 
-        It is put into the principal's collection named `collection`, made if there is none. So is an existing document
-        that is in no collection; one that is in another stays there, and no collection is made. `put_fingerprint` must
-        have made the fingerprint known. Raises `ValueError` for an empty name.
+        The document goes into the principal's collection named `collection`, which is created if needed. An existing
+        document goes there too if it is in no collection; otherwise it stays where it is and no collection is created.
+        Register the fingerprint with `put_fingerprint` first. Raises `ValueError` for an empty name.
         """
         owner_id = self.principal.user_id
         name = None if collection is None else checked_name(collection)
@@ -62,10 +62,6 @@ class DocumentRepository(Repository):
                 "owner_id": owner_id,
                 "collection_id": None if name is None else find_or_insert_collection(connection, name, owner_id),
                 "search_text": search_text(new.title, new.source),
-                "state": "ingesting",
-                "notes": "[]",
-                "added_at": now(),
-                **dict.fromkeys(("num_pages", "num_characters", "num_tokens", "num_blocks", "size_bytes"), 0),
             }
             connection.execute(insert(documents).values(row))
             job = insert_job(connection, new.id, note=note)
@@ -79,38 +75,33 @@ class DocumentRepository(Repository):
 
     @for_any_principal
     def find_document(self, content_sha256: str, fingerprint: str) -> Document | None:
-        """The principal's own ready document with this content, made by this model. Nobody learns of others' files."""
+        """The principal's own ready document with this content and model: nobody learns of other people's files."""
         same = _same_content(content_sha256, fingerprint, self.principal.user_id) & (documents.c.state == "ready")
-        with self._database.read() as connection:
-            row = connection.execute(select(documents).where(same)).first()
-            return None if row is None else document_of(row)
+        found = self._rows(select(documents).where(same))
+        return document_of(found[0]) if found else None
 
     @for_any_principal
     def documents(
         self, *, search: str = "", collection_id: str | None = None, sort: DocumentSort = "added"
     ) -> list[Document]:
-        """Documents whose title or source contains every word of `search` (any case), newest first unless sorted."""
+        """Documents whose title or source contains every word of `search`, ignoring case; newest first by default."""
         if sort not in _ORDER:
-            raise ValueError(f"documents are sorted by {', '.join(_ORDER)}, not {sort!r}")
+            raise ValueError(f"Documents are sorted by {', '.join(_ORDER)}, not {sort!r}.")
         chosen = select(documents).where(readable_documents(self.principal)).order_by(_ORDER[sort], documents.c.id)
         for word in search.casefold().split():
             chosen = chosen.where(documents.c.search_text.contains(word, autoescape=True))
         if collection_id is not None:
             chosen = chosen.where(documents.c.collection_id == collection_id)
-        with self._database.read() as connection:
-            return [document_of(row) for row in connection.execute(chosen)]
+        return [document_of(row) for row in self._rows(chosen)]
 
     @for_any_principal
     def document_ids(self) -> set[str]:
         """Ids of all documents that the principal may read, in any state."""
-        with self._database.read() as connection:
-            return set(connection.execute(select(documents.c.id).where(readable_documents(self.principal))).scalars())
+        return {row.id for row in self._rows(select(documents.c.id).where(readable_documents(self.principal)))}
 
     def owned_document_ids(self, owner_id: str) -> list[str]:
-        """Ids of a user's own documents."""
-        with self._database.read() as connection:
-            mine = select(documents.c.id).where(documents.c.owner_id == owner_id)
-            return list(connection.execute(mine).scalars())
+        """Ids of the documents that a user owns."""
+        return [row.id for row in self._rows(select(documents.c.id).where(documents.c.owner_id == owner_id))]
 
     @for_any_principal
     def rename_document(self, document_id: str, title: str) -> Document:
@@ -125,10 +116,10 @@ class DocumentRepository(Repository):
 
     @for_any_principal
     def move_document(self, document_id: str, collection_id: str | None) -> Document:
-        """Put it into a collection, or into none. Raises `NotFound`, `PermissionDenied`.
+        """Move it to a collection, or out of any. Raises `NotFound`, `PermissionDenied`.
 
-        A document without an owner then belongs to the collection's owner: otherwise everyone could read it as soon as
-        the collection is deleted.
+        An unowned document becomes the collection owner's; otherwise everyone could read it once the collection is
+        deleted.
         """
         with self._database.write() as connection:
             one_document(connection, self.principal, document_id, to_change=True)
@@ -138,7 +129,7 @@ class DocumentRepository(Repository):
             return one_document(connection, self.principal, document_id)
 
     def replace_original(self, document_id: str, stored_file: str) -> None:
-        """Keep another file, an unlocked copy, in place of the one handed in. Raises `NotFound`."""
+        """Replace the stored file with another one, such as an unlocked copy. Raises `NotFound`."""
         with self._database.write() as connection:
             if not update_row(connection, documents, document_id, stored_file=stored_file):
                 raise NotFound("document", document_id)
@@ -154,10 +145,7 @@ class DocumentRepository(Repository):
         notes: Sequence[str] = (),
         extras: Mapping[str, Any] | None = None,
     ) -> Document:
-        """Keep what reading the file gave: text, pages, title, counts, notes. Replaces what was kept before.
-
-        Raises `NotFound`.
-        """
+        """Store what was extracted from the file, replacing what was stored before. Raises `NotFound`."""
         compressed = zlib.compress(text.encode("utf-8", "surrogatepass"), 6)
         with self._database.write() as connection:
             before = one_document(connection, ADMINISTRATOR, document_id)
@@ -175,38 +163,34 @@ class DocumentRepository(Repository):
             )
             for table in (document_texts, pages):
                 connection.execute(delete(table).where(table.c.document_id == document_id))
-            kept = {"document_id": document_id, "text": compressed, "extras": json.dumps(extras or {})}
-            connection.execute(insert(document_texts).values(kept))
+            extracted = {"document_id": document_id, "text": compressed, "extras": json.dumps(extras or {})}
+            connection.execute(insert(document_texts).values(extracted))
             if pages_read:
                 connection.execute(insert(pages), [{"document_id": document_id} | vars(page) for page in pages_read])
             return one_document(connection, ADMINISTRATOR, document_id)
 
     @for_any_principal
     def extracted_text(self, document_id: str) -> ExtractedText:
-        """The text and extras that `save_extracted` kept. Raises `NotFound`."""
-        chosen = select(document_texts).where(document_texts.c.document_id == document_id)
+        """The text and extras that `save_extracted` stored. Raises `NotFound`."""
+        readable = in_readable_document(document_texts.c.document_id, self.principal)
+        chosen = select(document_texts).where(document_texts.c.document_id == document_id, readable)
         with self._database.read() as connection:
-            readable = in_readable_document(document_texts.c.document_id, self.principal)
-            row = connection.execute(chosen.where(readable)).first()
-        if row is None:
-            raise NotFound("text of document", document_id)
+            row = one_row(connection, chosen, "text of document", document_id)
         return ExtractedText(zlib.decompress(row.text).decode("utf-8", "surrogatepass"), json.loads(row.extras))
 
     @for_any_principal
     def pages(self, document_id: str) -> list[Page]:
-        """The document's pages in order; empty if none were kept."""
-        chosen = select(*pages.c["number", "label", "width", "height", "start", "end", "note"])
+        """The document's pages in order; empty if none were stored."""
         readable = in_readable_document(pages.c.document_id, self.principal)
-        chosen = chosen.where(pages.c.document_id == document_id, readable)
-        with self._database.read() as connection:
-            return [Page(*row) for row in connection.execute(chosen.order_by(pages.c.number))]
+        chosen = select(pages).where(pages.c.document_id == document_id, readable).order_by(pages.c.number)
+        return [record_of(Page, row) for row in self._rows(chosen)]
 
     @for_any_principal
     def delete_documents(self, document_ids: Iterable[str]) -> DeletedDocuments:
-        """Delete documents with their pages, text, blocks, shards, jobs, and every answer that used one of them.
+        """Delete documents with their pages, text, blocks, shards and jobs, and every answer that used one of them.
 
-        Afterwards remove the files named in the result; a crash in between leaves orphans that `gc` removes. Documents
-        that do not exist are left out of the result. Raises `PermissionDenied`, and then deletes nothing.
+        Then remove the files named in the result; a crash in between leaves orphans, which `gc` removes. Documents that
+        do not exist are skipped. Raises `PermissionDenied` and deletes nothing if the principal may not delete all.
         """
         with self._database.write() as connection:
             deleted = delete_with_contents(connection, self.principal, list(dict.fromkeys(document_ids)))
@@ -219,9 +203,7 @@ def one_document(
 ) -> Document:
     """Raises `NotFound`, and `PermissionDenied` if the principal may only read what is to be changed."""
     chosen = select(documents).where(documents.c.id == document_id, readable_documents(principal))
-    row = connection.execute(chosen).first()
-    if row is None:
-        raise NotFound("document", document_id)
+    row = one_row(connection, chosen, "document", document_id)
     if to_change and not principal.may_change(row.owner_id):
         raise PermissionDenied("document")
     return document_of(row)

@@ -1,16 +1,14 @@
-"""Durable jobs: which documents are to be ingested, how far each is, and which worker is on it."""
+"""Durable jobs: which documents are waiting to be ingested, how far each one is, and which worker has it."""
 
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
 
 from sqlalchemy import Connection, insert, select, update
 
 from storage.catalogue.permissions import Repository, for_any_principal, in_owned_document
-from storage.catalogue.rows import job_of, now, update_row
-from storage.catalogue.schema import documents, jobs
-from storage.errors import NotFound
+from storage.catalogue.rows import job_of, one_row, update_row
+from storage.catalogue.schema import documents, jobs, now
 from storage.records import ADMINISTRATOR, Job, JobProgress, JobState, Principal
 from storage.workers import is_alive
 
@@ -18,7 +16,7 @@ ACTIVE = ("queued", "running")
 
 
 class JobRepository(Repository):
-    """A user's jobs are those of the documents they own."""
+    """Users see the jobs of the documents they own."""
 
     @for_any_principal
     def job(self, job_id: str) -> Job:
@@ -33,30 +31,29 @@ class JobRepository(Repository):
         chosen = chosen.order_by(jobs.c.created_at.desc(), jobs.c.id).limit(limit)
         if active_only:
             chosen = chosen.where(jobs.c.state.in_(ACTIVE))
-        with self._database.read() as connection:
-            return [job_of(row) for row in connection.execute(chosen)]
+        return [job_of(row) for row in self._rows(chosen)]
 
     def claim_next_job(self, worker: str) -> Job | None:
         """Take the oldest queued job; no two workers get the same one. `worker`: see `storage.workers.this_worker`."""
         with self._database.write() as connection:
             oldest = select(jobs.c.id).where(jobs.c.state == "queued").order_by(jobs.c.created_at, jobs.c.id).limit(1)
-            # SQLite ignores the lock, and does not need it: it has one writer at a time.
+            # SQLite ignores this lock and does not need it: it has one writer at a time.
             job_id = connection.execute(oldest.with_for_update(skip_locked=True)).scalar()
             return None if job_id is None else _claim(connection, job_id, worker)
 
     def claim_job(self, job_id: str, worker: str) -> Job | None:
-        """Take this job; None if it is no longer queued. Raises `NotFound`."""
+        """Take this job. Returns None if it is no longer queued. Raises `NotFound`."""
         with self._database.write() as connection:
             return _claim(connection, job_id, worker) if _one(connection, job_id).state == "queued" else None
 
     def report_progress(self, job_id: str, progress: JobProgress) -> bool:
-        """Record how far a running job is (this is its heartbeat). False: stop, it was cancelled or is gone."""
+        """Record a running job's progress, which is also its heartbeat. False means stop: cancelled or gone."""
         with self._database.write() as connection:
             return write_progress(connection, job_id, progress)
 
     @for_any_principal
     def cancel_job(self, job_id: str) -> Job:
-        """A queued job is cancelled at once, a running one is asked to stop; others stay. Raises `NotFound`."""
+        """Cancel a queued job at once, ask a running one to stop, leave an ended one alone. Raises `NotFound`."""
         with self._database.write() as connection:
             job = _one(connection, job_id, self.principal)
             if job.state == "queued":
@@ -66,22 +63,22 @@ class JobRepository(Repository):
             return _one(connection, job_id)
 
     def end_job(self, job_id: str, state: JobState, *, error: str = "", note: str = "") -> Job:
-        """A worker ends its job as "failed" or "cancelled" (`finish_document` ends it as "done"). Raises `NotFound`."""
+        """End a job as "failed" or "cancelled" (`finish_document` ends it as "done"). Raises `NotFound`."""
         assert state in ("failed", "cancelled"), state
         with self._database.write() as connection:
             end(connection, _one(connection, job_id), state, error=error, note=note)
             return _one(connection, job_id)
 
     def release_job(self, job_id: str) -> None:
-        """A worker that must stop hands its running job back; the next worker resumes it."""
+        """Put a running job back into the queue because its worker must stop; the next worker resumes it."""
         with self._database.write() as connection:
             mine = (jobs.c.id == job_id) & (jobs.c.state == "running")
-            handed_back = {"state": "queued", "worker": "", "attempt": jobs.c.attempt - 1}  # it did not crash
+            handed_back = {"state": "queued", "worker": "", "attempt": jobs.c.attempt - 1}  # not a crash
             connection.execute(update(jobs).where(mine).values(handed_back))
 
     @for_any_principal
     def retry_job(self, job_id: str) -> Job:
-        """Queue a failed or cancelled job again; it resumes after the last committed shard. Raises `NotFound`."""
+        """Requeue a failed or cancelled job; it resumes after the last committed shard. Raises `NotFound`."""
         with self._database.write() as connection:
             job = _one(connection, job_id, self.principal)
             if job.state in ("failed", "cancelled"):
@@ -93,9 +90,9 @@ class JobRepository(Repository):
             return _one(connection, job_id)
 
     def recover_jobs(self, *, max_attempts: int = 100) -> list[Job]:
-        """Queue the running jobs whose worker died; call it at start. Jobs of living workers are left alone.
+        """Requeue the running jobs whose worker died; call it at startup. Jobs of live workers are left alone.
 
-        A job that ended its process `max_attempts` times without committing a shard in between fails instead.
+        A job whose process died `max_attempts` times without committing a shard in between fails instead.
         """
         with self._database.write() as connection:
             running = [job_of(row) for row in connection.execute(select(jobs).where(jobs.c.state == "running"))]
@@ -104,7 +101,7 @@ class JobRepository(Repository):
                 if job.cancel_requested:
                     end(connection, job, "cancelled", note="cancelled")
                 elif job.attempt >= max_attempts:
-                    why = f"The process ended {job.attempt} times while working on this document, each time unfinished."
+                    why = f"The process died {job.attempt} times while working on this document."
                     end(connection, job, "failed", error=why)
                 else:
                     update_row(connection, jobs, job.id, state="queued", worker="")
@@ -112,21 +109,9 @@ class JobRepository(Repository):
 
 
 def insert_job(connection: Connection, document_id: str, *, note: str = "") -> Job:
-    row: dict[str, Any] = {
-        "id": uuid4().hex,
-        "document_id": document_id,
-        "kind": "ingest",
-        "state": "queued",
-        **vars(JobProgress(stage="waiting")),
-        "error": "",
-        "note": note,
-        "cancel_requested": False,
-        "attempt": 0,
-        "worker": "",
-        "created_at": now(),
-    }
-    connection.execute(insert(jobs).values(row))
-    return _one(connection, row["id"])
+    """Queue a job inside the caller's transaction."""
+    inserted = insert(jobs).values(document_id=document_id, note=note).returning(jobs)
+    return job_of(connection.execute(inserted).one())
 
 
 def latest_job(connection: Connection, document_id: str) -> Job | None:
@@ -141,14 +126,14 @@ def has_active_job(connection: Connection, document_id: str) -> bool:
 
 
 def write_progress(connection: Connection, job_id: str, progress: JobProgress) -> bool:
-    """Inside the caller's transaction; False if the job should stop."""
+    """Inside the caller's transaction. False means that the job should stop."""
     mine = (jobs.c.id == job_id) & (jobs.c.state == "running")
     connection.execute(update(jobs).where(mine).values(**vars(progress), heartbeat_at=now()))
     return connection.execute(select(jobs.c.cancel_requested).where(mine)).scalar() is False
 
 
 def end(connection: Connection, job: Job, state: JobState, *, error: str = "", note: str = "") -> None:
-    """Inside the caller's transaction. A document that is not whole yet becomes failed or cancelled with its job."""
+    """Inside the caller's transaction. An unfinished document becomes failed or cancelled with its job."""
     values = {"state": state, "error": error, "note": note or job.note, "finished_at": now(), "eta_seconds": None}
     update_row(connection, jobs, job.id, **values)
     if state != "done":
@@ -171,7 +156,4 @@ def _claim(connection: Connection, job_id: str, worker: str) -> Job:
 
 def _one(connection: Connection, job_id: str, principal: Principal = ADMINISTRATOR) -> Job:
     own = in_owned_document(jobs.c.document_id, principal)
-    row = connection.execute(select(jobs).where(jobs.c.id == job_id, own)).first()
-    if row is None:
-        raise NotFound("job", job_id)
-    return job_of(row)
+    return job_of(one_row(connection, select(jobs).where(jobs.c.id == job_id, own), "job", job_id))

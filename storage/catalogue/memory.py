@@ -1,4 +1,4 @@
-"""What the stored memory says to a question: blocks with their text positions, title keys, totals, models."""
+"""What questions need to know about stored memory: blocks with their text positions, title keys, totals, models."""
 
 from __future__ import annotations
 
@@ -9,14 +9,8 @@ from typing import Any
 from sqlalchemy import Select, delete, func, insert, select
 
 from storage.catalogue.documents import one_document
-from storage.catalogue.permissions import (
-    Repository,
-    for_any_principal,
-    in_readable_document,
-    owned,
-    readable_documents,
-)
-from storage.catalogue.rows import batches, block_of, now
+from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, owned, readable_documents
+from storage.catalogue.rows import batches, block_of
 from storage.catalogue.schema import answers, blocks, documents, memory_fingerprints, shards, title_keys
 from storage.fingerprint import MemoryFingerprint
 from storage.records import Block, Totals
@@ -25,7 +19,7 @@ from storage.records import Block, Totals
 class MemoryRepository(Repository):
     @for_any_principal
     def blocks_by_id(self, block_ids: Iterable[int]) -> dict[int, Block]:
-        """Blocks by id; an id whose document does not exist for the principal is absent."""
+        """Blocks by id, without those whose document the principal may not read."""
         found: dict[int, Block] = {}
         with self._database.read() as connection:
             for batch in batches([int(block_id) for block_id in block_ids]):
@@ -35,12 +29,11 @@ class MemoryRepository(Repository):
 
     @for_any_principal
     def blocks_of_document(self, document_id: str, *, start: int = 0, end: int | None = None) -> list[Block]:
-        """The document's blocks in order; only those that touch the characters `start` .. `end` of its text."""
+        """The document's blocks, in order, that touch the characters `start` .. `end` of its text."""
         chosen = self._readable_blocks().where(blocks.c.document_id == document_id, blocks.c.end >= start)
         if end is not None:
             chosen = chosen.where(blocks.c.start <= end)
-        with self._database.read() as connection:
-            return [block_of(row) for row in connection.execute(chosen.order_by(blocks.c.ordinal))]
+        return [block_of(row) for row in self._rows(chosen.order_by(blocks.c.ordinal))]
 
     def _readable_blocks(self) -> Select[Any]:
         chosen = select(blocks, shards.c.name.label("shard")).join(shards, shards.c.id == blocks.c.shard_id)
@@ -48,7 +41,7 @@ class MemoryRepository(Repository):
 
     @for_any_principal
     def put_title_keys(self, document_id: str, title: str, keys: bytes) -> None:
-        """Replace the keys that a model made of a document's title. Raises `NotFound`, `PermissionDenied`."""
+        """Store the keys of a document's title, replacing earlier ones. Raises `NotFound`, `PermissionDenied`."""
         with self._database.write() as connection:
             one_document(connection, self.principal, document_id, to_change=True)
             connection.execute(delete(title_keys).where(title_keys.c.document_id == document_id))
@@ -56,7 +49,7 @@ class MemoryRepository(Repository):
 
     @for_any_principal
     def title_keys(self, document_ids: Sequence[str]) -> dict[str, bytes]:
-        """What `put_title_keys` kept for these documents, where the title is still the same."""
+        """What `put_title_keys` stored for those of the documents whose title has not changed since."""
         found: dict[str, bytes] = {}
         same = (documents.c.id == title_keys.c.document_id) & (documents.c.title == title_keys.c.title)
         chosen = select(title_keys.c.document_id, title_keys.c.packed).join(documents, same)
@@ -69,7 +62,7 @@ class MemoryRepository(Repository):
 
     @for_any_principal
     def totals(self) -> Totals:
-        """How much there is of what the principal may read."""
+        """Counts and sizes of what the principal may read."""
         sums = [func.coalesce(func.sum(documents.c[name]), 0) for name in ("num_blocks", "num_tokens", "size_bytes")]
         ready = (documents.c.state == "ready") & readable_documents(self.principal)
         num_shards = select(func.count(shards.c.id)).where(in_readable_document(shards.c.document_id, self.principal))
@@ -80,19 +73,18 @@ class MemoryRepository(Repository):
 
     @for_any_principal
     def put_fingerprint(self, fingerprint: MemoryFingerprint) -> str:
-        """Make the model known; returns its digest."""
+        """Register a model. Returns its digest."""
         with self._database.write() as connection:
             known = select(memory_fingerprints.c.digest).where(memory_fingerprints.c.digest == fingerprint.digest)
             if connection.execute(known).first() is None:
                 row = {"digest": fingerprint.digest, "fields": json.dumps(dict(fingerprint.fields))}
-                connection.execute(insert(memory_fingerprints).values(row | {"created_at": now()}))
+                connection.execute(insert(memory_fingerprints).values(row))
         return fingerprint.digest
 
     @for_any_principal
     def fingerprints(self, *, in_use: bool = False) -> list[MemoryFingerprint]:
-        """The models that made memory here, oldest first; `in_use`: only those some document still needs."""
+        """The registered models, oldest first; `in_use` keeps those that a document still needs."""
         chosen = select(memory_fingerprints.c.fields).order_by(memory_fingerprints.c.created_at)
         if in_use:
             chosen = chosen.where(memory_fingerprints.c.digest.in_(select(documents.c.fingerprint)))
-        with self._database.read() as connection:
-            return [MemoryFingerprint(json.loads(fields)) for fields in connection.execute(chosen).scalars()]
+        return [MemoryFingerprint(json.loads(row.fields)) for row in self._rows(chosen)]

@@ -1,21 +1,21 @@
-"""Who may see and change which rows: the one place that decides.
+"""Who may see and change which rows, decided here and nowhere else.
 
-- A catalogue always acts for a principal. Every statement for a user carries one of the conditions below.
-- A collection is read by its owner, by the users it is shared with, and by everyone if it is public or has no owner.
-- A document is read by its owner and by whoever may read its collection; with neither of them, by everyone.
-- Only the owner may change something. What has no owner is changed by the administrator alone.
-- What a principal may not read does not exist for them (`NotFound`); changing what they may only read raises
+- A catalogue always acts for a principal. Every statement run for a user includes one of the conditions below.
+- A collection can be read by its owner, by the users it is shared with, and by everyone if it is public or unowned.
+- A document can be read by its owner and by anyone who may read its collection; with neither, by everyone.
+- Only the owner may change a thing. Unowned things can be changed by the administrator only.
+- What a principal may not read does not exist for them (`NotFound`). Changing what they may only read raises
   `PermissionDenied`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, and_, exists, not_, or_, select, true
+from sqlalchemy import ColumnElement, Row, Select, and_, exists, not_, or_, select, true
 
 from storage.catalogue.database import Database
 from storage.catalogue.schema import answer_documents, answers, collection_readers, collections, documents
@@ -27,7 +27,7 @@ _FOR_ANY_PRINCIPAL = "_for_any_principal"
 
 
 def for_any_principal(method: Method) -> Method:
-    """Declare that a repository method applies the permission rule itself (or concerns nobody's documents)."""
+    """Mark a repository method that applies the permission rule itself, or that concerns nobody's documents."""
     setattr(method, _FOR_ANY_PRINCIPAL, True)
     return method
 
@@ -42,8 +42,8 @@ def _administrator_only(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Repository:
-    """Base of each part of the catalogue. Deny by default: a public method without `@for_any_principal` raises
-    `PermissionDenied` for everybody but the administrator."""
+    """Base of each part of the catalogue. Access is denied by default: a public method without `@for_any_principal`
+    raises `PermissionDenied` for everyone but the administrator."""
 
     def __init__(self, database: Database, principal: Principal):
         self._database, self.principal = database, principal
@@ -58,6 +58,11 @@ class Repository:
         """Raises `PermissionDenied`."""
         if not self.principal.is_administrator:
             raise PermissionDenied("library")
+
+    def _rows(self, chosen: Select[Any]) -> Sequence[Row[Any]]:
+        """All rows, read in one transaction."""
+        with self._database.read() as connection:
+            return connection.execute(chosen).all()
 
 
 def readable_collections(principal: Principal) -> ColumnElement[bool]:
@@ -83,7 +88,7 @@ def readable_documents(principal: Principal) -> ColumnElement[bool]:
 
 
 def in_readable_document(document_id: ColumnElement[Any], principal: Principal) -> ColumnElement[bool]:
-    """For rows that belong to a document: its pages, text, blocks and shards."""
+    """For the pages, text, blocks and shards of a document."""
     if principal.is_administrator:
         return true()
     readable = select(documents.c.id).where(documents.c.id == document_id, readable_documents(principal))
@@ -91,7 +96,7 @@ def in_readable_document(document_id: ColumnElement[Any], principal: Principal) 
 
 
 def readable_answers(principal: Principal) -> ColumnElement[bool]:
-    """An answer quotes documents: it is hidden from its owner as soon as one of them may no longer be read."""
+    """An answer quotes documents, so it is hidden from its owner once they may no longer read one of these."""
     if principal.is_administrator:
         return true()
     used = select(answer_documents.c.document_id).join(documents, documents.c.id == answer_documents.c.document_id)
@@ -100,7 +105,7 @@ def readable_answers(principal: Principal) -> ColumnElement[bool]:
 
 
 def owned(owner_id: ColumnElement[Any], principal: Principal) -> ColumnElement[bool]:
-    """Rows that the principal owns; the administrator owns all."""
+    """Rows that the principal owns; the administrator owns everything."""
     return true() if principal.is_administrator else owner_id == principal.user_id
 
 

@@ -1,13 +1,16 @@
-"""The tables of the catalogue. Migrations under `storage/migrations` build exactly this; a test compares the two.
+"""The tables of the catalogue. The migrations in `storage/migrations` build exactly these; a test compares the two.
 
-- Ids of documents, jobs, answers, conversations and collections are random (uuid, 32 hex digits).
-- Ids of blocks are numbers that are handed out once and never again, also after deletion: an old answer never points
-  at somebody else's text. They come from `counters`, so that the blocks of one shard are numbered without a gap.
-- Times are UTC text, `2026-01-31T12:00:00.000000+00:00`: they sort as they read, in any database.
-- `owner_id` names a user. Empty: it belongs to nobody in particular, as everything does while there are no accounts.
+- Documents, jobs, answers, conversations, collections and users have random ids (uuid, 32 hex digits).
+- Block ids are integers that are never reused, not even after deletion, so an old answer cannot point at someone
+  else's text. They come from `counters`, which makes the ids within a shard consecutive.
+- Times are UTC text, `2026-01-31T12:00:00.000000+00:00`: they sort chronologically in any database.
+- `owner_id` is a user's id. NULL means no owner, which is the case for everything while there are no accounts.
 """
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
+from uuid import uuid4
 
 from sqlalchemy import (
     BigInteger,
@@ -36,20 +39,32 @@ metadata = MetaData(
     }
 )
 
-# SQLite only treats INTEGER (not BIGINT) as its row id.
+# SQLite uses only INTEGER (not BIGINT) as its row id.
 BigId = BigInteger().with_variant(Integer(), "sqlite")
 HexId = String(32)
 Time = String(32)
 
 
+def now() -> str:
+    """The current time as the catalogue stores it: UTC, microseconds, always the same width."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def _random_id() -> Column[str]:
+    return Column("id", HexId, primary_key=True, default=lambda: uuid4().hex)
+
+
+def _created_at(name: str = "created_at", *, index: bool = False) -> Column[str]:
+    return Column(name, Time, nullable=False, default=now, index=index)
+
+
 def _document_id(*, primary_key: bool = False) -> Column[str]:
-    return Column(
-        "document_id",
-        HexId,
-        ForeignKey("documents.id", ondelete="CASCADE"),
-        primary_key=primary_key,
-        nullable=False,
-    )
+    document = ForeignKey("documents.id", ondelete="CASCADE")
+    return Column("document_id", HexId, document, primary_key=primary_key, nullable=False)
+
+
+def _counts(*names: str) -> list[Column[int]]:
+    return [Column(name, Integer, nullable=False, default=0) for name in names]
 
 
 counters = Table(
@@ -64,30 +79,30 @@ memory_fingerprints = Table(
     metadata,
     Column("digest", String(80), primary_key=True),
     Column("fields", Text, nullable=False),  # JSON object
-    Column("created_at", Time, nullable=False),
+    _created_at(),
 )
 
 users = Table(
     "users",
     metadata,
-    Column("id", HexId, primary_key=True),
+    _random_id(),
     Column("name", String(64), nullable=False, unique=True),
     Column("password_hash", Text, nullable=False),  # argon2
     Column("token_digest", String(64), unique=True),  # SHA-256 of the bearer token
-    Column("created_at", Time, nullable=False),
+    _created_at(),
 )
 
 collections = Table(
     "collections",
     metadata,
-    Column("id", HexId, primary_key=True),
+    _random_id(),
     Column("name", Text, nullable=False),
     Column("owner_id", HexId),
-    Column("everyone", Boolean, nullable=False),  # shared with every user
-    Column("created_at", Time, nullable=False),
-    UniqueConstraint("owner_id", "name"),  # two people may each have their "Reports"
+    Column("everyone", Boolean, nullable=False, default=False),  # shared with every user
+    _created_at(),
+    UniqueConstraint("owner_id", "name"),  # two people may each have a collection named "Reports"
 )
-Index(  # which does not hold for rows without an owner: to SQL one empty value is never another
+Index(  # the constraint does not cover collections without an owner: in SQL, NULL never equals NULL
     "uq_collections_common_name",
     collections.c.name,
     unique=True,
@@ -106,24 +121,21 @@ collection_readers = Table(
 documents = Table(
     "documents",
     metadata,
-    Column("id", HexId, primary_key=True),
-    Column("source", Text, nullable=False),  # the name the user knows: file name or path as given
+    _random_id(),
+    Column("source", Text, nullable=False),  # file name or path as the user gave it
     Column("title", Text, nullable=False),
     Column("search_text", Text, nullable=False),  # title and source, case folded
     Column("kind", String(16), nullable=False),  # pdf, txt, md, html, docx
     Column("content_sha256", String(64), nullable=False),
     Column("stored_file", Text),  # name of the kept copy of the file
-    Column("num_pages", Integer, nullable=False),
-    Column("num_characters", Integer, nullable=False),
-    Column("num_tokens", Integer, nullable=False),
-    Column("num_blocks", Integer, nullable=False),
-    Column("size_bytes", BigInteger, nullable=False),  # of its shards
-    Column("state", String(16), nullable=False),
-    Column("notes", Text, nullable=False),  # JSON list of sentences
+    *_counts("num_pages", "num_characters", "num_tokens", "num_blocks"),
+    Column("size_bytes", BigInteger, nullable=False, default=0),  # of its shards
+    Column("state", String(16), nullable=False, default="ingesting"),
+    Column("notes", Text, nullable=False, default="[]"),  # JSON list of sentences
     Column("collection_id", HexId, ForeignKey("collections.id", ondelete="SET NULL"), index=True),
     Column("owner_id", HexId),
     Column("fingerprint", String(80), ForeignKey("memory_fingerprints.digest"), nullable=False),
-    Column("added_at", Time, nullable=False),
+    _created_at("added_at"),
     CheckConstraint("state IN ('ingesting', 'ready', 'failed', 'cancelled')", name="state"),
     Index(None, "content_sha256", "fingerprint"),
     Index(None, "added_at"),
@@ -142,7 +154,7 @@ title_keys = Table(
     "title_keys",
     metadata,
     _document_id(primary_key=True),
-    Column("title", Text, nullable=False),  # that they were made of: after a change of title they count no more
+    Column("title", Text, nullable=False),  # the title they were made from: a new title invalidates them
     Column("packed", LargeBinary, nullable=False),  # little-endian float16: tokens, weighed layers, KV heads, head dim
 )
 
@@ -193,24 +205,21 @@ blocks = Table(
 jobs = Table(
     "jobs",
     metadata,
-    Column("id", HexId, primary_key=True),
+    _random_id(),
     _document_id(),
-    Column("kind", String(16), nullable=False),
-    Column("state", String(16), nullable=False),
-    Column("stage", String(32), nullable=False),
-    Column("pages_done", Integer, nullable=False),
-    Column("pages_total", Integer, nullable=False),
-    Column("tokens_done", Integer, nullable=False),
-    Column("tokens_total", Integer, nullable=False),
-    Column("tokens_per_second", Float, nullable=False),
+    Column("kind", String(16), nullable=False, default="ingest"),  # no release ever queued another kind
+    Column("state", String(16), nullable=False, default="queued"),
+    Column("stage", String(32), nullable=False, default="waiting"),
+    *_counts("pages_done", "pages_total", "tokens_done", "tokens_total"),
+    Column("tokens_per_second", Float, nullable=False, default=0.0),
     Column("eta_seconds", Float),
-    Column("error", Text, nullable=False),
-    Column("note", Text, nullable=False),
-    Column("cancel_requested", Boolean, nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("worker", Text, nullable=False),
+    Column("error", Text, nullable=False, default=""),
+    Column("note", Text, nullable=False, default=""),
+    Column("cancel_requested", Boolean, nullable=False, default=False),
+    *_counts("attempt"),
+    Column("worker", Text, nullable=False, default=""),
     Column("heartbeat_at", Time),
-    Column("created_at", Time, nullable=False),
+    _created_at(),
     Column("started_at", Time),
     Column("finished_at", Time),
     CheckConstraint("kind IN ('ingest', 'repair')", name="kind"),
@@ -222,23 +231,23 @@ jobs = Table(
 conversations = Table(
     "conversations",
     metadata,
-    Column("id", HexId, primary_key=True),
+    _random_id(),
     Column("title", Text, nullable=False),
     Column("owner_id", HexId),
-    Column("created_at", Time, nullable=False),
+    _created_at(),
 )
 
 answers = Table(
     "answers",
     metadata,
-    Column("id", HexId, primary_key=True),
+    _random_id(),
     Column("conversation_id", HexId, ForeignKey("conversations.id", ondelete="CASCADE"), index=True),
     Column("question", Text, nullable=False),
     Column("text", Text, nullable=False),
     Column("search_text", Text, nullable=False),  # question and text, case folded
-    Column("body", Text, nullable=False),  # JSON, as retrieval gave it
+    Column("body", Text, nullable=False),  # JSON, as passed in by retrieval
     Column("owner_id", HexId),
-    Column("created_at", Time, nullable=False, index=True),
+    _created_at(index=True),
     Index(None, "owner_id", "created_at"),
 )
 

@@ -1,4 +1,4 @@
-"""Shards: which files hold which blocks of which document. For workers and the index; users see `memory.py`."""
+"""Shards: which file holds which blocks of which document. Used by workers and the index; users get `memory.py`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ from sqlalchemy import Connection, delete, func, insert, select
 from storage.catalogue.documents import one_document
 from storage.catalogue.jobs import finish_job, has_active_job, insert_job, write_progress
 from storage.catalogue.permissions import Repository
-from storage.catalogue.rows import mark_memory_changed, pack_boxes, pack_tokens, reserve_numbers, update_row
+from storage.catalogue.rows import (
+    mark_memory_changed,
+    one_row,
+    pack_boxes,
+    pack_tokens,
+    record_of,
+    reserve_numbers,
+    update_row,
+)
 from storage.catalogue.schema import blocks, counters, documents, jobs, shards
-from storage.errors import NotFound
 from storage.records import ADMINISTRATOR, BlockRefs, Document, JobProgress, NewBlock, Shard, ShardFile
 
 
@@ -29,9 +36,9 @@ class ShardRepository(Repository):
         job_id: str | None = None,
         progress: JobProgress | None = None,
     ) -> Shard:
-        """Make a written shard and its blocks exist, after those the document has, and record the job's progress.
+        """Append a written shard and its blocks to the document and record the job's progress.
 
-        Raises `NotFound` if the document was deleted meanwhile; then delete the file.
+        Raises `NotFound` if the document was deleted in the meantime; then delete the file.
         """
         assert len(new_blocks) == shard.num_blocks, (len(new_blocks), shard)
         with self._database.write() as connection:
@@ -40,45 +47,42 @@ class ShardRepository(Repository):
             first_ordinal = connection.execute(following.where(shards.c.document_id == document_id)).scalar_one()
             row = vars(shard) | {"document_id": document_id, "first_ordinal": first_ordinal}
             row["first_block_id"] = reserve_numbers(connection, "block", shard.num_blocks)
-            shard_id = connection.execute(insert(shards).values(row).returning(shards.c.id)).scalar_one()
-            committed = Shard(id=shard_id, **row)
+            committed = record_of(Shard, connection.execute(insert(shards).values(row).returning(shards)).one())
             connection.execute(insert(blocks), [_block_row(committed, i, new) for i, new in enumerate(new_blocks)])
             grown = {name: documents.c[name] + getattr(shard, name) for name in ("num_blocks", "size_bytes")}
             update_row(connection, documents, document_id, **grown)
             if job_id is not None and progress is not None:
                 write_progress(connection, job_id, progress)
-                update_row(connection, jobs, job_id, attempt=1)  # it makes progress, so earlier crashes do not count
+                update_row(connection, jobs, job_id, attempt=1)  # after progress, earlier crashes no longer count
             return committed
 
     def replace_shard(self, old: str, new: ShardFile) -> Shard:
-        """Put a rewritten file in place of a damaged one; its blocks keep their ids. Then delete the old file.
+        """Point a damaged shard's row to a rewritten file; its blocks keep their ids. Then delete the old file.
 
-        Raises `NotFound` if the old shard is gone, `ValueError` if the new one has another number of blocks.
+        Raises `NotFound` if the old shard is gone, `ValueError` if the new one has a different number of blocks.
         """
         with self._database.write() as connection:
-            row = connection.execute(select(shards).where(shards.c.name == old)).first()
-            if row is None:
-                raise NotFound("shard", old)
+            row = one_row(connection, select(shards).where(shards.c.name == old), "shard", old)
             if row.num_blocks != new.num_blocks:
                 raise ValueError(f"{old} holds {row.num_blocks} blocks, its replacement {new.num_blocks}")
             update_row(connection, shards, row.id, **vars(new))
             mark_memory_changed(connection)
             grown = documents.c.size_bytes + new.size_bytes - row.size_bytes
             update_row(connection, documents, row.document_id, size_bytes=grown)
-            return Shard(**dict(row._mapping) | vars(new))
+            return record_of(Shard, row, **vars(new))
 
     def drop_shards(self, document_id: str, *, from_ordinal: int = 0) -> tuple[str, ...]:
-        """Remove the document's shards from a block on, to write them anew; it is not searched meanwhile.
+        """Remove the document's shards from a block onwards, to be rewritten; until then it is not searched.
 
-        Returns the files that nothing needs any more.
+        Returns the names of files that are no longer needed.
         """
         with self._database.write() as connection:
             return _drop_shards(connection, document_id, from_ordinal)
 
     def reassign_model(self, document_id: str, fingerprint: str, *, note: str = "") -> tuple[str, ...]:
-        """Assign a document to the model of that digest: its memory is dropped and a job to read it again is queued.
+        """Assign a document to another model: its memory is dropped and a job to read it again is queued.
 
-        Returns the files that nothing needs any more. Raises `NotFound`.
+        Returns the names of files that are no longer needed. Raises `NotFound`.
         """
         with self._database.write() as connection:
             one_document(connection, ADMINISTRATOR, document_id)
@@ -91,7 +95,7 @@ class ShardRepository(Repository):
     def finish_document(
         self, document_id: str, *, job_id: str | None = None, num_tokens: int | None = None, note: str = ""
     ) -> Document:
-        """All its shards are committed: from now on it is searched, and its job is done. Raises `NotFound`."""
+        """Mark a document ready, once all its shards are committed, and its job done. Raises `NotFound`."""
         with self._database.write() as connection:
             document = one_document(connection, ADMINISTRATOR, document_id)
             committed = select(func.count()).select_from(blocks).where(blocks.c.document_id == document_id)
@@ -106,46 +110,41 @@ class ShardRepository(Repository):
     # Reading
 
     def shards(self, document_id: str | None = None) -> list[Shard]:
-        """Committed shards of one document, or of all, in the order of their blocks."""
+        """Committed shards of one document, or of all documents, in block order."""
         chosen = select(shards).order_by(shards.c.first_block_id)
         if document_id is not None:
             chosen = chosen.where(shards.c.document_id == document_id)
-        with self._database.read() as connection:
-            return [Shard(**row._mapping) for row in connection.execute(chosen)]
+        return [record_of(Shard, row) for row in self._rows(chosen)]
 
     def all_block_refs(self, *, fingerprint: str | None = None) -> BlockRefs:
-        """Where the blocks of all ready documents lie (of those that the model of this digest made).
+        """Where the blocks of all ready documents lie, or of those that one model made.
 
-        Costs one row a shard, whatever the number of blocks.
+        Reads one row per shard, whatever the number of blocks.
         """
         chosen = select(shards).join(documents, documents.c.id == shards.c.document_id)
         chosen = chosen.where(documents.c.state == "ready").order_by(shards.c.first_block_id)
         if fingerprint is not None:
             chosen = chosen.where(documents.c.fingerprint == fingerprint)
-        with self._database.read() as connection:
-            return _refs([Shard(**row._mapping) for row in connection.execute(chosen)])
+        return _refs([record_of(Shard, row) for row in self._rows(chosen)])
 
     def memory_version(self) -> int:
-        """A number that grows whenever what questions may read changes, whichever process changes it."""
-        with self._database.read() as connection:
-            version = select(counters.c.next_value).where(counters.c.name == "memory version")
-            return connection.execute(version).scalar() or 0
+        """A number that grows whenever any process changes what questions may read."""
+        found = self._rows(select(counters.c.next_value).where(counters.c.name == "memory version"))
+        return found[0].next_value if found else 0
 
     def counting_problems(self) -> list[str]:
-        """One sentence for each document whose rows, shards and blocks disagree; empty unless somebody edited the
-        tables."""
+        """One sentence per document whose row, shards and blocks disagree: somebody edited the tables."""
         in_shards = select(func.coalesce(func.sum(shards.c.num_blocks), 0))
         in_shards = in_shards.where(shards.c.document_id == documents.c.id)
         in_blocks = select(func.count(blocks.c.id)).where(blocks.c.document_id == documents.c.id)
         columns = documents.c["id", "source", "num_blocks"]
         counted = select(*columns, in_shards.label("held"), in_blocks.label("listed"))
-        with self._database.read() as connection:
-            return [
-                f"document {row.id} ({row.source}) should have {row.num_blocks} blocks; its shards hold {row.held}, "
-                f"{row.listed} are listed"
-                for row in connection.execute(counted)
-                if not row.num_blocks == row.held == row.listed
-            ]
+        return [
+            f"document {row.id} ({row.source}) should have {row.num_blocks} blocks; its shards hold {row.held}, "
+            f"{row.listed} are listed"
+            for row in self._rows(counted)
+            if not row.num_blocks == row.held == row.listed
+        ]
 
 
 def _drop_shards(connection: Connection, document_id: str, from_ordinal: int) -> tuple[str, ...]:
@@ -164,8 +163,7 @@ def _block_row(shard: Shard, index: int, new: NewBlock) -> dict[str, Any]:
         "id": shard.first_block_id + index,
         "document_id": shard.document_id,
         "ordinal": shard.first_ordinal + index,
-        "start": new.start,
-        "end": new.end,
+        **vars(new),
         "num_tokens": len(new.tokens),
         "tokens": pack_tokens(new.tokens),
         "boxes": pack_boxes(new.boxes),

@@ -1,7 +1,7 @@
-"""Bringing a catalogue to the current schema when it is opened: back it up, then run the pending Alembic migrations.
+"""Upgrading a catalogue to the current schema when it is opened: a backup, then the pending Alembic migrations.
 
-- A current catalogue costs one SELECT; Alembic is not even imported.
-- All pending migrations run in one transaction: a crash leaves the old schema, whole.
+- For an up-to-date catalogue this costs one SELECT; Alembic is not even imported.
+- All pending migrations run in one transaction, so a crash leaves the old schema intact.
 - One process migrates at a time (a lock file beside the database); the others wait.
 """
 
@@ -19,12 +19,12 @@ from sqlalchemy import inspect, text
 from storage.catalogue.database import Database
 from storage.errors import CatalogueTooNew
 
-HEAD = "0003"  # the newest revision in migrations/versions; a test compares
+HEAD = "0003"  # the newest revision in migrations/versions, as a test checks
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
 
 
 def bring_up_to_date(database: Database, *, migrations: Path = MIGRATIONS, head: str = HEAD) -> Path | None:
-    """Migrate if needed. Returns the backup's path if one was made. Raises `CatalogueTooNew`."""
+    """Migrate if necessary. Returns the path of the backup, if one was made. Raises `CatalogueTooNew`."""
     if database.path is not None and database.path.exists() and revision(database) == head:
         return None
     with _one_at_a_time(database):
@@ -42,7 +42,7 @@ def bring_up_to_date(database: Database, *, migrations: Path = MIGRATIONS, head:
 
 
 def revision(database: Database) -> str | None:
-    """The schema revision of the database, None for an empty one."""
+    """The database's schema revision, None if it is empty."""
     with database.read() as connection:
         if not inspect(connection).has_table("alembic_version"):
             return None
@@ -50,9 +50,9 @@ def revision(database: Database) -> str | None:
 
 
 def backup(database: Database, path: Path) -> Path:
-    """Copy the SQLite database to `path` while it is in use (the backup API sees one consistent state)."""
+    """Copy the SQLite database to `path`, consistently even while it is in use (SQLite's backup API)."""
     if database.path is None:
-        raise ValueError("Only SQLite catalogues are backed up here; use your database server's own backup.")
+        raise ValueError("Only SQLite catalogues can be backed up here. Use your database server's own backup tool.")
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     unfinished = path.with_name(path.name + ".unfinished")
     source, target = sqlite3.connect(database.path), sqlite3.connect(unfinished)
@@ -66,7 +66,7 @@ def _refuse_unknown(current: str | None, migrations: Path) -> None:
     if current is not None and current not in known:
         raise CatalogueTooNew(
             f"The catalogue has schema {current}, made by a newer release. Install that release, "
-            "or go back to a copy in the folder `backups` beside the catalogue."
+            "or restore a copy from the folder `backups` beside the catalogue."
         )
 
 

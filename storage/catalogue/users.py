@@ -1,15 +1,14 @@
-"""Accounts: who may sign in. Secrets arrive as hashes; this module cannot read them back."""
+"""Accounts: who may sign in. Passwords and tokens arrive as hashes and cannot be recovered here."""
 
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
+from sqlalchemy import Column, Connection, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from storage.catalogue.permissions import Repository, for_any_principal
-from storage.catalogue.rows import now, update_row
+from storage.catalogue.rows import one_row, record_of, update_row
 from storage.catalogue.schema import answers, collections, conversations, documents, users
 from storage.errors import NameTaken, NotFound
 from storage.records import User
@@ -18,44 +17,37 @@ from storage.records import User
 class UserRepository(Repository):
     @for_any_principal
     def users(self) -> list[User]:
-        """All accounts, by name: everyone may see whose a document is and choose whom to share with."""
-        with self._database.read() as connection:
-            return [_user(row) for row in connection.execute(select(users).order_by(users.c.name))]
+        """All accounts, by name: everyone may see who owns a document and whom they can share with."""
+        return [_user(row) for row in self._rows(select(users).order_by(users.c.name))]
 
     def has_users(self) -> bool:
-        with self._database.read() as connection:
-            return connection.execute(select(users.c.id).limit(1)).first() is not None
+        return bool(self._rows(select(users.c.id).limit(1)))
 
     def user(self, user_id: str) -> User:
         """Raises `NotFound`."""
-        return self._one(users.c.id == user_id, user_id)
+        return self._user_with(users.c.id, user_id)
 
     @for_any_principal
     def user_named(self, name: str) -> User:
         """Raises `NotFound`."""
-        return self._one(users.c.name == name, name)
+        return self._user_with(users.c.name, name)
 
     def user_of_token(self, token_digest: str) -> User | None:
-        with self._database.read() as connection:
-            row = connection.execute(select(users).where(users.c.token_digest == token_digest)).first()
-            return None if row is None else _user(row)
+        found = self._rows(select(users).where(users.c.token_digest == token_digest))
+        return _user(found[0]) if found else None
 
-    def _one(self, condition: ColumnElement[bool], key: str) -> User:
+    def _user_with(self, column: Column[str], value: str) -> User:
         with self._database.read() as connection:
-            row = connection.execute(select(users).where(condition)).first()
-            if row is None:
-                raise NotFound("user", key)
-            return _user(row)
+            return _user(one_row(connection, select(users).where(column == value), "user", value))
 
     def add_user(self, name: str, password_hash: str) -> User:
         """Raises `NameTaken`."""
-        row = {"id": uuid4().hex, "name": name, "password_hash": password_hash, "created_at": now()}
         try:
             with self._database.write() as connection:
-                connection.execute(insert(users).values(row))
+                connection.execute(insert(users).values(name=name, password_hash=password_hash))
         except IntegrityError as error:
             raise NameTaken(f"There is already a user named {name!r}.") from error
-        return self.user(row["id"])
+        return self.user_named(name)
 
     def set_password_hash(self, user_id: str, password_hash: str) -> None:
         """Raises `NotFound`."""
@@ -71,8 +63,8 @@ class UserRepository(Repository):
                 raise NotFound("user", user_id)
 
     def transfer_ownership(self, new_owner_id: str, owner_id: str | None) -> int:
-        """Give all documents and collections of a user to another; with `owner_id` None, those of nobody, with their
-        answers and conversations. Returns the number of documents."""
+        """Give all documents and collections of one user to another. `owner_id` None gives what has no owner, answers
+        and conversations included. Returns the number of documents."""
         with self._database.write() as connection:
             theirs = select(collections).where(collections.c.owner_id.is_not_distinct_from(owner_id))
             for row in connection.execute(theirs).all():
@@ -85,7 +77,7 @@ class UserRepository(Repository):
             return connection.execute(given.values(owner_id=new_owner_id)).rowcount
 
     def delete_user(self, user_id: str) -> None:
-        """Delete the account with its answers, conversations and collections; transfer or delete its documents first.
+        """Delete the account with its answers, conversations and collections. Transfer or delete its documents first.
 
         Raises `NotFound`, and `ValueError` while the user owns documents.
         """
@@ -109,4 +101,4 @@ def _free_name(connection: Connection, name: str, owner_id: str) -> str:
 
 
 def _user(row: Row[Any]) -> User:
-    return User(row.id, row.name, row.password_hash, row.token_digest is not None, row.created_at)
+    return record_of(User, row, has_token=row.token_digest is not None)

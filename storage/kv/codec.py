@@ -1,4 +1,4 @@
-"""Blocks of tensors into the bytes of a shard file, and pieces back into tensors. No I/O.
+"""Encoding blocks of tensors as the bytes of a shard file, and decoding pieces. No I/O.
 
 Axes: N stored blocks, P pieces (a block of one head), Y memory layers, G KV heads, L tokens in a block (landmark last),
 D head dim.
@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from storage.kv.format import SCALES_BYTES, KVLayout, bytes_of, encode_front, front_bytes, piece_seed
+from storage.kv.format import SCALES_BYTES, KVLayout, encode_front, front_bytes, piece_seed
 from storage.kv.quantise import dequantise, quantise
 
 
 def encode_shard(
     name: str, fingerprint: str, layout: KVLayout, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor
 ) -> memoryview:
-    """The whole file. Raises `ValueError` for wrong shapes and for numbers that the layout's dtype cannot hold."""
+    """The complete file. Raises `ValueError` for wrong shapes and for numbers that the layout's dtype cannot hold."""
     _check_shapes(layout, keys_NYGLD, values_NYGLD, lengths_N)
     num_blocks = len(lengths_N)
     pieces_offset = front_bytes(name, fingerprint, layout, num_blocks)
@@ -37,7 +37,7 @@ def encode_shard(
         checksums[index] = zlib.crc32(pieces[index], piece_seed(fingerprint, name, *place))
     sections = {
         "lengths": np.asarray(lengths_N.cpu(), "<u4").tobytes(),
-        "landmarks": bytes_of(landmarks_NYGD),
+        "landmarks": landmarks_NYGD.view(-1).view(torch.uint8).numpy().tobytes(),
         "checksums": checksums.tobytes(),
     }
     front = encode_front(name, fingerprint, layout, num_blocks, sections)
@@ -51,7 +51,7 @@ def _fill_pieces(
 ) -> None:
     shape = (*pieces_YGN.shape[1:3], 2, layout.block_size, layout.head_dim)
     valid_NL = torch.arange(layout.block_size)[None, :] < lengths_N[:, None]
-    for y in range(len(layout.layers)):  # layer by layer, so that copies stay small
+    for y in range(len(layout.layers)):  # layer by layer, to keep the copies small
         for which, rows_NYGLD in enumerate((keys_NYGLD, values_NYGLD)):
             rows_GNLD = rows_NYGLD[:, y].detach().cpu().transpose(0, 1)
             what = f"{('keys', 'values')[which]} of layer {layout.layers[y]}"
@@ -70,9 +70,9 @@ def _fill_pieces(
 
 
 def decode_pieces(raw_P: Tensor, layout: KVLayout) -> tuple[Tensor, Tensor]:
-    """keys_PLD, values_PLD from uint8 `[P, piece_bytes]`: a view of it, except for int8.
+    """keys_PLD, values_PLD from uint8 `[P, piece_bytes]`: views of it, except for int8.
 
-    int8 keys still lack their landmark rows, which are stored apart in 16 bit.
+    int8 keys still lack their landmark rows, which are stored separately in 16 bit.
     """
     shape = (-1, 2, layout.block_size, layout.head_dim)
     if layout.dtype != "int8":
@@ -85,7 +85,7 @@ def decode_pieces(raw_P: Tensor, layout: KVLayout) -> tuple[Tensor, Tensor]:
 
 def decode_keys(raw_P: Tensor, layout: KVLayout) -> Tensor:
     """keys_PLD in `layout.landmark_dtype` from uint8 `[P, keys_bytes]`: a view of it, except for int8, whose landmark
-    rows are not those that were written."""
+    rows are not exact."""
     shape = (-1, layout.block_size, layout.head_dim)
     if layout.dtype != "int8":
         return raw_P.view(-1).view(layout.stored_dtype).view(shape)
@@ -98,18 +98,18 @@ def _check_shapes(layout: KVLayout, keys_NYGLD: Tensor, values_NYGLD: Tensor, le
     expected = (len(lengths_N), len(layout.layers), layout.kv_heads, layout.block_size, layout.head_dim)
     for what, tensor in (("keys", keys_NYGLD), ("values", values_NYGLD)):
         if tuple(tensor.shape) != expected:
-            raise ValueError(f"{what} have shape {tuple(tensor.shape)}, this store takes {expected}")
+            raise ValueError(f"{what} have shape {tuple(tensor.shape)}; this store takes {expected}")
     if len(lengths_N) == 0:
         raise ValueError("a shard holds at least one block")
     if int(lengths_N.min()) < 1 or int(lengths_N.max()) >= layout.block_size:
-        raise ValueError(f"a block holds 1 to {layout.block_size - 1} tokens beside its landmark: {lengths_N.tolist()}")
+        raise ValueError(f"a block holds 1 to {layout.block_size - 1} tokens and a landmark: {lengths_N.tolist()}")
 
 
 def _require_finite(numbers: Tensor, what: str) -> None:
-    # aminmax carries NaN through and is a hundred times faster than isfinite on bf16
+    # aminmax propagates NaN and is a hundred times faster than isfinite on bf16.
     least, most = torch.aminmax(numbers)
     if not (torch.isfinite(least) and torch.isfinite(most)):
         raise ValueError(
             f"{what} are not finite in {str(numbers.dtype).removeprefix('torch.')}, so they cannot be stored. "
-            "If the model itself is sound, store its memory as bf16."
+            "If the model's own output is finite, store its memory as bf16."
         )

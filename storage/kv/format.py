@@ -1,11 +1,11 @@
-"""The bytes of a shard file: what stands where. No I/O here; see also docs/kv-file-format.md.
+"""The layout of a shard file's bytes. No I/O here; see also docs/kv-file-format.md.
 
 prefix | JSON header | lengths | landmarks | checksums | pieces
 
-- A *piece* is the keys and values of one block of one head in one layer, contiguous: what one read brings.
-- Pieces stand in the order [layer][kv head][block]; inside a piece [key|value][token][dim].
-- Everything is little-endian; every byte of the file is under a checksum.
-- A piece's checksum is seeded with its place, so a piece moved elsewhere is as wrong as a changed one.
+- A *piece* is the keys and values of one block of one head in one layer: contiguous, so that one read fetches it.
+- Pieces are ordered [layer][kv head][block]; inside a piece, numbers are ordered [key|value][token][dim].
+- Everything is little-endian, and a checksum covers every byte of the file.
+- A piece's checksum is seeded with its place, so a misplaced piece is detected like a modified one.
 
 Axes: N stored blocks, Y memory layers, G KV heads, L tokens in a block (landmark last), D head dim.
 """
@@ -20,17 +20,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 MAGIC = b"CAIRN-KV"
 FORMAT_VERSION = 1
 PREFIX = struct.Struct("<8sIII")  # magic, format version, size of the JSON header, crc32 of (first 16 bytes + JSON)
 ALIGNMENT = 64  # sections start at multiples of a cache line
 SECTIONS = ("lengths", "landmarks", "checksums")
-SCALES_BYTES = 8  # an int8 piece begins with two float32: the scale of its keys and that of its values
+SCALES_BYTES = 8  # an int8 piece starts with two float32: the scale of its keys and that of its values
 
 _TORCH_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "int8": torch.int8}
-# int8 memory may come from a model of any dtype: fp16 keeps three more bits of a landmark than bf16 does.
+# int8 memory may come from a model of any dtype; fp16 keeps three more bits of a landmark than bf16.
 _LANDMARK_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "int8": torch.float16}
 
 
@@ -57,33 +56,32 @@ class KVLayout:
 
     @property
     def stored_dtype(self) -> torch.dtype:
-        """The torch dtype of the numbers in a piece."""
+        """Of the numbers in a piece."""
         return _TORCH_DTYPES[self.dtype]
 
     @property
     def landmark_dtype(self) -> torch.dtype:
-        """16 bit always, but float32 where the whole memory is."""
+        """Always 16 bit, except that fp32 memory has float32 landmarks."""
         return _LANDMARK_DTYPES[self.dtype]
 
     @property
     def piece_bytes(self) -> int:
-        numbers = 2 * self.block_size * self.head_dim * self.stored_dtype.itemsize
-        return numbers + (SCALES_BYTES if self.dtype == "int8" else 0)
+        return self.keys_bytes + self.block_size * self.head_dim * self.stored_dtype.itemsize
 
     @property
     def keys_bytes(self) -> int:
-        """The part of a piece, at its start, that holds the keys (and for int8 both scales before them)."""
+        """The leading part of a piece that holds the keys, with both scales before them if it is int8."""
         numbers = self.block_size * self.head_dim * self.stored_dtype.itemsize
         return numbers + (SCALES_BYTES if self.dtype == "int8" else 0)
 
     @property
     def block_bytes(self) -> int:
-        """What one block takes on disk, everything included but the shard's header."""
+        """Size of one block on disk, without its share of the shard's header."""
         heads = len(self.layers) * self.kv_heads
         return heads * (self.piece_bytes + self.head_dim * self.landmark_dtype.itemsize + 4) + 4
 
     def blocks_per_shard(self, shard_bytes: int) -> int:
-        """How many blocks fit into a shard of about `shard_bytes`; at least one."""
+        """How many blocks fit a shard of about `shard_bytes`; at least one."""
         return max(1, shard_bytes // self.block_bytes)
 
 
@@ -96,7 +94,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Header:
-    """What the JSON header says. `pieces_offset` is where the first piece starts; the file ends after the last one."""
+    """The JSON header. The first piece starts at `pieces_offset`; the file ends with the last one."""
 
     name: str
     fingerprint: str
@@ -120,12 +118,12 @@ class Header:
         return self.num_blocks, len(self.layout.layers), self.layout.kv_heads, self.layout.head_dim
 
 
-def padded(size: int) -> int:
+def _padded(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def piece_seed(fingerprint: str, name: str, layer: int, head: int, block: int) -> int:
-    """Starting value of a piece's crc32: binds the bytes to the model, the file and the place they belong to."""
+    """Initial value of a piece's crc32, which binds its bytes to the model, the file and their place in it."""
     return zlib.crc32(struct.pack("<III", layer, head, block), shard_seed(fingerprint, name))
 
 
@@ -135,8 +133,7 @@ def shard_seed(fingerprint: str, name: str) -> int:
 
 def front_bytes(name: str, fingerprint: str, layout: KVLayout, num_blocks: int) -> int:
     """Size of everything before the pieces."""
-    header = _header(name, fingerprint, layout, num_blocks, dict.fromkeys(SECTIONS, b""))
-    return header.pieces_offset
+    return _header(name, fingerprint, layout, num_blocks, dict.fromkeys(SECTIONS, b"")).pieces_offset
 
 
 def encode_front(
@@ -160,29 +157,29 @@ def _header(name: str, fingerprint: str, layout: KVLayout, num_blocks: int, sect
         "landmarks": num_blocks * heads * layout.head_dim * layout.landmark_dtype.itemsize,
         "checksums": 4 * num_blocks * heads,
     }
-    offset = padded(PREFIX.size + 1024 + 8 * len(layout.layers) + len(name) + len(fingerprint))
+    offset = _padded(PREFIX.size + 1024 + 8 * len(layout.layers) + len(name) + len(fingerprint))
     places: dict[str, Any] = {}
     for which in SECTIONS:
-        size = padded(sizes[which])
+        size = _padded(sizes[which])
         places[which] = Section(offset, size, zlib.crc32(sections[which].ljust(size, b"\0")))
         offset += size
     return Header(name, fingerprint, layout, num_blocks, **places, pieces_offset=offset)
 
 
 def decode_prefix(prefix: bytes) -> tuple[int, int]:
-    """Size and crc32 of the JSON header. Raises `ValueError` (without the file's name) if it is not a shard."""
+    """Size and crc32 of the JSON header. Raises `ValueError` (without the file's name) if this is not a shard."""
     if len(prefix) < PREFIX.size:
         raise ValueError("the file is cut short")
     magic, version, header_bytes, crc = PREFIX.unpack(prefix)
     if magic != MAGIC:
         raise ValueError("it is not a Cairn memory file")
     if version != FORMAT_VERSION:
-        raise ValueError(f"it has format version {version}, and this release reads version {FORMAT_VERSION}")
+        raise ValueError(f"it has format version {version}; this release reads version {FORMAT_VERSION}")
     return header_bytes, crc
 
 
 def decode_header(prefix: bytes, text: bytes) -> Header:
-    """The header from its prefix and JSON. Raises `ValueError` when either is not as it was written."""
+    """The header from its prefix and JSON text. Raises `ValueError` if either has changed since it was written."""
     header_bytes, crc = decode_prefix(prefix)
     if len(text) < header_bytes:
         raise ValueError("the file is cut short")
@@ -195,8 +192,3 @@ def decode_header(prefix: bytes, text: bytes) -> Header:
     for which in SECTIONS:
         fields[which] = Section(**fields[which])
     return Header(**fields)
-
-
-def bytes_of(tensor: Tensor) -> bytes:
-    """The tensor's numbers, in C order, as they lie in memory."""
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

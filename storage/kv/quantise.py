@@ -1,8 +1,8 @@
 """int8 keys and values with one scale per head and block.
 
-- value = integer * scale, scale = largest magnitude / 127, so the error is at most scale / 2.
-- Scales are taken over the rows that are read: padding rows are stored as zeros, and the landmark's row does not
-  stretch the scale (its key is kept in 16 bit elsewhere and its value is never attended to).
+- value = integer * scale and scale = largest magnitude / 127, so the error is at most scale / 2.
+- Scales are computed over the rows that are read: padding rows are stored as zeros, and the landmark's row does not
+  count (its key is stored separately in 16 bit, and its value is never attended to).
 
 Axes: P any number of leading axes, L tokens in a block (landmark last), D head dim.
 """
@@ -16,7 +16,7 @@ LARGEST = 127
 
 
 def quantise(rows_PLD: Tensor, valid_PL: Tensor) -> tuple[Tensor, Tensor]:
-    """int8 rows and float32 scales `[P]`. Rows that are not valid become zeros, but the landmark's saturates."""
+    """int8 rows and float32 scales `[P]`. Invalid rows become zeros; the landmark's row saturates."""
     rows_PLD = rows_PLD.float()
     ordinary_PLD = rows_PLD[..., :-1, :] * valid_PL[..., :-1, None]
     largest_P = ordinary_PLD.abs().amax(dim=(-2, -1))

@@ -1,19 +1,19 @@
-"""One shard file: writing it so that it is whole or absent, and reading pieces of it, each checked on first touch.
+"""One shard file: writing it so that it is complete or absent, and reading its pieces, each verified on first read.
 
-- Written: temporary file, fsync, rename, fsync of the folder. A crash leaves a temporary file or a whole shard.
-- Read with pread straight into the caller's buffer: one copy, and a file cut short is an error, not a SIGBUS.
-- A piece that passed is remembered in a bitmap; when the file's size or times change, everything is checked again.
+- Writing: temporary file, fsync, rename, fsync of the folder. A crash leaves a temporary file or a complete shard.
+- Reading: `preadv`, not mmap, so a truncated file is an error and not a SIGBUS.
+- A bitmap remembers the verified pieces. When the file's size or times change, everything is verified again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import uuid
 import weakref
 import zlib
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -26,12 +26,12 @@ from storage.errors import CannotWrite, Damage, DamagedBlock, DamagedShard, Fore
 from storage.kv.format import PREFIX, Header, Section, decode_header, decode_prefix, shard_seed
 
 _MOST_AT_ONCE = 256  # pieces
-TEMPORARY = ".writing-"  # file names that begin so were never finished
+TEMPORARY = ".writing-"  # prefix of unfinished files
 SectionName: TypeAlias = Literal["lengths", "landmarks", "checksums"]
 
 
 def write_durably(path: Path, contents: memoryview) -> None:
-    """Put `contents` at `path` so that after a crash the file is there whole or not at all."""
+    """Write `contents` to `path`; after a crash the file is complete or does not exist."""
     made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     temporary = path.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
     try:
@@ -47,20 +47,20 @@ def write_durably(path: Path, contents: memoryview) -> None:
         kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else CannotWrite
         raise kind(
             f"{path.name} ({len(contents) / 1e6:.1f} MB) could not be written to {path.parent}: {error.strerror}. "
-            "Nothing of it was kept; make room or choose another folder, then try again."
+            "Nothing of it was kept. Free some disk space or choose another folder, then try again."
         ) from error
     for folder in {path.parent, *(folder.parent for folder in made)}:
         sync_folder(folder)
 
 
 def _create(path: Path) -> int:
-    """A descriptor of a new file in a folder made if need be. Whoever removed the folder's last file may take the empty
-    folder away before the new one is in it: then make it again."""
+    """Create a file, and its folder if necessary. Another process that deletes the last file in the folder may remove
+    the folder before the new file is in it, so both are tried again."""
     for _ in range(100):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with contextlib.suppress(FileNotFoundError):
             return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    raise FileNotFoundError(errno.ENOENT, "its folder is removed again and again", str(path))
+    raise FileNotFoundError(errno.ENOENT, "its folder keeps being removed", str(path))
 
 
 def sync_folder(folder: Path) -> None:
@@ -73,9 +73,9 @@ def sync_folder(folder: Path) -> None:
 
 
 class OpenShard:
-    """A shard file opened for reading; its front is checked when opened. Safe to share between threads.
+    """A shard file open for reading; all that precedes the pieces is verified on opening. Safe to share among threads.
 
-    The descriptor is closed when the last user lets go, so deleting a shard never pulls it from under a reader.
+    The descriptor is closed with the last reference, so deleting a shard does not affect a reader.
     """
 
     def __init__(self, path: Path, name: str):
@@ -95,28 +95,30 @@ class OpenShard:
             reason = f"it has {state[0]} bytes and should have {self.header.file_bytes}"
             raise DamagedShard(Damage(self.name, "file", reason))
         self.checksums = np.frombuffer(self.section("checksums"), "<u4", self.header.num_pieces)
-        self.landmarks_NYGD: Tensor | None = None  # kept by the store where it needs them often
+        self.landmarks_NYGD: Tensor | None = None  # cached here by the store if it needs them often
         self.verified = np.zeros(self.header.num_pieces, dtype=bool)
-        self._state = state  # last: a front found damaged once is looked at again by the next reader
+        self._state = state  # set last: if any of the above raises, the next reader checks again
 
     def _stat(self) -> tuple[int, int, int]:
         state = os.fstat(self._descriptor)
         return state.st_size, state.st_mtime_ns, state.st_ino
 
     def refresh(self) -> None:
-        """Forget what was verified if the file was touched since. Costs one fstat."""
+        """Start over if the file has changed since it was verified. Costs one fstat."""
         if self._stat() != self._state:
             self._load()
 
-    def require(self, field: str, stored: object, expected: object) -> None:
-        if stored != expected:
-            raise ForeignShard(self.name, field, stored, expected)
+    def require(self, **expected: object) -> None:
+        """Raises `ForeignShard` unless these fields of the header have these values."""
+        for field, value in expected.items():
+            if (stored := getattr(self.header, field)) != value:
+                raise ForeignShard(self.name, field, stored, value)
 
     def _read_header(self, file_bytes: int) -> Header:
         try:
             prefix = os.pread(self._descriptor, PREFIX.size, 0)
             header_bytes, _ = decode_prefix(prefix)
-            if header_bytes > file_bytes:  # a damaged size must not become a huge allocation
+            if header_bytes > file_bytes:  # a damaged size must not cause a huge allocation
                 raise ValueError("the file is cut short")
             header = decode_header(prefix, os.pread(self._descriptor, header_bytes, PREFIX.size))
         except (ValueError, OSError) as error:
@@ -139,7 +141,7 @@ class OpenShard:
         return body
 
     def places(self, layer_index: int, heads_P: NDArray[np.int64], blocks_P: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers of pieces in the order in which they lie in the file."""
+        """Piece numbers, in file order."""
         header = self.header
         assert ((heads_P >= 0) & (heads_P < header.layout.kv_heads)).all(), (self.name, heads_P)
         assert ((blocks_P >= 0) & (blocks_P < header.num_blocks)).all(), (self.name, blocks_P)
@@ -148,10 +150,10 @@ class OpenShard:
     def read_pieces(
         self, into: NDArray[np.uint8], place_P: NDArray[np.int64], row_P: NDArray[np.int64], *, check: bool = False
     ) -> None:
-        """Fill rows of `into` with the pieces at these places, or with as much of their beginning as a row takes.
+        """Fill rows of `into` with the pieces at these places, or with the leading bytes of them that fit a row.
 
-        Pieces that lie behind each other come in one read. Raises `DamagedBlock` before the caller sees wrong bytes.
-        `check` verifies pieces even if they were verified before.
+        Adjacent pieces are read together. Raises `DamagedBlock` before the caller sees wrong bytes. `check` verifies
+        pieces even if they were verified before.
         """
         order = np.argsort(place_P, kind="stable")
         place_P, row_P = place_P[order], row_P[order]
@@ -163,7 +165,7 @@ class OpenShard:
             for first in range(start, stop, _MOST_AT_ONCE)
         ]
         if check_P.any() and hasattr(os, "posix_fadvise"):
-            for run in runs:  # so that the disk is asked for all of them at once
+            for run in runs:  # request all of them from the disk at once
                 offset, length = self._offset(int(place_P[run.start])), run.stop - run.start
                 os.posix_fadvise(self._descriptor, offset, length * self._piece_bytes, os.POSIX_FADV_WILLNEED)
         for run in runs:
@@ -172,18 +174,16 @@ class OpenShard:
     def _read_run(
         self, into: NDArray[np.uint8], place_P: NDArray[np.int64], row_P: NDArray[np.int64], check_P: NDArray[np.bool_]
     ) -> None:
-        """Pieces that lie behind each other."""
-        alone = len(place_P) == 1 and not check_P.any()  # then nothing else is needed; checksums are of whole pieces
+        """Read adjacent pieces."""
+        alone = len(place_P) == 1 and not check_P.any()  # only then is a part enough: a checksum covers a whole piece
         whole_PB = np.empty((len(place_P), into.shape[1] if alone else self._piece_bytes), np.uint8)
         try:
-            count, reason = (
-                os.preadv(self._descriptor, [whole_PB.data], self._offset(int(place_P[0]))),
-                "the file is cut short",
-            )
+            reason = "the file is cut short"
+            count = os.preadv(self._descriptor, [whole_PB.data], self._offset(int(place_P[0])))
         except OSError as error:
             count, reason = -1, str(error)
         if count != whole_PB.size:
-            if len(place_P) > 1:  # one by one, to name the piece
+            if len(place_P) > 1:  # one at a time, to find out which piece it is
                 for n in range(len(place_P)):
                     self._read_run(into, place_P[n : n + 1], row_P[n : n + 1], check_P[n : n + 1])
                 return
@@ -214,43 +214,45 @@ class OpenShard:
         return Damage(self.name, "piece", reason, layer=layer, head=head, block=block)
 
 
-def verify_file(
-    path: Path,
-    name: str,
-    *,
-    fingerprint: str | None = None,
-    num_blocks: int | None = None,
-    expected: str | None = None,
-    checksum_of: Callable[[Path], str] | None = None,
-) -> list[Damage]:
-    """Every damaged part of a shard file, from a fresh reading of all of it.
+def verify_file(path: Path, name: str, *, checksum: str | None = None, **expected: object) -> list[Damage]:
+    """Every damaged part of a shard file, which is read completely.
 
-    The rest is what the catalogue says about it: the model that made it, its blocks, its whole-file checksum.
+    The rest is what the catalogue knows of it: `checksum` of the whole file, `expected` fields of the header.
     """
     try:
         shard = OpenShard(path, name)
     except DamagedShard as error:
         return [error.damage]
-    damages: list[Damage] = []
-    for field, said in (("fingerprint", fingerprint), ("num_blocks", num_blocks)):
-        if said is not None and getattr(shard.header, field) != said:
-            damages.append(Damage(name, "header", f"{field} is not that of the committed file"))
+    damages = [
+        Damage(name, "header", f"{field} is not that of the committed file")
+        for field, value in expected.items()
+        if getattr(shard.header, field) != value
+    ]
     for which in ("lengths", "landmarks"):
         try:
             shard.section(which)
         except DamagedShard as error:
             damages.append(error.damage)
-    for first in range(0, shard.header.num_pieces, _MOST_AT_ONCE):
-        places = np.arange(first, min(first + _MOST_AT_ONCE, shard.header.num_pieces))
-        pieces = np.empty((len(places), shard.header.layout.piece_bytes), np.uint8)
-        try:
-            shard.read_pieces(pieces, places, np.arange(len(places)))
-        except DamagedBlock:  # one by one, to name every damaged piece and not the first alone
-            for n in range(len(places)):
-                try:
-                    shard.read_pieces(pieces, places[n : n + 1], np.zeros(1, np.int64), check=True)
-                except DamagedBlock as error:
-                    damages.append(error.damage)
-    if not damages and expected is not None and checksum_of is not None and checksum_of(path) != expected:
-        damages.append(Damage(name, "file", "it is whole, but not the file that was committed"))
+    places = np.arange(shard.header.num_pieces)
+    for first in range(0, len(places), _MOST_AT_ONCE):
+        damages += _damaged_pieces(shard, places[first : first + _MOST_AT_ONCE])
+    if not damages and checksum is not None and file_checksum(path) != checksum:
+        damages.append(Damage(name, "file", "it is intact, but not the file that was committed"))
     return damages
+
+
+def _damaged_pieces(shard: OpenShard, place_P: NDArray[np.int64]) -> list[Damage]:
+    pieces_PB = np.empty((len(place_P), shard.header.layout.piece_bytes), np.uint8)
+    try:
+        shard.read_pieces(pieces_PB, place_P, np.arange(len(place_P)), check=True)
+    except DamagedBlock as error:
+        if len(place_P) == 1:
+            return [error.damage]
+        return [damage for n in range(len(place_P)) for damage in _damaged_pieces(shard, place_P[n : n + 1])]
+    return []
+
+
+def file_checksum(path: Path) -> str:
+    """What `ShardFile.checksum` should be."""
+    with open(path, "rb") as file:
+        return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()

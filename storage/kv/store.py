@@ -1,13 +1,13 @@
 """Keys and values of blocks in immutable shard files; the catalogue says which of them exist.
 
     store = KVBlockStore(home / "kv", layout, fingerprint.digest)
-    shard = store.write(keys_NYGLD, values_NYGLD, lengths_N)           # durable, but part of no document yet
-    catalogue.commit_shard(document_id, shard, blocks)                 # now it exists
-    keys_LD, values_LD = store.read(shard.name, layer=3, head=0, block=7)
+    shard = store.write(keys_NYGLD, values_NYGLD, lengths_N)           # durable, but not yet part of a document
+    catalogue.commit_shard(document_id, shard, blocks)                 # now it is
+    keys_PLD, values_PLD = store.read_pieces(3, [(shard.name, 0, 7)])  # layer 3: head 0 of block 7
 
 - `layer` is always an absolute layer number, one of `layout.layers`.
-- Everything returned was checked against its checksum; `DamagedMemory` is raised instead of returning wrong numbers.
-- One store may be used by many threads; several stores (processes) may read and write the same folder.
+- Everything returned was verified; `DamagedMemory` is raised instead of returning wrong numbers.
+- A store may be used by many threads, and several stores (in several processes) may share a folder.
 
 Axes: N stored blocks, P pieces (a block of one head), Y memory layers, G KV heads, L tokens in a block (landmark last),
 D head dim.
@@ -31,21 +31,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from storage.errors import Damage
 from storage.kv.codec import decode_keys, decode_pieces, encode_shard
-from storage.kv.format import Header, KVLayout
-from storage.kv.shard import OpenShard, sync_folder, verify_file, write_durably
+from storage.kv.format import KVLayout
+from storage.kv.shard import OpenShard, sync_folder, write_durably
 from storage.records import ShardFile
 
 SUFFIX = ".kv"
 Rows: TypeAlias = dict[str, NDArray[np.int64]]
-"""Which rows of a reading come from which shard. Arrays, since thousands of pieces are read for one question."""
+"""Shard name -> the rows of the result that it fills. Arrays, because one question reads thousands of pieces."""
 
 
 class KVBlockStore:
-    """See the module. `fingerprint` is the digest of the memory's `MemoryFingerprint`.
+    """See the module docstring. `fingerprint` is the digest of the memory's `MemoryFingerprint`.
 
-    `check`: "first touch" verifies a piece when it is first read through this store, "every read" each time.
+    `check`: "first touch" verifies a piece when this store first reads it, "every read" each time.
     """
 
     def __init__(
@@ -70,11 +69,11 @@ class KVBlockStore:
     # Writing
 
     def write(self, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor, *, group: str = "") -> ShardFile:
-        """Store N blocks as one durable shard file; it belongs to no document until the catalogue commits it.
+        """Store N blocks as one durable shard file, which belongs to no document until the catalogue commits it.
 
-        `lengths_N` counts each block's ordinary tokens (landmark not included). `group` is a folder inside the store,
-        by custom the document's id. Raises `ValueError` for wrong shapes and numbers that the dtype cannot hold,
-        `StoreFull` when the disk cannot take it.
+        `lengths_N` counts each block's tokens without the landmark. `group` is a folder inside the store, normally the
+        document's id. Raises `ValueError` for wrong shapes and for numbers that the dtype cannot hold, `StoreFull` and
+        `CannotWrite`.
         """
         name = f"{group}/{uuid.uuid4().hex}{SUFFIX}" if group else f"{uuid.uuid4().hex}{SUFFIX}"
         contents = encode_shard(name, self.fingerprint, self.layout, keys_NYGLD, values_NYGLD, lengths_N)
@@ -83,11 +82,6 @@ class KVBlockStore:
         return ShardFile(name, len(contents), checksum, len(lengths_N))
 
     # Reading
-
-    def read(self, shard: str, layer: int, head: int, block: int) -> tuple[Tensor, Tensor]:
-        """keys_LD, values_LD of one block of one head: one read of the disk."""
-        keys_PLD, values_PLD = self.read_pieces(layer, [(shard, head, block)])
-        return keys_PLD[0], values_PLD[0]
 
     def read_many(self, refs: Sequence[tuple[str, int]], layer: int) -> tuple[Tensor, Tensor]:
         """keys_NGLD, values_NGLD of `(shard, block)` pairs, in the order asked for."""
@@ -98,7 +92,7 @@ class KVBlockStore:
     def read_pieces(self, layer: int, pieces: Sequence[tuple[str, int, int]]) -> tuple[Tensor, Tensor]:
         """keys_PLD, values_PLD of `(shard, head, block)` triples of one layer, in the order asked for.
 
-        Views of one buffer (strided, each `[L, D]` contiguous) in the stored dtype, float32 for int8. Raises
+        Views of one buffer (each `[L, D]` is contiguous) in the stored dtype, or float32 for int8. Raises
         `DamagedMemory`.
         """
         names = [name for name, _, _ in pieces]
@@ -106,11 +100,10 @@ class KVBlockStore:
         return self._read(layer, _rows_by_name(names), heads_P, blocks_P)
 
     def read_keys(self, refs: Sequence[tuple[str, int]], layer: int) -> Tensor:
-        """keys_NGLD of the ordinary tokens of `(shard, block)` pairs, in the order asked for.
+        """keys_NGLD of `(shard, block)` pairs, in the order asked for, in `layout.landmark_dtype`.
 
-        In `layout.landmark_dtype`; the landmark's row of int8 memory is not its key (`landmarks` has it). Half the
-        bytes of `read_many`, but for blocks read for the first time: their checksum is over keys and values. Raises
-        `DamagedMemory`.
+        For int8 memory the landmark's row is not its key, which `landmarks` has. Reads half as much as `read_many`,
+        except on a block's first read: a checksum covers keys and values. Raises `DamagedMemory`.
         """
         layout = self.layout
         rows, heads_P, blocks_P = self._of_all_heads(refs)
@@ -169,16 +162,12 @@ class KVBlockStore:
         lengths = np.frombuffer(opened.section("lengths"), "<u4", opened.header.num_blocks)
         return torch.from_numpy(lengths.astype(np.int64))
 
-    def header(self, shard: str) -> Header:
-        """What the shard says about itself."""
-        return self._shard(shard).header
-
     def _landmarks_of(self, shard: OpenShard) -> Tensor:
         if shard.landmarks_NYGD is None:
             numbers = torch.frombuffer(bytearray(shard.section("landmarks")), dtype=self.layout.landmark_dtype)
             shape = shard.header.shape_NYGD
             landmarks_NYGD = numbers[: math.prod(shape)].view(shape)
-            if self.layout.dtype != "int8":  # only int8 memory needs them at every read
+            if self.layout.dtype != "int8":  # only int8 memory needs them for each read
                 return landmarks_NYGD
             shard.landmarks_NYGD = landmarks_NYGD
         return shard.landmarks_NYGD
@@ -192,8 +181,7 @@ class KVBlockStore:
             shard.refresh()
             return shard
         shard = OpenShard(self._path(name), name)
-        shard.require("fingerprint", shard.header.fingerprint, self.fingerprint)
-        shard.require("layout", shard.header.layout, self.layout)
+        shard.require(fingerprint=self.fingerprint, layout=self.layout)
         with self._lock:
             self._open[name] = shard
             while len(self._open) > self._max_open_files:
@@ -206,14 +194,8 @@ class KVBlockStore:
 
     # Maintenance
 
-    def verify(self, shard: str, checksum: str | None = None) -> list[Damage]:
-        """Every damaged part of a shard, from a fresh reading of all of it; `checksum` is that of its `ShardFile`."""
-        return verify_file(
-            self._path(shard), shard, fingerprint=self.fingerprint, expected=checksum, checksum_of=file_checksum
-        )
-
     def delete(self, shards: Iterable[str]) -> int:
-        """Remove shard files (one that is gone already is no error) and folders left empty. Returns bytes freed."""
+        """Remove shard files, ignoring those already gone, and folders left empty. Returns the bytes freed."""
         freed_bytes, folders = 0, set()
         for name in shards:
             with self._lock:
@@ -239,20 +221,14 @@ class KVBlockStore:
         return found
 
     def close(self) -> None:
-        """Let go of open files. The store may be used again."""
+        """Close all files. The store can still be used."""
         with self._lock:
             self._open.clear()
 
 
 def _rows_by_name(names: Sequence[str]) -> Rows:
-    """Where each name stands, the names in the order of their first place."""
+    """The rows of each name, names in order of first appearance."""
     rows: dict[str, list[int]] = {name: [] for name in names}
     for row, name in enumerate(names):
         rows[name].append(row)
     return {name: np.array(places) for name, places in rows.items()}
-
-
-def file_checksum(path: Path) -> str:
-    """What `ShardFile.checksum` should be."""
-    with open(path, "rb") as file:
-        return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()

@@ -46,13 +46,8 @@ class FakeAnswers:
     def _boxes(self, block: int) -> tuple[PageBox, ...]:
         identity, page, start, _end = self.block_rows[block]
         ordinal = (start - sum(len(text) for text in self.page_texts[identity][:page])) // BLOCK_CHARACTERS
-        top = 0.08 + ordinal * 0.094
-        return tuple(
-            PageBox(
-                page, 0.11, top + line * 0.0225, 0.89 if line < LINES_A_BLOCK - 1 else 0.55, top + line * 0.0225 + 0.019
-            )
-            for line in range(LINES_A_BLOCK)
-        )
+        tops = [0.08 + ordinal * 0.094 + line * 0.0225 for line in range(LINES_A_BLOCK)]
+        return tuple(PageBox(page + 1, 0.11, top, 0.55 if top == tops[-1] else 0.89, top + 0.019) for top in tops)
 
     def search(self, query: str, k: int = DEFAULT_K, *, within: Scope | None = None) -> list[Passage]:
         ranked = self._rank(query, within)
@@ -80,7 +75,7 @@ class FakeAnswers:
         identity, page, start, end = self.block_rows[block]
         document = self.document_rows[identity]
         return Passage(
-            identity, document.source, document.title, (page,), (str(page + 1),), start, end,
+            identity, document.source, document.title, (page + 1,), (str(page + 1),), start, end,
             self._text(identity, start, end), score, (block,),
             (PassageBlock(block, score, start, end, self._boxes(block)),), document.pages,
         )  # fmt: skip

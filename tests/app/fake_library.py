@@ -23,6 +23,7 @@ from retrieval.types.passages import (
     AnswerHead,
 )
 from retrieval.types.records import Collection, Deleted, Document, Estimate, Job, PageText, TextBlock
+from retrieval.types.views import page_number
 from storage.records import ADMINISTRATOR, Principal, User
 from tests.app.fake_answers import FakeAnswers
 from tests.app.fake_words import BLOCK_CHARACTERS, BLOCKS_A_PAGE, LINES_A_BLOCK, NOW, get, hash_of, page_words
@@ -58,7 +59,14 @@ class FakeLibrary(FakeAnswers):
     # For tests
 
     def add(
-        self, source: str, *, title: str = "", pages: int = 3, text: str = "", collection_id: str | None = None
+        self,
+        source: str,
+        *,
+        title: str = "",
+        pages: int = 3,
+        text: str = "",
+        collection_id: str | None = None,
+        kind: str = "pdf",
     ) -> Document:
         identity = uuid.UUID(int=next(self._ids)).hex
         texts = [page_words(hash_of(source) + page, text if page == 0 else "") for page in range(pages)]
@@ -68,7 +76,7 @@ class FakeLibrary(FakeAnswers):
             size = pages * 1_350_000
             self.document_rows[identity] = Document(
                 identity, source, title or Path(source).stem.title(), collection_id, pages, pages * 540,
-                pages * BLOCKS_A_PAGE, size, "ready", NOW, "sha256:" + identity,
+                pages * BLOCKS_A_PAGE, size, "ready", NOW, "sha256:" + identity, kind,
             )  # fmt: skip
             return self.document_rows[identity]
 
@@ -257,19 +265,17 @@ class FakeLibrary(FakeAnswers):
 
     def page_text(self, document_id: str, page: int) -> PageText:
         text = self._page(document_id, page)
-        start = sum(len(one) for one in self.page_texts[document_id][:page])
+        start = sum(len(one) for one in self.page_texts[document_id][: page - 1])
         blocks = tuple(
             TextBlock(block, first, last, self._boxes(block))
             for block, (identity, on, first, last) in self.block_rows.items()
-            if identity == document_id and on == page
+            if identity == document_id and on == page - 1
         )
-        return PageText(document_id, page, str(page + 1), text, start, blocks)
+        return PageText(document_id, page, str(page), text, start, blocks)
 
     def _page(self, document_id: str, page: int) -> str:
-        self.document(document_id)
-        if not 0 <= page < len(self.page_texts[document_id]):
-            raise NotFound("page", page + 1)
-        return self.page_texts[document_id][page]
+        document, texts = self.document(document_id), self.page_texts[document_id]
+        return texts[page_number(page, document, len(texts))]
 
     # Upkeep
 

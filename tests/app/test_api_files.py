@@ -156,7 +156,15 @@ class TestDocuments:
         assert int.from_bytes(image.content[16:20], "big") == 600  # the next of a few widths
         text = client.get(f"/api/v1/documents/{identity}/pages/1").json()
         assert text["blocks"][0]["boxes"][0]["page"] == 1
-        assert error_code(client.get(f"/api/v1/documents/{identity}/pages/99.png")) == "not_found"
+
+    def test_a_page_that_is_not_there_is_not_found(self, client: TestClient, library: FakeLibrary) -> None:
+        document = next(iter(library.document_rows.values()))
+        for page in (0, -1, document.pages + 1):
+            for address in (f"pages/{page}", f"pages/{page}.png"):
+                response = client.get(f"/api/v1/documents/{document.id}/{address}")
+                assert error_code(response) == "not_found"
+                message = response.json()["error"]["message"]
+                assert message == f"There is no page {page} in {document.source}. It has pages 1 to {document.pages}."
 
     def test_a_collection_goes_and_its_documents_stay(self, client: TestClient, library: FakeLibrary) -> None:
         group = client.post("/api/v1/collections", json={"name": "Old"}).json()["id"]

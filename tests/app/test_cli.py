@@ -242,7 +242,7 @@ def test_list_show_and_delete_agree(library: CliLibrary) -> None:
     assert {row["id"] for row in rows(cairn("list", "--json").stdout)} == set(library.document_rows)
     assert "dam.pdf" in cairn("list").stdout
     shown = rows(cairn("show", "dam.pdf", "--page", 2, "--json").stdout)[0]
-    assert shown["id"] == one.id and shown["page"]["page"] == 1 and shown["page"]["text"]
+    assert shown["id"] == one.id and shown["page"]["page"] == 2 and shown["page"]["text"]
     deleted = rows(cairn("delete", one.id, "--json").stdout)[0]
     assert deleted["documents"] == 1 and deleted["freed_bytes"] > 0
     assert [row["source"] for row in rows(cairn("list", "--json").stdout)] == ["lake.pdf"]

@@ -145,7 +145,7 @@ class TestSigningIn:
                  "/ui/main.js", "/gradio_api/info", "/gradio_api/heartbeat/x", "/assets/x.js"]  # fmt: skip
         assert {path: guarded.get(path).status_code for path in paths} == dict.fromkeys(paths, 401)
         identity = "0" * 31 + "1"
-        assert guarded.get(f"/api/v1/documents/{identity}/pages/0.png").status_code == 401
+        assert guarded.get(f"/api/v1/documents/{identity}/pages/1.png").status_code == 401
 
     def test_a_browser_is_sent_to_the_sign_in_page(self, guarded: TestClient) -> None:
         response = guarded.get("/", headers={"Accept": "text/html"})

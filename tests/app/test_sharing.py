@@ -117,24 +117,24 @@ def test_eight_people_asking_at_once_get_the_answers_that_each_gets_alone(world:
 
 def test_a_shared_collection_is_read_by_those_named_and_changed_by_its_owner(world: World) -> None:
     owner, reader, other = world.people[:3]
-    shelf = owner.call("POST", "collections", json={"name": "Reports"}).json()["id"]
-    owner.call("PATCH", f"documents/{world.documents[0]}", json={"collection_id": shelf})
-    shared = owner.call("PUT", f"collections/{shelf}/sharing", json={"people": [reader.name]}).json()
+    collection = owner.call("POST", "collections", json={"name": "Reports"}).json()["id"]
+    owner.call("PATCH", f"documents/{world.documents[0]}", json={"collection_id": collection})
+    shared = owner.call("PUT", f"collections/{collection}/sharing", json={"people": [reader.name]}).json()
     assert shared["shared_with"] == [reader.name] and shared["mine"] and shared["owner"] == owner.name
     assert {one["id"] for one in reader.get("documents")["documents"]} == set(world.documents[:2])
     (seen,) = reader.get("collections")["collections"]
     assert (seen["owner"], seen["mine"], seen["shared_with"]) == (owner.name, False, [])
     assert other.get("collections") == {"collections": []}
-    _, answer = reader.ask(within={"collection_ids": [shelf]})
+    _, answer = reader.ask(within={"collection_ids": [collection]})
     assert marks(answer) == {world.documents[0]}
     refused = reader.call("DELETE", f"documents/{world.documents[0]}")
     assert refused.status_code == 403 and refused.json()["error"]["code"] == "not_yours"
-    assert reader.call("PUT", f"collections/{shelf}/sharing", json={"everyone": True}).status_code == 403
-    assert owner.call("PUT", f"collections/{shelf}/sharing", json={"people": ["nobody"]}).status_code == 404
-    owner.call("PUT", f"collections/{shelf}/sharing", json={})
+    assert reader.call("PUT", f"collections/{collection}/sharing", json={"everyone": True}).status_code == 403
+    assert owner.call("PUT", f"collections/{collection}/sharing", json={"people": ["nobody"]}).status_code == 404
+    owner.call("PUT", f"collections/{collection}/sharing", json={})
     assert reader.call("GET", f"answers/{answer['id']}").status_code == 404
     assert reader.get("collections") == {"collections": []} and len(reader.get("documents")["documents"]) == 1
-    assert owner.call("DELETE", f"collections/{shelf}").status_code == 204
+    assert owner.call("DELETE", f"collections/{collection}").status_code == 204
 
 
 def test_preferences_are_everybodys_own(world: World) -> None:
@@ -175,7 +175,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "GET /api/v1/documents": {"params": {"limit": 500}},
     "POST /api/v1/documents/delete": {"json": {"document_ids": ["{document_id}"]}},
     "GET /api/v1/collections": {},
-    "POST /api/v1/collections": {"json": {"name": "Private shelf"}},
+    "POST /api/v1/collections": {"json": {"name": "Private papers"}},
     "POST /api/v1/search": {"json": {"query": "secretword0", "k": 200}},
     "POST /api/v1/ask": {"json": {"question": "secretword0?", "k": 20, "max_tokens": 2}},
     "GET /api/v1/answers": {"params": {"limit": 500}},
@@ -226,18 +226,18 @@ def filled(value: Any, ids: dict[str, str]) -> Any:
 def test_no_route_shows_or_changes_what_belongs_to_somebody_else(world: World) -> None:
     victim, thief = world.people[0], world.people[1]
     document_id = world.documents[0]
-    shelf = victim.call("POST", "collections", json={"name": "Private shelf"}).json()["id"]
+    collection = victim.call("POST", "collections", json={"name": "Private papers"}).json()["id"]
     file = {"file": ("secret-0-next.txt", b"some secretword0 text")}
     upload = victim.call("POST", "uploads", files=file).json()["id"]
     _, answer = victim.ask("Where is secretword0?", conversation_id=CONVERSATION)
     ids = {
         "document_id": document_id,
-        "collection_id": shelf,
+        "collection_id": collection,
         "upload_id": upload,
         "job_id": victim.get("jobs")["jobs"][0]["id"],
         "answer_id": answer["id"],
         "block_id": str(answer["passages"][0]["block_ids"][0]),
-        "page": "0",
+        "page": "1",
         "ask_id": "0" * 32,
     }
 
@@ -263,7 +263,15 @@ def test_no_route_shows_or_changes_what_belongs_to_somebody_else(world: World) -
             response = thief.client.request(method, path, headers=thief.headers, **sent)
             assert response.status_code < 500, (key, response.text)
         if response.status_code != 404:  # which may repeat the id that was asked for
-            for secret in (document_id, shelf, upload, answer["id"], ids["job_id"], "secret-0", "Where is secretword0"):
+            for secret in (
+                document_id,
+                collection,
+                upload,
+                answer["id"],
+                ids["job_id"],
+                "secret-0",
+                "Where is secretword0",
+            ):
                 assert secret not in response.text, (key, secret)
     for path, body in WITHIN:
         response = thief.call("POST", path, json=filled(body, ids))
@@ -273,8 +281,8 @@ def test_no_route_shows_or_changes_what_belongs_to_somebody_else(world: World) -
             name, error = events(response.text)[-1]
             assert (name, error["error"]["code"]) == ("error", "not_found"), error
     assert thief.call("GET", f"answers?conversation_id={CONVERSATION}").status_code == 404
-    assert thief.get(f"documents?collection_id={shelf}")["documents"] == []
-    moved = thief.call("PATCH", f"documents/{world.documents[1]}", json={"collection_id": shelf})
+    assert thief.get(f"documents?collection_id={collection}")["documents"] == []
+    moved = thief.call("PATCH", f"documents/{world.documents[1]}", json={"collection_id": collection})
     assert moved.status_code == 404
     assert belongings() == before
 

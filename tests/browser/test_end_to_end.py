@@ -54,9 +54,9 @@ SETTLED = """() => {
 
 
 def text_under(pdf: Path, page: int, left: float, top: float, right: float, bottom: float) -> str:
-    """What PDFium finds in a box given in fractions of the page; characters count by their centres."""
+    """What PDFium finds in a box, given in fractions of a page (from 1); characters count by their centres."""
     document = pypdfium2.PdfDocument(pdf)
-    sheet = document[page]
+    sheet = document[page - 1]
     width, height = sheet.get_size()
     words = sheet.get_textpage()
     found = ""
@@ -122,7 +122,7 @@ def _compare_boxes_with_pdfium(page: Any, pdf: Path, library: Library) -> None:
     page.get_by_role("button", name="Show on the page").first.click()
     expect(page.locator(".viewer .box").first).to_be_visible(timeout=30_000)
     page.wait_for_function(SETTLED, timeout=30_000)
-    number = int(re.match(r"Page (\d+)", page.locator(".viewer .position").inner_text()).group(1)) - 1  # type: ignore[union-attr]
+    number = int(re.match(r"Page (\d+)", page.locator(".viewer .position").inner_text()).group(1))  # type: ignore[union-attr]
     drawn: dict[str, list[list[float]]] = page.evaluate(
         """() => { const sheet = document.querySelector('.sheet').getBoundingClientRect(), found = {};
             for (const box of document.querySelectorAll('.viewer .box')) { const at = box.getBoundingClientRect();

@@ -93,7 +93,27 @@ def test_a_question_is_answered_with_evidence_that_can_be_followed(
         file = tmp_path / f"export.{kind}"
         download.value.save_as(file)
         assert "When was the dam raised?" in file.read_text(encoding="utf-8")
-    assert json.loads((tmp_path / "export.JSON").read_text())["format"] == "cairn-answer/1"
+    assert json.loads((tmp_path / "export.JSON").read_text())["format"] == "cairn-answer/2"
+
+
+@pytest.mark.parametrize(("source", "kind"), [("renamed.txt", "pdf"), ("renamed.pdf", "txt")])
+def test_the_kind_of_a_document_and_not_its_name_decides_whether_pages_have_pictures(
+    serve: Callable[..., str], open_tab: Callable[..., Any], source: str, kind: str
+) -> None:
+    library = FakeLibrary(token_seconds=0.001)
+    library.add(source, pages=2, kind=kind)
+    page = open_tab(serve(library))
+    view(page, "Library")
+    page.locator(".document .item-title").click()
+    expect(page.locator(".viewer .page-words")).to_be_visible()
+    expect(page.locator(".viewer .page-image")).to_be_visible(visible=kind == "pdf")
+    page.keyboard.press("Escape")
+
+    view(page, "Ask")
+    ask(page, "When was the dam raised?")
+    page.get_by_role("button", name="Show on the page").first.click()
+    expect(page.locator(".viewer .page-words mark").first).to_be_visible()
+    expect(page.locator(".viewer .page-image")).to_be_visible(visible=kind == "pdf")
 
 
 def test_everything_can_be_reached_by_keyboard(

@@ -21,7 +21,6 @@ LONG_FUNCTIONS = {
     "app/api/application.py::build_app": "puts the application together, one part after the other",
     "app/api/mcp_tools.py::build_mcp": "the tools that it offers, each a function of a few lines",
     "storage/migrations/versions/0001_first_catalogue.py::upgrade": "a released migration stays as it was released",
-    "model/attention/landmark_attention.py::landmark_attention": "the one attention function (0001), read top down",
 }
 
 # A path in code quotes: from a top folder on, perhaps with a name in it; and what merely looks like one.

@@ -62,6 +62,7 @@ def test_the_stored_answer_reopens_and_the_same_question_gets_the_same_answer(li
     (head,) = ann.answers(conversation_id="c" * 32)
     stored = ann.answer(head.id)
     assert stored.question == QUESTION and stored.text == head.text
+    assert {one.pages for one in (*stored.passages, *stored.near_misses)} == {(1,)}, "its body counts from 0"
     again, before = substance(ask(ann, QUESTION, k=2, max_tokens=4, quote=False)), substance(stored)
     assert again["text"] == before["text"]
     assert [one["text"] for one in again["passages"]] == [one["text"] for one in before["passages"]]

@@ -218,12 +218,17 @@ def test_unknown_things_are_not_found(library, three):
         lambda: library.job("nope"),
         lambda: library.search("fox", within=Scope(("nope",))),
         lambda: library.search("fox", within=Scope((), ("nope",))),
-        lambda: library.page_text(three["fox"], 7),
-        lambda: library.page_image(three["fox"], 7),
         lambda: library.rename_collection("nope", "x"),
     ):
         with pytest.raises(NotFound):
             call()
+
+
+@pytest.mark.parametrize("page", [-1, 0, 2])
+def test_a_page_that_a_document_does_not_have_is_not_found(library, three, page):
+    for call in (library.page_text, library.page_image):
+        with pytest.raises(NotFound, match=rf"no page {page} in fox\.txt. It has one page, page 1\."):
+            call(three["fox"], page)
 
 
 def test_a_quotation_stands_word_for_word_where_it_says(library, three):
@@ -274,7 +279,7 @@ def test_an_answer_that_nobody_reads_on_gives_the_model_back(library, three):
 
 
 def test_page_text_shows_the_blocks_on_the_page(library, three):
-    page = library.page_text(three["whale"], 0)
+    page = library.page_text(three["whale"], 1)
     assert page.text.strip() == WHALE.strip() and page.start == 0
     assert len(page.blocks) == library.document(three["whale"]).blocks
     joined = "".join(WHALE[block.start : block.end] for block in page.blocks)
@@ -282,18 +287,18 @@ def test_page_text_shows_the_blocks_on_the_page(library, three):
 
 
 def test_documents_and_collections_are_kept_in_order(library, three):
-    shelf = library.create_collection("shelf")
-    assert library.move_document(three["fox"], shelf.id).collection_id == shelf.id
-    assert [document.id for document in library.documents(collection_id=shelf.id)] == [three["fox"]]
+    collection = library.create_collection("reports")
+    assert library.move_document(three["fox"], collection.id).collection_id == collection.id
+    assert [document.id for document in library.documents(collection_id=collection.id)] == [three["fox"]]
     assert library.collections()[0].documents == 1
     assert library.rename_document(three["fox"], "A fox").title == "A fox"
     assert [document.id for document in library.documents(search="FOX")] == [three["fox"]]
     assert [document.source for document in library.documents(sort="source")] == ["fox.txt", "rain.txt", "whale.txt"]
     with pytest.raises(InvalidRequest, match="already"):
-        library.create_collection("shelf")
+        library.create_collection("reports")
     with pytest.raises(InvalidRequest, match="sorted by"):
         library.documents(sort="colour")
-    library.delete_collection(shelf.id)
+    library.delete_collection(collection.id)
     assert library.document(three["fox"]).collection_id is None
 
 

@@ -14,8 +14,10 @@ from sqlalchemy import create_engine, make_url, text
 from torch import Tensor
 
 from storage.catalogue import Catalogue
+from storage.errors import Damage
 from storage.fingerprint import MemoryFingerprint
-from storage.kv.format import KVLayout
+from storage.kv.format import Header, KVLayout
+from storage.kv.shard import OpenShard, verify_file
 from storage.kv.store import KVBlockStore
 from storage.records import Document, NewBlock, NewDocument, Page, Shard, ShardFile
 
@@ -63,6 +65,20 @@ def write_shard(store: KVBlockStore, num_blocks: int = 3, seed: int = 0, group: 
 def read_blocks(store: KVBlockStore, shard: str, layer: int, blocks: Iterable[int]) -> tuple[Tensor, Tensor]:
     """keys_NGLD, values_NGLD of blocks of one shard."""
     return store.read_many([(shard, block) for block in blocks], layer)
+
+
+def read_block(store: KVBlockStore, shard: str, layer: int, head: int, block: int) -> tuple[Tensor, Tensor]:
+    """keys_LD, values_LD of one block of one head."""
+    keys_PLD, values_PLD = store.read_pieces(layer, [(shard, head, block)])
+    return keys_PLD[0], values_PLD[0]
+
+
+def header_of(store: KVBlockStore, shard: str) -> Header:
+    return OpenShard(store.folder / shard, shard).header
+
+
+def verify(store: KVBlockStore, shard: str, checksum: str | None = None) -> list[Damage]:
+    return verify_file(store.folder / shard, shard, checksum=checksum, fingerprint=store.fingerprint)
 
 
 def new_document(seed: int = 0, *, title: str = "") -> NewDocument:

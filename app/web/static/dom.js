@@ -96,7 +96,7 @@ export function when(text) {
 }
 
 export function pagesOf(passage) {
-  const labels = passage.page_labels.length ? passage.page_labels : passage.pages.map((page) => String(page + 1));
+  const labels = passage.page_labels.length ? passage.page_labels : passage.pages.map(String);
   if (!labels[0]) return ""; // text files have one page without a number
   return labels.length === 1 ? `page ${labels[0]}` : `pages ${labels[0]}–${labels[labels.length - 1]}`;
 }

@@ -12,9 +12,9 @@ export function openViewer(target) {
   const documentId = passage ? passage.document_id : target.document.id;
   const title = nameOf(passage || target.document);
   const count = passage ? passage.total_pages : target.document.pages;
-  const pictured = /\.pdf$/i.test((passage || target.document).source); // other kinds have text only
   const own = new Map((passage?.blocks || []).map((one) => [one.block_id, one.score]));
-  let page = passage ? firstPage(passage) : 0,
+  let kind = target.document?.kind; // asked for where a passage is shown
+  let page = passage ? firstPage(passage) : 1,
     zoom = 2,
     sequence = 0;
 
@@ -27,7 +27,7 @@ export function openViewer(target) {
   const next = iconButton("Next page", "next", { onclick: () => turn(1) });
   const dialog = h(
     "dialog",
-    { class: `viewer ${pictured ? "" : "text-only"}`, "aria-label": `${title}, pages` },
+    { class: "viewer", "aria-label": `${title}, pages` },
     h(
       "header",
       {},
@@ -60,7 +60,7 @@ export function openViewer(target) {
 
   function turn(step) {
     const to = page + step;
-    if (to < 0 || (count && to >= count)) return;
+    if (to < 1 || (count && to > count)) return;
     page = to;
     show();
   }
@@ -72,19 +72,22 @@ export function openViewer(target) {
 
   async function show() {
     const mine = ++sequence;
-    replace(position, count ? `Page ${page + 1} of ${count}` : `Page ${page + 1}`);
-    back.disabled = page === 0;
-    next.disabled = Boolean(count) && page >= count - 1;
+    replace(position, count ? `Page ${page} of ${count}` : `Page ${page}`);
+    back.disabled = page === 1;
+    next.disabled = Boolean(count) && page >= count;
     const path = `documents/${encodeURIComponent(documentId)}/pages/${page}`;
-    image.alt = `Page ${page + 1} of ${title}`;
+    image.alt = `Page ${page} of ${title}`;
     sheet.classList.remove("failed");
     sheet.classList.add("loading");
     image.onload = () => sheet.classList.remove("loading");
     image.onerror = () => sheet.classList.add("failed");
-    if (pictured) image.src = address(`${path}.png?width_px=1200`);
     replace(layer);
     replace(text, h("p", { class: "soft" }, "Loading…"));
     try {
+      kind ??= (await get(`documents/${encodeURIComponent(documentId)}`)).kind;
+      if (mine !== sequence) return;
+      dialog.classList.toggle("text-only", kind !== "pdf");
+      if (kind === "pdf") image.src = address(`${path}.png?width_px=1200`);
       const found = await get(path);
       if (mine === sequence) draw(found);
     } catch (error) {
@@ -175,5 +178,5 @@ export function openViewer(target) {
 // The page where the passage's strongest block stands.
 function firstPage(passage) {
   const best = [...passage.blocks].sort((a, b) => b.score - a.score)[0];
-  return best?.boxes[0]?.page ?? passage.pages[0] ?? 0;
+  return best?.boxes[0]?.page ?? passage.pages[0] ?? 1;
 }

@@ -19,7 +19,7 @@ _ACCENTS = {0xB4: 0x301, 0x60: 0x300, 0x2C6: 0x302, 0xA8: 0x308, 0x2DC: 0x303, 0
             0x2DA: 0x30A, 0x2DD: 0x30B, 0xAF: 0x304}  # fmt: skip
 _WHITE = np.array([*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F,
                    0x3000])  # fmt: skip
-_NOTHING = np.array([0x200B, 0x200C, 0x200D, 0x200E, 0x200F, 0x2060, 0xFEFF, 0xFFFF, *range(0x202A, 0x202F)])
+_INVISIBLE = np.array([0x200B, 0x200C, 0x200D, 0x200E, 0x200F, 0x2060, 0xFEFF, 0xFFFF, *range(0x202A, 0x202F)])
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class PageCharacters:
     """Points (1/72 inch), origin top left of the displayed page, y downwards.
 
     `box_N4` spans the line's height (ascent to descent) and the advance; `origin_N2` is the point on the baseline;
-    `turn_N` is the direction of the text as displayed, in quarter turns clockwise; `spaced_N` says whether white space
-    precedes the character: 0 none, 1 PDFium supposes so, 2 the file has it; `ink_N4` is the box of the ink;
-    `accent_N` is a combining mark printed over the character as a sign of its own (0: none), as TeX does.
+    `turn_N` is the direction of the text as displayed, in quarter turns clockwise; `spaced_N` tells whether white space
+    precedes the character: 0 none, 1 inferred by PDFium, 2 present in the file; `ink_N4` is the box of the ink;
+    `accent_N` is the combining mark (0: none) that the file prints over the character as a separate glyph, as TeX does.
     `unreadable` counts glyphs without a character code.
     """
 
@@ -48,7 +48,7 @@ class PageCharacters:
 
     @cached_property
     def middle_N2(self) -> np.ndarray:
-        """The middle of the ink: what is inside a box is what has its middle there."""
+        """Centres of the ink; a character is inside a box if its centre is."""
         middle_N2: np.ndarray = (self.ink_N4[:, :2] + self.ink_N4[:, 2:]) / 2
         return middle_N2
 
@@ -59,7 +59,7 @@ def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage) -> Page
     code_N = np.fromiter((pdfium_c.FPDFText_GetUnicode(raw, i) for i in range(count)), np.uint32, count)
     generated_N = np.fromiter((pdfium_c.FPDFText_IsGenerated(raw, i) for i in range(count)), np.int8, count) == 1
     white_N = np.isin(code_N, _WHITE) | generated_N
-    real_N = ~white_N & (code_N != 0) & ~np.isin(code_N, _NOTHING)
+    real_N = ~white_N & (code_N != 0) & ~np.isin(code_N, _INVISIBLE)
     unreadable = int(((code_N == 0) & ~generated_N).sum())
     real = np.flatnonzero(real_N)
     # white space between this visible character and the one before it
@@ -96,7 +96,7 @@ def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage) -> Page
 
 
 def _owners_of_accents(code: np.ndarray, box: np.ndarray, origin: np.ndarray, size: np.ndarray) -> dict[int, int]:
-    """For each accent that is printed over a letter the number of the letter."""
+    """For each accent printed over a letter (by index) the index of that letter."""
     owners: dict[int, int] = {}
     marks = np.flatnonzero(np.isin(code, list(_ACCENTS)))
     for mark in marks.tolist():
@@ -111,7 +111,7 @@ def _owners_of_accents(code: np.ndarray, box: np.ndarray, origin: np.ndarray, si
 
 
 def _geometry(raw: pdfium_c.FPDF_TEXTPAGE, indices: np.ndarray) -> tuple[np.ndarray, ...]:
-    """PDFium's numbers for the given characters in page space; boxes as left, bottom, right, top."""
+    """Boxes (left, bottom, right, top), origins, matrices, sizes and weights of characters, in page space."""
     count = len(indices)
     loose = np.zeros((count, 4), np.float32)  # FS_RECTF: left, top, right, bottom
     matrix = np.zeros((count, 6), np.float32)
@@ -139,17 +139,17 @@ def _geometry(raw: pdfium_c.FPDF_TEXTPAGE, indices: np.ndarray) -> tuple[np.ndar
 def _line_boxes(
     loose: np.ndarray, tight: np.ndarray, origin: np.ndarray, matrix: np.ndarray, size: np.ndarray
 ) -> np.ndarray:
-    """Boxes of even height: the font's own where it is believable, the ink where it is not."""
+    """Boxes of uniform height: those of the font where they are plausible, those of the ink elsewhere."""
     ink = (tight[:, 2] > tight[:, 0]) & (tight[:, 3] > tight[:, 1])
     loose_height = np.minimum(loose[:, 3] - loose[:, 1], loose[:, 2] - loose[:, 0])
     height = size * np.hypot(matrix[:, 2], matrix[:, 3])
-    believable = np.isfinite(loose).all(axis=1) & (loose[:, 2] > loose[:, 0]) & (loose[:, 3] > loose[:, 1])
-    believable &= loose_height < 3 * np.maximum(height, 1)
+    plausible = np.isfinite(loose).all(axis=1) & (loose[:, 2] > loose[:, 0]) & (loose[:, 3] > loose[:, 1])
+    plausible &= loose_height < 3 * np.maximum(height, 1)
     low = np.where(ink[:, None], np.minimum(loose[:, :2], tight[:, :2]), loose[:, :2])
     high = np.where(ink[:, None], np.maximum(loose[:, 2:], tight[:, 2:]), loose[:, 2:])
     both = np.hstack([low, high])
     point = np.hstack([origin - 0.1, origin + 0.1])
-    return np.where(believable[:, None], both, np.where(ink[:, None], tight, point))
+    return np.where(plausible[:, None], both, np.where(ink[:, None], tight, point))
 
 
 class _Display:

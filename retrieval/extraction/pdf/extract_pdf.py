@@ -6,6 +6,8 @@ Runs inside the worker process only (PDFium is neither thread-safe nor safe from
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +18,21 @@ from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedDocument, ExtractedPage, OutlineEntry
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.pdf.characters import PageCharacters, read_characters
-from retrieval.extraction.pdf.headers_footers import body_size, find_furniture, notes_last
+from retrieval.extraction.pdf.headers_footers import body_size, find_headers_footers, notes_last
 from retrieval.extraction.pdf.layout import read_lines
 from retrieval.extraction.pdf.normalise import TextLine, plain_line
 from retrieval.extraction.pdf.opening import NEEDS_PASSWORD, WRONG_PASSWORD, check_signature, opened
 from retrieval.extraction.pdf.paragraphs import join_lines
 
 NO_TEXT = "no text: scanned image?"
-ONLY_HEADS = "no text beside running heads: scanned image?"
+ONLY_HEADERS = "no text beside running heads: scanned image?"
 DAMAGED = "damaged page: cannot be read"
 UNREADABLE = "text without character codes: cannot be read"
 _OUTLINE_ENTRIES = 20_000
 
 
 def extract_pdf(path: Path, limits: ExtractLimits, password: str | None) -> ExtractedDocument:
-    """Text, places, outline and metadata of a PDF. Raises ExtractError with the reason."""
+    """Text, character boxes, outline and metadata of a PDF. Raises ExtractError with the reason."""
     check_signature(path)
     notes: list[str] = []
     metadata, outline = _describe(path, password, notes)
@@ -45,8 +47,8 @@ def extract_pdf(path: Path, limits: ExtractLimits, password: str | None) -> Extr
 
 
 def _describe(path: Path, password: str | None, notes: list[str]) -> tuple[dict[str, str], tuple[OutlineEntry, ...]]:
-    """Metadata and outline by pypdf. What pypdf cannot read is noted, not fatal: PDFium may still read the text."""
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it reports every oddity of a file
+    """Metadata and outline, read by pypdf. Its failures are noted, not fatal: PDFium may still read the text."""
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs every irregularity of a file
     try:
         reader = pypdf.PdfReader(path, strict=False)
         if reader.is_encrypted and not reader.decrypt(password or "") and not reader.decrypt(""):
@@ -65,18 +67,18 @@ def _describe(path: Path, password: str | None, notes: list[str]) -> tuple[dict[
         notes.append(f"The file is irregular ({type(error).__name__}); metadata and outline may be missing.")
         return {}, ()
     try:
-        outline = tuple(_walk(reader, reader.outline, 0))
+        outline = tuple(_outline_of_pypdf(reader, reader.outline))
     except Exception as error:  # same
         notes.append(f"The table of contents is damaged ({type(error).__name__}) and was left out.")
         outline = ()
     return metadata, outline[:_OUTLINE_ENTRIES]
 
 
-def _walk(reader: pypdf.PdfReader, entries: list[Any], level: int) -> list[OutlineEntry]:
+def _outline_of_pypdf(reader: pypdf.PdfReader, entries: list[Any], level: int = 0) -> list[OutlineEntry]:
     result: list[OutlineEntry] = []
     for entry in entries:
         if isinstance(entry, list):
-            result += _walk(reader, entry, level + 1)
+            result += _outline_of_pypdf(reader, entry, level + 1)
         else:
             page = reader.get_destination_page_number(entry)
             result.append(OutlineEntry(str(entry.title)[:500], level, page if page is not None and page >= 0 else None))
@@ -85,19 +87,17 @@ def _walk(reader: pypdf.PdfReader, entries: list[Any], level: int) -> list[Outli
 
 def _outline_of_pdfium(document: pdfium.PdfDocument) -> tuple[OutlineEntry, ...]:
     entries: list[OutlineEntry] = []
-    for bookmark in document.get_toc(max_depth=15):
+    for bookmark in islice(document.get_toc(max_depth=15), _OUTLINE_ENTRIES):
         target = bookmark.get_dest()
         page = target.get_index() if target is not None else None
         entries.append(OutlineEntry(bookmark.get_title()[:500], bookmark.level, page))
-        if len(entries) >= _OUTLINE_ENTRIES:
-            break
     return tuple(entries)
 
 
 def _read_pages(
     document: pdfium.PdfDocument, limits: ExtractLimits
 ) -> tuple[list[list[TextLine]], list[ExtractedPage]]:
-    """Page by page; only plain lines are kept. The pages' spans are filled in later."""
+    """The lines of each page, and the pages themselves; their spans in the text are filled in later."""
     all_lines: list[list[TextLine]] = []
     facts: list[ExtractedPage] = []
     characters = 0
@@ -140,7 +140,7 @@ def _assemble(
     outline: tuple[OutlineEntry, ...],
     notes: list[str],
 ) -> ExtractedDocument:
-    dropped = find_furniture(pages_lines, [page.height for page in facts])
+    dropped = find_headers_footers(pages_lines, [page.height for page in facts])
     usual = body_size(pages_lines)
     kept = [
         notes_last([line for i, line in enumerate(lines) if i not in out], usual)
@@ -148,23 +148,15 @@ def _assemble(
     ]
     running = join_lines(kept)
     if not running.text.strip():
-        raise ExtractError(_why_silent(facts))
+        raise ExtractError(_no_text_reason(facts))
     pages = tuple(
-        ExtractedPage(
-            page.number,
-            page.label,
-            page.width,
-            page.height,
-            start,
-            end,
-            page.note or ("" if end > start else ONLY_HEADS),
-        )
+        replace(page, start=start, end=end, note=page.note or ("" if end > start else ONLY_HEADERS))
         for page, (start, end) in zip(facts, running.spans, strict=True)
     )
-    silent = [page.number + 1 for page in pages if page.note]
-    if silent:
-        shown = ", ".join(map(str, silent[:20])) + (" ..." if len(silent) > 20 else "")
-        notes.append(f"{len(silent)} of {len(pages)} pages have no readable text (scanned images?): page {shown}.")
+    unreadable = [page.number + 1 for page in pages if page.note]
+    if unreadable:
+        shown = ", ".join(map(str, unreadable[:20])) + (" ..." if len(unreadable) > 20 else "")
+        notes.append(f"{len(unreadable)} of {len(pages)} pages have no readable text (scanned images?): page {shown}.")
     outline = tuple(_with_start(entry, pages) for entry in outline)
     return ExtractedDocument(
         _title(metadata, kept, path), running.text, pages, outline, metadata,
@@ -172,8 +164,8 @@ def _assemble(
     )  # fmt: skip
 
 
-def _why_silent(facts: list[ExtractedPage]) -> str:
-    """Why a document has no text at all."""
+def _no_text_reason(facts: list[ExtractedPage]) -> str:
+    """The reason why a document has no text at all."""
     if all(page.note == DAMAGED for page in facts):
         return "No page of this PDF can be loaded: its page tree is damaged or malicious. Export it again."
     if all(page.note == UNREADABLE for page in facts):
@@ -195,7 +187,7 @@ def _with_start(entry: OutlineEntry, pages: tuple[ExtractedPage, ...]) -> Outlin
 
 
 def _title(metadata: dict[str, str], pages_lines: list[list[TextLine]], path: Path) -> str:
-    """The stated title if it looks like one, else the largest print on page one, else the file's name."""
+    """The title in the metadata if it looks like one, else the largest text on page one, else the file's name."""
     stated = " ".join(metadata.get("title", "").split())
     is_file_name = "." in stated[-5:-2] or stated.lower().startswith(("microsoft word", "untitled", "powerpoint"))
     if len(stated) > 3 and not is_file_name:

@@ -1,4 +1,4 @@
-"""Running heads, running feet and page numbers: lines that repeat from page to page and belong to no text."""
+"""Headers, footers and page numbers: lines that recur from page to page and are not part of the text."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ import numpy as np
 
 from retrieval.extraction.pdf.normalise import TextLine
 
-_SHORTEST_DOCUMENT = 3  # pages; below that nothing can be told to repeat
-_OUTERMOST = 4  # lines from the top and from the bottom of a page that may be heads and feet
-_ZONE = 0.14  # share of the page's height in which heads and feet stand
-_NEARBY = 6  # pages; a head may change with the chapter
+_SHORTEST_DOCUMENT = 3  # pages; with fewer, repetition proves nothing
+_OUTERMOST = 4  # lines from the top and from the bottom of a page that may be headers and footers
+_ZONE = 0.14  # fraction of the page's height that headers and footers may occupy
+_NEARBY = 6  # pages; a header may change with the chapter
 _NUMBER = re.compile(
     r"(?:page\s*|p\.\s*|[-–—\[(|]\s*)?(\d{1,5}|[ivxlc]{1,8})(?:\s*(?:of|/)\s*\d{1,5})?\s*[-–—\])|.]?", re.I
 )
 _DIGITS = re.compile(r"\d+|\b[ivxlc]+\b", re.I)
 
 
-def find_furniture(pages: Sequence[Sequence[TextLine]], heights: Sequence[float]) -> list[set[int]]:
-    """For each page the numbers of the lines to leave out."""
+def find_headers_footers(pages: Sequence[Sequence[TextLine]], heights: Sequence[float]) -> list[set[int]]:
+    """For each page, the indices of its lines that are headers, footers or page numbers."""
     dropped: list[set[int]] = [set() for _ in pages]
     if len(pages) < _SHORTEST_DOCUMENT:
         return dropped
     usual = body_size(pages)
-    seen: dict[str, list[tuple[int, int, float]]] = defaultdict(list)
+    repeated: dict[str, list[tuple[int, int, float]]] = defaultdict(list)
     numbers: dict[tuple[bool, int], list[tuple[int, int, float]]] = defaultdict(list)
     for page, lines in enumerate(pages):
         for index in _outer_lines(lines, heights[page]):
             line = lines[index]
             place = line.y0 / max(heights[page], 1.0)
-            # A page number stands alone, or apart from a head in larger print than `seen` takes for one.
+            # A page number may share its line with a header set too large to be counted in `repeated`.
             cells = line.text.strip().split("\t")
             for number in {found[1] for cell in (cells[0], cells[-1]) if (found := _NUMBER.fullmatch(cell.strip()))}:
                 numbers[number.isdigit(), _value(number) - page].append((page, index, place))
             if line.size <= 1.2 * usual:
-                seen[_DIGITS.sub("#", line.text.strip().lower())].append((page, index, place))
-    for group in (*seen.values(), *numbers.values()):
+                repeated[_DIGITS.sub("#", line.text.strip().lower())].append((page, index, place))
+    for group in (*repeated.values(), *numbers.values()):
         for page, index, place in group:
             neighbours = {p for p, _, y in group if abs(p - page) <= _NEARBY and abs(y - place) < 0.02}
             if len(neighbours) >= _SHORTEST_DOCUMENT:
                 dropped[page].add(index)
     filled = [page for page, lines in enumerate(pages) if lines]
     emptied = [page for page in filled if len(dropped[page]) == len(pages[page])]
-    if 2 * len(emptied) > len(filled):  # the repeated lines are what the document consists of
+    if 2 * len(emptied) > len(filled):  # the repeated lines are the content itself
         return [set() for _ in pages]
     return dropped
 
@@ -61,13 +61,13 @@ def _outer_lines(lines: Sequence[TextLine], height: float) -> list[int]:
 
 
 def _in_side_margin(line: TextLine) -> bool:
-    """Whether sideways text stands at the left or right edge of the page, like a printer's mark."""
+    """Whether the line is at the left or right edge of the page, like a printer's mark set sideways."""
     box = line.box_C4[line.placed_C]
     return bool(box[:, 2].max() < 0.1 or box[:, 0].min() > 0.9)
 
 
 def notes_last(lines: Sequence[TextLine], body_size: float) -> list[TextLine]:
-    """A page's lines with the footnotes of its columns behind the last column, so that its text reads on."""
+    """A page's lines with the footnotes of all columns moved to the end, so that the text is not interrupted."""
     columns = [list(group) for _, group in groupby(lines, key=lambda line: line.column)]
     notes: list[TextLine] = []
     for column in columns[:-1]:
@@ -79,7 +79,7 @@ def notes_last(lines: Sequence[TextLine], body_size: float) -> list[TextLine]:
 
 
 def body_size(pages: Sequence[Sequence[TextLine]]) -> float:
-    """The size of print of the middle character of the document."""
+    """The median font size, weighted by characters, in points."""
     sizes = np.array([line.size for lines in pages for line in lines])
     weights = np.array([len(line.text) for lines in pages for line in lines])
     if not len(sizes):
@@ -89,6 +89,7 @@ def body_size(pages: Sequence[Sequence[TextLine]]) -> float:
 
 
 def _value(text: str) -> int:
+    """An Arabic or Roman number."""
     if text.isdigit():
         return int(text)
     values = [{"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}[letter] for letter in text.lower()]

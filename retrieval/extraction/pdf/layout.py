@@ -1,10 +1,10 @@
-"""Reading order: from the characters of a page to its lines, column by column.
+"""Reading order: the characters of a page to lines, column by column.
 
-Files draw text in any order. The order of drawing is kept where it can be read; columns of prose are read one after the
-other whatever the order of drawing; a page drawn in no readable order is read from top to bottom.
+Files may draw text in any order. The drawing order is kept where it makes sense; columns of prose are read one after
+another whatever the drawing order; a page without a sensible drawing order is read from top to bottom.
 
 Legend: N characters of the page, F fragments (pieces of a line without a wide gap).
-All lengths in points; x runs along the text, y from line to line (turned text is turned upright first).
+All lengths in points; x runs along the text, y from line to line (rotated text is turned upright first).
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ import numpy as np
 from retrieval.extraction.pdf.characters import PageCharacters
 
 _FRAGMENT_GAP = 0.7  # em: a wider gap may be a column's gutter or a table cell
-_CELL_GAP = 2.0  # em: a wider gap inside a line parts table cells
-_NEXT_CELL_GAP = 1.0  # em: so does this one in a line that has cells; in prose it may be a wide space
-_EDGES_TRIED = 80  # left edges of single fragments that may show a gutter; where there are more, edges must recur
-_GUTTER_ROWS = 4  # lines side by side from which two columns are believed
-_PROSE_CHARACTERS = 14  # median characters of a column's line
+_CELL_GAP = 2.0  # em: a wider gap inside a line separates table cells
+_NEXT_CELL_GAP = 1.0  # em: the same, in a line that already has cells; in prose it may be a wide space
+_EDGES_TRIED = 80  # with more left edges than this, only those shared by several fragments are tried as gutters
+_GUTTER_ROWS = 4  # two columns have at least this many lines side by side
+_PROSE_CHARACTERS = 14  # least median length of a line in a column of prose
 
 
 @dataclass(frozen=True)
 class Line:
-    """One printed line inside one column. `indices_N` are its characters in reading order; `gaps_N` what stands before
-    each: 0 nothing, 1 a space, 2 a cell border. `base` is the height of the baseline; `column` numbers the columns of
-    the page in reading order; `raised_N` marks superscripts."""
+    """One printed line inside one column.
+
+    `indices_N` are its characters in reading order; `gaps_N` is what precedes each: 0 nothing, 1 a space, 2 a cell
+    border; `raised_N` marks superscripts. `base` is the height of the baseline; `column` numbers the columns of the
+    page in reading order.
+    """
 
     indices_N: np.ndarray
     gaps_N: np.ndarray
@@ -49,7 +52,7 @@ class Line:
 
 @dataclass(frozen=True)
 class _Fragments:
-    """Pieces of lines in the order of drawing; `first_F`, `last_F` bound each one's characters."""
+    """Pieces of lines in drawing order; `count` characters each, whose page indices are in `members`."""
 
     x0: np.ndarray
     y0: np.ndarray
@@ -67,7 +70,7 @@ class _Fragments:
 
 
 def read_lines(page: PageCharacters) -> list[Line]:
-    """The lines of a page in reading order; text turned sideways comes after the upright text."""
+    """The lines of a page in reading order; the most frequent direction of text comes first."""
     lines: list[Line] = []
     turns, counts = np.unique(page.turn_N, return_counts=True)
     for turn in turns[np.argsort(-counts, kind="stable")].tolist():
@@ -103,7 +106,7 @@ def _is_right_to_left(code_N: np.ndarray) -> np.ndarray:
 
 
 def _fragments(page: PageCharacters, members: np.ndarray, box: np.ndarray, origin: np.ndarray) -> _Fragments:
-    """Cuts the stream of drawing where the next character does not continue the line."""
+    """The drawn characters, split where the next one does not continue the line."""
     box, baseline, size = box[members], origin[members, 1], np.maximum(page.size_N[members], 1.0)
     leftward = _is_right_to_left(page.code_N[members])
     em = np.maximum(size[1:], size[:-1])
@@ -135,7 +138,7 @@ def _fragments(page: PageCharacters, members: np.ndarray, box: np.ndarray, origi
 
 
 def _columns(f: _Fragments, part: np.ndarray, depth: int) -> list[np.ndarray]:
-    """Splits fragments into column parts, in reading order; `part` holds fragment numbers in the order of drawing."""
+    """Splits fragments into columns in reading order; `part` holds fragment indices in drawing order."""
     if len(part) < 2 * _GUTTER_ROWS or depth > 6:
         return [_flow(f, part)] if len(part) else []
     found = _find_gutter(f, part)
@@ -147,7 +150,7 @@ def _columns(f: _Fragments, part: np.ndarray, depth: int) -> list[np.ndarray]:
     ordered = part[np.argsort(f.middle[part], kind="stable")]
     position = 0
     for first, last in [*runs, (len(ordered), len(ordered))]:
-        between = np.sort(ordered[position:first])  # back to the order of drawing
+        between = np.sort(ordered[position:first])  # back to drawing order
         result += _columns(f, between, depth + 1)
         run = np.sort(ordered[first:last])
         left = f.x1[run] <= gutter + 1
@@ -159,7 +162,7 @@ def _columns(f: _Fragments, part: np.ndarray, depth: int) -> list[np.ndarray]:
 
 
 def _find_gutter(f: _Fragments, part: np.ndarray) -> tuple[float, list[tuple[int, int]]] | None:
-    """The vertical line that parts most prose, and the runs (in order of height) that it parts."""
+    """The vertical line that separates most prose, and the runs (by height on the page) that it divides."""
     ordered = part[np.argsort(f.middle[part], kind="stable")]
     x0, x1 = f.x0[ordered], f.x1[ordered]
     edges, counts = np.unique(np.round(x0), return_counts=True)
@@ -192,10 +195,10 @@ def _is_two_columns(f: _Fragments, run: np.ndarray, gutter: float) -> bool:
     if len(left) < _GUTTER_ROWS or len(right) < _GUTTER_ROWS:
         return False
     size = float(np.median(f.size[run]))
-    # quantiles: a page number or a hanging bracket may stand in the gutter
+    # quantiles: a page number or a hanging bracket may be in the gutter
     if np.quantile(f.x0[right], 0.05) - np.quantile(f.x1[left], 0.95) < 0.6 * size:
         return False
-    sides = np.isin(np.sort(run), right)  # in the order of drawing
+    sides = np.isin(np.sort(run), right)  # in drawing order
     changes = int((sides[1:] != sides[:-1]).sum())
     if changes <= 4 and f.x0[right].min() - f.x1[left].max() > 2 * size:
         rows_beside = min(len(_row_lengths(f, side, size)[0]) for side in (left, right))
@@ -214,8 +217,8 @@ def _is_two_columns(f: _Fragments, run: np.ndarray, gutter: float) -> bool:
         rows.append(len(lengths))
     if min(fills) < 0.5:
         return False
-    # The order of drawing tells prose from tables: columns are drawn one after the other (few changes of side) or line
-    # by line straight across (about one change a line); tables with cells of several lines lie between.
+    # Drawing order distinguishes prose from tables: columns are drawn one after another (few changes of side) or line
+    # by line straight across (about one change per line); tables with cells of several lines are in between.
     if changes <= max(4, 0.2 * min(rows)):
         return True
     return changes >= 0.8 * min(rows) and min(fills) > 0.75
@@ -234,13 +237,13 @@ def _row_lengths(f: _Fragments, side: np.ndarray, size: float) -> tuple[np.ndarr
 
 
 def _flow(f: _Fragments, part: np.ndarray) -> np.ndarray:
-    """Fragments of one column in reading order: as drawn where that runs downwards, else from top to bottom."""
+    """Fragments of one column in reading order: as drawn if that runs down the page, else from top to bottom."""
     if len(part) < 2:
         return part
     pieces: list[np.ndarray] = np.split(part, np.flatnonzero(_jumps_back(f, part[:-1], part[1:])) + 1)
     if len(pieces) == 1:
         return part
-    # Pieces drawn out of turn (a head drawn last, say) are put where they stand, if they stand apart.
+    # Pieces drawn out of order (a header drawn last, say) are sorted by position if they do not overlap.
     pieces.sort(key=lambda piece: float(f.middle[piece].min()))
     for above, below in zip(pieces[:-1], pieces[1:], strict=True):
         size = min(float(np.median(f.size[above])), float(np.median(f.size[below])))
@@ -252,18 +255,20 @@ def _flow(f: _Fragments, part: np.ndarray) -> np.ndarray:
 
 
 def _jumps_back(f: _Fragments, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Whether drawing goes back to something that should have been read before."""
+    """Whether drawing goes back to something that should be read earlier."""
     size = np.minimum(f.size[before], f.size[after])
     same_row = _share_row(f, before, after)
     left = f.x0[after] < f.x0[before] - 0.3 * size
     up = f.middle[after] < f.middle[before] - 0.4 * size
     to_the_right = f.x0[after] >= f.x1[before] - 0.5 * size  # the next table cell or box
-    return np.where(same_row, left & ~f.right_to_left[before], up & ~to_the_right)
+    jumps: np.ndarray = np.where(same_row, left & ~f.right_to_left[before], up & ~to_the_right)
+    return jumps
 
 
 def _share_row(f: _Fragments, before: np.ndarray, after: np.ndarray) -> np.ndarray:
     overlap = np.minimum(f.y1[before], f.y1[after]) - np.maximum(f.y0[before], f.y0[after])
-    return overlap > 0.5 * np.minimum(f.y1[before] - f.y0[before], f.y1[after] - f.y0[after])
+    shared: np.ndarray = overlap > 0.5 * np.minimum(f.y1[before] - f.y0[before], f.y1[after] - f.y0[after])
+    return shared
 
 
 def _top_to_bottom(f: _Fragments, part: np.ndarray) -> np.ndarray:

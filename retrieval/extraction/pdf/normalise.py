@@ -1,4 +1,4 @@
-"""From printed characters to plain text, keeping the place of each: ligatures, accents, odd spaces, footnote marks.
+"""Printed characters to plain text with the box of each: ligatures, accents, odd spaces, footnote marks.
 
 Legend: N printed characters of a line, C characters of its text.
 """
@@ -28,7 +28,7 @@ _BULLETS = {0xF0B7: "•", 0xF0A7: "▪", 0xF0D8: "➢", 0xF0FC: "✓", 0xF076: 
 @dataclass(frozen=True)
 class TextLine:
     """A line of plain text. `box_C4` are fractions of the page, `placed_C` is false for white space; `run_C` numbers
-    the pieces of the line between which something else may stand (table cells, mostly). Bounds in points."""
+    the pieces of the line (mostly table cells) that other text may separate. Bounds in points."""
 
     page: int
     column: int
@@ -49,7 +49,7 @@ class TextLine:
 
 @lru_cache(maxsize=4096)
 def spell(code: int) -> str:
-    """How a printed character is written in plain text; "" for what is no text."""
+    """A printed character as plain text; "" if it is not text."""
     if code in _BULLETS:
         return _BULLETS[code]
     if code == HYPHEN or code == 0xAD:
@@ -67,7 +67,7 @@ def spell(code: int) -> str:
 
 
 def plain_line(page_number: int, page: PageCharacters, line: Line) -> TextLine | None:
-    """The plain text of a printed line, or None if nothing of it is text."""
+    """The plain text of a printed line, or None if it has none."""
     letters: list[str] = []
     sources: list[int] = []
     codes = page.code_N[line.indices_N].tolist()
@@ -111,30 +111,30 @@ def plain_line(page_number: int, page: PageCharacters, line: Line) -> TextLine |
 
 
 def _cell_border(letters: list[str]) -> str:
-    """A wide gap after a bullet or a number is no table: "1.    Introduction"."""
+    """A tab, or a space after a bullet or a number, where a wide gap is no cell border ("1.    Introduction")."""
     return " " if len(letters) <= 8 and _COUNTER.fullmatch("".join(letters)) else CELL_BORDER
 
 
 def _is_note_mark(code: int, letters: list[str]) -> bool:
-    """A raised digit or sign after a word or its punctuation is a note's mark, "x" with a 2 is not."""
+    """A raised digit or sign after a word or its punctuation marks a note; the 2 of "x²" does not."""
     if not (0x30 <= code <= 0x39 or chr(code) in "*†‡§¶∗"):
         return False
     tail = "".join(letters[-3:])
-    name = tail[-2:-1].isupper() and tail[-1:].islower()  # "Li" with a note, but not "cm" with a 2
+    name = tail[-2:-1].isupper() and tail[-1:].islower()  # "Li" may have a note, "cm" has an exponent
     return (len(tail) == 3 and tail.isalpha()) or name or tail[-1:] in tuple(".,;:!?)]}\"'”’")
 
 
 def _after_note(codes: list[int], i: int) -> bool:
-    """Whether the text of a note begins here, behind its raised mark at the start of the line."""
+    """Whether the text of a note begins here, after its raised mark at the start of the line."""
     return i <= 2 and chr(codes[i]).isalpha() and all(chr(code) in "0123456789*†‡§¶∗" for code in codes[:i])
 
 
 def _exact_boxes(page: PageCharacters, line: Line) -> tuple[np.ndarray, np.ndarray]:
-    """box_N4 of a line's characters and the number of the piece of the line to which each belongs.
+    """box_N4 of a line's characters, and the piece of the line (counted from 0) that each belongs to.
 
-    The pieces are as long as may be, but a box around one, or around part of one, holds no other text: where something
-    else stands between, the line is parted at cells, at words, between characters; where lines overlap, the boxes
-    shrink from the height of the line to the ink.
+    The pieces are as long as possible such that a box around one, or around part of one, encloses no other text. Where
+    it would, the line is split at cells, then at words, then at every character; where lines overlap, the boxes shrink
+    from the height of the line to the ink.
     """
     indices = line.indices_N
     foreign = np.ones(len(page.code_N), dtype=bool)
@@ -155,11 +155,11 @@ def _exact_boxes(page: PageCharacters, line: Line) -> tuple[np.ndarray, np.ndarr
 
 
 def _clear_of_neighbours(box_N4: np.ndarray, middle_N2: np.ndarray, axis: int) -> np.ndarray:
-    """Boxes cut back where one reaches over the middle of the next character (slanted letters, tight setting)."""
+    """Boxes clipped where one extends past the centre of the next character (slanted letters, tight setting)."""
     box = box_N4.copy()
     here, following = middle_N2[:-1, axis], middle_N2[1:, axis]
     margin = np.minimum(0.02, np.abs(following - here) / 2)
-    onward, backward = following > here, following < here  # the letters of a ligature stand in one place
+    onward, backward = following > here, following < here  # the letters of a ligature share one position
     low, high = axis, axis + 2
     box[:-1, high] = np.where(onward, np.minimum(box[:-1, high], following - margin), box[:-1, high])
     box[1:, low] = np.where(onward, np.maximum(box[1:, low], here + margin), box[1:, low])

@@ -1,4 +1,4 @@
-"""Lines of all pages to one running text: paragraphs, headings, table rows, words divided at line ends.
+"""Joins the lines of all pages into running text: paragraphs, headings, table rows and hyphenated words.
 
 Legend: N characters of the document, C characters of a line.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,7 +29,7 @@ _ADDRESS = re.compile(r"(?:https?://|www\.|doi\.org|doi:)\S*$")
 
 
 class Words:
-    """The words of the document, to decide whether a hyphen at a line's end belongs to the word."""
+    """Word counts of the document, which tell whether a hyphen at the end of a line belongs to the word."""
 
     def __init__(self, lines: Sequence[TextLine]):
         self._count: Counter[str] = Counter()
@@ -39,7 +40,7 @@ class Words:
             self._count.update(word.lower() for word in _WORD.findall(text))
 
     def keeps_hyphen(self, head: str, tail: str) -> bool:
-        """`head` + "-" + line end + `tail`: is it a compound ("long-term") rather than a divided word?"""
+        """Whether `head`-`tail`, broken after the hyphen, is a compound ("long-term") and not a hyphenated word."""
         if not tail[:1].islower() or not head[-1:].isalpha():
             return True
         head, tail = head.lower(), tail.lower()
@@ -53,7 +54,7 @@ class Words:
 
 @dataclass(frozen=True)
 class RunningText:
-    """The document's text, the place of its characters (see ExtractedDocument) and the span of each page."""
+    """The document's text, the positions of its characters (see ExtractedDocument) and the span of each page."""
 
     text: str
     page_N: np.ndarray
@@ -65,59 +66,51 @@ class RunningText:
 def join_lines(pages: Sequence[Sequence[TextLine]]) -> RunningText:
     """The running text of all pages' lines, given in reading order."""
     lines = [line for page in pages for line in page]
+    texts: list[str] = []
+    page_parts, line_parts, box_parts = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)], [np.zeros((0, 4), np.float32)]
+    bounds: dict[int, tuple[int, int]] = {}  # of each page that has text
+    position = runs = 0  # characters and line pieces so far
+    for line, (kept, separator) in zip(lines, _joints(lines), strict=True):
+        # A soft hyphen inside a line is not printed.
+        shown = np.flatnonzero([letter != SOFT_HYPHEN for letter in line.text[:kept]])
+        text = "".join(line.text[i] for i in shown).replace("\u2010", "-")
+        placed = line.placed_C[shown]
+        blank = len(separator)
+        texts += [text, separator]
+        page_parts += [np.where(placed, line.page, -1).astype(np.int32), np.full(blank, -1, np.int32)]
+        line_parts += [np.where(placed, runs + line.run_C[shown], -1).astype(np.int32), np.full(blank, -1, np.int32)]
+        box_parts += [line.box_C4[shown], np.zeros((blank, 4), np.float32)]
+        runs += int(line.run_C.max()) + 1
+        bounds[line.page] = bounds.get(line.page, (position, 0))[0], position + len(text)
+        position += len(text) + blank
+    spans: list[tuple[int, int]] = []
+    for number in range(len(pages)):  # a page without text is an empty span where its text would be
+        last = spans[-1][1] if spans else 0
+        spans.append(bounds.get(number, (last, last)))
+    return RunningText(
+        "".join(texts), np.concatenate(page_parts), np.concatenate(line_parts), np.concatenate(box_parts), spans
+    )
+
+
+def _joints(lines: Sequence[TextLine]) -> Iterator[tuple[int, str]]:
+    """For each line how many of its characters stay, and what separates it from the next line."""
     words = Words(lines)
     margins = _margins(lines)
-    texts: list[str] = []
-    page_parts: list[np.ndarray] = []
-    line_parts: list[np.ndarray] = []
-    box_parts: list[np.ndarray] = []
-    spans = [[-1, -1] for _ in pages]
-    position = 0
-    first_of_paragraph = True
-    runs = 0  # pieces of lines so far
-    for number, line in enumerate(lines):
-        text, box, placed, run = line.text, line.box_C4, line.placed_C, line.run_C
-        following = lines[number + 1] if number + 1 < len(lines) else None
-        separator = ""
-        if following is not None:
-            separator = _separator(line, following, margins[number], margins[number + 1], first_of_paragraph)
-        if separator == SPACE and following is not None:
-            kept, separator = _join_words(text, following.text, words)
-            text, box, placed, run = text[:kept], box[:kept], placed[:kept], run[:kept]
-        first_of_paragraph = separator in (PARAGRAPH, ROW)
-        plain = text.replace("\u2010", "-")
-        if SOFT_HYPHEN in plain:  # inside a line it is not printed
-            keep = np.array([letter != SOFT_HYPHEN for letter in plain], dtype=bool)
-            plain, box, placed, run = plain.replace(SOFT_HYPHEN, ""), box[keep], placed[keep], run[keep]
-        texts += [plain, separator]
-        blank = len(separator)
-        page_parts += [np.where(placed, line.page, -1).astype(np.int32), np.full(blank, -1, np.int32)]
-        line_parts += [np.where(placed, runs + run, -1).astype(np.int32), np.full(blank, -1, np.int32)]
-        runs += int(line.run_C.max()) + 1
-        box_parts += [box, np.zeros((blank, 4), np.float32)]
-        span = spans[line.page]
-        if span[0] < 0:
-            span[0] = position
-        span[1] = position + len(plain)
-        position += len(plain) + blank
-    last = 0
-    for span in spans:  # a page without text is an empty span where it would stand
-        if span[0] < 0:
-            span[:] = last, last
-        last = span[1]
-    empty = np.zeros(0, np.int32)
-    return RunningText(
-        "".join(texts),
-        np.concatenate([empty, *page_parts]),
-        np.concatenate([empty, *line_parts]),
-        np.concatenate([np.zeros((0, 4), np.float32), *box_parts]),
-        [(start, end) for start, end in spans],
-    )
+    is_first = True  # of its paragraph
+    for number, (line, following) in enumerate(pairwise(lines)):
+        kept = len(line.text)
+        separator = _separator(line, following, margins[number], margins[number + 1], is_first)
+        if separator == SPACE:
+            kept, separator = _join_words(line.text, following.text, words)
+        yield kept, separator
+        is_first = separator in (PARAGRAPH, ROW)
+    if lines:
+        yield len(lines[-1].text), ""
 
 
 @dataclass(frozen=True)
 class _Margins:
-    """Edges and usual line distance of the print around a line."""
+    """Left and right edge and usual line spacing of the text around a line, in points."""
 
     left: float
     right: float
@@ -125,7 +118,7 @@ class _Margins:
 
 
 def _margins(lines: Sequence[TextLine]) -> list[_Margins]:
-    """For each line the edges of its block (lines that follow closely), or of its column where the block is small."""
+    """For each line the edges of its block (closely spaced lines), or of its column where the block is small."""
     columns: dict[tuple[int, int], list[TextLine]] = {}
     blocks: list[list[TextLine]] = []
     for number, line in enumerate(lines):
@@ -147,7 +140,7 @@ def _margins(lines: Sequence[TextLine]) -> list[_Margins]:
 
 
 def _usual_right(column: Sequence[TextLine], least: float) -> float:
-    """The nearest right edge, not left of `least`, that several lines of the column share; else its outermost."""
+    """The nearest right edge at or beyond `least` that several lines of the column share, else the outermost one."""
     ends = np.array([line.x1 for line in column])
     shared = (np.abs(ends[:, None] - ends) < 3.0).sum(axis=1) >= 4
     near = ends[shared & (ends > least - 3.0)]
@@ -165,16 +158,16 @@ def _same_block(above: TextLine, below: TextLine) -> bool:
 
 
 def _usual_step(lines: Sequence[TextLine]) -> float:
-    pairs = [(a, b) for a, b in zip(lines[:-1], lines[1:], strict=True) if _same_block(a, b)]
-    return float(np.median([b.base - a.base for a, b in pairs])) if pairs else 0.0
+    steps = [below.base - above.base for above, below in pairwise(lines) if _same_block(above, below)]
+    return float(np.median(steps)) if steps else 0.0
 
 
 def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins, a_is_first: bool) -> str:
-    """What stands between two lines that follow each other."""
+    """What separates two consecutive lines."""
     em = max(a.size, 1.0)
     ends = bool(_SENTENCE_END.search(a.text))
     hyphen = a.text.endswith(LINE_HYPHENS) and len(a.text) > 1 and a.text[-2].isalnum()
-    # The line ended before its time: the next word would have had room.
+    # The line ends early: the next word would have fitted.
     broken_off = not hyphen and _room(a, margin_a) > _first_word_width(b) + 0.5 * em
     together = (a.page, a.column) == (b.page, b.column)
     step = b.base - a.base
@@ -209,17 +202,17 @@ def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins,
 
 
 def _room(line: TextLine, margin: _Margins) -> float:
-    """Free space behind the end of a line."""
+    """Free space after the end of a line, in points."""
     if unicodedata.bidirectional(line.text[0]) in ("R", "AL"):
         return line.x0 - margin.left
     return margin.right - line.x1
 
 
 def _first_word_width(line: TextLine) -> float:
-    """Width of the piece before the first place where a line may be divided."""
+    """Width of the text before the first possible line break, in points."""
     match = _FIRST_PIECE.match(line.text)
     count = len(match[0]) if match else len(line.text)
-    axis = line.turn % 2  # of the page along which this text runs
+    axis = line.turn % 2  # the page axis along which this text runs
     box = line.box_C4[line.placed_C]
     word = line.box_C4[:count][line.placed_C[:count]]
     if not len(word):
@@ -230,7 +223,7 @@ def _first_word_width(line: TextLine) -> float:
 
 
 def _join_words(text: str, following: str, words: Words) -> tuple[int, str]:
-    """Within a paragraph: how many characters of the line stay, and what stands before the next line."""
+    """Within a paragraph: how many characters of the line stay, and what separates it from the next line."""
     if text.endswith(SOFT_HYPHEN):
         return len(text) - 1, NOTHING
     if text.endswith(LINE_HYPHENS) and len(text) > 1 and text[-2].isalnum():

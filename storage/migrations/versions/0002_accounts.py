@@ -51,7 +51,7 @@ def upgrade() -> None:
 
 
 def _rebuild_collections() -> None:
-    """SQLite drops the old table for it, which takes every document out of its collection: they are put back."""
+    """SQLite drops the old table to do so, which removes every document from its collection; this puts them back."""
     op.execute(
         "CREATE TEMPORARY TABLE shelved AS SELECT id, collection_id FROM documents WHERE collection_id IS NOT NULL"
     )

@@ -110,5 +110,5 @@ def test_a_head_of_another_size_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_head_needs_what_it_is_made_of() -> None:
-    with pytest.raises(ModelError, match="pointing head needs"):
+    with pytest.raises(ModelError, match="span head .* needs"):
         tiny_model(pointing=(8, 1))

@@ -100,12 +100,12 @@ def test_an_answer_is_the_very_one_that_a_library_without_the_others_would_give(
 
 def test_eight_people_with_one_shared_collection_get_the_same_from_it(people, library, write):
     owner = people[0].library
-    shelf = owner.create_collection("Shared")
+    collection = owner.create_collection("Shared")
     shared_id = add(owner, write("shared.txt", FOX), collection="Shared")
-    owner.share_collection(shelf.id, everyone=True)
+    owner.share_collection(collection.id, everyone=True)
 
     def asked(person: Person) -> dict:
-        return substance(ask(person.library, QUESTION, within=Scope((), (shelf.id,))))
+        return substance(ask(person.library, QUESTION, within=Scope((), (collection.id,))))
 
     alone = [asked(person) for person in people]
     with ThreadPoolExecutor(PEOPLE) as pool:
@@ -119,9 +119,9 @@ def test_eight_people_with_one_shared_collection_get_the_same_from_it(people, li
 
 def test_what_is_shared_can_be_read_and_not_changed_and_goes_when_it_is_no_longer_shared(people, write):
     owner, reader, other = (person.library for person in people[:3])
-    shelf = owner.create_collection("Reports")
+    collection = owner.create_collection("Reports")
     shared_id = add(owner, write("shared.txt", WHALE), collection="Reports")
-    owner.share_collection(shelf.id, people=["user1"])
+    owner.share_collection(collection.id, people=["user1"])
     (seen,) = reader.collections()
     assert (seen.name, seen.owner, seen.mine, seen.shared_with) == ("Reports", "user0", False, ())
     assert owner.collections()[0].shared_with == ("user1",) and other.collections() == []
@@ -134,15 +134,15 @@ def test_what_is_shared_can_be_read_and_not_changed_and_goes_when_it_is_no_longe
         lambda: reader.rename_document(shared_id, "Mine"),
         lambda: reader.move_document(shared_id, None),
         lambda: reader.delete_documents([shared_id]),
-        lambda: reader.rename_collection(shelf.id, "Mine"),
-        lambda: reader.share_collection(shelf.id, everyone=True),
-        lambda: reader.delete_collection(shelf.id, with_documents=True),
-        lambda: reader.move_document(people[1].document_id, shelf.id),
+        lambda: reader.rename_collection(collection.id, "Mine"),
+        lambda: reader.share_collection(collection.id, everyone=True),
+        lambda: reader.delete_collection(collection.id, with_documents=True),
+        lambda: reader.move_document(people[1].document_id, collection.id),
     ):
         with pytest.raises(PermissionDenied):
             change()
 
-    owner.share_collection(shelf.id)
+    owner.share_collection(collection.id)
     with pytest.raises(NotFound):
         reader.document(shared_id)
     with pytest.raises(NotFound):
@@ -154,20 +154,20 @@ def test_what_is_shared_can_be_read_and_not_changed_and_goes_when_it_is_no_longe
 
 def test_whatever_is_somebody_elses_is_not_found(people):
     mine, theirs = people[0], people[1].library
-    shelf = mine.library.create_collection("Private")
+    collection = mine.library.create_collection("Private")
     job = mine.library.jobs()[0]
     answer = ask(mine.library, QUESTION, conversation_id="c" * 32)
     for look in (
         lambda: theirs.document(mine.document_id),
         lambda: theirs.rename_document(mine.document_id, "x"),
         lambda: theirs.move_document(mine.document_id, None),
-        lambda: theirs.move_document(people[1].document_id, shelf.id),
-        lambda: theirs.page_text(mine.document_id, 0),
-        lambda: theirs.page_image(mine.document_id, 0),
+        lambda: theirs.move_document(people[1].document_id, collection.id),
+        lambda: theirs.page_text(mine.document_id, 1),
+        lambda: theirs.page_image(mine.document_id, 1),
         lambda: theirs.original(mine.document_id),
-        lambda: theirs.rename_collection(shelf.id, "x"),
-        lambda: theirs.share_collection(shelf.id, everyone=True),
-        lambda: theirs.delete_collection(shelf.id),
+        lambda: theirs.rename_collection(collection.id, "x"),
+        lambda: theirs.share_collection(collection.id, everyone=True),
+        lambda: theirs.delete_collection(collection.id),
         lambda: theirs.job(job.id),
         lambda: theirs.run_job(job.id),
         lambda: theirs.cancel_job(job.id),
@@ -177,7 +177,7 @@ def test_whatever_is_somebody_elses_is_not_found(people):
         lambda: theirs.effect_of_block(answer.id, answer.passages[0].block_ids[0]),
         lambda: theirs.answers(conversation_id="c" * 32),
         lambda: theirs.search("x", 3, within=Scope((mine.document_id,))),
-        lambda: theirs.search("x", 3, within=Scope((), (shelf.id,))),
+        lambda: theirs.search("x", 3, within=Scope((), (collection.id,))),
         lambda: ask(theirs, "x", within=Scope((mine.document_id,))),
         lambda: ask(theirs, "And then?", conversation_id="c" * 32),
     ):
@@ -259,5 +259,5 @@ def test_an_empty_view_finds_nothing_and_says_so(people, library):
 
 def test_a_restricted_snapshot_restricts_every_field():
     """A new field of the snapshot must be considered in `MemorySnapshot.restricted_to`."""
-    known = {"landmarks", "blocks", "document_ids", "document_N", "ordinal_N", "hot"}
+    known = {"landmarks", "blocks", "document_ids", "document_N", "ordinal_N", "cache"}
     assert {field.name for field in fields(MemorySnapshot)} == known

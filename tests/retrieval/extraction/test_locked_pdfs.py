@@ -77,7 +77,7 @@ def test_its_pages_are_drawn_and_its_memory_is_repaired_and_read_again_after_a_r
     library = open_library()
     job = library.run_job(library.submit(locked, password=PASSWORD).id)
     assert job.state == "done", job.error
-    text = library.page_text(job.document_id, 0).text
+    text = library.page_text(job.document_id, 1).text
     library.close()
     again = open_library()
     assert again.page_image(job.document_id, 1, width_px=200).startswith(b"\x89PNG")
@@ -85,7 +85,7 @@ def test_its_pages_are_drawn_and_its_memory_is_repaired_and_read_again_after_a_r
     assert again.repair().repaired == ("sealed.pdf",) and again.verify().ok and not again.verify().orphans
     fp32 = open_library(kv_dtype="fp32")
     assert fp32.repair(reingest=True).repaired == ("sealed.pdf",)
-    assert fp32.page_text(job.document_id, 0).text == text
+    assert fp32.page_text(job.document_id, 1).text == text
     assert pypdf.PdfReader(fp32.original(job.document_id)).is_encrypted is False
 
 

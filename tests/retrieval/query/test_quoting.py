@@ -174,10 +174,12 @@ def test_an_answer_that_the_first_release_stored_is_still_read() -> None:
     answer = Answer.from_dict(body)
     assert answer.heat == {7: ((0.25, 0.75),)} and answer.tokens[0].blocks == ((7, 0.5),)
     assert answer.tokens[0].quoted_from == ("d", 0, 3) and not answer.tokens[0].pointed
-    assert answer.passages[0].blocks[0].boxes[0].page == 0 and answer.passages[0].total_pages == 0
+    assert answer.passages[0].blocks[0].boxes[0].page == 1 and answer.passages[0].pages == (1,)
+    assert answer.passages[0].total_pages == 0
     assert answer.other_sentences == () and answer.settings == {"k": 8, "candidates": [7]}
     again = answer.to_dict()
     assert {name: again[name] for name in body if name not in ("tokens", "passages")} == {
         name: body[name] for name in body if name not in ("tokens", "passages")
     }
-    assert Answer.from_dict(again) == answer
+    assert again["format"] == "cairn-answer/2" and Answer.from_dict(again) == answer
+    assert Answer.from_dict(body | {"format": "cairn-answer/1"}) == answer, "as the first release exported it"

@@ -174,11 +174,11 @@ def test_documents_are_sorted(home):
 def test_renaming_and_moving_are_seen_at_once(home):
     catalogue, store = home
     document = add_ready(catalogue, store)
-    shelf = catalogue.create_collection("shelf")
+    collection = catalogue.create_collection("reports")
     assert catalogue.rename_document(document.id, " Annual report ").title == "Annual report"
     assert [found.id for found in catalogue.documents(search="annual report-0")] == [document.id]
-    assert catalogue.move_document(document.id, shelf.id).collection_id == shelf.id
-    assert catalogue.documents(collection_id=shelf.id)[0].id == document.id
+    assert catalogue.move_document(document.id, collection.id).collection_id == collection.id
+    assert catalogue.documents(collection_id=collection.id)[0].id == document.id
     assert catalogue.move_document(document.id, None).collection_id is None
     with pytest.raises(ValueError, match="needs a title"):
         catalogue.rename_document(document.id, "  ")
@@ -188,12 +188,12 @@ def test_renaming_and_moving_are_seen_at_once(home):
 
 def test_a_document_goes_into_the_collection_of_a_name_unless_it_stays_in_another(home):
     catalogue, _ = home
-    shelf = catalogue.create_collection("  Shelf ")
-    first = catalogue.add_document(new_document(1), collection=" Shelf")
-    assert first.document.collection_id == shelf.id
+    collection = catalogue.create_collection("  Reports ")
+    first = catalogue.add_document(new_document(1), collection=" Reports")
+    assert first.document.collection_id == collection.id
     again = catalogue.add_document(new_document(1), collection="another")  # still being read
-    assert again.already_stored and again.document.collection_id == shelf.id
-    assert [each.name for each in catalogue.collections()] == ["Shelf"]
+    assert again.already_stored and again.document.collection_id == collection.id
+    assert [each.name for each in catalogue.collections()] == ["Reports"]
     loose = catalogue.add_document(new_document(2)).document
     assert loose.collection_id is None
     put = catalogue.add_document(new_document(2), collection="another")
@@ -206,14 +206,14 @@ def test_a_document_goes_into_the_collection_of_a_name_unless_it_stays_in_anothe
 
 def test_collections_have_distinct_names_and_count_their_documents(home):
     catalogue, store = home
-    catalogue.create_collection("  Shelf ")
+    catalogue.create_collection("  Reports ")
     other = catalogue.create_collection("another")
-    add_ready(catalogue, store, collection="Shelf")
-    assert [(each.name, each.num_documents) for each in catalogue.collections()] == [("another", 0), ("Shelf", 1)]
-    with pytest.raises(NameTaken, match="Shelf"):
-        catalogue.create_collection("Shelf")
-    with pytest.raises(NameTaken, match="Shelf"):
-        catalogue.rename_collection(other.id, "Shelf")
+    add_ready(catalogue, store, collection="Reports")
+    assert [(each.name, each.num_documents) for each in catalogue.collections()] == [("another", 0), ("Reports", 1)]
+    with pytest.raises(NameTaken, match="Reports"):
+        catalogue.create_collection("Reports")
+    with pytest.raises(NameTaken, match="Reports"):
+        catalogue.rename_collection(other.id, "Reports")
     assert catalogue.rename_collection(other.id, "Other").name == "Other"
     with pytest.raises(ValueError, match="needs a name"):
         catalogue.create_collection(" ")
@@ -224,9 +224,9 @@ def test_collections_have_distinct_names_and_count_their_documents(home):
 @pytest.mark.parametrize("with_documents", [False, True])
 def test_deleting_a_collection_keeps_its_documents_unless_asked(home, with_documents):
     catalogue, store = home
-    shelf = catalogue.create_collection("shelf")
-    document = add_ready(catalogue, store, collection="shelf")
-    deleted = catalogue.delete_collection(shelf.id, with_documents=with_documents)
+    collection = catalogue.create_collection("reports")
+    document = add_ready(catalogue, store, collection="reports")
+    deleted = catalogue.delete_collection(collection.id, with_documents=with_documents)
     assert deleted.document_ids == ((document.id,) if with_documents else ())
     assert len(catalogue.documents()) == (0 if with_documents else 1)
     assert catalogue.collections() == []

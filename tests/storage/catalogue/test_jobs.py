@@ -111,7 +111,7 @@ def test_a_job_that_brings_its_worker_down_again_and_again_is_given_up_but_not_i
         assert catalogue.claim_next_job(DEAD).id == job.id
     catalogue.recover_jobs(max_attempts=3)
     assert catalogue.job(job.id).state == "failed"
-    assert "ended 3 times" in catalogue.job(job.id).error
+    assert "died 3 times" in catalogue.job(job.id).error
     assert catalogue.document(job.document_id).state == "failed"
     assert catalogue.retry_job(job.id).attempt == 0
 

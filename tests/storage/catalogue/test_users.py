@@ -47,44 +47,44 @@ def test_a_document_is_read_by_its_owner_and_by_whoever_may_read_its_collection(
     ann, ben, cy = people.values()
     as_ann, as_ben, as_cy = (catalogue.acting_for(Principal(each)) for each in (ann, ben, cy))
     private = add(catalogue, ann, seed=1)
-    shelf = as_ann.create_collection("Reports")
-    shelved = add(catalogue, ann, "Reports", seed=2)
+    collection = as_ann.create_collection("Reports")
+    in_collection = add(catalogue, ann, "Reports", seed=2)
     common = add(catalogue, seed=3)
-    assert seen(catalogue, ann) == {private, shelved, common} == seen(catalogue, None)
+    assert seen(catalogue, ann) == {private, in_collection, common} == seen(catalogue, None)
     assert seen(catalogue, ben) == {common}
-    shared = catalogue.share_collection(shelf.id, everyone=False, readers=[ben])
+    shared = catalogue.share_collection(collection.id, everyone=False, readers=[ben])
     assert shared.readers == (ben,) and not shared.everyone
-    assert seen(catalogue, ben) == {common, shelved} and seen(catalogue, cy) == {common}
+    assert seen(catalogue, ben) == {common, in_collection} and seen(catalogue, cy) == {common}
     assert [one.name for one in as_ben.collections()] == ["Reports"]
     assert as_cy.collections() == []
-    catalogue.share_collection(shelf.id, everyone=True, readers=[])
-    assert seen(catalogue, cy) == {common, shelved}
-    catalogue.share_collection(shelf.id, everyone=False, readers=[])
+    catalogue.share_collection(collection.id, everyone=True, readers=[])
+    assert seen(catalogue, cy) == {common, in_collection}
+    catalogue.share_collection(collection.id, everyone=False, readers=[])
     assert seen(catalogue, ben) == seen(catalogue, cy) == {common}
     assert len(seen(catalogue, ann)) == 3
-    for reader, id_ in ((as_ben, private), (as_cy, shelved)):
+    for reader, id_ in ((as_ben, private), (as_cy, in_collection)):
         with pytest.raises(NotFound):
             reader.document(id_)
     with pytest.raises(NotFound):
-        as_ben.collection(shelf.id)
+        as_ben.collection(collection.id)
 
 
 def test_sharing_with_somebody_unknown_changes_nothing(catalogue, people):
-    shelf = catalogue.acting_for(Principal(people["ann"])).create_collection("Reports")
-    catalogue.share_collection(shelf.id, everyone=False, readers=[people["ben"]])
+    collection = catalogue.acting_for(Principal(people["ann"])).create_collection("Reports")
+    catalogue.share_collection(collection.id, everyone=False, readers=[people["ben"]])
     with pytest.raises(NotFound):
-        catalogue.share_collection(shelf.id, everyone=True, readers=["0" * 32])
-    assert catalogue.collection(shelf.id).readers == (people["ben"],)
+        catalogue.share_collection(collection.id, everyone=True, readers=["0" * 32])
+    assert catalogue.collection(collection.id).readers == (people["ben"],)
 
 
 def test_collections_of_several_people_may_have_one_name(catalogue, people):
-    def shelved(seed, name):
+    def in_collection(seed, name):
         return catalogue.document(add(catalogue, people[name], "Reports", seed)).collection_id
 
-    first, second = shelved(1, "ann"), shelved(2, "ben")
+    first, second = in_collection(1, "ann"), in_collection(2, "ben")
     common = catalogue.create_collection("Reports")
     assert len({first, second, common.id}) == 3
-    assert shelved(3, "ann") == first
+    assert in_collection(3, "ann") == first
     with pytest.raises(NameTaken):
         catalogue.create_collection("Reports")
     with pytest.raises(NameTaken):
@@ -101,13 +101,13 @@ def test_the_same_content_of_two_people_is_two_documents(catalogue, people):
 def test_an_answer_is_seen_by_who_asked_while_its_documents_may_be_read(catalogue, people):
     ann, ben, cy = people.values()
     as_ann, as_ben, as_cy = (catalogue.acting_for(Principal(each)) for each in (ann, ben, cy))
-    shelf = as_ann.create_collection("Reports")
-    shelved = add(catalogue, ann, "Reports")
-    catalogue.share_collection(shelf.id, everyone=False, readers=[ben, cy])
-    answer = as_ben.save_answer(question="q", text="a", body="{}", document_ids=[shelved])
+    collection = as_ann.create_collection("Reports")
+    in_collection = add(catalogue, ann, "Reports")
+    catalogue.share_collection(collection.id, everyone=False, readers=[ben, cy])
+    answer = as_ben.save_answer(question="q", text="a", body="{}", document_ids=[in_collection])
     assert [head.id for head in as_ben.answers()] == [answer.id] == [h.id for h in catalogue.answers()]
     assert as_ann.answers() == as_cy.answers() == []
-    catalogue.share_collection(shelf.id, everyone=False, readers=[cy])
+    catalogue.share_collection(collection.id, everyone=False, readers=[cy])
     assert as_ben.answers() == []
     with pytest.raises(NotFound):
         as_ben.answer(answer.id)
@@ -133,11 +133,11 @@ def test_jobs_are_those_of_the_owners_documents(catalogue, people):
 
 
 def test_what_had_no_owner_belongs_to_the_owner_of_the_collection_that_it_is_put_into(catalogue, people):
-    shelf = catalogue.acting_for(Principal(people["ann"])).create_collection("Reports")
+    collection = catalogue.acting_for(Principal(people["ann"])).create_collection("Reports")
     document = add(catalogue)
     assert document in seen(catalogue, people["ben"])
-    assert catalogue.move_document(document, shelf.id).owner_id == people["ann"]
-    catalogue.delete_collection(shelf.id)
+    assert catalogue.move_document(document, collection.id).owner_id == people["ann"]
+    catalogue.delete_collection(collection.id)
     assert document not in seen(catalogue, people["ben"])
 
 
@@ -156,9 +156,9 @@ def test_all_that_nobody_owned_can_be_given_to_a_user(catalogue, people):
 def test_an_account_goes_with_its_answers_and_its_shares_once_its_documents_are_given_away(catalogue, people):
     ann, ben, cy = people.values()
     as_ann, as_ben = (catalogue.acting_for(Principal(each)) for each in (ann, ben))
-    shelf = as_ann.create_collection("Reports")
+    collection = as_ann.create_collection("Reports")
     document = add(catalogue, ann, "Reports")
-    catalogue.share_collection(shelf.id, everyone=False, readers=[ben, cy])
+    catalogue.share_collection(collection.id, everyone=False, readers=[ben, cy])
     as_ann.save_answer(question="q", text="a", body="{}", document_ids=[document])
     with pytest.raises(ValueError, match="owns documents"):
         catalogue.delete_user(ann)
@@ -167,4 +167,4 @@ def test_an_account_goes_with_its_answers_and_its_shares_once_its_documents_are_
     assert [user.name for user in catalogue.users()] == ["ben", "cy"] and catalogue.answers() == []
     assert as_ben.document(document).owner_id == ben and document in seen(catalogue, cy)
     catalogue.delete_user(cy)
-    assert catalogue.collection(shelf.id).readers == (ben,)
+    assert catalogue.collection(collection.id).readers == (ben,)

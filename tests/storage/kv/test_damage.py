@@ -12,7 +12,7 @@ from storage.errors import DamagedBlock, DamagedMemory, DamagedShard
 from storage.kv.format import PREFIX, KVLayout
 from storage.kv.shard import OpenShard
 from storage.kv.store import KVBlockStore
-from tests.storage.stored import LAYOUT, read_blocks, write_shard
+from tests.storage.stored import LAYOUT, header_of, read_block, read_blocks, verify, write_shard
 
 NUM_BLOCKS = 5
 
@@ -86,7 +86,7 @@ def test_every_random_damage_is_found_before_bytes_are_returned(tmp_path, dtype,
         try:
             read_everything(tmp_path, layout, shard.name)
         except DamagedMemory:
-            if KVBlockStore(tmp_path, layout, "fingerprint").verify(shard.name):
+            if verify(store, shard.name):
                 continue
         missed.append((number, damage.__name__))
     assert missed == []
@@ -102,13 +102,13 @@ def test_no_byte_of_the_file_may_change_unnoticed(store, step):
         content = bytearray(sound)
         content[place] ^= 0x10
         path.write_bytes(content)
-        assert store.verify(shard.name, shard.checksum), f"byte {place}"
+        assert verify(store, shard.name, shard.checksum), f"byte {place}"
 
 
 def test_a_damaged_block_is_named_and_its_neighbours_still_read(store):
     shard = write_shard(store, NUM_BLOCKS)
     path = store.folder / shard.name
-    header = store.header(shard.name)
+    header = header_of(store, shard.name)
     layer_index, head, block = 1, 1, 3
     place = (layer_index * LAYOUT.kv_heads + head) * NUM_BLOCKS + block
     content = bytearray(path.read_bytes())
@@ -120,7 +120,7 @@ def test_a_damaged_block_is_named_and_its_neighbours_still_read(store):
     damage = found.value.damage
     assert (damage.shard, damage.section, damage.layer, damage.head, damage.block) == (shard.name, "piece", 2, 1, 3)
     assert "cairn repair" in str(found.value)
-    assert fresh.verify(shard.name) == [damage]
+    assert verify(fresh, shard.name) == [damage]
     read_blocks(fresh, shard.name, 2, [0, 1, 2, 4])
     read_blocks(fresh, shard.name, 1, range(NUM_BLOCKS))
 
@@ -131,7 +131,7 @@ def test_keys_are_not_read_alone_from_a_block_that_is_damaged_anywhere(store):
     store.read_keys([(shard.name, block) for block in range(NUM_BLOCKS)], 2)
     content = bytearray(path.read_bytes())
     last_value = (
-        store.header(shard.name).pieces_offset + (1 * LAYOUT.kv_heads * NUM_BLOCKS + 1) * LAYOUT.piece_bytes - 1
+        header_of(store, shard.name).pieces_offset + (1 * LAYOUT.kv_heads * NUM_BLOCKS + 1) * LAYOUT.piece_bytes - 1
     )
     content[last_value] ^= 1
     path.write_bytes(content)
@@ -145,10 +145,14 @@ def test_a_damaged_section_is_named(store, which):
     shard = write_shard(store, NUM_BLOCKS)
     path = store.folder / shard.name
     content = bytearray(path.read_bytes())
-    content[getattr(store.header(shard.name), which).offset] ^= 0x80
+    content[getattr(header_of(store, shard.name), which).offset] ^= 0x80
     path.write_bytes(content)
-    assert [damage.section for damage in store.verify(shard.name)] == [which]
-    read = {"lengths": store.lengths, "landmarks": store.landmarks, "checksums": lambda name: store.read(name, 1, 0, 0)}
+    assert [damage.section for damage in verify(store, shard.name)] == [which]
+    read = {
+        "lengths": store.lengths,
+        "landmarks": store.landmarks,
+        "checksums": lambda name: read_block(store, name, 1, 0, 0),
+    }
     with pytest.raises(DamagedShard, match=which):
         KVBlockStore.close(store)
         read[which](shard.name)
@@ -157,28 +161,28 @@ def test_a_damaged_section_is_named(store, which):
 def test_damage_to_an_open_file_is_found_although_the_block_was_read_before(store):
     shard = write_shard(store, NUM_BLOCKS)
     path = store.folder / shard.name
-    store.read(shard.name, 1, 0, 0)
+    read_block(store, shard.name, 1, 0, 0)
     content = bytearray(path.read_bytes())
-    content[store.header(shard.name).pieces_offset] ^= 1
+    content[header_of(store, shard.name).pieces_offset] ^= 1
     path.write_bytes(content)
     os.utime(path, (1, 1))  # whatever the clock's grain
     with pytest.raises(DamagedBlock):
-        store.read(shard.name, 1, 0, 0)
+        read_block(store, shard.name, 1, 0, 0)
 
 
 def test_damage_to_the_front_of_an_open_file_is_reported_to_every_reader(store):
     """And not only to the first, after whom the blocks would pass as verified."""
     shard = write_shard(store, NUM_BLOCKS)
     path = store.folder / shard.name
-    store.read(shard.name, 1, 0, 0)
+    read_block(store, shard.name, 1, 0, 0)
     content = bytearray(path.read_bytes())
     content[30] ^= 1
-    content[store.header(shard.name).pieces_offset] ^= 1
+    content[header_of(store, shard.name).pieces_offset] ^= 1
     path.write_bytes(content)
     os.utime(path, (1, 1))
     for _ in range(3):
         with pytest.raises(DamagedMemory):
-            store.read(shard.name, 1, 0, 0)
+            read_block(store, shard.name, 1, 0, 0)
 
 
 def test_a_damaged_size_of_the_header_does_not_become_a_huge_allocation(store):
@@ -196,22 +200,22 @@ def test_a_block_damaged_silently_after_its_first_read_is_found_when_every_read_
     store = KVBlockStore(tmp_path, LAYOUT, "fingerprint", check="every read")
     shard = write_shard(store, NUM_BLOCKS)
     path = tmp_path / shard.name
-    store.read(shard.name, 1, 0, 0)
+    read_block(store, shard.name, 1, 0, 0)
     state = path.stat()
     with open(path, "r+b") as file:
-        file.seek(store.header(shard.name).pieces_offset)
+        file.seek(header_of(store, shard.name).pieces_offset)
         file.write(b"\xff\xff")
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
     with pytest.raises(DamagedBlock):
-        store.read(shard.name, 1, 0, 0)
+        read_block(store, shard.name, 1, 0, 0)
 
 
 def test_a_file_cut_short_while_it_is_open_is_an_error_and_not_a_crash(store):
     shard = write_shard(store, NUM_BLOCKS)
-    store.read(shard.name, 1, 0, 0)
+    read_block(store, shard.name, 1, 0, 0)
     os.truncate(store.folder / shard.name, shard.size_bytes - 1)
     with pytest.raises(DamagedMemory):
-        store.read(shard.name, 5, 1, NUM_BLOCKS - 1)
+        read_block(store, shard.name, 5, 1, NUM_BLOCKS - 1)
 
 
 def test_a_damaged_piece_among_many_read_at_once_is_named(store):
@@ -219,7 +223,7 @@ def test_a_damaged_piece_among_many_read_at_once_is_named(store):
     layer, head, block = LAYOUT.layers[1], 1, 3
     place = (LAYOUT.layers.index(layer) * LAYOUT.kv_heads + head) * NUM_BLOCKS + block
     with open(store.folder / shard.name, "r+b") as file:
-        file.seek(store.header(shard.name).pieces_offset + place * LAYOUT.piece_bytes + 9)
+        file.seek(header_of(store, shard.name).pieces_offset + place * LAYOUT.piece_bytes + 9)
         file.write(b"\xff\xfe\xfd")
     reader = KVBlockStore(store.folder, LAYOUT, "fingerprint")
     for read in (reader.read_keys, reader.read_many):
@@ -246,18 +250,18 @@ def test_the_same_block_of_another_shard_is_not_accepted(store):
     shards = [write_shard(store, NUM_BLOCKS, seed) for seed in (1, 2)]
     paths = [store.folder / shard.name for shard in shards]
     contents = [bytearray(path.read_bytes()) for path in paths]
-    offset = store.header(shards[0].name).pieces_offset
+    offset = header_of(store, shards[0].name).pieces_offset
     contents[0][offset : offset + LAYOUT.piece_bytes] = contents[1][offset : offset + LAYOUT.piece_bytes]
     paths[0].write_bytes(contents[0])
     with pytest.raises(DamagedBlock):
-        KVBlockStore(store.folder, LAYOUT, "fingerprint").read(shards[0].name, 1, 0, 0)
+        read_block(KVBlockStore(store.folder, LAYOUT, "fingerprint"), shards[0].name, 1, 0, 0)
 
 
 def test_a_whole_and_sound_file_that_is_not_the_committed_one_is_found(store):
     committed = write_shard(store, NUM_BLOCKS)
     other = write_shard(store, NUM_BLOCKS, seed=1)
-    assert store.verify(committed.name, committed.checksum) == []
-    assert [damage.section for damage in store.verify(committed.name, other.checksum)] == ["file"]
+    assert verify(store, committed.name, committed.checksum) == []
+    assert [damage.section for damage in verify(store, committed.name, other.checksum)] == ["file"]
 
 
 def test_a_file_that_is_no_shard_is_refused_in_words(store):
@@ -277,6 +281,6 @@ def test_a_newer_format_is_refused_with_both_versions(store):
     content[: PREFIX.size] = PREFIX.pack(magic, 99, header_bytes, crc)
     shutil.copy(path, path.with_suffix(".copy"))
     path.write_bytes(content)
-    with pytest.raises(DamagedShard, match="format version 99, and this release reads version 1"):
+    with pytest.raises(DamagedShard, match="format version 99; this release reads version 1"):
         store.close()
         store.lengths(shard.name)

@@ -10,7 +10,7 @@ import pytest
 
 from storage.kv.format import ALIGNMENT, FORMAT_VERSION, MAGIC, PREFIX
 from storage.kv.store import KVBlockStore
-from tests.storage.stored import LAYOUT, write_shard
+from tests.storage.stored import LAYOUT, read_block, write_shard
 
 PAGE = Path(__file__).parents[3] / "docs" / "kv-file-format.md"
 
@@ -37,7 +37,7 @@ def test_the_decoder_on_the_page_reads_what_the_store_reads(tmp_path, dtype):
         for head in range(LAYOUT.kv_heads):
             for block in range(4):
                 read = names["read_piece"](content, header, layer, head, block)
-                for ours, theirs in zip(read, store.read(shard.name, layer, head, block), strict=True):
+                for ours, theirs in zip(read, read_block(store, shard.name, layer, head, block), strict=True):
                     assert np.array_equal(ours, theirs.float().numpy())
 
 

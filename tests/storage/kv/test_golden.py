@@ -17,7 +17,7 @@ from storage.catalogue.upgrade import HEAD
 from storage.kv.codec import encode_shard
 from storage.kv.format import FORMAT_VERSION, KVLayout
 from storage.kv.store import KVBlockStore
-from tests.storage.stored import FINGERPRINT, LAYOUT, add_ready, open_home, read_blocks, sqlite_only
+from tests.storage.stored import FINGERPRINT, LAYOUT, add_ready, open_home, read_blocks, sqlite_only, verify
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 DTYPES = ("bf16", "fp16", "fp32", "int8")
@@ -40,7 +40,7 @@ def test_memory_files_of_format_1_are_read(tmp_path, dtype):
     shutil.copy(GOLDEN / name, tmp_path)
     store = KVBlockStore(tmp_path, layout_of(dtype), "golden")
     keys_NYGLD, values_NYGLD, lengths_N = blocks_of_the_recipe()
-    assert store.verify(name) == []
+    assert verify(store, name) == []
     assert torch.equal(store.lengths(name), lengths_N)
     assert torch.equal(store.landmarks(name).float(), keys_NYGLD[..., -1, :])
     for y, layer in enumerate(LAYOUT.layers):
@@ -68,8 +68,13 @@ def test_a_catalogue_of_every_earlier_schema_opens_with_all_it_held(tmp_path, du
     catalogue = Catalogue.open(f"sqlite:///{tmp_path}/cairn.sqlite3")
     (document,) = catalogue.documents()
     assert (document.title, document.state, document.num_blocks, document.num_tokens) == ("Report 1", "ready", 6, 18)
-    (shelf,) = catalogue.collections()
-    assert (shelf.name, shelf.num_documents, shelf.everyone, document.collection_id) == ("Shelf", 1, False, shelf.id)
+    (collection,) = catalogue.collections()
+    assert (collection.name, collection.num_documents, collection.everyone, document.collection_id) == (
+        "Shelf",
+        1,
+        False,
+        collection.id,
+    )
     assert catalogue.extracted_text(document.id).text == "x" * 60
     assert [page.label for page in catalogue.pages(document.id)] == ["i", "1"]
     blocks = catalogue.blocks_of_document(document.id)

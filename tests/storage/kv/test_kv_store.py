@@ -15,7 +15,7 @@ from storage.errors import CannotWrite, DamagedShard, ForeignShard, MissingShard
 from storage.kv.format import KVLayout
 from storage.kv.shard import TEMPORARY
 from storage.kv.store import KVBlockStore
-from tests.storage.stored import LAYOUT, random_blocks, read_blocks, write_shard
+from tests.storage.stored import LAYOUT, random_blocks, read_block, read_blocks, write_shard
 
 EXACT = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -35,7 +35,7 @@ def test_what_is_read_is_bit_for_bit_what_was_written(tmp_path, dtype):
     for y, layer in enumerate(layout.layers):
         for head in range(layout.kv_heads):
             for block in range(4):
-                keys_LD, values_LD = reopened.read(shard.name, layer, head, block)
+                keys_LD, values_LD = read_block(reopened, shard.name, layer, head, block)
                 assert keys_LD.dtype == EXACT[dtype]
                 assert torch.equal(keys_LD, keys_NYGLD[block, y, head])
                 assert torch.equal(values_LD, values_NYGLD[block, y, head])
@@ -111,7 +111,7 @@ def test_int8_memory_is_about_half_the_size_of_bf16(tmp_path):
 def test_the_memory_of_another_model_is_refused_and_the_field_named(tmp_path, store):
     shard = write_shard(store)
     with pytest.raises(ForeignShard, match="fingerprint") as refused:
-        KVBlockStore(tmp_path / "kv", LAYOUT, "another").read(shard.name, 1, 0, 0)
+        read_block(KVBlockStore(tmp_path / "kv", LAYOUT, "another"), shard.name, 1, 0, 0)
     assert refused.value.field == "fingerprint"
     with pytest.raises(ForeignShard, match="layout"):
         KVBlockStore(tmp_path / "kv", dataclasses.replace(LAYOUT, layers=(1, 2, 6)), "fingerprint").lengths(shard.name)
@@ -163,7 +163,7 @@ def test_deleting_frees_the_bytes_and_the_empty_folder(store):
     assert [path.name for path in store.folder.iterdir()] == ["a"]
     assert store.delete([gone[0].name]) == 0
     with pytest.raises(MissingShard, match="missing"):
-        store.read(gone[0].name, 1, 0, 0)
+        read_block(store, gone[0].name, 1, 0, 0)
 
 
 def test_more_shards_than_open_files_are_all_readable(tmp_path):
@@ -172,7 +172,7 @@ def test_more_shards_than_open_files_are_all_readable(tmp_path):
     before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
     for _ in range(2):
         for seed, shard in enumerate(shards):
-            keys_LD, _ = store.read(shard.name, 2, 1, 1)
+            keys_LD, _ = read_block(store, shard.name, 2, 1, 1)
             assert torch.equal(keys_LD, random_blocks(LAYOUT, 2, seed)[0][1, 1, 1].bfloat16())
     if before:
         assert len(os.listdir("/proc/self/fd")) <= before + 3
@@ -213,7 +213,7 @@ def test_a_file_is_durable_before_it_has_its_name(store, monkeypatch):
 
 def test_a_reader_may_go_on_while_its_shard_is_deleted(store):
     shard = write_shard(store, 3)
-    expected, _ = store.read(shard.name, 1, 0, 2)
+    expected, _ = read_block(store, shard.name, 1, 0, 2)
     opened = store._shard(shard.name)
     store.delete([shard.name])
     piece = np.empty((1, LAYOUT.piece_bytes), np.uint8)
@@ -226,7 +226,7 @@ def test_pieces_are_the_same_in_any_order_and_number(store):
     """However readings are joined: forwards, backwards, with gaps, twice, across shards, checked or not."""
     shards = [write_shard(store, 4, seed) for seed in range(2)]
     every = [(shard.name, head, block) for shard in shards for head in range(LAYOUT.kv_heads) for block in range(4)]
-    wanted = {place: store.read(place[0], LAYOUT.layers[1], *place[1:]) for place in every}
+    wanted = {place: read_block(store, place[0], LAYOUT.layers[1], *place[1:]) for place in every}
     draw = random.Random(0)
     for _ in range(20):
         reader = draw.choice((store, KVBlockStore(store.folder, LAYOUT, store.fingerprint)))
@@ -263,7 +263,7 @@ def test_a_shard_under_the_name_of_another_is_found(store):
     first, second = write_shard(store, 3, 1), write_shard(store, 3, 2)
     os.replace(store.folder / first.name, store.folder / second.name)
     with pytest.raises(DamagedShard, match="this is the file of"):
-        KVBlockStore(store.folder, LAYOUT, "fingerprint").read(second.name, 1, 0, 0)
+        read_block(KVBlockStore(store.folder, LAYOUT, "fingerprint"), second.name, 1, 0, 0)
 
 
 def test_blocks_per_shard_bounds_the_size_of_a_shard(tmp_path):
