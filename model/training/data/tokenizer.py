@@ -38,7 +38,7 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedToken
 
 def wrap(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     """As transformers wants it: answers and documents end with <end>, nothing is put in front."""
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         eos_token=END,
         pad_token=PAD,

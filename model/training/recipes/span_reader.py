@@ -183,7 +183,7 @@ def _step(reader: SpanReader, optimizer: torch.optim.Optimizer, batch: ReaderBat
     reader.train()
     loss = reader_loss(reader(batch.states_QNE, batch.valid_QN, batch.asked_QTE, batch.question_mask_QT), batch)
     optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     nn.utils.clip_grad_norm_(reader.parameters(), 1.0)
     optimizer.step()
     return loss.item()
