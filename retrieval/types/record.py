@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from functools import cache
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
-from pydantic import TypeAdapter
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
 class Record:
@@ -26,4 +27,6 @@ class Record:
 
 @cache  # building one takes as long as writing many answers
 def _adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter  # `cairn --help` and `cairn list` start without it
+
     return TypeAdapter(kind)

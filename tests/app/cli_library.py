@@ -35,7 +35,7 @@ class CliLibrary(FakeLibrary):
             )  # fmt: skip
         return super().submit(path, collection=collection, source=source, password=password)
 
-    def run_job(self, job_id: str, *, on_progress: Callable[[Job], None] | None = None) -> Job:
+    def run_job(self, job_id: str, *, on_progress: Callable[[Job], None] = lambda job: None) -> Job:
         job = self.job(job_id)
         if job.source in self.broken:
             self.document_rows.pop(job.document_id)
@@ -44,11 +44,10 @@ class CliLibrary(FakeLibrary):
             return self.job_rows[job_id]
         while (now := self.deliver()) is not None:
             job = now
-            if on_progress is not None:
-                on_progress(now)
+            on_progress(now)
         return job
 
-    def run_next_job(self, *, on_progress: Callable[[Job], None] | None = None) -> Job | None:
+    def run_next_job(self, *, on_progress: Callable[[Job], None] = lambda job: None) -> Job | None:
         waiting = [job for job in self.job_rows.values() if job.active]
         return self.run_job(waiting[0].id, on_progress=on_progress) if waiting else None
 
