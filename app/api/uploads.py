@@ -25,8 +25,8 @@ from app.api.errors import Refused, describe
 from retrieval.errors import CairnError, ExtractError
 from retrieval.extraction.formats import HEAD_BYTES, format_of
 from retrieval.library import Library
-from retrieval.types.record import Record
 from retrieval.types.records import Estimate, Job
+from retrieval.types.serialisation import Record
 
 log = logging.getLogger("cairn.api")
 

@@ -22,14 +22,13 @@ from model.checkpoint.config import LandmarkConfig
 from retrieval.engine.workspace import Workspace
 from retrieval.index.snapshot import MemoryIndex, MemorySnapshot, naming_damage
 from retrieval.index.stored_reader import StoredMemoryReader
+from retrieval.query.confidence import is_answerable
 from retrieval.query.follow_up import with_conversation
 from retrieval.query.passage_spans import Hit
 from retrieval.query.question import Question
 from retrieval.query.search import Found, find_blocks, hits_of
 
 CANDIDATES_PER_PASSAGE = 4
-# Below this many blocks the confidence of a search by landmarks says nothing.
-FEW_BLOCKS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +87,7 @@ def retrieve(workspace: Workspace, index: MemoryIndex, snapshot: MemorySnapshot,
     candidates = choose_candidates(
         snapshot, found, config, question.k, whole_sentences=quote and config.quotes_sentences
     )
-    answerable = len(candidates) > 0 and _above_threshold(config, found)
+    answerable = len(candidates) > 0 and is_answerable(config, found.confidence, found.in_scope)
     return Retrieved(asked, found, candidates, quote, answerable, finished_at)
 
 
@@ -97,12 +96,6 @@ def _asked(workspace: Workspace, question: Question) -> str:
         return question.text.strip()
     heads = workspace.catalogue.answers(conversation_id=question.conversation_id, limit=1)
     return with_conversation(question.text, [head.question for head in heads])
-
-
-def _above_threshold(config: LandmarkConfig, found: Found) -> bool:
-    """A handful of landmarks gives nothing to compare with: then the model decides."""
-    threshold, comparing = config.answer_threshold, not config.ranks_by_tokens
-    return threshold is None or (comparing and found.in_scope < FEW_BLOCKS) or found.confidence >= threshold
 
 
 def choose_candidates(

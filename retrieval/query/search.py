@@ -12,7 +12,6 @@ Axes: W weighed memory layers, G KV heads, Q question tokens, D head dim, L toke
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -22,9 +21,9 @@ from torch import Tensor
 
 from model.scoring.late_interaction import best_matches, block_scores, token_matches
 from retrieval.engine.workspace import Workspace
-from retrieval.index.exact import Ranking
 from retrieval.index.snapshot import MemoryIndex, MemorySnapshot, naming_damage, scope_positions
 from retrieval.index.title_keys import TitleMatches
+from retrieval.query.confidence import confidence_of
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import Hit, join_neighbours
 from retrieval.query.question import EncodedQuestion, check_count, encode_question
@@ -58,18 +57,6 @@ class Found:
     in_scope: int
     joined: Callable[[Iterable[float]], float]
     """Score of neighbouring blocks together: gate mass adds up, of late-interaction scores the best counts."""
-
-
-def confidence_of(ranking: Ranking, in_scope: int) -> float:
-    """Chance that none of so many unrelated blocks would score as high as the best block does: near 1 for a real match.
-
-    Unrelated scores are taken as normal, with the mean and spread of the whole memory; the calibrated threshold makes
-    up for the error in that. 0 for an empty memory.
-    """
-    if not len(ranking.logits) or ranking.spread == 0:
-        return 0.0
-    z = (float(ranking.logits[0]) - ranking.mean) / ranking.spread
-    return (0.5 * math.erfc(-z / math.sqrt(2))) ** in_scope
 
 
 def find_blocks(workspace: Workspace, snapshot: MemorySnapshot, text: str, count: int, scope: Scope | None) -> Found:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from retrieval.types.record import Record
+from retrieval.types.serialisation import Record
 
 ANSWER_FORMAT = "cairn-answer/2"
 _PAGES_FROM_0 = "cairn-answer/1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from retrieval.types.passages import PageBox
-from retrieval.types.record import Record
+from retrieval.types.serialisation import Record
 
 # Job.state: queued -> running -> done | failed | cancelled; Job.stage while running: extracting -> reading -> saving.
 ACTIVE_STATES = ("queued", "running")
