@@ -6,8 +6,7 @@ positions).
 
 from typing import Any
 
-from transformers import PreTrainedConfig
-
+from model.checkpoint.backbones import PreTrainedConfig
 from model.errors import UnsupportedBackbone
 
 TESTED_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "starcoder2")

@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import AttentionInterface, DynamicCache
 
 from model.attention.block_grid import insert_landmarks
 from model.attention.context import LandmarkContext, LastLayerReached
@@ -29,6 +28,7 @@ from model.attention.landmark_attention import landmark_attention
 from model.attention.memory import MemoryReader
 from model.attention.rotary import DeferredRotary
 from model.attention.selection import SelectionPolicy
+from model.checkpoint.backbones import AttentionInterface, DynamicCache
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.families import check_backbone, rope_of
 from model.checkpoint.token_text import TokenText

@@ -4,10 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
-from transformers.utils.hub import cached_file
 
+from model.checkpoint.backbones import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    cached_file,
+)
 from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
 from model.checkpoint.families import check_backbone
 from model.checkpoint.int8 import KIND, WEIGHTS_FILE, read_int8

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import accumulate, groupby
 
-from transformers import PreTrainedTokenizerBase
+from model.checkpoint.backbones import PreTrainedTokenizerBase
 
 _PART = "\ufffd"  # what an incomplete character decodes to
 

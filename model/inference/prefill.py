@@ -13,10 +13,10 @@ from itertools import islice
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from model.attention.block_grid import num_blocks
 from model.attention.memory import KVBlock
+from model.checkpoint.backbones import DynamicCache
 from model.checkpoint.landmark_model import LandmarkModel, cached
 from model.errors import ModelError
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from model.attention.selection import SelectionPolicy
+from model.checkpoint.backbones import DynamicCache
 from model.checkpoint.landmark_model import LandmarkModel, cached
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from model.attention.memory import InMemoryReader, MemoryReader, Selection, in_text_order
 from model.attention.selection import SelectionPolicy
+from model.checkpoint.backbones import DynamicCache
 from model.checkpoint.landmark_model import LandmarkModel, cached
 from model.errors import ModelError
 from model.inference.prompt import EncodedPrompt
