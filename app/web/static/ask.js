@@ -111,7 +111,9 @@ function drawScope() {
   replace(parts.scope, icon("filter"), h("span", {}, describeScope(state.scope)));
   parts.quote.setAttribute("aria-pressed", state.quote === null ? "mixed" : String(Boolean(state.quote)));
   parts.quote.title =
-    state.quote === null ? "Whatever suits the model: click to copy answers word for word" : "Copy the answer word for word from the documents";
+    state.quote === null
+      ? "Whatever suits the model: click to copy answers word for word"
+      : "Copy the answer word for word from the documents";
   parts.scope.classList.toggle("narrowed", Boolean(state.scope.documents.size + state.scope.collections.size));
 }
 

@@ -52,9 +52,7 @@ async function draw() {
   };
   replace(
     parts.list,
-    found.answers.length
-      ? null
-      : h("p", { class: "empty-note" }, view.search ? "Nothing found." : "Questions that you ask are kept here."),
+    found.answers.length ? null : h("p", { class: "empty-note" }, view.search ? "Nothing found." : "Questions that you ask are kept here."),
     found.answers.map(item),
     found.more || view.offset
       ? h(
