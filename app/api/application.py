@@ -88,6 +88,11 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
         from app.web.frame import mount_ui  # here: importing Gradio takes seconds
 
         mount_ui(app, preferences=preferences, home=settings.home)
+    _add_guards(app, authenticator, settings)
+    return app
+
+
+def _add_guards(app: FastAPI, authenticator: Authenticator, settings: Settings) -> None:
     app.add_middleware(
         AccessMiddleware,
         authenticator=authenticator,
@@ -96,7 +101,6 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
         max_upload_bytes=settings.max_upload_bytes + MULTIPART_OVERHEAD_BYTES,
     )
     app.add_middleware(PageHeaders)  # outermost: refusals carry the headers too
-    return app
 
 
 def _add_pages(app: FastAPI) -> None:

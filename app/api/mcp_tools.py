@@ -62,17 +62,7 @@ def build_mcp(library: Library) -> MCPServer:
         with callers_library(context) as mine:
             for item in mine.ask(question, k=k, within=_scope(document_ids), quote=quote):
                 if isinstance(item, Answer):
-                    return {
-                        "answer_id": item.id,
-                        "answer": item.text,
-                        "short_answer": item.short,
-                        "found": item.found,
-                        "memory_share": item.memory_share,
-                        "other_sentences": [
-                            {**_passage(other.passage), "short_answer": other.short} for other in item.other_sentences
-                        ],
-                        "passages": [_passage(passage) for passage in item.passages],
-                    }
+                    return _answer(item)
         raise RuntimeError("the question was stopped before an answer was written")
 
     @server.tool()
@@ -112,6 +102,20 @@ def mcp_app(server: MCPServer) -> Starlette:
 
 def _scope(document_ids: list[str] | None) -> Scope | None:
     return Scope(document_ids=tuple(document_ids)) if document_ids else None
+
+
+def _answer(answer: Answer) -> dict[str, Any]:
+    return {
+        "answer_id": answer.id,
+        "answer": answer.text,
+        "short_answer": answer.short,
+        "found": answer.found,
+        "memory_share": answer.memory_share,
+        "other_sentences": [
+            {**_passage(other.passage), "short_answer": other.short} for other in answer.other_sentences
+        ],
+        "passages": [_passage(passage) for passage in answer.passages],
+    }
 
 
 def _passage(passage: Passage) -> dict[str, Any]:
