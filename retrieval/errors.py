@@ -76,6 +76,14 @@ class DamagedMemory(CairnError):
         self.document = document
 
 
+class WriterError(CairnError):
+    """The writer cannot be opened or did not answer. `writer`: its name; `reason`: what happened, what to do."""
+
+    def __init__(self, writer: str, reason: str):
+        super().__init__(f"The writer {writer} cannot be used: {reason}")
+        self.writer, self.reason = writer, reason
+
+
 class Cancelled(CairnError):
     """A job was cancelled by its owner."""
 
