@@ -81,6 +81,14 @@ def _megabytes(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:,.0f} MB" if size_bytes >= 1e6 else "less than 1 MB"
 
 
+class WriterError(CairnError):
+    """The writer cannot be opened or did not answer. `writer`: its name; `reason`: what happened, what to do."""
+
+    def __init__(self, writer: str, reason: str):
+        super().__init__(f"The writer {writer} cannot be used: {reason}")
+        self.writer, self.reason = writer, reason
+
+
 class Cancelled(CairnError):
     """A job was cancelled by its owner."""
 

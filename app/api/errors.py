@@ -46,9 +46,10 @@ _HTTP_MESSAGES = {404: ("not_found", "Not found."), 405: ("wrong_method", "This 
 class Refused(CairnError):
     """A request that the app itself turns down: `status` and `code` say how, the text says why and what to do."""
 
-    def __init__(self, status: int, code: str, message: str):
+    def __init__(self, status: int, code: str, message: str, retry_seconds: float | None = None):
         super().__init__(message)
         self.status, self.code = status, code
+        self.headers = {} if retry_seconds is None else {"Retry-After": str(max(1, round(retry_seconds)))}
 
 
 def describe(error: Exception) -> tuple[int, str, str]:
@@ -83,7 +84,8 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(CairnError)
     @app.exception_handler(CatalogueUnavailable)
     async def known(_request: Request, error: CairnError | CatalogueUnavailable) -> Response:
-        return JSONResponse(error_body(error), status_code=describe(error)[0])
+        headers = error.headers if isinstance(error, Refused) else None
+        return JSONResponse(error_body(error), status_code=describe(error)[0], headers=headers)
 
     @app.exception_handler(RequestValidationError)
     async def malformed(_request: Request, error: RequestValidationError) -> Response:
