@@ -30,6 +30,7 @@ from model.inference.reuse.segments import Segment
 from storage.errors import CannotWrite, DamagedMemory, ForeignShard, MissingShard
 from storage.fingerprint import MemoryFingerprint
 from storage.kv.format import FORMAT_VERSION, KVLayout
+from storage.kv.shard import TEMPORARY
 from storage.kv.store import SUFFIX, KVBlockStore
 
 logger = logging.getLogger(__name__)
@@ -88,14 +89,13 @@ class WriterMemory:
             used = path.stat()
             os.utime(path, ns=(time.time_ns(), used.st_mtime_ns))  # the order in which segments leave
         except (MissingShard, FileNotFoundError):
+            self._store.delete([name])  # closes it, where it was open when it left
             return None
         except (DamagedMemory, ForeignShard) as error:
             logger.warning("a stored passage of the writer is read again from its text: %s", error)
             self._store.delete([name])
             return None
-        keys_YGTD, values_YGTD = (
-            torch.stack([_joined(pair[which], len(ids)) for pair in layers]) for which in (0, 1)
-        )
+        keys_YGTD, values_YGTD = (torch.stack([_joined(pair[which], len(ids)) for pair in layers]) for which in (0, 1))
         return Segment(tuple(ids), keys_YGTD, values_YGTD)
 
     def save(self, document_id: str, segment: Segment) -> bool:
@@ -127,14 +127,11 @@ class WriterMemory:
         found = sorted(_files(self._root), key=lambda file: file.used)
         total = sum(file.size for file in found) + needed_bytes
         for file in found:
-            unfinished = file.path.suffix != SUFFIX
-            if total <= self.budget_bytes and not unfinished:
-                continue
-            if unfinished and time.time() - file.used < _UNFINISHED_SECONDS:
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                file.path.unlink()
-            total -= file.size
+            abandoned = file.path.name.startswith(TEMPORARY) and time.time() - file.used > _UNFINISHED_SECONDS
+            if abandoned or (total > self.budget_bytes and file.path.suffix == SUFFIX):
+                with contextlib.suppress(FileNotFoundError):
+                    file.path.unlink()
+                total -= file.size
 
 
 def stored_bytes(home: Path) -> int:
