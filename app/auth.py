@@ -1,8 +1,9 @@
-"""Who is asking: accounts, or one password and one token for the whole server; sessions; slow answers to guessing.
+"""Who is asking: accounts, or one password and one token for the whole server; sessions.
 
 - Without accounts the server has one password and one token (settings), or none; whoever is let in is its one owner.
 - With accounts each person signs in by name, each program by its user's token; password and token of the server open
   nothing any more. Accounts are read anew for every request: a new password or a removed account counts at once.
+- Passwords are hashed in threads of their own, for each address in turn: nothing else waits for them.
 - No files, no network, no documents: what a `Principal` may see is decided in `storage.catalogue.permissions`.
 """
 
@@ -15,22 +16,27 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import TypeVar
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 from cachetools import TTLCache
 
+from app.fair_queue import FairQueue, QueueFull
+from app.sign_in_limit import Attempt, SignInLimit, TooManyAttempts, network_of
 from retrieval.auth.accounts import Accounts
 from retrieval.errors import InvalidRequest, NotFound
 from storage.records import ADMINISTRATOR, Principal, User
 
+T = TypeVar("T")
+
 SESSION_COOKIE = "cairn_session"
 SESSION_SECONDS = 7 * 24 * 3600
 MAX_SESSIONS = 1000
-FREE_ATTEMPTS = 5
-ATTEMPT_WINDOW_SECONDS = 300.0
-MAX_TRACKED_CLIENTS = 10_000
+HASHES_AT_ONCE = 2  # argon2 takes 64 MiB a time
+HASHES_WAITING, HASHES_WAITING_EACH = 64, 8
 MIN_TOKEN_LENGTH = 16
 MIN_PASSWORD_LENGTH = 8
 MAX_PASSWORD_LENGTH = 1024
@@ -38,14 +44,6 @@ MAX_PASSWORD_LENGTH = 1024
 
 class WrongPassword(Exception):
     """Wrong name or password."""
-
-
-class TooManyAttempts(Exception):
-    """This client must wait."""
-
-    def __init__(self, wait_seconds: float):
-        super().__init__(wait_seconds)
-        self.wait_seconds = wait_seconds
 
 
 def is_loopback(host: str) -> bool:
@@ -94,34 +92,6 @@ def hash_password(password: str) -> str:
     return PasswordHasher().hash(password)
 
 
-class AttemptLimit:
-    """Counts failures per client; beyond `FREE_ATTEMPTS` a client waits, longer each time.
-
-    Not the package `limits`: it knows fixed quotas, so five typing errors would lock a person out for minutes.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic):
-        self._clock, self._lock = clock, threading.Lock()
-        # client -> number of failures, time of the last; forgotten a window after the last
-        self._failures: TTLCache[str, tuple[int, float]] = TTLCache(MAX_TRACKED_CLIENTS, ATTEMPT_WINDOW_SECONDS, clock)
-
-    def check(self, client: str) -> None:
-        """Raises TooManyAttempts while `client` has to wait."""
-        with self._lock:
-            count, last = self._failures.get(client, (0, 0.0))
-        wait = min(2.0 ** min(count - FREE_ATTEMPTS + 2, 32), ATTEMPT_WINDOW_SECONDS) - (self._clock() - last)
-        if count >= FREE_ATTEMPTS and wait > 0:
-            raise TooManyAttempts(wait)
-
-    def failed(self, client: str) -> None:
-        with self._lock:
-            self._failures[client] = (self._failures.get(client, (0, 0.0))[0] + 1, self._clock())
-
-    def succeeded(self, client: str) -> None:
-        with self._lock:
-            self._failures.pop(client, None)
-
-
 @dataclass(frozen=True)
 class _Session:
     user_id: str | None
@@ -158,9 +128,11 @@ class Authenticator:
         self._accounts, self._local = accounts, is_loopback(host)
         self._lock = threading.Lock()
         self._sessions: TTLCache[bytes, _Session] = TTLCache(MAX_SESSIONS, SESSION_SECONDS, clock)
-        self._verifying = threading.Semaphore(2)  # argon2 takes 64 MiB a time
+        self._hashing = FairQueue(
+            "cairn-sign-in", at_once=HASHES_AT_ONCE, each_waiting=HASHES_WAITING_EACH, waiting=HASHES_WAITING
+        )
         self._decoy = self._hasher.hash(secrets.token_urlsafe(32)) if accounts is not None else ""
-        self.attempts = AttemptLimit(clock)
+        self._attempts = SignInLimit(clock)
 
     @property
     def by_name(self) -> bool:
@@ -177,30 +149,42 @@ class Authenticator:
         """Whether people can sign in with a browser."""
         return self._hash is not None or self.by_name
 
-    def log_in(self, password: str, client: str, name: str = "") -> str:
-        """Correct password -> new session cookie value. Raises WrongPassword or TooManyAttempts."""
-        self.attempts.check(client)
+    def log_in(self, password: str, client: str, name: str = "") -> Future[str]:
+        """Correct password -> new session cookie value, or WrongPassword. Raises TooManyAttempts at once."""
+        attempt = self._attempts.begin(name.strip().lower() if self.by_name else "", client)
+        return self._in_turn(client, lambda: self._log_in(password, name, attempt))
+
+    def check_password(self, name: str, password: str, client: str) -> Future[User]:
+        """Of somebody who is signed in and changes it: the account, or WrongPassword. Raises TooManyAttempts at
+        once."""
+        attempt = self._attempts.begin(name, client)
+        return self._in_turn(client, lambda: self._check_password(name, password, attempt))
+
+    def _in_turn(self, client: str, task: Callable[[], T]) -> Future[T]:
+        try:
+            return self._hashing.submit(network_of(client), task)
+        except QueueFull:
+            raise TooManyAttempts(1.0) from None
+
+    def _log_in(self, password: str, name: str, attempt: Attempt) -> str:
         account = self._account(name) if self.by_name else None
         expected = self._hash if not self.by_name else account.password_hash if account else self._decoy
         if expected is None or len(password) > MAX_PASSWORD_LENGTH:
             raise WrongPassword
         # An unknown name takes as long as a wrong password: nobody learns who has an account.
         if not self._verified(expected, password) or (self.by_name and account is None):
-            self.attempts.failed(client)
             raise WrongPassword
-        self.attempts.succeeded(client)
+        self._attempts.succeeded(attempt)
         session = secrets.token_urlsafe(32)
         with self._lock:
             self._sessions[_digest(session)] = _Session(account.id if account else None, expected)
         return session
 
-    def check_password(self, user_id: str, password: str, client: str) -> User:
-        """Of somebody who is signed in and changes it. Raises WrongPassword or TooManyAttempts."""
-        self.attempts.check(client)
-        account = self._accounts.by_id(user_id) if self._accounts else None
+    def _check_password(self, name: str, password: str, attempt: Attempt) -> User:
+        account = self._account(name)
         if account is None or not self._verified(account.password_hash, password[:MAX_PASSWORD_LENGTH]):
-            self.attempts.failed(client)
             raise WrongPassword
+        self._attempts.succeeded(attempt)
         return account
 
     def log_out(self, session: str) -> None:
@@ -223,8 +207,7 @@ class Authenticator:
         return Principal(account.id, account.name)
 
     def principal_of_token(self, token: str, client: str) -> Principal | None:
-        """Raises TooManyAttempts when this client guessed too often."""
-        self.attempts.check(client)
+        """A right token always opens. Raises TooManyAttempts for a wrong one where this client guesses too fast."""
         principal = None
         if self.by_name and self._accounts is not None:
             account = self._accounts.of_token(token_digest(token))
@@ -232,7 +215,7 @@ class Authenticator:
         elif self._token_digest is not None and hmac.compare_digest(_digest(token), self._token_digest):
             principal = ADMINISTRATOR
         if principal is None:
-            self.attempts.failed(client)
+            self._attempts.wrong_token(client)
         return principal
 
     def _account(self, name: str) -> User | None:
@@ -243,8 +226,7 @@ class Authenticator:
 
     def _verified(self, expected: str, password: str) -> bool:
         try:
-            with self._verifying:
-                return self._hasher.verify(expected, password)
+            return self._hasher.verify(expected, password)
         except (VerificationError, InvalidHashError):
             return False
 

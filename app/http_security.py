@@ -18,7 +18,8 @@ from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.auth import SESSION_COOKIE, Authenticator, TooManyAttempts, is_loopback
+from app.auth import SESSION_COOKIE, Authenticator, is_loopback
+from app.sign_in_limit import TooManyAttempts
 from storage.records import ADMINISTRATOR, Principal
 
 log = logging.getLogger("cairn.api")

@@ -1,7 +1,7 @@
 """Settings: what a person may choose outside a command, read once from CAIRN_* variables.
 
 - Nothing else reads the environment. Frozen: below `app`, functions take the values that they use.
-- Secrets may come from files: CAIRN_PASSWORD_FILE, CAIRN_TOKEN_FILE.
+- Secrets may come from files: CAIRN_PASSWORD_FILE, CAIRN_TOKEN_FILE, CAIRN_WRITER_KEY_FILE (mode 0600).
 - A CAIRN_* variable that is no setting is an error, not a typo that goes unnoticed.
 """
 
@@ -20,7 +20,9 @@ from app.errors import SettingsError
 
 PREFIX = "CAIRN_"
 SHIPPED_MODEL = Path(__file__).resolve().parent.parent / "model" / "default"
-SECRETS = ("password", "token")
+SECRETS = ("password", "token", "writer_key")
+PRIVATE = ("writer_key",)
+"""Secrets of somebody else's server: their files must be nobody else's to read."""
 SECRET_FILE_LIMIT = 4096
 
 Folder = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
@@ -47,6 +49,13 @@ class Settings(BaseSettings):
         min_length=1,
         description="Folder of the checkpoint, or its name on the Hugging Face hub.",
     )
+    writer: str | None = Field(
+        default=None,
+        description="Who words answers: a chat checkpoint's folder or hub name, or the address of an OpenAI-compatible "
+        "server (`http://localhost:11434/v1#qwen3:4b`); unset: answers are quoted.",
+    )
+    writer_key: str | None = Field(default=None, repr=False, description="Key of the writer's server.")
+    writer_timeout: float = Field(default=120.0, gt=0, description="Seconds that the writer's server may be silent.")
     block_size: int = Field(
         default=64,
         ge=2,
@@ -135,8 +144,15 @@ def _secrets_from_files() -> dict[str, str]:
         if file := os.environ.get(f"{variable}_FILE"):
             if os.environ.get(variable):
                 raise SettingsError(f"{variable} and {variable}_FILE are both set; unset one of them.")
+            if name in PRIVATE:
+                _check_private(f"{variable}_FILE", Path(file))
             secrets[name] = _secret(f"{variable}_FILE", Path(file))
     return secrets
+
+
+def _check_private(variable: str, path: Path) -> None:
+    if path.exists() and path.stat().st_mode & 0o077:
+        raise SettingsError(f"{variable} names {path}, which others may read. Run `chmod 600 {path}`.")
 
 
 def _secret(variable: str, path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from typing import Annotated
 
@@ -15,8 +16,9 @@ from app.api.documents import Plain
 from app.api.errors import Refused
 from app.api.preferences import PreferenceChange
 from app.api.uploads import UploadLimits
-from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, TooManyAttempts, WrongPassword, hash_password
+from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, WrongPassword, hash_password
 from app.http_security import client_of
+from app.sign_in_limit import TooManyAttempts
 from app.web.templates import TEMPLATES
 from retrieval.auth.accounts import Accounts
 from retrieval.extraction.formats import FORMATS, SUFFIXES
@@ -59,17 +61,21 @@ def account_router(accounts: Accounts, authenticator: Authenticator) -> APIRoute
         return {"name": library.principal.name, "people": library.people()}
 
     @routes.post("/account/password", status_code=204, tags=["account"])
-    def change_password(library: RequestLibrary, change: PasswordChange, request: Request) -> None:
+    async def change_password(library: RequestLibrary, change: PasswordChange, request: Request) -> None:
         """Another password for whoever is signed in. All sessions of theirs end, this one too."""
         if library.principal.user_id is None:
             raise Refused(404, "not_found", "There are no accounts here.")
         try:
-            authenticator.check_password(library.principal.user_id, change.old, client_of(request))
+            checked = authenticator.check_password(library.principal.name, change.old, client_of(request))
+            account = await asyncio.wrap_future(checked)
         except WrongPassword:
             raise Refused(403, "wrong_password", "This is not your current password.") from None
-        except TooManyAttempts:
-            raise Refused(429, "too_many_attempts", "Too many wrong attempts. Wait a moment.") from None
-        accounts.set_password_hash(accounts.named(library.principal.name), hash_password(change.new))
+        except TooManyAttempts as wait:
+            raise Refused(
+                429, "too_many_attempts", "Too many wrong attempts. Wait a moment.", wait.wait_seconds
+            ) from None
+        hashed = await run_in_threadpool(hash_password, change.new)
+        await run_in_threadpool(accounts.set_password_hash, account, hashed)
 
     return routes
 
@@ -78,11 +84,11 @@ def sign_in_router(authenticator: Authenticator) -> APIRouter:
     routes = APIRouter(include_in_schema=False)
 
     @routes.get("/healthz")
-    def healthy() -> Plain:
+    async def healthy() -> Plain:  # on the loop: it answers also when all threads are at work
         return {"status": "ok"}
 
     @routes.get("/login")
-    def login_page() -> Response:
+    async def login_page() -> Response:
         return _login_page(authenticator) if authenticator.has_password else RedirectResponse("/", status_code=303)
 
     @routes.post("/login")
@@ -92,7 +98,7 @@ def sign_in_router(authenticator: Authenticator) -> APIRouter:
         name: Annotated[str, Form(max_length=200)] = "",
     ) -> Response:
         try:
-            session = await run_in_threadpool(authenticator.log_in, password, client_of(request), name)
+            session = await asyncio.wrap_future(authenticator.log_in(password, client_of(request), name))
         except WrongPassword:
             wrong = "Wrong name or password." if authenticator.by_name else "Wrong password."
             return _login_page(authenticator, wrong, 401)
@@ -112,7 +118,7 @@ def sign_in_router(authenticator: Authenticator) -> APIRouter:
         return response
 
     @routes.post("/logout")
-    def log_out(request: Request) -> Response:
+    async def log_out(request: Request) -> Response:
         authenticator.log_out(request.cookies.get(SESSION_COOKIE, ""))
         response = RedirectResponse("/login", status_code=303)
         response.delete_cookie(SESSION_COOKIE, httponly=True, samesite="strict")

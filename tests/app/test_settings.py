@@ -127,3 +127,14 @@ def test_settings_do_not_change() -> None:
 
 def test_every_setting_is_explained() -> None:
     assert [name for name, field in Settings.model_fields.items() if not field.description] == []
+
+
+def test_the_key_of_a_writers_server_is_read_from_a_file_that_nobody_else_may_read(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("sk-secret\n")
+    file.chmod(0o644)
+    with pytest.raises(SettingsError, match=f"chmod 600 {file}"):
+        load_settings({"CAIRN_WRITER_KEY_FILE": str(file)})
+    file.chmod(0o600)
+    settings = load_settings({"CAIRN_WRITER_KEY_FILE": str(file)})
+    assert settings.writer_key == "sk-secret" and "sk-secret" not in repr(settings)

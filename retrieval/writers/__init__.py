@@ -1,0 +1,1 @@
+"""Writers: models that word an answer from passages which the library found."""
