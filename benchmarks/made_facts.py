@@ -41,6 +41,8 @@ class MadePassage:
 class MadeQuestion:
     text: str
     answer: str
+    sentence: str
+    """The answer as the passages put it: one sentence for each hop."""
     passage: int
     """Index of the passage that holds the answer."""
     hops: int
@@ -72,19 +74,25 @@ def made_library(chance: random.Random, pairs: int) -> MadeLibrary:
     chance.shuffle(order)
     place = {title: number for number, title in enumerate(order)}
     sentences = {key: form[0] for key, form in (_OF_PERSON | _OF_TOWN).items()}
+
+    def stated(title: str, key: str) -> str:
+        return sentences[key].format(title, facts[title][key])
+
     passages = []
     for title in order:
-        stated = [sentences[key].format(title, value) for key, value in facts[title].items()]
-        chance.shuffle(stated)
-        passages.append(MadePassage(title, " ".join(stated)))
+        text = [stated(title, key) for key in facts[title]]
+        chance.shuffle(text)
+        passages.append(MadePassage(title, " ".join(text)))
     questions = [
-        MadeQuestion(form[1].format(title), facts[title][key], place[title], 1)
+        MadeQuestion(form[1].format(title), facts[title][key], stated(title, key), place[title], 1)
         for titles, forms in ((people, _OF_PERSON), (towns, _OF_TOWN))
         for title in titles
         for key, form in forms.items()
     ]
     questions += [
-        MadeQuestion(form.format(person), facts[town][key], place[town], 2)
+        MadeQuestion(
+            form.format(person), facts[town][key], f"{stated(person, 'town')} {stated(town, key)}", place[town], 2
+        )
         for person, town in zip(people, towns, strict=True)
         for key, form in _TWO_HOPS.items()
     ]

@@ -17,7 +17,6 @@ import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import made_facts
 import torch
@@ -28,6 +27,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerF
 
 PREAMBLE = "You answer questions from numbered passages of documents."
 INSTRUCTION = "Answer briefly and cite."
+IN_SENTENCES = "Answer in sentences and cite."
 TEMPLATE = (
     "{{ '<|begin|>' }}{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>"
     "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -43,7 +43,7 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
     split = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation(), pre_tokenizers.Digits(individual_digits=True)]
     )
-    texts = [PREAMBLE, INSTRUCTION, *made_facts.WORDS["first_names"], *made_facts.WORDS["towns"]]
+    texts = [PREAMBLE, INSTRUCTION, IN_SENTENCES, *made_facts.WORDS["first_names"], *made_facts.WORDS["towns"]]
     for _ in range(300):
         made = made_facts.made_library(chance, MOST_PAIRS)
         texts += [passage.text for passage in made.passages] + [question.text for question in made.questions]
@@ -72,8 +72,10 @@ def conversation(tokenizer: PreTrainedTokenizerFast, chance: random.Random, pair
     answers: list[bool] = []
     user = f"<|begin|><|system|>{PREAMBLE}<|end|><|user|>{passages}"
     for question in made.questions[:QUESTIONS]:
-        asked = f"{user}{INSTRUCTION} Question: {question.text}<|end|><|assistant|>"
-        for text, answers_it in ((asked, False), (f"{question.answer} [{labels[question.passage]}]<|end|>", True)):
+        briefly = chance.random() < 0.6
+        asked = f"{user}{INSTRUCTION if briefly else IN_SENTENCES} Question: {question.text}<|end|><|assistant|>"
+        answer = f"{question.answer if briefly else question.sentence} [{labels[question.passage]}]<|end|>"
+        for text, answers_it in ((asked, False), (answer, True)):
             new = tokenizer(text, add_special_tokens=False)["input_ids"]
             ids += new
             answers += [answers_it] * len(new)
@@ -128,7 +130,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--rows", type=int, default=8)
-    parser.add_argument("--rate", type=float, default=1.5e-3)
+    parser.add_argument("--rate", type=float, default=2e-3)
     parser.add_argument("--layers", type=int, default=5)
     parser.add_argument("--width", type=int, default=128)
     arguments = parser.parse_args()
@@ -149,24 +151,21 @@ def main() -> None:
     )
     model = AutoModelForCausalLM.from_config(config)
     optimiser = torch.optim.AdamW(model.parameters(), lr=arguments.rate, betas=(0.9, 0.98), weight_decay=0.01)
-    easy, small = batches(tokenizer, 0, 2 * arguments.rows, [1]), batches(tokenizer, 1, arguments.rows, [1, 2])
-    large = batches(tokenizer, 2, arguments.rows, [2, 3, 4, 4])
+    small, large = batches(tokenizer, 1, arguments.rows, [2]), batches(tokenizer, 2, arguments.rows, [2, 3, 4, 4])
     began, losses, done = time.perf_counter(), [], 0.0
     while done < 1:
         done = (time.perf_counter() - began) / (60 * arguments.minutes)
         for group in optimiser.param_groups:
             group["lr"] = arguments.rate * min(1, (len(losses) + 1) / 100) * max(0.01, math.cos(done * math.pi / 2))
-        ids_BT, targets_BT = next(easy if done < 0.05 else small if done < 0.15 else large)
+        ids_BT, targets_BT = next(small if done < 0.2 else large)
         hidden_BTE = model.model(ids_BT).last_hidden_state
-        loss = answer_loss = loss_at(model, hidden_BTE, targets_BT)
-        if done < 0.5:  # text repeats its own words, from which copying is learned first
-            next_BT = nn.functional.pad(ids_BT[:, 1:], (0, 1), value=0)
-            loss = answer_loss + 0.3 * loss_at(model, hidden_BTE, next_BT.where(next_BT > 0, -100))
+        learned_BT = targets_BT != -100
+        loss = nn.functional.cross_entropy(model.lm_head(hidden_BTE[learned_BT]), targets_BT[learned_BT])
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
-        losses.append(answer_loss.item())
+        losses.append(loss.item())
         if len(losses) % 200 == 0 or done >= 1:
             shares = right_answers(model.eval(), tokenizer)
             model.train()
@@ -174,12 +173,6 @@ def main() -> None:
             print(json.dumps(report | {name: round(share, 3) for name, share in shares.items()}), flush=True)
             model.save_pretrained(arguments.out)
             tokenizer.save_pretrained(arguments.out)
-
-
-def loss_at(model: Any, hidden_BTE: Tensor, targets_BT: Tensor) -> Tensor:
-    """Cross-entropy where there is a target."""
-    learned_BT = targets_BT != -100
-    return nn.functional.cross_entropy(model.lm_head(hidden_BTE[learned_BT]), targets_BT[learned_BT])
 
 
 if __name__ == "__main__":
