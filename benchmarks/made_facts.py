@@ -54,22 +54,26 @@ class MadeLibrary:
     questions: tuple[MadeQuestion, ...]
 
 
-def made_library(chance: random.Random, pairs: int) -> MadeLibrary:
-    """`pairs` people, each living in a town of their own, and these towns: two passages a pair, in random order."""
+def made_library(chance: random.Random, pairs: int, facts_each: int = 3) -> MadeLibrary:
+    """`pairs` people, each living in a town of their own, and these towns: two passages a pair, in random order.
+
+    facts_each: facts about each, the town of a person being one of them.
+    """
     people, towns = chance.sample(WORDS["first_names"], pairs), chance.sample(WORDS["towns"], pairs)
     facts: dict[str, dict[str, str]] = {}
     for person, town in zip(people, towns, strict=True):
-        facts[person] = {
-            "town": town,
+        of_person = {
             "job": chance.choice(WORDS["jobs"]),
             "animal": chance.choice(WORDS["animals"]),
             "colour": chance.choice(WORDS["colours"]),
         }
-        facts[town] = {
+        of_town = {
             "day": chance.choice(WORDS["days"]),
             "river": chance.choice(WORDS["rivers"]),
             "product": chance.choice(WORDS["products"]),
         }
+        facts[person] = {"town": town} | _some(chance, of_person, facts_each - 1)
+        facts[town] = _some(chance, of_town, facts_each)
     order = [*people, *towns]
     chance.shuffle(order)
     place = {title: number for number, title in enumerate(order)}
@@ -88,6 +92,7 @@ def made_library(chance: random.Random, pairs: int) -> MadeLibrary:
         for titles, forms in ((people, _OF_PERSON), (towns, _OF_TOWN))
         for title in titles
         for key, form in forms.items()
+        if key in facts[title]
     ]
     questions += [
         MadeQuestion(
@@ -95,6 +100,11 @@ def made_library(chance: random.Random, pairs: int) -> MadeLibrary:
         )
         for person, town in zip(people, towns, strict=True)
         for key, form in _TWO_HOPS.items()
+        if key in facts[town]
     ]
     chance.shuffle(questions)
     return MadeLibrary(tuple(passages), tuple(questions))
+
+
+def _some(chance: random.Random, facts: dict[str, str], number: int) -> dict[str, str]:
+    return {key: facts[key] for key in chance.sample(list(facts), number)}

@@ -3,7 +3,7 @@ downloaded.
 
     python benchmarks/small_reader.py --out reader
 
-An ordinary Llama of about a million weights with words as tokens, trained from scratch to answer questions of one and
+An ordinary Llama of half a million weights with words as tokens, trained from scratch to answer questions of one and
 two hops from up to eight passages, all read in one pass. `benchmarks/writer_parity.py --writer reader` then measures
 what storing the passages costs.
 """
@@ -34,7 +34,8 @@ TEMPLATE = (
 )
 SPECIAL = ["<|pad|>", "<|unknown|>", "<|begin|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 MOST_PAIRS = 4
-QUESTIONS = 8
+FACTS_EACH = 2
+QUESTIONS = 6
 
 
 def word_tokenizer() -> PreTrainedTokenizerFast:
@@ -44,8 +45,8 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation(), pre_tokenizers.Digits(individual_digits=True)]
     )
     texts = [PREAMBLE, INSTRUCTION, IN_SENTENCES, *made_facts.WORDS["first_names"], *made_facts.WORDS["towns"]]
-    for _ in range(300):
-        made = made_facts.made_library(chance, MOST_PAIRS)
+    for _ in range(600):
+        made = made_facts.made_library(chance, MOST_PAIRS, FACTS_EACH)
         texts += [passage.text for passage in made.passages] + [question.text for question in made.questions]
     for text in texts:
         words |= {word for word, _ in split.pre_tokenize_str(text)}
@@ -63,7 +64,7 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
 
 def conversation(tokenizer: PreTrainedTokenizerFast, chance: random.Random, pairs: int) -> tuple[list[int], list[bool]]:
     """Tokens of passages with several questions and answers behind them; True at the tokens of answers."""
-    made = made_facts.made_library(chance, pairs)
+    made = made_facts.made_library(chance, pairs, FACTS_EACH)
     labels = chance.sample(range(100, 1000), len(made.passages))
     passages = "".join(
         f"[{label}] {passage.title} {passage.text}" for label, passage in zip(labels, made.passages, strict=True)
@@ -106,7 +107,7 @@ def right_answers(model: nn.Module, tokenizer: PreTrainedTokenizerFast, contexts
     """Shares of first questions answered with every token right, the citation included; by hops."""
     chance, right = random.Random(12345), {1: [0, 0], 2: [0, 0]}
     for _ in range(contexts):
-        made = made_facts.made_library(chance, MOST_PAIRS)
+        made = made_facts.made_library(chance, MOST_PAIRS, FACTS_EACH)
         labels = chance.sample(range(100, 1000), len(made.passages))
         passages = "".join(f"[{n}] {one.title} {one.text}" for n, one in zip(labels, made.passages, strict=True))
         for hops in (1, 2):
@@ -129,10 +130,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--rows", type=int, default=8)
+    parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--rate", type=float, default=2e-3)
-    parser.add_argument("--layers", type=int, default=5)
-    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--width", type=int, default=96)
     arguments = parser.parse_args()
     tokenizer = word_tokenizer()
     torch.manual_seed(0)
@@ -141,8 +142,8 @@ def main() -> None:
         hidden_size=arguments.width,
         intermediate_size=3 * arguments.width,
         num_hidden_layers=arguments.layers,
-        num_attention_heads=arguments.width // 32,
-        num_key_value_heads=arguments.width // 64,
+        num_attention_heads=arguments.width // 16,
+        num_key_value_heads=arguments.width // 32,
         max_position_embeddings=4096,
         tie_word_embeddings=True,
         bos_token_id=tokenizer.convert_tokens_to_ids("<|begin|>"),
@@ -151,7 +152,7 @@ def main() -> None:
     )
     model = AutoModelForCausalLM.from_config(config)
     optimiser = torch.optim.AdamW(model.parameters(), lr=arguments.rate, betas=(0.9, 0.98), weight_decay=0.01)
-    small, large = batches(tokenizer, 1, arguments.rows, [2]), batches(tokenizer, 2, arguments.rows, [2, 3, 4, 4])
+    small, large = batches(tokenizer, 1, arguments.rows, [2]), batches(tokenizer, 2, arguments.rows, [3, 4])
     began, losses, done = time.perf_counter(), [], 0.0
     while done < 1:
         done = (time.perf_counter() - began) / (60 * arguments.minutes)

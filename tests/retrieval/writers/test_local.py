@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from model.checkpoint.load import load_chat_model
 from retrieval.errors import InvalidRequest, WriterError
 from retrieval.writers import guard
 from retrieval.writers.local import LoadedWriter, LocalWriter, loaded_writer
-from retrieval.writers.memory import forget_document, stored_bytes
+from retrieval.writers.memory_files import documents_folders, stored_bytes
 from retrieval.writers.opening import WriterSpec, open_writer
 from retrieval.writers.prompt import passage_body
 from retrieval.writers.protocol import WriterOptions, WriterPassage, WriterRequest, WriterToken, Written
@@ -160,10 +161,11 @@ def test_without_a_budget_nothing_is_kept(checkpoint: Path, tmp_path: Path) -> N
     assert text_of(first) == text_of(again)
 
 
-def test_what_was_made_of_a_deleted_document_goes_with_it(checkpoint: Path, tmp_path: Path) -> None:
+def test_passages_of_a_folder_that_is_gone_are_read_again(checkpoint: Path, tmp_path: Path) -> None:
     writer = writer_at(checkpoint, tmp_path)
     written(writer, request())
-    forget_document(tmp_path, "document2")
+    (folder,) = documents_folders(tmp_path, "document2")
+    shutil.rmtree(folder)
     assert {path.parent.name for path in tmp_path.glob("writer/*/*/*.kv")} == {"document1", "document3"}
     assert 0 < (written(writer, request())[1].stored_share or 0) < 1
 
