@@ -72,6 +72,10 @@ class Settings(BaseSettings):
         default="auto",
         description="Processor threads to compute with; `auto`: one for each core that other programs leave idle.",
     )
+    second_look: bool = Field(
+        default=True,
+        description="Read the passages found once more, together with the question, before a sentence is quoted.",
+    )
     kv_dtype: Literal["bf16", "fp16", "fp32", "int8"] = Field(
         default="bf16", description="Data type of stored keys and values."
     )

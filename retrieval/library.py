@@ -89,12 +89,14 @@ class Library:
         hot_bytes: int = 1 << 30,
         shard_bytes: int = SHARD_BYTES,
         threads: Threads = "auto",
+        second_look: bool = True,
     ) -> Library:
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
         `kv_dtype`: "bf16", "fp16", "fp32" or "int8". `index`: "exact", "faiss", or "auto" (exact up to a documented
         size). `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute with; "auto" follows the
-        machine's load. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`, `storage.privacy.NotPrivate`.
+        machine's load. `second_look`: let a checkpoint that has a reader read passages again, with the question.
+        Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`, `storage.privacy.NotPrivate`.
         """
         home = Path(home).expanduser().resolve()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -102,7 +104,15 @@ class Library:
         with catalogue_errors():
             KVLayout((0,), 1, 2, 1, kv_dtype)
             catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}")
-        workspace = Workspace(home, catalogue, model, kv_dtype=kv_dtype, shard_bytes=shard_bytes, threads=threads)
+        workspace = Workspace(
+            home,
+            catalogue,
+            model,
+            kv_dtype=kv_dtype,
+            shard_bytes=shard_bytes,
+            threads=threads,
+            second_look=second_look,
+        )
         if catalogue.database.path is not None:
             make_private([catalogue.database.path])  # it may lie elsewhere
         library = cls(workspace, MemoryIndex(workspace, index=index, hot_bytes=hot_bytes))
