@@ -60,8 +60,9 @@ class CliLibrary(FakeLibrary):
         failed = tuple((one.document_id, "The original is gone.") for one in self.damage if one.detail == "hopeless")
         return RepairReport(repaired, failed, 9 * len(repaired), 0.2)
 
-    def gc(self) -> GcReport:
-        return GcReport(self.orphans, 1000 * len(self.orphans))
+    def gc(self, *, grace_seconds: float) -> GcReport:
+        self.grace_seconds = grace_seconds
+        return GcReport(self.orphans, 1000 * len(self.orphans), 0)
 
     def close(self) -> None:
         self.closed += 1

@@ -107,6 +107,9 @@ class FakeLibrary(FakeAnswers):
                 self.block_rows[next(self._ids)] = (identity, page, start + at, start + end)
             start += len(text)
 
+    def keep_backup(self) -> None:
+        pass
+
     def warm_up(self) -> None:
         pass
 

@@ -319,8 +319,9 @@ def test_repair_reports_what_it_could_not_do(library: CliLibrary) -> None:
 
 def test_gc_says_what_it_freed(library: CliLibrary) -> None:
     library.orphans = ("kv/a/1.kv", "kv/a/2.kv")
-    assert rows(cairn("gc", "--json").stdout)[0]["freed_bytes"] == 2000
-    assert "2 files removed" in cairn("gc").stdout
+    assert rows(cairn("gc", "--json").stdout)[0]["swept_bytes"] == 2000 and library.grace_seconds == 7 * 24 * 3600
+    assert "2 files (2.0 kB) moved to the trash, which keeps them for 7 days" in cairn("gc").stdout
+    assert "2 files (2.0 kB) removed" in cairn("gc", "--now").stdout and library.grace_seconds == 0
 
 
 def test_doctor_names_problems_and_fails(library: CliLibrary, tmp_path: Path) -> None:
@@ -387,3 +388,19 @@ def test_the_program_starts_as_a_module() -> None:
     begun = time.perf_counter()
     done = subprocess.run([sys.executable, "-m", "app", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("cairn ") and time.perf_counter() - begun < 10
+
+
+def test_rescue_says_what_the_new_catalogue_was_made_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CAIRN_HOME", str(tmp_path / "home"))
+    assert cairn("list").exit_code == 0
+    assert "nothing to rescue" in cairn("rescue").stdout
+    (tmp_path / "home" / "files" / f"{'a' * 32}.txt").write_text("Something to read.")
+    for path in (tmp_path / "home").glob("cairn.sqlite3*"):
+        path.unlink()
+    refused = cairn("list")
+    assert refused.exit_code == 1 and "is empty" in refused.stderr and refused.stderr.count("\n") == 1
+    said = cairn("rescue").stdout
+    assert "no sound copy of the old one was found" in said and "1 documents are read again" in said
+    assert rows(cairn("list", "--json").stdout)[0]["state"] == "ingesting"
+    monkeypatch.setenv("CAIRN_DATABASE_URL", "mysql://nowhere")
+    assert "SQLite or PostgreSQL, not in mysql" in cairn("rescue").stderr
