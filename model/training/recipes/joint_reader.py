@@ -99,9 +99,7 @@ def train(
         step += 1
         if step % save_every == 0 or step == run.steps:
             save_state(out / _STATE, trained, optimizer, step)
-            log_record(
-                out, {"step": step, "loss": fmean(losses), "seconds": round(time.monotonic() - began)}
-            )
+            log_record(out, {"step": step, "loss": fmean(losses), "seconds": round(time.monotonic() - began)})
             losses.clear()
         if step % check_every == 0 and step < run.steps:
             log_record(out, {"step": step, "dev": measure(reader, tokenizer, data, ("squad11",), 100)})
