@@ -32,7 +32,7 @@ def delete(workspace: Workspace, index: MemoryIndex, rows: DeletedDocuments) -> 
         folder for document_id in rows.document_ids for folder in documents_folders(workspace.home, document_id)
     ]
     shards = (workspace.kv_folder / name for name in rows.shards)
-    freed = sum(map(size_of, (*shards, *map(workspace.original, rows.stored_files), *images)))
+    freed = sum(map(size_of, (*shards, *map(workspace.original, rows.stored_files), *folders)))
 
     def unlink() -> None:
         workspace.store.delete(rows.shards)
