@@ -54,23 +54,25 @@ class MadeLibrary:
     questions: tuple[MadeQuestion, ...]
 
 
-def made_library(chance: random.Random, pairs: int, facts_each: int = 3) -> MadeLibrary:
+def made_library(
+    chance: random.Random, pairs: int, facts_each: int = 3, words: dict[str, list[str]] = WORDS
+) -> MadeLibrary:
     """`pairs` people, each living in a town of their own, and these towns: two passages a pair, in random order.
 
-    facts_each: facts about each, the town of a person being one of them.
+    facts_each: facts about each, the town of a person being one of them. words: by kind, as in made_facts.toml.
     """
-    people, towns = chance.sample(WORDS["first_names"], pairs), chance.sample(WORDS["towns"], pairs)
+    people, towns = chance.sample(words["first_names"], pairs), chance.sample(words["towns"], pairs)
     facts: dict[str, dict[str, str]] = {}
     for person, town in zip(people, towns, strict=True):
         of_person = {
-            "job": chance.choice(WORDS["jobs"]),
-            "animal": chance.choice(WORDS["animals"]),
-            "colour": chance.choice(WORDS["colours"]),
+            "job": chance.choice(words["jobs"]),
+            "animal": chance.choice(words["animals"]),
+            "colour": chance.choice(words["colours"]),
         }
         of_town = {
-            "day": chance.choice(WORDS["days"]),
-            "river": chance.choice(WORDS["rivers"]),
-            "product": chance.choice(WORDS["products"]),
+            "day": chance.choice(words["days"]),
+            "river": chance.choice(words["rivers"]),
+            "product": chance.choice(words["products"]),
         }
         facts[person] = {"town": town} | _some(chance, of_person, facts_each - 1)
         facts[town] = _some(chance, of_town, facts_each)
