@@ -19,13 +19,12 @@ from retrieval import doctor
 from retrieval.auth.accounts import Accounts
 from retrieval.engine.workspace import SHARD_BYTES, Workspace
 from retrieval.errors import PermissionDenied, catalogue_errors
-from retrieval.extraction.extract import render_page
 from retrieval.index.snapshot import MemoryIndex
-from retrieval.ingest import file_store, maintenance
+from retrieval.ingest import file_store, maintenance, page_views
 from retrieval.ingest.estimate import estimate
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS
-from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
+from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, PageBox, Passage
 from retrieval.types.records import (
     Collection,
     Deleted,
@@ -41,7 +40,6 @@ from retrieval.types.records import (
 from retrieval.types.views import Views, head_view, page_number, page_text_view
 from storage.catalogue import Catalogue
 from storage.kv.format import KVLayout
-from storage.kv.shard import sync_folder
 from storage.names import encodable
 from storage.privacy import make_private
 from storage.records import DeletedDocuments, DocumentSort, Principal
@@ -244,20 +242,13 @@ class Library:
 
     def page_image(self, document_id: str, page: int, *, width_px: int = 1200) -> bytes:
         """PNG of one page (from 1), drawn once. Raises NotFound, ExtractError (not a PDF, password missing)."""
+        return page_views.page_image(self._workspace, self.document(document_id), page, width_px=width_px)
+
+    def boxes(self, document_id: str, start: int, end: int) -> list[PageBox]:
+        """Where the characters `start` to `end` of the document's text stand: a box for each line; none if it has no
+        pages. Raises NotFound, ExtractError."""
         document = self.document(document_id)
-        number = page_number(page, document, max(1, document.pages))
-        folder = self._workspace.pages_folder / document_id
-        kept = folder / f"{number}-{width_px}.png"
-        if kept.is_file():
-            return kept.read_bytes()
-        path = file_store.original_of(self._workspace, document_id)
-        image = render_page(path, number, width_px=width_px)
-        folder.mkdir(exist_ok=True, mode=0o700)
-        unfinished = kept.with_name(f".{kept.name}")
-        unfinished.write_bytes(image)
-        unfinished.replace(kept)
-        sync_folder(folder)
-        return image
+        return page_views.boxes_of_span(self._workspace, document, self._passages.text(document_id), start, end)
 
     def page_text(self, document_id: str, page: int) -> PageText:
         """Text of one page (from 1) with its blocks. Raises NotFound."""
@@ -293,10 +284,12 @@ class Library:
         max_tokens: int = DEFAULT_MAX_TOKENS,
         voters: str = DEFAULT_VOTERS,
         conversation_id: str | None = None,
+        anyway: bool = False,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[AnswerToken | Answer]:
         """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share it.
-        `quote`: word for word from the documents; None: as suits the model."""
+        `quote`: word for word from the documents; None: as suits the model. `anyway`: answer from the nearest passages
+        even where the documents do not seem to say."""
         from retrieval.query.answer import Answerer
         from retrieval.query.question import Question
 
@@ -308,6 +301,7 @@ class Library:
             max_tokens=max_tokens,
             voters=voters,
             conversation_id=conversation_id,
+            anyway=anyway,
         )
         with catalogue_errors():
             yield from Answerer(self._workspace, self._index, self._passages, asked).run(cancelled)

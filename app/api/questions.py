@@ -59,6 +59,7 @@ class AskRequest(BaseModel):
     voters: Voters | None = None
     quote: bool | None = None
     max_tokens: AnswerLength | None = None
+    anyway: bool = Field(False, description="Answer also where the documents do not seem to say")
 
 
 class AskQueue:
@@ -134,6 +135,7 @@ class Answering:
                 max_tokens=request.max_tokens or defaults.max_tokens,
                 voters=request.voters or defaults.voters,
                 conversation_id=request.conversation_id,
+                anyway=request.anyway,
                 cancelled=stop.is_set,
             )
             for item in items:

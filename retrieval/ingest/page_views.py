@@ -1,0 +1,45 @@
+"""Pages of a stored document as people see them: their pictures, and where words stand on them."""
+
+from __future__ import annotations
+
+from retrieval.engine.workspace import Workspace
+from retrieval.extraction import character_places
+from retrieval.extraction.extract import extract, render_page
+from retrieval.extraction.formats import PDF
+from retrieval.ingest.file_store import original_of
+from retrieval.types.passages import PageBox
+from retrieval.types.records import Document
+from retrieval.types.views import page_number
+from storage.kv.shard import sync_folder
+
+
+def page_image(workspace: Workspace, document: Document, page: int, *, width_px: int) -> bytes:
+    """PNG of one page (from 1), drawn once. Raises NotFound, ExtractError (not a PDF, password missing)."""
+    number = page_number(page, document, max(1, document.pages))
+    folder = workspace.pages_folder / document.id
+    kept = folder / f"{number}-{width_px}.png"
+    if kept.is_file():
+        return kept.read_bytes()
+    image = render_page(original_of(workspace, document.id), number, width_px=width_px)
+    folder.mkdir(exist_ok=True, mode=0o700)
+    unfinished = kept.with_name(f".{kept.name}")
+    unfinished.write_bytes(image)
+    unfinished.replace(kept)
+    sync_folder(folder)
+    return image
+
+
+def boxes_of_span(workspace: Workspace, document: Document, text: str, start: int, end: int) -> list[PageBox]:
+    """Exact line boxes of `text[start:end]`, where `text` is the document's; none where a file has no pages.
+
+    Where the places of the characters are not kept, the file is read again. If that gives another text, because it was
+    stored by another release, there are no boxes: a wrong mark is worse than none. Raises NotFound, ExtractError.
+    """
+    if document.kind != PDF.kind or start >= end:
+        return []
+    folder = workspace.pages_folder / document.id
+    found = character_places.boxes(folder, text, start, end)
+    if found is None:
+        character_places.keep(folder, extract(original_of(workspace, document.id)))
+        found = character_places.boxes(folder, text, start, end)
+    return [PageBox(box.page + 1, *(round(side, 5) for side in box[1:])) for box in found or ()]
