@@ -219,7 +219,9 @@ def test_a_quotation_does_not_rest_on_the_model_itself(
 ) -> None:
     url = serve(library)
     for quote in (True, False):
-        httpx.patch(f"{url}/api/v1/preferences", json={"low_share": 0.95, "quote": quote, "max_tokens": 16}).raise_for_status()
+        httpx.patch(
+            f"{url}/api/v1/preferences", json={"low_share": 0.95, "quote": quote, "max_tokens": 16}
+        ).raise_for_status()
         page = open_tab(url)
         ask(page, QUESTION)
         expect(page.locator(".turn .warning")).to_have_count(0 if quote else 1)
