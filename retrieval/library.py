@@ -145,23 +145,33 @@ class Library:
             claimed = claim(self._whole._workspace, job_id)
         return self.job(job_id) if claimed is None else self._whole._run(claimed, on_progress)
 
-    def run_next_job(self, *, on_progress: Callable[[Job], None] = lambda job: None) -> Job | None:
-        """Work off the oldest waiting job, if there is one."""
+    def run_next_job(
+        self, *, on_progress: Callable[[Job], None] = lambda job: None, idle_owners_only: bool = False
+    ) -> Job | None:
+        """Work off the oldest waiting job of the owner whose turn it is, if there is one.
+
+        A long one is queued again after its turn if others wait. `idle_owners_only`: of an owner with no running job.
+        """
         from retrieval.ingest.pipeline import claim_next
 
-        claimed = claim_next(self._administrator()._workspace)
-        return None if claimed is None else self._run(claimed, on_progress)
+        claimed = claim_next(self._administrator()._workspace, idle_owners_only=idle_owners_only)
+        return None if claimed is None else self._run(claimed, on_progress, gives_way=True)
 
-    def _run(self, claimed: JobRow, on_progress: Callable[[Job], None]) -> Job:
+    def _run(self, claimed: JobRow, on_progress: Callable[[Job], None], *, gives_way: bool = False) -> Job:
         from retrieval.ingest.pipeline import Ingestion
 
-        ended = Ingestion(self._workspace, claimed, lambda row: on_progress(self._views.job(row))).run()
+        notify = lambda row: on_progress(self._views.job(row))  # noqa: E731
+        ended = Ingestion(self._workspace, claimed, notify, gives_way=gives_way).run()
         self._passages.forget([ended.document_id])
         return self._views.job(ended)
 
     def jobs(self, *, active_only: bool = False, limit: int = 200) -> list[Job]:
         """Newest first."""
         return [self._views.job(row) for row in self._catalogue.jobs(active_only=active_only, limit=limit)]
+
+    def num_active_jobs(self) -> int:
+        """Queued and running."""
+        return self._catalogue.num_active_jobs()
 
     @catalogue_errors()
     def job(self, job_id: str) -> Job:

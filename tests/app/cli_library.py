@@ -47,7 +47,11 @@ class CliLibrary(FakeLibrary):
             on_progress(now)
         return job
 
-    def run_next_job(self, *, on_progress: Callable[[Job], None] = lambda job: None) -> Job | None:
+    def run_next_job(
+        self, *, on_progress: Callable[[Job], None] = lambda job: None, idle_owners_only: bool = False
+    ) -> Job | None:
+        if idle_owners_only:  # there is one owner, whose jobs another thread works off
+            return None
         waiting = [job for job in self.job_rows.values() if job.active]
         return self.run_job(waiting[0].id, on_progress=on_progress) if waiting else None
 

@@ -159,6 +159,9 @@ class FakeLibrary(FakeAnswers):
             rows = [job for job in reversed(self.job_rows.values()) if job.active or not active_only]
             return rows[:limit]
 
+    def num_active_jobs(self) -> int:
+        return len(self.jobs(active_only=True))
+
     def job(self, job_id: str) -> Job:
         return get(self.job_rows, "job", job_id)
 
