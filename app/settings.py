@@ -55,6 +55,7 @@ class Settings(BaseSettings):
         "server (`http://localhost:11434/v1#qwen3:4b`); unset: answers are quoted.",
     )
     writer_key: str | None = Field(default=None, repr=False, description="Key of the writer's server.")
+    writer_timeout: float = Field(default=120.0, gt=0, description="Seconds that the writer's server may be silent.")
     block_size: int = Field(
         default=64,
         ge=2,

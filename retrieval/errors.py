@@ -55,14 +55,15 @@ class MemoryMismatch(CairnError):
 
 
 class NotEnoughSpace(CairnError):
-    """The disk cannot hold what a document's memory would need."""
+    """The disk cannot hold what a document's memory would need, beside a reserve for the catalogue."""
 
-    def __init__(self, source: str, needed_bytes: int, free_bytes: int):
+    def __init__(self, source: str, needed_bytes: int, free_bytes: int, reserved_bytes: int):
         super().__init__(
-            f"{source} needs about {needed_bytes / 1e6:,.0f} MB on disk and only {free_bytes / 1e6:,.0f} MB are free. "
+            f"{source} needs about {_megabytes(needed_bytes)} on disk, and {_megabytes(reserved_bytes)} must stay free "
+            f"for the catalogue; only {_megabytes(free_bytes)} are free. "
             "Free some space, delete documents, or choose another folder with --home."
         )
-        self.needed_bytes, self.free_bytes = needed_bytes, free_bytes
+        self.needed_bytes, self.free_bytes, self.reserved_bytes = needed_bytes, free_bytes, reserved_bytes
 
 
 class DamagedMemory(CairnError):
@@ -74,6 +75,10 @@ class DamagedMemory(CairnError):
             "`cairn verify` lists all damage, `cairn repair` reads the damaged documents again."
         )
         self.document = document
+
+
+def _megabytes(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:,.0f} MB" if size_bytes >= 1e6 else "less than 1 MB"
 
 
 class WriterError(CairnError):

@@ -42,6 +42,8 @@ from retrieval.types.views import Views, head_view, page_number, page_text_view
 from storage.catalogue import Catalogue
 from storage.kv.format import KVLayout
 from storage.kv.shard import sync_folder
+from storage.names import encodable
+from storage.privacy import make_private
 from storage.records import DeletedDocuments, DocumentSort, Principal
 from storage.records import Job as JobRow
 
@@ -92,14 +94,17 @@ class Library:
 
         `kv_dtype`: "bf16", "fp16", "fp32" or "int8". `index`: "exact", "faiss", or "auto" (exact up to a documented
         size). `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute with; "auto" follows the
-        machine's load. Raises `InvalidRequest`, `storage.errors.CatalogueTooNew`.
+        machine's load. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`, `storage.privacy.NotPrivate`.
         """
         home = Path(home).expanduser().resolve()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private([home])
         with catalogue_errors():
             KVLayout((0,), 1, 2, 1, kv_dtype)
             catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}")
         workspace = Workspace(home, catalogue, model, kv_dtype=kv_dtype, shard_bytes=shard_bytes, threads=threads)
+        if catalogue.database.path is not None:
+            make_private([catalogue.database.path])  # it may lie elsewhere
         library = cls(workspace, MemoryIndex(workspace, index=index, hot_bytes=hot_bytes))
         catalogue.recover_jobs()
         return library
@@ -286,7 +291,7 @@ class Library:
         blocks."""
         from retrieval.query.search import search
 
-        return search(self._workspace, self._index, self._passages, query, k, within)
+        return search(self._workspace, self._index, self._passages, encodable(query), k, within)
 
     def ask(
         self,
@@ -306,7 +311,7 @@ class Library:
         from retrieval.query.question import Question
 
         asked = Question(
-            text=question,
+            text=encodable(question),
             k=k,
             scope=within,
             quote=quote,

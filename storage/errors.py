@@ -94,5 +94,23 @@ class NameTaken(StorageError, ValueError):
     """A collection or a user of that name already exists."""
 
 
-class CatalogueTooNew(StorageError):
+class CatalogueUnavailable(StorageError):
+    """The database cannot be used: locked, read-only, unreachable. Nothing was changed."""
+
+
+class CatalogueFull(CatalogueUnavailable):
+    """The disk has no room for the catalogue to grow. Nothing was changed."""
+
+
+class CatalogueDamaged(CatalogueUnavailable):
+    """The database's file is damaged, cut short, or no catalogue."""
+
+    def __init__(self, place: str, detail: str):
+        super().__init__(
+            f"The catalogue {place} is damaged ({detail}). Nothing was changed. Stop all Cairn processes, then "
+            "`cairn rescue` makes a new one from its last backup and from what is stored beside it."
+        )
+
+
+class CatalogueTooNew(CatalogueUnavailable):
     """The catalogue was made by a newer release."""

@@ -108,9 +108,11 @@ def _ingest_one(
 
 
 def concerns_every_file(error: Exception) -> bool:
-    """True if the next file would fail in the same way: the model or the memory is at fault, not the file."""
+    """True if the next file would fail in the same way: model, memory or catalogue are at fault, not the file."""
+    from storage.errors import CatalogueUnavailable
+
     model_errors = sys.modules.get("model.errors")
-    return isinstance(error, (MemoryMismatch, SettingsError)) or (
+    return isinstance(error, (MemoryMismatch, SettingsError, CatalogueUnavailable)) or (
         model_errors is not None and isinstance(error, model_errors.ModelError)
     )
 

@@ -91,6 +91,7 @@ class Workspace:
         self.catalogue = catalogue
         self.scheduler = ModelScheduler(before_work=ThreadCount(threads).apply)
         self.kv_dtype, self.shard_bytes = kv_dtype, shard_bytes
+        self.stranded_jobs: set[str] = set()  # running, but their worker had to give up on the catalogue
         self._model = _Model(model)
         # Deleting and verifying need the store's files but no model, hence no layout.
         self._files_only = KVBlockStore(self.kv_folder, KVLayout((0,), 1, 2, 1, "bf16"), fingerprint="")

@@ -45,7 +45,7 @@ def check_space(workspace: Workspace, source: str, needed_bytes: int) -> None:
     """Raises `NotEnoughSpace`."""
     free = free_bytes(workspace)
     if needed_bytes + _RESERVED_BYTES > free:
-        raise NotEnoughSpace(source, needed_bytes, free)
+        raise NotEnoughSpace(source, needed_bytes, free, _RESERVED_BYTES)
 
 
 def sha256_of(path: Path) -> str:

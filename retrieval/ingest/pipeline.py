@@ -26,8 +26,8 @@ from retrieval.index.title_keys import keep_title
 from retrieval.ingest.estimate import num_blocks, stored_bytes
 from retrieval.ingest.file_store import check_space, original_of
 from retrieval.ingest.shard_writer import make_blocks, store_shard
+from storage.errors import CatalogueUnavailable, StorageError
 from storage.errors import NotFound as NoRow
-from storage.errors import StorageError
 from storage.records import Job, JobProgress, NewBlock, Page, ShardFile
 from storage.workers import this_worker
 
@@ -93,6 +93,9 @@ class Ingestion:
             self._catalogue.release_job(job.id)
         except NoRow:
             return self._vanished()
+        except CatalogueUnavailable:
+            self._strand()
+            raise
         except (CairnError, StorageError, ModelError, ValueError) as error:
             logger.info("job %s failed: %s", job.id, error)
             return self._end("failed", error=str(error))
@@ -109,6 +112,13 @@ class Ingestion:
             return self._catalogue.end_job(self._job.id, state, error=error, note=note)
         except NoRow:
             return self._vanished()
+        except CatalogueUnavailable:
+            self._strand()
+            raise
+
+    def _strand(self) -> None:
+        """Nothing can be recorded now: whoever claims a job next puts this one back into the queue first."""
+        self._workspace.stranded_jobs.add(self._job.id)
 
     def _vanished(self) -> Job:
         """The document was deleted during the job: its rows are gone, and files written since must go too."""
@@ -218,13 +228,28 @@ class Ingestion:
 
 def claim(workspace: Workspace, job_id: str) -> Job | None:
     """Take a job; None if somebody else has it or it has ended. Jobs whose process died are taken over."""
-    workspace.catalogue.recover_jobs()
+    _recover(workspace)
     return workspace.catalogue.claim_job(job_id, this_worker())
 
 
 def claim_next(workspace: Workspace, *, idle_owners_only: bool = False) -> Job | None:
-    workspace.catalogue.recover_jobs()
+    _recover(workspace)
     return workspace.catalogue.claim_next_job(this_worker(), idle_owners_only=idle_owners_only)
+
+
+def _recover(workspace: Workspace) -> None:
+    """Back into the queue: jobs whose process died, and jobs of this process whose end could not be recorded."""
+    for job_id in list(workspace.stranded_jobs):
+        try:
+            workspace.stranded_jobs.remove(job_id)
+        except KeyError:  # another thread has just released it, and may run it already
+            continue
+        try:
+            workspace.catalogue.release_job(job_id)
+        except BaseException:
+            workspace.stranded_jobs.add(job_id)
+            raise
+    workspace.catalogue.recover_jobs()
 
 
 def _stated_title(extracted: ExtractedDocument, path: Path) -> str | None:

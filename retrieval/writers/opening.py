@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from retrieval.errors import WriterError
@@ -14,12 +14,14 @@ class WriterSpec:
     """Which writer, and what it needs.
 
     `name`: a checkpoint's folder, `org/model` on the hub, or `http(s)://host/v1`, with `#model` behind it where the
-    server has several. `key`: of a server. `home`: the library's folder. `device` and `dtype`: as of the finder.
+    server has several. `key`: of a server; `timeout_seconds`: how long it may be silent. `home`: the library's
+    folder. `device` and `dtype`: as of the finder.
     """
 
     name: str
     home: Path
-    key: str | None = None
+    key: str | None = field(default=None, repr=False)
+    timeout_seconds: float = 120.0
     device: str | None = None
     dtype: str | None = None
 
@@ -27,5 +29,7 @@ class WriterSpec:
 def open_writer(spec: WriterSpec) -> Writer:
     """Neither loads weights nor calls a server. Raises `WriterError` for a name that cannot be one."""
     if spec.name.startswith(("http://", "https://")):
-        raise WriterError(spec.name, "Writers on servers cannot be used yet.")
+        from retrieval.writers.server import ServerWriter
+
+        return ServerWriter(spec.name, key=spec.key, timeout_seconds=spec.timeout_seconds)
     raise WriterError(spec.name, "Checkpoints as writers cannot be used yet. Name the address of a server instead.")

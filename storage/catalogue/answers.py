@@ -12,6 +12,7 @@ from storage.catalogue.permissions import Repository, for_any_principal, readabl
 from storage.catalogue.rows import one_row, record_of, search_text
 from storage.catalogue.schema import answer_documents, answers, conversations, now
 from storage.errors import NotFound
+from storage.names import clean_name, encodable
 from storage.records import AnswerHead, StoredAnswer
 
 
@@ -66,7 +67,7 @@ class AnswerRepository(Repository):
         heads = answers.c["id", "conversation_id", "question", "text", "created_at"]  # bodies may be long
         chosen = select(*heads).where(readable_answers(self.principal))
         chosen = chosen.order_by(answers.c.created_at.desc(), answers.c.id).limit(limit).offset(offset)
-        for word in search.casefold().split():
+        for word in encodable(search).casefold().split():
             chosen = chosen.where(answers.c.search_text.contains(word, autoescape=True))
         with self._database.read() as connection:
             if conversation_id is not None:
@@ -86,7 +87,10 @@ class AnswerRepository(Repository):
     @for_any_principal
     def ensure_conversation(self, conversation_id: str, title: str) -> None:
         """Create the conversation unless it exists. Raises `NotFound` if it is another user's."""
-        row = {"id": conversation_id, "title": title, "owner_id": self.principal.user_id}
+        row = {"id": conversation_id, "title": clean_name(title), "owner_id": self.principal.user_id}
+        with self._database.read() as connection:
+            if self._conversation_exists(connection, conversation_id):
+                return
         with self._database.write() as connection:
             if not self._conversation_exists(connection, conversation_id):
                 connection.execute(insert(conversations).values(row))

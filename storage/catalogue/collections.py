@@ -14,6 +14,7 @@ from storage.catalogue.permissions import Repository, for_any_principal, owned, 
 from storage.catalogue.rows import record_of, update_row
 from storage.catalogue.schema import collection_readers, collections, documents
 from storage.errors import NameTaken, NotFound, PermissionDenied
+from storage.names import clean_name
 from storage.records import Collection, DeletedDocuments, Principal
 
 
@@ -79,10 +80,11 @@ class CollectionRepository(Repository):
 
 
 def checked_name(name: str) -> str:
-    """The name without surrounding spaces. Raises `ValueError` if nothing is left."""
-    if not name.strip():
+    """The name as it is kept (`clean_name`). Raises `ValueError` if nothing is left."""
+    name = clean_name(name)
+    if not name:
         raise ValueError("A collection needs a name.")
-    return name.strip()
+    return name
 
 
 def one_collection(

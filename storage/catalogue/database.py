@@ -13,11 +13,13 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+
+from storage.catalogue.failures import explained
 
 BUSY_SECONDS = 15
 WRITER_LOCK = 0x434149524E  # "CAIRN": the advisory lock by which PostgreSQL's writers take turns, as SQLite's do
@@ -32,10 +34,12 @@ class Database:
         if not self.is_sqlite and parsed.get_backend_name() != "postgresql":
             raise ValueError(f"The catalogue can be kept in SQLite or PostgreSQL, not in {parsed.get_backend_name()}.")
         self.path: Path | None = None
+        self.place = parsed.render_as_string()  # without the password
         if self.is_sqlite:
             if not parsed.database or parsed.database == ":memory:":
                 raise ValueError("The catalogue must be a file, e.g. sqlite:////home/me/cairn/cairn.sqlite3")
             self.path = Path(parsed.database)
+            self.place = str(self.path)
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             self.engine: Engine = create_engine(parsed)
@@ -55,14 +59,17 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """One consistent view of the database."""
-        with self._reader.connect() as connection, connection.begin():
+        """One consistent view of the database, which takes no lock. Raises `CatalogueUnavailable`."""
+        with explained(self.place), self._reader.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """One writing transaction, committed at the end or rolled back. Keep it short; do not nest."""
-        with self._writing, self._writer.connect() as connection, connection.begin():
+        """One writing transaction, committed at the end or rolled back. Keep it short; do not nest.
+
+        Raises `CatalogueUnavailable`; then nothing was changed.
+        """
+        with self._writing, explained(self.place), self._writer.connect() as connection, connection.begin():
             if not self.is_sqlite:
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({WRITER_LOCK})"))
             yield connection
@@ -70,7 +77,8 @@ class Database:
     def erase_deleted(self) -> None:
         """After a deletion, empty the write-ahead log, which still holds the text. Does not wait for readers."""
         if self.path is not None:
-            with closing(sqlite3.connect(self.path, timeout=0.2)) as connection:
+            # The deletion is committed. If the log cannot be emptied now, the next checkpoint overwrites it.
+            with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self.path, timeout=0.2)) as connection:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:

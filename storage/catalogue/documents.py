@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
@@ -16,6 +17,7 @@ from storage.catalogue.permissions import Repository, for_any_principal, in_read
 from storage.catalogue.rows import document_of, one_row, record_of, search_text, update_row
 from storage.catalogue.schema import collections, document_texts, documents, pages
 from storage.errors import NotFound, PermissionDenied
+from storage.names import clean_name, encodable
 from storage.records import (
     ADMINISTRATOR,
     DeletedDocuments,
@@ -47,6 +49,7 @@ class DocumentRepository(Repository):
         document goes there too if it is in no collection; otherwise it stays where it is and no collection is created.
         Register the fingerprint with `put_fingerprint` first. Raises `ValueError` for an empty name.
         """
+        new = replace(new, source=clean_name(new.source) or "unnamed", title=clean_name(new.title) or "unnamed")
         owner_id = self.principal.user_id
         name = None if collection is None else checked_name(collection)
         with self._database.write() as connection:
@@ -88,7 +91,7 @@ class DocumentRepository(Repository):
         if sort not in _ORDER:
             raise ValueError(f"Documents are sorted by {', '.join(_ORDER)}, not {sort!r}.")
         chosen = select(documents).where(readable_documents(self.principal)).order_by(_ORDER[sort], documents.c.id)
-        for word in search.casefold().split():
+        for word in encodable(search).casefold().split():
             chosen = chosen.where(documents.c.search_text.contains(word, autoescape=True))
         if collection_id is not None:
             chosen = chosen.where(documents.c.collection_id == collection_id)
@@ -106,7 +109,7 @@ class DocumentRepository(Repository):
     @for_any_principal
     def rename_document(self, document_id: str, title: str) -> Document:
         """Raises `NotFound`, `PermissionDenied`, and `ValueError` for an empty title."""
-        title = title.strip()
+        title = clean_name(title)
         if not title:
             raise ValueError("A document needs a title.")
         with self._database.write() as connection:
@@ -149,7 +152,7 @@ class DocumentRepository(Repository):
         compressed = zlib.compress(text.encode("utf-8", "surrogatepass"), 6)
         with self._database.write() as connection:
             before = one_document(connection, ADMINISTRATOR, document_id)
-            title = (title or "").strip() or before.title
+            title = clean_name(title or "") or before.title
             update_row(
                 connection,
                 documents,

@@ -41,6 +41,8 @@ class JobRepository(Repository):
         Turns go round: owners without a running job first (with `idle_owners_only` no others), then whose last job
         began longest ago. `worker`: see `storage.workers.this_worker`.
         """
+        if not self._rows(select(jobs.c.id).where(jobs.c.state == "queued").limit(1)):
+            return None  # a waiting worker asks twice a second and must not hold up those who write
         with self._database.write() as connection:
             job_id = _next_in_turn(connection, idle_owners_only)
             return None if job_id is None else _claim(connection, job_id, worker)
@@ -116,11 +118,14 @@ class JobRepository(Repository):
     def recover_jobs(self, *, max_attempts: int = 100) -> list[Job]:
         """Requeue the running jobs whose worker died; call it at startup. Jobs of live workers are left alone.
 
-        A job whose process died `max_attempts` times without committing a shard in between fails instead.
+        A job whose process died `max_attempts` times without committing a shard in between fails instead. Writes only
+        if there is such a job, so that opening a library does not wait for writers.
         """
+        running = select(jobs).where(jobs.c.state == "running")
+        if not any(not is_alive(row.worker) for row in self._rows(running)):
+            return []
         with self._database.write() as connection:
-            running = [job_of(row) for row in connection.execute(select(jobs).where(jobs.c.state == "running"))]
-            dead = [job for job in running if not is_alive(job.worker)]
+            dead = [job for job in map(job_of, connection.execute(running)) if not is_alive(job.worker)]
             for job in dead:
                 if job.cancel_requested:
                     end(connection, job, "cancelled", note="cancelled")

@@ -74,8 +74,10 @@ class MemoryRepository(Repository):
     @for_any_principal
     def put_fingerprint(self, fingerprint: MemoryFingerprint) -> str:
         """Register a model. Returns its digest."""
+        known = select(memory_fingerprints.c.digest).where(memory_fingerprints.c.digest == fingerprint.digest)
+        if self._rows(known):  # as nearly always: no need to wait for writers
+            return fingerprint.digest
         with self._database.write() as connection:
-            known = select(memory_fingerprints.c.digest).where(memory_fingerprints.c.digest == fingerprint.digest)
             if connection.execute(known).first() is None:
                 row = {"digest": fingerprint.digest, "fields": json.dumps(dict(fingerprint.fields))}
                 connection.execute(insert(memory_fingerprints).values(row))

@@ -11,6 +11,7 @@ from storage.catalogue.permissions import Repository, for_any_principal
 from storage.catalogue.rows import one_row, record_of, update_row
 from storage.catalogue.schema import answers, collections, conversations, documents, users
 from storage.errors import NameTaken, NotFound
+from storage.names import clean_name
 from storage.records import User
 
 
@@ -41,7 +42,9 @@ class UserRepository(Repository):
             return _user(one_row(connection, select(users).where(column == value), "user", value))
 
     def add_user(self, name: str, password_hash: str) -> User:
-        """Raises `NameTaken`."""
+        """Raises `NameTaken`, and `ValueError` for a name that `clean_name` would change."""
+        if not name or name != clean_name(name):
+            raise ValueError(f"{name!r} cannot be a user's name.")
         try:
             with self._database.write() as connection:
                 connection.execute(insert(users).values(name=name, password_hash=password_hash))

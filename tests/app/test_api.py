@@ -7,8 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fastapi.testclient import TestClient
 
+from storage.errors import CatalogueDamaged, CatalogueFull
 from tests.app.api_client import HOSTILE, error_code, opened, until
 from tests.app.fake_library import FakeLibrary
 from tests.app.serving import FakeSettings
@@ -42,6 +44,26 @@ class TestWholeApp:
 
     def test_the_machine_page_says_what_there_is(self, client: TestClient) -> None:
         assert client.get("/api/v1/machine").json()["problems"] == []
+
+    @pytest.mark.parametrize(
+        ("error", "status", "code"),
+        [
+            (CatalogueDamaged("/secret/home/cairn.sqlite3", "malformed"), 503, "unavailable"),
+            (CatalogueFull("/secret/home/cairn.sqlite3 cannot grow"), 507, "not_enough_space"),
+        ],
+    )
+    def test_a_catalogue_that_cannot_be_used_is_one_line_in_the_log_and_no_secret_outside(
+        self, client: TestClient, library: FakeLibrary, error: Exception, status: int, code: str,
+        monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    ) -> None:  # fmt: skip
+        def broken(**_settings: object) -> None:
+            raise error
+
+        monkeypatch.setattr(library, "documents", broken)
+        response = client.get("/api/v1/documents")
+        assert (response.status_code, error_code(response)) == (status, code) and "secret" not in response.text
+        (line,) = [record for record in caplog.records if record.name == "cairn.api" and record.levelname == "ERROR"]
+        assert "/secret/home" in line.getMessage() and line.exc_info is None
 
     def test_an_empty_library_is_offered_the_sample_once(self, tmp_path: Path) -> None:
         library = FakeLibrary()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import stat
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ from model.errors import ModelError
 from retrieval.errors import InvalidRequest, MemoryMismatch, NotFound
 from retrieval.types.passages import Answer, AnswerToken
 from retrieval.types.records import Scope
+from storage.privacy import NotPrivate
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, WHALE, add, ask, substance
 from tests.tiny_model import tiny_model
 
@@ -340,3 +343,29 @@ def test_a_failing_model_is_not_taken_for_a_missing_answer(library, three, monke
     monkeypatch.setattr("retrieval.query.decode.generate", broken)
     with pytest.raises(InvalidRequest, match="cannot"):
         ask(library, "fox?")
+
+
+def test_a_home_that_others_can_read_is_closed_to_them(open_library, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir(mode=0o755)
+    home.chmod(0o755)
+    library = open_library()
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    catalogue = home / "cairn.sqlite3"
+    assert stat.S_IMODE(catalogue.stat().st_mode) == 0o600
+    library.close()
+
+
+def test_a_home_that_cannot_be_closed_to_others_is_refused(open_library, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    home.chmod(0o755)
+    monkeypatch.setattr(Path, "chmod", lambda self, mode: None)  # as on a disk without access rights
+    with pytest.raises(NotPrivate, match="chmod -R go="):
+        open_library()
+
+
+def test_a_question_with_half_a_character_is_asked_without_it(library, three):
+    answer = ask(library, "What do \ud800whales do?\0")
+    assert answer.question == "What do ?whales do?" and library.answer(answer.id).question == answer.question
+    assert len(library.search("whales \udfff", 2)) == 2

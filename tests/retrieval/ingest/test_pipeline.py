@@ -12,6 +12,8 @@ from retrieval.errors import CairnError, ExtractError, NotEnoughSpace
 from retrieval.ingest import pipeline, shard_writer
 from retrieval.ingest.pipeline import Ingestion
 from retrieval.ingest.shard_writer import stored_blocks_before
+from storage.catalogue import Catalogue
+from storage.errors import CatalogueFull
 from storage.records import Principal
 from tests.retrieval.conftest import FOX, RAIN, add, ask, prose, substance
 
@@ -162,7 +164,8 @@ def test_a_disk_without_room_is_noticed_before_the_work(library, write, monkeypa
     path = write("long.txt", LONG)
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000})())
-        with pytest.raises(NotEnoughSpace, match="free"):
+        reasons = "needs about less than 1 MB on disk, and 67 MB must stay free for the catalogue; only less than 1 MB"
+        with pytest.raises(NotEnoughSpace, match=reasons):
             library.submit(path)
     job = library.submit(path)
     with monkeypatch.context() as patch:
@@ -172,6 +175,21 @@ def test_a_disk_without_room_is_noticed_before_the_work(library, write, monkeypa
     assert failed.state == "failed" and "free" in failed.error and failed.tokens_done == 0
     library.retry_job(job.id)
     assert library.run_job(job.id).state == "done"
+
+
+def test_a_job_whose_end_cannot_be_recorded_is_done_once_the_catalogue_has_room_again(library, write, monkeypatch):
+    job = library.submit(write("long.txt", LONG))
+
+    def full(*_args: object, **_settings: object) -> None:
+        raise CatalogueFull("The catalogue cannot grow: the disk is full.")
+
+    with monkeypatch.context() as patch:
+        for method in ("commit_shard", "end_job"):
+            patch.setattr(Catalogue, method, full)
+        with pytest.raises(CatalogueFull):
+            library.run_next_job()
+    ended = library.run_next_job()
+    assert ended is not None and (ended.id, ended.state) == (job.id, "done")
 
 
 def test_the_estimate_is_what_ingestion_then_takes(library, write):

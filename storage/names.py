@@ -1,0 +1,38 @@
+"""Names as they are kept: of documents, collections, conversations, and whatever else is shown on one line.
+
+Files and web requests name things with whatever bytes they like. A lone surrogate cannot be written as UTF-8, NUL ends
+a text in PostgreSQL, control characters steer terminals, and direction characters make "exe.pdf" of "fdp.exe". They are
+taken out here, where names enter the catalogue, so that nothing behind it meets them.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+LONGEST_NAME = 500
+_JOINERS = "\u200c\u200d"  # invisible, but Persian and emoji are written with them
+
+
+def clean_name(name: str) -> str:
+    """One line without control, direction, private-use and other invisible characters; at most `LONGEST_NAME` long.
+
+    What ends a line becomes a space, a lone surrogate U+FFFD. May be empty.
+    """
+    kept = " ".join("".join(map(_clean, name)).split())
+    return kept if len(kept) <= LONGEST_NAME else kept[: LONGEST_NAME - 1] + "…"
+
+
+def _clean(character: str) -> str:
+    match unicodedata.category(character):
+        case "Cc" | "Zl" | "Zp":
+            return " " if character.isspace() else ""
+        case "Cs":
+            return "\ufffd"
+        case "Cf" | "Co" | "Cn":
+            return character if character in _JOINERS else ""
+    return character
+
+
+def encodable(text: str) -> str:
+    """The text as UTF-8 and every database can keep it: without NUL, and with a question mark for lone surrogates."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,191 @@
+"""A writer behind a server, over a real socket: what it sends, and what it says when the server does not write."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+from retrieval.errors import WriterError
+from retrieval.writers.opening import WriterSpec, open_writer
+from retrieval.writers.protocol import WriterOptions, WriterPassage, WriterRequest, Written
+from retrieval.writers.server import ServerWriter
+from tests.chat_server import ChatServer, chat_server
+from tests.tiny_model import SHAPE, byte_tokenizer
+
+PASSAGE = WriterPassage(1, "d", "Handbook", (3,), "The dam was raised in 1981.")
+REQUEST = WriterRequest("Answer.", "When was the dam raised?", (PASSAGE,), options=WriterOptions(max_tokens=20))
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[ChatServer]:
+    with chat_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: ChatServer) -> ChatServer:
+    fresh = ChatServer()
+    running.__dict__.update({name: value for name, value in vars(fresh).items() if name != "address"})
+    return running
+
+
+def write(writer: ServerWriter, request: WriterRequest = REQUEST, cancelled=lambda: False) -> tuple[str, Written]:
+    text, stream = "", writer.write(request, cancelled)
+    while True:
+        try:
+            text += next(stream).text
+        except StopIteration as end:
+            return text, end.value
+
+
+def test_the_answer_streams_and_the_server_gets_the_passages_and_the_options(server: ChatServer) -> None:
+    writer = ServerWriter(server.address, key="sk-secret")
+    text, written = write(writer)
+    assert text == "The dam was raised in 1981 [1]." and written == Written("stop")
+    (sent,) = server.requests
+    assert sent["model"] == "tiny" and sent["stream"] and sent["max_tokens"] == 20 and sent["temperature"] == 0
+    assert "tools" not in sent
+    assert sent["messages"][1]["content"].startswith("[1] Handbook, page 3\nThe dam was raised in 1981.")
+    assert server.keys == ["Bearer sk-secret"]
+    assert (writer.name, writer.kind, writer.leaves_machine) == ("tiny", "server", False)
+
+
+def test_an_answer_that_was_cut_off_says_so(server: ChatServer) -> None:
+    short = WriterRequest("Answer.", "When?", options=WriterOptions(max_tokens=2))
+    assert write(ServerWriter(server.address), short) == ("The dam", Written("length"))
+
+
+def test_a_refusal_that_passes_is_tried_again(server: ChatServer) -> None:
+    server.behaviour = "429 once"
+    assert write(ServerWriter(server.address))[0].startswith("The dam") and len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "said"),
+    [
+        ("429", "takes no more requests"),
+        ("500", r"failed \(500\). It said: it burns"),
+        ("401", "refused the key"),
+        ("400", "It said: context too long for …"),
+        ("404", "does not know this address or model"),
+        ("html", "broke off|not an answer"),
+        ("elsewhere", r"refused the request \(307\)"),
+        ("breaks off", "broke off in the middle"),
+        ("ends without a reason", "broke off in the middle"),
+        ("rubbish in the middle", "not an answer"),
+        ("no choices", "not an answer"),
+        ("content is a number", "not an answer"),
+        ("error in the middle", "It said: out of memory"),
+        ("says nothing", "it wrote nothing"),
+        ("stalls", "sent nothing for 1 seconds"),
+        ("stalls in the middle", "sent nothing for 1 seconds"),
+    ],
+)
+def test_a_server_that_fails_is_explained(server: ChatServer, behaviour: str, said: str, caplog) -> None:
+    server.behaviour = behaviour
+    writer = ServerWriter(server.address, key="sk-secret", timeout_seconds=1.0)
+    begun = time.monotonic()
+    with caplog.at_level(logging.DEBUG), pytest.raises(WriterError, match=said) as raised:
+        write(writer)
+    assert time.monotonic() - begun < 8
+    assert "sk-secret" not in str(raised.value) and "sk-secret" not in caplog.text
+
+
+def test_a_server_that_never_ends_is_stopped_at_the_length_of_the_answer(server: ChatServer) -> None:
+    server.behaviour = "never ends"
+    text, written = write(ServerWriter(server.address))
+    assert written.finish == "length" and len(text.split()) < 100
+
+
+def test_a_stalling_server_can_be_stopped_at_once(server: ChatServer) -> None:
+    server.behaviour, begun = "stalls in the middle", time.monotonic()
+    text, written = write(ServerWriter(server.address), cancelled=lambda: time.monotonic() - begun > 0.5)
+    assert written.finish == "cancelled" and text == "The dam" and time.monotonic() - begun < 3
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    with pytest.raises(WriterError, match="http://127.0.0.1:9/v1 cannot be reached"):
+        write(ServerWriter("http://127.0.0.1:9/v1#m"))
+
+
+def test_of_several_models_one_has_to_be_named(server: ChatServer) -> None:
+    server.models = ["a", "b"]
+    with pytest.raises(WriterError, match=r"2 models \(a, b\). Name one: .*/v1#a"):
+        write(ServerWriter(server.address))
+    writer = ServerWriter(f"{server.address}#b")
+    write(writer)
+    assert server.requests[-1]["model"] == "b" == writer.name
+
+
+def test_what_a_reasoning_model_thinks_is_not_shown(server: ChatServer) -> None:
+    server.reply = lambda _system, _user: "<think> Hm, 1980? No. </think> In 1981 [1]."
+    assert write(ServerWriter(server.address))[0] == "In 1981 [1]."
+    server.reply = lambda _system, _user: "<thin ice> is no thinking"
+    assert write(ServerWriter(server.address))[0] == "<thin ice> is no thinking"
+
+
+@pytest.mark.parametrize(
+    ("address", "leaves"),
+    [("http://localhost:1/v1", False), ("http://127.0.0.2/v1", False), ("http://[::1]:1/v1", False),
+     ("https://api.example.org/v1", True), ("http://192.168.0.9:11434/v1", True), ("http://127.evil.org/v1", True)],
+)  # fmt: skip
+def test_a_writer_knows_whether_passages_leave_this_machine(address: str, leaves: bool) -> None:
+    assert ServerWriter(address).leaves_machine is leaves
+
+
+def test_a_writer_is_opened_by_its_address_and_its_key_is_not_shown(tmp_path: Path) -> None:
+    spec = WriterSpec(name="http://localhost:1/v1#m", home=tmp_path, key="sk-secret")
+    assert open_writer(spec).name == "m" and "sk-secret" not in repr(spec)
+    with pytest.raises(WriterError, match="this is no address"):
+        open_writer(WriterSpec(name="http://#m", home=tmp_path))
+
+
+def test_transformers_serve_is_a_server_that_writes(tmp_path: Path) -> None:
+    save_tiny_chat_model(tmp_path / "model")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program = Path(sys.executable).with_name("transformers")
+    command = [program, "serve", "--port", str(port), "--device", "cpu"]
+    with subprocess.Popen(command, env={**os.environ, "HF_HUB_OFFLINE": "1"}, stderr=subprocess.DEVNULL) as serving:
+        try:
+            until(lambda: httpx.get(f"http://localhost:{port}/health").is_success, seconds=60)
+            writer = ServerWriter(f"http://localhost:{port}/v1#{tmp_path / 'model'}", timeout_seconds=60)
+            text, written = write(writer)
+        finally:
+            serving.terminate()
+    assert text and written.finish in ("stop", "length")
+
+
+def save_tiny_chat_model(folder: Path) -> None:
+    """Random weights; only its form is that of a chat model."""
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = (
+        "{% for message in messages %}<bos>{{ message['role'] }}:{{ message['content'] }}<end>{% endfor %}<bos>"
+    )
+    torch.manual_seed(0)
+    config = LlamaConfig(**SHAPE, bos_token_id=257, eos_token_id=258)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def until(ready: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(httpx.HTTPError):
+            if ready():
+                return
+        time.sleep(0.2)
+    raise AssertionError("the server did not start")
