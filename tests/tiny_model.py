@@ -1,6 +1,7 @@
-"""Small models made in memory for tests: random weights, a byte-level tokenizer, every supported family."""
+"""Models for tests: the shipped one, and small random ones of every supported family with a byte-level tokenizer."""
 
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -20,6 +21,7 @@ from transformers import (
 
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
+from model.checkpoint.load import load_backbone
 
 GOLDEN = Path(__file__).parent / "golden" / "tiny_mf7"
 
@@ -65,6 +67,9 @@ FAMILIES: dict[str, PreTrainedConfig] = {
     "starcoder2": Starcoder2Config(**SHAPE, bos_token_id=257, eos_token_id=258),
 }
 
+ONE_LAYER = ((0.0, 0.0, 0.0, 0.0), (1.0, 0.5, 0.0, 2.0))
+"""`search_weights` with which one of the two memory layers has all the say."""
+
 
 def tiny_model(family: str = "llama", *, block_size: int = 8, seed: int = 1, **settings: object) -> LandmarkModel:
     """A random model of a supported family with a byte tokenizer; three layers, 64 wide, in float32 on the CPU."""
@@ -86,3 +91,9 @@ def golden_model(**settings: object) -> LandmarkModel:
     backbone = AutoModelForCausalLM.from_config(config).eval()
     backbone.load_state_dict(load_file(GOLDEN / "model.safetensors"))
     return LandmarkModel(backbone, byte_tokenizer(), LandmarkConfig(block_size=8, landmark_token_id=127, **settings))  # type: ignore[arg-type]
+
+
+@cache
+def shipped_model() -> LandmarkModel:
+    """The checkpoint in model/default, loaded once a process: where answers have to make sense."""
+    return load_backbone(Path(__file__).parents[1] / "model" / "default", device="cpu", dtype=torch.float32)

@@ -7,7 +7,8 @@ import contextlib
 import json
 import secrets
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import Annotated, ParamSpec, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Response
@@ -67,6 +68,7 @@ class AskQueue:
 
     def __init__(self, at_once: int, *, each_at_once: int = 1, each_waiting: int = 16):
         self._queue = FairQueue("cairn-ask", at_once=at_once, each_at_once=each_at_once, each_waiting=each_waiting)
+        self._most_present, self._present = each_at_once + each_waiting, Counter[str]()
         self._stops: dict[str, tuple[str | None, threading.Event]] = {}  # by ask id: who asked, and how to stop it
         self._lock = threading.Lock()
 
@@ -84,12 +86,17 @@ class AskQueue:
             raise Refused(404, "not_found", "No question of yours is being answered under this id.")
         event.set()
 
-    def check_room(self, person: str) -> None:
-        """Raises Refused while no more questions of this person are accepted."""
+    @contextlib.contextmanager
+    def present(self, person: str) -> Iterator[None]:
+        """While a question of this person is answered or waits. Raises Refused where there are too many."""
+        if self._present[person] >= self._most_present:
+            raise _too_many(QueueFull(own=True))
+        self._present[person] += 1
         try:
-            self._queue.check_room(person)
-        except QueueFull as full:
-            raise _too_many(full) from None
+            yield
+        finally:
+            self._present[person] -= 1
+            self._present = +self._present
 
     async def run(self, person: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Other work of the model for this person, in the same turns. Raises Refused."""
@@ -176,9 +183,10 @@ def router(ask_queue: AskQueue) -> APIRouter:
 
 
 def _add_asking(routes: APIRouter, ask_queue: AskQueue) -> None:
-    def room(person: Person) -> None:
+    async def room(person: Person) -> AsyncIterator[None]:
         """Before the stream begins, so that a refusal has a status of its own."""
-        ask_queue.check_room(person)
+        with ask_queue.present(person):
+            yield
 
     @routes.post("/search", tags=["questions"])
     async def search(library: RequestLibrary, person: Person, request: SearchRequest) -> Plain:
