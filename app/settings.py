@@ -72,6 +72,10 @@ class Settings(BaseSettings):
         default="auto",
         description="Processor threads to compute with; `auto`: one for each core that other programs leave idle.",
     )
+    second_look: bool = Field(
+        default=True,
+        description="Read the passages found once more, together with the question, before a sentence is quoted.",
+    )
     kv_dtype: Literal["bf16", "fp16", "fp32", "int8"] = Field(
         default="bf16", description="Data type of stored keys and values."
     )
@@ -82,6 +86,9 @@ class Settings(BaseSettings):
     hot_bytes: ByteSize = Field(default=ByteSize(1 << 30), ge=0, description="RAM for recently read blocks.")
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL of the catalogue; unset: `cairn.sqlite3` in the home folder."
+    )
+    trash_days: float = Field(
+        default=7.0, ge=0, le=3650, description="How long `cairn gc` keeps what it swept, in the home's `trash`."
     )
     host: str = Field(
         default="127.0.0.1",
