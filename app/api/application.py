@@ -47,13 +47,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     )
     if accounts.any and (settings.password or settings.token):
         log.warning("There are accounts: people sign in with these. The server's own password and token open nothing.")
-    limits = UploadLimits(
-        file_bytes=settings.max_upload_bytes,
-        files=settings.max_uploads,
-        jobs=settings.max_jobs,
-        library_bytes=settings.max_library_bytes,
-        free_disk_bytes=settings.min_free_bytes,
-    )
+    limits = _upload_limits(settings)
     uploads = Uploads(library, settings.home / "uploads", limits)
     preferences = PreferenceFolder(settings.home)
     ask_queue = questions.AskQueue(
@@ -96,6 +90,16 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
         mount_ui(app, preferences=preferences, home=settings.home)
     _add_guards(app, authenticator, settings)
     return app
+
+
+def _upload_limits(settings: Settings) -> UploadLimits:
+    return UploadLimits(
+        file_bytes=settings.max_upload_bytes,
+        files=settings.max_uploads,
+        jobs=settings.max_jobs,
+        library_bytes=settings.max_library_bytes,
+        free_disk_bytes=settings.min_free_bytes,
+    )
 
 
 def _add_guards(app: FastAPI, authenticator: Authenticator, settings: Settings) -> None:
