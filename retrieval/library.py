@@ -20,10 +20,10 @@ from retrieval import doctor
 from retrieval.auth.accounts import Accounts
 from retrieval.engine.workspace import SHARD_BYTES, Workspace
 from retrieval.errors import PermissionDenied, catalogue_errors
-from retrieval.extraction.extract import render_page
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest import file_store, maintenance
 from retrieval.ingest.estimate import estimate
+from retrieval.ingest.page_images import page_image
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS
 from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
@@ -43,7 +43,6 @@ from retrieval.types.views import Views, head_view, page_number, page_text_view
 from storage.backups import keep_backup_meanwhile
 from storage.catalogue import Catalogue
 from storage.kv.format import KVLayout
-from storage.kv.shard import sync_folder
 from storage.names import encodable
 from storage.privacy import make_private
 from storage.records import DeletedDocuments, DocumentSort, Principal
@@ -93,12 +92,14 @@ class Library:
         hot_bytes: int = 1 << 30,
         shard_bytes: int = SHARD_BYTES,
         threads: Threads = "auto",
+        second_look: bool = True,
     ) -> Library:
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
         `kv_dtype`: "bf16", "fp16", "fp32" or "int8". `index`: "exact", "faiss", or "auto" (exact up to a documented
         size). `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute with; "auto" follows the
-        machine's load. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`, `storage.privacy.NotPrivate`.
+        machine's load. `second_look`: let a checkpoint that has a reader read passages again, with the question.
+        Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`, `storage.privacy.NotPrivate`.
         """
         home = Path(home).expanduser().resolve()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -106,7 +107,15 @@ class Library:
         with catalogue_errors():
             KVLayout((0,), 1, 2, 1, kv_dtype)
             catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}", home)
-        workspace = Workspace(home, catalogue, model, kv_dtype=kv_dtype, shard_bytes=shard_bytes, threads=threads)
+        workspace = Workspace(
+            home,
+            catalogue,
+            model,
+            kv_dtype=kv_dtype,
+            shard_bytes=shard_bytes,
+            threads=threads,
+            second_look=second_look,
+        )
         if catalogue.database.path is not None:
             make_private([catalogue.database.path])  # it may lie elsewhere
         library = cls(workspace, MemoryIndex(workspace, index=index, hot_bytes=hot_bytes))
@@ -154,23 +163,33 @@ class Library:
             claimed = claim(self._whole._workspace, job_id)
         return self.job(job_id) if claimed is None else self._whole._run(claimed, on_progress)
 
-    def run_next_job(self, *, on_progress: Callable[[Job], None] = lambda job: None) -> Job | None:
-        """Work off the oldest waiting job, if there is one."""
+    def run_next_job(
+        self, *, on_progress: Callable[[Job], None] = lambda job: None, idle_owners_only: bool = False
+    ) -> Job | None:
+        """Work off the oldest waiting job of the owner whose turn it is, if there is one.
+
+        A long one is queued again after its turn if others wait. `idle_owners_only`: of an owner with no running job.
+        """
         from retrieval.ingest.pipeline import claim_next
 
-        claimed = claim_next(self._administrator()._workspace)
-        return None if claimed is None else self._run(claimed, on_progress)
+        claimed = claim_next(self._administrator()._workspace, idle_owners_only=idle_owners_only)
+        return None if claimed is None else self._run(claimed, on_progress, gives_way=True)
 
-    def _run(self, claimed: JobRow, on_progress: Callable[[Job], None]) -> Job:
+    def _run(self, claimed: JobRow, on_progress: Callable[[Job], None], *, gives_way: bool = False) -> Job:
         from retrieval.ingest.pipeline import Ingestion
 
-        ended = Ingestion(self._workspace, claimed, lambda row: on_progress(self._views.job(row))).run()
+        notify = lambda row: on_progress(self._views.job(row))  # noqa: E731
+        ended = Ingestion(self._workspace, claimed, notify, gives_way=gives_way).run()
         self._passages.forget([ended.document_id])
         return self._views.job(ended)
 
     def jobs(self, *, active_only: bool = False, limit: int = 200) -> list[Job]:
         """Newest first."""
         return [self._views.job(row) for row in self._catalogue.jobs(active_only=active_only, limit=limit)]
+
+    def num_active_jobs(self) -> int:
+        """Queued and running."""
+        return self._catalogue.num_active_jobs()
 
     @catalogue_errors()
     def job(self, job_id: str) -> Job:
@@ -250,18 +269,7 @@ class Library:
         """PNG of one page (from 1), drawn once. Raises NotFound, ExtractError (not a PDF, password missing)."""
         document = self.document(document_id)
         number = page_number(page, document, max(1, document.pages))
-        folder = self._workspace.pages_folder / document_id
-        kept = folder / f"{number}-{width_px}.png"
-        if kept.is_file():
-            return kept.read_bytes()
-        path = file_store.original_of(self._workspace, document_id)
-        image = render_page(path, number, width_px=width_px)
-        folder.mkdir(exist_ok=True, mode=0o700)
-        unfinished = kept.with_name(f".{kept.name}")
-        unfinished.write_bytes(image)
-        unfinished.replace(kept)
-        sync_folder(folder)
-        return image
+        return page_image(self._workspace, document_id, number, width_px)
 
     def page_text(self, document_id: str, page: int) -> PageText:
         """Text of one page (from 1) with its blocks. Raises NotFound."""
