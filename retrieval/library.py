@@ -21,7 +21,7 @@ from retrieval.auth.accounts import Accounts
 from retrieval.engine.workspace import SHARD_BYTES, Workspace
 from retrieval.errors import PermissionDenied, catalogue_errors
 from retrieval.index.snapshot import MemoryIndex
-from retrieval.ingest import file_store, maintenance, page_views
+from retrieval.ingest import file_store, maintenance, pages
 from retrieval.ingest.estimate import estimate
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS
@@ -38,7 +38,7 @@ from retrieval.types.records import (
     Scope,
     VerifyReport,
 )
-from retrieval.types.views import Views, head_view, page_number, page_text_view
+from retrieval.types.views import Views, head_view
 from storage.backups import keep_backup_meanwhile
 from storage.catalogue import Catalogue
 from storage.kv.format import KVLayout
@@ -162,23 +162,33 @@ class Library:
             claimed = claim(self._whole._workspace, job_id)
         return self.job(job_id) if claimed is None else self._whole._run(claimed, on_progress)
 
-    def run_next_job(self, *, on_progress: Callable[[Job], None] = lambda job: None) -> Job | None:
-        """Work off the oldest waiting job, if there is one."""
+    def run_next_job(
+        self, *, on_progress: Callable[[Job], None] = lambda job: None, idle_owners_only: bool = False
+    ) -> Job | None:
+        """Work off the oldest waiting job of the owner whose turn it is, if there is one.
+
+        A long one is queued again after its turn if others wait. `idle_owners_only`: of an owner with no running job.
+        """
         from retrieval.ingest.pipeline import claim_next
 
-        claimed = claim_next(self._administrator()._workspace)
-        return None if claimed is None else self._run(claimed, on_progress)
+        claimed = claim_next(self._administrator()._workspace, idle_owners_only=idle_owners_only)
+        return None if claimed is None else self._run(claimed, on_progress, gives_way=True)
 
-    def _run(self, claimed: JobRow, on_progress: Callable[[Job], None]) -> Job:
+    def _run(self, claimed: JobRow, on_progress: Callable[[Job], None], *, gives_way: bool = False) -> Job:
         from retrieval.ingest.pipeline import Ingestion
 
-        ended = Ingestion(self._workspace, claimed, lambda row: on_progress(self._views.job(row))).run()
+        notify = lambda row: on_progress(self._views.job(row))  # noqa: E731
+        ended = Ingestion(self._workspace, claimed, notify, gives_way=gives_way).run()
         self._passages.forget([ended.document_id])
         return self._views.job(ended)
 
     def jobs(self, *, active_only: bool = False, limit: int = 200) -> list[Job]:
         """Newest first."""
         return [self._views.job(row) for row in self._catalogue.jobs(active_only=active_only, limit=limit)]
+
+    def num_active_jobs(self) -> int:
+        """Queued and running."""
+        return self._catalogue.num_active_jobs()
 
     @catalogue_errors()
     def job(self, job_id: str) -> Job:
@@ -256,23 +266,19 @@ class Library:
 
     def page_image(self, document_id: str, page: int, *, width_px: int = 1200) -> bytes:
         """PNG of one page (from 1), drawn once. Raises NotFound, ExtractError (not a PDF, password missing)."""
-        return page_views.page_image(self._workspace, self.document(document_id), page, width_px=width_px)
+        return pages.page_image(self._workspace, self.document(document_id), page, width_px)
 
-    def boxes(self, document_id: str, start: int, end: int) -> list[PageBox]:
-        """Where the characters `start` to `end` of the document's text stand: a box for each line; none if it has no
-        pages. Raises NotFound, ExtractError."""
-        document = self.document(document_id)
-        return page_views.boxes_of_span(self._workspace, document, self._passages.text(document_id), start, end)
-
+    @catalogue_errors()
     def page_text(self, document_id: str, page: int) -> PageText:
         """Text of one page (from 1) with its blocks. Raises NotFound."""
         document = self.document(document_id)
-        with catalogue_errors():
-            pages = self._catalogue.pages(document_id)
-            row = pages[page_number(page, document, len(pages))]
-            found = self._catalogue.blocks_of_document(document_id, start=row.start, end=row.end)
-            text = self._passages.text(document_id)
-            return page_text_view(document_id, row, text, {block.id: block for block in found})
+        return pages.page_text(self._workspace, document, self._passages.text(document_id), page)
+
+    @catalogue_errors()
+    def boxes(self, document_id: str, start: int, end: int) -> list[PageBox]:
+        """Where these characters of the text stand: a box a line; none without pages. Raises NotFound, ExtractError."""
+        document = self.document(document_id)
+        return pages.boxes_of(self._workspace, document, self._passages.text(document_id), start, end)
 
     def original(self, document_id: str) -> Path:
         """The kept copy of the original file. Raises NotFound."""

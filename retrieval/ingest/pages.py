@@ -1,4 +1,4 @@
-"""Pages of a stored document as people see them: their pictures, and where words stand on them."""
+"""Pages of a stored document as people see them: pictures, text with its blocks, and where words stand."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from retrieval.extraction.extract import extract, render_page
 from retrieval.extraction.formats import PDF
 from retrieval.ingest.file_store import original_of
 from retrieval.types.passages import PageBox
-from retrieval.types.records import Document
-from retrieval.types.views import page_number
+from retrieval.types.records import Document, PageText
+from retrieval.types.views import page_number, page_text_view
 from storage.kv.shard import sync_folder
 
 
-def page_image(workspace: Workspace, document: Document, page: int, *, width_px: int) -> bytes:
-    """PNG of one page (from 1), drawn once. Raises NotFound, ExtractError (not a PDF, password missing)."""
+def page_image(workspace: Workspace, document: Document, page: int, width_px: int) -> bytes:
+    """PNG of a page (from 1), drawn once and kept. Raises `NotFound`, `ExtractError`."""
     number = page_number(page, document, max(1, document.pages))
     folder = workspace.pages_folder / document.id
     kept = folder / f"{number}-{width_px}.png"
@@ -29,11 +29,19 @@ def page_image(workspace: Workspace, document: Document, page: int, *, width_px:
     return image
 
 
-def boxes_of_span(workspace: Workspace, document: Document, text: str, start: int, end: int) -> list[PageBox]:
+def page_text(workspace: Workspace, document: Document, text: str, page: int) -> PageText:
+    """A page (from 1) of the document's text with its blocks. Raises `NotFound`."""
+    pages = workspace.catalogue.pages(document.id)
+    row = pages[page_number(page, document, len(pages))]
+    found = workspace.catalogue.blocks_of_document(document.id, start=row.start, end=row.end)
+    return page_text_view(document.id, row, text, {block.id: block for block in found})
+
+
+def boxes_of(workspace: Workspace, document: Document, text: str, start: int, end: int) -> list[PageBox]:
     """Exact line boxes of `text[start:end]`, where `text` is the document's; none where a file has no pages.
 
     Where the places of the characters are not kept, the file is read again. If that gives another text, because it was
-    stored by another release, there are no boxes: a wrong mark is worse than none. Raises NotFound, ExtractError.
+    stored by another release, there are no boxes: a wrong mark is worse than none. Raises `NotFound`, `ExtractError`.
     """
     if document.kind != PDF.kind or start >= end:
         return []
