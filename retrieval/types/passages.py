@@ -76,8 +76,8 @@ def _next_pages(passage: Passage) -> Passage:
 
 
 @dataclass(frozen=True)
-class OtherSentence(Record):
-    """A sentence that may answer instead of the quoted one: `passage` holds it alone, with its late-interaction score.
+class QuotedSentence(Record):
+    """A sentence that may answer: `passage` holds it alone, with its late-interaction score.
 
     `pointed`: (start, end) of the predicted answer span in it, as characters of the document's text.
     """
@@ -131,10 +131,10 @@ class Answer(Record):
     """A finished answer with its evidence, as it is stored, reopened and exported.
 
     `passages`: what was read, that of a quoted sentence first, the others by gate mass over the whole answer.
-    `near_misses`: the next best candidates that were not read, by search score. `other_sentences`: where a whole
-    sentence is quoted, those that came next, best first. `heat`: block id -> [memory
-    layer][head] mean gate mass over the answer's tokens; its rows follow `layers` (absolute numbers). `found` False:
-    the documents do not say. `confidence`: 0..1. `memory_share`: mean over tokens.
+    `near_misses`: the next best candidates that were not read, by search score. `quotation`: where a whole sentence is
+    quoted, that sentence with its place; `other_sentences`: those that came next, best first. `heat`: block id ->
+    [memory layer][head] mean gate mass over the answer's tokens; its rows follow `layers` (absolute numbers). `found`
+    False: the documents do not say. `confidence`: 0..1. `memory_share`: mean over tokens.
     """
 
     id: str
@@ -156,7 +156,8 @@ class Answer(Record):
     memory: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     created_at: str = ""
-    other_sentences: tuple[OtherSentence, ...] = ()
+    other_sentences: tuple[QuotedSentence, ...] = ()
+    quotation: QuotedSentence | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """With `format`, which names the version of what is stored and exported."""
