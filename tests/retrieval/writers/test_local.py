@@ -17,6 +17,7 @@ from retrieval.writers.memory_files import documents_folders, stored_bytes
 from retrieval.writers.opening import WriterSpec, open_writer
 from retrieval.writers.prompt import passage_body
 from retrieval.writers.protocol import WriterOptions, WriterPassage, WriterRequest, WriterToken, Written
+from retrieval.writers.report import writer_report
 from tests.tiny_model import tiny_chat_model
 
 TEXTS = ("The key is under the mat.", "The mat lies in the hall of the old house.", "Nobody is at home before noon.")
@@ -222,3 +223,21 @@ def test_words_are_compared_without_case_and_marks() -> None:
     assert guard.word_f1("The mat.", "the mat") == 1.0
     assert guard.word_f1("under the mat", "the hall") == pytest.approx(0.4)
     assert guard.word_f1("", "mat") == 0.0
+
+
+def test_the_doctor_shows_the_agreement_and_says_when_passages_are_read_again(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = writer_at(checkpoint, tmp_path, repair=None)
+    monkeypatch.setattr(guard, "measure", lambda _: guard.Agreement(0.2, (guard.Level(0.2, 0.97, 0.01),)))
+    report, problems = writer_report(writer, tmp_path)
+    assert (report["repair"], report["agreement_f1"], report["first_token_kl"], problems) == (0.2, 0.97, 0.01, [])
+    written(writer, request())
+    assert writer_report(writer, tmp_path)[0]["stored_bytes"] > 0
+    elsewhere = writer_at(checkpoint, tmp_path / "other", repair=None)
+    monkeypatch.setattr(guard, "measure", lambda _: guard.Agreement(1.0, (guard.Level(0.5, 0.6, 0.9),)))
+    report, problems = writer_report(elsewhere, tmp_path / "other")
+    assert report["repair"] == 1.0
+    assert "reads all passages again" in problems[0] and "0.60" in problems[0]
+    _, problems = writer_report(LocalWriter("/nowhere", home=tmp_path), tmp_path)
+    assert "no checkpoint at /nowhere" in problems[0]
