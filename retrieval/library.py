@@ -18,13 +18,20 @@ from model.threads import Threads
 from retrieval import doctor
 from retrieval.auth.accounts import Accounts
 from retrieval.engine.workspace import SHARD_BYTES, Workspace
-from retrieval.errors import PermissionDenied, catalogue_errors
+from retrieval.errors import InvalidRequest, PermissionDenied, catalogue_errors
 from retrieval.extraction.extract import render_page
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest import file_store, maintenance
 from retrieval.ingest.estimate import estimate
 from retrieval.query.passage_builder import PassageBuilder
-from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS
+from retrieval.types.defaults import (
+    DEFAULT_K,
+    DEFAULT_MAX_TOKENS,
+    DEFAULT_QUOTE,
+    DEFAULT_VOTERS,
+    QUOTED_TOKENS,
+    WRITTEN_TOKENS,
+)
 from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
 from retrieval.types.records import (
     Collection,
@@ -39,6 +46,7 @@ from retrieval.types.records import (
     VerifyReport,
 )
 from retrieval.types.views import Views, head_view, page_number, page_text_view
+from retrieval.types.written import Progress
 from storage.catalogue import Catalogue
 from storage.kv.format import KVLayout
 from storage.kv.shard import sync_folder
@@ -49,8 +57,14 @@ from storage.records import Job as JobRow
 
 if TYPE_CHECKING:
     from model.checkpoint.landmark_model import LandmarkModel
+    from retrieval.query.answer import Answerer
+    from retrieval.query.question import Question
+    from retrieval.writers.protocol import Writer
+    from retrieval.writing.written_answer import WrittenAnswerer
 
 __all__ = ["Library", "Scope"]
+
+NEEDS_WRITER = "A task about whole documents needs a writer. Name one with --writer or CAIRN_WRITER (docs/writers.md)."
 
 
 class Library:
@@ -60,6 +74,7 @@ class Library:
         self._workspace, self._index, self._catalogue = workspace, index, workspace.catalogue
         self._passages, self._views = PassageBuilder(workspace.catalogue), Views(workspace.catalogue)
         self.principal, self._whole = workspace.catalogue.principal, self
+        self._writer: Writer | None = None
 
     def as_seen_by(self, principal: Principal) -> Library:
         """The library as this user sees it: nothing that is not theirs or shared with them exists in it. Cheap."""
@@ -70,6 +85,15 @@ class Library:
         library = Library(whole._workspace.with_catalogue(catalogue), whole._index)
         library._passages, library._whole = whole._passages.with_catalogue(catalogue), whole
         return library
+
+    @property
+    def writer(self) -> Writer | None:
+        """Who words answers; None: the model that searches."""
+        return self._whole._writer
+
+    def use_writer(self, writer: Writer | None) -> None:
+        """For all questions from now on. Raises PermissionDenied for a user."""
+        self._administrator()._writer = writer
 
     def _administrator(self) -> Library:
         """Raises PermissionDenied."""
@@ -290,27 +314,43 @@ class Library:
         k: int = DEFAULT_K,
         within: Scope | None = None,
         quote: bool | None = DEFAULT_QUOTE,
-        max_tokens: int = DEFAULT_MAX_TOKENS,
+        max_tokens: int | None = DEFAULT_MAX_TOKENS,
         voters: str = DEFAULT_VOTERS,
         conversation_id: str | None = None,
+        whole: bool | None = None,
         cancelled: Callable[[], bool] = lambda: False,
-    ) -> Iterator[AnswerToken | Answer]:
+    ) -> Iterator[Progress | AnswerToken | Answer]:
         """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share it.
-        `quote`: word for word from the documents; None: as suits the model."""
-        from retrieval.query.answer import Answerer
+
+        `quote`: word for word from the documents; None: by the writer if there is one, else as suits the model.
+        `whole`: the writer reads all of the documents `within`, giving Progress first; None: where a question like
+        "summarise" names documents. `max_tokens` None: as suits who writes.
+        """
         from retrieval.query.question import Question
 
+        writer = self.writer if quote is not True else None
+        if whole and writer is None:
+            raise InvalidRequest(NEEDS_WRITER)
         asked = Question(
             text=encodable(question),
             k=k,
             scope=within,
             quote=quote,
-            max_tokens=max_tokens,
+            max_tokens=max_tokens or (WRITTEN_TOKENS if writer else QUOTED_TOKENS),
             voters=voters,
             conversation_id=conversation_id,
+            whole=whole,
         )
         with catalogue_errors():
-            yield from Answerer(self._workspace, self._index, self._passages, asked).run(cancelled)
+            yield from self._answerer(asked, writer).run(cancelled)
+
+    def _answerer(self, question: Question, writer: Writer | None) -> Answerer | WrittenAnswerer:
+        from retrieval.query.answer import Answerer
+        from retrieval.writing.written_answer import WrittenAnswerer
+
+        if writer is None:
+            return Answerer(self._workspace, self._index, self._passages, question)
+        return WrittenAnswerer(self._workspace, self._index, self._passages, question, writer)
 
     @catalogue_errors()
     def answers(

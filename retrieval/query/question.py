@@ -31,6 +31,9 @@ class Question:
     max_tokens: int = 128
     voters: str = "group"
     conversation_id: str | None = None
+    whole: bool | None = None
+    """Read all of the documents in scope instead of the best passages, for which a writer is needed; None: where the
+    question asks for it and a scope is chosen."""
 
     def policy(self) -> SelectionPolicy:
         """Raises `InvalidRequest`."""
