@@ -70,7 +70,7 @@ class Clock:
 
 @pytest.mark.parametrize("module", ENTRY_POINTS)
 def test_waiting_is_passive_before_torch_is_loaded(module: str) -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in threads._PASSIVE}
+    environment = {name: value for name, value in os.environ.items() if name not in threads._WAITING}
     command = [sys.executable, "-c", STOP_AT_TORCH, module]
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     assert ended.stdout.split() == ["PASSIVE"], ended.stderr
@@ -78,11 +78,11 @@ def test_waiting_is_passive_before_torch_is_loaded(module: str) -> None:
 
 @pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"])
 def test_what_the_user_says_about_waiting_stays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for other in threads._PASSIVE:
+    for other in threads._WAITING:
         monkeypatch.delenv(other, raising=False)
     monkeypatch.setenv(name, "7")
     threads.wait_passively()
-    assert {other: os.environ[other] for other in threads._PASSIVE if other in os.environ} == {name: "7"}
+    assert {other: os.environ[other] for other in threads._WAITING if other in os.environ} == {name: "7"}
 
 
 def test_threads_go_down_at_once_and_up_one_by_one(clock: Clock) -> None:
@@ -92,7 +92,7 @@ def test_threads_go_down_at_once_and_up_one_by_one(clock: Clock) -> None:
     clock.idle = 0.3
     assert count.apply() == torch.get_num_threads() == 1
     clock.idle = 3.7
-    assert count.apply() == 1, "a look holds for half a second"
+    assert count.apply() == 1, "a look holds for a while"
     seen = []
     for _ in range(5):
         clock.pass_(1)
