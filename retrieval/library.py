@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,19 +20,12 @@ from retrieval import doctor
 from retrieval.auth.accounts import Accounts
 from retrieval.engine.workspace import SHARD_BYTES, Workspace
 from retrieval.errors import InvalidRequest, PermissionDenied, catalogue_errors
-from retrieval.extraction.extract import render_page
+from retrieval.extraction.page_images import page_image
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest import file_store, maintenance
 from retrieval.ingest.estimate import estimate
 from retrieval.query.passage_builder import PassageBuilder
-from retrieval.types.defaults import (
-    DEFAULT_K,
-    DEFAULT_MAX_TOKENS,
-    DEFAULT_QUOTE,
-    DEFAULT_VOTERS,
-    QUOTED_TOKENS,
-    WRITTEN_TOKENS,
-)
+from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS, longest_answer
 from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
 from retrieval.types.records import (
     Collection,
@@ -47,9 +41,9 @@ from retrieval.types.records import (
 )
 from retrieval.types.views import Views, head_view, page_number, page_text_view
 from retrieval.types.written import Progress
+from retrieval.writers.slot import WriterSlot
 from storage.catalogue import Catalogue
 from storage.kv.format import KVLayout
-from storage.kv.shard import sync_folder
 from storage.names import encodable
 from storage.privacy import make_private
 from storage.records import DeletedDocuments, DocumentSort, Principal
@@ -57,10 +51,7 @@ from storage.records import Job as JobRow
 
 if TYPE_CHECKING:
     from model.checkpoint.landmark_model import LandmarkModel
-    from retrieval.query.answer import Answerer
-    from retrieval.query.question import Question
     from retrieval.writers.protocol import Writer
-    from retrieval.writing.written_answer import WrittenAnswerer
 
 __all__ = ["Library", "Scope"]
 
@@ -74,7 +65,7 @@ class Library:
         self._workspace, self._index, self._catalogue = workspace, index, workspace.catalogue
         self._passages, self._views = PassageBuilder(workspace.catalogue), Views(workspace.catalogue)
         self.principal, self._whole = workspace.catalogue.principal, self
-        self._writer: Writer | None = None
+        self._writers = WriterSlot()
 
     def as_seen_by(self, principal: Principal) -> Library:
         """The library as this user sees it: nothing that is not theirs or shared with them exists in it. Cheap."""
@@ -84,16 +75,17 @@ class Library:
         catalogue = whole._catalogue.acting_for(principal)
         library = Library(whole._workspace.with_catalogue(catalogue), whole._index)
         library._passages, library._whole = whole._passages.with_catalogue(catalogue), whole
+        library._writers = whole._writers
         return library
 
     @property
     def writer(self) -> Writer | None:
-        """Who words answers; None: the model that searches."""
-        return self._whole._writer
+        """Who words answers, opened at the first need; None: the model that searches. Raises WriterError."""
+        return self._writers.writer
 
-    def use_writer(self, writer: Writer | None) -> None:
-        """For all questions from now on. Raises PermissionDenied for a user."""
-        self._administrator()._writer = writer
+    def use_writer(self, open_: Callable[[], Writer] | None) -> None:
+        """The writer of all questions from now on. Raises PermissionDenied for a user."""
+        self._administrator()._writers.fill(open_)
 
     def _administrator(self) -> Library:
         """Raises PermissionDenied."""
@@ -113,12 +105,14 @@ class Library:
         hot_bytes: int = 1 << 30,
         shard_bytes: int = SHARD_BYTES,
         threads: Threads = "auto",
+        writer: Callable[[], Writer] | None = None,
     ) -> Library:
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
         `kv_dtype`: "bf16", "fp16", "fp32" or "int8". `index`: "exact", "faiss", or "auto" (exact up to a documented
         size). `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute with; "auto" follows the
-        machine's load. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`, `storage.privacy.NotPrivate`.
+        machine's load. `writer`: see `use_writer`. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`,
+        `storage.privacy.NotPrivate`.
         """
         home = Path(home).expanduser().resolve()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -130,6 +124,7 @@ class Library:
         if catalogue.database.path is not None:
             make_private([catalogue.database.path])  # it may lie elsewhere
         library = cls(workspace, MemoryIndex(workspace, index=index, hot_bytes=hot_bytes))
+        library.use_writer(writer)
         catalogue.recover_jobs()
         return library
 
@@ -270,18 +265,8 @@ class Library:
         """PNG of one page (from 1), drawn once. Raises NotFound, ExtractError (not a PDF, password missing)."""
         document = self.document(document_id)
         number = page_number(page, document, max(1, document.pages))
-        folder = self._workspace.pages_folder / document_id
-        kept = folder / f"{number}-{width_px}.png"
-        if kept.is_file():
-            return kept.read_bytes()
-        path = file_store.original_of(self._workspace, document_id)
-        image = render_page(path, number, width_px=width_px)
-        folder.mkdir(exist_ok=True, mode=0o700)
-        unfinished = kept.with_name(f".{kept.name}")
-        unfinished.write_bytes(image)
-        unfinished.replace(kept)
-        sync_folder(folder)
-        return image
+        original = partial(file_store.original_of, self._workspace, document_id)
+        return page_image(self._workspace.pages_folder / document_id, original, number, width_px)
 
     def page_text(self, document_id: str, page: int) -> PageText:
         """Text of one page (from 1) with its blocks. Raises NotFound."""
@@ -327,6 +312,7 @@ class Library:
         "summarise" names documents. `max_tokens` None: as suits who writes.
         """
         from retrieval.query.question import Question
+        from retrieval.writing.answerer import answerer
 
         writer = self.writer if quote is not True else None
         if whole and writer is None:
@@ -336,21 +322,13 @@ class Library:
             k=k,
             scope=within,
             quote=quote,
-            max_tokens=max_tokens or (WRITTEN_TOKENS if writer else QUOTED_TOKENS),
+            max_tokens=longest_answer(max_tokens, written=writer is not None),
             voters=voters,
             conversation_id=conversation_id,
             whole=whole,
         )
         with catalogue_errors():
-            yield from self._answerer(asked, writer).run(cancelled)
-
-    def _answerer(self, question: Question, writer: Writer | None) -> Answerer | WrittenAnswerer:
-        from retrieval.query.answer import Answerer
-        from retrieval.writing.written_answer import WrittenAnswerer
-
-        if writer is None:
-            return Answerer(self._workspace, self._index, self._passages, question)
-        return WrittenAnswerer(self._workspace, self._index, self._passages, question, writer)
+            yield from answerer(self._workspace, self._index, self._passages, asked, writer).run(cancelled)
 
     @catalogue_errors()
     def answers(

@@ -20,6 +20,7 @@ from app import version
 from app.api.preferences import TopK
 from app.api.questions import MAX_PASSAGES
 from app.http_security import principal_of
+from app.written_rows import written_row
 from retrieval.errors import CairnError
 from retrieval.library import Library
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_QUOTE
@@ -58,7 +59,11 @@ def build_mcp(library: Library) -> MCPServer:
         k: TopK = DEFAULT_K,
         quote: bool | None = DEFAULT_QUOTE,
     ) -> dict[str, Any]:
-        """Answer a question from the documents, with the passages read. found=false: the documents do not say."""
+        """Answer a question from the documents, with the passages read. found=false: the documents do not say.
+
+        With a writer: `citations` are numbers in the answer (`passage`: index in `passages`), `claims` its sentences as
+        the documents support them (supported, partly, not_found).
+        """
         with callers_library(context) as mine:
             for item in mine.ask(question, k=k, within=_scope(document_ids), quote=quote):
                 if isinstance(item, Answer):
@@ -115,6 +120,7 @@ def _answer(answer: Answer) -> dict[str, Any]:
             {**_passage(other.passage), "short_answer": other.short} for other in answer.other_sentences
         ],
         "passages": [_passage(passage) for passage in answer.passages],
+        **written_row(answer),
     }
 
 

@@ -22,12 +22,14 @@ from app.api.preferences import AnswerLength, Preferences, TopK, Voters
 from app.export import answer_as_html, answer_as_json
 from retrieval.library import Library
 from retrieval.types.defaults import DEFAULT_K
-from retrieval.types.passages import Answer
+from retrieval.types.passages import Answer, AnswerToken
 from retrieval.types.records import Scope
+from retrieval.types.written import Progress
 
 MAX_QUESTION_LENGTH = 4000
 MAX_PASSAGES = 200
 MAX_WAITING = 64
+_EVENTS: dict[type, str] = {Answer: "answer", AnswerToken: "token", Progress: "progress"}
 EXPORTS = {"html": ("text/html; charset=utf-8", answer_as_html), "json": ("application/json", answer_as_json)}
 
 
@@ -59,6 +61,11 @@ class AskRequest(BaseModel):
     voters: Voters | None = None
     quote: bool | None = None
     max_tokens: AnswerLength | None = None
+    whole: bool | None = Field(
+        None,
+        description="The writer reads all of the documents `within`; absent: where the question asks for it "
+        "(summarise, list all) and some are chosen",
+    )
 
 
 class AskQueue:
@@ -134,10 +141,11 @@ class Answering:
                 max_tokens=request.max_tokens or defaults.max_tokens,
                 voters=request.voters or defaults.voters,
                 conversation_id=request.conversation_id,
+                whole=request.whole,
                 cancelled=stop.is_set,
             )
             for item in items:
-                emit(_event("answer" if isinstance(item, Answer) else "token", item.to_dict()))
+                emit(_event(_EVENTS[type(item)], item.to_dict()))
         except Exception as error:  # the last handler of this thread: the client has to learn of it
             emit(_event("error", error_body(error)))
         finally:
@@ -167,8 +175,8 @@ def _add_asking(routes: APIRouter, ask_queue: AskQueue) -> None:
     async def ask(
         library: RequestLibrary, request: AskRequest, preferences: OwnPreferences
     ) -> AsyncIterator[ServerSentEvent]:
-        """Events: `started` (with the id to stop it), `token` (many), then `answer` (stored) or `error`. Closing the
-        connection stops the work."""
+        """Events: `started` (with the id to stop it), `progress` (of a task over whole documents), `token` (many), then
+        `answer` (stored) or `error`. Closing the connection stops the work."""
         async with contextlib.aclosing(ask_queue.stream(Answering(library, request, preferences.current))) as events:
             async for event in events:
                 yield event

@@ -20,3 +20,10 @@ WRITTEN_TOKENS = 512
 """Longest answer of a writer, in its tokens."""
 DEFAULT_VOTERS: Final = "group"
 """Who chooses the blocks; see `model.attention.selection.SelectionPolicy`."""
+
+
+def longest_answer(max_tokens: int | None, *, written: bool) -> int:
+    """What `max_tokens` is where nobody says."""
+    if max_tokens is not None:
+        return max_tokens
+    return WRITTEN_TOKENS if written else QUOTED_TOKENS

@@ -87,9 +87,10 @@ class FakeAnswers:
         k: int = DEFAULT_K,
         within: Scope | None = None,
         quote: bool | None = DEFAULT_QUOTE,
-        max_tokens: int = DEFAULT_MAX_TOKENS,
+        max_tokens: int | None = DEFAULT_MAX_TOKENS,
         voters: str = DEFAULT_VOTERS,
         conversation_id: str | None = None,
+        whole: bool | None = None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[AnswerToken | Answer]:
         self.asked.append({"question": question, "k": k, "within": within, "quote": quote, "max_tokens": max_tokens,
