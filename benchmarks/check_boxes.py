@@ -120,7 +120,9 @@ def wrong_spans(path: Path, document: ExtractedDocument, spans: list[tuple[int, 
                 for i in page.inside([box for box in boxes if box.page == number]).tolist():
                     found += page.letters[i]
                     hidden += page.letters[i] if page.overprinted[i] else ""
-            expected = plain(document.text[start:end])
+            # Names of columns that a table row repeats are printed elsewhere.
+            printed = document.page_N[start:end] >= 0
+            expected = plain("".join(c for c, here in zip(document.text[start:end], printed, strict=True) if here))
             missing, surplus = Counter(expected) - Counter(found), Counter(found) - Counter(expected)
             if missing or surplus - Counter(hidden):
                 yield WrongSpan(start, end, tuple(numbers), expected, found)

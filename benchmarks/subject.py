@@ -1,5 +1,4 @@
-"""What the benchmarks run on: a checkpoint, or a random model of the same kind where there is none; and text to
-read."""
+"""What the benchmarks run on: a checkpoint, and text to read."""
 
 from __future__ import annotations
 
@@ -16,12 +15,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel  # noqa: E402
+from transformers import AutoModelForCausalLM, PreTrainedModel  # noqa: E402
 
-from model.checkpoint.config import LandmarkConfig  # noqa: E402
 from model.checkpoint.landmark_model import LandmarkModel  # noqa: E402
 from model.checkpoint.load import load_backbone  # noqa: E402
-from tests.tiny_model import byte_tokenizer  # noqa: E402
 
 WORDS = """time year people way day man thing woman life child world school state family student group country problem
 hand part place case week company system program question work government number night point home water room mother"""
@@ -44,27 +41,8 @@ def chosen(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def load(path: str | None) -> LandmarkModel:
-    """The checkpoint at `path`, else the shipped one, else a random model of ten million weights with a byte
-    tokenizer."""
-    if path is not None or (DEFAULT / "config.json").is_file():
-        return load_backbone(path or DEFAULT, device="cpu", dtype=torch.float32)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=8192,
-        hidden_size=256,
-        intermediate_size=704,
-        num_hidden_layers=8,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-    )
-    tokenizer = byte_tokenizer()
-    landmark = tokenizer.convert_tokens_to_ids("<landmark>")
-    backbone = AutoModelForCausalLM.from_config(config).eval()
-    return LandmarkModel(
-        backbone, tokenizer, LandmarkConfig(block_size=64, landmark_token_id=landmark), source="random"
-    )
+    """The checkpoint at `path`, else the shipped one."""
+    return load_backbone(path or DEFAULT, device="cpu", dtype=torch.float32)
 
 
 def plain_twin(model: LandmarkModel) -> PreTrainedModel:

@@ -26,11 +26,12 @@ from playwright.sync_api import Page, sync_playwright
 from app.api import build_app
 from app.auth import hash_password
 from retrieval.library import Library
-from tests.app.fake_library import FakeLibrary
 from tests.app.full_home import ANSWERS, DOCUMENTS, fill
 from tests.app.serving import FakeSettings, served
+from tests.app.small_library import QUESTION
+from tests.app.small_library import fill as fill_small
 from tests.browser.conftest import ARGUMENTS, CHROMIUM
-from tests.tiny_model import tiny_model
+from tests.tiny_model import shipped_model, tiny_model
 
 LIMIT_SECONDS = 1.0
 PASSWORD = "a quiet pile of stones"
@@ -118,11 +119,10 @@ def measured(browser: Any, url: str, signed_in: bool) -> dict[str, float]:
     return seconds
 
 
-def one_answer() -> str:
+def one_answer(folder: Path) -> str:
     """The body of an answer with all of its evidence."""
-    library = FakeLibrary()
-    library.add("reservoir.pdf", pages=6)
-    *_, answer = library.ask("When was the dam raised?")
+    with Library.open(fill_small(folder), shipped_model) as library:
+        *_, answer = library.ask(QUESTION)
     return json.dumps(answer.to_dict() | {"id": f"{OPENED:032x}"})
 
 
@@ -135,10 +135,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         about = {**machine.described(), "chromium": browser.version, "documents": DOCUMENTS, "answers": ANSWERS}
-        home = Path(folder)
+        body = one_answer(Path(folder))
+        home = Path(folder) / "full"
+        home.mkdir()
         (home / "sample-offered").touch()
         with Library.open(home, model) as library:
-            fill(home, library._workspace.loaded().fingerprint, bodies={OPENED: one_answer()})
+            fill(home, library._workspace.loaded().fingerprint, bodies={OPENED: body})
             for passed in ("without accounts", "as a user"):
                 if passed == "as a user":
                     users = [library.accounts.add(f"user{n}", hash_password(PASSWORD)) for n in range(8)]

@@ -9,6 +9,7 @@ _ENDS = (".", "!", "?", "…", ":", ";")
 _SHORTEST_LINE, _LONGEST_LINE = 60, 120
 _FEWEST_WORDS = 5
 _LEADERS = "....."  # dots that lead to a page number
+_ROW = re.compile(r"\S: \S.*; .*\S: \S")  # of a table: cells behind the names of their columns
 
 
 def sentence_borders(text: str, low: int = 0, high: int | None = None) -> Iterator[tuple[int, int]]:
@@ -37,4 +38,6 @@ def _goes_on(text: str, border: re.Match[str], width: int) -> bool:
 
 def may_answer(sentence: str) -> bool:
     """False for headings, which repeat the question's words and answer nothing, lines of contents, and questions."""
-    return len(sentence.split()) >= _FEWEST_WORDS and not sentence.endswith("?") and _LEADERS not in sentence
+    if sentence.endswith("?") or _LEADERS in sentence:
+        return False
+    return len(sentence.split()) >= _FEWEST_WORDS or bool(_ROW.search(sentence))

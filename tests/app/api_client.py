@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Iterator
 from typing import Any
 
+import pypdf
 from fastapi.testclient import TestClient
 
 from app.api import build_app
-from tests.app.fake_library import FakeLibrary
+from retrieval.library import Library
 from tests.app.serving import FakeSettings
+from tests.app.small_library import QUESTION, pdf_of
 
-PDF = b"%PDF-1.7\n/Type /Page\n/Type /Page\n"
+PDF = pdf_of(["The gate is shut at six in the evening.", "The key hangs behind the door of the lower gallery."])
 HOSTILE = "${alert(1)}{{7*7}}<img src=x onerror=alert(1)>`x`</script><script>alert(2)</script>"
 
 
-def opened(library: FakeLibrary, settings: FakeSettings) -> Iterator[TestClient]:
+def locked_pdf(password: str) -> bytes:
+    writer, out = pypdf.PdfWriter(clone_from=pypdf.PdfReader(io.BytesIO(PDF))), io.BytesIO()
+    writer.encrypt(password, algorithm="RC4-128")
+    writer.write(out)
+    return out.getvalue()
+
+
+def opened(library: Library, settings: FakeSettings) -> Iterator[TestClient]:
     app = build_app(settings, library, page=False)  # type: ignore[arg-type]
     with TestClient(app, base_url="http://127.0.0.1") as client:
         yield client
@@ -36,7 +46,7 @@ def events(text: str) -> list[tuple[str, Any]]:
     return pairs
 
 
-def ask(client: TestClient, question: str = "When was the dam raised?", **more: Any) -> dict[str, Any]:
+def ask(client: TestClient, question: str = QUESTION, **more: Any) -> dict[str, Any]:
     response = client.post("/api/v1/ask", json={"question": question, **more})
     assert response.status_code == 200
     return events(response.text)[-1][1]

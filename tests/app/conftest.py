@@ -1,7 +1,9 @@
-"""The HTTP API over a library without a model."""
+"""The HTTP API and the command line over a small real library."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -11,9 +13,15 @@ from argon2 import PasswordHasher
 from fastapi.testclient import TestClient
 
 import app.auth
+from app import assembly
+from app.settings import Settings
+from retrieval.library import Library
 from tests.app.api_client import opened
-from tests.app.fake_library import FakeLibrary
+from tests.app.cli_client import Commands
 from tests.app.serving import FakeSettings
+from tests.app.small_library import fill
+from tests.retrieval.conftest import reading_here  # noqa: F401
+from tests.tiny_model import shipped_model
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -24,14 +32,56 @@ def cheap_passwords() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def library() -> FakeLibrary:
-    library = FakeLibrary()
-    library.add("reservoir.pdf", pages=4)
-    library.add("walks.pdf", pages=2)
-    return library
+@pytest.fixture(scope="session")
+def filled_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of a library with two documents, to be copied."""
+    return fill(tmp_path_factory.mktemp("filled"))
 
 
 @pytest.fixture
-def client(library: FakeLibrary, tmp_path: Path) -> Iterator[TestClient]:
-    yield from opened(library, FakeSettings(tmp_path))
+def home(filled_home: Path, tmp_path: Path) -> Path:
+    shutil.copytree(filled_home, tmp_path / "home")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def library(home: Path) -> Iterator[Library]:
+    """Two documents."""
+    with Library.open(home, shipped_model) as library:
+        yield library
+
+
+@pytest.fixture
+def empty_library(tmp_path: Path) -> Iterator[Library]:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "sample-offered").touch()
+    with Library.open(tmp_path / "empty", shipped_model) as library:
+        yield library
+
+
+@pytest.fixture
+def client(library: Library, home: Path) -> Iterator[TestClient]:
+    yield from opened(library, FakeSettings(home))
+
+
+@pytest.fixture
+def commands(home: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    """Every command opens the small library, whatever home and model it is given."""
+    commands = Commands(home)
+
+    def open_library(settings: Settings) -> Library:
+        commands.opened.append(settings)
+        library = Library.open(home, shipped_model)
+        close = library.close
+
+        def counted() -> None:
+            commands.closed += 1
+            close()
+
+        library.close = counted  # type: ignore[method-assign]
+        return library
+
+    monkeypatch.setattr(assembly, "open_library", open_library)
+    for name in [name for name in os.environ if name.startswith("CAIRN_")]:
+        monkeypatch.delenv(name)
+    return commands

@@ -1,4 +1,4 @@
-"""The web app on a free port for browser tests; over the fake library, to look at: `python -m tests.app.serving`."""
+"""The web app on a free port for browser tests; over a small library, to look at: `python -m tests.app.serving`."""
 
 from __future__ import annotations
 
@@ -53,15 +53,16 @@ def served(app: Any):
 def main() -> None:
     import tempfile
 
-    from tests.app.fake_library import FakeLibrary
+    from retrieval.library import Library
+    from tests.app.small_library import RESERVOIR, fill, slowed
+    from tests.tiny_model import shipped_model
 
-    library = FakeLibrary(token_seconds=0.04)
-    library.add("reservoir-handbook.pdf", title="Handbook of the Upper Valley Reservoir", pages=12)
-    library.add("council-minutes-2025.pdf", title="Minutes of the council, spring 2025", pages=7)
-    library.add("walks.pdf", title="Walks around the lake", pages=4)
-    library.move_document(next(iter(library.document_rows)), library.create_collection("Waterworks").id)
-    app = build_app(FakeSettings(Path(tempfile.mkdtemp())), library)  # type: ignore[arg-type]
-    uvicorn.run(app, host="127.0.0.1", port=7998, log_level="warning")
+    with tempfile.TemporaryDirectory() as folder, Library.open(fill(Path(folder)), shipped_model) as library:
+        (document,) = library.documents(search=RESERVOIR)
+        library.move_document(document.id, library.create_collection("Waterworks").id)
+        slowed(library, 0.04)
+        app = build_app(FakeSettings(Path(folder) / "home"), library)  # type: ignore[arg-type]
+        uvicorn.run(app, host="127.0.0.1", port=7998, log_level="warning")
 
 
 if __name__ == "__main__":

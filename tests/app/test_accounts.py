@@ -17,19 +17,14 @@ from app.cli import cli
 from retrieval.errors import InvalidRequest
 from retrieval.library import Library
 from tests.app.serving import FakeSettings
+from tests.app.small_library import without_model
 
 PASSWORD, TOKEN = "a quiet pile of stones", "token-for-programs-0123456789"
 
 
-def never() -> Any:
-    raise AssertionError("no model needed")
-
-
 @pytest.fixture
 def library(tmp_path: Path) -> Iterator[Library]:
-    (tmp_path / "sample-offered").touch()
-    with Library.open(tmp_path, never) as library:
-        library.warm_up = lambda: None  # type: ignore[method-assign]
+    with without_model(tmp_path) as library:
         yield library
 
 

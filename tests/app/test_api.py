@@ -1,4 +1,4 @@
-"""The HTTP API as a whole: what programs and the web page get, over a library without a model."""
+"""The HTTP API as a whole: what programs and the web page get, over a small library."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from retrieval.library import Library
 from storage.errors import CatalogueDamaged, CatalogueFull
 from tests.app.api_client import HOSTILE, error_code, opened, until
-from tests.app.fake_library import FakeLibrary
 from tests.app.serving import FakeSettings
+from tests.app.small_library import WALKS
 
 
 class TestWholeApp:
@@ -53,7 +54,7 @@ class TestWholeApp:
         ],
     )
     def test_a_catalogue_that_cannot_be_used_is_one_line_in_the_log_and_no_secret_outside(
-        self, client: TestClient, library: FakeLibrary, error: Exception, status: int, code: str,
+        self, client: TestClient, library: Library, error: Exception, status: int, code: str,
         monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
     ) -> None:  # fmt: skip
         def broken(**_settings: object) -> None:
@@ -65,16 +66,16 @@ class TestWholeApp:
         (line,) = [record for record in caplog.records if record.name == "cairn.api" and record.levelname == "ERROR"]
         assert "/secret/home" in line.getMessage() and line.exc_info is None
 
-    def test_an_empty_library_is_offered_the_sample_once(self, tmp_path: Path) -> None:
-        library = FakeLibrary()
-        for _client in opened(library, FakeSettings(tmp_path)):
-            until(lambda: library.document_rows)
-        assert [one.source for one in library.document_rows.values()] == ["The Cairn handbook.pdf"]
-        library.document_rows.clear()
-        library.job_rows.clear()
-        for _client in opened(library, FakeSettings(tmp_path)):
+    def test_an_empty_library_is_offered_the_sample_once(self, empty_library: Library, tmp_path: Path) -> None:
+        settings = FakeSettings(tmp_path / "empty")
+        (settings.home / "sample-offered").unlink()
+        for _client in opened(empty_library, settings):
+            until(empty_library.documents)
+        assert [one.source for one in empty_library.documents()] == ["The Cairn handbook.pdf"]
+        empty_library.delete_documents([one.id for one in empty_library.documents()])
+        for _client in opened(empty_library, settings):
             time.sleep(0.1)
-        assert not library.document_rows
+        assert not empty_library.documents()
 
 
 class TestMcp:
@@ -97,5 +98,5 @@ class TestMcp:
 
     def test_list_and_search_work(self, client: TestClient) -> None:
         listed = self.call(client, "tools/call", {"name": "list", "arguments": {"search": "walks"}})
-        assert "walks.pdf" in str(listed) and "reservoir.pdf" not in str(listed)
+        assert WALKS in str(listed) and "reservoir.pdf" not in str(listed)
         assert "page" in str(self.call(client, "tools/call", {"name": "search", "arguments": {"query": "dam", "k": 2}}))

@@ -11,14 +11,15 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.api import build_app
+from retrieval.library import Library
 from tests.app.api_client import HOSTILE, ask, error_code, events, opened, until
-from tests.app.fake_library import FakeLibrary
 from tests.app.serving import FakeSettings, served
+from tests.app.small_library import QUESTION, UNANSWERED, WALKS, pdf_of, slowed
 
 
 class TestQuestions:
     def test_an_answer_streams_token_by_token_and_ends_with_its_evidence(self, client: TestClient) -> None:
-        response = client.post("/api/v1/ask", json={"question": "When was the dam raised?"})
+        response = client.post("/api/v1/ask", json={"question": QUESTION, "k": 4})
         assert response.headers["content-type"].startswith("text/event-stream")
         names = [name for name, _ in events(response.text)]
         assert names[0] == "started" and names[-1] == "answer" and set(names[1:-1]) == {"token"}
@@ -26,29 +27,27 @@ class TestQuestions:
         assert answer["passages"][0]["blocks"][0]["boxes"] and answer["heat"] and answer["near_misses"]
         assert client.get(f"/api/v1/answers/{answer['id']}").json() == answer
 
-    def test_a_question_takes_what_it_does_not_say_from_the_preferences(
-        self, client: TestClient, library: FakeLibrary
-    ) -> None:
+    def test_a_question_takes_what_it_does_not_say_from_the_preferences(self, client: TestClient) -> None:
         client.patch("/api/v1/preferences", json={"top_k": 3, "quote": False, "max_tokens": 16, "voters": "head"})
-        ask(client)
-        assert {key: library.asked[-1][key] for key in ("k", "quote", "max_tokens", "voters")} == {
+        used = ask(client)["settings"]
+        assert {key: used[key] for key in ("k", "quote", "max_tokens", "voters")} == {
             "k": 3, "quote": False, "max_tokens": 16, "voters": "head",
         }  # fmt: skip
-        ask(client, k=5, quote=True)
-        assert (library.asked[-1]["k"], library.asked[-1]["quote"]) == (5, True)
+        used = ask(client, k=5, quote=True)["settings"]
+        assert (used["k"], used["quote"]) == (5, True)
 
-    def test_preferences_survive_a_restart_and_refuse_nonsense(self, library: FakeLibrary, tmp_path: Path) -> None:
-        for client in opened(library, FakeSettings(tmp_path)):
+    def test_preferences_survive_a_restart_and_refuse_nonsense(self, library: Library, home: Path) -> None:
+        for client in opened(library, FakeSettings(home)):
             assert error_code(client.patch("/api/v1/preferences", json={"top_k": 0})) == "invalid_request"
             client.patch("/api/v1/preferences", json={"top_k": 12})
-        for client in opened(library, FakeSettings(tmp_path)):
+        for client in opened(library, FakeSettings(home)):
             assert client.get("/api/v1/preferences").json()["top_k"] == 12
-        (tmp_path / "preferences.json").write_text("{broken")
-        for client in opened(library, FakeSettings(tmp_path)):
+        (home / "preferences.json").write_text("{broken")
+        for client in opened(library, FakeSettings(home)):
             assert client.get("/api/v1/preferences").json()["top_k"] == 8
 
-    def test_a_question_is_restricted_to_the_documents_it_names(self, client: TestClient, library: FakeLibrary) -> None:
-        walks = next(one.id for one in library.document_rows.values() if one.source == "walks.pdf")
+    def test_a_question_is_restricted_to_the_documents_it_names(self, client: TestClient, library: Library) -> None:
+        walks = next(one.id for one in library.documents() if one.source == WALKS)
         answer = ask(client, within={"document_ids": [walks]})
         assert {passage["document_id"] for passage in answer["passages"]} == {walks}
         found = client.post(
@@ -57,13 +56,13 @@ class TestQuestions:
         assert {passage["document_id"] for passage in found["passages"]} == {walks} and len(found["passages"]) == 2
 
     def test_what_the_documents_do_not_say_is_said(self, client: TestClient) -> None:
-        assert ask(client, "Where do unicorns sleep?")["found"] is False
+        assert ask(client, UNANSWERED)["found"] is False
 
     def test_an_empty_question_is_refused(self, client: TestClient) -> None:
         assert error_code(client.post("/api/v1/ask", json={"question": "  "})) == "invalid_request"
         assert error_code(client.post("/api/v1/ask", json={})) == "invalid_request"
 
-    def test_an_error_while_answering_ends_the_stream_in_words(self, client: TestClient, library: FakeLibrary) -> None:
+    def test_an_error_while_answering_ends_the_stream_in_words(self, client: TestClient, library: Library) -> None:
         def broken(*_args: Any, **_named: Any) -> Any:
             raise RuntimeError("secret path /home/somebody")
 
@@ -76,7 +75,7 @@ class TestQuestions:
         block = answer["passages"][0]["block_ids"][0]
         effect = client.post(f"/api/v1/answers/{answer['id']}/effect/{block}").json()
         assert effect["delta"] == pytest.approx(effect["logprob_without"] - effect["logprob_with"])
-        assert error_code(client.post(f"/api/v1/answers/{answer['id']}/effect/999999")) == "not_found"
+        assert error_code(client.post(f"/api/v1/answers/{answer['id']}/effect/999999")) == "invalid_request"
 
     def test_history_is_listed_searched_paged_and_deleted(self, client: TestClient) -> None:
         ids = [ask(client, f"Question number {number}", conversation_id="c1")["id"] for number in range(3)]
@@ -92,14 +91,13 @@ class TestQuestions:
 class TestStreaming:
     """Over a real socket: the test client waits for whole responses."""
 
-    def test_stopping_ends_the_stream_with_the_answer_so_far(self, tmp_path: Path) -> None:
+    def test_stopping_ends_the_stream_with_the_answer_so_far(self, library: Library, home: Path) -> None:
         import httpx
 
-        library = FakeLibrary(token_seconds=0.1)
-        library.add("reservoir.pdf")
-        with served(build_app(FakeSettings(tmp_path), library, page=False)) as url:  # type: ignore[arg-type]
+        slowed(library, 0.1)
+        with served(build_app(FakeSettings(home), library, page=False)) as url:  # type: ignore[arg-type]
             seen = []
-            with httpx.stream("POST", f"{url}/api/v1/ask", json={"question": "long answer please"}) as response:
+            with httpx.stream("POST", f"{url}/api/v1/ask", json={"question": QUESTION}) as response:
                 for line in response.iter_lines():
                     if line.startswith("event: "):
                         seen.append(line[7:])
@@ -109,24 +107,23 @@ class TestStreaming:
                         httpx.post(f"{url}/api/v1/ask/{ask_id}/stop")
             assert seen[-1] == "answer" and seen.count("token") < 8
 
-    def test_a_reader_that_goes_away_stops_the_work(self, tmp_path: Path) -> None:
+    def test_a_reader_that_goes_away_stops_the_work(self, library: Library, home: Path) -> None:
         import httpx
 
-        library = FakeLibrary(token_seconds=0.05)
-        library.add("reservoir.pdf")
-        with served(build_app(FakeSettings(tmp_path), library, page=False)) as url:  # type: ignore[arg-type]
-            with httpx.stream("POST", f"{url}/api/v1/ask", json={"question": "long answer please"}) as response:
+        slowed(library, 0.05)
+        with served(build_app(FakeSettings(home), library, page=False)) as url:  # type: ignore[arg-type]
+            with httpx.stream("POST", f"{url}/api/v1/ask", json={"question": QUESTION}) as response:
                 next(response.iter_lines())
-            until(lambda: library.heads)
-            assert len(library.answer(library.heads[0].id).tokens) < 10
+            until(library.answers)
+            assert len(library.answer(library.answers()[0].id).tokens) < 10
 
-    def test_eight_people_asking_at_once_get_the_answers_they_would_get_alone(self, tmp_path: Path) -> None:
+    def test_eight_people_asking_at_once_get_the_answers_they_would_get_alone(
+        self, library: Library, home: Path
+    ) -> None:
         import httpx
 
-        library = FakeLibrary(token_seconds=0.002)
-        library.add("reservoir.pdf", pages=6)
-        questions = [f"Question {number} about the dam and the lake" for number in range(8)]
-        with served(build_app(FakeSettings(tmp_path), library, page=False)) as url:  # type: ignore[arg-type]
+        questions = [f"What of the dam in {1960 + number}?" for number in range(8)]
+        with served(build_app(FakeSettings(home), library, page=False)) as url:  # type: ignore[arg-type]
 
             def put(question: str) -> tuple[str, Any]:
                 text = httpx.post(f"{url}/api/v1/ask", json={"question": question}, timeout=30).text
@@ -153,10 +150,13 @@ class TestExport:
         assert 'attachment; filename="cairn-answer-' in response.headers["content-disposition"]
         assert response.json() == answer | {"format": "cairn-answer/2"}
 
-    def test_html_needs_nothing_else_and_runs_nothing(self, library: FakeLibrary, tmp_path: Path) -> None:
-        library.add(f"{HOSTILE}.pdf", title=HOSTILE, text=f"wombat {HOSTILE} wombat ")
-        for client in opened(library, FakeSettings(tmp_path)):
-            answer = ask(client, f"wombat {HOSTILE}")
+    def test_html_needs_nothing_else_and_runs_nothing(self, library: Library, home: Path) -> None:
+        (home / "hostile.pdf").write_bytes(pdf_of([f"The wombat says {HOSTILE} to every visitor of the zoo."]))
+        job = library.submit(home / "hostile.pdf", source=f"{HOSTILE}.pdf")
+        library.run_job(job.id)
+        library.rename_document(job.document_id, HOSTILE)
+        for client in opened(library, FakeSettings(home)):
+            answer = ask(client, f"What does the wombat say, {HOSTILE}?", within={"document_ids": [job.document_id]})
             page = client.get(f"/api/v1/answers/{answer['id']}/export").text
             assert "<script" not in page and "<img src=x" not in page and "http:" not in page and "https:" not in page
             assert "&lt;img src=x onerror=alert(1)&gt;" in page

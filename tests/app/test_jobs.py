@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from app.jobs import JobRunner
+from retrieval.library import Library
 from retrieval.types.records import Job
-from tests.app.cli_library import CliLibrary
+from tests.tiny_model import tiny_model
 
 
 def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -22,24 +23,32 @@ def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 
 
 @pytest.fixture
+def library(tmp_path: Path) -> Iterator[Library]:
+    with Library.open(tmp_path / "home", lambda: tiny_model(block_size=16)) as library:
+        yield library
+
+
+@pytest.fixture
 def paper(tmp_path: Path) -> Path:
-    path = tmp_path / "a.pdf"
-    path.write_bytes(b"%PDF-1.7")
+    return another(tmp_path / "a.txt")
+
+
+def another(path: Path) -> Path:
+    path.write_text(f"The dam of {path.name} is old.")
     return path
 
 
-def test_jobs_are_worked_off_in_order_also_those_that_come_later(paper: Path) -> None:
-    library = CliLibrary()
+def test_jobs_are_worked_off_in_order_also_those_that_come_later(library: Library, paper: Path) -> None:
     first = library.submit(paper, source="first")
     with JobRunner(library, idle_seconds=0.01):
         until(lambda: not library.job(first.id).active)
-        second = library.submit(paper, source="second")
+        second = library.submit(another(paper.with_name("b.txt")), source="second")
         until(lambda: not library.job(second.id).active)
     assert library.document(second.document_id).state == "ready"
 
 
-def test_stopping_leaves_the_job_in_the_queue(paper: Path) -> None:
-    library, reached = CliLibrary(), threading.Event()
+def test_stopping_leaves_the_job_in_the_queue(library: Library, paper: Path) -> None:
+    reached = threading.Event()
 
     def slow(*, on_progress: Callable[[Job], None]) -> Job:
         job = library.jobs()[0]
@@ -56,8 +65,10 @@ def test_stopping_leaves_the_job_in_the_queue(paper: Path) -> None:
     assert runner.stop(timeout_seconds=5) and library.job(job.id).active
 
 
-def test_a_failing_library_is_tried_again_and_logged(paper: Path, caplog: pytest.LogCaptureFixture) -> None:
-    library, work = CliLibrary(), CliLibrary.run_next_job
+def test_a_failing_library_is_tried_again_and_logged(
+    library: Library, paper: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    work = Library.run_next_job
     failures = [OSError("disk full"), OSError("disk full")]
 
     def flaky(**options: object) -> Job | None:
@@ -72,12 +83,12 @@ def test_a_failing_library_is_tried_again_and_logged(paper: Path, caplog: pytest
     assert [record.levelname for record in caplog.records].count("ERROR") == 2
 
 
-def test_an_idle_runner_stops_at_once() -> None:
-    runner = JobRunner(CliLibrary())
+def test_an_idle_runner_stops_at_once(library: Library) -> None:
+    runner = JobRunner(library)
     runner.start()
     begun = time.monotonic()
     assert runner.stop() and time.monotonic() - begun < 3
 
 
-def test_a_runner_that_never_started_can_be_stopped() -> None:
-    assert JobRunner(CliLibrary()).stop()
+def test_a_runner_that_never_started_can_be_stopped(library: Library) -> None:
+    assert JobRunner(library).stop()

@@ -21,8 +21,8 @@ from app.auth import (
 )
 from app.http_security import GRADIO_PATHS, OWN_PATHS, content_policy
 from storage.records import ADMINISTRATOR
-from tests.app.fake_library import FakeLibrary
 from tests.app.serving import FakeSettings
+from tests.app.small_library import without_model
 
 PASSWORD, TOKEN = "a quiet pile of stones", "token-for-programs-0123456789"
 
@@ -36,11 +36,11 @@ class Clock:
 
 
 def opened(settings: FakeSettings, *, base_url: str = "http://127.0.0.1", page: bool = False) -> Iterator[TestClient]:
-    library = FakeLibrary()
-    library.add("reservoir.pdf")
-    app = build_app(settings, library, page=page)  # type: ignore[arg-type]
-    with TestClient(app, base_url=base_url, follow_redirects=False) as client:
-        yield client
+    """Over an empty library: none of these tests gets as far as a document."""
+    with without_model(settings.home) as library:
+        app = build_app(settings, library, page=page)  # type: ignore[arg-type]
+        with TestClient(app, base_url=base_url, follow_redirects=False) as client:
+            yield client
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ class TestBinding:
         check_binding(host, password=None, token=TOKEN)
 
     def test_the_app_itself_refuses(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="password"):
-            build_app(FakeSettings(tmp_path, host="0.0.0.0"), FakeLibrary(), page=False)  # type: ignore[arg-type]
+        with without_model(tmp_path) as library, pytest.raises(ValueError, match="password"):
+            build_app(FakeSettings(tmp_path, host="0.0.0.0"), library, page=False)  # type: ignore[arg-type]
 
     def test_proposed_passwords_differ(self) -> None:
         assert len({fresh_password() for _ in range(50)}) == 50
@@ -309,14 +309,11 @@ class TestSizes:
         assert counted.status_code == 413 and counted.json()["error"]["code"] == "too_large"
 
     def test_errors_inside_show_nothing_of_the_inside(self, tmp_path: Path) -> None:
-        library = FakeLibrary()
-
         def broken(**_named: Any) -> Any:
             raise RuntimeError("secret /home/somebody/library.sqlite3")
 
-        library.documents = broken  # type: ignore[method-assign]
-        app = build_app(FakeSettings(tmp_path), library, page=False)  # type: ignore[arg-type]
-        with TestClient(app, base_url="http://127.0.0.1") as client:
+        for client in opened(FakeSettings(tmp_path)):
+            client.app.state.library.documents = broken
             response = client.get("/api/v1/documents")
         assert response.status_code == 500 and "secret" not in response.text
         assert response.json()["error"]["code"] == "internal"

@@ -24,7 +24,7 @@ from app.auth import fresh_token
 from retrieval.library import Library
 from tests.app.api_client import events
 from tests.app.serving import FakeSettings
-from tests.retrieval.conftest import BLOCK_SIZE, prose, reading_here  # noqa: F401
+from tests.retrieval.conftest import BLOCK_SIZE, prose
 from tests.tiny_model import tiny_model
 
 NAMES = [f"user{number}" for number in range(8)]
@@ -61,7 +61,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, reading_here: None) -> Iterator[World]:  # noqa: F811
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Eight people with a private document each, put in over HTTP."""
     home: Path = tmp_path_factory.mktemp("home")
     (home / "sample-offered").touch()

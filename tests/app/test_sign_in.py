@@ -16,8 +16,8 @@ from app.api import build_app
 from app.auth import Authenticator, WrongPassword
 from app.sign_in_limit import FREE_ATTEMPTS_IN_ALL, SignInLimit, TooManyAttempts, network_of
 from storage.records import ADMINISTRATOR
-from tests.app.fake_library import FakeLibrary
 from tests.app.serving import FakeSettings, served
+from tests.app.small_library import without_model
 
 PASSWORD, TOKEN = "a quiet pile of stones", "token-for-programs-0123456789"
 WRONG = "wrong password"
@@ -158,7 +158,7 @@ class SlowHasher:
 def slow_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(app.auth, "PasswordHasher", SlowHasher)
     settings = FakeSettings(tmp_path, host="0.0.0.0", password=PASSWORD, token=TOKEN)
-    with served(build_app(settings, FakeLibrary(), page=False)) as url:  # type: ignore[arg-type]
+    with without_model(tmp_path) as library, served(build_app(settings, library, page=False)) as url:  # type: ignore[arg-type]
         yield url
 
 

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.app.conftest import cheap_passwords  # noqa: F401
-from tests.app.fake_library import FakeLibrary
+from tests.app.conftest import cheap_passwords, filled_home, home, library, reading_here  # noqa: F401
 from tests.app.serving import FakeSettings, served
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -106,14 +105,6 @@ def open_tab(chromium: Any, watch: Watch) -> Iterator[Callable[..., Any]]:
     yield opened
     for context in contexts:
         context.close()
-
-
-@pytest.fixture
-def library() -> FakeLibrary:
-    library = FakeLibrary(token_seconds=0.01)
-    library.add("reservoir-handbook.pdf", title="Handbook of the reservoir", pages=5)
-    library.add("walks.pdf", title="Walks around the lake", pages=3)
-    return library
 
 
 @pytest.fixture

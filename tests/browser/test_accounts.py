@@ -15,6 +15,7 @@ from retrieval.library import Library
 from storage.fingerprint import MemoryFingerprint
 from storage.records import NewDocument, Principal
 from tests.app.serving import FakeSettings, served
+from tests.app.small_library import without_model
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
@@ -23,18 +24,10 @@ expect.set_options(timeout=15_000)
 PASSWORD = "a quiet pile of stones"
 
 
-def never() -> Any:
-    raise AssertionError("no model needed")
-
-
 @pytest.fixture
 def library(tmp_path: Path) -> Iterator[Library]:
     """Ann has a collection with a document in it; Ben has nothing."""
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "sample-offered").touch()
-    with Library.open(home, never) as library:
-        library.warm_up = lambda: None  # type: ignore[method-assign]
+    with without_model(tmp_path / "home") as library:
         library.doctor = dict  # type: ignore[assignment,method-assign]
         for name in ("ann", "ben"):
             library.accounts.add(name, hash_password(PASSWORD))

@@ -1,11 +1,9 @@
 """The checkpoint that ships, through the library: what a newcomer sees first."""
 
-from pathlib import Path
-
 import pytest
 
-from model.checkpoint.load import load_backbone
 from tests.retrieval.conftest import add, ask
+from tests.tiny_model import shipped_model
 
 TEXT = """Lighthouses of the northern coast
 
@@ -31,8 +29,7 @@ QUESTIONS = (
 
 @pytest.fixture
 def answers(open_library, write):
-    model = load_backbone(Path(__file__).parents[2] / "model" / "default", device="cpu")
-    library = open_library(model=model)
+    library = open_library(model=shipped_model)
     add(library, write("lighthouses.txt", TEXT))
     return {question: ask(library, question, max_tokens=128, quote=None, k=8) for question, _ in QUESTIONS}
 

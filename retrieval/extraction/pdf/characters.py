@@ -73,7 +73,7 @@ def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage) -> Page
     scale = np.hypot(matrix[:, 2], matrix[:, 3])
     size = np.where(scale > 0, size * scale, size)
 
-    show = _Display(page)
+    show = Display(page)
     angle = np.arctan2(matrix[:, 1], matrix[:, 0])
     turn = (np.round(-angle / (np.pi / 2)).astype(int) + show.rotation) % 4
     box, origin = show.boxes(box), show.points(origin)
@@ -152,7 +152,7 @@ def _line_boxes(
     return np.where(plausible[:, None], both, np.where(ink[:, None], tight, point))
 
 
-class _Display:
+class Display:
     """Page space (y upwards, CropBox and rotation not applied) to display space in points."""
 
     def __init__(self, page: pdfium.PdfPage):

@@ -23,12 +23,16 @@ from retrieval.extraction.pdf.layout import read_lines
 from retrieval.extraction.pdf.normalise import TextLine, plain_line
 from retrieval.extraction.pdf.opening import NEEDS_PASSWORD, WRONG_PASSWORD, check_signature, opened
 from retrieval.extraction.pdf.paragraphs import join_lines
+from retrieval.extraction.pdf.rules import Rules, read_rules
+from retrieval.extraction.pdf.table_rows import Names, table_lines
+from retrieval.extraction.pdf.tables import find_tables
 
 NO_TEXT = "no text: scanned image?"
 ONLY_HEADERS = "no text beside running heads: scanned image?"
 DAMAGED = "damaged page: cannot be read"
 UNREADABLE = "text without character codes: cannot be read"
 _OUTLINE_ENTRIES = 20_000
+_LINES_A_PAGE = 100_000  # more than any page has; numbers the tables of a document
 
 
 def extract_pdf(path: Path, limits: ExtractLimits, password: str | None) -> ExtractedDocument:
@@ -101,6 +105,7 @@ def _read_pages(
     all_lines: list[list[TextLine]] = []
     facts: list[ExtractedPage] = []
     characters = 0
+    names: Names | None = None
     for number in range(len(document)):
         label = document.get_page_label(number) or str(number + 1)
         try:
@@ -117,12 +122,29 @@ def _read_pages(
                 "Split the file and add the parts."
             )
         sheet = read_characters(page, text_page)
-        lines = [made for line in read_lines(sheet) if (made := plain_line(number, sheet, line)) is not None]
+        lines, names = _read_page(number, sheet, read_rules(page), names)
         facts.append(ExtractedPage(number, label, sheet.width, sheet.height, 0, 0, _note(sheet)))
         all_lines.append(lines)
         text_page.close()
         page.close()
     return all_lines, facts
+
+
+def _read_page(
+    number: int, sheet: PageCharacters, rules: Rules, names: Names | None
+) -> tuple[list[TextLine], Names | None]:
+    """The lines of a page, and the column names of its last table. `names`: those of the page before."""
+    lines: list[TextLine] = []
+    found = None
+    for count, line in enumerate(read_lines(sheet, find_tables(sheet, rules))):
+        if line.table is None:
+            made = plain_line(number, sheet, line)
+            lines += [made] if made is not None else []
+        else:
+            rows, found = table_lines(number, sheet, line, number * _LINES_A_PAGE + count + 1, names)
+            names = None
+            lines += rows
+    return lines, found
 
 
 def _note(sheet: PageCharacters) -> str:
@@ -192,7 +214,7 @@ def _title(metadata: dict[str, str], pages_lines: list[list[TextLine]], path: Pa
     is_file_name = "." in stated[-5:-2] or stated.lower().startswith(("microsoft word", "untitled", "powerpoint"))
     if len(stated) > 3 and not is_file_name:
         return stated[:300]
-    first = [line for line in (pages_lines[0] if pages_lines else []) if line.turn == 0][:40]
+    first = [line for line in (pages_lines[0] if pages_lines else []) if line.turn == 0 and not line.table][:40]
     largest = max((line.size for line in first), default=0.0)
     title = " ".join(line.text for line in first if line.size > 0.95 * largest)
     if 3 < len(title) <= 200 and sum(line.size < 0.9 * largest for line in first) > 2:

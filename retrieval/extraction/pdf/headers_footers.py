@@ -71,11 +71,15 @@ def notes_last(lines: Sequence[TextLine], body_size: float) -> list[TextLine]:
     columns = [list(group) for _, group in groupby(lines, key=lambda line: line.column)]
     notes: list[TextLine] = []
     for column in columns[:-1]:
-        count = len(list(takewhile(lambda line: line.size < 0.93 * body_size and line.cells == 1, reversed(column))))
+        count = len(list(takewhile(lambda line: _is_note(line, body_size), reversed(column))))
         if 0 < count <= 0.6 * len(column) and column[-1].turn == 0:
             notes += column[len(column) - count :]
             del column[len(column) - count :]
     return [line for column in columns for line in column] + notes
+
+
+def _is_note(line: TextLine, body_size: float) -> bool:
+    return line.size < 0.93 * body_size and line.cells == 1 and not line.table
 
 
 def body_size(pages: Sequence[Sequence[TextLine]]) -> float:

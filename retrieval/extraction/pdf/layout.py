@@ -9,13 +9,22 @@ All lengths in points; x runs along the text, y from line to line (rotated text 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from retrieval.extraction.pdf.characters import PageCharacters
+from retrieval.extraction.pdf.fragments import (
+    Fragments,
+    make_fragments,
+    rows_by_height,
+    share_row,
+    upright,
+    with_tables,
+)
+from retrieval.extraction.pdf.table_grid import Grid
 
-_FRAGMENT_GAP = 0.7  # em: a wider gap may be a column's gutter or a table cell
 _CELL_GAP = 2.0  # em: a wider gap inside a line separates table cells
 _NEXT_CELL_GAP = 1.0  # em: the same, in a line that already has cells; in prose it may be a wide space
 _EDGES_TRIED = 80  # with more left edges than this, only those shared by several fragments are tried as gutters
@@ -29,7 +38,7 @@ class Line:
 
     `indices_N` are its characters in reading order; `gaps_N` is what precedes each: 0 nothing, 1 a space, 2 a cell
     border; `raised_N` marks superscripts. `base` is the height of the baseline; `column` numbers the columns of the
-    page in reading order.
+    page in reading order. A whole table is one line, in no order of characters.
     """
 
     indices_N: np.ndarray
@@ -44,100 +53,46 @@ class Line:
     column: int
     turn: int
     raised_N: np.ndarray
+    table: Grid | None = None
 
     @property
     def cells(self) -> int:
         return 1 + int((self.gaps_N == 2).sum())
 
 
-@dataclass(frozen=True)
-class _Fragments:
-    """Pieces of lines in drawing order; `count` characters each, whose page indices are in `members`."""
-
-    x0: np.ndarray
-    y0: np.ndarray
-    x1: np.ndarray
-    y1: np.ndarray
-    size: np.ndarray
-    count: np.ndarray
-    members: list[np.ndarray]
-    right_to_left: np.ndarray
-
-    @property
-    def middle(self) -> np.ndarray:
-        middle: np.ndarray = (self.y0 + self.y1) / 2
-        return middle
-
-
-def read_lines(page: PageCharacters) -> list[Line]:
-    """The lines of a page in reading order; the most frequent direction of text comes first."""
+def read_lines(page: PageCharacters, tables: Sequence[Grid] = ()) -> list[Line]:
+    """The lines of a page in reading order, each table as one line; the most frequent direction of text comes first."""
     lines: list[Line] = []
+    in_table_N = np.zeros(len(page.code_N), bool)
+    for table in tables:
+        in_table_N[table.members_N] = True
     turns, counts = np.unique(page.turn_N, return_counts=True)
     for turn in turns[np.argsort(-counts, kind="stable")].tolist():
-        members = np.flatnonzero(page.turn_N == turn)
-        box, origin = _upright(page, turn)
-        fragments = _fragments(page, members, box, origin)
+        members = np.flatnonzero((page.turn_N == turn) & ~in_table_N)
+        box, origin = upright(page, turn)
+        fragments = with_tables(make_fragments(page, members, box, origin), box, tables if turn == 0 else ())
         column = lines[-1].column + 1 if lines else 0
         for part in _columns(fragments, np.arange(len(fragments.members)), depth=0):
-            made = [_line(page, row, fragments, box, origin, column, turn) for row in _rows(fragments, part)]
-            lines += made
+            for row in _rows(fragments, part):
+                line = _line(page, row, fragments, box, origin, column, turn)
+                number = int(fragments.table[row[0]])
+                lines.append(line if number < 0 else replace(line, table=tables[number]))
             column += 1
     return lines
 
 
-def _upright(page: PageCharacters, turn: int) -> tuple[np.ndarray, np.ndarray]:
-    """Boxes and baseline points in a frame in which text of this turn runs to the right."""
-    box, origin, wide, high = page.box_N4, page.origin_N2, page.width, page.height
-
-    def to_frame(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        ways = {0: (x, y), 1: (y, wide - x), 2: (wide - x, high - y), 3: (high - y, x)}
-        return np.stack(ways[turn], axis=1)
-
-    a, b = to_frame(box[:, 0], box[:, 1]), to_frame(box[:, 2], box[:, 3])
-    return np.hstack([np.minimum(a, b), np.maximum(a, b)]), to_frame(origin[:, 0], origin[:, 1])
-
-
-def _is_right_to_left(code_N: np.ndarray) -> np.ndarray:
-    return (
-        ((code_N >= 0x590) & (code_N < 0x900))
-        | ((code_N >= 0xFB1D) & (code_N < 0xFE00))
-        | ((code_N >= 0xFE70) & (code_N < 0xFEFD))
-    )
-
-
-def _fragments(page: PageCharacters, members: np.ndarray, box: np.ndarray, origin: np.ndarray) -> _Fragments:
-    """The drawn characters, split where the next one does not continue the line."""
-    box, baseline, size = box[members], origin[members, 1], np.maximum(page.size_N[members], 1.0)
-    leftward = _is_right_to_left(page.code_N[members])
-    em = np.maximum(size[1:], size[:-1])
-    advance = box[1:, 0] - box[:-1, 2]
-    back = box[:-1, 0] - box[1:, 2]
-    forward = (advance > -0.6 * em) & (advance < _FRAGMENT_GAP * em)
-    forward |= np.abs(box[1:] - box[:-1]).max(axis=1, initial=0) < 0.01  # the letters of one ligature
-    backward = leftward[1:] & leftward[:-1] & (back > -0.6 * em) & (back < _FRAGMENT_GAP * em)
-    level = np.abs(baseline[1:] - baseline[:-1]) < 0.6 * em
-    overlap = np.minimum(box[1:, 3], box[:-1, 3]) - np.maximum(box[1:, 1], box[:-1, 1])
-    level &= overlap > 0.25 * np.minimum(box[1:, 3] - box[1:, 1], box[:-1, 3] - box[:-1, 1])
-    cuts = np.flatnonzero(~((forward | backward) & level)) + 1
-    pieces = np.split(np.arange(len(members)), cuts) if len(members) else []
-    bounds = np.array([[box[p, 0].min(), box[p, 1].min(), box[p, 2].max(), box[p, 3].max()] for p in pieces])
-    bounds = bounds.reshape(-1, 4)
-    return _Fragments(
-        bounds[:, 0],
-        bounds[:, 1],
-        bounds[:, 2],
-        bounds[:, 3],
-        size=np.array([np.median(size[p]) for p in pieces]),
-        count=np.array([len(p) for p in pieces], dtype=int),
-        members=[members[p] for p in pieces],
-        right_to_left=np.array([leftward[p].mean() > 0.5 for p in pieces], dtype=bool),
-    )
+def lines_of_cell(page: PageCharacters, members_N: np.ndarray, column: int) -> list[Line]:
+    """The lines of some upright characters that stand in one table cell."""
+    box, origin = upright(page, 0)
+    fragments = make_fragments(page, members_N, box, origin)
+    flow = _flow(fragments, np.arange(len(fragments.members)))
+    return [_line(page, row, fragments, box, origin, column, 0) for row in _rows(fragments, flow)]
 
 
 # --- columns ---------------------------------------------------------------------------------------------------------
 
 
-def _columns(f: _Fragments, part: np.ndarray, depth: int) -> list[np.ndarray]:
+def _columns(f: Fragments, part: np.ndarray, depth: int) -> list[np.ndarray]:
     """Splits fragments into columns in reading order; `part` holds fragment indices in drawing order."""
     if len(part) < 2 * _GUTTER_ROWS or depth > 6:
         return [_flow(f, part)] if len(part) else []
@@ -161,7 +116,7 @@ def _columns(f: _Fragments, part: np.ndarray, depth: int) -> list[np.ndarray]:
     return result
 
 
-def _find_gutter(f: _Fragments, part: np.ndarray) -> tuple[float, list[tuple[int, int]]] | None:
+def _find_gutter(f: Fragments, part: np.ndarray) -> tuple[float, list[tuple[int, int]]] | None:
     """The vertical line that separates most prose, and the runs (by height on the page) that it divides."""
     ordered = part[np.argsort(f.middle[part], kind="stable")]
     x0, x1 = f.x0[ordered], f.x1[ordered]
@@ -186,7 +141,7 @@ def _find_gutter(f: _Fragments, part: np.ndarray) -> tuple[float, list[tuple[int
     return best
 
 
-def _is_two_columns(f: _Fragments, run: np.ndarray, gutter: float) -> bool:
+def _is_two_columns(f: Fragments, run: np.ndarray, gutter: float) -> bool:
     """Whether the fragments of a run are prose in two columns, rather than a table, a list or a formula."""
     if len(run) < 2 * _GUTTER_ROWS:
         return False
@@ -224,7 +179,7 @@ def _is_two_columns(f: _Fragments, run: np.ndarray, gutter: float) -> bool:
     return changes >= 0.8 * min(rows) and min(fills) > 0.75
 
 
-def _row_lengths(f: _Fragments, side: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
+def _row_lengths(f: Fragments, side: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
     """Characters and width of each row of fragments."""
     ordered = side[np.argsort(f.middle[side], kind="stable")]
     row = np.cumsum(np.diff(f.middle[ordered], prepend=f.middle[ordered[0]]) > 0.5 * size)
@@ -236,7 +191,7 @@ def _row_lengths(f: _Fragments, side: np.ndarray, size: float) -> tuple[np.ndarr
 # --- order inside a column -------------------------------------------------------------------------------------------
 
 
-def _flow(f: _Fragments, part: np.ndarray) -> np.ndarray:
+def _flow(f: Fragments, part: np.ndarray) -> np.ndarray:
     """Fragments of one column in reading order: as drawn if that runs down the page, else from top to bottom."""
     if len(part) < 2:
         return part
@@ -250,14 +205,14 @@ def _flow(f: _Fragments, part: np.ndarray) -> np.ndarray:
         deep = float(f.y1[above].max() - f.y0[below].min()) > 0.5 * size
         beside = f.x1[above].max() <= f.x0[below].min() or f.x1[below].max() <= f.x0[above].min()
         if deep and not beside:
-            return _top_to_bottom(f, part)
+            return np.array([number for row in rows_by_height(f, part) for number in row], dtype=int)
     return np.concatenate(pieces)
 
 
-def _jumps_back(f: _Fragments, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+def _jumps_back(f: Fragments, before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """Whether drawing goes back to something that should be read earlier."""
     size = np.minimum(f.size[before], f.size[after])
-    same_row = _share_row(f, before, after)
+    same_row = share_row(f, before, after)
     left = f.x0[after] < f.x0[before] - 0.3 * size
     up = f.middle[after] < f.middle[before] - 0.4 * size
     to_the_right = f.x0[after] >= f.x1[before] - 0.5 * size  # the next table cell or box
@@ -265,30 +220,10 @@ def _jumps_back(f: _Fragments, before: np.ndarray, after: np.ndarray) -> np.ndar
     return jumps
 
 
-def _share_row(f: _Fragments, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    overlap = np.minimum(f.y1[before], f.y1[after]) - np.maximum(f.y0[before], f.y0[after])
-    shared: np.ndarray = overlap > 0.5 * np.minimum(f.y1[before] - f.y0[before], f.y1[after] - f.y0[after])
-    return shared
-
-
-def _top_to_bottom(f: _Fragments, part: np.ndarray) -> np.ndarray:
-    ordered = part[np.argsort(f.middle[part], kind="stable")]
-    rows: list[list[int]] = []
-    for number in ordered.tolist():
-        if rows and _share_row(f, np.array([rows[-1][0]]), np.array([number]))[0]:
-            rows[-1].append(number)
-        else:
-            rows.append([number])
-    for row in rows:
-        sign = -1 if np.mean(f.right_to_left[row]) > 0.5 else 1
-        row.sort(key=lambda number: sign * f.x0[number])
-    return np.array([number for row in rows for number in row], dtype=int)
-
-
 # --- lines -----------------------------------------------------------------------------------------------------------
 
 
-def _rows(f: _Fragments, part: np.ndarray) -> list[np.ndarray]:
+def _rows(f: Fragments, part: np.ndarray) -> list[np.ndarray]:
     """Joins neighbouring fragments of one row."""
     if len(part) == 0:
         return []
@@ -297,11 +232,12 @@ def _rows(f: _Fragments, part: np.ndarray) -> list[np.ndarray]:
     onward = np.where(
         f.right_to_left[before], f.x1[after] <= f.x0[before] + 0.6 * size, f.x0[after] >= f.x1[before] - 0.6 * size
     )
-    return np.split(part, np.flatnonzero(~(_share_row(f, before, after) & onward)) + 1)
+    alone = (f.table[before] >= 0) | (f.table[after] >= 0)
+    return np.split(part, np.flatnonzero(alone | ~(share_row(f, before, after) & onward)) + 1)
 
 
 def _line(
-    page: PageCharacters, row: np.ndarray, f: _Fragments, box: np.ndarray, origin: np.ndarray, column: int, turn: int
+    page: PageCharacters, row: np.ndarray, f: Fragments, box: np.ndarray, origin: np.ndarray, column: int, turn: int
 ) -> Line:
     indices = np.concatenate([f.members[number] for number in row.tolist()])
     starts = np.cumsum([0, *(len(f.members[number]) for number in row.tolist())])[:-1]

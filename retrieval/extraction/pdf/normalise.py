@@ -28,7 +28,9 @@ _BULLETS = {0xF0B7: "•", 0xF0A7: "▪", 0xF0D8: "➢", 0xF0FC: "✓", 0xF076: 
 @dataclass(frozen=True)
 class TextLine:
     """A line of plain text. `box_C4` are fractions of the page, `placed_C` is false for white space; `run_C` numbers
-    the pieces of the line (mostly table cells) that other text may separate. Bounds in points."""
+    the pieces of the line (mostly table cells) that other text may separate. Bounds in points.
+    `table`: the number of the table of which this is a row, 0 for none; `names_columns`: whether it only names the
+    columns."""
 
     page: int
     column: int
@@ -45,6 +47,8 @@ class TextLine:
     size: float
     bold: bool
     cells: int
+    table: int = 0
+    names_columns: bool = False
 
 
 @lru_cache(maxsize=4096)

@@ -141,7 +141,7 @@ def _margins(lines: Sequence[TextLine]) -> list[_Margins]:
 
 def _usual_right(column: Sequence[TextLine], least: float) -> float:
     """The nearest right edge at or beyond `least` that several lines of the column share, else the outermost one."""
-    ends = np.array([line.x1 for line in column])
+    ends = np.array([line.x1 for line in column if not line.table] or [least])
     shared = (np.abs(ends[:, None] - ends) < 3.0).sum(axis=1) >= 4
     near = ends[shared & (ends > least - 3.0)]
     return float(near.min()) if len(near) else float(ends.max())
@@ -151,6 +151,8 @@ def _same_block(above: TextLine, below: TextLine) -> bool:
     step = below.base - above.base
     return (
         (above.page, above.column, above.turn) == (below.page, below.column, below.turn)
+        and not above.table
+        and not below.table
         and abs(above.size - below.size) <= 0.12 * max(above.size, below.size)
         and 0.5 * above.size < step < 2.2 * above.size
         and min(above.x1, below.x1) > max(above.x0, below.x0)
@@ -164,6 +166,8 @@ def _usual_step(lines: Sequence[TextLine]) -> float:
 
 def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins, a_is_first: bool) -> str:
     """What separates two consecutive lines."""
+    if a.table or b.table:
+        return ROW if a.table == b.table else PARAGRAPH
     em = max(a.size, 1.0)
     ends = bool(_SENTENCE_END.search(a.text))
     hyphen = a.text.endswith(LINE_HYPHENS) and len(a.text) > 1 and a.text[-2].isalnum()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import docx
@@ -14,8 +15,8 @@ from retrieval.extraction.extract import extract
 from retrieval.extraction.formats import FORMATS, HEAD_BYTES, SUFFIXES, format_of
 from retrieval.extraction.worker import _function
 from tests.app.api_client import opened, send
-from tests.app.fake_library import FakeLibrary
 from tests.app.serving import FakeSettings
+from tests.app.small_library import without_model
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 from tests.retrieval.reading_here import ReadingHere
 
@@ -51,8 +52,8 @@ def test_the_worker_reads_every_format_also_with_capitals_and_under_the_name_of_
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_http_accepts_every_format_and_no_other_content_under_its_name(tmp_path, suffix):
-    for client in opened(FakeLibrary(), FakeSettings(tmp_path)):
-        path = example(tmp_path, suffix)
+    path = example(tmp_path, suffix)
+    for client in served_without_model(tmp_path / "home"):
         assert send(client, path.name, path.read_bytes(), path="uploads").status_code == 201
         other = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
         refused = send(client, path.name, other, path="uploads")
@@ -63,8 +64,13 @@ def test_the_command_line_finds_every_format_in_a_folder_and_the_page_offers_the
     paths = [example(tmp_path, suffix) for suffix in SUFFIXES]
     (tmp_path / "other.exe").write_bytes(b"MZ")
     assert {path for path, _ in files_below([tmp_path])} == set(paths)
-    for client in opened(FakeLibrary(), FakeSettings(tmp_path / "home")):
+    for client in served_without_model(tmp_path / "home"):
         assert client_formats(client) == (sorted(SUFFIXES), [each.label for each in FORMATS])
+
+
+def served_without_model(home: Path) -> Iterator[TestClient]:
+    with without_model(home) as library:
+        yield from opened(library, FakeSettings(home))
 
 
 def client_formats(client: TestClient) -> tuple[list[str], list[str]]:

@@ -73,12 +73,6 @@ def test_lines_set_wide_to_fill_their_width_are_no_columns(tmp_path):
     assert read(tmp_path, Sheet(lines)).text.split() == words(lines)
 
 
-def test_a_table_is_read_row_by_row(tmp_path):
-    rows = [("Name", "Amount", "Place"), ("alpha", "12", "north"), ("beta", "340", "south"), ("gamma", "5", "west")]
-    cells = [(72 + 130 * c, 700 - 14 * r, 10, text) for r, row in enumerate(rows) for c, text in enumerate(row)]
-    assert read(tmp_path, Sheet(cells)).text.split("\n") == ["\t".join(row) for row in rows]
-
-
 def test_paragraphs_are_parted_by_a_blank_line_and_headings_stand_alone(tmp_path):
     heading = (72, 740, 16, "Chapter One")
     first, second = column(72, 710, 4, width=80), column(72, 640, 4, width=80, first=5)

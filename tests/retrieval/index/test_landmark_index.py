@@ -1,4 +1,4 @@
-"""One suite for every landmark index, with a plain product over all landmarks as the oracle."""
+"""One suite for every landmark index and every snapshot, with a plain product over all landmarks as the oracle."""
 
 from pathlib import Path
 
@@ -11,15 +11,36 @@ from retrieval.errors import InvalidRequest
 from retrieval.index.exact import ExactLandmarkIndex
 from retrieval.index.faiss import FaissLandmarkIndex
 from retrieval.index.snapshot import AUTO_FAISS_BLOCKS
+from retrieval.index.visible_landmarks import VisibleLandmarks
 
 ROOT = Path(__file__).resolve().parents[3]
 LAYERS, GROUPS, WIDTH = (1, 2, 5), 2, 8
 
 
-@pytest.fixture(params=["exact", "faiss"])
+INDEXES = {"exact": ExactLandmarkIndex, "faiss": FaissLandmarkIndex}
+
+
+@pytest.fixture(params=INDEXES)
 def index(request):
-    kind = ExactLandmarkIndex if request.param == "exact" else FaissLandmarkIndex
-    return kind(LAYERS, GROUPS, WIDTH)
+    return INDEXES[request.param](LAYERS, GROUPS, WIDTH)
+
+
+@pytest.fixture(params=[*INDEXES, "visible in exact", "visible in faiss"])
+def snapshot_of(request):
+    """`snapshot_of(landmarks)`: of just these blocks, or of these among others that who asks may not see."""
+    index = INDEXES[request.param.split()[-1]](LAYERS, GROUPS, WIDTH)
+
+    def snapshot(landmarks_NYGD):
+        count = len(landmarks_NYGD)
+        if not request.param.startswith("visible"):
+            index.add(np.arange(count), landmarks_NYGD)
+            return index.snapshot()
+        mixed, visible = landmarks_of(2 * count + 3, seed=77), torch.arange(count) * 2 + 1
+        mixed[visible] = landmarks_NYGD
+        index.add(np.arange(len(mixed)), mixed)
+        return VisibleLandmarks(index.snapshot(), visible, LAYERS)
+
+    return snapshot
 
 
 def landmarks_of(count: int, seed: int = 0) -> torch.Tensor:
@@ -30,10 +51,10 @@ def by_hand(landmarks_NYGD: torch.Tensor, query_YGD: torch.Tensor) -> torch.Tens
     return torch.einsum("nygd,ygd->n", landmarks_NYGD.double(), query_YGD.double())
 
 
-def test_the_best_blocks_are_those_with_the_largest_inner_product(index):
+def test_the_best_blocks_are_those_with_the_largest_inner_product(snapshot_of):
     landmarks, query = landmarks_of(300), landmarks_of(1, seed=9)[0]
-    index.add(np.arange(300), landmarks)
-    ranking = index.snapshot().rank(query, 10)
+    snapshot = snapshot_of(landmarks)
+    ranking = snapshot.rank(query, 10)
     logits = by_hand(landmarks, query)
     assert ranking.positions.tolist() == logits.argsort(descending=True)[:10].tolist()
     torch.testing.assert_close(ranking.logits.double(), logits[ranking.positions], atol=1e-4, rtol=0)
@@ -41,18 +62,18 @@ def test_the_best_blocks_are_those_with_the_largest_inner_product(index):
     torch.testing.assert_close(ranking.gates.double(), logits.softmax(0)[ranking.positions], atol=1e-5, rtol=1e-4)
 
 
-def test_blocks_out_of_scope_are_never_found_and_take_no_share(index):
+def test_blocks_out_of_scope_are_never_found_and_take_no_share(snapshot_of):
     landmarks, query = landmarks_of(50), landmarks_of(1, seed=9)[0]
-    index.add(np.arange(50), landmarks)
+    snapshot = snapshot_of(landmarks)
     within = torch.tensor([3, 7, 8, 20, 41])
-    ranking = index.snapshot().rank(query, 50, within)
+    ranking = snapshot.rank(query, 50, within)
     assert sorted(ranking.positions.tolist()) == within.tolist()
     assert float(ranking.gates.sum()) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_of_equal_blocks_the_newest_comes_first(index):
-    index.add(np.arange(6), landmarks_of(1).expand(6, -1, -1, -1))
-    assert index.snapshot().rank(landmarks_of(1)[0], 4).positions.tolist() == [5, 4, 3, 2]
+def test_of_equal_blocks_the_newest_comes_first(snapshot_of):
+    snapshot = snapshot_of(landmarks_of(1).expand(6, -1, -1, -1))
+    assert snapshot.rank(landmarks_of(1)[0], 4).positions.tolist() == [5, 4, 3, 2]
 
 
 def test_blocks_added_in_pieces_and_out_of_order_stand_in_the_order_of_their_ids(index):
@@ -89,26 +110,26 @@ def test_a_snapshot_does_not_see_later_additions_or_removals(index):
     torch.testing.assert_close(snapshot.landmarks(LAYERS[1]), before, rtol=0, atol=0)
 
 
-def test_attention_over_all_blocks_chooses_as_the_vote_over_all_landmarks(index):
+def test_attention_over_all_blocks_chooses_as_the_vote_over_all_landmarks(snapshot_of):
     landmarks = landmarks_of(64)
-    index.add(np.arange(64), landmarks)
+    snapshot = snapshot_of(landmarks)
     queries = torch.randn(1, GROUPS, 3, 4, WIDTH)
     for y, layer in enumerate(LAYERS):
         logits = torch.einsum("bgxrd,ngd->bgxrn", queries, landmarks[:, y])
-        assert torch.equal(index.snapshot().choose(layer, queries, 8), select_blocks(logits, 8))
+        assert torch.equal(snapshot.choose(layer, queries, 8), select_blocks(logits, 8))
 
 
-def test_an_empty_index_finds_nothing(index):
-    assert index.snapshot().rank(landmarks_of(1)[0], 5).positions.tolist() == []
+def test_an_empty_index_finds_nothing(snapshot_of):
+    assert snapshot_of(landmarks_of(0)).rank(landmarks_of(1)[0], 5).positions.tolist() == []
 
 
-def test_landmarks_come_back_layer_by_layer_as_they_were_added(index):
+def test_landmarks_come_back_layer_by_layer_as_they_were_added(snapshot_of):
     landmarks = landmarks_of(10)
-    index.add(np.arange(10), landmarks)
+    snapshot = snapshot_of(landmarks)
     for y, layer in enumerate(LAYERS):
-        torch.testing.assert_close(index.snapshot().landmarks(layer), landmarks[:, y].transpose(0, 1), rtol=0, atol=0)
+        torch.testing.assert_close(snapshot.landmarks(layer), landmarks[:, y].transpose(0, 1), rtol=0, atol=0)
         torch.testing.assert_close(
-            index.snapshot().landmarks(layer, torch.tensor([2, 7])),
+            snapshot.landmarks(layer, torch.tensor([2, 7])),
             landmarks[[2, 7], y].transpose(0, 1),
             rtol=0,
             atol=0,

@@ -8,8 +8,9 @@ import torch
 
 from model.attention.memory import InMemoryReader
 from model.attention.selection import SelectionPolicy
-from model.inference.generate import Sampling, generate
+from model.inference.generate import generate
 from model.inference.prefill import prefill
+from model.inference.sampling import Sampling
 from retrieval.index.block_cache import BlockCache, BlockShape
 from retrieval.library import Library
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, WHALE, add
@@ -27,19 +28,6 @@ def stored(request, tmp_path_factory, model):
         add(library, folder / "a.txt")
         text = library._passages.text(library.documents()[0].id)
         yield library, list(prefill(model, model.tokenize(text).ids, kv_dtype=DTYPES[request.param]))
-
-
-def test_stored_blocks_are_the_blocks_of_prefill_bit_for_bit_in_the_stored_dtype(stored, model):
-    library, blocks = stored
-    with library._index.open_snapshot(library._catalogue) as snapshot:
-        reader = snapshot.reader()
-        assert reader.num_blocks == len(blocks)
-        ids = torch.arange(len(blocks)).expand(1, model.num_kv_heads, 1, -1)
-        for y, layer in enumerate(reader.layers):
-            keys, values, lengths = reader.read(layer, ids)
-            assert torch.equal(keys[0, :, 0], torch.stack([block.keys_YGLD[y] for block in blocks], 1).float())
-            assert torch.equal(values[0, :, 0], torch.stack([block.values_YGLD[y] for block in blocks], 1).float())
-            assert lengths[0, 0, 0].tolist() == [block.num_tokens for block in blocks]
 
 
 @pytest.mark.parametrize("voters", ["token", "head", "group"])
@@ -61,22 +49,6 @@ def test_answers_over_the_store_have_the_logits_of_answers_over_ram(stored, mode
                 for a, b in zip(mine.selections, other.selections, strict=True):
                     assert torch.equal(a.ids_BHQS, b.ids_BHQS)
                     torch.testing.assert_close(a.gate_BHQS, b.gate_BHQS, atol=1e-6, rtol=1e-5)
-
-
-def test_a_cold_cache_a_warm_one_and_one_too_small_read_the_same(open_library, write):
-    library = open_library()
-    add(library, write("a.txt", FOX))
-    with library._index.open_snapshot(library._catalogue) as snapshot:
-        reader = snapshot.reader()
-        layer, ids = reader.layers[0], torch.randint(0, reader.num_blocks, (1, 2, 3, 9))
-        cold = reader.read(layer, ids)
-        warm = reader.read(layer, ids)
-    small = open_library(hot_bytes=1)
-    with small._index.open_snapshot(small._catalogue) as snapshot:
-        assert snapshot.cache.places_per_layer == 1
-        tiny = snapshot.reader().read(layer, ids)
-    for a, b, c in zip(cold, warm, tiny, strict=True):
-        assert torch.equal(a, b) and torch.equal(a, c)
 
 
 class CountingSource:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
 
-from model.checkpoint.load import load_backbone
 from model.inference.prefill import prefill
 from retrieval.index.title_keys import TitleMatches, title_keys
 from retrieval.library import Library
 from storage.errors import NotFound as NoRow
 from storage.records import Principal
 from tests.retrieval.conftest import add, ask
-from tests.tiny_model import tiny_model
+from tests.tiny_model import shipped_model, tiny_model
 
 COUNTRIES = {
     "Greenland": "The climate is arctic in the north. The terrain is a flat ice cap. Fish is the main export.",
@@ -27,7 +25,7 @@ CLIMATE = {"Greenland": "arctic", "San Marino": "mild", "Bhutan": "tropical"}
 
 @pytest.fixture(scope="module")
 def shipped():
-    return load_backbone(Path(__file__).resolve().parents[3] / "model" / "default", device="cpu", dtype=torch.float32)
+    return shipped_model()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,137 @@
+"""Pieces of printed lines: the characters of a page in the order of drawing, split where the next does not go on.
+
+Legend: N characters of the page, F fragments. All lengths in points; x runs along the text, y from line to line
+(rotated text is turned upright first).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from retrieval.extraction.pdf.characters import PageCharacters
+from retrieval.extraction.pdf.table_grid import Grid
+
+FRAGMENT_GAP = 0.7  # em: a wider gap may be a column's gutter or a table cell
+
+
+@dataclass(frozen=True)
+class Fragments:
+    """Pieces of lines in drawing order; `count` characters each, whose page indices are in `members`. A table is one
+    piece, whose number is in `table` (-1 for all others)."""
+
+    x0: np.ndarray
+    y0: np.ndarray
+    x1: np.ndarray
+    y1: np.ndarray
+    size: np.ndarray
+    count: np.ndarray
+    members: list[np.ndarray]
+    right_to_left: np.ndarray
+    table: np.ndarray
+
+    @property
+    def middle(self) -> np.ndarray:
+        middle: np.ndarray = (self.y0 + self.y1) / 2
+        return middle
+
+
+def upright(page: PageCharacters, turn: int) -> tuple[np.ndarray, np.ndarray]:
+    """Boxes and baseline points in a frame in which text of this turn runs to the right."""
+    box, origin, wide, high = page.box_N4, page.origin_N2, page.width, page.height
+
+    def to_frame(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        ways = {0: (x, y), 1: (y, wide - x), 2: (wide - x, high - y), 3: (high - y, x)}
+        return np.stack(ways[turn], axis=1)
+
+    a, b = to_frame(box[:, 0], box[:, 1]), to_frame(box[:, 2], box[:, 3])
+    return np.hstack([np.minimum(a, b), np.maximum(a, b)]), to_frame(origin[:, 0], origin[:, 1])
+
+
+def _is_right_to_left(code_N: np.ndarray) -> np.ndarray:
+    return (
+        ((code_N >= 0x590) & (code_N < 0x900))
+        | ((code_N >= 0xFB1D) & (code_N < 0xFE00))
+        | ((code_N >= 0xFE70) & (code_N < 0xFEFD))
+    )
+
+
+def make_fragments(
+    page: PageCharacters, members: np.ndarray, box: np.ndarray, origin: np.ndarray, gap: float = FRAGMENT_GAP
+) -> Fragments:
+    """The drawn characters, split where the next one does not continue the line: more than `gap` em away."""
+    box, baseline, size = box[members], origin[members, 1], np.maximum(page.size_N[members], 1.0)
+    leftward = _is_right_to_left(page.code_N[members])
+    em = np.maximum(size[1:], size[:-1])
+    advance = box[1:, 0] - box[:-1, 2]
+    back = box[:-1, 0] - box[1:, 2]
+    forward = (advance > -0.6 * em) & (advance < gap * em)
+    forward |= np.abs(box[1:] - box[:-1]).max(axis=1, initial=0) < 0.01  # the letters of one ligature
+    backward = leftward[1:] & leftward[:-1] & (back > -0.6 * em) & (back < gap * em)
+    level = np.abs(baseline[1:] - baseline[:-1]) < 0.6 * em
+    overlap = np.minimum(box[1:, 3], box[:-1, 3]) - np.maximum(box[1:, 1], box[:-1, 1])
+    level &= overlap > 0.25 * np.minimum(box[1:, 3] - box[1:, 1], box[:-1, 3] - box[:-1, 1])
+    cuts = np.flatnonzero(~((forward | backward) & level)) + 1
+    pieces = np.split(np.arange(len(members)), cuts) if len(members) else []
+    bounds = np.array([[box[p, 0].min(), box[p, 1].min(), box[p, 2].max(), box[p, 3].max()] for p in pieces])
+    bounds = bounds.reshape(-1, 4)
+    return Fragments(
+        bounds[:, 0],
+        bounds[:, 1],
+        bounds[:, 2],
+        bounds[:, 3],
+        size=np.array([np.median(size[p]) for p in pieces]),
+        count=np.array([len(p) for p in pieces], dtype=int),
+        members=[members[p] for p in pieces],
+        right_to_left=np.array([leftward[p].mean() > 0.5 for p in pieces], dtype=bool),
+        table=np.full(len(pieces), -1),
+    )
+
+
+def with_tables(f: Fragments, box: np.ndarray, tables: Sequence[Grid]) -> Fragments:
+    """The fragments and one more for each table, which stands where its first character was drawn."""
+    if not tables:
+        return f
+    bounds = np.array([[*box[t.members_N, :2].min(axis=0), *box[t.members_N, 2:].max(axis=0)] for t in tables])
+    members = [*f.members, *(table.members_N for table in tables)]
+    order = np.argsort([int(each[0]) for each in members], kind="stable")
+
+    def both(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+        return np.concatenate([ours, theirs])[order]
+
+    usual = np.full(len(tables), float(np.median(f.size)) if len(f.size) else 10.0)
+    return Fragments(
+        both(f.x0, bounds[:, 0]),
+        both(f.y0, bounds[:, 1]),
+        both(f.x1, bounds[:, 2]),
+        both(f.y1, bounds[:, 3]),
+        size=both(f.size, usual),
+        count=both(f.count, np.array([len(table.members_N) for table in tables])),
+        members=[members[number] for number in order.tolist()],
+        right_to_left=both(f.right_to_left, np.zeros(len(tables), bool)),
+        table=both(f.table, np.arange(len(tables))),
+    )
+
+
+def share_row(f: Fragments, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Whether two fragments stand side by side."""
+    overlap = np.minimum(f.y1[before], f.y1[after]) - np.maximum(f.y0[before], f.y0[after])
+    shared: np.ndarray = overlap > 0.5 * np.minimum(f.y1[before] - f.y0[before], f.y1[after] - f.y0[after])
+    return shared
+
+
+def rows_by_height(f: Fragments, part: np.ndarray) -> list[list[int]]:
+    """Fragments side by side, from top to bottom, each row in the order of reading."""
+    ordered = part[np.argsort(f.middle[part], kind="stable")]
+    rows: list[list[int]] = []
+    for number in ordered.tolist():
+        if rows and share_row(f, np.array([rows[-1][0]]), np.array([number]))[0]:
+            rows[-1].append(number)
+        else:
+            rows.append([number])
+    for row in rows:
+        sign = -1 if np.mean(f.right_to_left[row]) > 0.5 else 1
+        row.sort(key=lambda number: sign * f.x0[number])
+    return rows

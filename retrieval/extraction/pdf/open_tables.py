@@ -1,0 +1,315 @@
+"""Tables without borders around their cells: between a rule above and a rule below, or of aligned columns only.
+
+Columns are what white space separates in every row. A printed line goes on in the next one, cell by cell, where the
+next word did not fit; so rows are told from lines.
+
+Legend: N characters of the page, R rules, F words. Points, origin top left of the displayed page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from retrieval.extraction.pdf.characters import PageCharacters
+from retrieval.extraction.pdf.fragments import Fragments, make_fragments, rows_by_height, upright
+from retrieval.extraction.pdf.rules import Rules
+from retrieval.extraction.pdf.table_grid import Cell, Grid, has_heading, has_numbers, is_number
+
+_WORD_GAP = 0.18  # em
+_GUTTER = 0.7  # em; a gap between two columns
+_NARROW_GUTTER = 0.22  # em; the same, if the text behind it is aligned
+_ALIGNED = 1.5  # points
+_ALIGNED_SHARE = 0.6
+_STEP = 0.5  # points; resolution of white space
+_SAME_RULE = 3.0  # points
+_SHORTEST_RULE = 80.0  # points
+_HEADING_LINES = 4
+_FAR = 2.4  # em between two lines; wider, and the table has ended
+_ACROSS = 0.5  # of the width; a line without gaps this long may run across the columns
+_LONGEST_NAME = 40  # characters
+_LONGEST_TABLE = 80  # lines on a page, of tables that nothing but alignment shows
+_PROSE = 28  # characters; lines of prose are longer, those of cells mostly shorter
+
+Row = list[int]
+"""Words of one printed line, from left to right."""
+
+
+@dataclass(frozen=True)
+class _Words:
+    """The free words of a page, in rows from top to bottom."""
+
+    page: PageCharacters
+    f: Fragments
+    rows: list[Row]
+    size: float
+
+    @classmethod
+    def of(cls, page: PageCharacters, free_N: np.ndarray) -> _Words:
+        members = np.flatnonzero(free_N)
+        f = make_fragments(page, members, *upright(page, 0), gap=_WORD_GAP)
+        rows = rows_by_height(f, np.arange(len(f.members)))
+        return cls(page, f, rows, float(np.median(f.size)) if len(f.size) else 1.0)
+
+    def between(self, top: float, bottom: float, left: float, right: float) -> list[Row]:
+        """The lines inside a part of the page; words beside it are left out."""
+        cut = []
+        for row in self.rows:
+            if top < float(self.f.middle[row].mean()) < bottom:
+                inside = [word for word in row if self.f.x0[word] > left - 4 and self.f.x1[word] < right + 4]
+                if inside:
+                    cut.append(inside)
+        return cut
+
+    def gutters(self, rows: Sequence[Row]) -> list[float]:
+        """Where columns after the first begin."""
+        words = [word for row in rows for word in row]
+        low, high = float(self.f.x0[words].min()), float(self.f.x1[words].max())
+        covered = np.zeros(int((high - low) / _STEP) + 2, int)
+        for row in rows:
+            if float(self.f.x1[row[-1]] - self.f.x0[row[0]]) > _ACROSS * (high - low) and not self.has_gap(row):
+                continue
+            here = np.zeros(len(covered), bool)
+            for word in row:
+                here[int((self.f.x0[word] - low) / _STEP) : int((self.f.x1[word] - low) / _STEP) + 1] = True
+            covered += here
+        free = covered == 0
+        turns = np.flatnonzero(np.diff(np.r_[False, free, False].astype(int)))
+        found = []
+        for start, stop in zip(turns[::2].tolist(), turns[1::2].tolist(), strict=True):
+            begin, width = low + stop * _STEP, (stop - start) * _STEP
+            if start > 0 and stop < len(covered) - 1 and self._is_gutter(rows, begin, width):
+                found.append(begin)
+        return found
+
+    def _is_gutter(self, rows: Sequence[Row], begin: float, width: float) -> bool:
+        if width >= _GUTTER * self.size:
+            return True
+        behind = [[float(self.f.x0[word]) for word in row if self.f.x0[word] > begin - _ALIGNED] for row in rows]
+        starts = np.array([min(places) for places in behind if places])
+        aligned = int((np.abs(starts - begin) < _ALIGNED).sum())
+        return width >= _NARROW_GUTTER * self.size and aligned >= max(3, _ALIGNED_SHARE * len(starts))
+
+    def is_far(self, above: Sequence[Row], below: Sequence[Row]) -> bool:
+        """Whether there is more than a blank line between some lines and those that follow."""
+        step = float(self.f.middle[below[0]].mean() - self.f.middle[above[-1]].mean())
+        return step > _FAR * self.size
+
+    def has_gap(self, row: Row) -> bool:
+        gaps = self.f.x0[row[1:]] - self.f.x1[row[:-1]]
+        return bool((gaps > _GUTTER * self.size).any())
+
+    def has_number(self, row: Row) -> bool:
+        return any(is_number(self._text([word])) for word in row)
+
+    def by_column(self, row: Row, gutters: Sequence[float]) -> dict[int, Row] | None:
+        """The words of each column; None for a line across several."""
+        cells: dict[int, Row] = {}
+        for word in row:
+            column = int(np.searchsorted(gutters, self.f.x0[word] + 1.0))
+            if column < len(gutters) and self.f.x1[word] > gutters[column] + 1.0:
+                return None
+            cells.setdefault(column, []).append(word)
+        return cells
+
+    def grid(self, heading: Sequence[Row], body: Sequence[Row], breaks: Sequence[float] = ()) -> Grid | None:
+        """The table of these lines; None if it has a single column, or is prose in columns."""
+        gutters = self.gutters(body if len(body) > 2 else [*heading, *body])
+        lines = [self.by_column(row, gutters) for row in body]
+        if not gutters or self._is_prose([line for line in lines if line]):
+            return None
+        ends = [*(begin - self.size for begin in gutters), max(float(self.f.x1[row[-1]]) for row in body)]
+        rows = self._table_rows(body, lines, breaks, ends)
+        if len(rows) < 2:
+            return None
+        words = [word for row in (*heading, *body) for word in row]
+        edges = (float(self.f.x0[words].min()), *gutters, float(self.f.x1[words].max()))
+        names = self._names(heading, gutters)
+        if heading and not (any(map(self.has_gap, heading)) and self._are_names(names, len(gutters))):
+            return None
+        cells = [self._cell(0, column, column + 1, words) for column, words in names.items()]
+        for number, whole_row in enumerate(rows, start=bool(heading)):
+            for column, words in whole_row.items():
+                across = column < 0
+                cells.append(self._cell(number, max(column, 0), len(edges) - 1 if across else column + 1, words))
+        members = np.sort(np.concatenate([cell.members_N for cell in cells]))
+        return Grid(members, cells, edges, heading_rows=1 if heading else None)
+
+    def _cell(self, row: int, column: int, end: int, words: Row) -> Cell:
+        return Cell(row, row + 1, column, end, np.sort(np.concatenate([self.f.members[word] for word in words])))
+
+    def _names(self, heading: Sequence[Row], gutters: Sequence[float]) -> dict[int, Row]:
+        names: dict[int, Row] = {}
+        for row in heading:
+            for word in row:
+                names.setdefault(int(np.searchsorted(gutters, self.f.x0[word] + 1.0)), []).append(word)
+        return names
+
+    def _are_names(self, names: dict[int, Row], last: int) -> bool:
+        """Whether every column but perhaps the first has a name, and none is as long as a sentence."""
+        longest = max(int(self.f.count[words].sum()) for words in names.values())
+        return set(names) >= set(range(1, last + 1)) and longest <= _LONGEST_NAME
+
+    def _is_prose(self, lines: Sequence[dict[int, Row]]) -> bool:
+        lengths: dict[int, list[int]] = {}
+        for line in lines:
+            for column, words in line.items():
+                lengths.setdefault(column, []).append(int(self.f.count[words].sum()))
+        return sum(float(np.median(column)) > _PROSE for column in lengths.values()) > 1
+
+    def _table_rows(
+        self,
+        body: Sequence[Row],
+        lines: Sequence[dict[int, Row] | None],
+        breaks: Sequence[float],
+        ends: Sequence[float],
+    ) -> list[dict[int, Row]]:
+        """Printed lines to rows, as words by column; column -1 for a line across several. `ends`: how far each column
+        reaches."""
+        many: dict[int, list[int]] = {}
+        for line in lines:
+            for column, words in (line or {}).items():
+                many.setdefault(column, []).append(len(words))
+        wordy = {column for column, counts in many.items() if np.mean(counts) > 1.4}
+        rows: list[dict[int, Row]] = []
+        last: dict[int, Row] = {}
+        before: Row | None = None
+        for printed, line in zip(body, lines, strict=True):
+            level = float(self.f.middle[printed].mean())
+            broken = before is None or any(float(self.f.middle[before].mean()) < y < level for y in breaks)
+            if line is None:
+                rows.append({-1: printed})
+                last = {}
+            elif last and not broken and self._continue(last, rows[-1], line, ends, wordy):
+                for column, words in line.items():
+                    rows[-1][column] = rows[-1][column] + words
+                last = line
+            else:
+                rows.append(dict(line))
+                last = line
+            before = printed
+        return rows
+
+    def _continue(
+        self,
+        above: dict[int, Row],
+        cells: dict[int, Row],
+        below: dict[int, Row],
+        ends: Sequence[float],
+        wordy: set[int],
+    ) -> bool:
+        """Whether a printed line goes on with all of the cells whose last line is `above`."""
+        return all(
+            column in wordy and self._goes_on(above.get(column), cells.get(column), words, ends[column])
+            for column, words in below.items()
+        )
+
+    def _goes_on(self, above: Row | None, cell: Row | None, below: Row, end: float) -> bool:
+        """Whether the line `above`, the last of a cell, is continued by the words below it."""
+        if above is None or cell is None:
+            return False
+        first, text = self._text(below)[0], self._text(cell)
+        if first.islower() or text.count("(") > text.count(")"):
+            return True
+        fits = end - self.f.x1[above[-1]] > self.f.x1[below[0]] - self.f.x0[below[0]] + 0.4 * self.size
+        return not fits and not first.isdigit()
+
+    def _text(self, words: Row) -> str:
+        return "".join(chr(code) for word in words for code in self.page.code_N[self.f.members[word]].tolist())
+
+
+def tables_between_rules(page: PageCharacters, rules: Rules, free_N: np.ndarray) -> Iterator[Grid]:
+    """Tables that stand between horizontal rules of one length, the second of them below the column names."""
+    words = _Words.of(page, free_N)
+    for left, right, levels in _stacked(rules.level_R3):
+        number = 0
+        while number + 1 < len(levels):
+            top, under = levels[number], levels[number + 1]
+            heading = words.between(top, under, left, right)
+            grid, number = None, number + 1
+            if 0 < len(heading) <= _HEADING_LINES:
+                last = number
+                for end in range(number + 1, len(levels)):
+                    tried = _between(words, heading, levels[number : end + 1], left, right)
+                    if tried is None or (grid is not None and len(tried.edges) != len(grid.edges)):
+                        break
+                    grid, last = tried, end
+                grid = grid or _until_it_ends(words, heading, under, left, right, page.height)
+                number = last
+            if grid is not None:
+                yield grid
+
+
+def _between(words: _Words, heading: list[Row], levels: Sequence[float], left: float, right: float) -> Grid | None:
+    body = words.between(levels[0], levels[-1], left, right)
+    if len(body) < 2 or not words.between(levels[-2], levels[-1], left, right) or words.is_far(heading, body):
+        return None
+    return words.grid(heading, body, levels)
+
+
+def _until_it_ends(
+    words: _Words, heading: list[Row], under: float, left: float, right: float, bottom: float
+) -> Grid | None:
+    """A table without a last rule, because it goes on on the next page."""
+    body: list[Row] = []
+    columns = 0
+    for row in words.between(under, bottom, left, right):
+        if body and words.is_far(body, [row]):
+            break
+        found = len(words.gutters([*body, row])) if len(body) > 2 else 0
+        if found < columns:
+            break
+        columns = max(columns, found if len(body) < 6 else columns)
+        body.append(row)
+    return words.grid(heading, body) if len(body) > 2 and not words.is_far(heading, body) else None
+
+
+def _stacked(level_R3: np.ndarray) -> Iterator[tuple[float, float, list[float]]]:
+    """(left, right, heights) of rules of the same length, one above the other."""
+    pieces = level_R3[np.lexsort((level_R3[:, 1], np.round(level_R3[:, 0])))]
+    whole: list[list[float]] = []  # y, x0, x1; cells may have drawn their part of it
+    for y, x0, x1 in pieces.tolist():
+        if whole and abs(whole[-1][0] - y) < 1.0 and x0 - whole[-1][2] < _SAME_RULE:
+            whole[-1][2] = max(whole[-1][2], x1)
+        else:
+            whole.append([y, x0, x1])
+    waiting = [rule for rule in whole if rule[2] - rule[1] >= _SHORTEST_RULE]
+    while waiting:
+        _, left, right = waiting[0]
+        alike = [r for r in waiting if abs(r[1] - left) < _SAME_RULE and abs(r[2] - right) < _SAME_RULE]
+        waiting = [rule for rule in waiting if rule not in alike]
+        yield left, right, sorted({y for y, _, _ in alike})
+
+
+def aligned_tables(page: PageCharacters, rules: Rules, free_N: np.ndarray) -> Iterator[Grid]:
+    """Tables of aligned columns, numbers in one of them, whose first row looks like the names of the columns."""
+    words = _Words.of(page, free_N)
+    rows, number = words.rows, 0
+    gaps = [words.has_gap(row) for row in rows]
+    numbers = [gap and words.has_number(row) for gap, row in zip(gaps, rows, strict=True)]
+    while number < len(rows):
+        run: list[Row] = []
+        if gaps[number] and sum(numbers[number + 1 : number + 5]) > 1:
+            run = _aligned_run(words, rows[number : number + _LONGEST_TABLE])
+        grid = words.grid([], run) if len(run) > 2 else None
+        if grid is not None and has_heading(page, grid) and has_numbers(page, grid):
+            yield grid
+            number += len(run)
+        else:
+            number += 1
+
+
+def _aligned_run(words: _Words, rows: Sequence[Row]) -> list[Row]:
+    """The lines from the first one on that have columns in common, as many as the first three have."""
+    run, columns = list(rows[:1]), 0
+    for row in rows[1:]:
+        if words.is_far(run, [row]):
+            break
+        found = len(words.gutters([*run, row]))
+        if found < max(columns, 1) or (len(run) < 3 and not words.has_gap(row)):
+            break
+        run.append(row)
+        columns = found if len(run) <= 3 else columns
+    return run

@@ -1,0 +1,123 @@
+"""The straight lines that a PDF page draws: borders of table cells, and the rules above and below a table.
+
+Legend: R rules. Points (1/72 inch), origin top left of the displayed page, y downwards.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pypdfium2 as pdfium
+import pypdfium2.raw as pdfium_c
+
+from retrieval.extraction.pdf.characters import Display
+
+_MOST_SEGMENTS = 20_000  # of a page; maps and plots have more, and no tables worth the time
+_DEEPEST = 3  # forms inside forms
+_THICKEST = 3.0  # points; a filled area no higher (or wider) than this is a line
+_SHORTEST = 4.0  # points
+_SKEW = 0.5  # points
+
+Matrix = tuple[float, float, float, float, float, float]
+Corners = tuple[float, float, float, float]
+_IDENTITY: Matrix = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """`level_R3`: y, x0, x1 of the horizontal rules; `upright_R3`: x, y0, y1 of the vertical ones."""
+
+    level_R3: np.ndarray
+    upright_R3: np.ndarray
+
+
+def read_rules(page: pdfium.PdfPage) -> Rules:
+    """All straight horizontal and vertical lines of a page, also those drawn as thin filled areas."""
+    segments: list[Corners] = []
+    for segment in _segments_of_page(page):
+        segments.append(segment)
+        if len(segments) >= _MOST_SEGMENTS:
+            break
+    ends_R4 = Display(page).boxes(np.array(segments, np.float64).reshape(-1, 4))
+    size_R2 = ends_R4[:, 2:] - ends_R4[:, :2]
+    middle_R2 = (ends_R4[:, 2:] + ends_R4[:, :2]) / 2
+    level_R = size_R2[:, 0] >= size_R2[:, 1]
+    return Rules(
+        np.column_stack([middle_R2[:, 1], ends_R4[:, 0], ends_R4[:, 2]])[level_R],
+        np.column_stack([middle_R2[:, 0], ends_R4[:, 1], ends_R4[:, 3]])[~level_R],
+    )
+
+
+def _segments_of_page(page: pdfium.PdfPage) -> Iterator[Corners]:
+    raw = page.raw
+    for index in range(min(pdfium_c.FPDFPage_CountObjects(raw), _MOST_SEGMENTS)):
+        yield from _segments_of(pdfium_c.FPDFPage_GetObject(raw, index), _IDENTITY, 0)
+
+
+def _segments_of(thing: pdfium_c.FPDF_PAGEOBJECT, outer: Matrix, depth: int) -> Iterator[Corners]:
+    """Two opposite corners of every straight line that an object draws, in page space."""
+    kind = pdfium_c.FPDFPageObj_GetType(thing)
+    if kind == pdfium_c.FPDF_PAGEOBJ_FORM and depth < _DEEPEST:
+        matrix = _chained(_matrix_of(thing), outer)
+        for index in range(min(pdfium_c.FPDFFormObj_CountObjects(thing), _MOST_SEGMENTS)):
+            yield from _segments_of(pdfium_c.FPDFFormObj_GetObject(thing, index), matrix, depth + 1)
+    elif kind == pdfium_c.FPDF_PAGEOBJ_PATH:
+        fill, stroke = ctypes.c_int(), ctypes.c_int()
+        pdfium_c.FPDFPath_GetDrawMode(thing, fill, stroke)
+        if fill.value or stroke.value:
+            matrix = _chained(_matrix_of(thing), outer)
+            for points in _subpaths(thing, matrix):
+                yield from _lines_of(points, stroked=bool(stroke.value))
+
+
+def _lines_of(points: list[tuple[float, float]], *, stroked: bool) -> Iterator[Corners]:
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    wide, high = max(xs) - min(xs), max(ys) - min(ys)
+    if min(wide, high) <= _THICKEST:
+        if max(wide, high) >= _SHORTEST:
+            yield min(xs), min(ys), max(xs), max(ys)
+    elif stroked:
+        for (x0, y0), (x1, y1) in pairwise(points):
+            across, down = abs(x1 - x0), abs(y1 - y0)
+            if min(across, down) <= _SKEW and max(across, down) >= _SHORTEST:
+                yield min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
+
+
+def _subpaths(path: pdfium_c.FPDF_PAGEOBJECT, matrix: Matrix) -> Iterator[list[tuple[float, float]]]:
+    """The corners of each part of a path that has straight lines only; a closed one ends where it began."""
+    a, b, c, d, e, f = matrix
+    x, y = ctypes.c_float(), ctypes.c_float()
+    points: list[tuple[float, float]] = []
+    curved = False
+    for index in range(min(pdfium_c.FPDFPath_CountSegments(path), _MOST_SEGMENTS)):
+        segment = pdfium_c.FPDFPath_GetPathSegment(path, index)
+        kind = pdfium_c.FPDFPathSegment_GetType(segment)
+        if kind == pdfium_c.FPDF_SEGMENT_MOVETO:
+            if len(points) > 1 and not curved:
+                yield points
+            points, curved = [], False
+        curved |= kind == pdfium_c.FPDF_SEGMENT_BEZIERTO
+        pdfium_c.FPDFPathSegment_GetPoint(segment, x, y)
+        points.append((a * x.value + c * y.value + e, b * x.value + d * y.value + f))
+        if pdfium_c.FPDFPathSegment_GetClose(segment):
+            points.append(points[0])
+    if len(points) > 1 and not curved:
+        yield points
+
+
+def _matrix_of(thing: pdfium_c.FPDF_PAGEOBJECT) -> Matrix:
+    found = pdfium_c.FS_MATRIX()
+    if not pdfium_c.FPDFPageObj_GetMatrix(thing, found):
+        return _IDENTITY
+    return found.a, found.b, found.c, found.d, found.e, found.f
+
+
+def _chained(inner: Matrix, outer: Matrix) -> Matrix:
+    """First `inner`, then `outer`."""
+    a, b, c, d, e, f = inner
+    p, q, r, s, t, u = outer
+    return a * p + b * r, a * q + b * s, c * p + d * r, c * q + d * s, e * p + f * r + t, e * q + f * s + u

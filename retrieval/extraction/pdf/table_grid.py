@@ -1,0 +1,84 @@
+"""A table as rows and columns of printed characters. Legend: N characters of the page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from retrieval.extraction.pdf.characters import PageCharacters
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """Rows `row`..`row_end` - 1 and columns `column`..`column_end` - 1, counted from 0; `members_N` are indices of the
+    page's characters, in the order of drawing."""
+
+    row: int
+    row_end: int
+    column: int
+    column_end: int
+    members_N: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The filled cells of a table. `edges` are the left ends of its columns and the right end of the last, in points;
+    `heading_rows`: how many rows name the columns, None if only their looks can tell."""
+
+    members_N: np.ndarray
+    cells: Sequence[Cell]
+    edges: tuple[float, ...]
+    bordered: bool = False
+    heading_rows: int | None = None
+
+
+_LONGEST_NAME = 80  # characters
+_YEAR = re.compile(r"(?:19|20)\d\d")
+_BOLD = 600
+
+
+def cell_text(page: PageCharacters, cell: Cell) -> str:
+    """The characters of a cell without white space, to judge what it is."""
+    return "".join(map(chr, page.code_N[cell.members_N].tolist()))
+
+
+def has_heading(page: PageCharacters, grid: Grid) -> bool:
+    """Whether the first row names the columns: by bold print, by numbers below words, or in a table of three columns
+    with borders by short words in each."""
+    columns = len(grid.edges) - 1
+    first = [cell for cell in grid.cells if cell.row == 0 and cell.row_end == 1]
+    named = {column for cell in first for column in range(cell.column, cell.column_end)}
+    texts = [cell_text(page, cell) for cell in first]
+    if len(first) < 2 or not named >= set(range(1, columns)):
+        return False
+    if any(len(text) > _LONGEST_NAME or (is_number(text) and not _YEAR.fullmatch(text)) for text in texts):
+        return False
+    body = [cell for cell in grid.cells if cell.row > 0]
+    if _is_bold(page, first) and not _is_bold(page, body):
+        return True
+    if has_numbers(page, grid):
+        return True
+    return grid.bordered and columns > 2 and len(set(texts)) == len(texts) and max(map(len, texts)) <= _LONGEST_NAME / 2
+
+
+def has_numbers(page: PageCharacters, grid: Grid) -> bool:
+    """Whether a column holds numbers below its first cell."""
+    for column in range(len(grid.edges) - 1):
+        here = [cell for cell in grid.cells if cell.row > 0 and (cell.column, cell.column_end) == (column, column + 1)]
+        if len(here) > 1 and sum(is_number(cell_text(page, cell)) for cell in here) > 0.6 * len(here):
+            return True
+    return False
+
+
+def _is_bold(page: PageCharacters, cells: Sequence[Cell]) -> bool:
+    weights = [page.weight_N[cell.members_N] for cell in cells]
+    return bool(weights) and float(np.mean(np.concatenate(weights) >= _BOLD)) > 0.6
+
+
+def is_number(text: str) -> bool:
+    """Whether a cell holds a number, perhaps with a unit or a sign."""
+    digits, letters = sum(letter.isdigit() for letter in text), sum(letter.isalpha() for letter in text)
+    return digits > 0 and digits > letters

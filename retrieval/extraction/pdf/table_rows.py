@@ -1,0 +1,176 @@
+"""Tables to text: every row a sentence of its own, in which each cell stands behind the name of its column.
+
+    Region: North; Price per tonne, EUR: 41.50.
+
+Names that are repeated and what is put between cells stand on no page, so boxes enclose the cells of the row alone.
+
+Legend: C characters of a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from retrieval.extraction.pdf.characters import PageCharacters
+from retrieval.extraction.pdf.layout import Line, lines_of_cell
+from retrieval.extraction.pdf.normalise import TextLine, plain_line
+from retrieval.extraction.pdf.paragraphs import join_lines
+from retrieval.extraction.pdf.table_grid import Cell, Grid, has_heading
+
+_LONGEST_NAME = 100  # characters
+_LONGEST_REPEATED = 60  # characters of a cell that is repeated in the rows it stands beside
+_ONE_LINE = 160  # characters; shorter cells have no line breaks
+_SAME_EDGE = 6.0  # points
+_SENTENCE_ENDS = (".", "!", "?", "…", ":", ";")
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names of the columns between some edges, for a table that goes on on the next page."""
+
+    edges: tuple[float, ...]
+    names: tuple[str, ...]
+
+    def fit(self, grid: Grid) -> bool:
+        return len(grid.edges) == len(self.edges) and all(
+            abs(ours - theirs) < _SAME_EDGE for ours, theirs in zip(self.edges, grid.edges, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Some text of a row with its places; printed nowhere if it has none."""
+
+    text: str
+    placed_C: np.ndarray
+    box_C4: np.ndarray
+    run_C: np.ndarray
+
+    @classmethod
+    def unprinted(cls, text: str) -> _Piece:
+        count = len(text)
+        return cls(text, np.zeros(count, bool), np.zeros((count, 4), np.float32), np.zeros(count, np.int32))
+
+
+def table_lines(
+    page_number: int, page: PageCharacters, whole: Line, number: int, before: Names | None
+) -> tuple[list[TextLine], Names | None]:
+    """The rows of a table as lines, and the names of its columns. `before`: those of a table that this one may
+    continue; `number` distinguishes it from others."""
+    assert whole.table is not None
+    grid = whole.table
+    cells = {id(cell): _text_of(page_number, page, cell) for cell in grid.cells}
+    heading = grid.heading_rows if grid.heading_rows is not None else int(has_heading(page, grid))
+    names = _names(grid, cells) if heading else None
+    if names is None and before is not None and before.fit(grid):
+        names = replace(before, edges=grid.edges)
+    lines = []
+    for row in sorted({cell.row for cell in grid.cells}):
+        if row < heading:
+            shown = [cell for cell in grid.cells if cell.row == row]
+            pieces = _in_between([cells[id(cell)] for cell in sorted(shown, key=lambda cell: cell.column)], "\t")
+        else:
+            pieces = _row_pieces(grid, cells, row, heading, names)
+        if pieces:
+            own = np.concatenate([cell.members_N for cell in grid.cells if cell.row == row])
+            lines.append(_line(page_number, page, whole, own, pieces, number, is_heading=row < heading))
+    return lines, names
+
+
+def _names(grid: Grid, cells: dict[int, _Piece]) -> Names | None:
+    names = [""] * (len(grid.edges) - 1)
+    for cell in grid.cells:
+        if cell.row == 0:
+            for column in range(cell.column, cell.column_end):
+                names[column] = " ".join(cells[id(cell)].text.split())
+    return Names(grid.edges, tuple(names)) if max(map(len, names)) <= _LONGEST_NAME else None
+
+
+def _row_pieces(grid: Grid, cells: dict[int, _Piece], row: int, heading: int, names: Names | None) -> list[_Piece]:
+    """The sentence of one row; a cell that stands beside several rows is repeated."""
+    here = sorted((cell for cell in grid.cells if cell.row <= row < cell.row_end), key=lambda cell: cell.column)
+    own = [cell for cell in here if cell.row == row]
+    if len(own) == 1 and own[0].column_end - own[0].column == len(grid.edges) - 1 > 1:
+        return [cells[id(own[0])]]  # a line across the whole table
+    parts: list[list[_Piece]] = []
+    label = _label_above(grid, row, heading) if here and here[0].column > 0 else None
+    for cell in [label, *here] if label is not None else here:
+        piece = cells[id(cell)]
+        if cell.row < row:
+            if len(piece.text) > _LONGEST_REPEATED:
+                continue
+            piece = _Piece.unprinted(piece.text)
+        name = names.names[cell.column] if names is not None else ""
+        if not piece.text or piece.text == name:
+            continue
+        behind = name if name.endswith(_SENTENCE_ENDS) else f"{name}:"
+        parts.append([*([_Piece.unprinted(f"{behind} ")] if name else []), piece])
+    # Of two columns without names, the first asks what is filled in behind it.
+    is_form = names is None and len(parts) == 2 and len(grid.edges) == 3
+    pieces = [piece for part in parts for piece in part]
+    return _closed(_in_between(pieces, ": ") if is_form else _in_between(parts, "; "))
+
+
+def _label_above(grid: Grid, row: int, heading: int) -> Cell | None:
+    """The last filled cell of the first column above a row that leaves it empty: the name of its group."""
+    above = [cell for cell in grid.cells if cell.column == 0 and cell.column_end == 1 and heading <= cell.row < row]
+    return max(above, key=lambda cell: cell.row, default=None)
+
+
+def _in_between(parts: Sequence[_Piece | list[_Piece]], separator: str) -> list[_Piece]:
+    pieces: list[_Piece] = []
+    for part in parts:
+        added = part if isinstance(part, list) else [part]
+        if pieces:
+            ends = pieces[-1].text.endswith(_SENTENCE_ENDS)
+            pieces.append(_Piece.unprinted(" " if ends and separator != "\t" else separator))
+        pieces += added
+    return pieces
+
+
+def _closed(pieces: list[_Piece]) -> list[_Piece]:
+    """With a full stop, so that the row is a sentence."""
+    return pieces if not pieces or pieces[-1].text.endswith(_SENTENCE_ENDS) else [*pieces, _Piece.unprinted(".")]
+
+
+def _text_of(page_number: int, page: PageCharacters, cell: Cell) -> _Piece:
+    """The running text of a cell, in one line if it is short."""
+    lines = [plain_line(page_number, page, line) for line in lines_of_cell(page, cell.members_N, cell.column)]
+    joined = join_lines([[replace(line, page=0) for line in lines if line is not None]])
+    is_short = len(joined.text) <= _ONE_LINE
+    letters, kept = [], []
+    for number, letter in enumerate(joined.text):
+        if letter in "\n\t":
+            if letters[-1] in " \n":
+                continue
+            breaks = letter == "\n" and not is_short and letters[-1] in _SENTENCE_ENDS
+            letter = "\n" if breaks else " "
+        letters.append(letter)
+        kept.append(number)
+    return _Piece("".join(letters), joined.page_N[kept] >= 0, joined.box_N4[kept], joined.line_N[kept].clip(0))
+
+
+def _line(
+    page_number: int,
+    page: PageCharacters,
+    whole: Line,
+    own: np.ndarray,
+    pieces: list[_Piece],
+    number: int,
+    *,
+    is_heading: bool,
+) -> TextLine:
+    runs, run_parts = 0, []
+    for piece in pieces:
+        run_parts.append(runs + piece.run_C)
+        runs += int(piece.run_C.max(initial=0)) + 1
+    low, high = page.box_N4[own, :2].min(axis=0), page.box_N4[own, 2:].max(axis=0)
+    return TextLine(
+        page_number, whole.column, whole.turn, "".join(piece.text for piece in pieces),
+        np.concatenate([piece.box_C4 for piece in pieces]), np.concatenate([piece.placed_C for piece in pieces]),
+        np.concatenate(run_parts), float(low[0]), float(low[1]), float(high[0]), float(high[1]), float(high[1]),
+        whole.size, False, 1, number, is_heading,
+    )  # fmt: skip

@@ -1,0 +1,183 @@
+"""Asking at the page: the answer, what was read for it, and what can be done with both."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from retrieval.library import Library
+from tests.app.small_library import QUESTION, UNANSWERED, pdf_of, slowed
+
+pytest.importorskip("playwright")
+from playwright.sync_api import expect  # noqa: E402
+
+from tests.browser.acting import ask, view  # noqa: E402
+
+BEES = "There are fourteen hives behind the mill. The bees fly from March to September."
+
+
+def test_a_question_is_answered_with_evidence_that_can_be_followed(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
+) -> None:
+    page = open_tab(serve(library))
+    ask(page, QUESTION)
+    tokens, marks = page.locator(".answer-text .token"), page.locator(".passage-text mark")
+    assert tokens.count() > 4 and page.locator(".passage").count() > 4
+    expect(page.locator(".meter-text")).to_contain_text("of the attention was on the documents")
+
+    whole_answer = page.locator(".score-text").all_inner_texts()
+    tokens.nth(2).click()
+    expect(page.locator(".focus")).to_contain_text("For the word")
+    assert page.locator(".score-text").all_inner_texts() != whole_answer, "the numbers are those of the word"
+    page.keyboard.press("Escape")
+
+    marks.first.click()
+    expect(page.locator(".block-card")).to_contain_text("Attention")
+    assert page.locator(".token.uses").count() > 0, "the words that used the block light up"
+    page.get_by_role("button", name="Measure effect").click()
+    expect(page.locator(".block-card")).to_contain_text("Effect on the answer")
+    expect(page.locator(".block-card")).to_contain_text("less likely without it")
+
+    page.get_by_role("tab", name="Layers and heads").click()
+    answer = library.answer(library.answers()[0].id)
+    assert page.locator(".heat .cell").count() == len(answer.layers) * answer.heads
+    page.get_by_role("tab", name="Timeline").click()
+    assert page.locator(".timeline .row").count() == sum(len(passage.blocks) for passage in answer.passages)
+    page.get_by_role("tab", name="Near misses").click()
+    expect(page.locator(".passage.missed")).to_have_count(len(answer.near_misses))
+
+    others = page.locator(".others li")
+    expect(others).to_have_count(len(answer.other_sentences))
+    expect(others.first.locator(".exact")).not_to_be_empty()
+    others.first.get_by_role("button").click()
+    expect(page.locator(".viewer .box").first).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator(".viewer")).to_have_count(0)
+
+    page.get_by_role("tab", name="Passages").click()
+    page.get_by_role("button", name="Show on the page").first.click()
+    box = page.locator(".viewer .box").first
+    expect(box).to_be_visible()
+    expect(page.locator(".viewer .page-words mark").first).to_be_visible()
+    position = page.locator(".viewer .position")
+    shown = position.inner_text()
+    page.locator(".viewer button[aria-label$=' page']:enabled").first.click()
+    expect(position).not_to_have_text(shown)
+    expect(position).to_have_text(re.compile(r"^Page \d of \d$"))
+    page.keyboard.press("Escape")
+    expect(page.locator(".viewer")).to_have_count(0)
+
+    for kind in ("HTML", "JSON"):
+        with page.expect_download() as download:
+            page.get_by_role("link", name=f"Export {kind}").click()
+        file = tmp_path / f"export.{kind}"
+        download.value.save_as(file)
+        assert QUESTION in file.read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "export.JSON").read_text())["format"] == "cairn-answer/2"
+
+
+@pytest.mark.parametrize(("source", "kind"), [("renamed.txt", "pdf"), ("renamed.pdf", "txt")])
+def test_the_kind_of_a_document_and_not_its_name_decides_whether_pages_have_pictures(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path, source: str, kind: str
+) -> None:
+    path = tmp_path / f"bees.{kind}"
+    path.write_bytes(pdf_of([BEES]) if kind == "pdf" else BEES.encode())
+    library.delete_documents([one.id for one in library.documents()])
+    library.run_job(library.submit(path, source=source).id)
+    page = open_tab(serve(library))
+    view(page, "Library")
+    page.locator(".document .item-title").click()
+    expect(page.locator(".viewer .page-words")).to_be_visible()
+    expect(page.locator(".viewer .page-image")).to_be_visible(visible=kind == "pdf")
+    page.keyboard.press("Escape")
+
+    view(page, "Ask")
+    ask(page, "How many hives are there?")
+    page.get_by_role("button", name="Show on the page").first.click()
+    expect(page.locator(".viewer .page-words mark").first).to_be_visible()
+    expect(page.locator(".viewer .page-image")).to_be_visible(visible=kind == "pdf")
+
+
+def test_writing_can_be_stopped_and_gone_on_with(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    slowed(library, 0.15)
+    page = open_tab(serve(library))
+    page.get_by_label("Question").fill(QUESTION)
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(page.locator(".streaming .token")).not_to_have_count(0)
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("meter")).to_be_visible()
+    assert page.locator(".answer-text .token").count() < 12
+    slowed(library, 0.0)
+    ask(page, "And by how much?")
+    page.get_by_role("button", name="New conversation").click()
+    ask(page, "Something else?")
+    third, second, first = (one.conversation_id for one in library.answers())
+    assert first == second != third
+
+
+def test_a_question_can_be_kept_to_chosen_documents(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    page.locator("#scope").click()
+    page.get_by_label("Walks around the lake").check()
+    page.get_by_role("button", name="Use these").click()
+    expect(page.locator("#scope")).to_contain_text("Walks around the lake")
+    ask(page, "How long is the path?")
+    assert set(page.locator(".passage-title").all_inner_texts()) == {"Walks around the lake"}
+
+
+def test_what_the_documents_do_not_say_is_said(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    ask(page, UNANSWERED)
+    expect(page.locator(".verdict")).to_contain_text("The documents do not say.")
+    expect(page.locator(".verdict")).not_to_contain_text("still being read")
+
+
+def test_a_quotation_does_not_rest_on_the_model_itself(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    url = serve(library)
+    for quote in (True, False):
+        httpx.patch(f"{url}/api/v1/preferences", json={"low_share": 0.95, "quote": quote}).raise_for_status()
+        page = open_tab(url)
+        ask(page, QUESTION)
+        expect(page.locator(".meter-text")).to_be_visible()
+        expect(page.locator(".meter.low .warning")).to_have_count(0 if quote else 1)
+
+
+def test_what_is_still_being_read_is_no_part_of_a_refusal(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
+) -> None:
+    (tmp_path / "slow.txt").write_text("Nobody reads this.")
+    library.submit(tmp_path / "slow.txt")
+    page = open_tab(serve(library))
+    ask(page, UNANSWERED)
+    expect(page.locator(".verdict")).to_contain_text("One document is still being read and may say more")
+
+
+def test_history_survives_a_reload_and_a_link_opens_the_answer(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    ask(page, QUESTION)
+    expect(page).to_have_url(re.compile(r"#/ask/\w+"))
+    page.reload()
+    expect(page.locator(".question")).to_have_text(QUESTION)
+    expect(page.locator(".passage").first).to_be_visible()
+    view(page, "History")
+    page.get_by_label("Find in the history").fill("dam")
+    expect(page.locator(".history .item")).to_have_count(1)
+    page.get_by_role("button", name="Delete this answer").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.locator(".history .item")).to_have_count(0)

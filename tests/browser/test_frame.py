@@ -1,0 +1,166 @@
+"""The page as a whole: names of controls, settings, appearance, phones, signing in, and text that is not trusted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retrieval.library import Library
+from tests.app.api_client import PDF
+from tests.app.small_library import QUESTION, pdf_of
+
+pytest.importorskip("playwright")
+from playwright.sync_api import expect  # noqa: E402
+
+from tests.browser.acting import add_files, ask, view  # noqa: E402
+
+HOSTILE = "${alert(1)} {{alert(2)}} <img src=x onerror=alert(3)> `alert(4)` </script><script>alert(5)</script>"
+
+
+def test_everything_can_be_reached_by_keyboard(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    ask(page, QUESTION)
+    page.locator(".answer-text").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.locator(".token.chosen")).to_have_attribute("data-token", "2")
+    page.keyboard.press("Escape")
+    page.locator(".passage-text mark").first.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".block-card")).to_be_visible()
+    page.get_by_role("tab", name="Passages").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tab", name="Layers and heads")).to_have_attribute("aria-selected", "true")
+
+
+def test_every_control_has_a_name_for_screen_readers(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    ask(page, QUESTION)
+    for name in ("Ask", "Library", "History", "Settings", "Machine"):
+        view(page, name)
+        page.wait_for_timeout(250)
+        nameless = page.evaluate(
+            """() => [...document.querySelectorAll('.mount :is(button, input, select, textarea, [role=button])')]
+                .filter((one) => one.offsetParent && !one.textContent.trim() && !one.getAttribute('aria-label')
+                    && !one.labels?.length && !one.title).map((one) => one.outerHTML)"""
+        )
+        assert nameless == [], name
+
+
+def test_nothing_that_is_said_anywhere_is_ever_executed(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
+) -> None:
+    (tmp_path / "hostile.pdf").write_bytes(pdf_of([f"The wombat says {HOSTILE} to every visitor of the zoo."]))
+    job = library.submit(tmp_path / "hostile.pdf", source=f"{HOSTILE}.pdf", collection=HOSTILE)
+    assert library.run_job(job.id).state == "done"
+    library.rename_document(job.document_id, HOSTILE)
+    page = open_tab(f"{serve(library)}/#/library")
+    add_files(page, (f"{HOSTILE.replace('/', '')}.pdf", PDF))
+    expect(page.locator(".staged .item")).to_contain_text("onerror=alert(3)")
+    page.get_by_role("button", name="Read it").click()
+    expect(page.locator(".job")).to_contain_text("onerror=alert(3)")
+    expect(page.locator(".document .tag", has_text="onerror")).to_have_text(HOSTILE)
+    page.locator(".document", has=page.locator(".tag", has_text="onerror")).get_by_role(
+        "button", name=re.compile("^Rename")
+    ).click()
+    page.get_by_label("Title").fill(f"again {HOSTILE}")
+    page.keyboard.press("Enter")
+    expect(page.locator(".document .item-title", has_text="again")).to_contain_text("${alert(1)}")
+    view(page, "Ask")
+    ask(page, f"What does the wombat say? {HOSTILE}")
+    expect(page.locator(".question")).to_have_text(f"What does the wombat say? {HOSTILE}")
+    expect(page.locator(".passages")).to_contain_text("<img src=x onerror=alert(3)>")
+    page.get_by_role("button", name="Show on the page").first.click()
+    expect(page.locator(".page-words")).to_contain_text("{{alert(2)}}")
+    page.keyboard.press("Escape")
+    page.locator("#scope").click()
+    expect(page.get_by_role("dialog")).to_contain_text("`alert(4)`")
+    page.keyboard.press("Escape")
+    view(page, "History")
+    expect(page.locator(".history")).to_contain_text("</script><script>alert(5)</script>")
+    assert page.locator("img[src='x']").count() == 0
+    with page.expect_download() as download:
+        page.evaluate(
+            """async () => { const found = await (await fetch('/api/v1/answers')).json();
+                const link = document.createElement('a');
+                link.download = ''; link.href = `/api/v1/answers/${found.answers[0].id}/export`;
+                document.body.append(link); link.click(); }"""
+        )
+    exported = open_tab("about:blank")
+    exported.set_content(Path(download.value.path()).read_text(encoding="utf-8"))
+    assert exported.locator("img[src='x']").count() == 0 and HOSTILE in exported.locator("h1").inner_text()
+
+
+def test_settings_are_kept_and_used(serve: Callable[..., str], open_tab: Callable[..., Any], library: Library) -> None:
+    url = serve(library)
+    page = open_tab(f"{url}/#/settings")
+    expect(page.locator("#setting-top-k input[type=number]")).to_have_value("8")  # what is stored has arrived
+    page.get_by_label("In the model's own words").check()
+    page.wait_for_function("async () => (await (await fetch('/api/v1/preferences')).json()).quote === false")
+    page.locator("#setting-top-k input[type=number]").fill("3")
+    page.locator("#setting-top-k input[type=number]").press("Enter")
+    page.wait_for_function("async () => (await (await fetch('/api/v1/preferences')).json()).top_k === 3")
+    page.reload()
+    expect(page.locator("#setting-top-k input[type=number]")).to_have_value("3")
+    view(page, "Ask")
+    expect(page.locator("#quote")).to_have_attribute("aria-pressed", "false")
+    ask(page, QUESTION)
+    used = library.answer(library.answers()[0].id).settings
+    assert (used["k"], used["quote"]) == (3, False)
+
+
+def test_light_and_dark_are_chosen_and_remembered(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library), color_scheme="light")
+    expect(page.locator("html")).to_have_attribute("data-theme", "light")
+    for _ in range(2):
+        page.get_by_role("button", name=re.compile("^Appearance")).click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    expect(page.locator("body")).to_have_class(re.compile("dark"))
+
+
+def test_a_phone_shows_everything_without_scrolling_sideways(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library), viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    ask(page, QUESTION)
+    for name in ("Ask", "Library", "History", "Settings", "Machine"):
+        view(page, name)
+        page.wait_for_timeout(200)
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name
+
+
+def test_a_password_is_asked_for_and_a_wrong_one_refused(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, watch: Any
+) -> None:
+    watch.expected_statuses.add(401)
+    page = open_tab(serve(library, password="a quiet pile of stones"))
+    page.get_by_label("Password").fill("guess guess")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_have_text("Wrong password.")
+    page.get_by_label("Password").fill("a quiet pile of stones")
+    page.keyboard.press("Enter")
+    ask(page, QUESTION)
+    page.context.clear_cookies()
+    view(page, "History")
+    expect(page.get_by_label("Password")).to_be_visible()
+
+
+def test_the_api_page_describes_the_api(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(f"{serve(library)}/docs")
+    expect(page.locator("code", has_text="/api/v1/ask").first).to_be_visible()
+    assert page.locator(".operation").count() > 25

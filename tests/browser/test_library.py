@@ -1,0 +1,101 @@
+"""The library at the page: files on their way in, documents, collections."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from retrieval.library import Library
+from tests.app.api_client import PDF, locked_pdf
+from tests.app.small_library import PAGES, RESERVOIR, ByHand, pdf_of
+
+pytest.importorskip("playwright")
+from playwright.sync_api import expect  # noqa: E402
+
+from tests.browser.acting import add_files  # noqa: E402
+
+SIX_PAGES = pdf_of([f"{text} {text.upper()}" for text in PAGES[RESERVOIR]])
+
+
+def test_files_are_estimated_read_and_deleted_and_a_second_tab_sees_the_same(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    url = serve(library)
+    page = open_tab(f"{url}/#/library")
+    with ByHand(library) as reading:
+        add_files(page, ("first.pdf", SIX_PAGES))
+        expect(page.locator(".staged .item")).to_have_count(1)
+        add_files(page, ("second.pdf", PDF))
+        expect(page.locator(".staged .item")).to_have_count(2)
+        expect(page.locator(".staged")).to_contain_text("6 pages")
+        expect(page.locator(".staged")).to_contain_text("on disk")
+        page.get_by_role("button", name="Read all 2").click()
+        expect(page.locator(".job")).to_have_count(2)
+        first = page.locator(".job", has_text="first.pdf")
+        expect(first).to_contain_text("Extracting the text")
+        reading.step()
+        expect(first).to_contain_text(re.compile(r"page \d of 6"))
+        expect(first).to_contain_text("tokens/s")
+        expect(first).to_contain_text("left")
+
+        page.reload()
+        expect(page.locator(".job", has_text="first.pdf")).to_contain_text("of 6")
+        other = open_tab(f"{url}/#/library", same=page)
+        expect(other.locator(".job")).to_have_count(2)
+        other.get_by_role("button", name="Cancel second.pdf").click()
+        expect(page.locator(".job", has_text="second.pdf")).to_contain_text("Cancelled")
+        reading.let_go()
+        for tab in (page, other):
+            expect(tab.locator(".documents .document", has=tab.locator(".tag"))).to_have_count(1)  # the cancelled one
+            expect(tab.locator('.job[data-state="running"]')).to_have_count(0)
+    page.get_by_role("button", name="Try second.pdf again").click()
+    expect(page.locator('.job[data-state="queued"]')).to_have_count(1)
+
+    page.get_by_role("button", name="Delete First").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.locator(".toast")).to_contain_text("freed")
+    expect(page.locator(".document", has_text="first.pdf")).to_have_count(0)
+
+
+def test_documents_are_found_renamed_and_put_into_collections(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(f"{serve(library)}/#/library")
+    page.get_by_label("Find documents").fill("walks")
+    expect(page.locator(".document")).to_have_count(1)
+    page.get_by_role("button", name="Rename Walks around the lake").click()
+    page.get_by_label("Title").fill("On foot")
+    page.keyboard.press("Enter")
+    expect(page.locator(".document")).to_contain_text("On foot")
+    page.get_by_role("button", name="New collection").click()
+    page.get_by_role("textbox", name="Name").fill("Outdoors")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".chip", has_text="Outdoors")).to_be_visible()
+    page.get_by_label("Choose On foot").check()
+    page.get_by_label("Move to a collection").select_option(label="Outdoors")
+    expect(page.locator(".document .tag")).to_have_text("Outdoors")
+
+
+def test_a_damaged_pdf_fails_alone_and_in_words(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, watch: Any
+) -> None:
+    watch.expected_statuses.add(415)
+    page = open_tab(f"{serve(library)}/#/library")
+    add_files(page, ("bad.pdf", b"%PDF-1.7\nnothing of a document"), ("no.pdf", b"MZ executable"), ("good.pdf", PDF))
+    expect(page.locator(".toast.bad")).to_contain_text("no.pdf is named .pdf but its content is not PDF")
+    expect(page.locator(".staged .item", has_text="bad.pdf")).to_contain_text("cannot be read")
+    expect(page.get_by_role("button", name="Read it")).to_be_visible()
+
+
+def test_a_locked_pdf_asks_for_its_password(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(f"{serve(library)}/#/library")
+    add_files(page, ("locked.pdf", locked_pdf("open sesame")))
+    page.get_by_role("button", name="Enter password").click()
+    page.get_by_label("Password of locked.pdf").fill("open sesame")
+    page.get_by_role("button", name="Read it").click()
+    expect(page.locator(".job")).to_contain_text("locked.pdf")

@@ -1,0 +1,149 @@
+"""Tables: every row a sentence of its own, behind the names of its columns, with the boxes of its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from retrieval.extraction.extract import ExtractedDocument, ExtractLimits
+from retrieval.extraction.pdf.extract_pdf import extract_pdf
+from tests.retrieval.pdf_maker import Sheet, column, make_pdf
+
+PRICES = [("Region", "Price per tonne, EUR", "Grade"), ("North", "41.50", "A"), ("South", "39.10", "B")]
+SENTENCES = [
+    "Region: North; Price per tonne, EUR: 41.50; Grade: A.",
+    "Region: South; Price per tonne, EUR: 39.10; Grade: B.",
+]
+EDGES, TOP, STEP = (72, 172, 332, 432), 700, 20
+
+
+def drawn(rows: Sequence[Sequence[str]], *, top: int = TOP, edges: Sequence[int] = EDGES) -> bytes:
+    """The text of cells, a row at a time; lines of one cell are separated by a line break."""
+    parts = []
+    for row, cells in enumerate(rows):
+        for left, text in zip(edges, cells, strict=False):
+            for line, words in enumerate(text.split("\n")):
+                y = top - STEP * row - 12 * line - 14
+                parts.append(b"BT /F1 10 Tf %d %d Td (%s) Tj ET" % (left + 4, y, escaped(words)))
+    return b"\n".join(parts)
+
+
+def escaped(text: str) -> bytes:
+    return text.replace("(", "\\(").replace(")", "\\)").encode()
+
+
+def stroked(*lines: tuple[float, float, float, float]) -> bytes:
+    return b"".join(b"%g %g m %g %g l S\n" % line for line in lines)
+
+
+def borders(rows: int, *, top: int = TOP, edges: Sequence[int] = EDGES, missing: Sequence[int] = ()) -> bytes:
+    """All borders of a table; `missing`: horizontal ones that its first column lacks, because a cell spans rows."""
+    foot = top - STEP * rows
+    level = [
+        (edges[1] if n in missing else edges[0], top - STEP * n, edges[-1], top - STEP * n) for n in range(rows + 1)
+    ]
+    return stroked(*level, *((x, top, x, foot) for x in edges))
+
+
+def read(folder: Path, *pages: bytes) -> ExtractedDocument:
+    path = folder / "made.pdf"
+    path.write_bytes(make_pdf([Sheet(content=page) for page in pages]))
+    return extract_pdf(path, ExtractLimits(), None)
+
+
+RULES = stroked((72, 700, 432, 700), (72, 680, 432, 680), (72, 640, 432, 640))
+
+
+@pytest.mark.parametrize("lines", [borders(3), RULES, b""], ids=["borders", "rules", "aligned"])
+def test_a_row_is_a_sentence_behind_the_names_of_its_columns(tmp_path, lines):
+    assert read(tmp_path, lines + b"\n" + drawn(PRICES)).text.split("\n") == ["\t".join(PRICES[0]), *SENTENCES]
+
+
+def test_the_boxes_of_a_row_enclose_its_cells_and_not_the_names_above(tmp_path):
+    document = read(tmp_path, borders(3) + drawn(PRICES))
+    start = document.text.index(SENTENCES[1])
+    boxes = document.boxes(start, start + len(SENTENCES[1]))
+    assert len(boxes) == 3
+    top, bottom = (792 - TOP + 2 * STEP) / 792, (792 - TOP + 3 * STEP) / 792
+    assert all(top < box.y0 < box.y1 < bottom for box in boxes)
+    cells = list(zip(EDGES, EDGES[1:], strict=False))
+    assert all(left / 612 <= box.x0 < box.x1 <= right / 612 for box, (left, right) in zip(boxes, cells, strict=True))
+
+
+def test_a_cell_of_several_lines_is_read_whole(tmp_path):
+    edges = (72, 132, 332, 432)
+    rows = [("Term", "Meaning of it", "Year"), ("must", "indicates an action that somebody\nrequires", "2020")]
+    lines = stroked(*((72, y, 432, y) for y in (700, 680, 640, 620)), *((x, 700, x, 620) for x in edges))
+    page = drawn(rows, edges=edges) + b"\n" + drawn([("may", "is optional", "2021")], top=640, edges=edges)
+    assert read(tmp_path, lines + page).text.split("\n")[1:] == [
+        "Term: must; Meaning of it: indicates an action that somebody requires; Year: 2020.",
+        "Term: may; Meaning of it: is optional; Year: 2021.",
+    ]
+
+
+def test_lines_between_rules_are_told_from_rows_by_the_words_that_did_not_fit(tmp_path):
+    rows = [
+        ("Data set", "Year", "Contains"),
+        ("Stein data (Stein", "2020", "recordings of mice that look"),
+        ("and Bell, 2019)", "", "at pictures"),
+        ("Bell data (none)", "2021", "recordings of mice at rest"),
+    ]
+    edges = (72, 172, 222, 432)
+    lines = stroked((72, 700, 432, 700), (72, 680, 432, 680), (72, 620, 432, 620))
+    text = read(tmp_path, lines + b"\n" + drawn(rows, edges=edges)).text
+    assert text.split("\n")[1:] == [
+        "Data set: Stein data (Stein and Bell, 2019); Year: 2020; Contains: recordings of mice that look at pictures.",
+        "Data set: Bell data (none); Year: 2021; Contains: recordings of mice at rest.",
+    ]
+
+
+def test_a_cell_beside_several_rows_is_said_in_each(tmp_path):
+    rows = [("Kind", "Amount", "Place"), ("Grain", "12", "north"), ("", "340", "south")]
+    text = read(tmp_path, borders(3, missing=[2]) + drawn(rows)).text
+    assert text.split("\n")[1:] == [
+        "Kind: Grain; Amount: 12; Place: north.",
+        "Kind: Grain; Amount: 340; Place: south.",
+    ]
+
+
+def test_a_table_that_goes_on_on_the_next_page_keeps_the_names_of_its_columns(tmp_path):
+    more = [("East", "40.00", "A"), ("West", "38.25", "C")]
+    text = read(tmp_path, borders(3) + drawn(PRICES), borders(2) + drawn(more)).text
+    assert text.split("\n")[-2:] == [
+        "Region: East; Price per tonne, EUR: 40.00; Grade: A.",
+        "Region: West; Price per tonne, EUR: 38.25; Grade: C.",
+    ]
+
+
+def test_a_form_says_what_is_filled_in_behind_what_is_asked(tmp_path):
+    edges = (72, 232, 432)
+    rows = [("Name of applicant", "Ada Byron"), ("Place of birth", "London")]
+    text = read(tmp_path, borders(2, edges=edges) + drawn(rows, edges=edges)).text
+    assert text.split("\n") == ["Name of applicant: Ada Byron.", "Place of birth: London."]
+
+
+def test_a_line_across_a_table_stands_alone(tmp_path):
+    rows = [PRICES[0], ("Prices of the second quarter",), PRICES[1]]
+    upright = [(x, 700, x, 680) for x in EDGES] + [(x, 660, x, 640) for x in EDGES]
+    lines = stroked(*((72, 700 - STEP * n, 432, 700 - STEP * n) for n in range(4)), *upright)
+    lines += stroked((72, 700, 72, 640), (432, 700, 432, 640))
+    assert read(tmp_path, lines + drawn(rows)).text.split("\n")[1:] == [rows[1][0], SENTENCES[0]]
+
+
+def test_columns_of_prose_between_rules_are_no_table(tmp_path):
+    left, right = column(72, 660, 20, width=40), column(320, 660, 20, width=40, first=9)
+    parts = [b"BT /F1 10 Tf %d %d Td (%s) Tj ET" % (x, y, text.encode()) for x, y, _, text in [*left, *right]]
+    lines = stroked((72, 700, 540, 700), (72, 676, 540, 676), (72, 400, 540, 400))
+    heading = b"BT /F1 10 Tf 72 684 Td (Journal of) Tj ET BT /F1 10 Tf 320 684 Td (Boats) Tj ET "
+    text = read(tmp_path, lines + heading + b"\n".join(parts)).text
+    assert [line for line in text.split("\n") if ": " in line or "; " in line] == []
+    assert " ".join(text.split()).endswith(" ".join(line[3] for line in right))
+
+
+def test_boxes_of_a_drawing_are_no_table(tmp_path):
+    page = b"72 600 100 40 re S 250 500 80 90 re S 172 620 m 250 620 l S 330 540 m 400 540 l S 400 500 100 60 re S "
+    words = [(80, 615, b"Plan"), (260, 550, b"Assess"), (410, 530, b"Act")]
+    page += b" ".join(b"BT /F1 10 Tf %d %d Td (%s) Tj ET" % word for word in words)
+    assert set(read(tmp_path, page).text.split()) == {"Plan", "Assess", "Act"}
