@@ -37,6 +37,7 @@ def opener_of(settings: Settings, name: str) -> Callable[[], Writer]:
             home=settings.home,
             key=settings.writer_key,
             timeout_seconds=settings.writer_timeout,
+            memory_bytes=int(settings.writer_memory),
             device=None if settings.device == "auto" else settings.device,
             dtype=None if settings.dtype == "auto" else settings.dtype,
         )

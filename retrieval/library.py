@@ -51,7 +51,7 @@ from storage.records import Job as JobRow
 
 if TYPE_CHECKING:
     from model.checkpoint.landmark_model import LandmarkModel
-    from retrieval.writers.protocol import Writer
+    from retrieval.writers.protocol import Turn, Writer
 
 __all__ = ["Library", "Scope"]
 
@@ -302,10 +302,12 @@ class Library:
         max_tokens: int | None = DEFAULT_MAX_TOKENS,
         voters: str = DEFAULT_VOTERS,
         conversation_id: str | None = None,
+        earlier: Sequence[Turn] = (),
         whole: bool | None = None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[Progress | AnswerToken | Answer]:
-        """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share it.
+        """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share it,
+        or bring along what was said before (`earlier`, oldest first).
 
         `quote`: word for word from the documents; None: by the writer if there is one, else as suits the model.
         `whole`: the writer reads all of the documents `within`, giving Progress first; None: where a question like
@@ -325,6 +327,7 @@ class Library:
             max_tokens=longest_answer(max_tokens, written=writer is not None),
             voters=voters,
             conversation_id=conversation_id,
+            earlier=tuple(earlier),
             whole=whole,
         )
         with catalogue_errors():

@@ -25,6 +25,7 @@ from retrieval.types.defaults import DEFAULT_K
 from retrieval.types.passages import Answer, AnswerToken
 from retrieval.types.records import Scope
 from retrieval.types.written import Progress
+from retrieval.writers.protocol import Turn
 
 MAX_QUESTION_LENGTH = 4000
 MAX_PASSAGES = 200
@@ -51,12 +52,20 @@ class SearchRequest(BaseModel):
     within: Within = Field(default_factory=Within)
 
 
+class EarlierTurn(BaseModel):
+    question: str = Field(min_length=1, max_length=MAX_QUESTION_LENGTH)
+    answer: str = Field("", max_length=MAX_QUESTION_LENGTH)
+
+
 class AskRequest(BaseModel):
     """What is absent comes from the preferences."""
 
     question: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_QUESTION_LENGTH)]
     within: Within = Field(default_factory=Within)
     conversation_id: str | None = Field(None, max_length=64, description="Follow-ups share it; any id of the caller's")
+    earlier: list[EarlierTurn] = Field(
+        default_factory=list, max_length=20, description="What was said before, oldest first, without conversation_id"
+    )
     k: TopK | None = None
     voters: Voters | None = None
     quote: bool | None = None
@@ -141,6 +150,7 @@ class Answering:
                 max_tokens=request.max_tokens or defaults.max_tokens,
                 voters=request.voters or defaults.voters,
                 conversation_id=request.conversation_id,
+                earlier=[Turn(turn.question, turn.answer) for turn in request.earlier],
                 whole=request.whole,
                 cancelled=stop.is_set,
             )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retrieval.errors import InvalidRequest, WriterError
-from retrieval.writers.labels import CitationStream, labels_of
+from retrieval.writers.labels import CitationStream, labels_of, numbers_in
 from retrieval.writers.prompt import closing_text, passage_body
 from retrieval.writers.protocol import Cancelled, WriterKind, WriterPassage, WriterRequest, WriterToken, Written
 
@@ -158,7 +158,7 @@ def _written(
     sampling = Sampling(max_tokens=options.max_tokens, temperature=options.temperature, seed=options.seed)
     labels = labels_of([passage_body(passage) for passage in request.passages])
     numbers = {label: passage.number for label, passage in zip(labels, request.passages, strict=True)}
-    citations = CitationStream(numbers)
+    citations = CitationStream(numbers or numbers_in(request.notes))
     pieces = write_answer(text, fed, sampling, cancelled)
     while True:
         try:

@@ -84,7 +84,7 @@ class WrittenAnswerer:
     def _earlier(self) -> list[Turn]:
         """The conversation's last turns, oldest first."""
         if self._question.conversation_id is None:
-            return []
+            return list(self._question.earlier)
         heads = self._workspace.catalogue.answers(conversation_id=self._question.conversation_id, limit=TURNS)
         return [Turn(head.question, head.text) for head in reversed(heads)]
 
