@@ -9,24 +9,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from model.threads import Threads
 from retrieval import doctor
+from retrieval.asking import Asking
 from retrieval.auth.accounts import Accounts
 from retrieval.engine.workspace import SHARD_BYTES, Workspace
-from retrieval.errors import InvalidRequest, PermissionDenied, catalogue_errors
-from retrieval.extraction.page_images import page_image
+from retrieval.errors import PermissionDenied, catalogue_errors
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest import file_store, maintenance
 from retrieval.ingest.estimate import estimate
+from retrieval.ingest.page_images import page_image
 from retrieval.query.passage_builder import PassageBuilder
-from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS, longest_answer
-from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
 from retrieval.types.records import (
     Collection,
     Deleted,
@@ -39,26 +37,24 @@ from retrieval.types.records import (
     Scope,
     VerifyReport,
 )
-from retrieval.types.views import Views, head_view, page_number, page_text_view
-from retrieval.types.written import Progress
+from retrieval.types.views import Views, page_number, page_text_view
 from retrieval.writers.slot import WriterSlot
+from storage.backups import keep_backup_meanwhile
 from storage.catalogue import Catalogue
 from storage.kv.format import KVLayout
-from storage.names import encodable
 from storage.privacy import make_private
 from storage.records import DeletedDocuments, DocumentSort, Principal
 from storage.records import Job as JobRow
+from storage.trash import GRACE_SECONDS
 
 if TYPE_CHECKING:
     from model.checkpoint.landmark_model import LandmarkModel
-    from retrieval.writers.protocol import Turn, Writer
+    from retrieval.writers.protocol import Writer
 
 __all__ = ["Library", "Scope"]
 
-NEEDS_WRITER = "A task about whole documents needs a writer. Name one with --writer or CAIRN_WRITER (docs/writers.md)."
 
-
-class Library:
+class Library(Asking):
     """A folder of documents whose keys and values were read once by one landmark model. Make one with `open`."""
 
     def __init__(self, workspace: Workspace, index: MemoryIndex):
@@ -66,6 +62,7 @@ class Library:
         self._passages, self._views = PassageBuilder(workspace.catalogue), Views(workspace.catalogue)
         self.principal, self._whole = workspace.catalogue.principal, self
         self._writers = WriterSlot()
+        self._backup: threading.Thread | None = None
 
     def as_seen_by(self, principal: Principal) -> Library:
         """The library as this user sees it: nothing that is not theirs or shared with them exists in it. Cheap."""
@@ -77,11 +74,6 @@ class Library:
         library._passages, library._whole = whole._passages.with_catalogue(catalogue), whole
         library._writers = whole._writers
         return library
-
-    @property
-    def writer(self) -> Writer | None:
-        """Who words answers, opened at the first need; None: the model that searches. Raises WriterError."""
-        return self._writers.writer
 
     def use_writer(self, open_: Callable[[], Writer] | None) -> None:
         """The writer of all questions from now on. Raises PermissionDenied for a user."""
@@ -105,13 +97,15 @@ class Library:
         hot_bytes: int = 1 << 30,
         shard_bytes: int = SHARD_BYTES,
         threads: Threads = "auto",
+        second_look: bool = True,
         writer: Callable[[], Writer] | None = None,
     ) -> Library:
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
         `kv_dtype`: "bf16", "fp16", "fp32" or "int8". `index`: "exact", "faiss", or "auto" (exact up to a documented
         size). `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute with; "auto" follows the
-        machine's load. `writer`: see `use_writer`. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`,
+        machine's load. `second_look`: let a checkpoint that has a reader read passages again, with the question.
+        `writer`: see `use_writer`. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`,
         `storage.privacy.NotPrivate`.
         """
         home = Path(home).expanduser().resolve()
@@ -119,8 +113,16 @@ class Library:
         make_private([home])
         with catalogue_errors():
             KVLayout((0,), 1, 2, 1, kv_dtype)
-            catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}")
-        workspace = Workspace(home, catalogue, model, kv_dtype=kv_dtype, shard_bytes=shard_bytes, threads=threads)
+            catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}", home)
+        workspace = Workspace(
+            home,
+            catalogue,
+            model,
+            kv_dtype=kv_dtype,
+            shard_bytes=shard_bytes,
+            threads=threads,
+            second_look=second_look,
+        )
         if catalogue.database.path is not None:
             make_private([catalogue.database.path])  # it may lie elsewhere
         library = cls(workspace, MemoryIndex(workspace, index=index, hot_bytes=hot_bytes))
@@ -169,23 +171,33 @@ class Library:
             claimed = claim(self._whole._workspace, job_id)
         return self.job(job_id) if claimed is None else self._whole._run(claimed, on_progress)
 
-    def run_next_job(self, *, on_progress: Callable[[Job], None] = lambda job: None) -> Job | None:
-        """Work off the oldest waiting job, if there is one."""
+    def run_next_job(
+        self, *, on_progress: Callable[[Job], None] = lambda job: None, idle_owners_only: bool = False
+    ) -> Job | None:
+        """Work off the oldest waiting job of the owner whose turn it is, if there is one.
+
+        A long one is queued again after its turn if others wait. `idle_owners_only`: of an owner with no running job.
+        """
         from retrieval.ingest.pipeline import claim_next
 
-        claimed = claim_next(self._administrator()._workspace)
-        return None if claimed is None else self._run(claimed, on_progress)
+        claimed = claim_next(self._administrator()._workspace, idle_owners_only=idle_owners_only)
+        return None if claimed is None else self._run(claimed, on_progress, gives_way=True)
 
-    def _run(self, claimed: JobRow, on_progress: Callable[[Job], None]) -> Job:
+    def _run(self, claimed: JobRow, on_progress: Callable[[Job], None], *, gives_way: bool = False) -> Job:
         from retrieval.ingest.pipeline import Ingestion
 
-        ended = Ingestion(self._workspace, claimed, lambda row: on_progress(self._views.job(row))).run()
+        notify = lambda row: on_progress(self._views.job(row))  # noqa: E731
+        ended = Ingestion(self._workspace, claimed, notify, gives_way=gives_way).run()
         self._passages.forget([ended.document_id])
         return self._views.job(ended)
 
     def jobs(self, *, active_only: bool = False, limit: int = 200) -> list[Job]:
         """Newest first."""
         return [self._views.job(row) for row in self._catalogue.jobs(active_only=active_only, limit=limit)]
+
+    def num_active_jobs(self) -> int:
+        """Queued and running."""
+        return self._catalogue.num_active_jobs()
 
     @catalogue_errors()
     def job(self, job_id: str) -> Job:
@@ -265,8 +277,7 @@ class Library:
         """PNG of one page (from 1), drawn once. Raises NotFound, ExtractError (not a PDF, password missing)."""
         document = self.document(document_id)
         number = page_number(page, document, max(1, document.pages))
-        original = partial(file_store.original_of, self._workspace, document_id)
-        return page_image(self._workspace.pages_folder / document_id, original, number, width_px)
+        return page_image(self._workspace, document_id, number, width_px)
 
     def page_text(self, document_id: str, page: int) -> PageText:
         """Text of one page (from 1) with its blocks. Raises NotFound."""
@@ -282,80 +293,6 @@ class Library:
         """The kept copy of the original file. Raises NotFound."""
         return file_store.original_of(self._workspace, document_id)
 
-    # Questions
-
-    @catalogue_errors()
-    def search(self, query: str, k: int = DEFAULT_K, *, within: Scope | None = None) -> list[Passage]:
-        """Passages by the attention that the query gives them, best first; exactly k unless the scope holds fewer
-        blocks."""
-        from retrieval.query.search import search
-
-        return search(self._workspace, self._index, self._passages, encodable(query), k, within)
-
-    def ask(
-        self,
-        question: str,
-        *,
-        k: int = DEFAULT_K,
-        within: Scope | None = None,
-        quote: bool | None = DEFAULT_QUOTE,
-        max_tokens: int | None = DEFAULT_MAX_TOKENS,
-        voters: str = DEFAULT_VOTERS,
-        conversation_id: str | None = None,
-        earlier: Sequence[Turn] = (),
-        whole: bool | None = None,
-        cancelled: Callable[[], bool] = lambda: False,
-    ) -> Iterator[Progress | AnswerToken | Answer]:
-        """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share it,
-        or bring along what was said before (`earlier`, oldest first).
-
-        `quote`: word for word from the documents; None: by the writer if there is one, else as suits the model.
-        `whole`: the writer reads all of the documents `within`, giving Progress first; None: where a question like
-        "summarise" names documents. `max_tokens` None: as suits who writes.
-        """
-        from retrieval.query.question import Question
-        from retrieval.writing.answerer import answerer
-
-        writer = self.writer if quote is not True else None
-        if whole and writer is None:
-            raise InvalidRequest(NEEDS_WRITER)
-        asked = Question(
-            text=encodable(question),
-            k=k,
-            scope=within,
-            quote=quote,
-            max_tokens=longest_answer(max_tokens, written=writer is not None),
-            voters=voters,
-            conversation_id=conversation_id,
-            earlier=tuple(earlier),
-            whole=whole,
-        )
-        with catalogue_errors():
-            yield from answerer(self._workspace, self._index, self._passages, asked, writer).run(cancelled)
-
-    @catalogue_errors()
-    def answers(
-        self, *, limit: int = 100, offset: int = 0, search: str = "", conversation_id: str | None = None
-    ) -> list[AnswerHead]:
-        """Newest first."""
-        rows = self._catalogue.answers(limit=limit, offset=offset, search=search, conversation_id=conversation_id)
-        return [head_view(row) for row in rows]
-
-    @catalogue_errors()
-    def answer(self, answer_id: str) -> Answer:
-        """As it was given. Raises NotFound."""
-        return Answer.from_dict(json.loads(self._catalogue.answer(answer_id).body))
-
-    @catalogue_errors()
-    def delete_answer(self, answer_id: str) -> None:
-        self._catalogue.delete_answer(answer_id)
-
-    def effect_of_block(self, answer_id: str, block_id: int) -> BlockEffect:
-        """How much less likely the stored answer becomes when this block is left out of what the model may read."""
-        from retrieval.query.answer import effect_of_block
-
-        return effect_of_block(self._workspace, self._index, self.answer(answer_id), block_id)
-
     # Maintenance
 
     def verify(self) -> VerifyReport:
@@ -369,9 +306,15 @@ class Library:
             return maintenance.repair(self._workspace, self._index)
         return maintenance.reingest(self._workspace, self._index, self._passages.forget, self.run_job)
 
-    def gc(self) -> GcReport:
-        """Remove files that no row knows."""
-        return maintenance.gc(self._administrator()._workspace, self._index)
+    def gc(self, *, grace_seconds: float = GRACE_SECONDS) -> GcReport:
+        """Sweep files that no row knows into the trash, and empty it of what was swept so long ago; 0: of everything,
+        and of all backups that hold what was deleted. Raises `storage.errors.CatalogueUnavailable`."""
+        return maintenance.gc(self._administrator()._workspace, self._index, grace_seconds)
+
+    def keep_backup(self) -> threading.Thread:
+        """Copy the catalogue in the background if it changed since its last copy; `close` waits for it."""
+        self._backup = keep_backup_meanwhile(self._catalogue.database)
+        return self._backup
 
     def doctor(self) -> dict[str, Any]:
         """What this machine and this library can do, and what is wrong; JSON-able. A user's speaks of what they see."""
@@ -390,6 +333,8 @@ class Library:
 
     def close(self) -> None:
         self._administrator()._workspace.store.close()
+        if self._backup is not None:
+            self._backup.join()
         self._catalogue.close()
 
     def __enter__(self) -> Library:

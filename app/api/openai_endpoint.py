@@ -12,19 +12,19 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from typing import Any, Literal
 from uuid import uuid4
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.dependencies import OwnPreferences, RequestLibrary
+from app.api.dependencies import OwnPreferences, Person, RequestLibrary
 from app.api.documents import Plain
 from app.api.errors import Refused
 from app.api.preferences import MAX_ANSWER_TOKENS
-from app.api.questions import Answering, AskQueue, AskRequest, EarlierTurn, Within
+from app.api.questions import Answering, AskQueue, AskRequest, EarlierTurn, Within, room_in
 from app.written_rows import written_row
 from retrieval.library import Library
 from retrieval.types.passages import Answer, Passage
@@ -73,15 +73,17 @@ def router(ask_queue: AskQueue) -> APIRouter:
             "data": [{"id": name, "object": "model", "created": 0, "owned_by": "cairn"} for name in names],
         }
 
-    @routes.post("/chat/completions")
-    async def complete(library: RequestLibrary, request: ChatRequest, preferences: OwnPreferences) -> Response:
+    @routes.post("/chat/completions", dependencies=[Depends(room_in(ask_queue))])
+    async def complete(
+        library: RequestLibrary, person: Person, request: ChatRequest, preferences: OwnPreferences
+    ) -> Response:
         """One answer from the documents; with `stream` as server-sent events that end with `[DONE]`."""
         asking = Answering(library, _question(library, request), preferences.current)
-        completion = _Completion(request.model)
+        events, completion = _events(ask_queue, person, asking), _Completion(request.model)
         if request.stream:
-            return StreamingResponse(_streamed(ask_queue, asking, completion), media_type="text/event-stream")
+            return StreamingResponse(_streamed(events, completion), media_type="text/event-stream")
         answer: dict[str, Any] = {}
-        async for name, payload in _events(ask_queue, asking):
+        async for name, payload in events:
             if name == "error":
                 return JSONResponse(_error(payload), status_code=502)
             if name == "answer":
@@ -122,31 +124,32 @@ def _within(library: Library, model: str) -> Within:
     return Within(collection_ids=found)
 
 
-async def _events(ask_queue: AskQueue, asking: Answering) -> AsyncIterator[tuple[str, Any]]:
-    async with contextlib.aclosing(ask_queue.stream(asking)) as events:
+async def _events(ask_queue: AskQueue, person: str, asking: Answering) -> AsyncGenerator[tuple[str, Any], None]:
+    async with contextlib.aclosing(ask_queue.stream(person, asking)) as events:
         async for event in events:
             yield str(event.event), json.loads(event.raw_data or "null")
 
 
-async def _streamed(ask_queue: AskQueue, asking: Answering, completion: _Completion) -> AsyncIterator[str]:
+async def _streamed(events: AsyncGenerator[tuple[str, Any], None], completion: _Completion) -> AsyncIterator[str]:
     yield completion.chunk({"role": "assistant", "content": ""})
-    begun = ""
-    async for name, payload in _events(ask_queue, asking):
-        if name == "token":
-            text = payload["text"] if begun else payload["text"].lstrip()
-            begun += text
-            if text:
-                yield completion.chunk({"content": text})
-        elif name == "progress":
-            yield ": reading\n\n"  # keeps the connection; clients do not show it
-        elif name == "error":
-            yield f"data: {json.dumps(_error(payload))}\n\n"
-        elif name == "answer":
-            answer = Answer.from_dict(payload)
-            rest = ("" if begun.strip() else answer.text) + _footer(answer)
-            if rest:
-                yield completion.chunk({"content": rest})
-            yield completion.chunk({}, finish="stop", record=_record(answer))
+    begun = False
+    async with contextlib.aclosing(events):
+        async for name, payload in events:
+            if name == "token":
+                text = payload["text"] if begun else payload["text"].lstrip()
+                begun = begun or bool(text)
+                if text:
+                    yield completion.chunk({"content": text})
+            elif name == "progress":
+                yield ": reading\n\n"  # keeps the connection; clients do not show it
+            elif name == "error":
+                yield f"data: {json.dumps(_error(payload))}\n\n"
+            elif name == "answer":
+                answer = Answer.from_dict(payload)
+                rest = ("" if begun else answer.text) + _footer(answer)
+                if rest:
+                    yield completion.chunk({"content": rest})
+                yield completion.chunk({}, finish="stop", record=_record(answer))
     yield "data: [DONE]\n\n"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from model.errors import ModelError
 from model.inference.generate import GeneratedToken, generate
@@ -63,6 +64,7 @@ class Decoder:
         if retrieved.quote:
             decoded.quoting = quoting_from(self._workspace, candidates)
             if model.config.quotes_sentences:
+                look = self._workspace.loaded().second_look
                 decoded.quotations = best_sentences(
                     self._workspace,
                     self._index,
@@ -71,6 +73,7 @@ class Decoder:
                     candidates,
                     decoded.quoting,
                     1 + OTHER_SENTENCES,
+                    read=None if look is None else partial(look.read, retrieved.asked),
                 )
         quotation = decoded.quotations[0] if decoded.quotations else None
         steps = generate(

@@ -2,15 +2,18 @@
 
 A model that is not trained to write an answer can still quote one: the sentence whose stored keys best match the
 question's queries (`model.scoring.late_interaction`). These are the keys that attention reads, so nothing is encoded
-again.
+again. A checkpoint with a second look (`model.reading.second_look`) reads the candidates once more, with the question.
 
 Axes: Q question tokens, C candidate blocks, L tokens in a block, S sentences, T tokens of a sentence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -18,6 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.constrained_decoding import Place, QuoteSource, word_starts
+from model.reading.second_look import FoundSpan, Reading, ReadPassage
 from model.scoring.late_interaction import score
 from model.scoring.sentences import may_answer, sentence_borders
 from model.scoring.span_selection import best_spans
@@ -27,6 +31,9 @@ from storage.records import Block
 SPAN_WEIGHT = 0.005
 """Weight of the answer span's logits added to the sentence's score; it decides between similar sentences. Held-out
 questions show no difference between 0.0025 and 0.05 (docs/experiments.md)."""
+
+MATCH_WEIGHT = 1.0
+"""Weight of the late-interaction score beside the logarithm of the second look's chance."""
 
 
 @dataclass(frozen=True)
@@ -71,49 +78,80 @@ class Quoting:
         return self.place(*places[0])[1], self.place(*places[-1])[2]
 
     def best_sentences(
-        self, matches_QCL: Tensor, text_of: dict[str, str], span_logits_2CL: Tensor | None = None, *, count: int = 1
+        self,
+        matches_QCL: Tensor,
+        text_of: dict[str, str],
+        span_logits_2CL: Tensor | None = None,
+        *,
+        read: Callable[[Sequence[ReadPassage]], Reading] | None = None,
+        title_of: Mapping[str, str] = MappingProxyType({}),
+        count: int = 1,
     ) -> list[Quotation]:
         """The best sentences of different wording, best first, each with its answer span. A single one without tokens
         if the blocks hold no text.
 
         `matches_QCL`: see `late_interaction.token_matches`; `span_logits_2CL`: see `span_selection.span_logits`,
-        if the model predicts answer spans.
+        if the model predicts answer spans; `read`: see `SecondLook.read`, whose chances then decide.
         """
         sentences = self._sentences(text_of)
         if not sentences:
             return [Quotation([], range(0))]
-        length = matches_QCL.shape[2]
-        rows = [torch.tensor([index * length + row for index, row in places]) for places, _ in sentences]
-        place_ST = pad_sequence(rows, batch_first=True)
-        there_ST = torch.arange(place_ST.shape[1]) < torch.tensor([len(places) for places, _ in sentences])[:, None]
-
-        def by_sentence(x_XCL: Tensor) -> Tensor:
-            return x_XCL.flatten(1)[:, place_ST].masked_fill(~there_ST, -torch.inf)
-
+        by_sentence = _Gather([each.places for each in sentences], matches_QCL.shape[2])
         scores_S = score(by_sentence(matches_QCL))
-        pointed = [range(0)] * len(sentences)
-        ranked_S = scores_S
-        if span_logits_2CL is not None:
-            sums_S, first_S, last_S = best_spans(by_sentence(span_logits_2CL))
-            pointed = [range(first, last + 1) for first, last in zip(first_S.tolist(), last_S.tolist(), strict=True)]
-            ranked_S = scores_S + SPAN_WEIGHT * sums_S
+        if read is not None:
+            spans = self._read(read, sentences, text_of, title_of)
+            ranked_S = torch.tensor([each.chance for each in spans]).clamp_min(1e-9).log() + MATCH_WEIGHT * scores_S
+            pointed = [each.tokens_within(span) for each, span in zip(sentences, spans, strict=True)]
+        else:
+            # Headings repeat the question's words and answer nothing; the second look knows better.
+            may_S = torch.tensor([may_answer(each.text) for each in sentences])
+            ranked_S = scores_S.masked_fill(~may_S, -torch.inf) if may_S.any() else scores_S
+            pointed = [range(0)] * len(sentences)
+            if span_logits_2CL is not None:
+                sums_S, first_S, last_S = best_spans(by_sentence(span_logits_2CL))
+                pointed = [range(a, b + 1) for a, b in zip(first_S.tolist(), last_S.tolist(), strict=True)]
+                ranked_S = ranked_S + SPAN_WEIGHT * sums_S
         best: dict[str, Quotation] = {}
         for number in ranked_S.argsort(descending=True, stable=True).tolist():
-            places, text = sentences[number]
-            best.setdefault(_wording(text), Quotation(places, pointed[number], float(scores_S[number])))
+            if ranked_S[number] == -torch.inf:
+                break
+            sentence = sentences[number]
+            best.setdefault(
+                _wording(sentence.text), Quotation(sentence.places, pointed[number], float(scores_S[number]))
+            )
             if len(best) == count:
                 break
         return list(best.values())
 
-    def _sentences(self, text_of: dict[str, str]) -> list[tuple[list[Place], str]]:
-        """Tokens and text of sentences that stand whole in a run of neighbouring blocks; short ones only if all are.
+    def _read(
+        self,
+        read: Callable[[Sequence[ReadPassage]], Reading],
+        sentences: Sequence[_Sentence],
+        text_of: dict[str, str],
+        title_of: Mapping[str, str],
+    ) -> list[FoundSpan]:
+        """Every sentence's chance and answer span, in characters of its document; a run is a passage."""
+        passages = []
+        runs = [list(group) for _, group in groupby(sentences, key=lambda sentence: sentence.run)]
+        for group in runs:
+            document_id, start = self._of(group[0].run).document_id, group[0].start
+            borders = [(each.start - start, each.stop - start) for each in group]
+            text = text_of.get(document_id, "")[start : group[-1].stop]
+            passages.append(ReadPassage(title_of.get(document_id, ""), text, borders))
+        return [
+            FoundSpan(span.chance, span.start + group[0].start, span.stop + group[0].start)
+            for group, spans in zip(runs, read(passages).spans, strict=True)
+            for span in spans
+        ]
+
+    def _sentences(self, text_of: dict[str, str]) -> list[_Sentence]:
+        """Sentences that stand whole in a run of neighbouring blocks.
 
         Where none stands whole (a sentence longer than the run) the parts that do stand there.
         """
-        found = self._found(text_of, whole=True) or self._found(text_of, whole=False)
-        return [(places, text) for places, text in found if may_answer(text)] or found
+        return self._found(text_of, whole=True) or self._found(text_of, whole=False)
 
-    def _found(self, text_of: dict[str, str], *, whole: bool) -> list[tuple[list[Place], str]]:
+    def _found(self, text_of: dict[str, str], *, whole: bool) -> list[_Sentence]:
         return [
             sentence
             for run in self._runs()
@@ -157,9 +195,38 @@ class _PlacedBlock:
     """Character of the document behind each token."""
 
 
+@dataclass(frozen=True)
+class _Sentence:
+    """`run`: the first block of its run; `start`, `stop`: characters of the document; `ends`: of each token."""
+
+    places: list[Place]
+    text: str
+    run: int
+    start: int
+    stop: int
+    ends: list[int]
+
+    def tokens_within(self, span: FoundSpan) -> range:
+        """Its tokens that hold characters of a span."""
+        first = bisect_right(self.ends, span.start)
+        return range(first, min(bisect_left(self.ends, span.stop) + 1, len(self.ends)))
+
+
+class _Gather:
+    """Values of tokens, gathered sentence by sentence."""
+
+    def __init__(self, places: Sequence[Sequence[Place]], length: int) -> None:
+        rows = [torch.tensor([index * length + row for index, row in each]) for each in places]
+        self._place_ST = pad_sequence(rows, batch_first=True)
+        self._there_ST = torch.arange(self._place_ST.shape[1]) < torch.tensor([len(each) for each in places])[:, None]
+
+    def __call__(self, x_XCL: Tensor) -> Tensor:
+        return x_XCL.flatten(1)[:, self._place_ST].masked_fill(~self._there_ST, -torch.inf)
+
+
 def _sentences_of_run(
     placed: Sequence[_PlacedBlock], run: Sequence[int], text: str, *, whole: bool
-) -> Iterator[tuple[list[Place], str]]:
+) -> Iterator[_Sentence]:
     first, last = placed[0].start, placed[-1].end
     # A sentence that begins before the run or ends behind it is not whole: look a little beyond both ends.
     low, high = max(0, first - 200), min(len(text), last + 200)
@@ -168,11 +235,14 @@ def _sentences_of_run(
         if whole and (start < first or stop > last or not at_a_border):
             continue
         places: list[Place] = []
+        ends: list[int] = []
         for index, block in zip(run, placed, strict=True):
             before = block.start
             for row, token_end in enumerate(block.token_ends):
                 if before < stop and token_end > start:
                     places.append((index, row))
+                    ends.append(token_end)
                 before = token_end
         if places:
-            yield places, text[max(start, first) : min(stop, last)]
+            start, stop = max(start, first), min(stop, last)
+            yield _Sentence(places, text[start:stop], run[0], start, stop, ends)

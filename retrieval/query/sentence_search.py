@@ -5,11 +5,12 @@ Axes: Q question tokens, C candidates, L tokens in a block.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
 from model.checkpoint.landmark_model import LandmarkModel
+from model.reading.second_look import Reading, ReadPassage
 from model.scoring.late_interaction import token_matches
 from model.scoring.span_selection import span_head_logits, span_logits
 from retrieval.engine.workspace import Workspace
@@ -36,16 +37,19 @@ def best_sentences(
     candidates: Candidates,
     quoting: Quoting,
     count: int,
+    *,
+    read: Callable[[Sequence[ReadPassage]], Reading] | None = None,
 ) -> list[Quotation]:
-    """The best sentences of different wording, best first. For models that rank by tokens. Takes its own turn at the
-    model."""
+    """The best sentences of different wording, best first; `read`: see `Quoting.best_sentences`. For models that rank
+    by tokens. Takes its own turn at the model."""
     text_of = {document_id: passages.text(document_id) for document_id in set(candidates.document_ids)}
     with naming_damage(index), workspace.scheduler.for_question():
         keys = candidates.snapshot.token_keys(candidates.positions_C)
         titles_QC = found.titles.of(candidates.document_ids)
         matches_QCL = token_matches(found.question.queries_QWGD, *keys).cpu().maximum(titles_QC[..., None])
         span_logits_2CL = _span_logits(workspace.loaded().model, found.question, keys)
-        return quoting.best_sentences(matches_QCL, text_of, span_logits_2CL, count=count)
+        title_of = {document_id: passages.title(document_id) for document_id in text_of}
+        return quoting.best_sentences(matches_QCL, text_of, span_logits_2CL, read=read, title_of=title_of, count=count)
 
 
 def _span_logits(
