@@ -57,6 +57,7 @@ class Asking:
         max_tokens: int | None = DEFAULT_MAX_TOKENS,
         voters: str = DEFAULT_VOTERS,
         conversation_id: str | None = None,
+        anyway: bool = False,
         earlier: Sequence[Turn] = (),
         whole: bool | None = None,
         cancelled: Callable[[], bool] = lambda: False,
@@ -66,12 +67,13 @@ class Asking:
 
         `quote`: word for word from the documents; None: by the writer if there is one, else as suits the model.
         `whole`: the writer reads all of the documents `within`, giving Progress first; None: where a question like
-        "summarise" names documents. `max_tokens` None: as suits who writes.
+        "summarise" names documents. `max_tokens` None: as suits who writes. `anyway`: quote from the nearest passages
+        even where the documents do not seem to say.
         """
         from retrieval.query.question import Question
         from retrieval.writing.answerer import answerer
 
-        writer = self.writer if quote is not True else None
+        writer = None if quote or anyway else self.writer
         if whole and writer is None:
             raise InvalidRequest(NEEDS_WRITER)
         asked = Question(
@@ -82,6 +84,7 @@ class Asking:
             max_tokens=longest_answer(max_tokens, written=writer is not None),
             voters=voters,
             conversation_id=conversation_id,
+            anyway=anyway,
             earlier=tuple(earlier),
             whole=whole,
         )

@@ -21,10 +21,10 @@ from retrieval.auth.accounts import Accounts
 from retrieval.engine.workspace import SHARD_BYTES, Workspace
 from retrieval.errors import PermissionDenied, catalogue_errors
 from retrieval.index.snapshot import MemoryIndex
-from retrieval.ingest import file_store, maintenance
+from retrieval.ingest import file_store, maintenance, pages
 from retrieval.ingest.estimate import estimate
-from retrieval.ingest.page_images import page_image
 from retrieval.query.passage_builder import PassageBuilder
+from retrieval.types.passages import PageBox
 from retrieval.types.records import (
     Collection,
     Deleted,
@@ -37,7 +37,7 @@ from retrieval.types.records import (
     Scope,
     VerifyReport,
 )
-from retrieval.types.views import Views, page_number, page_text_view
+from retrieval.types.views import Views
 from retrieval.writers.slot import WriterSlot
 from storage.backups import keep_backup_meanwhile
 from storage.catalogue import Catalogue
@@ -275,19 +275,19 @@ class Library(Asking):
 
     def page_image(self, document_id: str, page: int, *, width_px: int = 1200) -> bytes:
         """PNG of one page (from 1), drawn once. Raises NotFound, ExtractError (not a PDF, password missing)."""
-        document = self.document(document_id)
-        number = page_number(page, document, max(1, document.pages))
-        return page_image(self._workspace, document_id, number, width_px)
+        return pages.page_image(self._workspace, self.document(document_id), page, width_px)
 
+    @catalogue_errors()
     def page_text(self, document_id: str, page: int) -> PageText:
         """Text of one page (from 1) with its blocks. Raises NotFound."""
         document = self.document(document_id)
-        with catalogue_errors():
-            pages = self._catalogue.pages(document_id)
-            row = pages[page_number(page, document, len(pages))]
-            found = self._catalogue.blocks_of_document(document_id, start=row.start, end=row.end)
-            text = self._passages.text(document_id)
-            return page_text_view(document_id, row, text, {block.id: block for block in found})
+        return pages.page_text(self._workspace, document, self._passages.text(document_id), page)
+
+    @catalogue_errors()
+    def boxes(self, document_id: str, start: int, end: int) -> list[PageBox]:
+        """Where these characters of the text stand: a box a line; none without pages. Raises NotFound, ExtractError."""
+        document = self.document(document_id)
+        return pages.boxes_of(self._workspace, document, self._passages.text(document_id), start, end)
 
     def original(self, document_id: str) -> Path:
         """The kept copy of the original file. Raises NotFound."""

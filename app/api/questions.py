@@ -77,6 +77,7 @@ class AskRequest(BaseModel):
         description="The writer reads all of the documents `within`; absent: where the question asks for it "
         "(summarise, list all) and some are chosen",
     )
+    anyway: bool = Field(False, description="Answer also where the documents do not seem to say")
 
 
 class AskQueue:
@@ -180,6 +181,7 @@ class Answering:
                 conversation_id=request.conversation_id,
                 earlier=[Turn(turn.question, turn.answer) for turn in request.earlier],
                 whole=request.whole,
+                anyway=request.anyway,
                 cancelled=stop.is_set,
             )
             for item in items:

@@ -87,7 +87,8 @@ def retrieve(workspace: Workspace, index: MemoryIndex, snapshot: MemorySnapshot,
     candidates = choose_candidates(
         snapshot, found, config, question.k, whole_sentences=quote and config.quotes_sentences
     )
-    answerable = len(candidates) > 0 and is_answerable(config, found.confidence, found.in_scope)
+    sure = question.anyway or is_answerable(config, found.confidence, found.in_scope)
+    answerable = len(candidates) > 0 and sure
     return Retrieved(asked, found, candidates, quote, answerable, finished_at)
 
 
