@@ -64,10 +64,7 @@ def build_mcp(library: Library, ask_queue: AskQueue) -> MCPServer:
         quote: bool | None = DEFAULT_QUOTE,
     ) -> dict[str, Any]:
         """Answer a question from the documents, with the passages read. found=false: the documents do not say.
-
-        With a writer: `citations` are numbers in the answer (`passage`: index in `passages`), `claims` its sentences as
-        the documents support them (supported, partly, not_found).
-        """
+        `citations`: numbers in the answer, with their index in `passages`; `claims`: how far they support each sentence."""
 
         def answered(mine: Library) -> dict[str, Any]:
             for item in mine.ask(question, k=k, within=_scope(document_ids), quote=quote):
