@@ -64,7 +64,7 @@ def build_mcp(library: Library, ask_queue: AskQueue) -> MCPServer:
         quote: bool | None = DEFAULT_QUOTE,
     ) -> dict[str, Any]:
         """Answer a question from the documents, with the passages read. found=false: the documents do not say.
-        `citations`: numbers in the answer, with their index in `passages`; `claims`: how far they support each sentence."""
+        `citations`: its numbers, with their index in `passages`; `claims`: how far documents support each sentence."""
 
         def answered(mine: Library) -> dict[str, Any]:
             for item in mine.ask(question, k=k, within=_scope(document_ids), quote=quote):
