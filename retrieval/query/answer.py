@@ -54,7 +54,7 @@ class Answerer:
             decoded = yield from decoder.decode(retrieved, cancelled)
             evidence = self._read(retrieved, decoded) if decoded.tokens else self._only_found(retrieved)
             answer = self._assemble(retrieved, decoded, evidence)
-            _store(self._workspace, answer, evidence.document_ids)
+            store_answer(self._workspace, answer, evidence.document_ids)
         yield answer
 
     def _assemble(self, retrieved: Retrieved, decoded: Decoded, evidence: _Evidence) -> Answer:
@@ -151,7 +151,7 @@ class _Evidence:
     """Of everything that was read or is shown."""
 
 
-def _store(workspace: Workspace, answer: Answer, document_ids: Sequence[str]) -> None:
+def store_answer(workspace: Workspace, answer: Answer, document_ids: Sequence[str]) -> None:
     """Keep the answer with its evidence. Raises `CairnError` if a document that it used was deleted meanwhile."""
     if answer.conversation_id is not None:
         workspace.catalogue.ensure_conversation(answer.conversation_id, answer.question)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retrieval.errors import InvalidRequest, WriterError
-from retrieval.writers.labels import CitationStream, labels_of, with_labels
+from retrieval.writers.labels import CitationStream, labels_of, numbers_in, with_labels
 from retrieval.writers.prompt import closing_text, passage_body
 from retrieval.writers.protocol import Cancelled, WriterKind, WriterPassage, WriterRequest, WriterToken, Written
 
@@ -161,7 +161,7 @@ def write_over(
     text = AssembledText(model, loaded.prefix, segments, room=len(suffix) + options.max_tokens)
     fed = read_question(text, suffix, repair)
     sampling = Sampling(max_tokens=options.max_tokens, temperature=options.temperature, seed=options.seed)
-    citations = CitationStream(numbers)
+    citations = CitationStream(numbers or numbers_in(request.notes))
     pieces = write_answer(text, fed, sampling, cancelled)
     while True:
         try:
