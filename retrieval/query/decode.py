@@ -107,7 +107,8 @@ class Decoder:
 
     def _best_sentences(self, found: Found, candidates: Candidates, quoting: Quoting) -> list[Quotation]:
         """The sentence to quote, and the next best. Takes its own turn at the model."""
-        text_of = {document_id: self._passages.text(document_id) for document_id in set(candidates.document_ids)}
+        documents = set(candidates.document_ids)
+        text_of = {document_id: self._passages.quotable_text(document_id) for document_id in documents}
         with naming_damage(self._index), self._workspace.scheduler.for_question():
             keys = candidates.snapshot.token_keys(candidates.positions_C)
             titles_QC = found.titles.of(candidates.document_ids)

@@ -9,7 +9,7 @@ Axes: Q question tokens, C candidate blocks, L tokens in a block, S sentences, T
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +21,9 @@ from model.inference.constrained_decoding import Place, QuoteSource, word_starts
 from model.scoring.late_interaction import score
 from model.scoring.sentences import may_answer, sentence_borders
 from model.scoring.span_selection import best_spans
+from retrieval.query.announcements import announced_end
+from retrieval.query.asides import ASIDE_SHARE
+from retrieval.query.passage_builder import QuotableText
 from retrieval.query.passage_spans import Hit
 from storage.records import Block
 
@@ -71,7 +74,12 @@ class Quoting:
         return self.place(*places[0])[1], self.place(*places[-1])[2]
 
     def best_sentences(
-        self, matches_QCL: Tensor, text_of: dict[str, str], span_logits_2CL: Tensor | None = None, *, count: int = 1
+        self,
+        matches_QCL: Tensor,
+        text_of: Mapping[str, QuotableText],
+        span_logits_2CL: Tensor | None = None,
+        *,
+        count: int = 1,
     ) -> list[Quotation]:
         """The best sentences of different wording, best first, each with its answer span. A single one without tokens
         if the blocks hold no text.
@@ -83,37 +91,42 @@ class Quoting:
         if not sentences:
             return [Quotation([], range(0))]
         length = matches_QCL.shape[2]
-        rows = [torch.tensor([index * length + row for index, row in places]) for places, _ in sentences]
+        rows = [torch.tensor([index * length + row for index, row in each.places]) for each in sentences]
         place_ST = pad_sequence(rows, batch_first=True)
-        there_ST = torch.arange(place_ST.shape[1]) < torch.tensor([len(places) for places, _ in sentences])[:, None]
+        there_ST = torch.arange(place_ST.shape[1]) < torch.tensor([len(each.places) for each in sentences])[:, None]
 
         def by_sentence(x_XCL: Tensor) -> Tensor:
             return x_XCL.flatten(1)[:, place_ST].masked_fill(~there_ST, -torch.inf)
 
         scores_S = score(by_sentence(matches_QCL))
         pointed = [range(0)] * len(sentences)
-        ranked_S = scores_S
+        ranked_S = scores_S * torch.tensor([ASIDE_SHARE if each.is_aside else 1.0 for each in sentences])
         if span_logits_2CL is not None:
             sums_S, first_S, last_S = best_spans(by_sentence(span_logits_2CL))
             pointed = [range(first, last + 1) for first, last in zip(first_S.tolist(), last_S.tolist(), strict=True)]
-            ranked_S = scores_S + SPAN_WEIGHT * sums_S
+            ranked_S = ranked_S + SPAN_WEIGHT * sums_S
         best: dict[str, Quotation] = {}
+        quoted: set[Place] = set()
         for number in ranked_S.argsort(descending=True, stable=True).tolist():
-            places, text = sentences[number]
-            best.setdefault(_wording(text), Quotation(places, pointed[number], float(scores_S[number])))
+            sentence = sentences[number]
+            if sentence.places[0] in quoted:  # stands in a list that is quoted already
+                continue
+            whole = Quotation(sentence.places + sentence.announced, pointed[number], float(scores_S[number]))
+            if best.setdefault(_wording(sentence.text), whole) is whole:
+                quoted.update(whole.places)
             if len(best) == count:
                 break
         return list(best.values())
 
-    def _sentences(self, text_of: dict[str, str]) -> list[tuple[list[Place], str]]:
+    def _sentences(self, text_of: Mapping[str, QuotableText]) -> list[_Sentence]:
         """Tokens and text of sentences that stand whole in a run of neighbouring blocks; short ones only if all are.
 
         Where none stands whole (a sentence longer than the run) the parts that do stand there.
         """
         found = self._found(text_of, whole=True) or self._found(text_of, whole=False)
-        return [(places, text) for places, text in found if may_answer(text)] or found
+        return [each for each in found if each.announced or may_answer(each.text)] or found
 
-    def _found(self, text_of: dict[str, str], *, whole: bool) -> list[tuple[list[Place], str]]:
+    def _found(self, text_of: Mapping[str, QuotableText], *, whole: bool) -> list[_Sentence]:
         return [
             sentence
             for run in self._runs()
@@ -136,8 +149,8 @@ class Quoting:
             runs.append(run)
         return runs
 
-    def _text(self, run: Sequence[int], text_of: dict[str, str]) -> str:
-        return text_of.get(self._of(run[0]).document_id, "")
+    def _text(self, run: Sequence[int], text_of: Mapping[str, QuotableText]) -> QuotableText:
+        return text_of.get(self._of(run[0]).document_id) or QuotableText("")
 
     def _placed(self, index: int) -> _PlacedBlock:
         block = self._of(index)
@@ -157,9 +170,20 @@ class _PlacedBlock:
     """Character of the document behind each token."""
 
 
+@dataclass(frozen=True)
+class _Sentence:
+    """Its tokens and those of what it announces; `is_aside`: it stands beside the matter of its document."""
+
+    places: list[Place]
+    text: str
+    announced: list[Place]
+    is_aside: bool
+
+
 def _sentences_of_run(
-    placed: Sequence[_PlacedBlock], run: Sequence[int], text: str, *, whole: bool
-) -> Iterator[tuple[list[Place], str]]:
+    placed: Sequence[_PlacedBlock], run: Sequence[int], quotable: QuotableText, *, whole: bool
+) -> Iterator[_Sentence]:
+    text = quotable.text
     first, last = placed[0].start, placed[-1].end
     # A sentence that begins before the run or ends behind it is not whole: look a little beyond both ends.
     low, high = max(0, first - 200), min(len(text), last + 200)
@@ -167,12 +191,20 @@ def _sentences_of_run(
         at_a_border = start > low or low == 0
         if whole and (start < first or stop > last or not at_a_border):
             continue
-        places: list[Place] = []
-        for index, block in zip(run, placed, strict=True):
-            before = block.start
-            for row, token_end in enumerate(block.token_ends):
-                if before < stop and token_end > start:
-                    places.append((index, row))
-                before = token_end
+        places = _places_within(placed, run, start, stop)
         if places:
-            yield places, text[max(start, first) : min(stop, last)]
+            end = announced_end(text, start, stop, last)
+            announced = [place for place in _places_within(placed, run, stop, end) if place not in places]
+            yield _Sentence(places, text[max(start, first) : min(stop, last)], announced, start in quotable.asides)
+
+
+def _places_within(placed: Sequence[_PlacedBlock], run: Sequence[int], start: int, stop: int) -> list[Place]:
+    """Tokens that hold characters of a span."""
+    places: list[Place] = []
+    for index, block in zip(run, placed, strict=True):
+        before = block.start
+        for row, token_end in enumerate(block.token_ends):
+            if before < stop and token_end > start:
+                places.append((index, row))
+            before = token_end
+    return places
