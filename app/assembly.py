@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from app.settings import Settings
     from model.checkpoint.landmark_model import LandmarkModel
     from retrieval.library import Library
+    from storage.rescue import RescueReport
 
 
 def open_library(settings: Settings) -> Library:
@@ -32,6 +33,23 @@ def open_library(settings: Settings) -> Library:
         hot_bytes=int(settings.hot_bytes),
         threads=settings.threads,
     )
+
+
+def rescue_catalogue(settings: Settings) -> RescueReport | None:
+    """Make the catalogue of `settings.home` anew; None if that is not needed. Raises SettingsError for PostgreSQL's."""
+    from retrieval.errors import catalogue_errors
+    from storage.catalogue.database import Database
+    from storage.rescue import needs_rescue, rescue
+
+    prepare_home(settings.home)
+    home = settings.home.resolve()
+    with catalogue_errors():
+        path = home / "cairn.sqlite3" if settings.database_url is None else Database(settings.database_url).path
+    if path is None:
+        raise SettingsError(
+            "Only a catalogue in SQLite can be rescued. Restore this one with your database server's tools."
+        )
+    return rescue(path, home) if needs_rescue(path, home) else None
 
 
 def load_model(settings: Settings) -> LandmarkModel:

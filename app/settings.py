@@ -83,6 +83,9 @@ class Settings(BaseSettings):
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL of the catalogue; unset: `cairn.sqlite3` in the home folder."
     )
+    trash_days: float = Field(
+        default=7.0, ge=0, le=3650, description="How long `cairn gc` keeps what it swept, in the home's `trash`."
+    )
     host: str = Field(
         default="127.0.0.1",
         min_length=1,

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -39,6 +40,7 @@ from retrieval.types.records import (
     VerifyReport,
 )
 from retrieval.types.views import Views, head_view, page_number, page_text_view
+from storage.backups import keep_backup_meanwhile
 from storage.catalogue import Catalogue
 from storage.kv.format import KVLayout
 from storage.kv.shard import sync_folder
@@ -46,6 +48,7 @@ from storage.names import encodable
 from storage.privacy import make_private
 from storage.records import DeletedDocuments, DocumentSort, Principal
 from storage.records import Job as JobRow
+from storage.trash import GRACE_SECONDS
 
 if TYPE_CHECKING:
     from model.checkpoint.landmark_model import LandmarkModel
@@ -60,6 +63,7 @@ class Library:
         self._workspace, self._index, self._catalogue = workspace, index, workspace.catalogue
         self._passages, self._views = PassageBuilder(workspace.catalogue), Views(workspace.catalogue)
         self.principal, self._whole = workspace.catalogue.principal, self
+        self._backup: threading.Thread | None = None
 
     def as_seen_by(self, principal: Principal) -> Library:
         """The library as this user sees it: nothing that is not theirs or shared with them exists in it. Cheap."""
@@ -101,7 +105,7 @@ class Library:
         make_private([home])
         with catalogue_errors():
             KVLayout((0,), 1, 2, 1, kv_dtype)
-            catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}")
+            catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}", home)
         workspace = Workspace(home, catalogue, model, kv_dtype=kv_dtype, shard_bytes=shard_bytes, threads=threads)
         if catalogue.database.path is not None:
             make_private([catalogue.database.path])  # it may lie elsewhere
@@ -348,9 +352,15 @@ class Library:
             return maintenance.repair(self._workspace, self._index)
         return maintenance.reingest(self._workspace, self._index, self._passages.forget, self.run_job)
 
-    def gc(self) -> GcReport:
-        """Remove files that no row knows."""
-        return maintenance.gc(self._administrator()._workspace, self._index)
+    def gc(self, *, grace_seconds: float = GRACE_SECONDS) -> GcReport:
+        """Sweep files that no row knows into the trash, and empty it of what was swept so long ago; 0: of everything,
+        and of all backups that hold what was deleted. Raises `storage.errors.CatalogueUnavailable`."""
+        return maintenance.gc(self._administrator()._workspace, self._index, grace_seconds)
+
+    def keep_backup(self) -> threading.Thread:
+        """Copy the catalogue in the background if it changed since its last copy; `close` waits for it."""
+        self._backup = keep_backup_meanwhile(self._catalogue.database)
+        return self._backup
 
     def doctor(self) -> dict[str, Any]:
         """What this machine and this library can do, and what is wrong; JSON-able. A user's speaks of what they see."""
@@ -369,6 +379,8 @@ class Library:
 
     def close(self) -> None:
         self._administrator()._workspace.store.close()
+        if self._backup is not None:
+            self._backup.join()
         self._catalogue.close()
 
     def __enter__(self) -> Library:

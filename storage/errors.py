@@ -112,5 +112,16 @@ class CatalogueDamaged(CatalogueUnavailable):
         )
 
 
+class ForeignCatalogue(CatalogueUnavailable):
+    """The catalogue is not the one that knows what is stored in this home folder."""
+
+    def __init__(self, kind: str, place: str, home: object):
+        super().__init__(
+            f"The catalogue {place} is {kind}, so it does not know what is stored in {home}. Nothing was changed. "
+            "Check CAIRN_DATABASE_URL and --home, or put the newest catalogue back. If it is lost, stop all Cairn "
+            "processes; then `cairn rescue` makes one from its last backup and from what is stored."
+        )
+
+
 class CatalogueTooNew(CatalogueUnavailable):
     """The catalogue was made by a newer release."""

@@ -1,8 +1,10 @@
 """Verifying everything that is stored, and removing what nothing refers to.
 
 - `verify` recomputes every checksum, compares files with rows in both directions, and checks the database itself.
-- `collect_garbage` removes orphans: shard files without a row, left by a crash between writing and committing one, or
-  between deleting a row and its file. A shard that is about to be committed is not an orphan (storage.kv.lock).
+- `collect_garbage` sweeps orphans into the trash: shard files without a row, left by a crash between writing and
+  committing one, or between deleting a row and its file. A shard about to be committed is none (storage.kv.lock).
+- What is to be swept must be known not to be needed: a catalogue that is damaged is refused, and one that does not
+  belong to the home was refused when it was opened.
 """
 
 from __future__ import annotations
@@ -14,11 +16,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from storage.backups import FOLDER as BACKUPS
 from storage.catalogue import Catalogue
 from storage.catalogue.database import BUSY_SECONDS, Database
-from storage.errors import Damage
+from storage.catalogue.home import Home
+from storage.errors import CatalogueDamaged, Damage
 from storage.kv.lock import PATIENCE_SECONDS, nobody_writing
 from storage.kv.shard import verify_file
+from storage.trash import GRACE_SECONDS, Trash, size_of
 
 YOUNG_SECONDS = 3600.0  # far longer than a writer without the lock takes from writing a shard to committing it
 OLD_BACKUP_SECONDS = 30 * 24 * 3600.0
@@ -54,9 +59,10 @@ class StorageReport:
 
 @dataclass(frozen=True)
 class Garbage:
-    """What `collect_garbage` removed, and how many bytes that freed."""
+    """`files`: what is in the trash now, `swept_bytes` of it; `freed_bytes`: what the disk got back."""
 
     files: tuple[Path, ...]
+    swept_bytes: int
     freed_bytes: int
 
 
@@ -120,26 +126,40 @@ def orphans(
 
 
 def collect_garbage(
-    catalogue: Catalogue,
-    kv_folder: Path,
-    *,
-    older_than_seconds: float = YOUNG_SECONDS,
-    backups_older_than_seconds: float = OLD_BACKUP_SECONDS,
+    catalogue: Catalogue, home: Path, *, older_than_seconds: float = YOUNG_SECONDS, grace_seconds: float = GRACE_SECONDS
 ) -> Garbage:
-    """Remove orphans and old backups (which hold what was deleted since), and compact the catalogue."""
+    """Sweep orphans into the trash, then `reclaim`. Raises `CatalogueUnavailable`: then nothing is swept."""
+    require_trustworthy(catalogue.database, home)
+    kv_folder = home / "kv"
     garbage = [kv_folder / name for name in orphans(catalogue, kv_folder, older_than_seconds=older_than_seconds)]
-    if catalogue.database.path is not None:
-        garbage += _old(catalogue.database.path.parent / "backups", backups_older_than_seconds)
-    removed, freed_bytes = [], 0
-    for path in garbage:
-        with contextlib.suppress(FileNotFoundError):  # another process removed it
-            freed_bytes += path.stat().st_size
-            path.unlink()
-            removed.append(path)
-        if path.parent != kv_folder:
-            with contextlib.suppress(OSError):  # not empty
-                path.parent.rmdir()
-    return Garbage(tuple(removed), freed_bytes + compact(catalogue.database))
+    swept_bytes = sum(map(size_of, garbage))
+    swept = Trash(home).take(garbage)
+    return Garbage(tuple(swept), swept_bytes, reclaim(catalogue.database, home, grace_seconds=grace_seconds))
+
+
+def require_trustworthy(database: Database, home: Path) -> None:
+    """Before anything is swept because no row knows it. Raises `ForeignCatalogue`, and `CatalogueDamaged` with the
+    first problem that SQLite's own checks find."""
+    Home(home).check(database)
+    if problems := database_problems(database):
+        raise CatalogueDamaged(database.place, problems[0])
+
+
+def reclaim(
+    database: Database,
+    home: Path,
+    *,
+    grace_seconds: float = GRACE_SECONDS,
+    backups_older_than_seconds: float = OLD_BACKUP_SECONDS,
+) -> int:
+    """Empty the trash of what was swept `grace_seconds` ago, remove old backups (which hold what was deleted since),
+    and compact the catalogue. Returns the bytes freed."""
+    freed_bytes = Trash(home).empty(grace_seconds)
+    if database.path is not None:
+        for path in _old(database.path.parent / BACKUPS, backups_older_than_seconds):
+            freed_bytes += size_of(path)
+            path.unlink(missing_ok=True)
+    return freed_bytes + compact(database)
 
 
 def database_problems(database: Database) -> list[str]:

@@ -10,15 +10,20 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from transformers import (
     AutoModelForCausalLM,
+    Gemma3TextConfig,
     LlamaConfig,
     MistralConfig,
+    Phi3Config,
     PreTrainedConfig,
+    PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen3Config,
+    SmolLM3Config,
     Starcoder2Config,
 )
 
+from model.checkpoint.chat_model import ChatModel
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
@@ -66,6 +71,64 @@ FAMILIES: dict[str, PreTrainedConfig] = {
     "qwen3-yarn": Qwen3Config(**SHAPE, head_dim=16, rope_parameters=YARN),
     "starcoder2": Starcoder2Config(**SHAPE, bos_token_id=257, eos_token_id=258),
 }
+
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "partial_rotary_factor": 0.75,
+    "short_factor": [1.0] * 6,
+    "long_factor": [4.0] * 6,
+    "original_max_position_embeddings": 1024,
+}
+_ENDS = {"pad_token_id": 259, "bos_token_id": 257, "eos_token_id": 258}
+CHAT_FAMILIES: dict[str, PreTrainedConfig] = {
+    name: FAMILIES[name] for name in ("llama", "llama-llama3-rope", "llama-tied", "mistral", "qwen2", "qwen3-yarn")
+} | {
+    "mistral-window": MistralConfig(**SHAPE, sliding_window=24),
+    "smollm3": SmolLM3Config(**{**SHAPE, "num_hidden_layers": 4}, **_ENDS),  # every fourth layer has no positions
+    "gemma3": Gemma3TextConfig(
+        **SHAPE,
+        **_ENDS,
+        head_dim=16,
+        query_pre_attn_scalar=16,
+        sliding_window=24,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+    ),
+    "phi3": Phi3Config(**SHAPE, **_ENDS),
+    "phi3-longrope": Phi3Config(
+        **SHAPE, **_ENDS, original_max_position_embeddings=1024, partial_rotary_factor=0.75, rope_parameters=LONGROPE
+    ),
+}
+CHAT_TEMPLATE = (
+    "<bos>{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<end>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def tiny_backbone(config: PreTrainedConfig, seed: int = 1) -> PreTrainedModel:
+    """An ordinary network with random weights, in float32 on the CPU."""
+    torch.manual_seed(seed)
+    backbone = AutoModelForCausalLM.from_config(deepcopy(config)).eval()
+    with torch.no_grad():
+        for name, parameter in backbone.named_parameters():
+            if name.endswith("bias"):  # made as zeros, so that a bias left out would go unseen
+                parameter.normal_(0, 0.1)
+            elif "norm" not in name:  # as made they are so small that attention is nearly even
+                parameter.mul_(4)
+    return backbone
+
+
+def chat_tokenizer() -> PreTrainedTokenizerFast:
+    """The byte tokenizer with a chat template."""
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def tiny_chat_model(family: str = "llama", seed: int = 1) -> ChatModel:
+    """A random ordinary checkpoint of a writer's family."""
+    return ChatModel(tiny_backbone(CHAT_FAMILIES[family], seed), chat_tokenizer())
+
 
 ONE_LAYER = ((0.0, 0.0, 0.0, 0.0), (1.0, 0.5, 0.0, 2.0))
 """`search_weights` with which one of the two memory layers has all the say."""

@@ -58,7 +58,11 @@ def build_mcp(library: Library) -> MCPServer:
         k: TopK = DEFAULT_K,
         quote: bool | None = DEFAULT_QUOTE,
     ) -> dict[str, Any]:
-        """Answer a question from the documents, with the passages read. found=false: the documents do not say."""
+        """Answer a question from the documents, with the passages read.
+
+        outcome: found; perhaps (a guess: check the passages and the other sentences); or not_found, with the nearest
+        passages.
+        """
         with callers_library(context) as mine:
             for item in mine.ask(question, k=k, within=_scope(document_ids), quote=quote):
                 if isinstance(item, Answer):
@@ -110,11 +114,12 @@ def _answer(answer: Answer) -> dict[str, Any]:
         "answer": answer.text,
         "short_answer": answer.short,
         "found": answer.found,
+        "outcome": answer.outcome,
         "memory_share": answer.memory_share,
         "other_sentences": [
             {**_passage(other.passage), "short_answer": other.short} for other in answer.other_sentences
         ],
-        "passages": [_passage(passage) for passage in answer.passages],
+        "passages": [_passage(passage) for passage in answer.passages or answer.near_misses],
     }
 
 

@@ -17,7 +17,8 @@ OFFERED = "sample-offered"
 
 
 def start(library: Library, home: Path) -> threading.Thread:
-    """Runs `offer_sample`, then loads the model, without keeping anybody waiting."""
+    """Backs up the catalogue, offers the sample and loads the model, without keeping anybody waiting."""
+    library.keep_backup()
     thread = threading.Thread(target=_run, args=(library, home), name="cairn-start", daemon=True)
     thread.start()
     return thread

@@ -81,6 +81,7 @@ for name, command in (
     ("verify", maintenance.verify),
     ("repair", maintenance.repair),
     ("gc", maintenance.gc),
+    ("rescue", maintenance.rescue),
     ("doctor", maintenance.doctor),
     ("serve", serve.serve),
 ):

@@ -42,7 +42,7 @@ def ingest(
     A file that is stored already costs nothing. After an interruption the same command goes on where it stopped.
     """
     failed = count = 0
-    with library_of(context, home, model, user) as library:
+    with library_of(context, home, model, user, backup=True) as library:
         for path, source in files_below(paths):
             row = _ingest_one(library, path, source, collection, password)
             count += 1

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from app.cli.options import HomeOption, JsonOption, ModelOption, library_of, settings_of
-from app.cli.output import duration, facts, printable, say, size, tell, write_json
+from app.cli.output import duration, facts, one_line, printable, say, size, tell, write_json
+
+if TYPE_CHECKING:
+    from storage.rescue import RescueReport
+
+SECONDS_PER_DAY = 24 * 3600
 
 
 def verify(
@@ -53,7 +58,7 @@ def repair(
 
     Exit status 1 if one could not be.
     """
-    with library_of(context, home, model) as library:
+    with library_of(context, home, model, backup=True) as library:
         report = library.repair(reingest=reingest)
     if as_json:
         write_json(report.to_dict())
@@ -65,14 +70,62 @@ def repair(
         raise typer.Exit(1)
 
 
-def gc(context: typer.Context, as_json: JsonOption = False, home: HomeOption = None, model: ModelOption = None) -> None:
-    """Remove files that an interruption left behind."""
-    with library_of(context, home, model) as library:
-        report = library.gc()
+def gc(
+    context: typer.Context,
+    now: Annotated[
+        bool, typer.Option("--now", help="Empty the trash, and replace all backups by one of the catalogue as it is.")
+    ] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+) -> None:
+    """Sweep files that an interruption left behind into the trash.
+
+    The trash keeps them for CAIRN_TRASH_DAYS.
+    """
+    days = 0.0 if now else settings_of(context, home, model).trash_days
+    with library_of(context, home, model, backup=not now) as library:
+        report = library.gc(grace_seconds=days * SECONDS_PER_DAY)
     if as_json:
         write_json(report.to_dict())
     else:
-        say(f"{len(report.files)} files removed, {size(report.freed_bytes)} are free again.")
+        where = "removed" if now else f"moved to the trash, which keeps them for {days:g} days"
+        swept = f"{len(report.files)} files ({size(report.swept_bytes)}) {where}"
+        say(f"{swept}; {size(report.freed_bytes)} are free again.")
+
+
+def rescue(
+    context: typer.Context, as_json: JsonOption = False, home: HomeOption = None, model: ModelOption = None
+) -> None:
+    """Make a lost or damaged catalogue anew, from its last backup and from what is stored.
+
+    Stop all other Cairn processes first. The old catalogue is kept in the trash.
+    """
+    from app.assembly import rescue_catalogue
+
+    report = rescue_catalogue(settings_of(context, home, model))
+    if as_json:
+        write_json(None if report is None else vars(report))
+    elif report is None:
+        say("The catalogue is sound and knows what is stored. There is nothing to rescue.")
+    else:
+        _tell_rescue(report)
+
+
+def _tell_rescue(report: RescueReport) -> None:
+    begun = "no sound copy of the old one was found" if report.base is None else f"begun with {report.base}"
+    say(f"A new catalogue was made: {begun}; {report.num_users} accounts.")
+    for documents, how in (
+        (report.kept, "are as they were"),
+        (report.restored, "came from their sidecars"),
+        (report.reread, "are read again from their originals when `cairn serve` or `cairn ingest` runs"),
+        (report.dropped, "are not stored any more and were left out"),
+    ):
+        if documents:
+            say(f"{len(documents)} documents {how}: {one_line(', '.join(documents), 200)}")
+    if report.missing_shards:
+        say(f"{report.missing_shards} files of memory are missing: `cairn repair` makes them again.")
+    say("Accounts and answers are those of the copy it began with. `cairn verify` checks every stored byte.")
 
 
 def doctor(

@@ -65,12 +65,15 @@ def settings_of(context: typer.Context, home: Path | None, model: str | None, **
 
 @contextmanager
 def library_of(
-    context: typer.Context, home: Path | None, model: str | None, user: str | None = None
+    context: typer.Context, home: Path | None, model: str | None, user: str | None = None, *, backup: bool = False
 ) -> Iterator[Library]:
-    """The library of this call, open; as `user` sees it, or the whole of it."""
+    """The library of this call, open; as `user` sees it, or the whole of it. `backup`: of the catalogue, meanwhile, as
+    for commands that change what is stored."""
     from app import assembly
 
     with assembly.open_library(settings_of(context, home, model)) as library:
+        if backup:
+            library.keep_backup()
         if user is None:
             yield library
             return

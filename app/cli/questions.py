@@ -146,6 +146,7 @@ def answer_row(answer: Answer, identity: Any) -> dict[str, Any]:
         "seconds": round(answer.timings.seconds, 4),
         "answer_id": answer.id,
         "found": answer.found,
+        "outcome": answer.outcome,
         "confidence": round(answer.confidence, 4),
     }
 

@@ -3,7 +3,8 @@
 - A token of the query's own block, and the landmark of every earlier block, share one softmax (p).
 - A token of an earlier block gets p(its landmark) * softmax over its own block: the landmark is the gate of its block.
 - A landmark's own value is never read: its weight goes to its block. Rows sum to 1.
-- Both forms compute in float32 and are differentiable by autograd. No I/O, no positions, no memory.
+- An ordinary checkpoint has no landmarks: `ContextGate` gives its far blocks a gate made of their own scores.
+- All forms compute in float32 and are differentiable by autograd. No I/O, no positions, no memory.
 
 `grouped_softmax` takes landmarks anywhere. `fold_far_blocks` is the fast form for landmarks on the block grid: it
 rewrites the scores so that one ordinary softmax gives the same weights,
@@ -11,6 +12,8 @@ s'_j = s_j + (landmark logit - logsumexp of the block).
 
 Axes: B batch, H heads, Q queries, K keys.
 """
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -91,3 +94,29 @@ def fold_slots(scores_BHQSL: Tensor, lengths_BHQS: Tensor) -> Tensor:
     row = torch.arange(tokens.shape[-1], device=scores.device)
     tokens = tokens.masked_fill(row >= lengths_BHQS[..., None], MASKED)
     return torch.cat((tokens.log_softmax(-1) + landmarks, torch.full_like(landmarks, MASKED)), -1)
+
+
+@dataclass(frozen=True)
+class ContextGate:
+    """Gate of passages whose keys were computed apart from each other, for checkpoints without landmarks.
+
+    Far block g has the gate l_g = LSE_g - (1 - scale * temperature) * LSE_all, where LSE_g is the logsumexp over g of
+    s / temperature and LSE_all that over all far blocks; inside a block, weights are softmax(s / temperature). That is
+    APE's (arXiv 2502.05431) reading of parallel passages, whose attention is too flat, and together too large. With
+    scale = temperature = 1 it is one ordinary softmax.
+    """
+
+    start: int
+    stop: int
+    """Far rows; all others are read as they are."""
+    temperature: float = 0.9
+    scale: float = 0.9
+
+    def fold(self, scores: Tensor) -> Tensor:
+        """Logits whose ordinary softmax gives these weights, in the shape [..., K] of the masked scores.
+
+        s'_j = l_g + log_softmax_g(s_j / temperature), in which LSE_g cancels: borders between blocks need not be known.
+        """
+        far = scores[..., self.start : self.stop] / self.temperature
+        together = far.logsumexp(-1, keepdim=True) * (1 - self.scale * self.temperature)
+        return torch.cat((scores[..., : self.start], far - together, scores[..., self.stop :]), -1)

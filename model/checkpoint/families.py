@@ -11,6 +11,8 @@ from model.errors import UnsupportedBackbone
 
 TESTED_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "starcoder2")
 TESTED_ROPE = ("default", "linear", "llama3", "yarn")
+CHAT_FAMILIES = ("gemma3_text", "llama", "mistral", "phi3", "qwen2", "qwen3", "smollm3")
+CHAT_ROPE = (*TESTED_ROPE, "longrope")
 
 
 def check_backbone(config: PreTrainedConfig) -> None:
@@ -27,6 +29,26 @@ def check_backbone(config: PreTrainedConfig) -> None:
             f"rope type {kind!r} is not supported: stored keys need positions that do not depend on the length "
             f"({', '.join(TESTED_ROPE)})."
         )
+
+
+def check_chat_backbone(config: PreTrainedConfig) -> None:
+    """Raise `UnsupportedBackbone` for a family or rope type whose stored keys were not tested as a writer's."""
+    if config.model_type not in CHAT_FAMILIES:
+        raise UnsupportedBackbone(
+            f"model family {config.model_type!r} is not supported as a local writer: stored keys are tested on "
+            f"{', '.join(CHAT_FAMILIES)} (Gemma 3 270M and 1B, Llama 3 and SmolLM2, Mistral, Phi-4, Qwen2.5, Qwen3, "
+            "SmolLM3). Choose one of these, or serve the checkpoint and name its address."
+        )
+    rope = rope_of(config)
+    kinds = {value.get("rope_type", "default") for value in rope.values() if isinstance(value, dict)}
+    if untested := (kinds or {rope.get("rope_type", "default")}) - set(CHAT_ROPE):
+        raise UnsupportedBackbone(
+            f"rope type {', '.join(sorted(untested))} is not supported: stored keys need positions that do not depend "
+            f"on the length ({', '.join(CHAT_ROPE)})."
+        )
+    for cap in ("attn_logit_softcapping", "final_logit_softcapping"):
+        if getattr(config, cap, None) is not None:
+            raise UnsupportedBackbone(f"{cap} is not supported for a local writer; choose a checkpoint without it.")
 
 
 def rope_of(config: PreTrainedConfig) -> dict[str, Any]:

@@ -7,8 +7,6 @@ Axes: B batch, T tokens, Q queries, H query heads, G KV heads, K local keys, D h
 Y memory layers, W searched layers.
 """
 
-import copy
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -31,7 +29,8 @@ from model.attention.selection import SelectionPolicy
 from model.checkpoint.backbones import AttentionInterface, DynamicCache
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.families import check_backbone, rope_of
-from model.checkpoint.token_text import TokenText
+from model.checkpoint.identity import text_digest, weights_digest
+from model.checkpoint.token_text import TokenText, plain_tokenizer
 from model.errors import ContextTooLong, ModelError
 from model.scoring.span_head import SpanHead
 
@@ -264,12 +263,7 @@ class LandmarkModel(nn.Module):
 
     @cached_property
     def _plain_tokenizer(self) -> Any:
-        """A copy that is never changed, so that threads can share it."""
-        plain = copy.deepcopy(self.tokenizer.backend_tokenizer)
-        plain.encode_special_tokens = True
-        plain.no_padding()
-        plain.no_truncation()
-        return plain
+        return plain_tokenizer(self.tokenizer)
 
     def prompt(self, question: str) -> Prompt:
         """The question in the model's prompt template, after a begin-of-text token if the tokenizer adds one."""
@@ -329,29 +323,17 @@ class LandmarkModel(nn.Module):
     def identity(self) -> dict[str, str]:
         """What determines the bytes of a memory, field by field."""
         return {
-            "weights": self._weights_digest(),
-            "tokenizer": _digest(self.tokenizer.backend_tokenizer.to_str()),
-            "rope": _digest(json.dumps(rope_of(self.backbone.config), sort_keys=True, default=str)),
+            "weights": weights_digest(self.backbone),
+            "tokenizer": text_digest(self.tokenizer.backend_tokenizer.to_str()),
+            "rope": text_digest(json.dumps(rope_of(self.backbone.config), sort_keys=True, default=str)),
             "block_size": str(self.config.block_size),
             "landmark_token_id": str(self.config.landmark_token_id),
             "memory_layers": ",".join(map(str, self.memory_layers)),
             "prefill": f"{self.config.window_blocks}+{self.config.context_blocks}",
         }
 
-    def _weights_digest(self) -> str:
-        """sha256 over names, shapes and bytes of all weights in memory, in name order."""
-        hasher = hashlib.sha256(b"cairn weights 1\0")
-        for name, weight in sorted(self.backbone.state_dict().items()):
-            hasher.update(f"{name}{tuple(weight.shape)}{weight.dtype}\0".encode())
-            hasher.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-        return hasher.hexdigest()
-
 
 def cached(cache: DynamicCache, layer: int) -> tuple[Tensor, Tensor]:
     """keys_BGTD and values_BGTD, before rotation, that a forward pass left in the cache."""
     held: Any = cache.layers[layer]
     return held.keys, held.values
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Checkpoints from a folder or the Hugging Face hub, as landmark models."""
+"""Checkpoints from a folder or the Hugging Face hub, as landmark models and as writers."""
 
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from model.checkpoint.backbones import (
     PreTrainedConfig,
     cached_file,
 )
+from model.checkpoint.chat_model import ChatModel
 from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
-from model.checkpoint.families import check_backbone
+from model.checkpoint.families import check_backbone, check_chat_backbone
 from model.checkpoint.int8 import KIND, WEIGHTS_FILE, read_int8
 from model.checkpoint.landmark_model import LandmarkModel
 from model.errors import ModelError, UnsupportedBackbone
@@ -38,24 +39,10 @@ def load_backbone(
     that are damaged or do not fit.
     """
     source = str(path_or_hub_id)
-    if Path(source).exists() and not (Path(source) / "config.json").is_file():
-        raise ModelError(
-            f"{source} holds no checkpoint: config.json is missing. Give the folder of a Hugging Face checkpoint."
-        )
-    try:
-        config = AutoConfig.from_pretrained(source)
-    except OSError as error:
-        raise ModelError(
-            f"no checkpoint at {source}: neither a folder nor a model that could be downloaded ({error})."
-        ) from error
+    config = _read_config(source)
     check_backbone(config)
-    tokenizer = AutoTokenizer.from_pretrained(source)
-    if not tokenizer.is_fast:
-        raise UnsupportedBackbone(
-            f"{source} has no fast tokenizer (tokenizer.json), which gives each token's place in the text."
-        )
-    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    chosen = getattr(torch, dtype) if isinstance(dtype, str) else dtype or _default_dtype(config, target)
+    tokenizer = _read_tokenizer(source)
+    target, chosen = _placed(config, device, dtype)
     backbone = _read_weights(source, config, chosen)
     landmark = getattr(config, "landmark", None)
     if landmark is None:
@@ -70,6 +57,59 @@ def load_backbone(
     if settings.pointing is not None:
         model.span_head = _read_span_head(model, settings.pointing).to(target)
     return model
+
+
+def load_chat_model(
+    path_or_hub_id: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | str | None = None,
+) -> ChatModel:
+    """Load an instruct checkpoint as a writer: any of `families.CHAT_FAMILIES`, just as it was published.
+
+    Device and dtype as in `load_backbone`. Only safetensors are read. Raises `UnsupportedBackbone` for families that
+    were not tested and for checkpoints without a chat template, `ModelError` for a folder without a checkpoint.
+    """
+    source = str(path_or_hub_id)
+    config = _read_config(source)
+    check_chat_backbone(config)
+    tokenizer = _read_tokenizer(source)
+    target, chosen = _placed(config, device, dtype)
+    try:
+        backbone = AutoModelForCausalLM.from_pretrained(source, dtype=chosen, use_safetensors=True)
+    except (OSError, RuntimeError) as error:
+        raise ModelError(f"the weights of {source} cannot be read: {error}") from error
+    return ChatModel(backbone.to(target).eval(), tokenizer, source=source)
+
+
+def _read_config(source: str) -> PreTrainedConfig:
+    if Path(source).exists() and not (Path(source) / "config.json").is_file():
+        raise ModelError(
+            f"{source} holds no checkpoint: config.json is missing. Give the folder of a Hugging Face checkpoint."
+        )
+    try:
+        return AutoConfig.from_pretrained(source)
+    except OSError as error:
+        raise ModelError(
+            f"no checkpoint at {source}: neither a folder nor a model that could be downloaded ({error})."
+        ) from error
+
+
+def _read_tokenizer(source: str) -> Any:
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    if not tokenizer.is_fast:
+        raise UnsupportedBackbone(
+            f"{source} has no fast tokenizer (tokenizer.json), which gives each token's place in the text."
+        )
+    return tokenizer
+
+
+def _placed(
+    config: PreTrainedConfig, device: str | torch.device | None, dtype: torch.dtype | str | None
+) -> tuple[torch.device, torch.dtype]:
+    """Where a checkpoint runs, and in which numbers."""
+    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return target, getattr(torch, dtype) if isinstance(dtype, str) else dtype or _default_dtype(config, target)
 
 
 def add_landmark_token(backbone: Any, tokenizer: Any) -> int:

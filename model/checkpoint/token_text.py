@@ -1,11 +1,24 @@
-"""Where each token ends in the decoded text, for token ids whose character offsets are not known."""
+"""Tokenizers and text: documents as plain text, and where each token ends in the decoded text for token ids whose
+character offsets are not known."""
 
+import copy
 from collections.abc import Sequence
 from itertools import accumulate, groupby
+from typing import Any
 
 from model.checkpoint.backbones import PreTrainedTokenizerBase
 
 _PART = "\ufffd"  # what an incomplete character decodes to
+
+
+def plain_tokenizer(tokenizer: Any) -> Any:
+    """A copy for documents, in which names of special tokens count as plain text; never changed, so that threads can
+    share it."""
+    plain = copy.deepcopy(tokenizer.backend_tokenizer)
+    plain.encode_special_tokens = True
+    plain.no_padding()
+    plain.no_truncation()
+    return plain
 
 
 class TokenText:

@@ -15,30 +15,12 @@ from torch import Tensor
 from model.attention.memory import MemoryReader, Selection
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel
-from model.errors import ModelError
 from model.inference.constrained_decoding import Place, QuoteCursor, QuoteSource
 from model.inference.prompt import EncodedPrompt
+from model.inference.sampling import Sampling, TextStream, pick
 from model.inference.session import LandmarkSession, StepOutput
 
 NO_TOKEN = -1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """How tokens are chosen. temperature 0 is greedy; top_p keeps the smallest set of tokens of that probability."""
-
-    max_tokens: int = 128
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int = 0
-    stop: tuple[str, ...] = ()
-    """Texts that end the answer and are not part of it; the model's end-of-text token always does."""
-
-    def __post_init__(self) -> None:
-        if self.max_tokens < 1 or self.temperature < 0 or not 0 < self.top_p <= 1:
-            raise ModelError("sampling needs max_tokens >= 1, temperature >= 0 and 0 < top_p <= 1.")
-        if any(not text for text in self.stop):
-            raise ModelError("an empty stop string would end every answer at once; leave it out.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +67,7 @@ def generate(
         steps = (replace(step, place=place) for step, place in zip(known, places, strict=True))
     else:
         steps = _chosen_steps(model, session, output, sampling, QuoteCursor(quote_from) if quote_from else None)
-    text = _TextStream(model, sampling.stop)
+    text = TextStream(model.decode, sampling.stop)
     for count in range(1, sampling.max_tokens + 1):
         if cancelled():
             return
@@ -184,25 +166,16 @@ def _choose(
 ) -> tuple[int | None, Place | None]:
     """The next token and, in quote mode, its place; None at the end of a quotation."""
     if cursor is None:
-        return _pick(logprobs_V, sampling, random), None
+        return pick(logprobs_V, sampling, random), None
     allowed = cursor.allowed()
     ends = _end_tokens(model, sampling) if started else []
     candidates = torch.tensor([*allowed, *(token for token in ends if token not in allowed)], device=logprobs_V.device)
     if not len(candidates):
         return None, None
-    token = int(candidates[_pick(logprobs_V[candidates], sampling, random)])
+    token = int(candidates[pick(logprobs_V[candidates], sampling, random)])
     if token not in allowed:
         return None, None
     return token, cursor.advance(token)
-
-
-def _pick(logprobs: Tensor, sampling: Sampling, random: torch.Generator) -> int:
-    if sampling.temperature == 0:
-        return int(logprobs.argmax())
-    probabilities = (logprobs / sampling.temperature).softmax(-1).cpu()
-    ordered, order = probabilities.sort(descending=True, stable=True)
-    keep = ordered.cumsum(-1) - ordered < sampling.top_p
-    return int(order[torch.multinomial(ordered * keep, 1, generator=random)])
 
 
 def _end_tokens(model: LandmarkModel, sampling: Sampling) -> list[int]:
@@ -212,31 +185,3 @@ def _end_tokens(model: LandmarkModel, sampling: Sampling) -> list[int]:
         ids = model.tokenize(text).ids
         ends += ids if len(ids) == 1 else []
     return ends
-
-
-class _TextStream:
-    """Text of a growing list of tokens, held back while a character or a possible stop string is unfinished."""
-
-    def __init__(self, model: LandmarkModel, stop: tuple[str, ...]) -> None:
-        self._model, self._stop = model, stop
-        self._ids: list[int] = []
-        self._given = 0
-
-    def add(self, token: int) -> tuple[str, bool]:
-        """(text now final, whether a stop string was reached)"""
-        self._ids.append(token)
-        text = self._model.decode(self._ids)
-        found = [at for at in (text.find(stop) for stop in self._stop) if at >= 0]
-        if found:
-            return self._take(text[: min(found)]), True
-        keep = max((n for stop in self._stop for n in range(1, len(stop)) if text.endswith(stop[:n])), default=0)
-        safe = text[: len(text) - keep]
-        return self._take(safe.rstrip("\N{REPLACEMENT CHARACTER}")), False
-
-    def flush(self) -> str:
-        """What was held back when the answer ended otherwise."""
-        return self._take(self._model.decode(self._ids))
-
-    def _take(self, text: str) -> str:
-        new, self._given = text[self._given :], max(self._given, len(text))
-        return new

@@ -88,7 +88,7 @@ class Workspace:
         self.kv_folder, self.files_folder, self.pages_folder = home / "kv", home / "files", home / "pages"
         for folder in (self.kv_folder, self.files_folder, self.pages_folder):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.catalogue = catalogue
+        self.catalogue, self.database = catalogue, catalogue.database
         self.scheduler = ModelScheduler(before_work=ThreadCount(threads).apply)
         self.kv_dtype, self.shard_bytes = kv_dtype, shard_bytes
         self.stranded_jobs: set[str] = set()  # running, but their worker had to give up on the catalogue

@@ -23,6 +23,7 @@ from retrieval.extraction.formats import PDF, format_of
 from storage.errors import NotFound as NoRow
 from storage.kv.shard import sync_folder
 from storage.records import Job, NewDocument, Submitted
+from storage.sidecars import write_sidecar
 from storage.workers import is_alive, this_worker
 
 _INCOMING = ".incoming-"
@@ -84,6 +85,7 @@ def submit(
             raise InvalidRequest(str(error)) from error
         if not submitted.already_stored:
             _keep(workspace, kept)
+            write_sidecar(workspace.database, workspace.home, document_id)
     finally:
         for copy in copies:
             copy.path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Maintenance of a library: deleting, verifying, repairing, reading again, and removing what nothing refers to."""
+"""Maintenance of a library: deleting, verifying, repairing, reading again, and sweeping what nothing refers to."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest.file_store import abandoned_files, delete_original, original_of, sha256_of, stored_sha256
 from retrieval.types.records import DamageReport, Deleted, GcReport, Job, RepairReport, VerifyReport
 from storage import maintenance as storage_maintenance
+from storage.backups import keep_backup
 from storage.errors import NotFound as NoRow
 from storage.errors import StorageError
 from storage.records import DeletedDocuments, Document
+from storage.sidecars import delete_sidecar, sidecars
+from storage.trash import Trash, size_of
 
 
 def delete(workspace: Workspace, index: MemoryIndex, rows: DeletedDocuments) -> Deleted:
@@ -25,10 +28,12 @@ def delete(workspace: Workspace, index: MemoryIndex, rows: DeletedDocuments) -> 
     index.forget_shards(rows.shards)
     images = [workspace.pages_folder / document_id for document_id in rows.document_ids]
     shards = (workspace.kv_folder / name for name in rows.shards)
-    freed = sum(map(_size, (*shards, *map(workspace.original, rows.stored_files), *images)))
+    freed = sum(map(size_of, (*shards, *map(workspace.original, rows.stored_files), *images)))
 
     def unlink() -> None:
         workspace.store.delete(rows.shards)
+        for document_id in rows.document_ids:
+            delete_sidecar(workspace.home, document_id)
         for stored_file in rows.stored_files:
             delete_original(workspace, stored_file)
         for folder in images:
@@ -59,7 +64,7 @@ def verify(workspace: Workspace) -> VerifyReport:
         size_bytes=report.size_bytes,
         seconds=time.monotonic() - began,
         damage=tuple(damage),
-        orphans=tuple(_names(workspace, shards, paths)),
+        orphans=tuple(_names(workspace, [*(workspace.kv_folder / name for name in shards), *paths])),
     )
 
 
@@ -84,36 +89,44 @@ def _original_damage(workspace: Workspace, document: Document) -> str:
     return ""
 
 
-def gc(workspace: Workspace, index: MemoryIndex) -> GcReport:
-    """Remove orphans and old backups, and compact the catalogue. What an open question still reads goes when it is
-    answered."""
+def gc(workspace: Workspace, index: MemoryIndex, grace_seconds: float) -> GcReport:
+    """Sweep orphans into the trash, empty it of what was swept `grace_seconds` ago, remove old backups, and compact the
+    catalogue. What an open question still reads is swept when it is answered.
+
+    0 seconds empty the trash of everything, and replace all backups by one that holds nothing of what was deleted.
+    Raises `CatalogueUnavailable`: then nothing is swept.
+    """
+    database = workspace.catalogue.database
+    storage_maintenance.require_trustworthy(database, workspace.home)
     workspace.catalogue.recover_jobs()
     shards, paths = _orphans(workspace)
-    freed = sum(map(_size, (*(workspace.kv_folder / name for name in shards), *paths)))
-    index.when_unread(partial(workspace.store.delete, shards))
-    for path in paths:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-    rest = storage_maintenance.collect_garbage(workspace.catalogue, workspace.kv_folder)
-    return GcReport(tuple(_names(workspace, shards, [*paths, *rest.files])), freed + rest.freed_bytes)
+    paths += [workspace.kv_folder / name for name in shards]
+    swept_bytes = sum(map(size_of, paths))
+    index.when_unread(partial(Trash(workspace.home).take, paths))
+    if grace_seconds:
+        freed_bytes = storage_maintenance.reclaim(database, workspace.home, grace_seconds=grace_seconds)
+    else:
+        freed_bytes = storage_maintenance.reclaim(
+            database, workspace.home, grace_seconds=0, backups_older_than_seconds=0
+        )
+        keep_backup(database)
+    return GcReport(tuple(_names(workspace, paths)), swept_bytes, freed_bytes)
 
 
 def _orphans(workspace: Workspace) -> tuple[list[str], list[Path]]:
-    """Shards, and files and image folders, that no document and no living process needs."""
+    """Shards, and files, image folders and sidecars, that no document and no living process needs."""
     shards = storage_maintenance.orphans(workspace.catalogue, workspace.kv_folder)
     paths = abandoned_files(workspace)
-    images = sorted(workspace.pages_folder.iterdir())  # before the rows: a document made meanwhile is then known
+    # Before the rows: a document made meanwhile is then known.
+    images = {path.name: path for path in sorted(workspace.pages_folder.iterdir())}
+    copies = sidecars(workspace.home)
     known = {document.id for document in workspace.catalogue.documents()}
-    return shards, paths + [path for path in images if path.name not in known]
+    return shards, paths + [path for found in (images, copies) for name, path in found.items() if name not in known]
 
 
-def _names(workspace: Workspace, shards: Sequence[str], paths: Sequence[Path]) -> list[str]:
-    """As shown to people: relative to the home folder where they are in it."""
-    home = workspace.home
-    inside = (path.relative_to(home).as_posix() if path.is_relative_to(home) else str(path) for path in paths)
-    return [*(f"kv/{name}" for name in shards), *inside]
+def _names(workspace: Workspace, paths: Sequence[Path]) -> list[str]:
+    """As shown to people: relative to the home folder."""
+    return [path.relative_to(workspace.home).as_posix() for path in paths]
 
 
 def repair(workspace: Workspace, index: MemoryIndex) -> RepairReport:
@@ -188,10 +201,3 @@ def reingest(
         blocks=sum(job.blocks for job in done if job.state == "done"),
         seconds=time.monotonic() - began,
     )
-
-
-def _size(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; 0 if it is gone."""
-    if path.is_dir():
-        return sum(_size(each) for each in path.iterdir())
-    return path.stat().st_size if path.exists() else 0

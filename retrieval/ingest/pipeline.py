@@ -29,6 +29,7 @@ from retrieval.ingest.shard_writer import make_blocks, store_shard
 from storage.errors import CatalogueUnavailable, StorageError
 from storage.errors import NotFound as NoRow
 from storage.records import Job, JobProgress, NewBlock, Page, ShardFile
+from storage.sidecars import write_sidecar
 from storage.workers import this_worker
 
 logger = logging.getLogger(__name__)
@@ -123,6 +124,7 @@ class Ingestion:
         for first in range(stored_blocks, all_blocks, per_shard):
             self._shard(loaded, text, first, min(first + per_shard, all_blocks))
         self._catalogue.finish_document(self._job.document_id, job_id=self._job.id, num_tokens=total)
+        write_sidecar(self._workspace.database, self._workspace.home, self._job.document_id)
         self._notify(self._catalogue.job(self._job.id))
 
     def _read_file(self, loaded: LoadedModel) -> _Text:

@@ -16,6 +16,7 @@ from retrieval.engine.workspace import LoadedModel, Workspace
 from storage.errors import NotFound as NoRow
 from storage.kv.lock import writing
 from storage.records import Shard, ShardFile
+from storage.sidecars import write_sidecar
 
 
 def make_blocks(
@@ -85,3 +86,4 @@ def rebuild_shard(workspace: Workspace, loaded: LoadedModel, shard: Shard) -> No
     ids = np.concatenate([block.tokens for block in own]).tolist()
     blocks = list(make_blocks(workspace, loaded, shard.document_id, shard.first_ordinal, ids))
     store_shard(loaded, blocks, shard.document_id, lambda made: catalogue.replace_shard(shard.name, made))
+    write_sidecar(workspace.database, workspace.home, shard.document_id)

@@ -30,7 +30,7 @@ from retrieval.types.passages import Answer, AnswerToken, BlockEffect, OtherSent
 from retrieval.types.records import Scope
 from storage.errors import NotFound as NoRow
 
-NOT_IN_DOCUMENTS = "The documents do not say."
+NOT_IN_DOCUMENTS = "No answer was found in the documents."
 NEAR_MISSES = 5
 
 
@@ -96,6 +96,7 @@ class Answerer:
             },
             created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
             other_sentences=self._other_sentences(decoded) if tokens else (),
+            outcome=retrieved.outcome if text else "not_found",
         )
 
     def _read(self, retrieved: Retrieved, decoded: Decoded) -> _Evidence:

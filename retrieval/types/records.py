@@ -175,7 +175,9 @@ class RepairReport(Record):
 
 @dataclass(frozen=True)
 class GcReport(Record):
-    """Files that no catalogue row knows, removed."""
+    """`files`: those that no catalogue row knows, swept into the trash, and their `swept_bytes`; `freed_bytes`: what
+    the disk got back."""
 
     files: tuple[str, ...]
+    swept_bytes: int
     freed_bytes: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from retrieval.errors import WriterError
 from retrieval.writers.protocol import Writer
 
 
@@ -15,7 +14,8 @@ class WriterSpec:
 
     `name`: a checkpoint's folder, `org/model` on the hub, or `http(s)://host/v1`, with `#model` behind it where the
     server has several. `key`: of a server; `timeout_seconds`: how long it may be silent. `home`: the library's
-    folder. `device` and `dtype`: as of the finder.
+    folder. `device` and `dtype`: as of the finder. `memory_bytes`: what local writers may keep of passages; `repair`:
+    the share of it that is computed again for each question, None for what the guard finds.
     """
 
     name: str
@@ -24,12 +24,23 @@ class WriterSpec:
     timeout_seconds: float = 120.0
     device: str | None = None
     dtype: str | None = None
+    memory_bytes: int = 10_000_000_000
+    repair: float | None = None
 
 
 def open_writer(spec: WriterSpec) -> Writer:
-    """Neither loads weights nor calls a server. Raises `WriterError` for a name that cannot be one."""
+    """Neither loads weights nor calls a server."""
     if spec.name.startswith(("http://", "https://")):
         from retrieval.writers.server import ServerWriter
 
         return ServerWriter(spec.name, key=spec.key, timeout_seconds=spec.timeout_seconds)
-    raise WriterError(spec.name, "Checkpoints as writers cannot be used yet. Name the address of a server instead.")
+    from retrieval.writers.local import LocalWriter
+
+    return LocalWriter(
+        spec.name,
+        home=spec.home,
+        device=spec.device,
+        dtype=spec.dtype,
+        memory_bytes=spec.memory_bytes,
+        repair=spec.repair,
+    )

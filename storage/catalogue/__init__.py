@@ -19,6 +19,7 @@ from storage.catalogue.answers import AnswerRepository
 from storage.catalogue.collections import CollectionRepository
 from storage.catalogue.database import Database
 from storage.catalogue.documents import DocumentRepository
+from storage.catalogue.home import Home
 from storage.catalogue.jobs import JobRepository
 from storage.catalogue.memory import MemoryRepository
 from storage.catalogue.shards import ShardRepository
@@ -41,13 +42,24 @@ class Catalogue(
     """All repositories as one object; see the module docstring."""
 
     @classmethod
-    def open(cls, database_url: str) -> Catalogue:
+    def open(cls, database_url: str, home: Path | None = None) -> Catalogue:
         """Open or create the catalogue for the administrator; a backup precedes pending migrations.
 
-        Raises `CatalogueTooNew` if a newer release made it, `ValueError` for a URL that cannot be used.
+        `home` is the folder of the memory that it must belong to; without it nothing is compared. Raises
+        `CatalogueUnavailable`: `ForeignCatalogue` if it belongs to another home or is not the newest, `CatalogueTooNew`
+        if a newer release made it; `ValueError` for a URL that cannot be used.
         """
         database = Database(database_url)
-        bring_up_to_date(database)
+        try:
+            if home is not None:
+                database.while_open.enter_context(Home(home).used())
+                Home(home).check(database)
+            bring_up_to_date(database)
+            if home is not None:
+                Home(home).bind(database)
+        except BaseException:
+            database.close()
+            raise
         return cls(database, ADMINISTRATOR)
 
     def acting_for(self, principal: Principal) -> Catalogue:

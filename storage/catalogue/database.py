@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from storage.catalogue.failures import explained
 
 BUSY_SECONDS = 15
+_PROGRESS = "SELECT COALESCE(SUM(next_value), 0) FROM counters"
 WRITER_LOCK = 0x434149524E  # "CAIRN": the advisory lock by which PostgreSQL's writers take turns, as SQLite's do
 
 
@@ -47,6 +48,8 @@ class Database:
             raise ValueError(
                 f"This catalogue needs a driver that is not installed: pip install {error.name}"
             ) from error
+        self.on_progress: Callable[[int], None] | None = None  # told after each commit: see storage.catalogue.home
+        self.while_open = ExitStack()
         self._writer = self.engine.execution_options(begin_immediate=True)
         self._reader = self.engine
         # Threads of this process queue here instead of polling for SQLite's lock.
@@ -69,10 +72,16 @@ class Database:
 
         Raises `CatalogueUnavailable`; then nothing was changed.
         """
-        with self._writing, explained(self.place), self._writer.connect() as connection, connection.begin():
-            if not self.is_sqlite:
-                connection.execute(text(f"SELECT pg_advisory_xact_lock({WRITER_LOCK})"))
-            yield connection
+        with self._writing, explained(self.place), self._writer.connect() as connection:
+            progress = 0
+            with connection.begin():
+                if not self.is_sqlite:
+                    connection.execute(text(f"SELECT pg_advisory_xact_lock({WRITER_LOCK})"))
+                yield connection
+                if self.on_progress is not None:
+                    progress = connection.exec_driver_sql(_PROGRESS).scalar_one()
+            if self.on_progress is not None:
+                self.on_progress(int(progress))
 
     def erase_deleted(self) -> None:
         """After a deletion, empty the write-ahead log, which still holds the text. Does not wait for readers."""
@@ -83,6 +92,7 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
+        self.while_open.close()
 
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:

@@ -14,7 +14,7 @@ from storage.catalogue.collections import checked_name, find_or_insert_collectio
 from storage.catalogue.deletion import delete_with_contents
 from storage.catalogue.jobs import insert_job, latest_job
 from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, readable_documents
-from storage.catalogue.rows import document_of, one_row, record_of, search_text, update_row
+from storage.catalogue.rows import document_of, one_row, record_of, reserve_numbers, search_text, update_row
 from storage.catalogue.schema import collections, document_texts, documents, pages
 from storage.errors import NotFound, PermissionDenied
 from storage.names import clean_name, encodable
@@ -67,6 +67,7 @@ class DocumentRepository(Repository):
                 "search_text": search_text(new.title, new.source),
             }
             connection.execute(insert(documents).values(row))
+            reserve_numbers(connection, "document", 1)  # an older catalogue is known by its counters
             job = insert_job(connection, new.id, note=note)
             return Submitted(one_document(connection, self.principal, new.id), job, already_stored=False)
 

@@ -67,6 +67,13 @@ def _counts(*names: str) -> list[Column[int]]:
     return [Column(name, Integer, nullable=False, default=0) for name in names]
 
 
+home = Table(
+    "home",
+    metadata,
+    Column("id", HexId, primary_key=True),  # one row: the home folder that the catalogue belongs to
+    _created_at(),
+)
+
 counters = Table(
     "counters",
     metadata,

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,9 +18,11 @@ import portalocker
 from sqlalchemy import inspect, text
 
 from storage.catalogue.database import Database
-from storage.errors import CatalogueTooNew
+from storage.catalogue.failures import explained
+from storage.errors import CatalogueDamaged, CatalogueTooNew
+from storage.kv.shard import sync_folder
 
-HEAD = "0003"  # the newest revision in migrations/versions, as a test checks
+HEAD = "0004"  # the newest revision in migrations/versions, as a test checks
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
 
 
@@ -50,15 +53,31 @@ def revision(database: Database) -> str | None:
 
 
 def backup(database: Database, path: Path) -> Path:
-    """Copy the SQLite database to `path`, consistently even while it is in use (SQLite's backup API)."""
+    """Copy the SQLite database to `path`, consistently even while it is in use (SQLite's backup API).
+
+    The copy is checked and durable before it has its name. Raises `CatalogueUnavailable`; then there is no copy.
+    """
     if database.path is None:
         raise ValueError("Only SQLite catalogues can be backed up here. Use your database server's own backup tool.")
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    unfinished = path.with_name(path.name + ".unfinished")
-    source, target = sqlite3.connect(database.path), sqlite3.connect(unfinished)
-    with contextlib.closing(source), contextlib.closing(target):
-        source.backup(target)
-    return unfinished.rename(path)
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
+    try:
+        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT, 0o600))
+        with explained(database.place):
+            source, target = sqlite3.connect(database.path), sqlite3.connect(unfinished)
+            with contextlib.closing(source), contextlib.closing(target):
+                source.backup(target)
+                target.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
+                problem = target.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if problem != "ok":
+            raise CatalogueDamaged(database.place, problem)
+        with open(unfinished, "rb+") as file:
+            os.fsync(file.fileno())
+        unfinished.rename(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return path
 
 
 def _refuse_unknown(current: str | None, migrations: Path) -> None:

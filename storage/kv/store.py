@@ -68,14 +68,18 @@ class KVBlockStore:
 
     # Writing
 
-    def write(self, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor, *, group: str = "") -> ShardFile:
+    def write(
+        self, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor, *, group: str = "", stem: str | None = None
+    ) -> ShardFile:
         """Store N blocks as one durable shard file, which belongs to no document until the catalogue commits it.
 
         `lengths_N` counts each block's tokens without the landmark. `group` is a folder inside the store, normally the
-        document's id. Raises `ValueError` for wrong shapes and for numbers that the dtype cannot hold, `StoreFull` and
+        document's id. `stem` names the file by its contents, for a store without a catalogue; otherwise its name is
+        random. Raises `ValueError` for wrong shapes and for numbers that the dtype cannot hold, `StoreFull` and
         `CannotWrite`.
         """
-        name = f"{group}/{uuid.uuid4().hex}{SUFFIX}" if group else f"{uuid.uuid4().hex}{SUFFIX}"
+        name = f"{stem or uuid.uuid4().hex}{SUFFIX}"
+        name = f"{group}/{name}" if group else name
         contents = encode_shard(name, self.fingerprint, self.layout, keys_NYGLD, values_NYGLD, lengths_N)
         write_durably(self._path(name), contents)
         checksum = "sha256:" + hashlib.sha256(contents).hexdigest()

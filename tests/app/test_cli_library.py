@@ -90,11 +90,30 @@ def test_repair_reports_what_it_could_not_do(commands: Commands, monkeypatch: py
     assert "The original is gone." in cairn("repair").stderr and asked == [True, False]
 
 
-def test_gc_says_what_it_freed(commands: Commands) -> None:
+def test_gc_says_what_it_swept_and_what_it_freed(commands: Commands) -> None:
     (commands.home / "kv" / "stranger").mkdir()
     (commands.home / "kv" / "stranger" / "1.kv").write_bytes(b"x" * 2000)
-    assert rows(cairn("gc", "--json").stdout)[0]["freed_bytes"] == 2000
-    assert "0 files removed" in cairn("gc").stdout
+    swept = rows(cairn("gc", "--json").stdout)[0]
+    assert (swept["files"], swept["swept_bytes"], swept["freed_bytes"]) == (["kv/stranger/1.kv"], 2000, 0)
+    assert "0 files (0 B) moved to the trash, which keeps them for 7 days" in cairn("gc").stdout
+    assert rows(cairn("gc", "--now", "--json").stdout)[0]["freed_bytes"] >= 2000
+    assert "0 files (0 B) removed" in cairn("gc", "--now").stdout
+
+
+def test_rescue_says_what_the_new_catalogue_was_made_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CAIRN_HOME", str(tmp_path / "home"))
+    assert cairn("list").exit_code == 0
+    assert "nothing to rescue" in cairn("rescue").stdout
+    (tmp_path / "home" / "files" / f"{'a' * 32}.txt").write_text("Something to read.")
+    for path in (tmp_path / "home").glob("cairn.sqlite3*"):
+        path.unlink()
+    refused = cairn("list")
+    assert refused.exit_code == 1 and "is empty" in refused.stderr and refused.stderr.count("\n") == 1
+    said = cairn("rescue").stdout
+    assert "no sound copy of the old one was found" in said and "1 documents are read again" in said
+    assert rows(cairn("list", "--json").stdout)[0]["state"] == "ingesting"
+    monkeypatch.setenv("CAIRN_DATABASE_URL", "mysql://nowhere")
+    assert "SQLite or PostgreSQL, not in mysql" in cairn("rescue").stderr
 
 
 def test_doctor_names_problems_and_fails(commands: Commands, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.errors import NotFound
 from retrieval.library import Library
+from storage.catalogue.home import Home
 from storage.records import Principal
 from tests.retrieval.conftest import ask, substance
 from tests.tiny_model import tiny_model
@@ -55,6 +56,14 @@ def test_everything_of_the_first_release_is_still_there(library):
     assert [(job.source, job.state) for job in library.jobs()] == [("whales.txt", "done"), ("tower.txt", "done")]
     report = library.verify()
     assert report.ok and not report.orphans and (report.documents, report.shards) == (2, 5)
+
+
+def test_its_home_gets_the_id_of_its_catalogue_and_a_backup_from_before(library, tmp_path):
+    home = tmp_path / "home"
+    with library._catalogue.database.read() as connection:
+        assert connection.exec_driver_sql("SELECT id FROM home").scalars().all() == [Home(home).id]
+    (copy,) = (home / "backups").iterdir()
+    assert copy.name.startswith("cairn-schema-0003-")
 
 
 def test_the_stored_answer_reopens_and_the_same_question_gets_the_same_answer(library):

@@ -61,7 +61,7 @@ class Writer:
         while (job := self.catalogue.claim_next_job(this_worker())) is not None:
             self.note("resumed", shards=len(self.catalogue.shards(job.document_id)))
             self.finish(job.document_id, job.id)
-        collect_garbage(self.catalogue, self.store.folder, older_than_seconds=0)
+        collect_garbage(self.catalogue, self.store.folder.parent, older_than_seconds=0)
         while True:
             self.ingest()
             ready = [each for each in self.catalogue.documents() if each.state == "ready"]

@@ -44,7 +44,7 @@ def database_url(home: Path) -> str:
 
 
 def open_home(home: Path, layout: KVLayout = LAYOUT) -> tuple[Catalogue, KVBlockStore]:
-    catalogue = Catalogue.open(database_url(home))
+    catalogue = Catalogue.open(database_url(home), home)
     digest = catalogue.put_fingerprint(FINGERPRINT)
     return catalogue, KVBlockStore(home / "kv", layout, digest)
 

@@ -8,8 +8,9 @@ import torch
 
 from model.attention.memory import InMemoryReader
 from model.attention.selection import SelectionPolicy
-from model.inference.generate import Sampling, generate
+from model.inference.generate import generate
 from model.inference.prefill import prefill
+from model.inference.sampling import Sampling
 from retrieval.index.block_cache import BlockCache, BlockShape
 from retrieval.library import Library
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, WHALE, add

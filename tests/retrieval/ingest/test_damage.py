@@ -103,10 +103,23 @@ def test_orphans_are_listed_and_removed_and_nothing_else(library, three):
     report = library.verify()
     assert report.ok and len(report.orphans) == 5
     removed = library.gc()
-    assert len(removed.files) == 5 and removed.freed_bytes >= 50
+    assert len(removed.files) == 5 and (removed.swept_bytes, removed.freed_bytes) == (50, 0)
+    in_trash = [path.relative_to(home / "trash").parts[1:] for path in (home / "trash").rglob("*") if path.is_file()]
+    assert sorted(in_trash) == sorted(path.relative_to(home).parts for path in orphans), "and can be put back"
     assert not library.verify().orphans and library.gc().files == ()
     assert {path for path in before if path.suffix in (".kv", ".txt")} <= {p for p in home.rglob("*") if p.is_file()}
     assert ask(library, "fox?").tokens
+    assert library.gc(grace_seconds=0).freed_bytes >= 50 and not list((home / "trash").iterdir())
+
+
+def test_an_emptied_trash_leaves_no_backup_of_what_was_deleted(library, three):
+    backups = library._workspace.home / "backups"
+    library.keep_backup().join()
+    assert b"fox.txt" in b"".join(path.read_bytes() for path in backups.iterdir())
+    library.delete_documents([three["fox"]])
+    library.gc(grace_seconds=0)
+    (copy,) = backups.iterdir()
+    assert b"fox.txt" not in copy.read_bytes() and b"whale.txt" in copy.read_bytes()
 
 
 def test_no_kind_of_damage_reaches_a_token_and_repair_heals_each(monkeypatch, capsys):

@@ -63,7 +63,7 @@ def test_a_shard_whose_commit_is_to_come_is_no_orphan(home):
         shard = write_shard(store, group=document.id)
         assert orphans(catalogue, store.folder, patience_seconds=0.05) == []
         thread = threading.Thread(
-            target=collect_garbage, args=(catalogue, store.folder), kwargs={"older_than_seconds": 0}
+            target=collect_garbage, args=(catalogue, store.folder.parent), kwargs={"older_than_seconds": 0}
         )
         thread.start()
         thread.join(0.2)
@@ -86,7 +86,7 @@ def test_a_stopped_writer_of_another_process_keeps_its_shards_and_a_killed_one_n
         finally:
             writer.kill()
     assert orphans(catalogue, store.folder) == [half]
-    collect_garbage(catalogue, store.folder, older_than_seconds=0)
+    collect_garbage(catalogue, store.folder.parent, older_than_seconds=0)
     assert store.files() == kept
 
 

@@ -1,0 +1,137 @@
+"""Attention of an ordinary causal checkpoint over keys and values put together from stored pieces.
+
+- Plugged into transformers like `landmark_attention`: rotation is deferred into this function. Stored keys are
+  un-rotated; the rows of a text under way (`KeyRows`) are rotated once, to where each token stands in it.
+- Queries may stand anywhere among the rows: at the end of the text, or at the tokens that are computed again. A query
+  sees the rows whose position is at most its own (within the layer's window, if it has one).
+- With a `ContextGate` the passages are read as far blocks of the grouped softmax whose gate is not a landmark's.
+
+Axes: B batch (1), H query heads, G KV heads, Q queries, K rows, D head dim, S segments.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from model.attention.grouped_softmax import MASKED, ContextGate
+from model.attention.rotary import rotary_tables, rotate
+from model.errors import ModelError
+
+
+class KeyRows:
+    """Rotated keys and values of one text, one row a token, and the position of each. Room is taken at once."""
+
+    def __init__(
+        self, layers: int, kv_heads: int, head_dim: int, room: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        shape = (layers, 1, kv_heads, room, head_dim)
+        self.keys_YBGKD = torch.empty(shape, dtype=dtype, device=device)
+        self.values_YBGKD = torch.empty(shape, dtype=dtype, device=device)
+        self.position_K = torch.zeros(room, dtype=torch.long, device=device)
+        self.room = room
+
+
+@dataclass
+class PlainContext:
+    """One forward pass; handed through the backbone as the keyword `plain`."""
+
+    rows: KeyRows
+    row_Q: Tensor
+    """The rows of this pass's tokens, whose keys and values are written there."""
+    num_rows: int
+    """Rows that can be seen; those behind them belong to nothing yet."""
+    table: Callable[[int], tuple[Tensor, Tensor]]
+    """cos and sin of all positions, by layer."""
+    gate: ContextGate | None = None
+    written: list[tuple[Tensor, Tensor]] | None = None
+    """If given, filled with keys_BGQD and values_BGQD before rotation, in layer order."""
+    mass_QK: Tensor | None = None
+    """If given, attention weights are added to it, summed over layers and heads."""
+    between_layers: Callable[[], None] | None = None
+    """If given, called in every layer: a long pass may let others use the processor there."""
+    _visible: dict[int | None, Tensor | None] = field(default_factory=dict)
+
+    def visible_QK(self, window: int | None) -> Tensor | None:
+        """Which rows each query sees; None: all of them. The same for all layers of a window."""
+        if window not in self._visible:
+            behind_QK = self.rows.position_K[self.row_Q][:, None] - self.rows.position_K[None, : self.num_rows]
+            seen_QK = behind_QK >= 0 if window is None else (behind_QK >= 0) & (behind_QK < window)
+            self._visible[window] = None if bool(seen_QK.all()) else seen_QK
+        return self._visible[window]
+
+
+def plain_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    *,
+    plain: PlainContext | None = None,
+    sliding_window: int | None = None,
+    **_: object,
+) -> tuple[Tensor, None]:
+    """Attention of query_BHQD, whose key_BGQD and value_BGQD are put into their rows first, over all rows they see.
+
+    The signature is that of transformers' attention registry. Returns out_BQHD.
+    """
+    if plain is None or attention_mask is not None:
+        raise ModelError("this backbone reads stored keys and values: call it through ChatModel.")
+    layer = module.layer_idx
+    if plain.between_layers is not None:
+        plain.between_layers()
+    if plain.written is not None:
+        plain.written.append((key, value))
+    if getattr(module, "use_rope", True):  # SmolLM3 has layers without positions
+        cos, sin = (table[plain.rows.position_K[plain.row_Q]] for table in plain.table(layer))
+        query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+    keys, values = plain.rows.keys_YBGKD[layer], plain.rows.values_YBGKD[layer]
+    keys[:, :, plain.row_Q] = key
+    values[:, :, plain.row_Q] = value
+    keys, values = keys[:, :, : plain.num_rows], values[:, :, : plain.num_rows]
+    visible_QK = plain.visible_QK(sliding_window)
+    if plain.mass_QK is None and plain.gate is None:
+        out = nn.functional.scaled_dot_product_attention(
+            query, keys, values, attn_mask=visible_QK, scale=scaling, enable_gqa=query.shape[1] != keys.shape[1]
+        )
+    else:
+        out = _observed(plain, query, keys, values, visible_QK, scaling)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _observed(
+    plain: PlainContext, query: Tensor, keys: Tensor, values: Tensor, visible_QK: Tensor | None, scaling: float
+) -> Tensor:
+    """out_BHQD by explicit weights, which are counted and may be gated."""
+    query_BGRQD = query.unflatten(1, (keys.shape[1], -1))
+    scores_BGRQK = (query_BGRQD @ keys.unsqueeze(2).transpose(-1, -2)).float() * scaling
+    if visible_QK is not None:
+        scores_BGRQK = scores_BGRQK.masked_fill(~visible_QK, MASKED)
+    if plain.gate is not None:
+        scores_BGRQK = plain.gate.fold(scores_BGRQK)
+    weights_BGRQK = scores_BGRQK.softmax(-1)
+    if plain.mass_QK is not None:
+        plain.mass_QK += weights_BGRQK.sum((0, 1, 2))
+    out_BGRQD: Tensor = weights_BGRQK.to(values.dtype) @ values.unsqueeze(2)
+    return out_BGRQD.flatten(1, 2)
+
+
+class PositionTables:
+    """cos and sin of the positions 0, 1, ... of a network, computed once; networks may have several kinds of layers."""
+
+    def __init__(self, rotary: nn.Module, layer_types: Sequence[str] | None, like: Tensor, room: int) -> None:
+        self._rotary, self._like, self._room = rotary, like, room
+        # Gemma 3 rotates its local layers by another base.
+        self._type_of = layer_types if layer_types is not None and hasattr(rotary, "layer_types") else None
+        self._tables: dict[str | None, tuple[Tensor, Tensor]] = {}
+
+    def of_layer(self, layer: int) -> tuple[Tensor, Tensor]:
+        kind = self._type_of[layer] if self._type_of is not None else None
+        if kind not in self._tables:
+            self._tables[kind] = rotary_tables(self._rotary, 0, self._room, self._like, layer_type=kind)
+        return self._tables[kind]

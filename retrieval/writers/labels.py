@@ -1,0 +1,56 @@
+"""Numbers that passages carry in a local writer's prompt, and back to the numbers that the reader sees.
+
+What is stored of a passage cannot know which number it has in this question, and a number put before it afterwards is
+not known by its tokens. So each passage carries a label of its own, of three digits, made from its text and stored with
+it; the answer's citations are translated while it is written. A citation of no passage is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+_FIRST, _COUNT = 100, 900
+_CITATION = re.compile(r"\[\s*\d{1,3}(?:\s*[,;]\s*\d{1,3})*\s*\]")
+_BEGUN = re.compile(r"\[[\d\s,;]{0,40}$")
+
+
+def labels_of(bodies: Sequence[str]) -> list[int]:
+    """A label for each body: nearly always the same for the same body, and never the same for two of them."""
+    labels: list[int] = []
+    for body in bodies:
+        label = int.from_bytes(hashlib.sha256(body.encode()).digest()[:4]) % _COUNT
+        while label + _FIRST in labels:
+            label = (label + 1) % _COUNT
+        labels.append(label + _FIRST)
+    return labels
+
+
+class CitationStream:
+    """Translates `[label]` in a stream of text; what may become one is held back until it is known.
+
+    numbers: what is shown for each label.
+    """
+
+    def __init__(self, numbers: dict[int, int]) -> None:
+        self._numbers = numbers
+        self._held = ""
+
+    def add(self, text: str) -> str:
+        """Text that is final now."""
+        self._held += text
+        begun = _BEGUN.search(self._held)
+        end = begun.start() if begun else len(self._held)
+        final, self._held = self._held[:end], self._held[end:]
+        return _CITATION.sub(self._translated, final)
+
+    def flush(self) -> str:
+        """What is left at the end of the text."""
+        held, self._held = self._held, ""
+        return held
+
+    def _translated(self, citation: re.Match[str]) -> str:
+        cited = [int(number) for number in re.findall(r"\d+", citation[0])]
+        shown = dict.fromkeys(self._numbers[label] for label in cited if label in self._numbers)
+        return "".join(f"[{number}]" for number in shown)

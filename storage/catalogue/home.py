@@ -1,0 +1,164 @@
+"""Which home folder a catalogue belongs to. The same id is in both, and the home knows how far its catalogue had come.
+
+`gc` sweeps what no row knows, so an empty, foreign or older catalogue would cost everything that only the right one
+knows. Such a catalogue is refused before anything is read, written or migrated. A home of an earlier release has no id:
+it takes that of the first catalogue that knows something of what is stored in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import portalocker
+from portalocker import LockFlags
+from sqlalchemy import Connection, func, insert, inspect, select
+
+from storage.catalogue.database import Database
+from storage.catalogue.rows import batches
+from storage.catalogue.schema import counters, documents, home, shards
+from storage.errors import CatalogueUnavailable, ForeignCatalogue
+from storage.kv.shard import write_durably
+
+ID_FILE, MARK_FILE, LOCK_FILE = "home.json", "home.mark", "home.lock"
+_MARK_DIGITS = 20
+
+
+class Home:
+    """The home folder as its catalogue sees it."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._noted = -1
+
+    @property
+    def id(self) -> str | None:
+        """None if the folder never had a catalogue, or one of an earlier release."""
+        with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+            return str(json.loads((self.folder / ID_FILE).read_bytes())["id"])
+        return None
+
+    @property
+    def mark(self) -> int:
+        """The furthest `progress` that was noted; 0 if none was."""
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            return int((self.folder / MARK_FILE).read_bytes())
+        return 0
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """Keep rescues out, as every open catalogue does. Raises `CatalogueUnavailable` while there is one."""
+        with self._locked(LockFlags.SHARED, "`cairn rescue` is at work"):
+            yield
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep everybody else out. Raises `CatalogueUnavailable` while the home is in use."""
+        with self._locked(LockFlags.EXCLUSIVE, "other Cairn processes use it; stop them first"):
+            yield
+
+    @contextlib.contextmanager
+    def _locked(self, kind: LockFlags, reason: str) -> Iterator[None]:
+        with open(os.open(self.folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600), "rb+") as file:
+            try:
+                portalocker.lock(file, kind | LockFlags.NON_BLOCKING)
+            except portalocker.AlreadyLocked:
+                raise CatalogueUnavailable(f"The home folder {self.folder} cannot be used now: {reason}.") from None
+            yield
+
+    def check(self, database: Database) -> None:
+        """Raises `ForeignCatalogue` unless the catalogue, of any schema, belongs here. Changes nothing."""
+        if database.path is not None and not database.path.exists():
+            self._check_empty(database)
+            return
+        if self.progress_of_own(database) < self.mark:
+            raise ForeignCatalogue("an older copy", database.place, self.folder)
+
+    def progress_of_own(self, database: Database) -> int:
+        """How far the catalogue has come. Raises `ForeignCatalogue` if it is empty, or that of another home."""
+        with database.read() as connection:
+            tables = set(inspect(connection).get_table_names())
+            if "documents" not in tables:
+                self._check_empty(database)
+                return self.mark
+            theirs = connection.execute(select(home.c.id)).scalar() if "home" in tables else None
+            mine = self.id
+            if None not in (mine, theirs) and mine != theirs:
+                raise ForeignCatalogue("another home folder's", database.place, self.folder)
+            if mine != theirs or mine is None:
+                self._check_evidence(connection, database)
+            return progress_of(connection)
+
+    def bind(self, database: Database) -> None:
+        """Write the id into catalogue and folder, wherever it is missing, and note the progress from now on."""
+        with database.read() as connection:
+            theirs = connection.execute(select(home.c.id)).scalar()
+        if theirs is None:
+            theirs = self.adopt(database)
+            with database.read() as connection:
+                self.set_mark(progress_of(connection))
+        if self.id != theirs:
+            write_durably(self.folder / ID_FILE, memoryview(json.dumps({"id": theirs}).encode()))
+        database.on_progress = self.note
+
+    def adopt(self, database: Database) -> str:
+        """Give the home's id, or a new one, to a catalogue that has none. Returns that of the catalogue."""
+        with database.write() as connection:
+            theirs = connection.execute(select(home.c.id)).scalar()
+            if theirs is None:
+                theirs = self.id or uuid4().hex
+                connection.execute(insert(home).values(id=theirs))
+        return str(theirs)
+
+    def note(self, progress: int) -> None:
+        """Remember how far the catalogue has come. Not flushed to the disk: after a power failure the mark may be
+        behind, which costs a warning and no data; it is never ahead of what was committed."""
+        if progress > self._noted:
+            self._noted = progress
+            if progress > self.mark:
+                self.set_mark(progress)
+
+    def set_mark(self, progress: int) -> None:
+        with contextlib.suppress(OSError):  # evidence, not truth: the commit stands without it
+            descriptor = os.open(self.folder / MARK_FILE, os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                os.pwrite(descriptor, f"{progress:0{_MARK_DIGITS}}".encode(), 0)
+            finally:
+                os.close(descriptor)
+
+    def stored_ids(self) -> set[str]:
+        """Ids of the documents whose memory or original lies here."""
+        found = {path.name for path in _entries(self.folder / "kv") if path.is_dir() and any(_entries(path))}
+        return found | {path.name.split(".")[0] for path in _entries(self.folder / "files")} - {""}
+
+    def _check_empty(self, database: Database) -> None:
+        if self.stored_ids():
+            raise ForeignCatalogue("empty", database.place, self.folder)
+
+    def _check_evidence(self, connection: Connection, database: Database) -> None:
+        """One of the two has no id: the catalogue must know something of what is here."""
+        here = self.stored_ids()
+        if not here:
+            if connection.execute(select(shards.c.id).limit(1)).first() is not None:
+                raise ForeignCatalogue("another home folder's", database.place, self.folder)
+            return
+        for batch in batches(sorted(here)):
+            if connection.execute(select(documents.c.id).where(documents.c.id.in_(batch)).limit(1)).first():
+                return
+        any_row = connection.execute(select(documents.c.id).limit(1)).first()
+        raise ForeignCatalogue("empty" if any_row is None else "another home folder's", database.place, self.folder)
+
+
+def progress_of(connection: Connection) -> int:
+    """A number that grows with every document, shard and deletion, and never shrinks."""
+    return int(connection.execute(select(func.coalesce(func.sum(counters.c.next_value), 0))).scalar_one())
+
+
+def _entries(folder: Path) -> list[Path]:
+    with contextlib.suppress(FileNotFoundError):
+        return list(folder.iterdir())
+    return []

@@ -1,0 +1,153 @@
+"""`cairn rescue`: a new catalogue from the newest sound copy of the old one and from what is stored beside it.
+
+- It begins with the newest sound copy: the catalogue itself if it is one, or a backup; without any, with an empty one.
+- Documents that the copy does not know, or knows with other shards, come from their sidecars, with all their blocks.
+- Documents of which only the original is left are queued to be read again.
+- Documents of which nothing is left were deleted since, and leave the copy.
+- Accounts, collections and answers are those of the copy; collections of newer documents come from their sidecars.
+
+The old catalogue goes to the trash, and nothing else is removed. Nobody else may use the home meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.backups import FOLDER as BACKUPS
+from storage.catalogue import Catalogue
+from storage.catalogue.database import Database
+from storage.catalogue.home import Home
+from storage.catalogue.upgrade import backup
+from storage.errors import CatalogueUnavailable, StorageError
+from storage.maintenance import database_problems, require_trustworthy
+from storage.merging import Merged, merge
+from storage.trash import Trash
+
+WORKPLACE = "rescue"
+
+
+class NothingToRescueFrom(StorageError):
+    """Neither memory nor originals are where they should be."""
+
+
+@dataclass(frozen=True)
+class RescueReport(Merged):
+    """What the new catalogue was made of. `base`: the copy that it began with; None: an empty one."""
+
+    base: Path | None
+    num_users: int
+    missing_shards: int
+
+
+def needs_rescue(catalogue: Path, home: Path) -> bool:
+    """Whether the catalogue is missing, damaged, foreign or older than what is stored."""
+    if not catalogue.exists():
+        return True
+    database = Database(f"sqlite:///{catalogue}")
+    try:
+        require_trustworthy(database, home)
+    except CatalogueUnavailable:
+        return True
+    finally:
+        database.close()
+    return False
+
+
+def rescue(catalogue: Path, home: Path) -> RescueReport:
+    """Make the catalogue anew. Raises `CatalogueUnavailable` while others use the home, `NothingToRescueFrom`."""
+    with Home(home).alone(), _workplace(home) as workplace:
+        copies = [(progress, path) for path in _copies(catalogue, workplace) if (progress := _usable(path, home)) >= 0]
+        progress, base = max(copies, key=lambda each: each[0], default=(0, None))
+        if base is not None and not Home(home).stored_ids() and _knows_shards(base):
+            raise NothingToRescueFrom(
+                f"Neither memory nor originals are in {home}, although {base.name} knows of some. Are its folders kv "
+                "and files on a disk that is not mounted? Nothing was changed."
+            )
+        rescued = _rescued(base, home, workplace)
+        with contextlib.closing(rescued):
+            merged = merge(rescued, home)
+            made = backup(rescued.database, workplace / "made.sqlite3")
+            report = RescueReport(
+                **vars(merged),
+                base=None if base is None else _origin(base, catalogue),
+                num_users=len(rescued.users()),
+                missing_shards=sum(not (home / "kv" / shard.name).exists() for shard in rescued.shards()),
+            )
+        _replace(catalogue, made, home)
+        return report
+
+
+def _rescued(base: Path | None, home: Path, workplace: Path) -> Catalogue:
+    """The catalogue to be, from its base: of the newest schema, with the home's id."""
+    path = workplace / "rescued.sqlite3"
+    if base is not None:
+        shutil.copy(base, path)
+    rescued = Catalogue.open(f"sqlite:///{path}")
+    Home(home).adopt(rescued.database)
+    return rescued
+
+
+def _replace(catalogue: Path, made: Path, home: Path) -> None:
+    old = [path for end in ("", "-wal", "-shm") if (path := catalogue.with_name(catalogue.name + end)).exists()]
+    Trash(home).take(old)
+    catalogue.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    shutil.move(made, catalogue)
+    database = Database(f"sqlite:///{catalogue}")
+    try:
+        Home(home).set_mark(0)
+        Home(home).bind(database)
+    finally:
+        database.close()
+
+
+@contextlib.contextmanager
+def _workplace(home: Path) -> Iterator[Path]:
+    folder = home / WORKPLACE
+    shutil.rmtree(folder, ignore_errors=True)  # of a rescue that was interrupted
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _copies(catalogue: Path, workplace: Path) -> Iterator[Path]:
+    """Copies, to be opened without fear, of the catalogue and of every backup that can be read at all."""
+    found = [catalogue, *sorted((catalogue.parent / BACKUPS).glob(f"*{catalogue.suffix}"))]
+    for path in found:
+        if not path.exists():
+            continue
+        copy = workplace / ("newest-" + path.name if path == catalogue else path.name)
+        with contextlib.suppress(sqlite3.Error, OSError):
+            source, target = sqlite3.connect(path), sqlite3.connect(copy)
+            with contextlib.closing(source), contextlib.closing(target):
+                source.backup(target)  # with what is still in its log
+                target.execute("PRAGMA journal_mode=DELETE")
+            yield copy
+
+
+def _usable(copy: Path, home: Path) -> int:
+    """How far a sound copy of this home's catalogue had come; -1 if it is damaged or not this home's."""
+    database = Database(f"sqlite:///{copy}")
+    try:
+        if database_problems(database):
+            return -1
+        return Home(home).progress_of_own(database)
+    except CatalogueUnavailable:
+        return -1
+    finally:
+        database.close()
+
+
+def _knows_shards(copy: Path) -> bool:
+    with contextlib.closing(sqlite3.connect(copy)) as connection:
+        return connection.execute("SELECT 1 FROM shards LIMIT 1").fetchone() is not None
+
+
+def _origin(copy: Path, catalogue: Path) -> Path:
+    return catalogue if copy.name == f"newest-{catalogue.name}" else catalogue.parent / BACKUPS / copy.name

@@ -1,0 +1,125 @@
+"""A copy of each document's rows in a file of its own, from which `cairn rescue` makes them again.
+
+    sidecars/<document id>.json.gz
+
+Memory and originals lie beside the catalogue; names, texts, and which block is where are in it alone. So the rows of a
+document are written once more when it was handed in, read or repaired. They are only a copy: they are not flushed to
+the disk, a torn one is skipped, and nothing but a rescue reads them.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import gzip
+import json
+import logging
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from sqlalchemy import Connection, LargeBinary, Table, select
+
+from storage.catalogue.database import Database
+from storage.catalogue.schema import (
+    blocks,
+    collections,
+    document_texts,
+    documents,
+    memory_fingerprints,
+    pages,
+    shards,
+    title_keys,
+)
+from storage.kv.shard import TEMPORARY
+
+FOLDER, SUFFIX = "sidecars", ".json.gz"
+FORMAT = "cairn-sidecar/1"
+CONTENTS = (document_texts, title_keys, pages, shards, blocks)  # tables whose rows belong to one document
+Rows: TypeAlias = dict[str, list[dict[str, Any]]]
+"""Table name -> rows, each a dictionary by column."""
+
+logger = logging.getLogger(__name__)
+
+
+def write_sidecar(database: Database, home: Path, document_id: str) -> None:
+    """Write, or write again, the rows of a document. Nothing is left of a document that was deleted.
+
+    A copy that cannot be written is a line in the log: the document itself is stored.
+    """
+    path = sidecar_of(home, document_id)
+    try:
+        with database.read() as connection:
+            rows = _rows_of(connection, document_id)
+        if rows is None:
+            return
+        path.parent.mkdir(exist_ok=True, mode=0o700)
+        temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
+        try:
+            content = gzip.compress(json.dumps({"format": FORMAT, "rows": rows}).encode(), compresslevel=1)
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(content)
+            temporary.rename(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        logger.warning("The rows of document %s were not copied: %s", document_id, error)
+        return
+    with database.read() as connection:
+        if connection.execute(select(documents.c.id).where(documents.c.id == document_id)).first() is None:
+            path.unlink(missing_ok=True)  # deleted while it was copied
+
+
+def delete_sidecar(home: Path, document_id: str) -> None:
+    sidecar_of(home, document_id).unlink(missing_ok=True)
+
+
+def sidecar_of(home: Path, document_id: str) -> Path:
+    return home / FOLDER / f"{document_id}{SUFFIX}"
+
+
+def sidecars(home: Path) -> dict[str, Path]:
+    """By document id; unfinished ones under their own name."""
+    with contextlib.suppress(FileNotFoundError):
+        return {path.name.removesuffix(SUFFIX): path for path in sorted((home / FOLDER).iterdir())}
+    return {}
+
+
+def read_sidecar(path: Path) -> Rows | None:
+    """None if it is torn, damaged, or none."""
+    try:
+        content = json.loads(gzip.decompress(path.read_bytes()))
+        if content["format"] != FORMAT:
+            return None
+        tables = {table.name: table for table in (documents, collections, memory_fingerprints, *CONTENTS)}
+        return {name: [_decoded(tables[name], row) for row in rows] for name, rows in content["rows"].items()}
+    except (OSError, EOFError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _rows_of(connection: Connection, document_id: str) -> Rows | None:
+    document = connection.execute(select(documents).where(documents.c.id == document_id)).mappings().first()
+    if document is None:
+        return None
+    collection = select(collections).where(collections.c.id == document["collection_id"])
+    made_by = select(memory_fingerprints).where(memory_fingerprints.c.digest == document["fingerprint"])
+    chosen = {table: select(table).where(table.c.document_id == document_id) for table in CONTENTS}
+    chosen |= {collections: collection, memory_fingerprints: made_by}
+    rows = {
+        table.name: [_encoded(row) for row in connection.execute(each).mappings()] for table, each in chosen.items()
+    }
+    return rows | {documents.name: [_encoded(document)]}
+
+
+def _encoded(row: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON holds it: bytes in base64."""
+    return {
+        name: base64.b64encode(value).decode() if isinstance(value, bytes) else value for name, value in row.items()
+    }
+
+
+def _decoded(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    packed = {column.name for column in table.columns if isinstance(column.type, LargeBinary)}
+    return {name: base64.b64decode(value) if name in packed else value for name, value in row.items()}

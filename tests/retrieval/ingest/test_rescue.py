@@ -1,0 +1,80 @@
+"""A library whose catalogue is lost answers, after a rescue, as it did before."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from storage.errors import CatalogueDamaged, ForeignCatalogue
+from storage.rescue import rescue
+from storage.sidecars import sidecars
+from tests.retrieval.conftest import add, ask, substance
+
+
+@pytest.fixture
+def lost(library, three, open_library):
+    """The home after its catalogue and all backups are gone; what it answered before."""
+    home = library._workspace.home
+    before = substance(ask(library, "What do whales do?"))
+    library.close()
+    for path in home.glob("cairn.sqlite3*"):
+        path.write_bytes(b"noise" * 100)
+    shutil.rmtree(home / "backups", ignore_errors=True)
+    with pytest.raises(CatalogueDamaged, match="cairn rescue"):
+        open_library()
+    return home, before
+
+
+def test_every_document_answers_after_a_rescue_as_before_without_being_read_again(lost, three, open_library):
+    home, before = lost
+    files = {path: path.stat().st_mtime_ns for path in (home / "kv").rglob("*.kv")}
+    report = rescue(home / "cairn.sqlite3", home)
+    assert report.restored == ("fox.txt", "rain.txt", "whale.txt") and not report.missing_shards
+    library = open_library()
+    assert {document.title: document.id for document in library.documents()} == three
+    assert substance(ask(library, "What do whales do?")) == before
+    assert library.verify().ok and not library.verify().orphans and library.gc().files == ()
+    assert {path: path.stat().st_mtime_ns for path in (home / "kv").rglob("*.kv")} == files
+
+
+def test_originals_alone_are_read_again_and_answer_as_before(lost, three, open_library):
+    home, before = lost
+    for folder in ("kv", "sidecars"):
+        shutil.rmtree(home / folder)
+    assert len(rescue(home / "cairn.sqlite3", home).reread) == 3
+    library = open_library()
+    repaired = library.repair(reingest=True)
+    assert len(repaired.repaired) == 3 and not repaired.failed
+    assert substance(ask(library, "What do whales do?"))["text"] == before["text"]
+
+
+def test_a_catalogue_deleted_under_a_filled_home_is_not_replaced_by_an_empty_one(library, three, open_library):
+    home = library._workspace.home
+    library.close()
+    for path in home.glob("cairn.sqlite3*"):
+        path.unlink()
+    with pytest.raises(ForeignCatalogue, match="is empty"):
+        open_library()
+    with pytest.raises(ForeignCatalogue, match="is empty"):
+        open_library(database_url=f"sqlite:///{home.parent}/elsewhere.sqlite3")
+    assert len(list((home / "kv").rglob("*.kv"))) > 3 and not (home.parent / "elsewhere.sqlite3").exists()
+
+
+def test_a_document_has_a_sidecar_from_the_moment_it_was_handed_in_until_it_is_deleted(library, write):
+    home = library._workspace.home
+    job = library.submit(write("a.txt", "Something to read. " * 20))
+    assert list(sidecars(home)) == [job.document_id]
+    library.delete_documents([job.document_id])
+    document_id = add(library, write("b.txt", "Something else to read. " * 20))
+    assert list(sidecars(home)) == [document_id]
+    library.delete_documents([document_id])
+    assert not sidecars(home)
+
+
+def test_a_sidecar_without_its_document_is_swept(library, three):
+    home = library._workspace.home
+    path = next(iter(sidecars(home).values()))
+    path.with_name("gone.json.gz").write_bytes(path.read_bytes())
+    assert library.verify().orphans == ("sidecars/gone.json.gz",)
+    assert library.gc().files == ("sidecars/gone.json.gz",) and len(sidecars(home)) == 3
