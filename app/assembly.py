@@ -32,6 +32,7 @@ def open_library(settings: Settings) -> Library:
         index=settings.index,
         hot_bytes=int(settings.hot_bytes),
         threads=settings.threads,
+        second_look=settings.second_look,
     )
 
 

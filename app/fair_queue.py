@@ -62,11 +62,6 @@ class FairQueue:
             self._start()
         return task.future
 
-    def check_room(self, person: str) -> None:
-        """Raises QueueFull where `submit` would."""
-        with self._lock:
-            self._check_room(person)
-
     def ahead(self, person: str) -> int:
         """How many tasks come before the one that this person would submit now; 0: it would begin at once."""
         with self._lock:

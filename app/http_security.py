@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.auth import SESSION_COOKIE, Authenticator, is_loopback
-from app.sign_in_limit import TooManyAttempts
+from app.sign_in_limit import TooManyAttempts, network_of
 from storage.records import ADMINISTRATOR, Principal
 
 log = logging.getLogger("cairn.api")
@@ -43,6 +43,11 @@ def principal_of(connection: HTTPConnection) -> Principal:
     principal = connection.scope[PRINCIPAL]
     assert isinstance(principal, Principal)
     return principal
+
+
+def person_of(connection: HTTPConnection) -> str:
+    """Whose share of the machine a request takes: the account's, and without accounts the address's."""
+    return principal_of(connection).user_id or network_of(client_of(connection))
 
 
 def client_of(connection: HTTPConnection) -> str:

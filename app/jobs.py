@@ -1,5 +1,7 @@
-"""JobRunner: one thread that works off the library's queue of documents while a server runs.
+"""JobRunner: threads that work off the library's queue of documents while a server runs.
 
+- One takes whatever is next, the other only documents of people who have none at work: a file that takes long, or a
+  person's thousand files, keep nobody else waiting. With one person, one document is read at a time.
 - The queue is in the catalogue, so nothing here needs saving: a runner that dies leaves a job that another resumes.
 - Knows nothing of browsers or requests.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 from retrieval.library import Library
 from retrieval.types.records import Job
@@ -36,17 +39,23 @@ class JobRunner:
         self._library = library
         self._idle_seconds, self._pause_seconds = idle_seconds, pause_seconds
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="cairn-jobs", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._work, args=(idle_owners_only,), name="cairn-jobs", daemon=True)
+            for idle_owners_only in (False, True)
+        ]
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self, timeout_seconds: float = 10.0) -> bool:
-        """Stop after the window that is being read; the job stays in the queue. True if the thread has ended."""
+        """Stop after the windows that are being read; the jobs stay in the queue. True if the threads have ended."""
         self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
+        until = time.monotonic() + timeout_seconds
+        alive = [thread for thread in self._threads if thread.is_alive()]
+        for thread in alive:
+            thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in alive)
 
     def __enter__(self) -> JobRunner:
         self.start()
@@ -55,11 +64,11 @@ class JobRunner:
     def __exit__(self, *exc: object) -> None:
         self.stop()
 
-    def _work(self) -> None:
+    def _work(self, idle_owners_only: bool) -> None:
         pause = self._pause_seconds
         while not self._stopping.is_set():
             try:
-                job = self._library.run_next_job(on_progress=self._check)
+                job = self._library.run_next_job(on_progress=self._check, idle_owners_only=idle_owners_only)
             except Stopped:
                 return
             except Exception:

@@ -72,6 +72,10 @@ class Settings(BaseSettings):
         default="auto",
         description="Processor threads to compute with; `auto`: one for each core that other programs leave idle.",
     )
+    second_look: bool = Field(
+        default=True,
+        description="Read the passages found once more, together with the question, before a sentence is quoted.",
+    )
     kv_dtype: Literal["bf16", "fp16", "fp32", "int8"] = Field(
         default="bf16", description="Data type of stored keys and values."
     )
@@ -99,14 +103,25 @@ class Settings(BaseSettings):
         default=None, repr=False, description="Bearer token for programs (HTTP API, MCP); without accounts."
     )
     max_upload_bytes: ByteSize = Field(default=ByteSize(200_000_000), ge=1, description="Largest upload.")
-    max_uploads: int = Field(default=100, ge=1, description="Most uploaded files that may wait at a time.")
+    max_uploads: int = Field(
+        default=100, ge=1, description="Most files that one person may have sent without starting them."
+    )
     max_library_bytes: ByteSize | None = Field(
         default=None, description="Uploads are refused once the library is this large; unset: no limit."
     )
     min_free_bytes: ByteSize = Field(
         default=ByteSize(1_000_000_000), ge=0, description="Free disk space that uploads must leave."
     )
-    questions_at_once: int = Field(default=1, ge=1, le=64, description="Questions answered at the same time.")
+    questions_at_once: int = Field(
+        default=4, ge=1, le=64, description="Questions answered at the same time, of different people."
+    )
+    questions_at_once_each: int = Field(
+        default=1, ge=1, le=64, description="Questions of one person answered at the same time."
+    )
+    max_questions: int = Field(default=16, ge=1, le=1000, description="Most questions of one person that may wait.")
+    max_jobs: int = Field(
+        default=2000, ge=1, description="Most documents of one person that may wait to be stored (HTTP)."
+    )
     proxies: str = Field(
         default="",
         description="Addresses of reverse proxies whose X-Forwarded headers are trusted, separated by commas.",

@@ -20,13 +20,12 @@ from retrieval import doctor
 from retrieval.auth.accounts import Accounts
 from retrieval.engine.workspace import SHARD_BYTES, Workspace
 from retrieval.errors import PermissionDenied, catalogue_errors
-from retrieval.extraction.extract import render_page
 from retrieval.index.snapshot import MemoryIndex
-from retrieval.ingest import file_store, maintenance
+from retrieval.ingest import file_store, maintenance, pages
 from retrieval.ingest.estimate import estimate
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS
-from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
+from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, PageBox, Passage
 from retrieval.types.records import (
     Collection,
     Deleted,
@@ -39,11 +38,10 @@ from retrieval.types.records import (
     Scope,
     VerifyReport,
 )
-from retrieval.types.views import Views, head_view, page_number, page_text_view
+from retrieval.types.views import Views, head_view
 from storage.backups import keep_backup_meanwhile
 from storage.catalogue import Catalogue
 from storage.kv.format import KVLayout
-from storage.kv.shard import sync_folder
 from storage.names import encodable
 from storage.privacy import make_private
 from storage.records import DeletedDocuments, DocumentSort, Principal
@@ -93,12 +91,14 @@ class Library:
         hot_bytes: int = 1 << 30,
         shard_bytes: int = SHARD_BYTES,
         threads: Threads = "auto",
+        second_look: bool = True,
     ) -> Library:
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
         `kv_dtype`: "bf16", "fp16", "fp32" or "int8". `index`: "exact", "faiss", or "auto" (exact up to a documented
         size). `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute with; "auto" follows the
-        machine's load. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`, `storage.privacy.NotPrivate`.
+        machine's load. `second_look`: let a checkpoint that has a reader read passages again, with the question.
+        Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`, `storage.privacy.NotPrivate`.
         """
         home = Path(home).expanduser().resolve()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -106,7 +106,15 @@ class Library:
         with catalogue_errors():
             KVLayout((0,), 1, 2, 1, kv_dtype)
             catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}", home)
-        workspace = Workspace(home, catalogue, model, kv_dtype=kv_dtype, shard_bytes=shard_bytes, threads=threads)
+        workspace = Workspace(
+            home,
+            catalogue,
+            model,
+            kv_dtype=kv_dtype,
+            shard_bytes=shard_bytes,
+            threads=threads,
+            second_look=second_look,
+        )
         if catalogue.database.path is not None:
             make_private([catalogue.database.path])  # it may lie elsewhere
         library = cls(workspace, MemoryIndex(workspace, index=index, hot_bytes=hot_bytes))
@@ -154,23 +162,33 @@ class Library:
             claimed = claim(self._whole._workspace, job_id)
         return self.job(job_id) if claimed is None else self._whole._run(claimed, on_progress)
 
-    def run_next_job(self, *, on_progress: Callable[[Job], None] = lambda job: None) -> Job | None:
-        """Work off the oldest waiting job, if there is one."""
+    def run_next_job(
+        self, *, on_progress: Callable[[Job], None] = lambda job: None, idle_owners_only: bool = False
+    ) -> Job | None:
+        """Work off the oldest waiting job of the owner whose turn it is, if there is one.
+
+        A long one is queued again after its turn if others wait. `idle_owners_only`: of an owner with no running job.
+        """
         from retrieval.ingest.pipeline import claim_next
 
-        claimed = claim_next(self._administrator()._workspace)
-        return None if claimed is None else self._run(claimed, on_progress)
+        claimed = claim_next(self._administrator()._workspace, idle_owners_only=idle_owners_only)
+        return None if claimed is None else self._run(claimed, on_progress, gives_way=True)
 
-    def _run(self, claimed: JobRow, on_progress: Callable[[Job], None]) -> Job:
+    def _run(self, claimed: JobRow, on_progress: Callable[[Job], None], *, gives_way: bool = False) -> Job:
         from retrieval.ingest.pipeline import Ingestion
 
-        ended = Ingestion(self._workspace, claimed, lambda row: on_progress(self._views.job(row))).run()
+        notify = lambda row: on_progress(self._views.job(row))  # noqa: E731
+        ended = Ingestion(self._workspace, claimed, notify, gives_way=gives_way).run()
         self._passages.forget([ended.document_id])
         return self._views.job(ended)
 
     def jobs(self, *, active_only: bool = False, limit: int = 200) -> list[Job]:
         """Newest first."""
         return [self._views.job(row) for row in self._catalogue.jobs(active_only=active_only, limit=limit)]
+
+    def num_active_jobs(self) -> int:
+        """Queued and running."""
+        return self._catalogue.num_active_jobs()
 
     @catalogue_errors()
     def job(self, job_id: str) -> Job:
@@ -248,30 +266,19 @@ class Library:
 
     def page_image(self, document_id: str, page: int, *, width_px: int = 1200) -> bytes:
         """PNG of one page (from 1), drawn once. Raises NotFound, ExtractError (not a PDF, password missing)."""
-        document = self.document(document_id)
-        number = page_number(page, document, max(1, document.pages))
-        folder = self._workspace.pages_folder / document_id
-        kept = folder / f"{number}-{width_px}.png"
-        if kept.is_file():
-            return kept.read_bytes()
-        path = file_store.original_of(self._workspace, document_id)
-        image = render_page(path, number, width_px=width_px)
-        folder.mkdir(exist_ok=True, mode=0o700)
-        unfinished = kept.with_name(f".{kept.name}")
-        unfinished.write_bytes(image)
-        unfinished.replace(kept)
-        sync_folder(folder)
-        return image
+        return pages.page_image(self._workspace, self.document(document_id), page, width_px)
 
+    @catalogue_errors()
     def page_text(self, document_id: str, page: int) -> PageText:
         """Text of one page (from 1) with its blocks. Raises NotFound."""
         document = self.document(document_id)
-        with catalogue_errors():
-            pages = self._catalogue.pages(document_id)
-            row = pages[page_number(page, document, len(pages))]
-            found = self._catalogue.blocks_of_document(document_id, start=row.start, end=row.end)
-            text = self._passages.text(document_id)
-            return page_text_view(document_id, row, text, {block.id: block for block in found})
+        return pages.page_text(self._workspace, document, self._passages.text(document_id), page)
+
+    @catalogue_errors()
+    def boxes(self, document_id: str, start: int, end: int) -> list[PageBox]:
+        """Where these characters of the text stand: a box a line; none without pages. Raises NotFound, ExtractError."""
+        document = self.document(document_id)
+        return pages.boxes_of(self._workspace, document, self._passages.text(document_id), start, end)
 
     def original(self, document_id: str) -> Path:
         """The kept copy of the original file. Raises NotFound."""
@@ -297,10 +304,12 @@ class Library:
         max_tokens: int = DEFAULT_MAX_TOKENS,
         voters: str = DEFAULT_VOTERS,
         conversation_id: str | None = None,
+        anyway: bool = False,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[AnswerToken | Answer]:
         """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share it.
-        `quote`: word for word from the documents; None: as suits the model."""
+        `quote`: word for word from the documents; None: as suits the model. `anyway`: answer from the nearest passages
+        even where the documents do not seem to say."""
         from retrieval.query.answer import Answerer
         from retrieval.query.question import Question
 
@@ -312,6 +321,7 @@ class Library:
             max_tokens=max_tokens,
             voters=voters,
             conversation_id=conversation_id,
+            anyway=anyway,
         )
         with catalogue_errors():
             yield from Answerer(self._workspace, self._index, self._passages, asked).run(cancelled)

@@ -18,6 +18,7 @@ from app.api.preferences import PreferenceFolder
 from app.api.uploads import UploadLimits, Uploads
 from app.auth import Authenticator, check_binding
 from app.http_security import AccessMiddleware, PageHeaders
+from app.request_shares import RequestShares
 from app.settings import Settings
 from retrieval.library import Library
 
@@ -46,16 +47,15 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     )
     if accounts.any and (settings.password or settings.token):
         log.warning("There are accounts: people sign in with these. The server's own password and token open nothing.")
-    limits = UploadLimits(
-        file_bytes=settings.max_upload_bytes,
-        files=settings.max_uploads,
-        library_bytes=settings.max_library_bytes,
-        free_disk_bytes=settings.min_free_bytes,
-    )
+    limits = _upload_limits(settings)
     uploads = Uploads(library, settings.home / "uploads", limits)
     preferences = PreferenceFolder(settings.home)
-    ask_queue = questions.AskQueue(settings.questions_at_once)
-    tools = build_mcp(library)
+    ask_queue = questions.AskQueue(
+        settings.questions_at_once,
+        each_at_once=settings.questions_at_once_each,
+        each_waiting=settings.max_questions,
+    )
+    tools = build_mcp(library, ask_queue)
     tools_app = mcp_app(tools)
 
     @contextlib.asynccontextmanager
@@ -92,7 +92,18 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     return app
 
 
+def _upload_limits(settings: Settings) -> UploadLimits:
+    return UploadLimits(
+        file_bytes=settings.max_upload_bytes,
+        files=settings.max_uploads,
+        jobs=settings.max_jobs,
+        library_bytes=settings.max_library_bytes,
+        free_disk_bytes=settings.min_free_bytes,
+    )
+
+
 def _add_guards(app: FastAPI, authenticator: Authenticator, settings: Settings) -> None:
+    app.add_middleware(RequestShares)
     app.add_middleware(
         AccessMiddleware,
         authenticator=authenticator,

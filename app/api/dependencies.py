@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import Depends, FastAPI, Request
 
 from app.api.preferences import PreferenceFile, PreferenceFolder
-from app.http_security import principal_of
+from app.http_security import person_of, principal_of
 from retrieval.library import Library
 
 
@@ -19,15 +19,21 @@ def install(app: FastAPI, library: Library, preferences: PreferenceFolder) -> No
     app.state.library, app.state.preferences = library, preferences
 
 
-def request_library(request: Request) -> Library:
+async def request_library(request: Request) -> Library:
     library: Library = request.app.state.library
     return library.as_seen_by(principal_of(request))
 
 
-def own_preferences(request: Request) -> PreferenceFile:
+async def own_preferences(request: Request) -> PreferenceFile:
     preferences: PreferenceFolder = request.app.state.preferences
     return preferences.of(principal_of(request))
 
 
+async def request_person(request: Request) -> str:
+    return person_of(request)
+
+
 RequestLibrary = Annotated[Library, Depends(request_library)]
 OwnPreferences = Annotated[PreferenceFile, Depends(own_preferences)]
+Person = Annotated[str, Depends(request_person)]
+"""Whose share of the machine the request takes."""

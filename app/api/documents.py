@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, File, Form, Query, Response, UploadFile
 from pydantic import BaseModel, Field
 
-from app.api.dependencies import RequestLibrary
+from app.api.dependencies import Person, RequestLibrary
 from app.api.errors import Refused
 from app.api.uploads import Uploads, shown_name
 
@@ -59,11 +59,14 @@ def router(uploads: Uploads) -> APIRouter:
 
 def _add_uploads(routes: APIRouter, uploads: Uploads) -> None:
     @routes.post("/estimate", tags=["files"])
-    def estimate(
-        library: RequestLibrary, file: Annotated[UploadFile, File()], password: Annotated[str | None, Form()] = None
+    async def estimate(
+        library: RequestLibrary,
+        person: Person,
+        file: Annotated[UploadFile, File()],
+        password: Annotated[str | None, Form(max_length=1000)] = None,
     ) -> Plain:
         """What storing a file would cost: pages, tokens, bytes on disk, seconds. The file is not kept."""
-        found = uploads.estimate_now(library, file.file, file.filename or "", password)
+        found = await uploads.estimate_now(library, person, file.file, file.filename or "", password)
         return {**found.to_dict(), "fits": found.fits}
 
     @routes.post("/documents", status_code=202, tags=["files"])
@@ -88,9 +91,9 @@ def _add_uploads(routes: APIRouter, uploads: Uploads) -> None:
         return {"jobs": jobs, "refused": refused}
 
     @routes.post("/uploads", status_code=201, tags=["files"])
-    def stage(library: RequestLibrary, file: Annotated[UploadFile, File()]) -> Plain:
+    def stage(library: RequestLibrary, person: Person, file: Annotated[UploadFile, File()]) -> Plain:
         """Send a file without starting: it waits, is estimated, and is stored on `start`."""
-        return uploads.stage(library, file.file, file.filename or "").to_dict()
+        return uploads.stage(library, person, file.file, file.filename or "").to_dict()
 
     @routes.get("/uploads", tags=["files"])
     def staged(library: RequestLibrary) -> Plain:
@@ -216,3 +219,13 @@ def _add_pages(routes: APIRouter) -> None:
     def text(library: RequestLibrary, document_id: str, page: int) -> Plain:
         """Text of a page (from 1) with its blocks: character spans and boxes."""
         return library.page_text(document_id, page).to_dict()
+
+    @routes.get("/documents/{document_id}/boxes", tags=["pages"])
+    def boxes(
+        library: RequestLibrary,
+        document_id: str,
+        start: Annotated[int, Query(ge=0)] = 0,
+        end: Annotated[int, Query(ge=0)] = 0,
+    ) -> Plain:
+        """Where the characters from `start` to `end` of the document's text stand: a box for each line."""
+        return {"boxes": [box.to_dict() for box in library.boxes(document_id, start, end)]}

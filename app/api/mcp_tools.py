@@ -18,8 +18,8 @@ from starlette.requests import Request
 
 from app import version
 from app.api.preferences import TopK
-from app.api.questions import MAX_PASSAGES
-from app.http_security import principal_of
+from app.api.questions import MAX_PASSAGES, MAX_QUESTION_LENGTH, AskQueue
+from app.http_security import person_of, principal_of
 from retrieval.errors import CairnError
 from retrieval.library import Library
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_QUOTE
@@ -33,16 +33,20 @@ INSTRUCTIONS = (
 )
 
 
-def build_mcp(library: Library) -> MCPServer:
-    """The server object with its three tools; each sees the library as its caller does."""
+Query = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION_LENGTH)]
+Identities = Annotated[list[str], Field(max_length=MAX_LISTED)]
+
+
+def build_mcp(library: Library, ask_queue: AskQueue) -> MCPServer:
+    """The server object with its three tools; each sees the library as its caller does, and waits for its turn."""
 
     @contextmanager
-    def callers_library(context: Context[Any, Request]) -> Iterator[Library]:
-        """Errors that are written for people reach the assistant with their own text."""
+    def callers_library(context: Context[Any, Request]) -> Iterator[tuple[Library, str]]:
+        """And whose share the call takes. Errors written for people reach the assistant with their own text."""
         request = context.request_context.request
         assert request is not None, "tools are called over HTTP only"
         try:
-            yield library.as_seen_by(principal_of(request))
+            yield library.as_seen_by(principal_of(request)), person_of(request)
         except CairnError as error:
             raise ToolError(str(error)) from error
 
@@ -51,10 +55,10 @@ def build_mcp(library: Library) -> MCPServer:
     )
 
     @server.tool()
-    def ask(
+    async def ask(
         context: Context[Any, Request],
-        question: str,
-        document_ids: list[str] | None = None,
+        question: Query,
+        document_ids: Identities | None = None,
         k: TopK = DEFAULT_K,
         quote: bool | None = DEFAULT_QUOTE,
     ) -> dict[str, Any]:
@@ -63,27 +67,32 @@ def build_mcp(library: Library) -> MCPServer:
         outcome: found; perhaps (a guess: check the passages and the other sentences); or not_found, with the nearest
         passages.
         """
-        with callers_library(context) as mine:
+
+        def answered(mine: Library) -> dict[str, Any]:
             for item in mine.ask(question, k=k, within=_scope(document_ids), quote=quote):
                 if isinstance(item, Answer):
                     return _answer(item)
-        raise RuntimeError("the question was stopped before an answer was written")
+            raise RuntimeError("the question was stopped before an answer was written")
+
+        with callers_library(context) as (mine, person):
+            return await ask_queue.run(person, answered, mine)
 
     @server.tool()
-    def search(
+    async def search(
         context: Context[Any, Request],
-        query: str,
-        document_ids: list[str] | None = None,
+        query: Query,
+        document_ids: Identities | None = None,
         k: Annotated[int, Field(ge=1, le=MAX_PASSAGES)] = DEFAULT_K,
     ) -> list[dict[str, Any]]:
         """Passages of the stored documents by the attention that the query gives them, best first."""
-        with callers_library(context) as mine:
-            return [_passage(passage) for passage in mine.search(query, k, within=_scope(document_ids))]
+        with callers_library(context) as (mine, person):
+            found = await ask_queue.run(person, mine.search, query, k, within=_scope(document_ids))
+            return [_passage(passage) for passage in found]
 
     @server.tool(name="list")
     def list_documents(context: Context[Any, Request], search: str = "") -> list[dict[str, Any]]:
         """Documents in the library: id, file name, title, pages, state."""
-        with callers_library(context) as mine:
+        with callers_library(context) as (mine, _person):
             found = mine.documents(search=search)[:MAX_LISTED]
         return [
             {"id": one.id, "source": one.source, "title": one.title, "pages": one.pages, "state": one.state}

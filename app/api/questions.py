@@ -7,19 +7,20 @@ import contextlib
 import json
 import secrets
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from typing import Annotated, ParamSpec, TypeVar
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel, Field, StringConstraints
 
-from app.api.dependencies import OwnPreferences, RequestLibrary
+from app.api.dependencies import OwnPreferences, Person, RequestLibrary
 from app.api.documents import PAGE_SIZES, Plain
 from app.api.errors import Refused, error_body
 from app.api.preferences import AnswerLength, Preferences, TopK, Voters
 from app.export import answer_as_html, answer_as_json
+from app.fair_queue import FairQueue, QueueFull
 from retrieval.library import Library
 from retrieval.types.defaults import DEFAULT_K
 from retrieval.types.passages import Answer
@@ -27,7 +28,8 @@ from retrieval.types.records import Scope
 
 MAX_QUESTION_LENGTH = 4000
 MAX_PASSAGES = 200
-MAX_WAITING = 64
+P = ParamSpec("P")
+T = TypeVar("T")
 EXPORTS = {"html": ("text/html; charset=utf-8", answer_as_html), "json": ("application/json", answer_as_json)}
 
 
@@ -59,13 +61,15 @@ class AskRequest(BaseModel):
     voters: Voters | None = None
     quote: bool | None = None
     max_tokens: AnswerLength | None = None
+    anyway: bool = Field(False, description="Answer also where the documents do not seem to say")
 
 
 class AskQueue:
-    """Questions being answered: a bounded number at once, the others wait in the order they came."""
+    """Questions being answered: some at once, and of one person one after the other. People take turns."""
 
-    def __init__(self, at_once: int):
-        self._workers = ThreadPoolExecutor(at_once, thread_name_prefix="cairn-ask")
+    def __init__(self, at_once: int, *, each_at_once: int = 1, each_waiting: int = 16):
+        self._queue = FairQueue("cairn-ask", at_once=at_once, each_at_once=each_at_once, each_waiting=each_waiting)
+        self._most_present, self._present = each_at_once + each_waiting, Counter[str]()
         self._stops: dict[str, tuple[str | None, threading.Event]] = {}  # by ask id: who asked, and how to stop it
         self._lock = threading.Lock()
 
@@ -73,7 +77,7 @@ class AskQueue:
         with self._lock:
             for _, stop in self._stops.values():
                 stop.set()
-        self._workers.shutdown(wait=False, cancel_futures=True)
+        self._queue.close()
 
     def stop(self, ask_id: str, user_id: str | None) -> None:
         """Raises Refused unless this user's question is being answered under that id."""
@@ -83,34 +87,59 @@ class AskQueue:
             raise Refused(404, "not_found", "No question of yours is being answered under this id.")
         event.set()
 
-    async def stream(self, answer: Answering) -> AsyncGenerator[ServerSentEvent, None]:
+    @contextlib.contextmanager
+    def present(self, person: str) -> Iterator[None]:
+        """While a question of this person is answered or waits. Raises Refused where there are too many."""
+        if self._present[person] >= self._most_present:
+            raise _too_many(QueueFull(own=True))
+        self._present[person] += 1
+        try:
+            yield
+        finally:
+            self._present[person] -= 1
+            self._present = +self._present
+
+    async def run(self, person: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Other work of the model for this person, in the same turns. Raises Refused."""
+        try:
+            return await asyncio.wrap_future(self._queue.submit(person, function, *args, **kwargs))
+        except QueueFull as full:
+            raise _too_many(full) from None
+
+    async def stream(self, person: str, answer: Answering) -> AsyncGenerator[ServerSentEvent, None]:
         """Events of one question: started, token..., then answer or error. A client that goes away stops the work."""
         ask_id, stop = secrets.token_hex(16), threading.Event()
-        with self._lock:
-            ahead = len(self._stops)
-            if ahead < MAX_WAITING:
-                self._stops[ask_id] = answer.user_id, stop
-        if ahead >= MAX_WAITING:
-            yield _event(
-                "error", error_body(Refused(503, "busy", "Too many questions are waiting. Try again shortly."))
-            )
+        events: asyncio.Queue[ServerSentEvent | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def emit(event: ServerSentEvent | None) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(events.put_nowait, event)
+
+        ahead = self._queue.ahead(person)
+        try:
+            asked = self._queue.submit(person, answer.run, stop, emit)
+        except QueueFull as full:
+            yield _event("error", error_body(_too_many(full)))
             return
+        asked.add_done_callback(lambda _: emit(None))
+        with self._lock:
+            self._stops[ask_id] = answer.user_id, stop
         try:
             yield _event("started", {"ask_id": ask_id, "ahead": ahead})
-            events: asyncio.Queue[ServerSentEvent | None] = asyncio.Queue()
-            loop = asyncio.get_running_loop()
-
-            def emit(event: ServerSentEvent | None) -> None:
-                if not loop.is_closed():
-                    loop.call_soon_threadsafe(events.put_nowait, event)
-
-            self._workers.submit(answer.run, stop, emit)
             while (event := await events.get()) is not None:
                 yield event
         finally:
             stop.set()
+            asked.cancel()
             with self._lock:
                 self._stops.pop(ask_id, None)
+
+
+def _too_many(full: QueueFull) -> Refused:
+    if full.own:
+        return Refused(429, "too_many_questions", "Too many of your questions are waiting. Wait for an answer.", 5)
+    return Refused(503, "busy", "Too many questions are waiting. Try again shortly.", 5)
 
 
 class Answering:
@@ -121,7 +150,7 @@ class Answering:
         self.user_id = library.principal.user_id
 
     def run(self, stop: threading.Event, emit: Callable[[ServerSentEvent | None], None]) -> None:
-        """Emits the events of the answer, and None at the end."""
+        """Emits the events of the answer."""
         request, defaults = self._request, self._defaults
         try:
             if stop.is_set():
@@ -134,14 +163,13 @@ class Answering:
                 max_tokens=request.max_tokens or defaults.max_tokens,
                 voters=request.voters or defaults.voters,
                 conversation_id=request.conversation_id,
+                anyway=request.anyway,
                 cancelled=stop.is_set,
             )
             for item in items:
                 emit(_event("answer" if isinstance(item, Answer) else "token", item.to_dict()))
         except Exception as error:  # the last handler of this thread: the client has to learn of it
             emit(_event("error", error_body(error)))
-        finally:
-            emit(None)
 
 
 def _event(name: str, payload: Plain) -> ServerSentEvent:
@@ -152,24 +180,31 @@ def _event(name: str, payload: Plain) -> ServerSentEvent:
 def router(ask_queue: AskQueue) -> APIRouter:
     routes = APIRouter()
     _add_asking(routes, ask_queue)
-    _add_answers(routes)
+    _add_answers(routes, ask_queue)
     return routes
 
 
 def _add_asking(routes: APIRouter, ask_queue: AskQueue) -> None:
+    async def room(person: Person) -> AsyncIterator[None]:
+        """Before the stream begins, so that a refusal has a status of its own."""
+        with ask_queue.present(person):
+            yield
+
     @routes.post("/search", tags=["questions"])
-    def search(library: RequestLibrary, request: SearchRequest) -> Plain:
+    async def search(library: RequestLibrary, person: Person, request: SearchRequest) -> Plain:
         """Passages by the attention that the query gives them, best first. No answer is written."""
-        found = library.search(request.query.strip(), request.k, within=request.within.scope())
+        query, within = request.query.strip(), request.within.scope()
+        found = await ask_queue.run(person, library.search, query, request.k, within=within)
         return {"passages": [passage.to_dict() for passage in found]}
 
-    @routes.post("/ask", tags=["questions"], response_class=EventSourceResponse)
+    @routes.post("/ask", tags=["questions"], response_class=EventSourceResponse, dependencies=[Depends(room)])
     async def ask(
-        library: RequestLibrary, request: AskRequest, preferences: OwnPreferences
+        library: RequestLibrary, person: Person, request: AskRequest, preferences: OwnPreferences
     ) -> AsyncIterator[ServerSentEvent]:
         """Events: `started` (with the id to stop it), `token` (many), then `answer` (stored) or `error`. Closing the
         connection stops the work."""
-        async with contextlib.aclosing(ask_queue.stream(Answering(library, request, preferences.current))) as events:
+        answering = Answering(library, request, preferences.current)
+        async with contextlib.aclosing(ask_queue.stream(person, answering)) as events:
             async for event in events:
                 yield event
 
@@ -179,7 +214,7 @@ def _add_asking(routes: APIRouter, ask_queue: AskQueue) -> None:
         ask_queue.stop(ask_id, library.principal.user_id)
 
 
-def _add_answers(routes: APIRouter) -> None:
+def _add_answers(routes: APIRouter, ask_queue: AskQueue) -> None:
     @routes.get("/answers", tags=["answers"])
     def answers(
         library: RequestLibrary,
@@ -202,9 +237,9 @@ def _add_answers(routes: APIRouter) -> None:
         library.delete_answer(answer_id)
 
     @routes.post("/answers/{answer_id}/effect/{block_id}", tags=["answers"])
-    def effect(library: RequestLibrary, answer_id: str, block_id: int) -> Plain:
+    async def effect(library: RequestLibrary, person: Person, answer_id: str, block_id: int) -> Plain:
         """Leave one block out and weigh the same answer again. Not an attention weight: see BlockEffect."""
-        return library.effect_of_block(answer_id, block_id).to_dict()
+        return (await ask_queue.run(person, library.effect_of_block, answer_id, block_id)).to_dict()
 
     @routes.get("/answers/{answer_id}/export", tags=["answers"], response_class=Response)
     def export(

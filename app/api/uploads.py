@@ -1,13 +1,15 @@
 """Files on their way in: limits, names, a private staging folder, and what each would cost, before any work starts.
 
 - A staged file has a random name on disk; the name it came with is only ever shown.
-- Estimates run in one background thread, so that many files dropped at once do not occupy the server.
+- Estimates run in background threads, one of each person in turn: many files dropped at once, or one that takes long,
+  keep nobody else waiting.
 - Each person sees and handles their own; number and size of what waits are bounded for each.
 - Nothing staged survives a restart: the folder is emptied when the app starts.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import secrets
@@ -16,12 +18,14 @@ import threading
 import time
 import unicodedata
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fastapi.concurrency import run_in_threadpool
+
 from app.api.errors import Refused, describe
+from app.fair_queue import FairQueue, QueueFull
 from retrieval.errors import CairnError, ExtractError
 from retrieval.extraction.formats import HEAD_BYTES, format_of
 from retrieval.library import Library
@@ -33,14 +37,17 @@ log = logging.getLogger("cairn.api")
 COPY_BYTES = 1 << 20
 STAGED_SECONDS = 24 * 3600.0
 MAX_NAME_LENGTH = 180
+ESTIMATES_AT_ONCE = 2
 
 
 @dataclass(frozen=True)
 class UploadLimits:
-    """Bounds on what people may send. Bytes, except `files` (waiting at the same time)."""
+    """Bounds on what each person may send. Bytes, except `files` (sent and not started) and `jobs` (started and not
+    done)."""
 
     file_bytes: int = 200_000_000
     files: int = 100
+    jobs: int = 2000
     staged_bytes: int = 4_000_000_000
     library_bytes: int | None = None
     free_disk_bytes: int = 1_000_000_000
@@ -63,6 +70,10 @@ class StagedFile(Record):
         return {key: value for key, value in super().to_dict().items() if key not in ("at", "user_id")}
 
 
+def _too_many_estimates() -> Refused:
+    return Refused(429, "too_many_files", "Too many files are waiting to be estimated. Try again shortly.", 10)
+
+
 def shown_name(name: str) -> str:
     """A name that came from outside -> one line to show: no folders, no control or direction characters."""
     last = name.replace("\\", "/").rsplit("/", 1)[-1]
@@ -80,16 +91,28 @@ class Uploads:
         self._library, self._folder, self.limits = library, folder, limits
         self._files: dict[str, StagedFile] = {}
         self._lock = threading.Lock()
-        self._estimator = ThreadPoolExecutor(1, thread_name_prefix="cairn-estimate")
+        self._estimates = FairQueue("cairn-estimate", at_once=ESTIMATES_AT_ONCE, each_waiting=limits.files)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for left_over in folder.iterdir():
             left_over.unlink() if left_over.is_file() else shutil.rmtree(left_over)
 
     def close(self) -> None:
-        self._estimator.shutdown(wait=False, cancel_futures=True)
+        self._estimates.close()
 
-    def stage(self, library: Library, stream: BinaryIO, name: str) -> StagedFile:
-        """Copy one file in and start estimating it. Raises Refused for a kind, size or number that is not accepted."""
+    def stage(self, library: Library, person: str, stream: BinaryIO, name: str) -> StagedFile:
+        """Copy one file in and start estimating it. `person`: whose share of the machine that takes.
+
+        Raises Refused for a kind, size or number that is not accepted.
+        """
+        staged = self._receive(library, stream, name)
+        try:
+            self._estimates.submit(person, self._estimate, library, staged)
+        except QueueFull:
+            self._remove([staged.id])
+            raise _too_many_estimates() from None
+        return staged
+
+    def _receive(self, library: Library, stream: BinaryIO, name: str) -> StagedFile:
         self._forget_old()
         name, suffix = shown_name(name), Path(shown_name(name)).suffix.lower()
         try:
@@ -117,7 +140,6 @@ class Uploads:
         staged = StagedFile(identity, user_id, name, size, "estimating", None, "", time.monotonic())
         with self._lock:
             self._files[identity] = staged
-        self._estimator.submit(self._estimate, library, identity, path)
         return staged
 
     def files(self, library: Library) -> list[StagedFile]:
@@ -127,6 +149,7 @@ class Uploads:
 
     def start(self, library: Library, identity: str, *, collection: str | None, password: str | None = None) -> Job:
         """Hand a staged file over to the library as a job."""
+        self._check_jobs(library)
         staged = self._own(library, identity)
         path = self._path(staged)
         job = library.submit(path, collection=collection, source=staged.name, password=password)
@@ -136,20 +159,25 @@ class Uploads:
     def submit(
         self, library: Library, stream: BinaryIO, name: str, *, collection: str | None, password: str | None
     ) -> Job:
-        """Stage and start in one go, without an estimate shown in between."""
-        staged = self.stage(library, stream, name)
+        """Stage and start in one go, without an estimate."""
+        self._check_jobs(library)
+        staged = self._receive(library, stream, name)
         try:
             return self.start(library, staged.id, collection=collection, password=password)
         except CairnError:
             self._remove([staged.id])
             raise
 
-    def estimate_now(self, library: Library, stream: BinaryIO, name: str, password: str | None) -> Estimate:
+    async def estimate_now(
+        self, library: Library, person: str, stream: BinaryIO, name: str, password: str | None
+    ) -> Estimate:
         """What a file would cost; the file is not kept."""
-        staged = self.stage(library, stream, name)
+        staged = await run_in_threadpool(self._receive, library, stream, name)
         try:
-            estimate = library.estimate(self._path(staged), password=password)
-            return replace(estimate, source=staged.name)
+            task = self._estimates.submit(person, library.estimate, self._path(staged), password=password)
+            return replace(await asyncio.wrap_future(task), source=staged.name)
+        except QueueFull:
+            raise _too_many_estimates() from None
         finally:
             self._remove([staged.id])
 
@@ -177,6 +205,12 @@ class Uploads:
 
     def _path(self, staged: StagedFile) -> Path:
         return self._folder / f"{staged.id}{Path(staged.name).suffix.lower()}"
+
+    def _check_jobs(self, library: Library) -> None:
+        if (waiting := library.num_active_jobs()) >= self.limits.jobs:
+            raise Refused(
+                429, "too_many_jobs", f"{waiting:,} of your documents are already waiting to be stored. Try later.", 60
+            )
 
     def _check_room(self, name: str) -> None:
         free = shutil.disk_usage(self._folder).free
@@ -208,13 +242,12 @@ class Uploads:
             raise Refused(422, "empty_file", f"{name} is empty.")
         return size
 
-    def _estimate(self, library: Library, identity: str, path: Path) -> None:
+    def _estimate(self, library: Library, staged: StagedFile) -> None:
         with self._lock:
-            staged = self._files.get(identity)
-        if staged is None:
-            return
+            if staged.id not in self._files:
+                return
         try:
-            estimate = replace(library.estimate(path), source=staged.name)
+            estimate = replace(library.estimate(self._path(staged)), source=staged.name)
             if estimate.fits:
                 outcome = replace(staged, state="ready", estimate=estimate)
             else:
@@ -225,8 +258,8 @@ class Uploads:
                 log.error("estimate failed", exc_info=error)
             outcome = replace(staged, state="refused", problem=describe(error)[2])
         with self._lock:
-            if identity in self._files:
-                self._files[identity] = outcome
+            if staged.id in self._files:
+                self._files[staged.id] = outcome
 
     def _forget_old(self) -> None:
         now = time.monotonic()

@@ -14,6 +14,8 @@ from model.attention.selection import SelectionPolicy, Voters
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
 from model.errors import ModelError
+from model.reading.second_look import FOLDER as READER_FOLDER
+from model.reading.second_look import load_second_look
 from model.scoring.span_reader import load_span_reader
 from model.training.convert.llama_delta import PUBLISHED_CHECKSUM, convert_llama_delta
 from model.training.data.documents import read_documents, write_token_file
@@ -23,7 +25,7 @@ from model.training.engine.trainer import TrainingResult
 from model.training.evaluation.passkey import passkey_scores
 from model.training.evaluation.perplexity import perplexity_scores
 from model.training.evaluation.report import heldout_tokens, report
-from model.training.recipes import span_reader
+from model.training.recipes import joint_reader, span_reader
 from model.training.recipes.default_model import PHASES, make_default_model
 from model.training.recipes.default_recipe import Size
 from model.training.recipes.finetune import finetune
@@ -55,6 +57,9 @@ evaluate = typer.Typer(no_args_is_help=True)
 app.add_typer(evaluate, name="evaluate", help="Passkey accuracy, or perplexity with a memory.")
 reader = typer.Typer(no_args_is_help=True)
 app.add_typer(reader, name="span-reader", help="Train a reader that points at answers, over frozen token states.")
+joint = typer.Typer(no_args_is_help=True)
+app.add_typer(joint, name="joint-reader", help="Train a reader for the second look, from a BERT-like encoder.")
+Settings = Annotated[list[str], typer.Option("--set", metavar="NAME=VALUE", help="Change one setting; repeatable.")]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -287,9 +292,7 @@ def _reader_train(
     data: QuestionData,
     states: States,
     out: Run,
-    changes: Annotated[
-        list[str], typer.Option("--set", metavar="NAME=VALUE", help="Change one setting of `ReaderRun`; repeatable.")
-    ] = [],  # noqa: B006
+    changes: Settings = [],  # noqa: B006
     threads: Threads = 2,
 ) -> None:
     """Train a reader on cached states."""
@@ -315,6 +318,32 @@ def _reader_measure(
     caches = span_reader.Caches.of(states)
     figures = span_reader.measure(trained, run, data, caches, run.sources, span_reader.DEV_QUESTIONS)
     print(json.dumps(figures, indent=1))
+
+
+@joint.command("train")
+def _joint_train(
+    data: QuestionData,
+    encoder: Annotated[Path, typer.Option(help="Folder of a BERT-like encoder with the tokens of BERT.")],
+    out: Run,
+    changes: Settings = [],  # noqa: B006
+    threads: Threads = 2,
+) -> None:
+    """Train a reader; OUT/reader is what a checkpoint folder needs for its second look."""
+    torch.set_num_threads(threads)
+    joint_reader.train(joint_reader.JointRun().changed(changes), data, encoder, out)
+
+
+@joint.command("measure")
+def _joint_measure(
+    data: QuestionData,
+    model: Annotated[Path, typer.Option(help="Folder of a checkpoint with a reader, or of a run.")],
+    most: Annotated[int, typer.Option(help="Development questions of a source.")] = 300,
+    threads: Threads = 2,
+) -> None:
+    """Measure a reader on development questions, from their gold passages."""
+    torch.set_num_threads(threads)
+    look = load_second_look(model / READER_FOLDER)
+    print(json.dumps(joint_reader.measure(look.reader, look.tokenizer, data, joint_reader.DEV, most), indent=1))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from storage.kv.store import KVBlockStore
 
 if TYPE_CHECKING:
     from model.checkpoint.landmark_model import LandmarkModel
+    from model.reading.second_look import SecondLook
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class LoadedModel:
     model: LandmarkModel
     fingerprint: MemoryFingerprint
     store: KVBlockStore
+    second_look: SecondLook | None = None
 
     @property
     def layout(self) -> KVLayout:
@@ -83,6 +85,7 @@ class Workspace:
         kv_dtype: str,
         shard_bytes: int = SHARD_BYTES,
         threads: Threads = "auto",
+        second_look: bool = True,
     ):
         self.home = home
         self.kv_folder, self.files_folder, self.pages_folder = home / "kv", home / "files", home / "pages"
@@ -92,7 +95,7 @@ class Workspace:
         self.scheduler = ModelScheduler(before_work=ThreadCount(threads).apply)
         self.kv_dtype, self.shard_bytes = kv_dtype, shard_bytes
         self.stranded_jobs: set[str] = set()  # running, but their worker had to give up on the catalogue
-        self._model = _Model(model)
+        self._model, self._second_look = _Model(model), second_look
         # Deleting and verifying need the store's files but no model, hence no layout.
         self._files_only = KVBlockStore(self.kv_folder, KVLayout((0,), 1, 2, 1, "bf16"), fingerprint="")
 
@@ -126,7 +129,15 @@ class Workspace:
         # Model and libraries stay for good. Left to the collector, the first question waits 0.2 s while it walks them.
         gc.freeze()
         logger.info("model ready on %s, memory identity %s", model.device, fingerprint.digest)
-        return LoadedModel(model, fingerprint, KVBlockStore(self.kv_folder, layout, fingerprint.digest))
+        store = KVBlockStore(self.kv_folder, layout, fingerprint.digest)
+        return LoadedModel(model, fingerprint, store, self._load_second_look(model))
+
+    def _load_second_look(self, model: LandmarkModel) -> SecondLook | None:
+        """What lies beside the checkpoint; it has no part in the memory, so nor in its identity."""
+        from model.reading.second_look import FOLDER, load_second_look
+
+        folder = Path(model.source or "") / FOLDER
+        return load_second_look(folder) if self._second_look and model.source and folder.is_dir() else None
 
     def check_memory(self) -> None:
         """Raises `MemoryMismatch`, naming the fields, if some document's memory was made by something else."""

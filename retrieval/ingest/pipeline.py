@@ -21,6 +21,7 @@ from model.checkpoint.landmark_model import TokenizedText
 from model.errors import ModelError
 from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import CairnError, Cancelled, ExtractError
+from retrieval.extraction import character_places
 from retrieval.extraction.extract import ExtractedDocument, extract
 from retrieval.index.title_keys import keep_title
 from retrieval.ingest.estimate import num_blocks, stored_bytes
@@ -35,6 +36,11 @@ from storage.workers import this_worker
 logger = logging.getLogger(__name__)
 
 _REPORT_SECONDS = 0.5  # a report is a durable write
+TURN_SECONDS = 20.0  # of one person's document while others wait; the file's text is extracted anew for the next turn
+
+
+class _GaveWay(Exception):
+    """The job's turn is over."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,21 +65,34 @@ class _Text:
 
 
 class Ingestion:
-    """Runs one claimed job. `notify(job)` is called after every report."""
+    """Runs one claimed job. `notify(job)` is called after every report.
 
-    def __init__(self, workspace: Workspace, job: Job, notify: Callable[[Job], None] = lambda job: None):
+    `gives_way`: after a turn, at the end of a shard, the job goes back into the queue if somebody else's waits there.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        job: Job,
+        notify: Callable[[Job], None] = lambda job: None,
+        *,
+        gives_way: bool = False,
+    ):
         self._workspace, self._catalogue, self._job, self._notify = workspace, workspace.catalogue, job, notify
+        self._gives_way = gives_way
         self._began = time.monotonic()
         self._reported = 0.0
         self._begun_tokens = 0
 
     def run(self) -> Job:
-        """To its end: done, failed (with its reason) or cancelled. What is stored so far stays for a retry."""
+        """To its end: done, failed (with its reason), cancelled or queued again. What is stored stays for a retry."""
         job = self._job
         try:
             self._work()
         except Cancelled:
             return self._end("cancelled", note="cancelled")
+        except _GaveWay:
+            self._catalogue.release_job(job.id)
         except NoRow:
             return self._vanished()
         except CatalogueUnavailable:
@@ -123,9 +142,15 @@ class Ingestion:
         per_shard = loaded.blocks_per_shard(self._workspace.shard_bytes)
         for first in range(stored_blocks, all_blocks, per_shard):
             self._shard(loaded, text, first, min(first + per_shard, all_blocks))
+            if first + per_shard < all_blocks and self._turn_is_over():
+                raise _GaveWay
         self._catalogue.finish_document(self._job.document_id, job_id=self._job.id, num_tokens=total)
         write_sidecar(self._workspace.database, self._workspace.home, self._job.document_id)
         self._notify(self._catalogue.job(self._job.id))
+
+    def _turn_is_over(self) -> bool:
+        turn = time.monotonic() - self._began >= TURN_SECONDS
+        return self._gives_way and turn and self._catalogue.others_wait(self._job.id)
 
     def _read_file(self, loaded: LoadedModel) -> _Text:
         """Text and tokens. If a newer extractor gives another text than is stored, the memory starts anew."""
@@ -154,6 +179,7 @@ class Ingestion:
             },
         )
         keep_title(self._workspace, document)
+        character_places.keep(self._workspace.pages_folder / document_id, extracted)
         return _Text(extracted, tokens)
 
     def _shard(self, loaded: LoadedModel, text: _Text, first: int, last: int) -> None:
@@ -210,16 +236,23 @@ def claim(workspace: Workspace, job_id: str) -> Job | None:
     return workspace.catalogue.claim_job(job_id, this_worker())
 
 
-def claim_next(workspace: Workspace) -> Job | None:
+def claim_next(workspace: Workspace, *, idle_owners_only: bool = False) -> Job | None:
     _recover(workspace)
-    return workspace.catalogue.claim_next_job(this_worker())
+    return workspace.catalogue.claim_next_job(this_worker(), idle_owners_only=idle_owners_only)
 
 
 def _recover(workspace: Workspace) -> None:
     """Back into the queue: jobs whose process died, and jobs of this process whose end could not be recorded."""
     for job_id in list(workspace.stranded_jobs):
-        workspace.catalogue.release_job(job_id)
-        workspace.stranded_jobs.discard(job_id)
+        try:
+            workspace.stranded_jobs.remove(job_id)
+        except KeyError:  # another thread has just released it, and may run it already
+            continue
+        try:
+            workspace.catalogue.release_job(job_id)
+        except BaseException:
+            workspace.stranded_jobs.add(job_id)
+            raise
     workspace.catalogue.recover_jobs()
 
 

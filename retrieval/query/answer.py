@@ -24,9 +24,10 @@ from retrieval.query.decode import Decoded, Decoder
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import join_neighbours
 from retrieval.query.question import Question
+from retrieval.query.quoting import Quotation
 from retrieval.query.retrieve import Retrieved, retrieve
 from retrieval.query.search import hits_of
-from retrieval.types.passages import Answer, AnswerToken, BlockEffect, OtherSentence, Passage, Timings
+from retrieval.types.passages import Answer, AnswerToken, BlockEffect, Passage, QuotedSentence, Timings
 from retrieval.types.records import Scope
 from storage.errors import NotFound as NoRow
 
@@ -88,6 +89,7 @@ class Answerer:
                 "voters": question.voters,
                 "max_tokens": question.max_tokens,
                 "quote": retrieved.quote,
+                "anyway": question.anyway,
                 "scope": (question.scope or Scope()).to_dict(),
                 "asked": retrieved.asked,
                 "token_ids": [token.token_id for token in tokens if token.token_id >= 0],
@@ -95,7 +97,8 @@ class Answerer:
                 "index": self._index.kind,
             },
             created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
-            other_sentences=self._other_sentences(decoded) if tokens else (),
+            other_sentences=tuple(self._sentences(decoded, decoded.quotations[1:])) if tokens else (),
+            quotation=next(self._sentences(decoded, decoded.quotations[:1]), None) if tokens else None,
             outcome=retrieved.outcome if text else "not_found",
         )
 
@@ -128,17 +131,16 @@ class Answerer:
         near = self._passages.passages(join_neighbours(hits, NEAR_MISSES, found.joined), found.joined)
         return _Evidence([], near, {}, tuple(passage.document_id for passage in near))
 
-    def _other_sentences(self, decoded: Decoded) -> tuple[OtherSentence, ...]:
-        """The next best sentences with their places; those deleted meanwhile are left out."""
-        quoting, found = decoded.quoting, []
-        for other in decoded.quotations[1:]:
+    def _sentences(self, decoded: Decoded, quotations: Sequence[Quotation]) -> Iterator[QuotedSentence]:
+        """These sentences with their places; those deleted meanwhile are left out."""
+        quoting = decoded.quoting
+        for one in quotations:
             assert quoting is not None
-            passage = self._passages.sentence(quoting.hits(other), *quoting.span(other.places))
+            passage = self._passages.sentence(quoting.hits(one), *quoting.span(one.places))
             if passage is not None:
-                pointed = other.places[other.pointed.start : other.pointed.stop]
+                pointed = one.places[one.pointed.start : one.pointed.stop]
                 start, end = quoting.span(pointed) if pointed else (passage.start_index,) * 2
-                found.append(OtherSentence(passage, (start, end)))
-        return tuple(found)
+                yield QuotedSentence(passage, (start, end))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from torch import Tensor
 
@@ -25,7 +26,6 @@ from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import EncodedQuestion, Question
 from retrieval.query.quoting import Quotation, Quoting
 from retrieval.query.retrieve import Candidates, Retrieved
-from retrieval.query.search import Found
 from retrieval.types.passages import AnswerToken
 
 # An answer's record keeps this many blocks for each token; a question has at most a few dozen candidates.
@@ -69,7 +69,7 @@ class Decoder:
         if retrieved.quote:
             decoded.quoting = self._quoting(candidates)
             if model.config.quotes_sentences:
-                decoded.quotations = self._best_sentences(retrieved.found, candidates, decoded.quoting)
+                decoded.quotations = self._best_sentences(retrieved, decoded.quoting)
         quotation = decoded.quotations[0] if decoded.quotations else None
         steps = generate(
             model,
@@ -105,8 +105,9 @@ class Decoder:
         rows = self._workspace.catalogue.blocks_by_id([id_ for id_, may in zip(ids, quotable, strict=True) if may])
         return Quoting(self._model, [rows.get(block_id) for block_id in ids])
 
-    def _best_sentences(self, found: Found, candidates: Candidates, quoting: Quoting) -> list[Quotation]:
+    def _best_sentences(self, retrieved: Retrieved, quoting: Quoting) -> list[Quotation]:
         """The sentence to quote, and the next best. Takes its own turn at the model."""
+        found, candidates = retrieved.found, retrieved.candidates
         documents = set(candidates.document_ids)
         text_of = {document_id: self._passages.quotable_text(document_id) for document_id in documents}
         with naming_damage(self._index), self._workspace.scheduler.for_question():
@@ -114,7 +115,15 @@ class Decoder:
             titles_QC = found.titles.of(candidates.document_ids)
             matches_QCL = token_matches(found.question.queries_QWGD, *keys).cpu().maximum(titles_QC[..., None])
             span_logits_2CL = self._span_logits(found.question, keys)
-            return quoting.best_sentences(matches_QCL, text_of, span_logits_2CL, count=1 + OTHER_SENTENCES)
+            look = self._workspace.loaded().second_look
+            return quoting.best_sentences(
+                matches_QCL,
+                text_of,
+                span_logits_2CL,
+                read=None if look is None else partial(look.read, retrieved.asked),
+                title_of={document_id: self._passages.title(document_id) for document_id in text_of},
+                count=1 + OTHER_SENTENCES,
+            )
 
     def _span_logits(self, question: EncodedQuestion, keys: tuple[list[Tensor], Tensor]) -> Tensor | None:
         """span_logits_2CL of the candidates; None if the model predicts no answer spans."""

@@ -135,6 +135,10 @@ class PassageBuilder:
         """Raises `storage.errors.NotFound`."""
         return self._source(document_id).text
 
+    def title(self, document_id: str) -> str:
+        """Raises `storage.errors.NotFound`."""
+        return str(self._source(document_id).document.title)
+
     def _source(self, document_id: str) -> _Source:
         document = self._catalogue.document(document_id)  # always fresh: titles change, and so does who may read it
         kept = self._kept.get(document_id)

@@ -31,6 +31,8 @@ class Question:
     max_tokens: int = 128
     voters: str = "group"
     conversation_id: str | None = None
+    anyway: bool = False
+    """Answer from what is nearest, also where the memory does not seem to hold an answer."""
 
     def policy(self) -> SelectionPolicy:
         """Raises `InvalidRequest`."""

@@ -2,15 +2,18 @@
 
 A model that is not trained to write an answer can still quote one: the sentence whose stored keys best match the
 question's queries (`model.scoring.late_interaction`). These are the keys that attention reads, so nothing is encoded
-again.
+again. A checkpoint with a second look (`model.reading.second_look`) reads the candidates once more, with the question.
 
 Axes: Q question tokens, C candidate blocks, L tokens in a block, S sentences, T tokens of a sentence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -18,6 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.constrained_decoding import Place, QuoteSource, word_starts
+from model.reading.second_look import FoundSpan, Reading, ReadPassage
 from model.scoring.late_interaction import score
 from model.scoring.sentences import may_answer, sentence_borders
 from model.scoring.span_selection import best_spans
@@ -30,6 +34,9 @@ from storage.records import Block
 SPAN_WEIGHT = 0.005
 """Weight of the answer span's logits added to the sentence's score; it decides between similar sentences. Held-out
 questions show no difference between 0.0025 and 0.05 (docs/experiments.md)."""
+
+MATCH_WEIGHT = 1.0
+"""Weight of the late-interaction score beside the logarithm of the second look's chance."""
 
 
 @dataclass(frozen=True)
@@ -79,35 +86,40 @@ class Quoting:
         text_of: Mapping[str, QuotableText],
         span_logits_2CL: Tensor | None = None,
         *,
+        read: Callable[[Sequence[ReadPassage]], Reading] | None = None,
+        title_of: Mapping[str, str] = MappingProxyType({}),
         count: int = 1,
     ) -> list[Quotation]:
         """The best sentences of different wording, best first, each with its answer span. A single one without tokens
         if the blocks hold no text.
 
         `matches_QCL`: see `late_interaction.token_matches`; `span_logits_2CL`: see `span_selection.span_logits`,
-        if the model predicts answer spans.
+        if the model predicts answer spans; `read`: see `SecondLook.read`, whose chances then decide.
         """
         sentences = self._sentences(text_of)
         if not sentences:
             return [Quotation([], range(0))]
-        length = matches_QCL.shape[2]
-        rows = [torch.tensor([index * length + row for index, row in each.places]) for each in sentences]
-        place_ST = pad_sequence(rows, batch_first=True)
-        there_ST = torch.arange(place_ST.shape[1]) < torch.tensor([len(each.places) for each in sentences])[:, None]
-
-        def by_sentence(x_XCL: Tensor) -> Tensor:
-            return x_XCL.flatten(1)[:, place_ST].masked_fill(~there_ST, -torch.inf)
-
+        by_sentence = _Gather([each.places for each in sentences], matches_QCL.shape[2])
         scores_S = score(by_sentence(matches_QCL))
-        pointed = [range(0)] * len(sentences)
         ranked_S = scores_S * torch.tensor([ASIDE_SHARE if each.is_aside else 1.0 for each in sentences])
-        if span_logits_2CL is not None:
-            sums_S, first_S, last_S = best_spans(by_sentence(span_logits_2CL))
-            pointed = [range(first, last + 1) for first, last in zip(first_S.tolist(), last_S.tolist(), strict=True)]
-            ranked_S = ranked_S + SPAN_WEIGHT * sums_S
+        pointed = [range(0)] * len(sentences)
+        if read is not None:
+            spans = self._read(read, sentences, text_of, title_of)
+            ranked_S = torch.tensor([each.chance for each in spans]).clamp_min(1e-9).log() + MATCH_WEIGHT * ranked_S
+            pointed = [each.tokens_within(span) for each, span in zip(sentences, spans, strict=True)]
+        else:
+            # Headings repeat the question's words and answer nothing; the second look knows better.
+            may_S = torch.tensor([bool(each.announced) or may_answer(each.text) for each in sentences])
+            ranked_S = ranked_S.masked_fill(~may_S, -torch.inf) if may_S.any() else ranked_S
+            if span_logits_2CL is not None:
+                sums_S, first_S, last_S = best_spans(by_sentence(span_logits_2CL))
+                pointed = [range(a, b + 1) for a, b in zip(first_S.tolist(), last_S.tolist(), strict=True)]
+                ranked_S = ranked_S + SPAN_WEIGHT * sums_S
         best: dict[str, Quotation] = {}
         quoted: set[Place] = set()
         for number in ranked_S.argsort(descending=True, stable=True).tolist():
+            if ranked_S[number] == -torch.inf:
+                break
             sentence = sentences[number]
             if sentence.places[0] in quoted:  # stands in a list that is quoted already
                 continue
@@ -118,13 +130,33 @@ class Quoting:
                 break
         return list(best.values())
 
+    def _read(
+        self,
+        read: Callable[[Sequence[ReadPassage]], Reading],
+        sentences: Sequence[_Sentence],
+        text_of: Mapping[str, QuotableText],
+        title_of: Mapping[str, str],
+    ) -> list[FoundSpan]:
+        """Every sentence's chance and answer span, in characters of its document; a run is a passage."""
+        passages = []
+        runs = [list(group) for _, group in groupby(sentences, key=lambda sentence: sentence.run)]
+        for group in runs:
+            document_id, start = self._of(group[0].run).document_id, group[0].start
+            borders = [(each.start - start, each.stop - start) for each in group]
+            text = text_of[document_id].text[start : group[-1].stop] if document_id in text_of else ""
+            passages.append(ReadPassage(title_of.get(document_id, ""), text, borders))
+        return [
+            FoundSpan(span.chance, span.start + group[0].start, span.stop + group[0].start)
+            for group, spans in zip(runs, read(passages).spans, strict=True)
+            for span in spans
+        ]
+
     def _sentences(self, text_of: Mapping[str, QuotableText]) -> list[_Sentence]:
-        """Tokens and text of sentences that stand whole in a run of neighbouring blocks; short ones only if all are.
+        """Sentences that stand whole in a run of neighbouring blocks.
 
         Where none stands whole (a sentence longer than the run) the parts that do stand there.
         """
-        found = self._found(text_of, whole=True) or self._found(text_of, whole=False)
-        return [each for each in found if each.announced or may_answer(each.text)] or found
+        return self._found(text_of, whole=True) or self._found(text_of, whole=False)
 
     def _found(self, text_of: Mapping[str, QuotableText], *, whole: bool) -> list[_Sentence]:
         return [
@@ -172,12 +204,34 @@ class _PlacedBlock:
 
 @dataclass(frozen=True)
 class _Sentence:
-    """Its tokens and those of what it announces; `is_aside`: it stands beside the matter of its document."""
+    """`run`: the first block of its run; `start`, `stop`: characters of the document; `ends`: of each token;
+    `announced`: tokens of what it announces; `is_aside`: it stands beside the matter of its document."""
 
     places: list[Place]
     text: str
+    run: int
+    start: int
+    stop: int
+    ends: list[int]
     announced: list[Place]
     is_aside: bool
+
+    def tokens_within(self, span: FoundSpan) -> range:
+        """Its tokens that hold characters of a span."""
+        first = bisect_right(self.ends, span.start)
+        return range(first, min(bisect_left(self.ends, span.stop) + 1, len(self.ends)))
+
+
+class _Gather:
+    """Values of tokens, gathered sentence by sentence."""
+
+    def __init__(self, places: Sequence[Sequence[Place]], length: int) -> None:
+        rows = [torch.tensor([index * length + row for index, row in each]) for each in places]
+        self._place_ST = pad_sequence(rows, batch_first=True)
+        self._there_ST = torch.arange(self._place_ST.shape[1]) < torch.tensor([len(each) for each in places])[:, None]
+
+    def __call__(self, x_XCL: Tensor) -> Tensor:
+        return x_XCL.flatten(1)[:, self._place_ST].masked_fill(~self._there_ST, -torch.inf)
 
 
 def _sentences_of_run(
@@ -191,20 +245,25 @@ def _sentences_of_run(
         at_a_border = start > low or low == 0
         if whole and (start < first or stop > last or not at_a_border):
             continue
-        places = _places_within(placed, run, start, stop)
-        if places:
-            end = announced_end(text, start, stop, last)
-            announced = [place for place in _places_within(placed, run, stop, end) if place not in places]
-            yield _Sentence(places, text[max(start, first) : min(stop, last)], announced, start in quotable.asides)
+        tokens = _tokens_within(placed, run, start, stop)
+        if tokens:
+            places, ends = zip(*tokens, strict=True)
+            more = _tokens_within(placed, run, stop, announced_end(text, start, stop, last))
+            announced = [place for place, _ in more if place not in places]
+            is_aside = start in quotable.asides
+            start, stop = max(start, first), min(stop, last)
+            yield _Sentence(list(places), text[start:stop], run[0], start, stop, list(ends), announced, is_aside)
 
 
-def _places_within(placed: Sequence[_PlacedBlock], run: Sequence[int], start: int, stop: int) -> list[Place]:
-    """Tokens that hold characters of a span."""
-    places: list[Place] = []
+def _tokens_within(
+    placed: Sequence[_PlacedBlock], run: Sequence[int], start: int, stop: int
+) -> list[tuple[Place, int]]:
+    """Tokens that hold characters of a span, each with the character behind it."""
+    found: list[tuple[Place, int]] = []
     for index, block in zip(run, placed, strict=True):
         before = block.start
         for row, token_end in enumerate(block.token_ends):
             if before < stop and token_end > start:
-                places.append((index, row))
+                found.append(((index, row), token_end))
             before = token_end
-    return places
+    return found

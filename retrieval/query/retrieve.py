@@ -89,6 +89,8 @@ def retrieve(workspace: Workspace, index: MemoryIndex, snapshot: MemorySnapshot,
         snapshot, found, config, question.k, whole_sentences=quote and config.quotes_sentences
     )
     outcome = outcome_of(config, found.confidence, found.in_scope) if len(candidates) else "not_found"
+    if question.anyway and outcome == "not_found" and len(candidates):
+        outcome = "perhaps"
     return Retrieved(asked, found, candidates, quote, outcome, finished_at)
 
 

@@ -77,8 +77,8 @@ def _next_pages(passage: Passage) -> Passage:
 
 
 @dataclass(frozen=True)
-class OtherSentence(Record):
-    """A sentence that may answer instead of the quoted one: `passage` holds it alone, with its late-interaction score.
+class QuotedSentence(Record):
+    """A sentence that may answer: `passage` holds it alone, with its late-interaction score.
 
     `pointed`: (start, end) of the predicted answer span in it, as characters of the document's text.
     """
@@ -132,11 +132,11 @@ class Answer(Record):
     """A finished answer with its evidence, as it is stored, reopened and exported.
 
     `passages`: what was read, that of a quoted sentence first, the others by gate mass over the whole answer.
-    `near_misses`: the next best candidates that were not read, by search score. `other_sentences`: where a whole
-    sentence is quoted, those that came next, best first. `heat`: block id -> [memory
-    layer][head] mean gate mass over the answer's tokens; its rows follow `layers` (absolute numbers). `outcome`:
-    whether it is an answer, a guess, or nothing but the nearest passages, in `near_misses`; `found` is False for the
-    last. `confidence`: 0..1. `memory_share`: mean over tokens.
+    `near_misses`: the next best candidates that were not read, by search score. `quotation`: where a whole sentence is
+    quoted, that sentence with its place; `other_sentences`: those that came next, best first. `heat`: block id ->
+    [memory layer][head] mean gate mass over the answer's tokens; its rows follow `layers` (absolute numbers).
+    `outcome`: whether it is an answer, a guess, or nothing but the nearest passages, in `near_misses`; `found` is
+    False for the last. `confidence`: 0..1. `memory_share`: mean over tokens.
     """
 
     id: str
@@ -158,7 +158,8 @@ class Answer(Record):
     memory: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     created_at: str = ""
-    other_sentences: tuple[OtherSentence, ...] = ()
+    other_sentences: tuple[QuotedSentence, ...] = ()
+    quotation: QuotedSentence | None = None
     outcome: Outcome = "found"
 
     def to_dict(self) -> dict[str, Any]:

@@ -27,6 +27,12 @@ def labels_of(bodies: Sequence[str]) -> list[int]:
     return labels
 
 
+def with_labels(instruction: str, numbers: dict[int, int]) -> str:
+    """An instruction whose examples, like [1], are citations that this writer can make."""
+    labels = {number: label for label, number in numbers.items()}
+    return re.sub(r"\[(\d)\]", lambda example: f"[{labels.get(int(example[1]), example[1])}]", instruction)
+
+
 class CitationStream:
     """Translates `[label]` in a stream of text; what may become one is held back until it is known.
 

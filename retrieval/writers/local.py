@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retrieval.errors import InvalidRequest, WriterError
-from retrieval.writers.labels import CitationStream, labels_of
+from retrieval.writers.labels import CitationStream, labels_of, with_labels
 from retrieval.writers.prompt import closing_text, passage_body
 from retrieval.writers.protocol import Cancelled, WriterKind, WriterPassage, WriterRequest, WriterToken, Written
 
@@ -86,7 +86,7 @@ class LocalWriter:
 
         loaded = self.loaded()
         try:
-            return (yield from _written(loaded, request, self.repair if request.passages else 0.0, cancelled))
+            return (yield from write_over(loaded, request, self.repair if request.passages else 0.0, cancelled))
         except ModelError as error:
             raise InvalidRequest(f"{self.name} cannot write this answer: {error}") from error
 
@@ -96,7 +96,7 @@ class LocalWriter:
         for passage in passages:
             if cancelled():
                 break
-            _, stored = loaded.segment(passage.document_id, _passage_ids(loaded.model, [passage])[0])
+            _, stored = loaded.segment(passage.document_id, passage_ids(loaded.model, [passage])[0])
             new += not stored
         return new
 
@@ -131,16 +131,17 @@ def loaded_writer(model: ChatModel, home: Path, memory_bytes: int = DEFAULT_BUDG
     return LoadedWriter(model, read_prefix(model), WriterMemory(home, shape, model.identity(), memory_bytes))
 
 
-def _written(
+def write_over(
     loaded: LoadedWriter, request: WriterRequest, repair: float, cancelled: Cancelled
 ) -> Generator[WriterToken, None, Written]:
+    """Answer a request over stored passages, a share of whose tokens is computed again. Raises `ModelError`."""
     from model.inference.reuse.assembled_text import AssembledText
     from model.inference.reuse.repair import read_question
     from model.inference.reuse.writing import write_answer
     from model.inference.sampling import Sampling
 
     model, options = loaded.model, request.options
-    passages_ids = _passage_ids(model, request.passages)
+    passages_ids = passage_ids(model, request.passages)
     segments: list[Segment | Sequence[int]] = []
     stored_tokens = 0
     for passage, ids in zip(request.passages, passages_ids, strict=True):
@@ -152,12 +153,13 @@ def _written(
         segment, stored = loaded.segment(passage.document_id, ids)
         segments.append(segment)
         stored_tokens += stored * len(ids)
-    suffix = model.suffix_ids(f"{request.instruction.strip()}\n\n{closing_text(request)}")
+    labels = labels_of([passage_body(passage) for passage in request.passages])
+    numbers = {label: passage.number for label, passage in zip(labels, request.passages, strict=True)}
+    instruction = with_labels(request.instruction.strip(), numbers)
+    suffix = model.suffix_ids(f"{instruction}\n\n{closing_text(request)}")
     text = AssembledText(model, loaded.prefix, segments, room=len(suffix) + options.max_tokens)
     fed = read_question(text, suffix, repair)
     sampling = Sampling(max_tokens=options.max_tokens, temperature=options.temperature, seed=options.seed)
-    labels = labels_of([passage_body(passage) for passage in request.passages])
-    numbers = {label: passage.number for label, passage in zip(labels, request.passages, strict=True)}
     citations = CitationStream(numbers)
     pieces = write_answer(text, fed, sampling, cancelled)
     while True:
@@ -173,7 +175,7 @@ def _written(
     return Written(finish, stored_tokens / total if total else None, repair if total else None)
 
 
-def _passage_ids(model: ChatModel, passages: Sequence[WriterPassage]) -> list[list[int]]:
+def passage_ids(model: ChatModel, passages: Sequence[WriterPassage]) -> list[list[int]]:
     """Tokens of each passage with its label: what is read and stored."""
     bodies = [passage_body(passage) for passage in passages]
     return [model.tokenize(f"[{label}] {body}") for label, body in zip(labels_of(bodies), bodies, strict=True)]

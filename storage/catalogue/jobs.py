@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from storage.catalogue.permissions import Repository, for_any_principal, in_owned_document
 from storage.catalogue.rows import job_of, one_row, update_row
@@ -13,6 +13,8 @@ from storage.records import ADMINISTRATOR, Job, JobProgress, JobState, Principal
 from storage.workers import is_alive
 
 ACTIVE = ("queued", "running")
+_OWNED = jobs.join(documents, jobs.c.document_id == documents.c.id)
+_OWNER = func.coalesce(documents.c.owner_id, "")  # what nobody owns is one person's
 
 
 class JobRepository(Repository):
@@ -33,15 +35,37 @@ class JobRepository(Repository):
             chosen = chosen.where(jobs.c.state.in_(ACTIVE))
         return [job_of(row) for row in self._rows(chosen)]
 
-    def claim_next_job(self, worker: str) -> Job | None:
-        """Take the oldest queued job; no two workers get the same one. `worker`: see `storage.workers.this_worker`."""
+    def claim_next_job(self, worker: str, *, idle_owners_only: bool = False) -> Job | None:
+        """Take the oldest queued job of the owner whose turn it is; no two workers get the same one.
+
+        Turns go round: owners without a running job first (with `idle_owners_only` no others), then whose last job
+        began longest ago. `worker`: see `storage.workers.this_worker`.
+        """
         if not self._rows(select(jobs.c.id).where(jobs.c.state == "queued").limit(1)):
             return None  # a waiting worker asks twice a second and must not hold up those who write
         with self._database.write() as connection:
-            oldest = select(jobs.c.id).where(jobs.c.state == "queued").order_by(jobs.c.created_at, jobs.c.id).limit(1)
-            # SQLite ignores this lock and does not need it: it has one writer at a time.
-            job_id = connection.execute(oldest.with_for_update(skip_locked=True)).scalar()
+            job_id = _next_in_turn(connection, idle_owners_only)
             return None if job_id is None else _claim(connection, job_id, worker)
+
+    def others_wait(self, job_id: str) -> bool:
+        """Whether somebody else than the owner of this job has one in the queue."""
+        mine = (
+            select(_OWNER)
+            .where(documents.c.id == jobs.c.document_id, jobs.c.id == job_id)
+            .correlate(None)
+            .scalar_subquery()
+        )
+        queued = select(jobs.c.id).select_from(_OWNED).where(jobs.c.state == "queued", mine != _OWNER).limit(1)
+        with self._database.read() as connection:
+            return connection.execute(queued).first() is not None
+
+    @for_any_principal
+    def num_active_jobs(self) -> int:
+        """Queued and running."""
+        own = in_owned_document(jobs.c.document_id, self.principal)
+        with self._database.read() as connection:
+            counted = select(func.count()).select_from(jobs).where(jobs.c.state.in_(ACTIVE), own)
+            return connection.execute(counted).scalar_one()
 
     def claim_job(self, job_id: str, worker: str) -> Job | None:
         """Take this job. Returns None if it is no longer queued. Raises `NotFound`."""
@@ -97,11 +121,12 @@ class JobRepository(Repository):
         A job whose process died `max_attempts` times without committing a shard in between fails instead. Writes only
         if there is such a job, so that opening a library does not wait for writers.
         """
-        running = select(jobs).where(jobs.c.state == "running")
-        if not any(not is_alive(row.worker) for row in self._rows(running)):
+        is_running = jobs.c.state == "running"
+        if all(is_alive(row.worker) for row in self._rows(select(jobs.c.worker).where(is_running))):
             return []
         with self._database.write() as connection:
-            dead = [job for job in map(job_of, connection.execute(running)) if not is_alive(job.worker)]
+            running = map(job_of, connection.execute(select(jobs).where(is_running)))
+            dead = [job for job in running if not is_alive(job.worker)]
             for job in dead:
                 if job.cancel_requested:
                     end(connection, job, "cancelled", note="cancelled")
@@ -111,6 +136,24 @@ class JobRepository(Repository):
                 else:
                     update_row(connection, jobs, job.id, state="queued", worker="")
             return [_one(connection, job.id) for job in dead]
+
+
+def _next_in_turn(connection: Connection, idle_owners_only: bool) -> str | None:
+    def of_state(state: str) -> dict[str, str]:
+        """By owner: when the first of their jobs in this state was queued."""
+        first = select(_OWNER, func.min(jobs.c.created_at)).select_from(_OWNED)
+        return {owner: at for owner, at in connection.execute(first.where(jobs.c.state == state).group_by(_OWNER))}
+
+    waiting, working = of_state("queued"), of_state("running")
+    if idle_owners_only:
+        waiting = {owner: at for owner, at in waiting.items() if owner not in working}
+    if not waiting:
+        return None
+    begun = select(_OWNER, func.max(jobs.c.started_at)).select_from(_OWNED).where(_OWNER.in_(waiting)).group_by(_OWNER)
+    last_turn = {owner: at or "" for owner, at in connection.execute(begun)} if len(waiting) > 1 else {}
+    owner = min(waiting, key=lambda owner: (owner in working, last_turn.get(owner, ""), waiting[owner]))
+    oldest = select(jobs.c.id).select_from(_OWNED).where(jobs.c.state == "queued", owner == _OWNER)
+    return connection.execute(oldest.order_by(jobs.c.created_at, jobs.c.id).limit(1)).scalar()
 
 
 def insert_job(connection: Connection, document_id: str, *, note: str = "") -> Job:

@@ -58,7 +58,7 @@ def error_code(response: Any) -> str:
     return body["error"]["code"]
 
 
-def until(condition: Any, seconds: float = 5.0) -> Any:
+def until(condition: Any, seconds: float = 30.0) -> Any:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if result := condition():

@@ -28,6 +28,9 @@ class FakeSettings:
     max_library_bytes: int | None = None
     min_free_bytes: int = 0
     questions_at_once: int = 8
+    questions_at_once_each: int = 8
+    max_questions: int = 64
+    max_jobs: int = 100
 
 
 @contextmanager

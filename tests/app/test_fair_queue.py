@@ -67,7 +67,7 @@ def test_more_than_may_wait_is_refused_for_that_person_only(held: Held) -> None:
     for _ in range(3):
         queue.submit("ann", held.task, "ann")
     with pytest.raises(QueueFull) as refused:
-        queue.check_room("ann")
+        queue.submit("ann", held.task, "ann")
     assert refused.value.own
     for _ in range(2):
         queue.submit("bob", held.task, "bob")

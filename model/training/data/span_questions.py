@@ -34,6 +34,8 @@ class SpanQuestion:
     pieces: tuple[str, ...]
     spans: tuple[tuple[int, int, int], ...]
     answers: tuple[str, ...]
+    title: str = ""
+    """Of the document that the passage stands in."""
 
 
 def read_span_questions(
@@ -79,7 +81,8 @@ def _question(source: str, row: dict[str, Any]) -> SpanQuestion | None:
             spans.append((inside[0], at - start, at - start + len(answer)))
     if row["answers"] and not spans:
         return None
-    return SpanQuestion(row["id"], source, row["question"], pieces, tuple(spans), tuple(row["answers"]))
+    answers, title = tuple(row["answers"]), row["context_title"]
+    return SpanQuestion(row["id"], source, row["question"], pieces, tuple(spans), answers, title)
 
 
 def cut(text: str) -> list[tuple[int, int]]:

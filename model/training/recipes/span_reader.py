@@ -7,21 +7,19 @@ measure: F1 and exact match of a trained reader on development questions.
 
 import json
 import time
-import tomllib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from model.scoring.span_reader import SpanLogits, SpanReader, SpanReaderConfig
 from model.training.data.batches.reader_batches import Distractors, ReaderBatch, ReaderBatchMaker, shown
 from model.training.data.span_questions import SOURCES, SpanQuestion, read_span_questions
 from model.training.data.token_states import StateCache, StateEncoder
+from model.training.engine.run_state import RunSettings, log_record, resume_state, save_state
 from model.training.evaluation.span_reading import judge, summary
 
 DEV_QUESTIONS = 600
@@ -35,7 +33,7 @@ Split = Literal["dev", "train"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReaderRun:
+class ReaderRun(RunSettings):
     """Everything that decides which reader comes out."""
 
     sources: tuple[str, ...] = SOURCES
@@ -65,21 +63,6 @@ class ReaderRun:
     def reader(self, widths: Sequence[int]) -> SpanReaderConfig:
         names = ("stored_width", "stored_bits", "width", "layers", "mlp_ratio", "dropout")
         return SpanReaderConfig(state_widths=tuple(widths), **{name: getattr(self, name) for name in names})
-
-    def changed(self, settings: Sequence[str]) -> "ReaderRun":
-        """With "name=value" settings in TOML. Raises ValueError for an unknown name."""
-        known = {field.name for field in fields(self)}
-        given: dict[str, Any] = {}
-        for setting in settings:
-            given |= tomllib.loads(setting)
-        if unknown := given.keys() - known:
-            raise ValueError(f"There is no setting {sorted(unknown)}; choose from {', '.join(sorted(known))}.")
-        return self.with_values(given)
-
-    def with_values(self, given: dict[str, Any]) -> "ReaderRun":
-        """Changed as read from TOML or JSON, whose lists are tuples here."""
-        values: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in given.items()}
-        return replace(self, **values)
 
 
 @dataclass(frozen=True)
@@ -119,15 +102,15 @@ def train(
     run: ReaderRun, data: Path, caches: Caches, out: Path, *, save_every: int = 50, check_every: int = 250
 ) -> None:
     """Train to the last step, continuing from what `out` holds; the reader and its figures are written there too."""
-    out.mkdir(parents=True, exist_ok=True)
-    _note(out, run)
+    run.keep(out)
     maker = _training_batches(run, data, caches)
     torch.manual_seed(run.seed)
     reader = SpanReader(run.reader(_state_widths(caches, run)))
     optimizer = torch.optim.AdamW(reader.parameters(), run.learning_rate, weight_decay=run.weight_decay)
-    step = _resume(out / _STATE, reader, optimizer)
+    named = dict(reader.named_parameters())
+    step = resume_state(out / _STATE, named, optimizer)
     weights = sum(p.numel() for p in reader.parameters())
-    _log(out, {"step": step, "weights": weights, "batches_per_epoch": maker.batches_per_epoch})
+    log_record(out, {"step": step, "weights": weights, "batches_per_epoch": maker.batches_per_epoch})
     losses: list[float] = []
     began, used = time.monotonic(), time.process_time()
     while step < run.steps:
@@ -137,16 +120,18 @@ def train(
         losses.append(_step(reader, optimizer, maker.make(step)))
         step += 1
         if step % save_every == 0 or step == run.steps:
-            _save(out / _STATE, reader, optimizer, step)
+            save_state(out / _STATE, named, optimizer, step)
             seconds = {"seconds": round(time.monotonic() - began), "cpu": round(time.process_time() - used)}
-            _log(out, {"step": step, "loss": round(sum(losses) / len(losses), 4), **seconds})
+            log_record(out, {"step": step, "loss": round(sum(losses) / len(losses), 4), **seconds})
             losses.clear()
         if step % check_every == 0 and step < run.steps:
-            _log(out, {"step": step, "dev": measure(reader, run, data, caches, ("squad11",), 200)["gold"]["squad11"]})
+            log_record(
+                out, {"step": step, "dev": measure(reader, run, data, caches, ("squad11",), 200)["gold"]["squad11"]}
+            )
     reader.eval().save(out)
     figures = measure(reader, run, data, caches, run.sources, DEV_QUESTIONS)
     (out / "figures.json").write_text(json.dumps(figures, indent=1))
-    _log(out, {"step": step, "figures": figures})
+    log_record(out, {"step": step, "figures": figures})
 
 
 def measure(
@@ -216,43 +201,3 @@ def _training_batches(run: ReaderRun, data: Path, caches: Caches) -> ReaderBatch
 
 def _state_widths(caches: Caches, run: ReaderRun) -> list[int]:
     return [caches.passages.width] * len(run.states)
-
-
-def _note(out: Path, run: ReaderRun) -> None:
-    """Keep the settings beside the run. Raises ValueError if `out` holds a run with other settings."""
-    note, settings = out / "run.json", json.dumps(asdict(run), indent=1)
-    if note.exists() and note.read_text() != settings:
-        raise ValueError(f"{out} holds a run with other settings; give another folder.")
-    note.write_text(settings)
-
-
-def _log(out: Path, record: dict[str, Any]) -> None:
-    line = json.dumps({"at": time.strftime("%H:%M:%S", time.gmtime()), **record})
-    with (out / "log.jsonl").open("a") as log:
-        log.write(line + "\n")
-    print(line, flush=True)
-
-
-def _save(file: Path, reader: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Weights and moments of the optimizer in one file, replaced at once."""
-    tensors: dict[str, Tensor] = {}
-    for name, weight in reader.named_parameters():
-        tensors[f"weight.{name}"] = weight.detach()
-        for moment in ("exp_avg", "exp_avg_sq"):
-            tensors[f"{moment}.{name}"] = optimizer.state[weight][moment]
-    half = file.with_suffix(".part")
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, half, {"step": str(step)})
-    half.rename(file)
-
-
-def _resume(file: Path, reader: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Restore reader and optimizer; returns the number of steps made."""
-    if not file.exists():
-        return 0
-    with safe_open(file, framework="pt") as tensors, torch.no_grad():
-        step = int(tensors.metadata()["step"])
-        for name, weight in reader.named_parameters():
-            weight.copy_(tensors.get_tensor(f"weight.{name}"))
-            moments = {m: tensors.get_tensor(f"{m}.{name}").clone() for m in ("exp_avg", "exp_avg_sq")}
-            optimizer.state[weight] = {"step": torch.tensor(float(step)), **moments}
-    return step

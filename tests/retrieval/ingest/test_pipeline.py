@@ -9,11 +9,12 @@ import time
 import pytest
 
 from retrieval.errors import CairnError, ExtractError, NotEnoughSpace
-from retrieval.ingest import shard_writer
+from retrieval.ingest import pipeline, shard_writer
 from retrieval.ingest.pipeline import Ingestion
 from retrieval.ingest.shard_writer import stored_blocks_before
 from storage.catalogue import Catalogue
 from storage.errors import CatalogueFull
+from storage.records import Principal
 from tests.retrieval.conftest import FOX, RAIN, add, ask, prose, substance
 
 LONG = prose(7, 2600)
@@ -211,6 +212,25 @@ def test_jobs_are_worked_off_oldest_first(library, write):
     document = library.document(first.document_id)
     assert (document.source, document.title) == ("A file.txt", "A file")
     assert document.collection_id == library.collections()[0].id and library.collections()[0].name == "mine"
+
+
+def test_a_long_document_gives_way_at_the_end_of_a_shard_to_somebody_elses(library, write, monkeypatch):
+    monkeypatch.setattr(pipeline, "TURN_SECONDS", 0.0)
+    ann, bob = (
+        library.as_seen_by(Principal(library.accounts.add(name, "no password").id, name)) for name in ("ann", "bob")
+    )
+    long, short = ann.submit(write("long.txt", LONG)), bob.submit(write("short.txt", FOX))
+    first = library.run_next_job()
+    assert (first.id, first.state) == (long.id, "queued") and 0 < first.tokens_done < first.tokens
+    assert library.run_next_job().id == short.id
+    while library.run_next_job() is not None:
+        pass
+    again = library.job(long.id)
+    assert again.state == library.job(short.id).state == "done"
+    alone = library.submit(write("copy.txt", LONG))
+    library.run_job(alone.id)
+    shown = [library.document(job.document_id) for job in (again, alone)]
+    assert shown[0].blocks == shown[1].blocks and library.verify().ok
 
 
 def test_a_question_waits_for_one_window_at_most_while_a_document_is_read(library, three, write, monkeypatch):

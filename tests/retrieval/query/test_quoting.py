@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 
+from model.reading.second_look import FoundSpan, Reading
 from retrieval.query.passage_builder import QuotableText
 from retrieval.query.quoting import Quoting
 from retrieval.query.retrieve import with_neighbours
@@ -41,11 +42,28 @@ def spell(quoting, blocks, places):
     return "".join(TEXT[start:end] for _, start, end in (quoting.place(*place) for place in places))
 
 
-def sentences(quoting):
-    return [
-        TEXT[quoting.place(*p[0])[1] : quoting.place(*p[-1])[2]]
-        for p in (each.places for each in quoting._sentences({"d": QuotableText(TEXT)}))
-    ]
+def sentences(quoting, **given):
+    """What may be quoted, in text order where nothing speaks for one of them."""
+    blocks = len(quoting._blocks)
+    found = quoting.best_sentences(torch.zeros(1, blocks, 16), {"d": QuotableText(TEXT)}, count=10, **given)
+    return [TEXT[slice(*quoting.span(quotation.places))] for quotation in found]
+
+
+def reading_of(**chances):
+    """A second look that finds the given words, each with its chance, and nothing else."""
+
+    def read(passages):
+        spans = []
+        for passage in passages:
+            spans.append([])
+            for start, stop in passage.sentences:
+                held = [word for word in chances if word in passage.text[start:stop]]
+                begin = passage.text.index(held[0], start) if held else start
+                chance = chances[held[0]] if held else 0.0
+                spans[-1].append(FoundSpan(chance, begin, begin + len(held[0] if held else "")))
+        return Reading(spans, 0.0)
+
+    return read
 
 
 def test_whole_sentences_with_enough_words_that_are_no_questions_are_candidates() -> None:
@@ -55,6 +73,26 @@ def test_whole_sentences_with_enough_words_that_are_no_questions_are_candidates(
         "Nobody knows who piled the first stones there.",
         "The last storm took away the upper half of it.",
     ]
+
+
+def test_the_second_look_decides_and_may_choose_a_heading_or_a_question() -> None:
+    model = tiny_model(block_size=16)
+    quoting = Quoting(model, blocks_of(model, TEXT))
+    read = reading_of(heading=0.5, surveyors=0.3, remember=0.1)
+    assert sentences(quoting, read=read)[:3] == [
+        "A heading line",
+        "The cairn was built by surveyors of the line.",
+        "Does anybody remember the old road?",
+    ]
+
+
+def test_the_second_look_points_at_words() -> None:
+    model = tiny_model(block_size=16)
+    blocks = blocks_of(model, TEXT)
+    quoting = Quoting(model, blocks)
+    zeros = torch.zeros(1, len(blocks), 16)
+    (found,) = quoting.best_sentences(zeros, {"d": QuotableText(TEXT)}, read=reading_of(surveyors=0.9))
+    assert spell(quoting, blocks, found.places[found.pointed.start : found.pointed.stop]) == "surveyors"
 
 
 def test_a_sentence_that_is_not_whole_in_the_candidates_is_not_quoted() -> None:

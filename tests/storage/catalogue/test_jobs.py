@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from storage.errors import NotFound
-from storage.records import JobProgress
+from storage.records import JobProgress, Principal
 from storage.workers import is_alive, this_worker
 from tests.storage.stored import FINGERPRINT, add_ready, commit, new_blocks, new_document, open_home, write_shard
 
@@ -161,3 +161,46 @@ def test_jobs_survive_reopening(tmp_path):
     assert catalogue.claim_next_job("worker").id == job.id
     assert catalogue.fingerprints() == [FINGERPRINT]
     catalogue.close()
+
+
+@pytest.fixture
+def people(home):
+    """Two users' catalogues over the same tables."""
+    catalogue, _ = home
+    users = [catalogue.add_user(name, "no password") for name in ("ann", "bob")]
+    return [catalogue.acting_for(Principal(user.id, user.name)) for user in users]
+
+
+def test_owners_take_turns_whoever_queued_more(catalogue, people):
+    ann, bob = people
+    many = [ann.add_document(new_document(seed)).job.id for seed in range(5)]
+    few = [bob.add_document(new_document(seed)).job.id for seed in range(10, 12)]
+    claimed = []
+    for _ in range(7):
+        claimed.append(catalogue.claim_next_job("worker").id)
+        catalogue.end_job(claimed[-1], "failed")
+    assert claimed.index(few[0]) <= 1 and claimed.index(few[1]) <= 3
+    assert [job for job in claimed if job in many] == many and [job for job in claimed if job in few] == few
+
+
+def test_an_owner_with_a_running_job_comes_last(catalogue, people):
+    ann, bob = people
+    first, second = (ann.add_document(new_document(seed)).job.id for seed in range(2))
+    other = bob.add_document(new_document(10)).job.id
+    assert catalogue.claim_job(first, "worker").state == "running"
+    catalogue.claim_job(other, "worker")
+    catalogue.end_job(other, "failed")
+    late = bob.add_document(new_document(11)).job.id
+    assert [catalogue.claim_next_job("worker").id for _ in range(2)] == [late, second]
+
+
+def test_a_worker_may_ask_for_jobs_of_idle_owners_only(catalogue, people):
+    ann, bob = people
+    jobs = [ann.add_document(new_document(seed)).job.id for seed in range(2)]
+    assert catalogue.claim_next_job("worker", idle_owners_only=True).id == jobs[0]
+    assert catalogue.claim_next_job("worker", idle_owners_only=True) is None
+    assert not catalogue.others_wait(jobs[0])
+    other = bob.add_document(new_document(10)).job.id
+    assert catalogue.others_wait(jobs[0])
+    assert catalogue.claim_next_job("worker", idle_owners_only=True).id == other
+    assert (ann.num_active_jobs(), bob.num_active_jobs(), catalogue.num_active_jobs()) == (2, 1, 3)

@@ -1,0 +1,56 @@
+"""The joint reader: question and passage read together in one window, every token attending to every other.
+
+The span reader (`model.scoring.span_reader`) reads stored states, in which a passage does not know the question. This
+one is a small encoder (BERT, arXiv 1810.04805) that reads the text of the few passages shown once more, together with
+the question. One softmax over the tokens of all passages and "not here" gives the chance that the answer starts at a
+token, a second one that it ends there (shared normalisation, arXiv 1710.10723), so passages can be compared.
+
+Axes: Q questions, K rows (a question with one passage each), T tokens of a row, N = K x T, E width.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from model.checkpoint.backbones import BertConfig, BertModel
+from model.scoring.span_reader import SpanLogits
+
+_OUTSIDE = -1e4
+"""Logit of what is masked; finite, so that a row without any token has no NaN."""
+
+
+class JointReader(nn.Module):
+    """Start and end logits of every passage token of all rows of a question, and of "not here"."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder: Any = BertModel(config, add_pooling_layer=False)
+        self.points = nn.Linear(config.hidden_size, 2)
+        nn.init.normal_(self.points.weight, std=0.02)
+        nn.init.zeros_(self.points.bias)
+
+    def forward(self, ids_QKT: Tensor, segment_QKT: Tensor, valid_QKT: Tensor, passage_QKT: Tensor) -> SpanLogits:
+        """`segment_QKT`: 0 for the question, 1 for title and passage; `valid_QKT`: False in padding; `passage_QKT`:
+        True where an answer may stand. The first token of each row stands for "not here"; a row without any valid
+        token takes no part."""
+        rows, length = ids_QKT.shape[:2].numel(), ids_QKT.shape[-1]
+        states_RTE = self.encoder(
+            input_ids=ids_QKT.view(rows, length),
+            token_type_ids=segment_QKT.view(rows, length),
+            attention_mask=valid_QKT.view(rows, length).long(),
+        ).last_hidden_state
+        points_QKT2 = self.points(states_RTE).float().view(*ids_QKT.shape, 2)
+        return self._share(points_QKT2, valid_QKT, passage_QKT)
+
+    def _share(self, points_QKT2: Tensor, valid_QKT: Tensor, passage_QKT: Tensor) -> SpanLogits:
+        taken_QK1 = valid_QKT[..., :1]
+        none_QK2 = points_QKT2[:, :, 0].masked_fill(~taken_QK1, -math.inf)
+        # The mean of the rows' chances, so that it does not grow with their number.
+        none_Q12 = (none_QK2.logsumexp(1) - taken_QK1.sum(1).log())[:, None]
+        points_QN2 = points_QKT2.masked_fill(~passage_QKT[..., None], _OUTSIDE).flatten(1, 2)
+        return SpanLogits(*torch.cat((points_QN2, none_Q12), 1).unbind(-1))

@@ -1,0 +1,178 @@
+"""A second look: the few passages that search found are read once more, together with the question.
+
+Stored keys were made before the question was known. `SecondLook` gives a joint reader (`model.reading.network`)
+the text of the passages and says, for every sentence, how likely the answer stands in it, and where.
+
+Axes: K rows, T tokens of a row, N = K x T, S sentences of all passages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Encoding, Tokenizer
+from torch import Tensor
+
+from model.checkpoint.backbones import BertConfig
+from model.checkpoint.int8 import read_int8, to_int8
+from model.errors import ModelError
+from model.precision import fast_precision
+from model.reading.network import JointReader
+from model.reading.rows import JointRows, RowTokens, join_rows
+from model.scoring.span_reader import SpanLogits, sentence_mass
+
+FOLDER = "reader"
+"""Of a checkpoint: what the second look needs."""
+WINDOW = 160
+"""Tokens of a passage that are read together; a longer passage is read in several windows, cut between sentences."""
+LONGEST_SENTENCE = 320
+"""Tokens; the rest of a longer sentence is not read."""
+LONGEST_SPAN = 30
+
+
+@dataclass(frozen=True)
+class ReadPassage:
+    """`sentences`: (start, stop) characters of the text, ascending; an answer stands within one of them."""
+
+    title: str
+    text: str
+    sentences: Sequence[tuple[int, int]]
+
+
+class FoundSpan(NamedTuple):
+    """Chance that the answer stands in a sentence, and the characters of the passage's text that are most likely it."""
+
+    chance: float
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """`spans`: for every sentence of every passage. `not_here`: chance that no passage holds the answer."""
+
+    spans: list[list[FoundSpan]]
+    not_here: float
+
+
+@dataclass(frozen=True)
+class _Window:
+    passage: int
+    first: int
+    """Token of the passage."""
+    stop: int
+
+
+class SecondLook:
+    """A joint reader with its tokenizer."""
+
+    def __init__(self, reader: JointReader, tokenizer: Tokenizer) -> None:
+        self.reader, self.tokenizer = reader, tokenizer
+        self._tokens = RowTokens.of(tokenizer)
+
+    @torch.inference_mode()
+    def read(self, question: str, passages: Sequence[ReadPassage]) -> Reading:
+        """Where the answer stands. In bfloat16 where the machine multiplies in it."""
+        texts = self.tokenizer.encode_batch([each.text for each in passages], add_special_tokens=False)
+        sentences = [_token_ranges(each, text) for each, text in zip(passages, texts, strict=True)]
+        windows = [window for number, each in enumerate(sentences) for window in _windows(number, each)]
+        if not windows:
+            return Reading([[] for _ in passages], 1.0)
+        asked = self.tokenizer.encode(question, add_special_tokens=False).ids
+        titles = [self.tokenizer.encode(each.title, add_special_tokens=False).ids for each in passages]
+        rows = join_rows(
+            [(asked, titles[each.passage], texts[each.passage].ids[each.first : each.stop]) for each in windows],
+            len(windows),
+            self._tokens,
+        )
+        device = self.reader.points.weight.device
+        with torch.autocast(device.type, torch.bfloat16, enabled=fast_precision(device.type) == "bf16"):
+            logits = self.reader(*(each.to(device) for each in rows.inputs()))
+        logits = SpanLogits(logits.start_QN1.cpu(), logits.end_QN1.cpu())
+        return Reading(_spans(logits, rows, windows, sentences, texts), float(logits.no_answer()))
+
+    def save(self, folder: Path) -> None:
+        """Write the reader to its own folder of a checkpoint: weights as int8 with a scale per row."""
+        folder = folder / FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(to_int8(self.reader.state_dict()), folder / "model.safetensors")
+        (folder / "config.json").write_text(self.reader.config.to_json_string())
+        self.tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def load_second_look(folder: Path) -> SecondLook:
+    """The reader in `folder`, in float32. Raises `ModelError` for files that are missing, damaged or do not fit."""
+    try:
+        config = BertConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        tokenizer = Tokenizer.from_str((folder / "tokenizer.json").read_text(encoding="utf-8"))
+        reader = JointReader(config)
+        reader.load_state_dict(read_int8(folder / "model.safetensors", torch.float32))
+    except ModelError:
+        raise
+    except Exception as error:  # tokenizers raises nothing more precise
+        raise ModelError(f"{folder} cannot be used ({error}); copy the checkpoint again.") from error
+    return SecondLook(reader.eval(), tokenizer)
+
+
+def _token_ranges(passage: ReadPassage, text: Encoding) -> list[tuple[int, int]]:
+    """(first, behind the last) token of each sentence; empty where a sentence has no token of its own."""
+    starts = torch.tensor([start for start, _ in text.offsets] or [0])
+    return [
+        tuple(torch.searchsorted(starts, torch.tensor([start, stop])).tolist())  # type: ignore[misc]
+        for start, stop in passage.sentences
+    ]
+
+
+def _windows(passage: int, sentences: Sequence[tuple[int, int]]) -> list[_Window]:
+    """Neighbouring sentences together, as many as fit."""
+    windows: list[_Window] = []
+    for first, stop in sentences:
+        if stop <= first:
+            continue
+        stop = min(stop, first + LONGEST_SENTENCE)
+        if windows and stop - windows[-1].first <= WINDOW:
+            windows[-1] = _Window(passage, windows[-1].first, stop)
+        else:
+            windows.append(_Window(passage, first, stop))
+    return windows
+
+
+def _spans(
+    logits: SpanLogits,
+    rows: JointRows,
+    windows: Sequence[_Window],
+    sentences: Sequence[Sequence[tuple[int, int]]],
+    texts: Sequence[Encoding],
+) -> list[list[FoundSpan]]:
+    length = rows.ids_QKT.shape[-1]
+    sentence_QN = torch.full((1, len(windows) * length), -1)
+    numbered: list[tuple[int, int, int, int]] = []  # passage, sentence, first token, column of the first token
+    for number, window in enumerate(windows):
+        for place, (first, stop) in enumerate(sentences[window.passage]):
+            if window.first <= first < min(stop, window.stop):
+                column = number * length + rows.begins[number] + first - window.first
+                sentence_QN[0, column : column + min(stop, window.stop) - first] = len(numbered)
+                numbered.append((window.passage, place, first, column))
+    chance_S = sentence_mass(logits, sentence_QN, longest=LONGEST_SPAN)[0].tolist()
+    starts_N, ends_N = (each.log_softmax(-1)[0, :-1] for each in logits)
+    found = [[FoundSpan(0.0, 0, 0)] * len(each) for each in sentences]
+    for number, (passage, place, first, column) in enumerate(numbered):
+        tokens = int((sentence_QN[0] == number).sum())
+        begin, end = _best(starts_N[column : column + tokens], ends_N[column : column + tokens])
+        offsets = texts[passage].offsets
+        found[passage][place] = FoundSpan(chance_S[number], offsets[first + begin][0], offsets[first + end][1])
+    return found
+
+
+def _best(starts_T: Tensor, ends_T: Tensor) -> tuple[int, int]:
+    """First and last token of the best span of at most LONGEST_SPAN tokens."""
+    allowed_TT = torch.ones(len(starts_T), len(starts_T), dtype=torch.bool).triu().tril(LONGEST_SPAN - 1)
+    sums_TT = (starts_T[:, None] + ends_T[None]).masked_fill(~allowed_TT, -torch.inf)
+    first, last = divmod(int(sums_TT.argmax()), len(starts_T))
+    return first, last

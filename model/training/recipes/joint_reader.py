@@ -1,0 +1,159 @@
+"""Trains a joint reader from a BERT-like encoder: `python -m model.training joint-reader --help`.
+
+A run that was stopped continues exactly from where it last saved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from model.checkpoint.backbones import BertConfig
+from model.precision import fast_precision
+from model.reading.network import JointReader
+from model.reading.second_look import SecondLook
+from model.scoring.span_reader import SpanLogits
+from model.training.data.batches.joint_batches import JointBatch, JointBatchMaker
+from model.training.data.questions.table_questions import SOURCE as TABLES
+from model.training.data.questions.table_questions import make_table_questions
+from model.training.data.span_questions import SpanQuestion, read_span_questions
+from model.training.engine.run_state import RunSettings, log_record, resume_state, save_state
+from model.training.evaluation.joint_reading import judge_joint
+from model.training.evaluation.span_reading import summary
+
+SOURCES = (
+    "squad11",
+    "squad20",
+    "disflqa:4000",
+    "policyqa",
+    "qed_nq",
+    "nq_openbook",
+    "quac",
+    "factbook_templated:3000",
+    "openstax_glossary:2000",
+    "tables:5000",
+)
+DEV = ("squad11", "squad20", "policyqa", "qed_nq", TABLES)
+_STATE = "state.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointRun(RunSettings):
+    """Everything that decides which reader comes out."""
+
+    sources: tuple[str, ...] = SOURCES
+    """Names of question sets, "name:2000" for at most so many training questions; "tables" are made."""
+    batch: int = 12
+    rows: int = 2
+    steps: int = 4000
+    learning_rate: float = 1.5e-4
+    warmup: int = 150
+    weight_decay: float = 0.01
+    frozen_layers: int = 0
+    """The lowest layers, which keep the encoder's weights, as the embeddings do."""
+    dropout: float = 0.1
+    seed: int = 0
+
+
+def training_questions(run: JointRun, data: Path) -> list[SpanQuestion]:
+    made = [int(source.partition(":")[2] or 5000) for source in run.sources if source.startswith(TABLES)]
+    read = [source for source in run.sources if not source.startswith(TABLES)]
+    return [*read_span_questions(data, "train", read), *make_table_questions(sum(made), seed=run.seed)]
+
+
+def development_questions(data: Path, source: str, most: int) -> list[SpanQuestion]:
+    if source == TABLES:
+        return make_table_questions(most, seed=-1)
+    return read_span_questions(data, "dev", [source], most=most)
+
+
+def train(
+    run: JointRun, data: Path, encoder: Path, out: Path, *, save_every: int = 200, check_every: int = 1000
+) -> None:
+    """Train to the last step, continuing from what `out` holds; the reader is written there too.
+
+    `encoder`: folder of a BERT-like checkpoint with the vocabulary of BERT, uncased."""
+    run.keep(out)
+    tokenizer = open_tokenizer(encoder)
+    maker = JointBatchMaker(tokenizer, training_questions(run, data), batch=run.batch, rows=run.rows, seed=run.seed)
+    torch.manual_seed(run.seed)
+    reader = start(encoder, run)
+    trained = {name: p for name, p in reader.named_parameters() if p.requires_grad}
+    optimizer = torch.optim.AdamW(trained.values(), run.learning_rate, weight_decay=run.weight_decay, fused=True)
+    step = resume_state(out / _STATE, trained, optimizer)
+    log_record(out, {"step": step, "batches_per_epoch": maker.batches_per_epoch})
+    losses: list[float] = []
+    began = time.monotonic()
+    while step < run.steps:
+        torch.manual_seed(run.seed * 1_000_003 + step)
+        for group in optimizer.param_groups:
+            group["lr"] = run.learning_rate * min(1.0, (step + 1) / run.warmup) * max(0.03, 1 - step / run.steps)
+        losses.append(_step(reader, optimizer, maker.make(step)))
+        step += 1
+        if step % save_every == 0 or step == run.steps:
+            save_state(out / _STATE, trained, optimizer, step)
+            log_record(out, {"step": step, "loss": fmean(losses), "seconds": round(time.monotonic() - began)})
+            losses.clear()
+        if step % check_every == 0 and step < run.steps:
+            log_record(out, {"step": step, "dev": measure(reader, tokenizer, data, ("squad11",), 100)})
+    SecondLook(reader.eval(), tokenizer).save(out)
+    log_record(out, {"step": step, "dev": measure(reader, tokenizer, data, DEV, 300)})
+
+
+def start(encoder: Path, run: JointRun) -> JointReader:
+    """A reader with the encoder's weights; those that do not learn require no gradient."""
+    config = BertConfig.from_pretrained(encoder)
+    config.hidden_dropout_prob, config.attention_probs_dropout_prob = run.dropout, 0.0
+    reader = JointReader(config)
+    missing, _ = reader.encoder.load_state_dict(load_file(encoder / "model.safetensors"), strict=False)
+    if missing:
+        raise ValueError(f"{encoder} is not a BERT-like encoder: it has no {missing[0]}.")
+    reader.encoder.embeddings.requires_grad_(False)
+    for layer in reader.encoder.encoder.layer[: run.frozen_layers]:
+        layer.requires_grad_(False)
+    return reader
+
+
+def measure(
+    reader: JointReader, tokenizer: Tokenizer, data: Path, sources: Sequence[str], most: int
+) -> dict[str, dict[str, float]]:
+    """Figures by source, from the gold passage."""
+    questions = [each for source in sources for each in development_questions(data, source, most)]
+    return summary(judge_joint(reader, tokenizer, questions))
+
+
+def open_tokenizer(folder: Path) -> Tokenizer:
+    """Without the truncation and padding that a checkpoint's file may ask for."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def joint_loss(logits: SpanLogits, batch: JointBatch) -> Tensor:
+    """Negative log-likelihood of any accepted start and of any accepted end, in nats (arXiv 1710.10723)."""
+    losses = []
+    for each_QN1, right_QN1 in zip(logits, (batch.start_QN1, batch.end_QN1), strict=True):
+        right_Q = each_QN1.masked_fill(~right_QN1, -torch.inf).logsumexp(-1)
+        losses.append((each_QN1.logsumexp(-1) - right_Q).mean())
+    return torch.stack(losses).sum()
+
+
+def _step(reader: JointReader, optimizer: torch.optim.Optimizer, batch: JointBatch) -> float:
+    reader.train()
+    with torch.autocast("cpu", torch.bfloat16, enabled=fast_precision("cpu") == "bf16"):
+        logits = reader(*batch.rows.inputs())
+    loss = joint_loss(logits, batch)
+    optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_([p for p in reader.parameters() if p.requires_grad], 1.0)
+    optimizer.step()
+    return loss.item()

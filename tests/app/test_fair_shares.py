@@ -1,0 +1,168 @@
+"""One person's many requests keep nobody else waiting, and are refused beyond a number.
+
+Over a real socket. Whatever the first of two people wants takes until the test lets it go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.api import build_app
+from app.auth import fresh_token
+from app.request_shares import AT_ONCE, WAITING
+from retrieval.library import Library
+from retrieval.types.records import Estimate
+from tests.app.api_client import PDF, events, until
+from tests.app.serving import FakeSettings, served
+
+FILE = {"files": {"file": ("a.pdf", PDF)}}
+PICTURE = "documents/x/pages/1.png"
+
+
+class Word:
+    def to_dict(self) -> dict[str, str]:
+        return {"text": "word"}
+
+
+class World:
+    """Ann, whose requests are held, and Bob at one server."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.begun: list[str] = []  # whose work, in the order in which it began
+        self.clients: dict[str, httpx.Client] = {}
+
+    def work(self, library: Library) -> None:
+        self.begun.append(library.principal.name)
+        if library.principal.name == "ann":
+            assert self.go_on.wait(60)
+
+    def call(self, name: str, method: str, path: str, **more: Any) -> httpx.Response:
+        return self.clients[name].request(method, path, **more)
+
+    def ask(self, name: str) -> httpx.Response:
+        return self.call(name, "POST", "ask", json={"question": "What of the dam?"})
+
+    def flood(self, threads: ThreadPoolExecutor, number: int, *request: Any, **more: Any) -> list[Future[Any]]:
+        """So many requests of Ann's; returns when all have arrived that begin at once."""
+        flood = [threads.submit(self.call, "ann", *request, **more) for _ in range(number)]
+        until(lambda: "ann" in self.begun)
+        return flood
+
+
+def done(requests: list[Future[Any]]) -> list[httpx.Response]:
+    return [request.result() for request in requests if request.done()]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[World]:
+    """Parameters: settings."""
+    world = World()
+
+    def ask(library: Library, question: str, **_more: Any) -> Iterator[Word]:
+        world.work(library)
+        yield Word()
+
+    def estimate(library: Library, path: Path, **_more: Any) -> Estimate:
+        world.work(library)
+        return Estimate(path.name, 1, 500, 8, 1_000_000, 1.0, 10**12)
+
+    def page_image(library: Library, *_arguments: Any, **_more: Any) -> bytes:
+        world.work(library)
+        return b"\x89PNG"
+
+    for stub in (ask, estimate, page_image):
+        monkeypatch.setattr(Library, stub.__name__, stub)
+    monkeypatch.setattr(Library, "warm_up", lambda library: None)
+    (tmp_path / "sample-offered").touch()
+    settings = FakeSettings(tmp_path, questions_at_once=2, questions_at_once_each=1, **getattr(request, "param", {}))
+    with Library.open(tmp_path, no_model) as library:
+        tokens = {}
+        for name in ("ann", "bob"):
+            tokens[name], digest = fresh_token()
+            library.accounts.set_token_digest(library.accounts.add(name, "no password"), digest)
+        limits = httpx.Limits(max_connections=None)
+        with served(build_app(settings, library, page=False)) as url:  # type: ignore[arg-type]
+            for name, token in tokens.items():
+                headers = {"Authorization": f"Bearer {token}"}
+                world.clients[name] = httpx.Client(
+                    base_url=f"{url}/api/v1/", headers=headers, timeout=60, limits=limits
+                )
+            yield world
+            world.go_on.set()
+            for client in world.clients.values():
+                client.close()
+
+
+def no_model() -> Any:
+    raise AssertionError("no model needed")
+
+
+@pytest.mark.parametrize("world", [{"max_questions": 16}], indirect=True)
+def test_seventy_questions_of_one_person_do_not_delay_anothers_and_are_refused_beyond_a_number(world: World) -> None:
+    with ThreadPoolExecutor(70) as threads:
+        flood = world.flood(threads, 70, "POST", "ask", json={"question": "What of the dam?"})
+        assert events(world.ask("bob").text)[-1][0] == "token"
+        until(lambda: len(done(flood)) == 70 - 17)  # one is answered, sixteen wait
+        refused = done(flood)
+        world.go_on.set()
+        assert sum(asked.result().status_code == 200 for asked in flood) == 17
+    assert {answer.status_code for answer in refused} == {429}
+    assert refused[0].json()["error"]["code"] == "too_many_questions" and int(refused[0].headers["retry-after"]) >= 1
+
+
+@pytest.mark.parametrize("world", [{"max_uploads": 100}], indirect=True)
+def test_one_persons_slow_files_do_not_delay_anothers_estimate(world: World) -> None:
+    for _ in range(30):
+        assert world.call("ann", "POST", "uploads", **FILE).status_code == 201
+    until(lambda: "ann" in world.begun)
+    assert world.call("bob", "POST", "estimate", **FILE).status_code == 200
+    states = [file["state"] for file in world.call("ann", "GET", "uploads").json()["uploads"]]
+    assert states == ["estimating"] * 30
+    world.go_on.set()
+
+
+def test_one_persons_many_slow_requests_leave_threads_for_others_and_are_refused_beyond_a_number(world: World) -> None:
+    most, more = AT_ONCE + WAITING, 7
+    with ThreadPoolExecutor(most + more) as threads:
+        flood = world.flood(threads, most + more, "GET", PICTURE)
+        until(lambda: len(done(flood)) == more)
+        assert {(one.status_code, one.json()["error"]["code"]) for one in done(flood)} == {(429, "too_many_requests")}
+        assert world.call("bob", "GET", PICTURE).status_code == 200
+        assert world.begun.count("ann") == AT_ONCE
+        world.go_on.set()
+        assert sum(asked.result().status_code == 200 for asked in flood) == most
+
+
+@pytest.mark.parametrize("world", [{"max_jobs": 1}], indirect=True)
+def test_only_so_many_documents_of_one_person_may_wait(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Library, "num_active_jobs", lambda library: int(library.principal.name == "ann"))
+    refused = world.call("ann", "POST", "documents", **FILE)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_jobs")
+    assert "retry-after" in refused.headers
+    assert world.call("bob", "POST", "documents", **FILE).status_code != 429
+
+
+@pytest.mark.parametrize("world", [{"max_questions": 1}], indirect=True)
+def test_a_question_that_nobody_waits_for_any_more_is_withdrawn_from_the_queue(world: World) -> None:
+    body, client = {"question": "What of the dam?"}, world.clients["ann"]
+    with client.stream("POST", "ask", json=body):
+        until(lambda: world.begun)
+        with client.stream("POST", "ask", json=body) as waiting:
+            lines = waiting.iter_lines()
+            next(lines)
+            assert world.ask("ann").status_code == 429
+
+        def accepted() -> bool:
+            with client.stream("POST", "ask", json=body) as response:
+                return response.status_code == 200
+
+        until(accepted)
+        assert len(world.begun) == 1

@@ -1,0 +1,121 @@
+"""The second look: rows, windows, where answers are found, and its files."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from model.errors import ModelError
+from model.reading.network import JointReader
+from model.reading.rows import RowTokens, join_rows
+from model.reading.second_look import FOLDER, WINDOW, ReadPassage, SecondLook, load_second_look
+from model.scoring.span_reader import SpanLogits
+from tests.tiny_reader import tiny_look, word_tokenizer
+
+TEXT = "Ada lives in Rome. Bert lives in Oslo. Both like cairns."
+
+
+def passage(text: str = TEXT, title: str = "People") -> ReadPassage:
+    borders, start = [], 0
+    for sentence in text.split(". "):
+        borders.append((start, min(len(text), start + len(sentence) + 1)))
+        start += len(sentence) + 2
+    return ReadPassage(title, text, borders)
+
+
+class PointsAt(JointReader):
+    """Sees the word with the given id, and nothing else."""
+
+    wanted = 0
+
+    def forward(self, ids_QKT, segment_QKT, valid_QKT, passage_QKT) -> SpanLogits:
+        points_QKT = 20.0 * (ids_QKT == self.wanted)
+        return self._share(torch.stack((points_QKT, points_QKT), -1), valid_QKT, passage_QKT)
+
+
+def pointing_at(word: str) -> SecondLook:
+    look = tiny_look([TEXT])
+    reader = PointsAt(look.reader.config)
+    reader.wanted = look.tokenizer.token_to_id(word)
+    return SecondLook(reader.eval(), look.tokenizer)
+
+
+def test_a_row_is_the_question_then_title_and_passage() -> None:
+    tokenizer = word_tokenizer(["who lives here", "people", TEXT])
+    rows = join_rows([([7, 8], [9], [10, 11]), ([7, 8], [], [12])], 2, RowTokens.of(tokenizer))
+    pad, first, separator, colon = (tokenizer.token_to_id(token) for token in ("[PAD]", "[CLS]", "[SEP]", ":"))
+    assert rows.ids_QKT[0].tolist() == [
+        [first, 7, 8, separator, 9, colon, 10, 11, separator],
+        [first, 7, 8, separator, 12, separator, pad, pad, pad],
+    ]
+    assert rows.segment_QKT[0, 0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1]
+    assert rows.passage_QKT[0].nonzero().tolist() == [[0, 6], [0, 7], [1, 4]]
+    assert rows.valid_QKT[0].sum(-1).tolist() == [9, 6]
+
+
+def test_a_tokenizer_without_the_tokens_of_bert_is_refused() -> None:
+    from tokenizers.models import WordLevel
+
+    with pytest.raises(ValueError, match="tokens of BERT"):
+        RowTokens.of(Tokenizer(WordLevel({"a": 0}, unk_token="a")))
+
+
+def test_the_sentence_and_the_words_are_found() -> None:
+    reading = pointing_at("oslo").read("where does bert live", [passage("No word of it. None."), passage()])
+    best = max((span for spans in reading.spans for span in spans), key=lambda span: span.chance)
+    assert best is reading.spans[1][1]
+    assert TEXT[best.start : best.stop] == "Oslo"
+    assert best.chance > 0.99
+    assert reading.not_here < 0.01
+
+
+def test_what_stands_nowhere_is_not_here() -> None:
+    reading = pointing_at("[PAD]").read("where does bert live", [passage("No word of it. None.")])
+    evenly = pointing_at("rome").read("where does bert live", [passage()])
+    assert reading.not_here > evenly.not_here
+
+
+def test_a_long_passage_is_read_in_windows_and_every_sentence_has_a_chance() -> None:
+    text = " ".join(f"Person {number} lives in a house beside the sea." for number in range(60))
+    look = tiny_look([text])
+    reading = look.read("who lives there", [passage(text)])
+    assert len(look.tokenizer.encode(text).ids) > 2 * WINDOW
+    assert len(reading.spans[0]) == 60
+    assert all(span.chance > 0 and text[span.start : span.stop] for span in reading.spans[0])
+
+
+def test_chances_compare_passages_whatever_stands_beside_them() -> None:
+    """Padding and other rows do not change how two sentences compare."""
+    look = tiny_look([TEXT, "No word of it. None."])
+    alone = look.read("where does bert live", [passage()]).spans[0]
+    beside = look.read("where does bert live", [passage("No word of it. None. " * 20), passage()]).spans[1]
+    ratios = torch.tensor([a.chance for a in alone]) / torch.tensor([b.chance for b in beside])
+    torch.testing.assert_close(ratios, ratios.mean().expand(3), rtol=1e-4, atol=0)
+    assert [span[1:] for span in alone] == [span[1:] for span in beside]
+
+
+def test_nothing_to_read_is_not_here() -> None:
+    assert tiny_look([TEXT]).read("who", []).not_here == 1.0
+    assert tiny_look([TEXT]).read("who", [ReadPassage("", "", [])]).not_here == 1.0
+
+
+def test_the_files_give_the_same_reading(tmp_path: Path) -> None:
+    look = tiny_look([TEXT])
+    look.save(tmp_path)
+    before, after = (
+        each.read("where does bert live", [passage()]) for each in (look, load_second_look(tmp_path / FOLDER))
+    )
+    assert [span.chance for span in after.spans[0]] == pytest.approx([s.chance for s in before.spans[0]], rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_damaged_and_missing_files_are_named(tmp_path: Path, name: str) -> None:
+    tiny_look([TEXT]).save(tmp_path)
+    file = tmp_path / FOLDER / name
+    file.write_bytes(file.read_bytes()[:40])
+    with pytest.raises(ModelError, match="copy the checkpoint again"):
+        load_second_look(tmp_path / FOLDER)
+    file.unlink()
+    with pytest.raises(ModelError, match="copy the checkpoint again"):
+        load_second_look(tmp_path / FOLDER)
