@@ -24,9 +24,9 @@ from retrieval.extraction.pdf.layout import read_lines
 from retrieval.extraction.pdf.normalise import TextLine, plain_line
 from retrieval.extraction.pdf.opening import NEEDS_PASSWORD, WRONG_PASSWORD, check_signature, opened
 from retrieval.extraction.pdf.paragraphs import join_lines
-from retrieval.extraction.pdf.rules import Rules, read_rules
-from retrieval.extraction.pdf.table_rows import Names, table_lines
-from retrieval.extraction.pdf.tables import find_tables
+from retrieval.extraction.pdf.tables.find_tables import find_tables
+from retrieval.extraction.pdf.tables.rows import Names, table_lines
+from retrieval.extraction.pdf.tables.rules import Rules, read_rules
 from retrieval.extraction.pdf.titles import title_of
 
 NO_TEXT = "no text: scanned image?"
