@@ -20,6 +20,7 @@ from app import version
 from app.api.preferences import TopK
 from app.api.questions import MAX_PASSAGES, MAX_QUESTION_LENGTH, AskQueue
 from app.http_security import person_of, principal_of
+from app.written_rows import written_row
 from retrieval.errors import CairnError
 from retrieval.library import Library
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_QUOTE
@@ -65,7 +66,8 @@ def build_mcp(library: Library, ask_queue: AskQueue) -> MCPServer:
         """Answer a question from the documents, with the passages read.
 
         outcome: found; perhaps (a guess: check the passages and the other sentences); or not_found, with the nearest
-        passages.
+        passages. `citations`: its numbers, with their index in `passages`; `claims`: how far documents support each
+        sentence.
         """
 
         def answered(mine: Library) -> dict[str, Any]:
@@ -129,6 +131,7 @@ def _answer(answer: Answer) -> dict[str, Any]:
             {**_passage(other.passage), "short_answer": other.short} for other in answer.other_sentences
         ],
         "passages": [_passage(passage) for passage in answer.passages or answer.near_misses],
+        **written_row(answer),
     }
 
 

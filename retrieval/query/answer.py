@@ -31,7 +31,9 @@ from retrieval.types.passages import Answer, AnswerToken, BlockEffect, Passage, 
 from retrieval.types.records import Scope
 from storage.errors import NotFound as NoRow
 
-NOT_IN_DOCUMENTS = "No answer was found in the documents."
+NOT_IN_DOCUMENTS = "The documents do not say."
+"""For writers, which have read all that they were given."""
+NOTHING_FOUND = "No answer was found in the documents."
 NEAR_MISSES = 5
 
 
@@ -54,7 +56,7 @@ class Answerer:
             decoded = yield from decoder.decode(retrieved, cancelled)
             evidence = self._read(retrieved, decoded) if decoded.tokens else self._only_found(retrieved)
             answer = self._assemble(retrieved, decoded, evidence)
-            _store(self._workspace, answer, evidence.document_ids)
+            store_answer(self._workspace, answer, evidence.document_ids)
         yield answer
 
     def _assemble(self, retrieved: Retrieved, decoded: Decoded, evidence: _Evidence) -> Answer:
@@ -66,7 +68,7 @@ class Answerer:
             id=uuid4().hex,
             conversation_id=question.conversation_id,
             question=question.text,
-            text=text or NOT_IN_DOCUMENTS,
+            text=text or NOTHING_FOUND,
             found=bool(text),
             confidence=retrieved.found.confidence,
             quote=retrieved.quote,
@@ -152,7 +154,7 @@ class _Evidence:
     """Of everything that was read or is shown."""
 
 
-def _store(workspace: Workspace, answer: Answer, document_ids: Sequence[str]) -> None:
+def store_answer(workspace: Workspace, answer: Answer, document_ids: Sequence[str]) -> None:
     """Keep the answer with its evidence. Raises `CairnError` if a document that it used was deleted meanwhile."""
     if answer.conversation_id is not None:
         workspace.catalogue.ensure_conversation(answer.conversation_id, answer.question)

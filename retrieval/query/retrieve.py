@@ -96,7 +96,7 @@ def retrieve(workspace: Workspace, index: MemoryIndex, snapshot: MemorySnapshot,
 
 def _asked(workspace: Workspace, question: Question) -> str:
     if question.conversation_id is None:
-        return question.text.strip()
+        return with_conversation(question.text, [turn.question for turn in question.earlier])
     heads = workspace.catalogue.answers(conversation_id=question.conversation_id, limit=1)
     return with_conversation(question.text, [head.question for head in heads])
 

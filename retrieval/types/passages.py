@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from retrieval.types.defaults import Outcome
 from retrieval.types.serialisation import Record
+from retrieval.types.written import Citation, Claim, WriterUse
 
 ANSWER_FORMAT = "cairn-answer/2"
 _PAGES_FROM_0 = "cairn-answer/1"
@@ -104,13 +105,13 @@ class AnswerToken(Record):
     """One generated token and the stored blocks that it attended to.
 
     `blocks`: (block id, gate mass averaged over memory layers and heads), strongest first. `memory_share`: their sum,
-    the part of this token's attention that went to documents. `quoted_from`: (document id, start, end) of the
-    characters that this token was copied from, in quote mode. `pointed`: whether it belongs to the words within a
-    quoted sentence that the model points at as the answer.
+    the part of this token's attention that went to documents. `logprob`: None where a writer does not tell.
+    `quoted_from`: (document id, start, end) of the characters that this token was copied from, in quote mode.
+    `pointed`: whether it belongs to the words within a quoted sentence that the model points at as the answer.
     """
 
     text: str
-    logprob: float
+    logprob: float | None
     memory_share: float
     blocks: tuple[tuple[int, float], ...]
     quoted_from: tuple[str, int, int] | None = None
@@ -137,6 +138,10 @@ class Answer(Record):
     [memory layer][head] mean gate mass over the answer's tokens; its rows follow `layers` (absolute numbers).
     `outcome`: whether it is an answer, a guess, or nothing but the nearest passages, in `near_misses`; `found` is
     False for the last. `confidence`: 0..1. `memory_share`: mean over tokens.
+
+    `writer`: who worded it, None where the model that searches did. Then `passages` are what the writer was given, the
+    best first, with the writer's attention as score where it tells, else that of the search; and there is no `heat`.
+    `problem`: what kept it from being finished.
     """
 
     id: str
@@ -160,6 +165,10 @@ class Answer(Record):
     created_at: str = ""
     other_sentences: tuple[QuotedSentence, ...] = ()
     quotation: QuotedSentence | None = None
+    writer: WriterUse | None = None
+    citations: tuple[Citation, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    problem: str = ""
     outcome: Outcome = "found"
 
     def to_dict(self) -> dict[str, Any]:

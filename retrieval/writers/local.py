@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retrieval.errors import InvalidRequest, WriterError
-from retrieval.writers.labels import CitationStream, labels_of, with_labels
+from retrieval.writers.labels import CitationStream, labels_of, numbers_in, with_labels
 from retrieval.writers.prompt import closing_text, passage_body
 from retrieval.writers.protocol import Cancelled, WriterKind, WriterPassage, WriterRequest, WriterToken, Written
 
@@ -33,7 +33,7 @@ class LocalWriter:
     """Words answers with an ordinary instruct checkpoint, loaded by the first `write`.
 
     name: a folder or a name on the hub. memory_bytes: what may be kept in `home`, for all writers together. repair:
-    the share to compute again; None: what the guard finds. Thread-safe.
+    the share to compute again; None: what the guard finds. int8: keep the weights in a byte each. Thread-safe.
     """
 
     kind: WriterKind = "local"
@@ -48,9 +48,10 @@ class LocalWriter:
         dtype: str | None = None,
         memory_bytes: int = DEFAULT_BUDGET_BYTES,
         repair: float | None = None,
+        int8: bool = False,
     ) -> None:
         self.name = name
-        self._home, self._device, self._dtype = home, device, dtype
+        self._home, self._device, self._dtype, self._int8 = home, device, dtype, int8
         self._memory_bytes, self._repair = memory_bytes, repair
         self._lock = threading.Lock()
         self._loaded: LoadedWriter | None = None
@@ -63,7 +64,7 @@ class LocalWriter:
         with self._lock:
             if self._loaded is None:
                 try:
-                    model = load_chat_model(self.name, device=self._device, dtype=self._dtype)
+                    model = load_chat_model(self.name, device=self._device, dtype=self._dtype, int8=self._int8)
                 except (ModelError, OSError, RuntimeError) as error:
                     raise WriterError(self.name, str(error)) from error
                 self._loaded = loaded_writer(model, self._home, self._memory_bytes)
@@ -160,7 +161,7 @@ def write_over(
     text = AssembledText(model, loaded.prefix, segments, room=len(suffix) + options.max_tokens)
     fed = read_question(text, suffix, repair)
     sampling = Sampling(max_tokens=options.max_tokens, temperature=options.temperature, seed=options.seed)
-    citations = CitationStream(numbers)
+    citations = CitationStream(numbers or numbers_in(request.notes))
     pieces = write_answer(text, fed, sampling, cancelled)
     while True:
         try:

@@ -10,7 +10,7 @@ import pytest
 
 from model.errors import ModelError
 from retrieval.errors import InvalidRequest, MemoryMismatch, NotFound
-from retrieval.query.answer import NOT_IN_DOCUMENTS
+from retrieval.query.answer import NOTHING_FOUND
 from retrieval.types.passages import Answer, AnswerToken
 from retrieval.types.records import Scope
 from storage.privacy import NotPrivate
@@ -191,7 +191,7 @@ def test_an_empty_library_holds_no_answer(library):
     answer = ask(library, "What do whales do?")
     assert answer.outcome == "not_found"
     assert (answer.found, answer.tokens, answer.passages) == (False, (), ())
-    assert answer.text == NOT_IN_DOCUMENTS and library.answer(answer.id) == answer
+    assert answer.text == NOTHING_FOUND and library.answer(answer.id) == answer
     assert library.search("anything", 3) == []
 
 
@@ -219,7 +219,7 @@ def test_below_the_calibrated_confidence_nothing_is_invented(open_library, write
     library = open_library(model=model)
     add(library, write("a.txt", FOX))
     answer = ask(library, "Who won the cup?")
-    assert not answer.found and answer.tokens == () and answer.text == NOT_IN_DOCUMENTS
+    assert not answer.found and answer.tokens == () and answer.text == NOTHING_FOUND
     assert answer.outcome == "not_found" and answer.near_misses and 0 < answer.confidence <= 1
     few = add(library, write("b.txt", "Only a few words."))
     assert ask(library, "What words?", within=Scope((few,))).tokens, "too few blocks to judge by"
