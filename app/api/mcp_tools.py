@@ -63,12 +63,8 @@ def build_mcp(library: Library, ask_queue: AskQueue) -> MCPServer:
         k: TopK = DEFAULT_K,
         quote: bool | None = DEFAULT_QUOTE,
     ) -> dict[str, Any]:
-        """Answer a question from the documents, with the passages read.
-
-        outcome: found; perhaps (a guess: check the passages and the other sentences); or not_found, with the nearest
-        passages. `citations`: its numbers, with their index in `passages`; `claims`: how far documents support each
-        sentence.
-        """
+        """Answer from the documents. outcome: found; perhaps (a guess: check it); not_found (with the nearest passages).
+        `citations`: its numbers, with their index in `passages`; `claims`: how far documents support each sentence."""
 
         def answered(mine: Library) -> dict[str, Any]:
             for item in mine.ask(question, k=k, within=_scope(document_ids), quote=quote):
