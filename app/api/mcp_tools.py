@@ -63,7 +63,7 @@ def build_mcp(library: Library, ask_queue: AskQueue) -> MCPServer:
         k: TopK = DEFAULT_K,
         quote: bool | None = DEFAULT_QUOTE,
     ) -> dict[str, Any]:
-        """Answer from the documents. outcome: found; perhaps (a guess: check it); not_found (with the nearest passages).
+        """Answer from the documents. outcome: found; perhaps (a guess); not_found (see the nearest passages).
         `citations`: its numbers, with their index in `passages`; `claims`: how far documents support each sentence."""
 
         def answered(mine: Library) -> dict[str, Any]:
