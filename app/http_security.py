@@ -145,9 +145,7 @@ class AccessMiddleware:
         try:
             await self._app(scope, counted, answered)
         except ClientDisconnect:
-            if received <= limit:
-                raise
-            if not refused:
+            if received > limit and not refused:
                 await too_large(scope, receive, send)
 
 

@@ -14,7 +14,7 @@ def page_image(workspace: Workspace, document_id: str, page: int, width_px: int)
     kept = folder / f"{page}-{width_px}.png"
     if kept.is_file():
         return kept.read_bytes()
-    image = render_page(original_of(workspace, document_id), page, width_px=width_px)
+    image = render_page(original_of(workspace, document_id), page, width_px=width_px, person=workspace.person)
     folder.mkdir(exist_ok=True, mode=0o700)
     unfinished = kept.with_name(f".{kept.name}")
     unfinished.write_bytes(image)
