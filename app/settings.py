@@ -56,6 +56,9 @@ class Settings(BaseSettings):
     )
     writer_key: str | None = Field(default=None, repr=False, description="Key of the writer's server.")
     writer_timeout: float = Field(default=120.0, gt=0, description="Seconds that the writer's server may be silent.")
+    writer_memory: ByteSize = Field(
+        default=ByteSize(10_000_000_000), ge=0, description="Disk for what local writers keep of passages."
+    )
     block_size: int = Field(
         default=64,
         ge=2,

@@ -2,8 +2,8 @@
 
     python benchmarks/real_documents.py --pdfs FOLDER [--questions FILE.jsonl] [--alone] [--out FILE.json] [--show]
 
-All documents are stored in one library, and every question is asked of all of them (`--alone`: of its own document).
-By type of question:
+All documents are stored in one library, and every question is asked of all of them (`--alone`: of its own document),
+with the checkpoint's second look and from stored keys only (`--side` for one of them). By type of question:
 
 - answer: the answer given holds it; of lists the share of items
 - shown: the answer or one of the sentences offered beside it does
@@ -32,6 +32,7 @@ from app.settings import load_settings
 from retrieval.types.records import Scope
 
 QUESTIONS = Path(__file__).parent / "questions" / "public_pdfs.jsonl"
+SIDES = ("second look", "stored keys")
 OF_ITEMS = ("list", "whole")
 COLUMNS = ("answer", "shown", "passages", "file", "page", "refused")
 
@@ -41,22 +42,38 @@ def main() -> None:
     parser.add_argument("--pdfs", type=Path, required=True, help="folder with the PDFs that the questions name")
     parser.add_argument("--questions", type=Path, default=QUESTIONS)
     parser.add_argument("--alone", action="store_true", help="ask only the document that a question is about")
+    parser.add_argument("--model", help="folder of a checkpoint (default: the shipped one)")
+    parser.add_argument("--side", choices=SIDES, action="append", help="measure only this side")
+    parser.add_argument("--every", type=int, default=1, help="ask only every so many questions")
     parser.add_argument("--out", type=Path, help="write every question with its answer and its marks")
     parser.add_argument("--show", action="store_true", help="print every question with its answer")
     arguments = parser.parse_args()
     print(json.dumps(machine.described()))
     questions = [json.loads(line) for line in arguments.questions.read_text(encoding="utf-8").splitlines()]
-    with tempfile.TemporaryDirectory() as home, open_library(load_settings(home=Path(home))) as library:
-        documents = {name: store(library, arguments.pdfs / name) for name in sorted({q["document"] for q in questions})}
-        library.warm_up()
-        records = [asked(library, question, documents, alone=arguments.alone) for question in questions]
-    if arguments.show:
-        for record in records:
-            print(f"{record['type']:12} {record['answer']:.2f} {record['question']}\n{'':17} -> {record['said']}")
+    questions = questions[:: arguments.every]
+    results: dict[str, list[dict[str, Any]]] = {}
+    with tempfile.TemporaryDirectory() as home:
+        given = {"home": Path(home)} | ({"model": arguments.model} if arguments.model else {})
+        documents: dict[str, str] = {}
+        for side in arguments.side or SIDES:
+            with open_library(load_settings(**given, second_look=side == SIDES[0])) as library:
+                documents = documents or {
+                    name: store(library, arguments.pdfs / name) for name in sorted({q["document"] for q in questions})
+                }
+                library.warm_up()
+                results[side] = [asked(library, question, documents, alone=arguments.alone) for question in questions]
+    for side, records in results.items():
+        report(side, records, show=arguments.show)
+    if arguments.out:
+        arguments.out.write_text(json.dumps(results, ensure_ascii=False, indent=1))
+
+
+def report(side: str, records: Sequence[dict[str, Any]], *, show: bool) -> None:
+    print(f"\n{side}")
+    for record in records if show else ():
+        print(f"{record['type']:12} {record['answer']:.2f} {record['question']}\n{'':17} -> {record['said']}")
     print(table(records))
     print(f"{statistics.median(record['seconds'] for record in records):.2f} s an answer (median)")
-    if arguments.out:
-        arguments.out.write_text(json.dumps(records, ensure_ascii=False, indent=1))
 
 
 def store(library: Any, file: Path) -> str:
@@ -111,7 +128,6 @@ def table(records: Sequence[dict[str, Any]]) -> str:
     for record in records:
         groups[record["type"]].append(record)
         groups["all answerable" if record["answers"] else "unanswerable"].append(record)
-    groups["unanswerable"] = [record for record in records if not record["answers"]]
     lines = [f"{'':16}{'n':>5}" + "".join(f"{column:>10}" for column in COLUMNS)]
     for name, group in groups.items():
         means = (statistics.mean(record[column] for record in group) for column in COLUMNS)

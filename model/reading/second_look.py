@@ -22,6 +22,7 @@ from torch import Tensor
 from model.checkpoint.backbones import BertConfig
 from model.checkpoint.int8 import read_int8, to_int8
 from model.errors import ModelError
+from model.precision import fast_precision
 from model.reading.network import JointReader
 from model.reading.rows import JointRows, RowTokens, join_rows
 from model.scoring.span_reader import SpanLogits, sentence_mass
@@ -77,7 +78,7 @@ class SecondLook:
 
     @torch.inference_mode()
     def read(self, question: str, passages: Sequence[ReadPassage]) -> Reading:
-        """Where the answer stands. Time grows with the tokens of the passages: about 1 ms for each on one core."""
+        """Where the answer stands. In bfloat16 where the machine multiplies in it."""
         texts = self.tokenizer.encode_batch([each.text for each in passages], add_special_tokens=False)
         sentences = [_token_ranges(each, text) for each, text in zip(passages, texts, strict=True)]
         windows = [window for number, each in enumerate(sentences) for window in _windows(number, each)]
@@ -90,7 +91,9 @@ class SecondLook:
             len(windows),
             self._tokens,
         )
-        logits = self.reader(*(each.to(self.reader.points.weight.device) for each in rows.inputs()))
+        device = self.reader.points.weight.device
+        with torch.autocast(device.type, torch.bfloat16, enabled=fast_precision(device.type) == "bf16"):
+            logits = self.reader(*(each.to(device) for each in rows.inputs()))
         logits = SpanLogits(logits.start_QN1.cpu(), logits.end_QN1.cpu())
         return Reading(_spans(logits, rows, windows, sentences, texts), float(logits.no_answer()))
 

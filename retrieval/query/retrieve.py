@@ -87,13 +87,14 @@ def retrieve(workspace: Workspace, index: MemoryIndex, snapshot: MemorySnapshot,
     candidates = choose_candidates(
         snapshot, found, config, question.k, whole_sentences=quote and config.quotes_sentences
     )
-    answerable = len(candidates) > 0 and is_answerable(config, found.confidence, found.in_scope)
+    sure = question.anyway or is_answerable(config, found.confidence, found.in_scope)
+    answerable = len(candidates) > 0 and sure
     return Retrieved(asked, found, candidates, quote, answerable, finished_at)
 
 
 def _asked(workspace: Workspace, question: Question) -> str:
     if question.conversation_id is None:
-        return question.text.strip()
+        return with_conversation(question.text, [turn.question for turn in question.earlier])
     heads = workspace.catalogue.answers(conversation_id=question.conversation_id, limit=1)
     return with_conversation(question.text, [head.question for head in heads])
 

@@ -134,11 +134,15 @@ def test_deleting_removes_rows_files_and_the_answers_that_used_them(library, thr
     other = ask(library, "What of the fox?", within=Scope((three["fox"],)))
     home = library._workspace.home
     before = sum(path.stat().st_size for path in (home / "kv").rglob("*.kv"))
+    for document_id in (three["whale"], three["fox"]):
+        (home / "writer" / "0123" / document_id).mkdir(parents=True)
+        (home / "writer" / "0123" / document_id / "a.kv").write_bytes(b"what a writer made of it")
     deleted = library.delete_documents([three["whale"], "unknown"])
     after = sum(path.stat().st_size for path in (home / "kv").rglob("*.kv"))
     assert (deleted.documents, deleted.answers) == (1, 1) and deleted.blocks > 0
     assert deleted.freed_bytes >= before - after > 0
     assert not (home / "kv" / three["whale"]).exists() and not list((home / "files").glob(f"{three['whale']}*"))
+    assert [folder.name for folder in (home / "writer" / "0123").iterdir()] == [three["fox"]]
     with pytest.raises(NotFound):
         library.answer(answer.id)
     assert library.answer(other.id) == other

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm
 from transformers import AutoModel, AutoTokenizer, Starcoder2Config, Starcoder2ForCausalLM
 
-from model.training.engine.settings import fast_precision
+from model.precision import fast_precision
 
 COPY_GAIN = 0.05
 """Of the last layer's output: it is not the encoder's and learns from a small start."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from tokenizers import Tokenizer
 
+from model.precision import fast_precision
 from model.reading.network import JointReader
 from model.reading.rows import RowTokens, join_rows
 from model.scoring.sentences import sentence_borders
@@ -31,7 +32,7 @@ def judge_joint(reader: JointReader, tokenizer: Tokenizer, questions: Sequence[S
         asked = tokenizer.encode(question.text, add_special_tokens=False).ids
         pieces = [tokenizer.encode(piece, add_special_tokens=False) for piece in question.pieces]
         rows = join_rows([(asked, [], piece.ids[:LONGEST]) for piece in pieces], len(pieces), RowTokens.of(tokenizer))
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=fast_precision("cpu") == "bf16"):
             logits = reader(*rows.inputs())
         length = rows.ids_QKT.shape[-1]
         row_QN = torch.arange(len(pieces)).repeat_interleave(length)[None]

@@ -26,6 +26,7 @@ from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
 from model.checkpoint.save import save_int8
+from model.precision import fast_precision
 from model.scoring.span_head import SpanHead
 from model.training.convert.init_from_encoder import Encoder, decoder_config, decoder_from_encoder
 from model.training.data.batches.distillation_batches import DistillationBatchMaker
@@ -35,7 +36,7 @@ from model.training.data.batches.question_batches import QuestionBatchMaker
 from model.training.data.batches.span_batches import SpanBatchMaker
 from model.training.data.batches.span_dataset import build_span_dataset, same_titles
 from model.training.engine.batches import IndexedBatches
-from model.training.engine.settings import TrainingSettings, fast_precision
+from model.training.engine.settings import TrainingSettings
 from model.training.engine.trainer import Evaluation, LossFunction, TrainingResult, run_training
 from model.training.losses.question_answering_loss import AnswerTrainer, question_loss
 from model.training.losses.retriever_loss import RetrieverTrainer, retriever_loss

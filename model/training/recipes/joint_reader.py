@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from model.checkpoint.backbones import BertConfig
+from model.precision import fast_precision
 from model.reading.network import JointReader
 from model.reading.second_look import SecondLook
 from model.scoring.span_reader import SpanLogits
@@ -148,7 +149,7 @@ def joint_loss(logits: SpanLogits, batch: JointBatch) -> Tensor:
 
 def _step(reader: JointReader, optimizer: torch.optim.Optimizer, batch: JointBatch) -> float:
     reader.train()
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", torch.bfloat16, enabled=fast_precision("cpu") == "bf16"):
         logits = reader(*batch.rows.inputs())
     loss = joint_loss(logits, batch)
     optimizer.zero_grad()
