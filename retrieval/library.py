@@ -317,8 +317,11 @@ class Library(Asking):
         return self._backup
 
     def doctor(self) -> dict[str, Any]:
-        """What this machine and this library can do, and what is wrong; JSON-able. A user's speaks of what they see."""
-        return doctor.examine(self._workspace, self._index)
+        """What this machine and this library can do, and what is wrong; JSON-able. A user's speaks of what they see.
+
+        A checkpoint as writer is tried once (see `writer_report`), which takes about a minute.
+        """
+        return doctor.examine(self._workspace, self._index, self.writer)
 
     # People
 

@@ -32,6 +32,8 @@ from retrieval.types.records import Scope
 from storage.errors import NotFound as NoRow
 
 NOT_IN_DOCUMENTS = "The documents do not say."
+"""For writers, which have read all that they were given."""
+NOTHING_FOUND = "No answer was found in the documents."
 NEAR_MISSES = 5
 
 
@@ -66,7 +68,7 @@ class Answerer:
             id=uuid4().hex,
             conversation_id=question.conversation_id,
             question=question.text,
-            text=text or NOT_IN_DOCUMENTS,
+            text=text or NOTHING_FOUND,
             found=bool(text),
             confidence=retrieved.found.confidence,
             quote=retrieved.quote,
@@ -99,6 +101,7 @@ class Answerer:
             created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
             other_sentences=tuple(self._sentences(decoded, decoded.quotations[1:])) if tokens else (),
             quotation=next(self._sentences(decoded, decoded.quotations[:1]), None) if tokens else None,
+            outcome=retrieved.outcome if text else "not_found",
         )
 
     def _read(self, retrieved: Retrieved, decoded: Decoded) -> _Evidence:
