@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.auth import SESSION_COOKIE, Authenticator, is_loopback
-from app.sign_in_limit import TooManyAttempts, network_of
+from app.limits.sign_in_limit import TooManyAttempts, network_of
 from storage.records import ADMINISTRATOR, Principal
 
 log = logging.getLogger("cairn.api")

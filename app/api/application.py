@@ -19,7 +19,7 @@ from app.api.uploads import UploadLimits, Uploads
 from app.auth import Authenticator, check_binding
 from app.forwarded import ForwardedHeaders
 from app.http_security import AccessMiddleware, PageHeaders
-from app.request_shares import RequestShares
+from app.limits.request_shares import RequestShares
 from app.settings import Settings
 from retrieval.library import Library
 

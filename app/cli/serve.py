@@ -61,9 +61,9 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
     import uvicorn
 
     from app.api import build_app
-    from app.connections import ConnectionLimits, allow_open_files, limited_protocol
     from app.forwarded import declared
     from app.jobs import JobRunner
+    from app.limits.connections import ConnectionLimits, allow_open_files, limited_protocol
 
     class Server(uvicorn.Server):
         """Says where it is once requests are answered."""

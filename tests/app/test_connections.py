@@ -20,8 +20,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from app.api import build_app
-from app.connections import ConnectionLimits, limited_protocol
 from app.forwarded import declared
+from app.limits.connections import ConnectionLimits, limited_protocol
 from retrieval.library import Library
 from tests.app.api_client import until
 from tests.app.serving import FakeSettings, served

@@ -21,7 +21,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from app.sign_in_limit import network_of
+from app.limits.sign_in_limit import network_of
 
 log = logging.getLogger("cairn.api")
 
