@@ -66,6 +66,9 @@ class Settings(BaseSettings):
         description="Share of stored passages that a local writer computes again for each question, 0 to 1; unset: "
         "what its answers need (`cairn doctor` shows it).",
     )
+    writer_ahead: bool = Field(
+        default=False, description="Let a local writer read new documents at once, not when it is first asked."
+    )
     writer_int8: bool = Field(
         default=False, description="Keep a local writer's weights in one byte each; needs `pip install cairn[int8]`."
     )
