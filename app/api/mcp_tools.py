@@ -63,7 +63,7 @@ def build_mcp(library: Library, ask_queue: AskQueue) -> MCPServer:
         k: TopK = DEFAULT_K,
         quote: bool | None = DEFAULT_QUOTE,
     ) -> dict[str, Any]:
-        """Answer a question from the documents, with the passages read. found=false: the documents do not say.
+        """Answer from the documents. outcome: found; perhaps (a guess); not_found (see the nearest passages).
         `citations`: its numbers, with their index in `passages`; `claims`: how far documents support each sentence."""
 
         def answered(mine: Library) -> dict[str, Any]:
@@ -121,11 +121,12 @@ def _answer(answer: Answer) -> dict[str, Any]:
         "answer": answer.text,
         "short_answer": answer.short,
         "found": answer.found,
+        "outcome": answer.outcome,
         "memory_share": answer.memory_share,
         "other_sentences": [
             {**_passage(other.passage), "short_answer": other.short} for other in answer.other_sentences
         ],
-        "passages": [_passage(passage) for passage in answer.passages],
+        "passages": [_passage(passage) for passage in answer.passages or answer.near_misses],
         **written_row(answer),
     }
 

@@ -151,11 +151,13 @@ def answer_row(answer: Answer, identity: Any) -> dict[str, Any]:
             {**passage_row(other.passage), "short_answer": other.short} for other in answer.other_sentences
         ],
         "passages": [passage_row(passage) for passage in answer.passages],
+        "near_misses": [] if answer.found else [passage_row(passage) for passage in answer.near_misses],
         "memory_share": round(answer.memory_share, 4),
         "first_token_seconds": round(answer.timings.first_token_seconds, 4),
         "seconds": round(answer.timings.seconds, 4),
         "answer_id": answer.id,
         "found": answer.found,
+        "outcome": answer.outcome,
         "confidence": round(answer.confidence, 4),
         **written_row(answer),
     }
@@ -222,6 +224,8 @@ def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> None:
         say()
     if "".join(streamed).strip() != printable(result.text).strip():
         say(printable(result.text).strip())
+    if result.outcome == "perhaps":
+        say("This is a guess: nothing in the documents answers the question clearly. Check it in the passages below.")
     if result.short and result.short != result.text:
         say(f"In short: {printable(result.short)}")
     if result.other_sentences:
@@ -234,7 +238,7 @@ def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> None:
         say(f"\nWhat was read ({result.memory_share:.0%} of the attention went to documents):")
         say("\n".join(passage_text(at, passage_row(passage)) for at, passage in enumerate(result.passages, 1)))
     if not result.found and result.near_misses:
-        say("\nClosest passages, not sufficient for an answer:")
+        say("\nNearest passages:")
         say("\n".join(passage_text(at, passage_row(passage)) for at, passage in enumerate(result.near_misses, 1)))
     timings = result.timings
     say(

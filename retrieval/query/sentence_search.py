@@ -42,7 +42,7 @@ def best_sentences(
 ) -> list[Quotation]:
     """The best sentences of different wording, best first; `read`: see `Quoting.best_sentences`. For models that rank
     by tokens. Takes its own turn at the model."""
-    text_of = {document_id: passages.text(document_id) for document_id in set(candidates.document_ids)}
+    text_of = {document_id: passages.quotable_text(document_id) for document_id in set(candidates.document_ids)}
     with naming_damage(index), workspace.scheduler.for_question():
         keys = candidates.snapshot.token_keys(candidates.positions_C)
         titles_QC = found.titles.of(candidates.document_ids)

@@ -6,7 +6,10 @@ The one place of these values: the facade, the command line, HTTP, MCP and the w
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
+
+Outcome = Literal["found", "perhaps", "not_found"]
+"""Of a question: an answer, a guess (the best candidates, to be shown as such), or nothing but the nearest passages."""
 
 DEFAULT_K = 8
 """Blocks that may be read at a time; passages of a search."""

@@ -140,6 +140,7 @@ class WrittenAnswerer:
             self._empty(asked, found, whole),
             text=NOT_IN_DOCUMENTS if silent else text,
             found=not (silent or refused),
+            outcome="not_found" if silent or refused else "found",
             tokens=tuple(draft.tokens),
             passages=shown,
             memory_share=_mean_share(draft),
