@@ -12,13 +12,14 @@ from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from app import version
-from app.api import dependencies, documents, errors, machine, openai_endpoint, questions, startup
+from app.api import dependencies, documents, errors, machine, openai_endpoint, questions, startup, writer_choice
 from app.api.mcp_tools import build_mcp, mcp_app
 from app.api.preferences import PreferenceFolder
 from app.api.uploads import UploadLimits, Uploads
 from app.auth import Authenticator, check_binding
+from app.forwarded import ForwardedHeaders
 from app.http_security import AccessMiddleware, PageHeaders
-from app.request_shares import RequestShares
+from app.limits.request_shares import RequestShares
 from app.settings import Settings
 from retrieval.library import Library
 
@@ -82,13 +83,14 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     app.include_router(questions.router(ask_queue), prefix="/api/v1")
     app.include_router(machine.router(limits), prefix="/api/v1")
     app.include_router(machine.account_router(accounts, authenticator), prefix="/api/v1")
+    app.include_router(writer_choice.router(settings), prefix="/api/v1")
     app.include_router(openai_endpoint.router(ask_queue), prefix="/v1")
     _add_pages(app)
     app.mount("/mcp", tools_app)
     if page:
         from app.web.frame import mount_ui  # here: importing Gradio takes seconds
 
-        mount_ui(app, preferences=preferences, home=settings.home)
+        mount_ui(app, preferences=preferences, home=settings.home, own_words=lambda: library.writes_own_words)
     _add_guards(app, authenticator, settings)
     return app
 
@@ -112,7 +114,8 @@ def _add_guards(app: FastAPI, authenticator: Authenticator, settings: Settings) 
         max_body_bytes=MAX_BODY_BYTES,
         max_upload_bytes=settings.max_upload_bytes + MULTIPART_OVERHEAD_BYTES,
     )
-    app.add_middleware(PageHeaders)  # outermost: refusals carry the headers too
+    app.add_middleware(PageHeaders)  # refusals carry the headers too
+    app.add_middleware(ForwardedHeaders, proxies=settings.proxies)
 
 
 def _add_pages(app: FastAPI) -> None:

@@ -99,6 +99,11 @@ class Workspace:
         # Deleting and verifying need the store's files but no model, hence no layout.
         self._files_only = KVBlockStore(self.kv_folder, KVLayout((0,), 1, 2, 1, "bf16"), fingerprint="")
 
+    @property
+    def person(self) -> str:
+        """Whose share of the machine work here takes; "" for all without an account."""
+        return self.catalogue.principal.user_id or ""
+
     def with_catalogue(self, catalogue: Catalogue) -> Workspace:
         """The same workspace with another view of the catalogue."""
         workspace = copy.copy(self)
@@ -109,6 +114,11 @@ class Workspace:
     def store(self) -> KVBlockStore:
         """For deleting, listing and verifying shard files; read blocks through `loaded().store`."""
         return self._model.loaded.store if self._model.loaded is not None else self._files_only
+
+    @property
+    def model_if_loaded(self) -> LandmarkModel | None:
+        """The model, if some question or ingestion needed it before."""
+        return self._model.loaded.model if self._model.loaded else None
 
     def loaded(self, *, any_memory: bool = False) -> LoadedModel:
         """The model, loaded at the first call. Raises `MemoryMismatch` unless `any_memory` (for maintenance)."""
