@@ -9,6 +9,7 @@ Axes: K rows, T tokens of a row, N = K x T, S sentences of all passages.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,11 +123,8 @@ def load_second_look(folder: Path) -> SecondLook:
 
 def _token_ranges(passage: ReadPassage, text: Encoding) -> list[tuple[int, int]]:
     """(first, behind the last) token of each sentence; empty where a sentence has no token of its own."""
-    starts = torch.tensor([start for start, _ in text.offsets] or [0])
-    return [
-        tuple(torch.searchsorted(starts, torch.tensor([start, stop])).tolist())  # type: ignore[misc]
-        for start, stop in passage.sentences
-    ]
+    starts = [start for start, _ in text.offsets]
+    return [(bisect_left(starts, start), bisect_left(starts, stop)) for start, stop in passage.sentences]
 
 
 def _windows(passage: int, sentences: Sequence[tuple[int, int]]) -> list[_Window]:
