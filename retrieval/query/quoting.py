@@ -33,8 +33,8 @@ SPAN_WEIGHT = 0.005
 questions show no difference between 0.0025 and 0.05 (docs/experiments.md)."""
 
 MATCH_WEIGHT = 25.0
-"""Weight of the late-interaction score beside the logarithm of the second look's chance. Between 15 and 40 answers about
-real PDFs are alike; with neither side alone as good (docs/experiments.md)."""
+"""Weight of the late-interaction score beside the logarithm of the second look's chance. Answers are alike between 15
+and 40, and worse with either side alone (docs/experiments.md)."""
 
 
 @dataclass(frozen=True)
