@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.errors import SettingsError
+from app.writers import writer_opener
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -33,6 +34,7 @@ def open_library(settings: Settings) -> Library:
         hot_bytes=int(settings.hot_bytes),
         threads=settings.threads,
         second_look=settings.second_look,
+        writer=writer_opener(settings),
     )
 
 

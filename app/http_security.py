@@ -34,7 +34,7 @@ GRADIO_PATHS = re.compile(
     r"/(config/?|theme\.css|favicon\.ico|manifest\.json|robots\.txt|(assets|static|svelte)/.*)?"
     r"|/gradio_api/(queue/(join|data)/?|heartbeat/[^/]+|startup-events|info/?|cancel|reset/?|theme\.css)"
 )
-OWN_PATHS = re.compile(r"/(api/v1|ui|mcp)(/.*)?|/(healthz|login|logout|docs)")
+OWN_PATHS = re.compile(r"/(api/v1|ui|mcp)(/.*)?|/v1/(models|chat/completions)|/(healthz|login|logout|docs)")
 UPLOAD_PATHS = frozenset({"/api/v1/documents", "/api/v1/uploads", "/api/v1/estimate"})
 
 

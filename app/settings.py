@@ -56,6 +56,19 @@ class Settings(BaseSettings):
     )
     writer_key: str | None = Field(default=None, repr=False, description="Key of the writer's server.")
     writer_timeout: float = Field(default=120.0, gt=0, description="Seconds that the writer's server may be silent.")
+    writer_memory: ByteSize = Field(
+        default=ByteSize(10_000_000_000), ge=0, description="Disk for what local writers keep of passages."
+    )
+    writer_repair: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Share of stored passages that a local writer computes again for each question, 0 to 1; unset: "
+        "what its answers need (`cairn doctor` shows it).",
+    )
+    writer_int8: bool = Field(
+        default=False, description="Keep a local writer's weights in one byte each; needs `pip install cairn[int8]`."
+    )
     block_size: int = Field(
         default=64,
         ge=2,

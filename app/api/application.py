@@ -12,7 +12,7 @@ from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from app import version
-from app.api import dependencies, documents, errors, machine, questions, startup
+from app.api import dependencies, documents, errors, machine, openai_endpoint, questions, startup
 from app.api.mcp_tools import build_mcp, mcp_app
 from app.api.preferences import PreferenceFolder
 from app.api.uploads import UploadLimits, Uploads
@@ -82,6 +82,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     app.include_router(questions.router(ask_queue), prefix="/api/v1")
     app.include_router(machine.router(limits), prefix="/api/v1")
     app.include_router(machine.account_router(accounts, authenticator), prefix="/api/v1")
+    app.include_router(openai_endpoint.router(ask_queue), prefix="/v1")
     _add_pages(app)
     app.mount("/mcp", tools_app)
     if page:

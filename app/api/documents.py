@@ -219,3 +219,13 @@ def _add_pages(routes: APIRouter) -> None:
     def text(library: RequestLibrary, document_id: str, page: int) -> Plain:
         """Text of a page (from 1) with its blocks: character spans and boxes."""
         return library.page_text(document_id, page).to_dict()
+
+    @routes.get("/documents/{document_id}/boxes", tags=["pages"])
+    def boxes(
+        library: RequestLibrary,
+        document_id: str,
+        start: Annotated[int, Query(ge=0)] = 0,
+        end: Annotated[int, Query(ge=0)] = 0,
+    ) -> Plain:
+        """Where the characters from `start` to `end` of the document's text stand: a box for each line."""
+        return {"boxes": [box.to_dict() for box in library.boxes(document_id, start, end)]}

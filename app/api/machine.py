@@ -15,6 +15,7 @@ from app.api.dependencies import OwnPreferences, RequestLibrary
 from app.api.documents import Plain
 from app.api.errors import Refused
 from app.api.preferences import PreferenceChange
+from app.api.questions import MAX_QUESTION_LENGTH
 from app.api.uploads import UploadLimits
 from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, WrongPassword, hash_password
 from app.http_security import client_of
@@ -43,7 +44,11 @@ def router(limits: UploadLimits) -> APIRouter:
         labels = [each.label for each in FORMATS]
         accept = [*SUFFIXES, *(each.media_type for each in FORMATS)]
         uploads = {**asdict(limits), "kinds": sorted(SUFFIXES), "labels": labels, "accept": accept}
-        return {**preferences.current.model_dump(), "uploads": uploads}
+        return {
+            **preferences.current.model_dump(),
+            "uploads": uploads,
+            "question_characters": MAX_QUESTION_LENGTH,
+        }
 
     @routes.patch("/preferences", tags=["machine"])
     def change(preferences: OwnPreferences, change: PreferenceChange) -> Plain:

@@ -23,6 +23,22 @@ class ExtractedBox(NamedTuple):
     y1: float
 
 
+def line_boxes(page_N: np.ndarray, line_N: np.ndarray, box_N4: np.ndarray) -> list[ExtractedBox]:
+    """One box around the characters of each line, in reading order; characters that stand on no page have none."""
+    placed = np.flatnonzero(page_N >= 0)
+    if placed.size == 0:
+        return []
+    lines = line_N[placed]
+    firsts = np.flatnonzero(np.r_[True, lines[1:] != lines[:-1]])
+    low = np.minimum.reduceat(box_N4[placed, :2], firsts, axis=0)
+    high = np.maximum.reduceat(box_N4[placed, 2:], firsts, axis=0)
+    pages = page_N[placed[firsts]]
+    return [
+        ExtractedBox(int(page), float(x0), float(y0), float(x1), float(y1))
+        for page, (x0, y0), (x1, y1) in zip(pages, low, high, strict=True)
+    ]
+
+
 @dataclass(frozen=True)
 class ExtractedPage:
     """One page: `text[start:end]` is what stands on it; sizes in points (1/72 inch) as displayed.
@@ -78,18 +94,7 @@ class ExtractedDocument:
         """Exact line boxes of `text[start:end]`, in reading order; none bridges two lines, columns or pages."""
         if not 0 <= start <= end <= len(self.text):
             raise ValueError(f"no span {start}:{end} in a text of {len(self.text)} characters")
-        placed = np.flatnonzero(self.page_N[start:end] >= 0) + start
-        if placed.size == 0:
-            return []
-        lines = self.line_N[placed]
-        firsts = np.flatnonzero(np.r_[True, lines[1:] != lines[:-1]])
-        low = np.minimum.reduceat(self.box_N4[placed, :2], firsts, axis=0)
-        high = np.maximum.reduceat(self.box_N4[placed, 2:], firsts, axis=0)
-        pages = self.page_N[placed[firsts]]
-        return [
-            ExtractedBox(int(page), float(x0), float(y0), float(x1), float(y1))
-            for page, (x0, y0), (x1, y1) in zip(pages, low, high, strict=True)
-        ]
+        return line_boxes(self.page_N[start:end], self.line_N[start:end], self.box_N4[start:end])
 
     def page_at(self, position: int) -> int:
         """The page on which the character at `position` stands; for white space the page around it."""

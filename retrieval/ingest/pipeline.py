@@ -21,6 +21,7 @@ from model.checkpoint.landmark_model import TokenizedText
 from model.errors import ModelError
 from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import CairnError, Cancelled, ExtractError
+from retrieval.extraction import character_places
 from retrieval.extraction.extract import ExtractedDocument, extract
 from retrieval.index.title_keys import keep_title
 from retrieval.ingest.estimate import num_blocks, stored_bytes
@@ -178,6 +179,7 @@ class Ingestion:
             },
         )
         keep_title(self._workspace, document)
+        character_places.keep(self._workspace.pages_folder / document_id, extracted)
         return _Text(extracted, tokens)
 
     def _shard(self, loaded: LoadedModel, text: _Text, first: int, last: int) -> None:

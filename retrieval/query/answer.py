@@ -24,13 +24,16 @@ from retrieval.query.decode import Decoded, Decoder
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import join_neighbours
 from retrieval.query.question import Question
+from retrieval.query.quoting import Quotation
 from retrieval.query.retrieve import Retrieved, retrieve
 from retrieval.query.search import hits_of
-from retrieval.types.passages import Answer, AnswerToken, BlockEffect, OtherSentence, Passage, Timings
+from retrieval.types.passages import Answer, AnswerToken, BlockEffect, Passage, QuotedSentence, Timings
 from retrieval.types.records import Scope
 from storage.errors import NotFound as NoRow
 
 NOT_IN_DOCUMENTS = "The documents do not say."
+"""For writers, which have read all that they were given."""
+NOTHING_FOUND = "No answer was found in the documents."
 NEAR_MISSES = 5
 
 
@@ -53,7 +56,7 @@ class Answerer:
             decoded = yield from decoder.decode(retrieved, cancelled)
             evidence = self._read(retrieved, decoded) if decoded.tokens else self._only_found(retrieved)
             answer = self._assemble(retrieved, decoded, evidence)
-            _store(self._workspace, answer, evidence.document_ids)
+            store_answer(self._workspace, answer, evidence.document_ids)
         yield answer
 
     def _assemble(self, retrieved: Retrieved, decoded: Decoded, evidence: _Evidence) -> Answer:
@@ -65,7 +68,7 @@ class Answerer:
             id=uuid4().hex,
             conversation_id=question.conversation_id,
             question=question.text,
-            text=text or NOT_IN_DOCUMENTS,
+            text=text or NOTHING_FOUND,
             found=bool(text),
             confidence=retrieved.found.confidence,
             quote=retrieved.quote,
@@ -88,6 +91,7 @@ class Answerer:
                 "voters": question.voters,
                 "max_tokens": question.max_tokens,
                 "quote": retrieved.quote,
+                "anyway": question.anyway,
                 "scope": (question.scope or Scope()).to_dict(),
                 "asked": retrieved.asked,
                 "token_ids": [token.token_id for token in tokens if token.token_id >= 0],
@@ -95,7 +99,9 @@ class Answerer:
                 "index": self._index.kind,
             },
             created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
-            other_sentences=self._other_sentences(decoded) if tokens else (),
+            other_sentences=tuple(self._sentences(decoded, decoded.quotations[1:])) if tokens else (),
+            quotation=next(self._sentences(decoded, decoded.quotations[:1]), None) if tokens else None,
+            outcome=retrieved.outcome if text else "not_found",
         )
 
     def _read(self, retrieved: Retrieved, decoded: Decoded) -> _Evidence:
@@ -127,17 +133,16 @@ class Answerer:
         near = self._passages.passages(join_neighbours(hits, NEAR_MISSES, found.joined), found.joined)
         return _Evidence([], near, {}, tuple(passage.document_id for passage in near))
 
-    def _other_sentences(self, decoded: Decoded) -> tuple[OtherSentence, ...]:
-        """The next best sentences with their places; those deleted meanwhile are left out."""
-        quoting, found = decoded.quoting, []
-        for other in decoded.quotations[1:]:
+    def _sentences(self, decoded: Decoded, quotations: Sequence[Quotation]) -> Iterator[QuotedSentence]:
+        """These sentences with their places; those deleted meanwhile are left out."""
+        quoting = decoded.quoting
+        for one in quotations:
             assert quoting is not None
-            passage = self._passages.sentence(quoting.hits(other), *quoting.span(other.places))
+            passage = self._passages.sentence(quoting.hits(one), *quoting.span(one.places))
             if passage is not None:
-                pointed = other.places[other.pointed.start : other.pointed.stop]
+                pointed = one.places[one.pointed.start : one.pointed.stop]
                 start, end = quoting.span(pointed) if pointed else (passage.start_index,) * 2
-                found.append(OtherSentence(passage, (start, end)))
-        return tuple(found)
+                yield QuotedSentence(passage, (start, end))
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,7 @@ class _Evidence:
     """Of everything that was read or is shown."""
 
 
-def _store(workspace: Workspace, answer: Answer, document_ids: Sequence[str]) -> None:
+def store_answer(workspace: Workspace, answer: Answer, document_ids: Sequence[str]) -> None:
     """Keep the answer with its evidence. Raises `CairnError` if a document that it used was deleted meanwhile."""
     if answer.conversation_id is not None:
         workspace.catalogue.ensure_conversation(answer.conversation_id, answer.question)

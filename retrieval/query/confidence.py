@@ -1,4 +1,4 @@
-"""Confidence in what search found, and the threshold that decides between an answer and a refusal."""
+"""Confidence in what search found, and the thresholds that decide between an answer, a guess and a refusal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 
 from model.checkpoint.config import LandmarkConfig
 from retrieval.index.exact import Ranking
+from retrieval.types.defaults import Outcome
 
 # Below this many blocks the confidence of a search by landmarks says nothing.
 FEW_BLOCKS = 16
@@ -23,8 +24,11 @@ def confidence_of(ranking: Ranking, in_scope: int) -> float:
     return (0.5 * math.erfc(-z / math.sqrt(2))) ** in_scope
 
 
-def is_answerable(config: LandmarkConfig, confidence: float, in_scope: int) -> bool:
-    """Whether the confidence reaches the checkpoint's threshold. A handful of landmarks gives nothing to compare with:
-    then the model decides."""
-    threshold, comparing = config.answer_threshold, not config.ranks_by_tokens
-    return threshold is None or (comparing and in_scope < FEW_BLOCKS) or confidence >= threshold
+def outcome_of(config: LandmarkConfig, confidence: float, in_scope: int) -> Outcome:
+    """What the checkpoint's thresholds say. A handful of landmarks gives nothing to compare with: then the model
+    decides whether there is an answer."""
+    if not config.ranks_by_tokens and in_scope < FEW_BLOCKS:
+        return "found"
+    if config.answer_threshold is not None and confidence < config.answer_threshold:
+        return "not_found"
+    return "perhaps" if config.sure_threshold is not None and confidence < config.sure_threshold else "found"

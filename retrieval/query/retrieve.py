@@ -22,11 +22,12 @@ from model.checkpoint.config import LandmarkConfig
 from retrieval.engine.workspace import Workspace
 from retrieval.index.snapshot import MemoryIndex, MemorySnapshot, naming_damage
 from retrieval.index.stored_reader import StoredMemoryReader
-from retrieval.query.confidence import is_answerable
+from retrieval.query.confidence import outcome_of
 from retrieval.query.follow_up import with_conversation
 from retrieval.query.passage_spans import Hit
 from retrieval.query.question import Question
 from retrieval.query.search import Found, find_blocks, hits_of
+from retrieval.types.defaults import Outcome
 
 CANDIDATES_PER_PASSAGE = 4
 
@@ -70,8 +71,8 @@ class Retrieved:
     found: Found
     candidates: Candidates
     quote: bool
-    answerable: bool
-    """Whether to write an answer."""
+    outcome: Outcome
+    """Whether to write an answer, and whether it is more than a guess."""
     finished_at: float
     """By `time.perf_counter`."""
 
@@ -87,13 +88,15 @@ def retrieve(workspace: Workspace, index: MemoryIndex, snapshot: MemorySnapshot,
     candidates = choose_candidates(
         snapshot, found, config, question.k, whole_sentences=quote and config.quotes_sentences
     )
-    answerable = len(candidates) > 0 and is_answerable(config, found.confidence, found.in_scope)
-    return Retrieved(asked, found, candidates, quote, answerable, finished_at)
+    outcome = outcome_of(config, found.confidence, found.in_scope) if len(candidates) else "not_found"
+    if question.anyway and outcome == "not_found" and len(candidates):
+        outcome = "perhaps"
+    return Retrieved(asked, found, candidates, quote, outcome, finished_at)
 
 
 def _asked(workspace: Workspace, question: Question) -> str:
     if question.conversation_id is None:
-        return question.text.strip()
+        return with_conversation(question.text, [turn.question for turn in question.earlier])
     heads = workspace.catalogue.answers(conversation_id=question.conversation_id, limit=1)
     return with_conversation(question.text, [head.question for head in heads])
 

@@ -23,7 +23,7 @@ from storage.catalogue.home import Home
 from storage.catalogue.jobs import JobRepository
 from storage.catalogue.memory import MemoryRepository
 from storage.catalogue.shards import ShardRepository
-from storage.catalogue.upgrade import backup, bring_up_to_date
+from storage.catalogue.upgrade import HEAD, backup, bring_up_to_date
 from storage.catalogue.users import UserRepository
 from storage.records import ADMINISTRATOR, Principal
 
@@ -51,12 +51,10 @@ class Catalogue(
         """
         database = Database(database_url)
         try:
-            if home is not None:
-                database.while_open.enter_context(Home(home).used())
-                Home(home).check(database)
-            bring_up_to_date(database)
-            if home is not None:
-                Home(home).bind(database)
+            if home is None:
+                bring_up_to_date(database)
+            else:
+                _open_in(Home(home), database)
         except BaseException:
             database.close()
             raise
@@ -78,3 +76,12 @@ class Catalogue(
 
     def close(self) -> None:
         self._database.close()
+
+
+def _open_in(home: Home, database: Database) -> None:
+    database.while_open.enter_context(home.used())
+    if not home.is_bound(database, HEAD):
+        home.check(database)
+        bring_up_to_date(database)
+        home.bind(database)
+    database.on_progress = home.note

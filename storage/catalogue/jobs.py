@@ -121,11 +121,12 @@ class JobRepository(Repository):
         A job whose process died `max_attempts` times without committing a shard in between fails instead. Writes only
         if there is such a job, so that opening a library does not wait for writers.
         """
-        running = select(jobs).where(jobs.c.state == "running")
-        if not any(not is_alive(row.worker) for row in self._rows(running)):
+        is_running = jobs.c.state == "running"
+        if all(is_alive(row.worker) for row in self._rows(select(jobs.c.worker).where(is_running))):
             return []
         with self._database.write() as connection:
-            dead = [job for job in map(job_of, connection.execute(running)) if not is_alive(job.worker)]
+            running = map(job_of, connection.execute(select(jobs).where(is_running)))
+            dead = [job for job in running if not is_alive(job.worker)]
             for job in dead:
                 if job.cancel_requested:
                     end(connection, job, "cancelled", note="cancelled")

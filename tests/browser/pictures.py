@@ -61,7 +61,7 @@ def photograph(browser: Any, url: str, question: str, quote: bool) -> None:
             page.locator("#quote").click()
     page.get_by_label("Question").fill(question)
     page.keyboard.press("Enter")
-    page.get_by_role("meter").wait_for()
+    page.locator(".turn .actions").wait_for()
     page.mouse.move(5, 5)
     page.wait_for_timeout(800)
     keep(page, "ask")

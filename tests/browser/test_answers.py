@@ -18,6 +18,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
 from tests.browser.acting import ask, view  # noqa: E402
+from tests.browser.pages import squeezed, text_under  # noqa: E402
 
 BEES = "There are fourteen hives behind the mill. The bees fly from March to September."
 
@@ -29,6 +30,7 @@ def test_a_question_is_answered_with_evidence_that_can_be_followed(
     ask(page, QUESTION)
     tokens, marks = page.locator(".answer-text .token"), page.locator(".passage-text mark")
     assert tokens.count() > 4 and page.locator(".passage").count() > 4
+    page.locator(".meter summary").click()
     expect(page.locator(".meter-text")).to_contain_text("of the attention was on the documents")
 
     whole_answer = page.locator(".score-text").all_inner_texts()
@@ -113,7 +115,7 @@ def test_writing_can_be_stopped_and_gone_on_with(
     page.get_by_role("button", name="Ask", exact=True).click()
     expect(page.locator(".streaming .token")).not_to_have_count(0)
     page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_role("meter")).to_be_visible()
+    expect(page.locator(".turn .actions")).to_be_visible()
     assert page.locator(".answer-text .token").count() < 12
     slowed(library, 0.0)
     ask(page, "And by how much?")
@@ -135,6 +137,74 @@ def test_a_question_can_be_kept_to_chosen_documents(
     assert set(page.locator(".passage-title").all_inner_texts()) == {"Walks around the lake"}
 
 
+def test_the_answer_names_its_page_and_leads_to_the_quotation_on_it(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    ask(page, QUESTION)
+    answer = page.locator(".answer-text").inner_text()
+    source = page.locator(".turn .source").first
+    expect(source).to_have_text("Handbook of the reservoir, page 1")
+    quoted = page.locator(".passage").first.locator(".quoted")
+    assert "".join(quoted.all_inner_texts()).split() == answer.split()
+    assert "1981" in quoted.locator(".exact").inner_text()
+
+    for way_in in (source, page.get_by_role("button", name="Show on the page").first):
+        way_in.click()
+        expect(page.locator(".viewer .position")).to_have_text("Page 1 of 6")
+        expect(page.locator(".viewer .box.answer").first).to_be_visible()
+        assert "".join(page.locator(".viewer .quoted").all_inner_texts()).split() == answer.split()
+        page.keyboard.press("Escape")
+
+
+def test_the_boxes_of_a_quotation_hold_its_words_and_no_others(library: Library) -> None:
+    *_, answer = library.ask(QUESTION)
+    assert answer.quotation is not None and answer.quotation.passage.pages == (1,)
+    passage = answer.quotation.passage
+    boxes = library.boxes(passage.document_id, passage.start_index, passage.end_index)
+    assert {box.page for box in boxes} == {1} and len(boxes) >= 2
+    under = "".join(
+        text_under(library.original(passage.document_id), box.page, box.x0, box.y0, box.x1, box.y1) for box in boxes
+    )
+    assert squeezed(under) == squeezed(answer.text)
+
+
+def test_a_refusal_shows_what_is_nearest_and_answers_from_it_when_told_to(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    ask(page, UNANSWERED)
+    near = page.locator(".nearest .near")
+    expect(near).to_have_count(3)
+    expect(page.locator(".evidence")).to_be_hidden()
+    near.first.locator(".source").click()
+    expect(page.locator(".viewer .page-words mark").first).to_be_visible()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Answer from these anyway").click()
+    expect(page.locator(".turn .verdict")).to_contain_text("do not clearly say")
+    expect(page.locator(".turn .source")).to_contain_text("page")
+    expect(page.locator(".turn")).to_have_count(1)
+    (head,) = library.answers()
+    assert head.question == UNANSWERED and library.answer(head.id).settings["anyway"] is True
+
+
+def test_a_question_that_is_too_long_is_told_so_before_it_is_sent_and_nothing_is_cut(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    box, told, send = page.get_by_label("Question"), page.locator("#question-length"), page.locator("#send")
+    box.fill("Why? " * 200)
+    expect(told).to_contain_text("999 of 4,000 characters")
+    expect(send).to_be_enabled()
+    box.fill("Why? " * 900)
+    expect(told).to_contain_text("499 characters longer than a question may be")
+    expect(send).to_be_disabled()
+    page.keyboard.press("Enter")
+    assert len(box.input_value()) == 4500 and page.locator(".turn").count() == 0
+    box.fill(QUESTION)
+    expect(told).to_be_empty()
+
+
 def test_what_the_documents_do_not_say_is_said(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
@@ -149,11 +219,12 @@ def test_a_quotation_does_not_rest_on_the_model_itself(
 ) -> None:
     url = serve(library)
     for quote in (True, False):
-        httpx.patch(f"{url}/api/v1/preferences", json={"low_share": 0.95, "quote": quote}).raise_for_status()
+        httpx.patch(
+            f"{url}/api/v1/preferences", json={"low_share": 0.95, "quote": quote, "max_tokens": 16}
+        ).raise_for_status()
         page = open_tab(url)
         ask(page, QUESTION)
-        expect(page.locator(".meter-text")).to_be_visible()
-        expect(page.locator(".meter.low .warning")).to_have_count(0 if quote else 1)
+        expect(page.locator(".turn .warning")).to_have_count(0 if quote else 1)
 
 
 def test_what_is_still_being_read_is_no_part_of_a_refusal(

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pypdfium2
 import pytest
 
 from app.api import build_app
@@ -16,6 +15,7 @@ from app.jobs import JobRunner
 from app.settings import load_settings
 from retrieval.library import Library
 from tests.app.serving import FakeSettings, served
+from tests.browser.pages import squeezed, text_under
 from tests.tiny_model import tiny_model
 
 pytest.importorskip("playwright")
@@ -53,25 +53,6 @@ SETTLED = """() => {
 """The page image is there, and nothing moved between two frames."""
 
 
-def text_under(pdf: Path, page: int, left: float, top: float, right: float, bottom: float) -> str:
-    """What PDFium finds in a box, given in fractions of a page (from 1); characters count by their centres."""
-    document = pypdfium2.PdfDocument(pdf)
-    sheet = document[page - 1]
-    width, height = sheet.get_size()
-    words = sheet.get_textpage()
-    found = ""
-    for index in range(words.count_chars()):
-        x0, y0, x1, y1 = words.get_charbox(index)
-        x, y = (x0 + x1) / 2 / width, 1 - (y0 + y1) / 2 / height
-        if left <= x <= right and top <= y <= bottom:
-            found += words.get_text_range(index, 1)
-    return found
-
-
-def squeezed(text: str) -> str:
-    return re.sub(r"\s|-", "", text)
-
-
 def test_two_pdfs_from_upload_to_delete(open_tab: Callable[..., Any], columns_pdf: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     model = tiny_model(block_size=32, stop=())
@@ -105,7 +86,7 @@ def _ask_and_choose(page: Any) -> str:
     expect(page.locator("#scope")).to_contain_text(re.compile("two columns", re.I))
     page.get_by_label("Question").fill("How much does the reservoir hold when gate 7 is shut?")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("meter")).to_be_visible(timeout=60_000)
+    expect(page.locator(".turn .actions")).to_be_visible(timeout=60_000)
     shown = [index for index, text in enumerate(page.locator(".answer-text .token").all_inner_texts()) if text.strip()]
     page.locator(".answer-text .token").nth(shown[0]).click()
     expect(page.locator(".focus")).to_contain_text("For the word")
@@ -173,7 +154,7 @@ def test_a_quotation_is_underlined_in_its_passage_and_stands_in_sight(
             page = open_tab(f"{url}/#/ask")
             page.get_by_label("Question").fill("How long is a block?")
             page.keyboard.press("Enter")
-            expect(page.get_by_role("meter")).to_be_visible(timeout=60_000)
+            expect(page.locator(".turn .actions")).to_be_visible(timeout=60_000)
             answer = page.locator(".answer-text").inner_text()
             underlined = page.locator(".passage").first.locator(".quoted")
             assert squeezed("".join(underlined.all_inner_texts())) == squeezed(answer)

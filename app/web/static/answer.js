@@ -1,9 +1,11 @@
 // The answer as tokens that can be pointed at, its meter, and its actions.
 
 import { address, get, remove } from "./api.js";
-import { announce, button, confirm, duration, h, percent, placeOf, replace, toast, weight } from "./dom.js";
-import { cutAtQuote, opacity } from "./reading.js";
+import { announce, button, confirm, duration, h, icon, percent, placeOf, replace, toast, weight } from "./dom.js";
+import { cutAtSpan, opacity } from "./marking.js";
 import { openViewer } from "./viewer.js";
+
+const NEAREST = 3;
 
 export function tokenSpan(token, index) {
   return h(
@@ -14,7 +16,7 @@ export function tokenSpan(token, index) {
 }
 
 // Draws the finished answer into `node`; `options.lowShare` is where doubt begins.
-export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain }) {
+export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAnyway }) {
   const { answer } = reading;
   const spans = answer.tokens.map(tokenSpan);
   const words = answer.tokens.some((token) => token.text.trim()); // a model may end before its first word
@@ -34,9 +36,13 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain }) {
   replace(
     node,
     answer.found ? null : unsupported(answer),
+    answer.settings.anyway && answer.found ? anywayNote() : null,
     answer.found || words ? h("div", { class: answer.found ? "" : "unsupported" }, box) : null,
+    words ? source(answer, reading) : null,
+    answer.found ? null : nearest(answer, { onAnyway: answer.settings.anyway ? null : onAnyway }),
     words ? otherSentences(answer) : null,
-    words ? meter(answer, lowShare) : null,
+    words ? warning(answer, lowShare) : null,
+    words ? howItWasRead(answer) : null,
     actions(answer, { onDeleted, onAgain }),
   );
 }
@@ -53,17 +59,21 @@ function otherSentences(answer) {
       "ol",
       {},
       others.map(({ passage, pointed }) => {
-        const quote = { start: pointed[0], end: pointed[1] };
         return h(
           "li",
           {},
           h(
             "button",
-            { type: "button", class: "plain", title: "Show on the page", onclick: () => openViewer({ passage, reading: null }) },
+            {
+              type: "button",
+              class: "plain",
+              title: "Show on the page",
+              onclick: () => openViewer({ passage, reading: null, quote: quoteOf(passage, pointed) }),
+            },
             h(
               "span",
               { class: "other-text" },
-              cutAtQuote(passage.text, passage.start_index, quote).map(([part, inside]) =>
+              cutAtSpan(passage.text, passage.start_index, pointed).map(([part, inside]) =>
                 inside ? h("span", { class: "exact" }, part) : part,
               ),
             ),
@@ -72,6 +82,51 @@ function otherSentences(answer) {
         );
       }),
     ),
+  );
+}
+
+const quoteOf = (passage, pointed) => ({
+  document_id: passage.document_id,
+  start: passage.start_index,
+  end: passage.end_index,
+  exact: pointed[0] < pointed[1] ? pointed : null,
+});
+
+// Document and page of the answer: of the quoted sentence, or of what was read most. Leads there.
+function source(answer, reading) {
+  const passage = answer.quotation?.passage ?? answer.passages[0];
+  if (!passage) return null;
+  return h(
+    "button",
+    { type: "button", class: "plain source", title: "Show on the page", onclick: () => openViewer({ passage, reading }) },
+    icon("page"),
+    h("span", { class: "source-place" }, placeOf(passage)),
+    answer.quotation ? null : h("span", { class: "soft" }, "read most"),
+  );
+}
+
+// Where the documents do not seem to say: what comes nearest, in place.
+function nearest(answer, { onAnyway }) {
+  const shown = answer.near_misses.slice(0, NEAREST);
+  if (!shown.length) return null;
+  return h(
+    "section",
+    { class: "nearest", "aria-label": "Nearest passages" },
+    h("h3", {}, shown.length === 1 ? "This passage comes nearest" : "These passages come nearest"),
+    shown.map((passage) =>
+      h(
+        "article",
+        { class: "near" },
+        h("div", { class: "near-text" }, passage.text),
+        h(
+          "button",
+          { type: "button", class: "plain source", title: "Show on the page", onclick: () => openViewer({ passage, reading: null }) },
+          icon("page"),
+          h("span", { class: "source-place" }, placeOf(passage)),
+        ),
+      ),
+    ),
+    onAnyway ? button("Answer from these anyway", { class: "button", onclick: onAnyway }, "quote") : null,
   );
 }
 
@@ -135,7 +190,7 @@ function unsupported(answer) {
     "div",
     { class: "verdict", role: "note" },
     h("strong", {}, "The documents do not say."),
-    ` No passage gives this question enough attention.${more}`,
+    ` No passage answers this question clearly.${more}`,
     waiting,
   );
 }
@@ -152,13 +207,29 @@ async function sayWhatIsBeingRead(node) {
   }
 }
 
-function meter(answer, lowShare) {
-  const share = answer.memory_share,
-    quoted = answer.quote && answer.found; // copied from them, however it was read
-  const low = answer.tokens.length > 0 && share < lowShare && !quoted;
+const anywayNote = () =>
+  h(
+    "div",
+    { class: "verdict", role: "note" },
+    "The documents do not clearly say. This is the nearest that they have: check it on its page.",
+  );
+
+// A quotation is copied from the documents, however it was read.
+function warning(answer, lowShare) {
+  if (!answer.tokens.length || answer.memory_share >= lowShare || (answer.quote && answer.found)) return null;
   return h(
     "div",
-    { class: `meter ${low ? "low" : ""}` },
+    { class: "warning", role: "note" },
+    "Little of this answer comes from the documents: it rests mostly on the model itself. Check the passages before you rely on it.",
+  );
+}
+
+function howItWasRead(answer) {
+  const share = answer.memory_share;
+  return h(
+    "details",
+    { class: "meter" },
+    h("summary", { class: "soft" }, "How it was read"),
     h(
       "div",
       {
@@ -177,34 +248,29 @@ function meter(answer, lowShare) {
       h("b", {}, percent(share)),
       " of the attention was on the documents, ",
       h("b", {}, percent(1 - share)),
-      " on the question and the answer itself.",
+      ` on the question and the answer itself. ${timing(answer)}.`,
     ),
-    low
-      ? h(
-          "div",
-          { class: "warning", role: "note" },
-          "That is little: this answer rests mostly on the model itself. Check the passages before you rely on it.",
-        )
-      : null,
   );
+}
+
+function timing({ tokens, timings }) {
+  const { first_token_seconds: first, seconds } = timings;
+  if (!tokens.length) return `It took ${duration(seconds)}`;
+  return `The first word came after ${first < 10 ? first.toFixed(2) : Math.round(first)} s, the last after ${duration(seconds)}`;
 }
 
 function actions(answer, { onDeleted, onAgain }) {
   const at = `answers/${answer.id}`;
   const link = (label, format) =>
     h("a", { class: "button quiet small", href: address(`${at}/export?format=${format}`), download: true }, label);
-  const time = answer.timings,
-    exact = answer.tokens.some((token) => token.pointed);
+  const exact = answer.tokens.some((token) => token.pointed);
   return h(
     "div",
     { class: "actions" },
     h(
       "span",
       { class: "soft grow" },
-      answer.quote ? `Word for word${exact ? ", what answers in bold" : ""} · ` : "",
-      !answer.tokens.length
-        ? `Took ${duration(time.seconds)}`
-        : `First word after ${time.first_token_seconds < 10 ? time.first_token_seconds.toFixed(2) : Math.round(time.first_token_seconds)} s, all in ${duration(time.seconds)}`,
+      answer.quote && answer.tokens.length ? `Word for word from the document${exact ? ", what answers in bold" : ""}` : "",
     ),
     button("Copy", { class: "button quiet small", onclick: () => copy(answer.text) }),
     link("Export HTML", "html"),

@@ -1,13 +1,15 @@
 // The conversation: put a question, watch the answer come, stop it, ask on. The state outlives redraws of the page.
 
 import { mountAnswer, tokenSpan } from "./answer.js";
-import { ask, get, post } from "./api.js";
-import { announce, button, h, icon, replace, toast } from "./dom.js";
+import { ask, get, post, remove } from "./api.js";
+import { announce, button, h, icon, number, replace, toast } from "./dom.js";
 import { mountEvidence } from "./evidence.js";
 import { Reading } from "./reading.js";
 import { chooseScope, describeScope, emptyScope } from "./scope.js";
 
 const SAMPLES = ["What is a landmark?", "Which port does Cairn answer on?", "How is the evidence for an answer chosen?"];
+
+const LONG_QUESTION = 600; // characters
 
 const state = {
   conversation: null,
@@ -16,6 +18,7 @@ const state = {
   scope: emptyScope(),
   running: null,
   lowShare: 0.25,
+  mostCharacters: 4000, // until the server has said
   quote: undefined,
   documents: null,
   goTo: () => {},
@@ -30,10 +33,13 @@ export function mountAsk(node, { goTo }) {
     id: "question",
     class: "question-input",
     rows: "1",
-    maxlength: "4000",
     placeholder: "Ask your documents…",
     "aria-label": "Question",
-    oninput: () => grow(input),
+    "aria-describedby": "question-length",
+    oninput: () => {
+      grow(input);
+      checkLength();
+    },
     onkeydown: (event) => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
         event.preventDefault();
@@ -65,13 +71,15 @@ export function mountAsk(node, { goTo }) {
   );
   const turns = h("div", { class: "turns" });
   const evidence = h("aside", { class: "evidence", id: "evidence", "aria-label": "Evidence" });
+  const length = h("div", { class: "question-length", id: "question-length", "aria-live": "polite" });
   const composer = h(
     "div",
     { class: "composer" },
     h("div", { class: "composer-box" }, input, send),
+    length,
     h("div", { class: "row composer-foot" }, scope, quote, h("span", { class: "grow" }), fresh),
   );
-  parts = { node, input, send, scope, quote, fresh, turns, evidence };
+  parts = { node, input, send, scope, quote, fresh, turns, evidence, length };
   replace(
     node,
     h("div", { class: "ask" }, h("section", { class: "conversation", "aria-label": "Conversation" }, turns, composer), evidence),
@@ -90,6 +98,7 @@ async function refreshFacts() {
   try {
     const [preferences, documents] = await Promise.all([get("preferences"), get("documents", { limit: 1 })]);
     state.lowShare = preferences.low_share;
+    state.mostCharacters = preferences.question_characters;
     const untouched = state.preferred === undefined && state.quote === undefined;
     if (untouched || (state.preferred !== undefined && state.preferred !== preferences.quote)) state.quote = preferences.quote;
     state.preferred = preferences.quote; // when the settings change, the switch follows
@@ -105,6 +114,23 @@ async function refreshFacts() {
 function grow(input) {
   input.style.height = "auto";
   input.style.height = `${Math.min(input.scrollHeight, 220)}px`;
+}
+
+// What is too long is said while it is typed; nothing is cut.
+function checkLength() {
+  const count = parts.input.value.trim().length,
+    most = state.mostCharacters;
+  const over = count > most;
+  replace(
+    parts.length,
+    over
+      ? `This is ${number(count - most)} characters longer than a question may be (${number(most)}). Shorten it to send it.`
+      : count > LONG_QUESTION
+        ? `${number(count)} of ${number(most)} characters. A single sentence is answered faster and better.`
+        : null,
+  );
+  parts.length.classList.toggle("bad-text", over);
+  parts.send.disabled = over && !state.running;
 }
 
 function drawScope() {
@@ -143,9 +169,10 @@ function submitOrStop() {
 
 function submit() {
   const question = parts.input.value.trim();
-  if (!question || state.running) return;
+  if (!question || state.running || question.length > state.mostCharacters) return;
   parts.input.value = "";
   grow(parts.input);
+  checkLength();
   put(question);
 }
 
@@ -163,7 +190,8 @@ async function stop() {
   }
 }
 
-async function put(question) {
+// `again`: { anyway, within } where an earlier question is put once more in another way.
+async function put(question, again = {}) {
   state.conversation ||= newId();
   const turn = { question, words: [], reading: null, status: "Searching the memory…", error: "", askId: null, node: null };
   state.turns.push(turn);
@@ -180,6 +208,7 @@ async function put(question) {
         conversation_id: state.conversation,
         quote: state.quote ?? undefined,
         within: { document_ids: [...state.scope.documents.keys()], collection_ids: [...state.scope.collections.keys()] },
+        ...again,
       },
       {
         started: ({ ask_id, ahead }) => {
@@ -211,10 +240,25 @@ async function put(question) {
   if (turn.reading && state.turns.at(-1) === turn) state.goTo("ask", { answer: turn.reading.answer.id });
 }
 
+// A refusal is answered after all, in its place.
+async function answerAnyway(turn) {
+  if (state.running) return;
+  const { answer } = turn.reading;
+  try {
+    await remove(`answers/${answer.id}`);
+  } catch (error) {
+    toast(error.message, "bad");
+    return;
+  }
+  state.turns = state.turns.filter((one) => one !== turn);
+  put(turn.question, { anyway: true, within: answer.settings.scope });
+}
+
 function showRunning(running) {
   replace(parts.send, icon(running ? "stop" : "send"));
   parts.send.setAttribute("aria-label", running ? "Stop" : "Ask");
   parts.send.classList.toggle("stop", running);
+  checkLength();
 }
 
 function setStatus(turn, text) {
@@ -271,6 +315,7 @@ function drawTurn(turn) {
       onAgain: () => {
         if (!state.running) put(turn.question);
       },
+      onAnyway: () => answerAnyway(turn),
       onDeleted: () => {
         state.turns = state.turns.filter((one) => one !== turn);
         state.chosen = state.turns.at(-1) || null;
@@ -313,7 +358,7 @@ function choose(turn) {
 
 function drawEvidence() {
   const reading = state.chosen?.reading;
-  parts.evidence.hidden = !state.turns.length;
+  parts.evidence.hidden = !state.turns.length || Boolean(reading && !reading.answer.tokens.length); // a refusal shows what is near itself
   if (reading) mountEvidence(parts.evidence, reading);
   else
     replace(

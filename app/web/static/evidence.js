@@ -3,7 +3,7 @@
 import { post } from "./api.js";
 import { button, h, iconButton, nameOf, pagesOf, percent, replace, toast, weight } from "./dom.js";
 import { heatMap, timeline } from "./maps.js";
-import { cutAtBlocks, cutAtQuote, opacity } from "./reading.js";
+import { cutAtBlocks, opacity, withQuote } from "./marking.js";
 import { openViewer } from "./viewer.js";
 
 const PANELS = [
@@ -199,7 +199,8 @@ function passages(panel, reading) {
     return () => {};
   }
   const marks = [],
-    cards = [];
+    cards = [],
+    quoted = reading.quoted();
   const strongestPassage = Math.max(1e-9, ...answer.passages.map((one) => one.score));
   answer.passages.forEach((passage, index) => {
     const bar = h("div", { class: "score-fill" });
@@ -245,7 +246,7 @@ function passages(panel, reading) {
       whole = weights === reading.totals;
     for (const { mark, block } of marks) {
       const mass = weights.get(block) || 0;
-      mark.style.setProperty("--mark", opacity(mass, strongest).toFixed(3));
+      mark.style.setProperty("--mark", opacity(mass, strongest, whole && Boolean(quoted)).toFixed(3));
       mark.classList.toggle("chosen", reading.block === block);
       mark.setAttribute("aria-pressed", String(reading.block === block));
       mark.title = `Block ${reading.rank(block)}: ${weight(mass)} of the attention`;
@@ -284,7 +285,7 @@ function passageText(passage, reading, marks) {
     "div",
     { class: "passage-text" },
     pieces.map((piece) => {
-      const words = cutAtQuote(piece.text, at, quote).map(([part, inside]) => (inside ? h("span", { class: "quoted" }, part) : part));
+      const words = withQuote(piece.text, at, quote);
       at += piece.text.length;
       if (piece.block === null) return words;
       const choose = () => reading.chooseBlock(piece.block);

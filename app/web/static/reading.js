@@ -28,12 +28,21 @@ export class Reading extends EventTarget {
     return totals;
   }
 
-  // { document_id, start, end } of the words that the answer repeats, null if it quotes nothing.
+  // { document_id, start, end, exact } of the sentence that the answer repeats (`exact`: [start, end] of the words in it that
+  // answer, or null); null if it quotes nothing.
   quoted() {
+    const { quotation } = this.answer;
+    if (quotation) {
+      const { passage, pointed } = quotation;
+      const exact = pointed[0] < pointed[1] ? pointed : null;
+      return { document_id: passage.document_id, start: passage.start_index, end: passage.end_index, exact };
+    }
     const places = this.answer.tokens.map((token) => token.quoted_from).filter(Boolean);
     if (!places.length) return null;
     const own = places.filter(([id]) => id === places[0][0]);
-    return { document_id: places[0][0], start: Math.min(...own.map((at) => at[1])), end: Math.max(...own.map((at) => at[2])) };
+    const start = Math.min(...own.map((at) => at[1])),
+      end = Math.max(...own.map((at) => at[2]));
+    return { document_id: places[0][0], start, end, exact: null };
   }
 
   get shownToken() {
@@ -106,40 +115,4 @@ export class Reading extends EventTarget {
   onChange(listener) {
     this.addEventListener("change", listener);
   }
-}
-
-// Opacity of a mark: something visible for the weakest, calm for the strongest.
-export const opacity = (mass, strongest) => (mass <= 0 ? 0 : 0.09 + 0.41 * Math.min(1, mass / strongest) ** 1.4);
-
-// Text from `start` on, cut at blocks: [{ text, block }]. What overlaps is clipped to the earlier block.
-export function cutAtBlocks(text, start, blocks) {
-  const pieces = [];
-  let at = start;
-  const end = start + text.length;
-  const slice = (from, to) => text.slice(from - start, to - start);
-  for (const block of [...blocks].sort((a, b) => a.start - b.start)) {
-    const from = Math.max(block.start, at),
-      to = Math.min(block.end, end);
-    if (from >= to) continue;
-    if (from > at) pieces.push({ text: slice(at, from), block: null });
-    const inside = slice(from, to),
-      blank = inside.length - inside.trimStart().length;
-    if (blank) pieces.push({ text: inside.slice(0, blank), block: null }); // a mark begins with its first letter
-    if (blank < inside.length) pieces.push({ text: inside.slice(blank), block: block.block_id });
-    at = to;
-  }
-  if (at < end) pieces.push({ text: slice(at, end), block: null });
-  return pieces;
-}
-
-// One piece of such a text that begins at `at`, cut where a quotation begins and ends: [[text, quoted]].
-export function cutAtQuote(text, at, quote) {
-  if (!quote) return [[text, false]];
-  const from = Math.min(Math.max(quote.start - at, 0), text.length),
-    to = Math.min(Math.max(quote.end - at, from), text.length);
-  return [
-    [text.slice(0, from), false],
-    [text.slice(from, to), true],
-    [text.slice(to), false],
-  ].filter(([part]) => part);
 }

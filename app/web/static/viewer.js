@@ -2,19 +2,21 @@
 
 import { address, get } from "./api.js";
 import { h, iconButton, nameOf, replace, weight } from "./dom.js";
-import { cutAtBlocks, opacity } from "./reading.js";
+import { cutAtBlocks, opacity, withQuote } from "./marking.js";
 
 const WIDTHS = [60, 80, 100, 140, 190]; // zoom, percent of the pane
 
-// `target`: { passage, reading } from an answer, or { document } from the library.
+// `target`: { passage, reading, quote } from an answer, or { document } from the library. What is quoted has its own mark.
 export function openViewer(target) {
   const { passage, reading } = target;
+  const quote = quoteIn(target);
   const documentId = passage ? passage.document_id : target.document.id;
   const title = nameOf(passage || target.document);
   const count = passage ? passage.total_pages : target.document.pages;
   const own = new Map((passage?.blocks || []).map((one) => [one.block_id, one.score]));
   let kind = target.document?.kind; // asked for where a passage is shown
-  let page = passage ? firstPage(passage) : 1,
+  const quoteBoxes = quote && get(`documents/${encodeURIComponent(documentId)}/boxes`, { start: quote.start, end: quote.end });
+  let page = passage ? firstPage(passage, quote, reading) : 1,
     zoom = 2,
     sequence = 0;
 
@@ -123,11 +125,8 @@ export function openViewer(target) {
                 class: "box",
                 data: { block: block.block_id },
                 style: {
-                  left: `${100 * box.x0}%`,
-                  top: `${100 * box.y0}%`,
-                  width: `${100 * (box.x1 - box.x0)}%`,
-                  height: `${100 * (box.y1 - box.y0)}%`,
-                  "--mark": opacity(now.get(block.block_id), strongest).toFixed(3),
+                  ...placed(box),
+                  "--mark": opacity(now.get(block.block_id), strongest, Boolean(quote)).toFixed(3),
                 },
               }),
               block.block_id,
@@ -135,38 +134,44 @@ export function openViewer(target) {
           ),
       ),
     );
+    let at = found.start;
     replace(
       text,
       found.note ? h("p", { class: "note" }, found.note) : null,
       h(
         "div",
         { class: "page-words" },
-        cutAtBlocks(found.text, found.start, read).map((piece) =>
-          piece.block === null
-            ? piece.text
-            : attach(
-                h(
-                  "mark",
-                  {
-                    data: { block: piece.block },
-                    style: { "--mark": opacity(now.get(piece.block), strongest).toFixed(3) },
-                  },
-                  piece.text,
-                ),
-                piece.block,
-              ),
-        ),
+        cutAtBlocks(found.text, found.start, read).map((piece) => {
+          const words = withQuote(piece.text, at, quote);
+          at += piece.text.length;
+          if (piece.block === null) return words;
+          const faint = opacity(now.get(piece.block), strongest, Boolean(quote)).toFixed(3);
+          return attach(h("mark", { data: { block: piece.block }, style: { "--mark": faint } }, words), piece.block);
+        }),
       ),
       found.text ? null : h("p", { class: "soft" }, "There is no text on this page."),
     );
-    const first = text.querySelector("mark");
-    if (first)
-      requestAnimationFrame(() => {
-        text.scrollTop = Math.max(0, first.offsetTop - text.offsetTop - 60);
-        const box = layer.querySelector(".box"),
-          pane = sheet.parentElement;
-        if (box) pane.scrollTop = Math.max(0, box.offsetTop - pane.clientHeight / 3);
-      });
+    bringIntoSight();
+    drawQuote();
+  }
+
+  // Exactly the quoted words on the picture; where their places are not known, the blocks stay the only marks.
+  async function drawQuote() {
+    const mine = sequence;
+    const { boxes } = (await quoteBoxes?.catch(() => null)) ?? { boxes: [] };
+    if (mine !== sequence) return;
+    for (const box of boxes.filter((one) => one.page === page)) layer.append(h("div", { class: "box answer", style: placed(box) }));
+    if (boxes.length) bringIntoSight();
+  }
+
+  function bringIntoSight() {
+    requestAnimationFrame(() => {
+      const words = text.querySelector(".quoted") ?? text.querySelector("mark");
+      if (words) text.scrollTop = Math.max(0, words.offsetTop - text.offsetTop - 60);
+      const box = layer.querySelector(".box.answer") ?? layer.querySelector(".box"),
+        pane = sheet.parentElement;
+      if (box) pane.scrollTop = Math.max(0, box.offsetTop - pane.clientHeight / 3);
+    });
   }
 
   document.body.append(dialog);
@@ -175,8 +180,23 @@ export function openViewer(target) {
   show();
 }
 
-// The page where the passage's strongest block stands.
-function firstPage(passage) {
+const placed = (box) => ({
+  left: `${100 * box.x0}%`,
+  top: `${100 * box.y0}%`,
+  width: `${100 * (box.x1 - box.x0)}%`,
+  height: `${100 * (box.y1 - box.y0)}%`,
+});
+
+// The quotation of the answer, where the passage holds it.
+function quoteIn({ passage, reading, quote }) {
+  const found = quote ?? reading?.quoted();
+  const inside = found && passage?.document_id === found.document_id && found.start < passage.end_index && passage.start_index < found.end;
+  return inside ? found : null;
+}
+
+// The page of the quotation, else that where the passage's strongest block stands.
+function firstPage(passage, quote, reading) {
+  if (quote) return (reading?.answer.quotation?.passage ?? passage).pages[0];
   const best = [...passage.blocks].sort((a, b) => b.score - a.score)[0];
   return best?.boxes[0]?.page ?? passage.pages[0] ?? 1;
 }
