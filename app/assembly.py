@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 def open_library(settings: Settings) -> Library:
     """The library in `settings.home`, made if new. The model is loaded when it is first needed, not here."""
     keep_quiet()
+    from retrieval.extraction.extract import set_reader_limits
     from retrieval.library import Library
 
+    set_reader_limits(settings.reader_processes, int(settings.reader_memory_bytes))
     prepare_home(settings.home)
     return Library.open(
         settings.home,

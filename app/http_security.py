@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.auth import SESSION_COOKIE, Authenticator, is_loopback
-from app.sign_in_limit import TooManyAttempts, network_of
+from app.limits.sign_in_limit import TooManyAttempts, network_of
 from storage.records import ADMINISTRATOR, Principal
 
 log = logging.getLogger("cairn.api")
@@ -145,9 +145,7 @@ class AccessMiddleware:
         try:
             await self._app(scope, counted, answered)
         except ClientDisconnect:
-            if received <= limit:
-                raise
-            if not refused:
+            if received > limit and not refused:
                 await too_large(scope, receive, send)
 
 

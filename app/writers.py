@@ -40,6 +40,7 @@ def opener_of(settings: Settings, name: str) -> Callable[[], Writer]:
             memory_bytes=int(settings.writer_memory),
             repair=settings.writer_repair,
             int8=settings.writer_int8,
+            reads_ahead=settings.writer_ahead,
             device=None if settings.device == "auto" else settings.device,
             dtype=None if settings.dtype == "auto" else settings.dtype,
         )

@@ -189,6 +189,11 @@ class Library(Asking):
         notify = lambda row: on_progress(self._views.job(row))  # noqa: E731
         ended = Ingestion(self._workspace, claimed, notify, gives_way=gives_way).run()
         self._passages.forget([ended.document_id])
+        if ended.state == "done":
+            from retrieval.writing.read_ahead import read_ahead
+
+            open_writer = lambda: self.writer  # noqa: E731
+            read_ahead(self._workspace, self._passages, open_writer, ended.document_id, lambda: notify(ended))
         return self._views.job(ended)
 
     def jobs(self, *, active_only: bool = False, limit: int = 200) -> list[Job]:

@@ -17,8 +17,9 @@ from app.api.mcp_tools import build_mcp, mcp_app
 from app.api.preferences import PreferenceFolder
 from app.api.uploads import UploadLimits, Uploads
 from app.auth import Authenticator, check_binding
+from app.forwarded import ForwardedHeaders
 from app.http_security import AccessMiddleware, PageHeaders
-from app.request_shares import RequestShares
+from app.limits.request_shares import RequestShares
 from app.settings import Settings
 from retrieval.library import Library
 
@@ -112,7 +113,8 @@ def _add_guards(app: FastAPI, authenticator: Authenticator, settings: Settings) 
         max_body_bytes=MAX_BODY_BYTES,
         max_upload_bytes=settings.max_upload_bytes + MULTIPART_OVERHEAD_BYTES,
     )
-    app.add_middleware(PageHeaders)  # outermost: refusals carry the headers too
+    app.add_middleware(PageHeaders)  # refusals carry the headers too
+    app.add_middleware(ForwardedHeaders, proxies=settings.proxies)
 
 
 def _add_pages(app: FastAPI) -> None:

@@ -20,7 +20,7 @@ from app.api.documents import PAGE_SIZES, Plain
 from app.api.errors import Refused, error_body
 from app.api.preferences import AnswerLength, Preferences, TopK, Voters
 from app.export import answer_as_html, answer_as_json
-from app.fair_queue import FairQueue, QueueFull
+from app.limits.fair_queue import FairQueue, QueueFull
 from retrieval.library import Library
 from retrieval.types.defaults import DEFAULT_K
 from retrieval.types.passages import Answer, AnswerToken

@@ -55,7 +55,8 @@ class LandmarkConfig:
     """Search confidence below which a memory is taken not to hold the answer, under the ranking that `ranks_by_tokens`
     selects. None: not calibrated."""
     sure_threshold: float | None = None
-    """Search confidence below which an answer is a guess, to be shown as such. None: no answer is."""
+    """What an answer is a guess below, to be shown as such: the sureness of a quoted sentence
+    (how far it stands out from the other candidates), else the search confidence. None: no answer is a guess."""
 
     def __post_init__(self) -> None:
         if self.block_size < 2:
@@ -68,8 +69,6 @@ class LandmarkConfig:
             raise ModelError("search_weights are all 0; search needs at least one head.")
         if self.pointing is not None and not (self.points_at_answers and self.ranks_by_tokens):
             raise ModelError("a span head (pointing) needs points_at_answers and ranks_by_tokens.")
-        if self.sure_threshold is not None and self.sure_threshold < (self.answer_threshold or 0.0):
-            raise ModelError("sure_threshold must not be below answer_threshold.")
         if "{question}" not in self.prompt:
             raise ModelError("prompt must contain {question}, where the question goes.")
 

@@ -59,7 +59,7 @@ class Decoder:
         model, candidates = self._model, retrieved.candidates
         mass = AnswerMass(model.memory_layers, model.num_heads, len(candidates), model.search_weights_YH)
         decoded = Decoded(mass)
-        if retrieved.outcome == "not_found":
+        if not retrieved.answerable:
             return decoded
         if retrieved.quote:
             decoded.quoting = quoting_from(self._workspace, candidates)

@@ -22,12 +22,11 @@ from model.checkpoint.config import LandmarkConfig
 from retrieval.engine.workspace import Workspace
 from retrieval.index.snapshot import MemoryIndex, MemorySnapshot, naming_damage
 from retrieval.index.stored_reader import StoredMemoryReader
-from retrieval.query.confidence import outcome_of
+from retrieval.query.confidence import is_answerable
 from retrieval.query.follow_up import with_conversation
 from retrieval.query.passage_spans import Hit
 from retrieval.query.question import Question
 from retrieval.query.search import Found, find_blocks, hits_of
-from retrieval.types.defaults import Outcome
 
 CANDIDATES_PER_PASSAGE = 4
 
@@ -71,8 +70,10 @@ class Retrieved:
     found: Found
     candidates: Candidates
     quote: bool
-    outcome: Outcome
-    """Whether to write an answer, and whether it is more than a guess."""
+    answerable: bool
+    """Whether to write an answer."""
+    insisted: bool
+    """Whether one is written only because the user wants the nearest."""
     finished_at: float
     """By `time.perf_counter`."""
 
@@ -88,10 +89,9 @@ def retrieve(workspace: Workspace, index: MemoryIndex, snapshot: MemorySnapshot,
     candidates = choose_candidates(
         snapshot, found, config, question.k, whole_sentences=quote and config.quotes_sentences
     )
-    outcome = outcome_of(config, found.confidence, found.in_scope) if len(candidates) else "not_found"
-    if question.anyway and outcome == "not_found" and len(candidates):
-        outcome = "perhaps"
-    return Retrieved(asked, found, candidates, quote, outcome, finished_at)
+    sure = is_answerable(config, found.confidence, found.in_scope)
+    answerable = len(candidates) > 0 and (sure or question.anyway)
+    return Retrieved(asked, found, candidates, quote, answerable, answerable and not sure, finished_at)
 
 
 def _asked(workspace: Workspace, question: Question) -> str:

@@ -33,7 +33,8 @@ class LocalWriter:
     """Words answers with an ordinary instruct checkpoint, loaded by the first `write`.
 
     name: a folder or a name on the hub. memory_bytes: what may be kept in `home`, for all writers together. repair:
-    the share to compute again; None: what the guard finds. int8: keep the weights in a byte each. Thread-safe.
+    the share to compute again; None: what the guard finds. int8: keep the weights in a byte each.
+    reads_ahead: whether new documents are read before anybody asks. Thread-safe.
     """
 
     kind: WriterKind = "local"
@@ -49,8 +50,9 @@ class LocalWriter:
         memory_bytes: int = DEFAULT_BUDGET_BYTES,
         repair: float | None = None,
         int8: bool = False,
+        reads_ahead: bool = False,
     ) -> None:
-        self.name = name
+        self.name, self.reads_ahead = name, reads_ahead
         self._home, self._device, self._dtype, self._int8 = home, device, dtype, int8
         self._memory_bytes, self._repair = memory_bytes, repair
         self._lock = threading.Lock()
@@ -91,14 +93,17 @@ class LocalWriter:
         except ModelError as error:
             raise InvalidRequest(f"{self.name} cannot write this answer: {error}") from error
 
-    def read_ahead(self, passages: Sequence[WriterPassage], cancelled: Cancelled) -> int:
-        """Read and keep passages before anybody asks; returns how many were not kept before."""
+    def read_ahead(self, passages: Sequence[WriterPassage]) -> int:
+        """Read and keep passages before anybody asks; returns how many were not kept before. Raises as `write`."""
+        from model.errors import ModelError
+
         loaded, new = self.loaded(), 0
-        for passage in passages:
-            if cancelled():
-                break
-            _, stored = loaded.segment(passage.document_id, passage_ids(loaded.model, [passage])[0])
-            new += not stored
+        try:
+            for passage in passages:
+                _, stored = loaded.segment(passage.document_id, passage_ids(loaded.model, [passage])[0])
+                new += not stored
+        except ModelError as error:
+            raise InvalidRequest(f"{self.name} cannot read this passage: {error}") from error
         return new
 
 

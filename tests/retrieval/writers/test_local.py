@@ -183,8 +183,8 @@ def test_another_checkpoint_uses_none_of_it(checkpoint: Path, tmp_path: Path) ->
 
 def test_passages_read_ahead_are_stored_when_they_are_asked_for(checkpoint: Path, tmp_path: Path) -> None:
     writer = writer_at(checkpoint, tmp_path)
-    assert writer.read_ahead(PASSAGES, lambda: False) == 3
-    assert writer.read_ahead(PASSAGES, lambda: False) == 0
+    assert writer.read_ahead(PASSAGES) == 3
+    assert writer.read_ahead(PASSAGES) == 0
     assert written(writer, request())[1].stored_share == 1.0
 
 
