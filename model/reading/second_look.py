@@ -9,6 +9,7 @@ Axes: K rows, T tokens of a row, N = K x T, S sentences of all passages.
 from __future__ import annotations
 
 import json
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,6 +77,16 @@ class SecondLook:
     def __init__(self, reader: JointReader, tokenizer: Tokenizer) -> None:
         self.reader, self.tokenizer = reader, tokenizer
         self._tokens = RowTokens.of(tokenizer)
+
+    @property
+    def sure_above(self) -> float:
+        """Chance of the quoted sentence below which an answer is a guess (`sure_above` in the reader's config.json)."""
+        return float(getattr(self.reader.config, "sure_above", 0.0))
+
+    @property
+    def absent_above(self) -> float:
+        """Chance of "not here" from which there is no answer (`absent_above` in the reader's config.json)."""
+        return float(getattr(self.reader.config, "absent_above", math.inf))
 
     @torch.inference_mode()
     def read(self, question: str, passages: Sequence[ReadPassage]) -> Reading:
