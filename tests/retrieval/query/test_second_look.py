@@ -17,9 +17,9 @@ TEXT = "Ada lives in Rome beside the river. Bert lives in Oslo beside the sea. B
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     folder = tmp_path / "checkpoint"
-    tiny_model(quotes=True, quotes_sentences=True, ranks_by_tokens=True, search_weights=((1.0,) * 4, (1.0,) * 4)).save(
-        folder
-    )
+    tiny_model(
+        block_size=64, quotes=True, quotes_sentences=True, ranks_by_tokens=True, search_weights=((1.0,) * 4, (1.0,) * 4)
+    ).save(folder)
     look = tiny_look([TEXT])
     look.reader.config.sure_above, look.reader.config.absent_above = 0.2, 0.6
     look.save(folder)
@@ -57,28 +57,26 @@ def library(open_library, checkpoint, write):
 
 def test_the_sentence_that_the_reader_finds_is_quoted_and_pointed_at(library, reading):
     reading["Oslo"] = 0.9
-    answer = ask(library, "Where does Bert live?", max_tokens=200)
+    answer = ask(library, "Where does Bert live?", max_tokens=200, k=50)
     assert (answer.text, answer.short) == ("Bert lives in Oslo beside the sea.", "Oslo")
     assert answer.outcome == "found" and answer.settings["second_look"]
 
 
 def test_a_small_chance_is_a_guess_and_none_is_no_answer(library, reading):
-    reading["Oslo"] = 0.15
-    reading["Rome"] = 0.4
-    assert ask(library, "Where does Bert live?", max_tokens=200).outcome == "found"
-    reading["Rome"] = 0.1
-    reading["cairns"] = 0.16
-    assert ask(library, "Where does Bert live?", max_tokens=200).outcome == "perhaps"
+    reading["Oslo"] = 0.9
+    assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "found"
+    reading.update(Oslo=0.15, Rome=0.15, cairns=0.15)
+    assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "perhaps"
     reading.clear()
     reading["Oslo"] = 0.1
-    nothing = ask(library, "Where does Bert live?", max_tokens=200)
+    nothing = ask(library, "Where does Bert live?", max_tokens=200, k=50)
     assert (nothing.outcome, nothing.found, nothing.tokens) == ("not_found", False, ())
     assert nothing.near_misses, "the nearest passages are shown at once"
 
 
 def test_who_insists_gets_the_nearest_as_a_guess(library, reading):
     reading["Oslo"] = 0.1
-    answer = ask(library, "Where does Bert live?", max_tokens=200, anyway=True)
+    answer = ask(library, "Where does Bert live?", max_tokens=200, k=50, anyway=True)
     assert (answer.outcome, answer.short) == ("perhaps", "Oslo")
 
 
@@ -87,5 +85,5 @@ def test_it_can_be_turned_off(open_library, checkpoint, write, reading):
 
     library = open_library(model=load_backbone(checkpoint, device="cpu"), second_look=False)
     add(library, write("people.txt", TEXT))
-    answer = ask(library, "Where does Bert live?", max_tokens=200)
+    answer = ask(library, "Where does Bert live?", max_tokens=200, k=50)
     assert answer.found and not answer.settings["second_look"]
