@@ -12,6 +12,7 @@ from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from app import version
+from app.api import changes as changing
 from app.api import dependencies, documents, errors, machine, questions, startup
 from app.api.mcp_tools import build_mcp, mcp_app
 from app.api.preferences import PreferenceFolder
@@ -55,6 +56,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
         each_at_once=settings.questions_at_once_each,
         each_waiting=settings.max_questions,
     )
+    changes = changing.Changes()
     tools = build_mcp(library, ask_queue)
     tools_app = mcp_app(tools)
 
@@ -80,6 +82,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     dependencies.install(app, library, preferences)
     app.include_router(documents.router(uploads), prefix="/api/v1")
     app.include_router(questions.router(ask_queue), prefix="/api/v1")
+    app.include_router(changing.router(changes, uploads), prefix="/api/v1")
     app.include_router(machine.router(limits), prefix="/api/v1")
     app.include_router(machine.account_router(accounts, authenticator), prefix="/api/v1")
     _add_pages(app)
@@ -88,6 +91,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
         from app.web.frame import mount_ui  # here: importing Gradio takes seconds
 
         mount_ui(app, preferences=preferences, home=settings.home)
+    app.add_middleware(changing.TellChanges, changes=changes)
     _add_guards(app, authenticator, settings)
     return app
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from typing import Annotated, Any
 
-from fastapi import APIRouter, File, Form, Query, Response, UploadFile
+from fastapi import APIRouter, BackgroundTasks, File, Form, Query, Response, UploadFile
 from pydantic import BaseModel, Field
 
 from app.api.dependencies import Person, RequestLibrary
 from app.api.errors import Refused
 from app.api.uploads import Uploads, shown_name
+from retrieval.errors import NotFound
+from retrieval.library import Library
+from retrieval.types.records import Job
 
 PAGE_SIZES = Query(ge=1, le=500)
 PICTURE_WIDTHS_PX = (300, 600, 900, 1200, 1800, 2400)  # a few only, since each is kept on disk
+STOPPED_SECONDS = 120.0  # a cancelled job stops within one window, however large the model
 Plain = dict[str, Any]
 
 
@@ -123,14 +129,28 @@ def _add_jobs(routes: APIRouter) -> None:
         return library.job(job_id).to_dict()
 
     @routes.post("/jobs/{job_id}/cancel", tags=["jobs"])
-    def cancel(library: RequestLibrary, job_id: str) -> Plain:
-        """Stops within one window; what was stored of the document is removed."""
-        return library.cancel_job(job_id).to_dict()
+    def cancel(library: RequestLibrary, job_id: str, background: BackgroundTasks, discard: bool = False) -> Plain:
+        """Stops within one window; `discard`: and then the document goes, with what was stored of it."""
+        job = library.cancel_job(job_id)
+        if discard:
+            background.add_task(_discard, library, job)
+        return job.to_dict()
 
     @routes.post("/jobs/{job_id}/retry", tags=["jobs"])
     def retry(library: RequestLibrary, job_id: str, retry: Retry | None = None) -> Plain:
         """Queue a failed or cancelled job again."""
         return library.retry_job(job_id, password=retry.password if retry else None).to_dict()
+
+
+def _discard(library: Library, job: Job) -> None:
+    """Waits until a job stops and deletes its document, unless it was stored whole in spite of all."""
+    ends = time.monotonic() + STOPPED_SECONDS
+    with contextlib.suppress(NotFound):  # somebody else deleted it
+        while job.active and time.monotonic() < ends:
+            time.sleep(0.1)
+            job = library.job(job.id)
+        if job.state == "cancelled":
+            library.delete_documents([job.document_id])
 
 
 def _add_documents(routes: APIRouter) -> None:

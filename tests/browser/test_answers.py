@@ -155,6 +155,13 @@ def test_the_answer_names_its_page_and_leads_to_the_quotation_on_it(
         expect(page.locator(".viewer .box.answer").first).to_be_visible()
         assert "".join(page.locator(".viewer .quoted").all_inner_texts()).split() == answer.split()
         page.keyboard.press("Escape")
+        expect(page.locator(".viewer")).to_have_count(0)
+    address = page.url
+    source.click()
+    expect(page.locator(".viewer .position")).to_be_visible()
+    page.go_back()
+    expect(page.locator(".viewer")).to_have_count(0)
+    assert page.url == address, "Back closed the page and nothing else"
 
 
 def test_the_boxes_of_a_quotation_hold_its_words_and_no_others(library: Library) -> None:

@@ -380,7 +380,7 @@ function hero() {
     "div",
     { class: "hero" },
     h("img", { src: new URL("mark.svg", import.meta.url), alt: "", width: "64", height: "64" }),
-    h("h1", {}, "Ask your documents"),
+    h("h2", {}, "Ask your documents"),
     h(
       "p",
       {},

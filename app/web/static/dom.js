@@ -26,6 +26,34 @@ export function replace(node, ...children) {
   return node;
 }
 
+// What somebody is at inside `node`, found again after new children have come: the control of the same id or name, with what
+// was typed into it.
+function focusIn(node) {
+  const active = document.activeElement;
+  if (!active || active === node || !node.contains(active)) return () => {};
+  const { id, tagName, value, selectionStart, selectionEnd } = active;
+  const label = active.getAttribute("aria-label") || active.textContent;
+  const same = (one) => one.tagName === tagName && (id ? one.id === id : (one.getAttribute("aria-label") || one.textContent) === label);
+  return () => {
+    const found = [...node.querySelectorAll(tagName)].find(same);
+    if (!found || found === document.activeElement) return;
+    found.focus({ preventScroll: true });
+    if (found === active || tagName !== "INPUT" || found.type === "checkbox") return;
+    found.value = value;
+    if (selectionStart !== null) found.setSelectionRange(selectionStart, selectionEnd);
+  };
+}
+
+// `replace` for lists that change by themselves: the keyboard stays where it is, and what stays is not even touched.
+export function renew(node, ...children) {
+  const wanted = children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false);
+  if (wanted.length === node.childNodes.length && wanted.every((one, at) => one === node.childNodes[at])) return node;
+  const refocus = focusIn(node);
+  node.replaceChildren(...wanted);
+  refocus();
+  return node;
+}
+
 const ICONS = {
   send: "M4 12h15M13 6l6 6-6 6",
   stop: "M7 7h10v10H7z",

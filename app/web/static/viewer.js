@@ -50,7 +50,15 @@ export function openViewer(target) {
       text,
     ),
   );
-  dialog.addEventListener("close", () => dialog.remove());
+  // Back closes the page, as it would on a phone; closing it any other way goes back, too.
+  history.pushState({ viewer: true }, "");
+  const closed = () => dialog.close();
+  window.addEventListener("popstate", closed);
+  dialog.addEventListener("close", () => {
+    window.removeEventListener("popstate", closed);
+    if (history.state?.viewer) history.back();
+    dialog.remove();
+  });
   dialog.addEventListener("keydown", (event) => {
     if (event.key === "PageDown" || event.key === "ArrowRight") turn(1);
     else if (event.key === "PageUp" || event.key === "ArrowLeft") turn(-1);
