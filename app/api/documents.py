@@ -7,6 +7,7 @@ import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, BackgroundTasks, File, Form, Query, Response, UploadFile
+from fastapi.responses import FileResponse
 from pydantic import BaseModel, Field
 
 from app.api.dependencies import Person, RequestLibrary
@@ -249,3 +250,19 @@ def _add_pages(routes: APIRouter) -> None:
     ) -> Plain:
         """Where the characters from `start` to `end` of the document's text stand: a box for each line."""
         return {"boxes": [box.to_dict() for box in library.boxes(document_id, start, end)]}
+
+    @routes.get("/documents/{document_id}/find", tags=["pages"])
+    def find(library: RequestLibrary, document_id: str, text: Annotated[str, Query(max_length=200)] = "") -> Plain:
+        """Where these words stand in the document, in any case: page (from 1), and characters of its text."""
+        return {"hits": [hit.to_dict() for hit in library.find(document_id, text)]}
+
+    @routes.get("/documents/{document_id}/original", tags=["pages"], response_class=FileResponse)
+    def original(library: RequestLibrary, document_id: str) -> FileResponse:
+        """The file as it was added, for download."""
+        document = library.document(document_id)
+        return FileResponse(
+            library.original(document_id),
+            filename=shown_name(document.source),
+            media_type="application/octet-stream",
+            headers={"Cache-Control": "no-store"},
+        )

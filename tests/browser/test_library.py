@@ -133,3 +133,61 @@ def test_what_is_still_being_checked_is_read_with_the_rest(
     expect(page.locator(".job")).to_have_count(2)
     expect(page.locator(".staged .item")).to_have_count(0)
     checked.set()
+
+
+def test_a_search_finds_what_stands_in_the_documents_too(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(f"{serve(library)}/#/library")
+    page.get_by_label("Find documents").fill("turbines in the lower gallery")
+    first = page.locator(".in-text .item").first
+    expect(first).to_contain_text("turbines")
+    expect(first).to_contain_text("Handbook of the reservoir, page 2")
+    first.get_by_role("button").click()
+    expect(page.locator(".viewer .position")).to_have_text("Page 2 of 6")
+
+
+def test_a_document_is_searched_paged_through_and_fetched(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(f"{serve(library)}/#/library")
+    page.locator(".document", has_text="Handbook").locator(".item-title").click()
+    position = page.locator(".viewer .position")
+    page.get_by_label("Page", exact=True).fill("4")
+    page.keyboard.press("Enter")
+    expect(position).to_have_text("Page 4 of 6")
+    page.get_by_label("Page", exact=True).fill("99")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Page", exact=True)).to_have_value("4")
+
+    page.get_by_label("Find in the document").fill("ROSENTAL")
+    page.keyboard.press("Enter")
+    expect(page.locator(".find-count")).to_have_text("1 of 2")
+    expect(position).to_have_text("Page 3 of 6")
+    expect(page.locator(".viewer .quoted")).to_have_text("Rosental")
+    expect(page.locator(".viewer .box.answer")).to_be_visible()
+    page.get_by_role("button", name="Next place").click()
+    expect(position).to_have_text("Page 5 of 6")
+    page.get_by_label("Find in the document").fill("unicorn")
+    page.keyboard.press("Enter")
+    expect(page.locator(".find-count")).to_have_text("Not found")
+
+    with page.expect_download() as download:
+        page.get_by_role("link", name="The original file").click()
+    assert download.value.suggested_filename == RESERVOIR
+    (document,) = library.documents(search=RESERVOIR)
+    assert Path(download.value.path()).read_bytes() == library.original(document.id).read_bytes()
+
+
+def test_files_dropped_on_the_ask_page_are_taken(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    page.locator("#question").wait_for()
+    page.evaluate(
+        """() => { const files = new DataTransfer();
+            files.items.add(new File(["The mill was closed in 1951."], "mill.txt", { type: "text/plain" }));
+            document.querySelector("#question").dispatchEvent(
+                new DragEvent("drop", { dataTransfer: files, bubbles: true, cancelable: true })); }"""
+    )
+    expect(page.locator(".staged .item")).to_contain_text("mill.txt")

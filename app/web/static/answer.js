@@ -16,7 +16,7 @@ export function tokenSpan(token, index) {
 }
 
 // Draws the finished answer into `node`; `options.lowShare` is where doubt begins.
-export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAnyway }) {
+export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAnyway, onEvidence }) {
   const { answer } = reading;
   const spans = answer.tokens.map(tokenSpan);
   const words = answer.tokens.some((token) => token.text.trim()); // a model may end before its first word
@@ -43,6 +43,7 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
     words ? otherSentences(answer) : null,
     words ? warning(answer, lowShare) : null,
     words ? howItWasRead(answer) : null,
+    words && answer.passages.length ? button("What was read", { class: "button small open-evidence", onclick: onEvidence }, "page") : null,
     actions(answer, { onDeleted, onAgain }),
   );
 }
@@ -147,10 +148,11 @@ function pointing(box, spans, reading) {
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (step) {
       event.preventDefault();
-      const next = at === null ? 0 : Math.min(spans.length - 1, Math.max(0, at + step));
+      const { words } = reading,
+        now = words.findIndex((word) => word.includes(at));
+      const [next] = words[at === null ? 0 : Math.min(words.length - 1, Math.max(0, now + step))];
       reading.hoverToken(next);
-      const token = reading.answer.tokens[next];
-      announce(`${token.text.trim() || "space"}: ${percent(token.memory_share)} on the documents`);
+      announce(`${reading.wordAt(next).text}: ${percent(reading.shareOf(next))} on the documents`);
     } else if (event.key === "Enter" && at !== null) {
       event.preventDefault();
       reading.chooseToken(at);
@@ -163,13 +165,16 @@ function pointing(box, spans, reading) {
 
 function paint(spans, reading) {
   const uses = reading.block === null ? null : reading.tokenWeights(reading.block);
+  const within = (at) => (at === null ? [] : reading.wordAt(at).indexes);
+  const chosen = within(reading.token),
+    pointed = within(reading.hover);
   const strongest = uses ? Math.max(1e-9, ...uses) : 1;
   spans.forEach((span, index) => {
-    span.classList.toggle("chosen", reading.token === index);
-    span.classList.toggle("pointed", reading.hover === index);
+    span.classList.toggle("chosen", chosen.includes(index));
+    span.classList.toggle("pointed", pointed.includes(index));
     span.classList.toggle("uses", Boolean(uses?.[index]));
     span.style.setProperty("--use", uses ? opacity(uses[index], strongest).toFixed(3) : "0");
-    if (uses?.[index]) span.title = `${weight(uses[index])} of this word's attention on the block`;
+    if (uses?.[index]) span.title = `${weight(uses[index])} of this word's attention on this part`;
     else span.removeAttribute("title");
   });
 }

@@ -64,6 +64,7 @@ const ICONS = {
   next: "M9 5l7 7-7 7",
   plus: "M12 5v14M5 12h14",
   minus: "M5 12h14",
+  width: "M4 12h16M8 8l-4 4 4 4M16 8l4 4-4 4",
   edit: "M5 19h3l10-10-3-3L5 16zM13 8l3 3",
   retry: "M19 12a7 7 0 1 1-2-5M19 4v4h-4",
   down: "M12 4v11M7 11l5 5 5-5M5 20h14",
@@ -110,6 +111,8 @@ export function duration(seconds) {
   if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
   return `${(seconds / 3600).toFixed(1)} h`;
 }
+
+export const about = (seconds) => (seconds < 1 ? duration(seconds) : `about ${duration(seconds)}`);
 
 export const number = (count) => Math.round(count).toLocaleString("en");
 export const plural = (count, one, many) => `${number(count)} ${count === 1 ? one : many || `${one}s`}`;

@@ -2,7 +2,7 @@
 // nothing.
 
 import { post, remove, upload } from "./api.js";
-import { announce, askText, button, bytes, duration, h, iconButton, number, plural, renew, toast } from "./dom.js";
+import { about, announce, askText, button, bytes, duration, h, iconButton, number, plural, renew, toast } from "./dom.js";
 
 const SENDING_AT_ONCE = 3;
 const state = { uploads: [], jobs: [], sending: [], cancelling: new Set(), collections: [], ended: null };
@@ -74,6 +74,23 @@ export async function send(files) {
   await Promise.all(Array.from({ length: SENDING_AT_ONCE }, worker));
 }
 
+// Files dropped on `node` are sent; `onTaken` is called when some were.
+export function takeDropped(node, onTaken = () => {}) {
+  const over = (on) => (event) => {
+    if (![...event.dataTransfer.types].includes("Files")) return;
+    event.preventDefault();
+    node.classList.toggle("over", on);
+  };
+  for (const name of ["dragenter", "dragover"]) node.addEventListener(name, over(true));
+  for (const name of ["dragleave", "drop"]) node.addEventListener(name, over(false));
+  node.addEventListener("drop", (event) => {
+    const files = [...event.dataTransfer.files];
+    if (!files.length) return;
+    send(files);
+    onTaken();
+  });
+}
+
 const startable = () => state.uploads.filter((one) => one.state !== "refused" && !one.estimate?.already_stored);
 
 function drawStaged() {
@@ -106,7 +123,7 @@ function startRow(into) {
     unchecked = files.length - checked.length;
   const sum = (field) => checked.reduce((total, one) => total + one.estimate[field], 0);
   const facts = [
-    checked.length ? `About ${duration(sum("seconds"))}, ${bytes(sum("size_bytes"))} on disk` : "",
+    checked.length ? `Takes ${about(sum("seconds"))}, ${bytes(sum("size_bytes"))} on disk` : "",
     unchecked ? `${checked.length ? "and " : ""}${plural(unchecked, "file")} still being checked` : "",
   ];
   return h(
@@ -141,7 +158,7 @@ function stagedItem(one) {
   const estimated = () =>
     [
       plural(estimate.pages, "page"),
-      `takes about ${duration(estimate.seconds)}`,
+      `takes ${about(estimate.seconds)}`,
       `${bytes(estimate.size_bytes)} on disk`,
       estimate.already_stored ? "already in the library" : "",
     ]

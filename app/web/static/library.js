@@ -2,8 +2,8 @@
 
 import { share, sharingOf } from "./account.js";
 import { get, patch, post, remove } from "./api.js";
-import { askText, button, bytes, confirm, h, icon, iconButton, nameOf, plural, renew, replace, toast, when } from "./dom.js";
-import { documentsInJobs, knowCollections, mountFiles, send } from "./files.js";
+import { askText, button, bytes, confirm, h, icon, iconButton, nameOf, placeOf, plural, renew, replace, toast, when } from "./dom.js";
+import { documentsInJobs, knowCollections, mountFiles, send, takeDropped } from "./files.js";
 import { openViewer } from "./viewer.js";
 
 const PAGE = 50;
@@ -37,21 +37,11 @@ export function mountLibrary(node) {
     h("span", {}, h("b", {}, "Drop documents here"), " or ", h("span", { class: "link" }, "choose files")),
     h("span", { class: "soft", id: "kinds" }, view.kinds),
   );
-  for (const name of ["dragenter", "dragover"])
-    drop.addEventListener(name, (event) => {
-      event.preventDefault();
-      drop.classList.add("over");
-    });
-  for (const name of ["dragleave", "drop"])
-    drop.addEventListener(name, (event) => {
-      event.preventDefault();
-      drop.classList.remove("over");
-    });
-  drop.addEventListener("drop", (event) => send([...event.dataTransfer.files]));
+  takeDropped(drop);
   const search = h("input", {
     class: "input",
     type: "search",
-    placeholder: "Find by name or title…",
+    placeholder: "Find by name, title or text…",
     "aria-label": "Find documents",
     value: view.search,
     oninput: () => {
@@ -76,10 +66,22 @@ export function mountLibrary(node) {
   const collections = h("div", { class: "collections", role: "group", "aria-label": "Collections" });
   const list = h("section", { class: "documents", "aria-label": "Documents" });
   const bulk = h("div", { class: "bulk", hidden: true });
-  parts = { node, collections, list, bulk };
+  const passages = h("section", { class: "in-text", "aria-label": "Found in the text" });
+  parts = { node, collections, list, bulk, passages };
   replace(
     node,
-    h("div", { class: "library" }, input, drop, mountFiles(), collections, h("div", { class: "row tools" }, search, sort), bulk, list),
+    h(
+      "div",
+      { class: "library" },
+      input,
+      drop,
+      mountFiles(),
+      collections,
+      h("div", { class: "row tools" }, search, sort),
+      bulk,
+      list,
+      passages,
+    ),
   );
   start();
 }
@@ -87,8 +89,41 @@ export function mountLibrary(node) {
 let soonTimer;
 const soon = () => {
   clearTimeout(soonTimer);
-  soonTimer = setTimeout(drawDocuments, 180);
+  soonTimer = setTimeout(() => {
+    drawDocuments();
+    drawPassages();
+  }, 250);
 };
+
+// What stands in the documents themselves, the nearest passages first.
+let searching = 0;
+async function drawPassages() {
+  const mine = ++searching,
+    query = view.search.trim();
+  if (query.length < 3) {
+    replace(parts.passages);
+    return;
+  }
+  const within = { collection_ids: view.collection ? [view.collection] : [] };
+  const { passages } = await post("search", { query, k: 5, within }).catch(() => ({ passages: [] }));
+  if (mine !== searching) return;
+  replace(
+    parts.passages,
+    passages.length ? h("h2", {}, "In the text") : null,
+    passages.map((passage) =>
+      h(
+        "div",
+        { class: "item" },
+        h(
+          "button",
+          { type: "button", class: "plain grow", onclick: () => openViewer({ passage, reading: null }) },
+          h("div", { class: "item-title serif in-text-words" }, passage.text),
+          h("div", { class: "soft" }, placeOf(passage)),
+        ),
+      ),
+    ),
+  );
+}
 
 document.addEventListener("cairn:view", (event) => {
   if (event.detail.view === "library" && parts) start();
