@@ -15,7 +15,7 @@ TORCH  := $(shell sed -n 's/^\(torch==.*\)$$/\1/p' requirements.txt)
 PIP    := $(PY) -m pip install --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help app install test lint lint-web types contracts docs docs-check check requirements clean
+.PHONY: help app install test campaign lint lint-web types contracts docs docs-check check requirements clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
@@ -27,6 +27,9 @@ install: $(VENV)/.installed ## Make .venv with everything that the application n
 
 test: $(VENV)/.installed-dev ## Run the tests (PYTEST_ARGS="tests/app -k cli" for some of them)
 	$(PY) -m pytest $(PYTEST_XDIST) $(PYTEST_ARGS)
+
+campaign: $(VENV)/.installed-dev ## Kills, damage, failing disks, other models, jumping clocks, many times (hours)
+	$(PY) benchmarks/campaign
 
 lint: $(VENV)/.installed-dev ## Style of the code
 	$(BIN)/ruff check .

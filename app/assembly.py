@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.errors import SettingsError
+from app.writers import writer_opener
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 def open_library(settings: Settings) -> Library:
     """The library in `settings.home`, made if new. The model is loaded when it is first needed, not here."""
     keep_quiet()
+    from retrieval.extraction.extract import set_reader_limits
     from retrieval.library import Library
 
+    set_reader_limits(settings.reader_processes, int(settings.reader_memory_bytes))
     prepare_home(settings.home)
     return Library.open(
         settings.home,
@@ -33,6 +36,7 @@ def open_library(settings: Settings) -> Library:
         hot_bytes=int(settings.hot_bytes),
         threads=settings.threads,
         second_look=settings.second_look,
+        writer=writer_opener(settings),
     )
 
 

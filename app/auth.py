@@ -24,8 +24,8 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 from cachetools import TTLCache
 
-from app.fair_queue import FairQueue, QueueFull
-from app.sign_in_limit import Attempt, SignInLimit, TooManyAttempts, network_of
+from app.limits.fair_queue import FairQueue, QueueFull
+from app.limits.sign_in_limit import Attempt, SignInLimit, TooManyAttempts, network_of
 from retrieval.auth.accounts import Accounts
 from retrieval.errors import InvalidRequest, NotFound
 from storage.records import ADMINISTRATOR, Principal, User

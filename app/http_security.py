@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.auth import SESSION_COOKIE, Authenticator, is_loopback
-from app.sign_in_limit import TooManyAttempts, network_of
+from app.limits.sign_in_limit import TooManyAttempts, network_of
 from storage.records import ADMINISTRATOR, Principal
 
 log = logging.getLogger("cairn.api")
@@ -34,7 +34,7 @@ GRADIO_PATHS = re.compile(
     r"/(config/?|theme\.css|favicon\.ico|manifest\.json|robots\.txt|(assets|static|svelte)/.*)?"
     r"|/gradio_api/(queue/(join|data)/?|heartbeat/[^/]+|startup-events|info/?|cancel|reset/?|theme\.css)"
 )
-OWN_PATHS = re.compile(r"/(api/v1|ui|mcp)(/.*)?|/(healthz|login|logout|docs)")
+OWN_PATHS = re.compile(r"/(api/v1|ui|mcp)(/.*)?|/v1/(models|chat/completions)|/(healthz|login|logout|docs)")
 UPLOAD_PATHS = frozenset({"/api/v1/documents", "/api/v1/uploads", "/api/v1/estimate"})
 
 
@@ -145,9 +145,7 @@ class AccessMiddleware:
         try:
             await self._app(scope, counted, answered)
         except ClientDisconnect:
-            if received <= limit:
-                raise
-            if not refused:
+            if received > limit and not refused:
                 await too_large(scope, receive, send)
 
 

@@ -40,7 +40,11 @@ def cli_page() -> str:
         "that the model points at, may be empty), `other_sentences` (the next best sentences, each like a passage with "
         "its `short_answer`), `passages` (`document_id`, `source`, `pages` counted from 1, "
         "`page_labels`, `start_index`, `end_index`, `text`, `score`, `block_ids`), `memory_share`, "
-        "`first_token_seconds`, `seconds`, `answer_id`, `found`, `confidence`.\n"
+        "`first_token_seconds`, `seconds`, `answer_id`, `found`, `confidence`. With a writer also `writer` (`name`, "
+        "`kind`, `stored_share`, `repair`; null without one), `citations` (`number`, `passage`: index in `passages`, "
+        "`start` and `end` in the answer), `claims`: every sentence as it was looked up (`text`, `verdict`: "
+        "`supported`, `partly` or `not_found`, `passage`, `sentence` that supports it, `score`), and `problem`: what "
+        "kept the writer from finishing.\n"
         "- `cairn search --json`: the same without the answer; `memory_share` and `first_token_seconds` are null.\n"
         '- A question that failed: `{"id", "error"}`; the others are still answered.',
         _fenced(help_of()),

@@ -56,6 +56,22 @@ class Settings(BaseSettings):
     )
     writer_key: str | None = Field(default=None, repr=False, description="Key of the writer's server.")
     writer_timeout: float = Field(default=120.0, gt=0, description="Seconds that the writer's server may be silent.")
+    writer_memory: ByteSize = Field(
+        default=ByteSize(10_000_000_000), ge=0, description="Disk for what local writers keep of passages."
+    )
+    writer_repair: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Share of stored passages that a local writer computes again for each question, 0 to 1; unset: "
+        "what its answers need (`cairn doctor` shows it).",
+    )
+    writer_ahead: bool = Field(
+        default=False, description="Let a local writer read new documents at once, not when it is first asked."
+    )
+    writer_int8: bool = Field(
+        default=False, description="Keep a local writer's weights in one byte each; needs `pip install cairn[int8]`."
+    )
     block_size: int = Field(
         default=64,
         ge=2,
@@ -122,6 +138,14 @@ class Settings(BaseSettings):
     max_jobs: int = Field(
         default=2000, ge=1, description="Most documents of one person that may wait to be stored (HTTP)."
     )
+    reader_processes: int = Field(
+        default=4, ge=1, le=256, description="Most processes that read files or draw pages at the same time."
+    )
+    reader_memory_bytes: ByteSize = Field(
+        default=ByteSize(4 << 30), ge=1 << 29, description="Memory that these processes may take in all."
+    )
+    max_connections: int = Field(default=1000, ge=16, description="Most connections to the server at the same time.")
+    max_connections_each: int = Field(default=100, ge=8, description="Most connections of one address.")
     proxies: str = Field(
         default="",
         description="Addresses of reverse proxies whose X-Forwarded headers are trusted, separated by commas.",

@@ -1,6 +1,9 @@
-"""kill -9 at random moments of ingest, delete and repair; after each kill the library is opened and examined.
+"""kill -9 at random moments of all that writes; after each kill the library is opened and examined.
 
     python benchmarks/crash.py --kills 200
+
+Killed are: ingest, delete, repair (of a damaged shard), gc (of planted orphans, without grace), backup, migrate (of a
+home as release 0.2.0 left it) and rescue (of a catalogue turned into noise; it is begun again after the kill).
 
 What must hold after every kill, before anything is put right: each acknowledged document is there, whole, undamaged,
 and answers as in a library that was never disturbed; no document is half visible; nothing that was acknowledged as
@@ -15,11 +18,14 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
+from uuid import uuid4
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # it forks
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -31,9 +37,12 @@ from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.library import Library
 from retrieval.types.passages import Answer
 from retrieval.types.records import Scope
+from storage.backups import kept_backups
+from storage.rescue import needs_rescue, rescue
 from tests.retrieval.conftest import prose
 from tests.tiny_model import tiny_model
 
+ACTIONS = ("ingest", "delete", "repair", "gc", "backup", "migrate", "rescue")
 SHARD_BYTES = 20_000
 QUESTION = "What does the keeper of the tower carry?"
 NUM_TEXTS = 6
@@ -65,7 +74,7 @@ class Disturber:
             path.write_text(prose(100 + number, 500 + 350 * number))
             self.files.append(path)
         self.calm = self._calm(folder / "calm")
-        self.seconds = dict.fromkeys(("ingest", "delete", "repair"), 1.0)
+        self.seconds = dict.fromkeys(ACTIONS, 0.5)
         self.violations: list[str] = []
         self.counts: Counter[str] = Counter()
 
@@ -85,14 +94,31 @@ class Disturber:
     def round(self) -> None:
         with open_library(self.home, self.model) as library:
             ready = [document for document in library.documents() if document.state == "ready"]
-        action = self.random.choice(["ingest", "ingest", "delete", "repair"] if len(ready) > 2 else ["ingest"])
-        if action == "repair":
-            self._damage()
+        action = self.random.choice([*ACTIONS, "ingest"]) if len(ready) > 2 else "ingest"
+        if action in ("repair", "gc", "migrate", "rescue"):
+            getattr(self, f"_before_{action}")()
         acknowledged, finished = self._run_and_kill(action, [document.id for document in ready])
         self.counts[f"{action} {'finished first' if finished else 'killed'}"] += 1
         self._examine(action, acknowledged, {document.id for document in ready})
 
-    def _damage(self) -> None:
+    def _before_gc(self) -> None:
+        for number in range(20):
+            path = self.home / "kv" / f"{self.random.getrandbits(128):032x}" / f"{number}.kv"
+            path.parent.mkdir()
+            path.write_bytes(b"orphan")
+
+    def _before_migrate(self) -> None:
+        (self.home / "home.json").unlink()
+        with closing(sqlite3.connect(self.home / "cairn.sqlite3")) as connection:
+            connection.execute("DROP TABLE home")
+            connection.execute("UPDATE alembic_version SET version_num = '0003'")
+            connection.commit()
+
+    def _before_rescue(self) -> None:
+        for path in self.home.glob("cairn.sqlite3*"):
+            path.write_bytes(b"noise" * 5000)
+
+    def _before_repair(self) -> None:
         path = self.random.choice(sorted((self.home / "kv").rglob("*.kv")))
         data = bytearray(path.read_bytes())
         data[self.random.randrange(len(data))] ^= 255
@@ -132,6 +158,9 @@ class Disturber:
             return lines.read().split(), finished
 
     def _act(self, action: str, file: Path, victim: str, acknowledge: int) -> None:
+        if action == "rescue":
+            rescue(self.home / "cairn.sqlite3", self.home)
+            return
         with open_library(self.home, self.model) as library:
             if action == "ingest":
                 job = library.submit(file)
@@ -141,11 +170,23 @@ class Disturber:
             elif action == "delete":
                 library.delete_documents([victim])
                 os.write(acknowledge, f"deleted:{victim}\n".encode())
-            else:
+            elif action == "repair":
                 library.repair()
                 os.write(acknowledge, b"repaired\n")
+            elif action == "gc":
+                library.gc(grace_seconds=0)
+            elif action == "backup":
+                library.create_collection(uuid4().hex)
+                library.keep_backup().join()
 
     def _examine(self, action: str, acknowledged: list[str], before: set[str]) -> None:
+        catalogue = self.home / "cairn.sqlite3"
+        if action == "rescue" and needs_rescue(catalogue, self.home):
+            rescue(catalogue, self.home)
+        for copy in kept_backups(catalogue):
+            with closing(sqlite3.connect(copy)) as connection:
+                found = connection.execute("PRAGMA integrity_check").fetchall()
+            self._expect(found == [("ok",)], f"a backup is damaged after {action}: {found}")
         with open_library(self.home, self.model) as library:
             damaged = {each.document_id for each in library.verify().damage}
             if action != "repair" or "repaired" in acknowledged:

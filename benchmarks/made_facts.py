@@ -54,22 +54,28 @@ class MadeLibrary:
     questions: tuple[MadeQuestion, ...]
 
 
-def made_library(chance: random.Random, pairs: int) -> MadeLibrary:
-    """`pairs` people, each living in a town of their own, and these towns: two passages a pair, in random order."""
-    people, towns = chance.sample(WORDS["first_names"], pairs), chance.sample(WORDS["towns"], pairs)
+def made_library(
+    chance: random.Random, pairs: int, facts_each: int = 3, words: dict[str, list[str]] = WORDS
+) -> MadeLibrary:
+    """`pairs` people, each living in a town of their own, and these towns: two passages a pair, in random order.
+
+    facts_each: facts about each, the town of a person being one of them. words: by kind, as in made_facts.toml.
+    """
+    people, towns = chance.sample(words["first_names"], pairs), chance.sample(words["towns"], pairs)
     facts: dict[str, dict[str, str]] = {}
     for person, town in zip(people, towns, strict=True):
-        facts[person] = {
-            "town": town,
-            "job": chance.choice(WORDS["jobs"]),
-            "animal": chance.choice(WORDS["animals"]),
-            "colour": chance.choice(WORDS["colours"]),
+        of_person = {
+            "job": chance.choice(words["jobs"]),
+            "animal": chance.choice(words["animals"]),
+            "colour": chance.choice(words["colours"]),
         }
-        facts[town] = {
-            "day": chance.choice(WORDS["days"]),
-            "river": chance.choice(WORDS["rivers"]),
-            "product": chance.choice(WORDS["products"]),
+        of_town = {
+            "day": chance.choice(words["days"]),
+            "river": chance.choice(words["rivers"]),
+            "product": chance.choice(words["products"]),
         }
+        facts[person] = {"town": town} | _some(chance, of_person, facts_each - 1)
+        facts[town] = _some(chance, of_town, facts_each)
     order = [*people, *towns]
     chance.shuffle(order)
     place = {title: number for number, title in enumerate(order)}
@@ -88,6 +94,7 @@ def made_library(chance: random.Random, pairs: int) -> MadeLibrary:
         for titles, forms in ((people, _OF_PERSON), (towns, _OF_TOWN))
         for title in titles
         for key, form in forms.items()
+        if key in facts[title]
     ]
     questions += [
         MadeQuestion(
@@ -95,6 +102,11 @@ def made_library(chance: random.Random, pairs: int) -> MadeLibrary:
         )
         for person, town in zip(people, towns, strict=True)
         for key, form in _TWO_HOPS.items()
+        if key in facts[town]
     ]
     chance.shuffle(questions)
     return MadeLibrary(tuple(passages), tuple(questions))
+
+
+def _some(chance: random.Random, facts: dict[str, str], number: int) -> dict[str, str]:
+    return {key: facts[key] for key in chance.sample(list(facts), number)}

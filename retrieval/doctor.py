@@ -14,13 +14,15 @@ from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import CairnError
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest.file_store import free_bytes
+from retrieval.writers.protocol import Writer
+from retrieval.writers.report import writer_report
 from storage.errors import NotFound as NoRow
 
 _LITTLE_SPACE = 1 << 30
 _FAILURES_SHOWN = 5
 
 
-def examine(workspace: Workspace, index: MemoryIndex) -> dict[str, Any]:
+def examine(workspace: Workspace, index: MemoryIndex, writer: Writer | None = None) -> dict[str, Any]:
     """JSON-able; `problems` are sentences, empty when all is well. Users do not learn of `home` and `index`."""
     problems: list[str] = []
     model: dict[str, Any] = {}
@@ -31,6 +33,10 @@ def examine(workspace: Workspace, index: MemoryIndex) -> dict[str, Any]:
         problems.append(str(error))
     except (OSError, ValueError) as error:
         problems.append(f"The model cannot be loaded: {error}")
+    written: dict[str, Any] = {}
+    if writer is not None:
+        written, its_problems = writer_report(writer, workspace.home)
+        problems += its_problems
     free = free_bytes(workspace)
     if free < _LITTLE_SPACE:
         problems.append(f"Only {free / 1e6:,.0f} MB are free on the disk of {workspace.home}.")
@@ -47,6 +53,7 @@ def examine(workspace: Workspace, index: MemoryIndex) -> dict[str, Any]:
         **(administrators if workspace.catalogue.principal.is_administrator else {}),
         "free_bytes": free,
         "model": model,
+        **({"writer": written} if written else {}),
         "memory": vars(workspace.catalogue.totals()) | {"kv_dtype": workspace.kv_dtype},
         "versions": {name: importlib.metadata.version(name) for name in ("torch", "transformers", "faiss-cpu")},
         "problems": problems,

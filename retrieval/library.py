@@ -9,14 +9,14 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from model.threads import Threads
 from retrieval import doctor
+from retrieval.asking import Asking
 from retrieval.auth.accounts import Accounts
 from retrieval.engine.workspace import SHARD_BYTES, Workspace
 from retrieval.errors import PermissionDenied, catalogue_errors
@@ -24,8 +24,7 @@ from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest import file_store, maintenance, pages
 from retrieval.ingest.estimate import estimate
 from retrieval.query.passage_builder import PassageBuilder
-from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS
-from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, PageBox, Passage
+from retrieval.types.passages import PageBox
 from retrieval.types.records import (
     Collection,
     Deleted,
@@ -39,11 +38,11 @@ from retrieval.types.records import (
     TextHit,
     VerifyReport,
 )
-from retrieval.types.views import Views, head_view
+from retrieval.types.views import Views
+from retrieval.writers.slot import WriterSlot
 from storage.backups import keep_backup_meanwhile
 from storage.catalogue import Catalogue
 from storage.kv.format import KVLayout
-from storage.names import encodable
 from storage.privacy import make_private
 from storage.records import DeletedDocuments, DocumentSort, Principal
 from storage.records import Job as JobRow
@@ -51,17 +50,19 @@ from storage.trash import GRACE_SECONDS
 
 if TYPE_CHECKING:
     from model.checkpoint.landmark_model import LandmarkModel
+    from retrieval.writers.protocol import Writer
 
 __all__ = ["Library", "Scope"]
 
 
-class Library:
+class Library(Asking):
     """A folder of documents whose keys and values were read once by one landmark model. Make one with `open`."""
 
     def __init__(self, workspace: Workspace, index: MemoryIndex):
         self._workspace, self._index, self._catalogue = workspace, index, workspace.catalogue
         self._passages, self._views = PassageBuilder(workspace.catalogue), Views(workspace.catalogue)
         self.principal, self._whole = workspace.catalogue.principal, self
+        self._writers = WriterSlot()
         self._backup: threading.Thread | None = None
 
     def as_seen_by(self, principal: Principal) -> Library:
@@ -72,7 +73,12 @@ class Library:
         catalogue = whole._catalogue.acting_for(principal)
         library = Library(whole._workspace.with_catalogue(catalogue), whole._index)
         library._passages, library._whole = whole._passages.with_catalogue(catalogue), whole
+        library._writers = whole._writers
         return library
+
+    def use_writer(self, open_: Callable[[], Writer] | None) -> None:
+        """The writer of all questions from now on. Raises PermissionDenied for a user."""
+        self._administrator()._writers.fill(open_)
 
     def _administrator(self) -> Library:
         """Raises PermissionDenied."""
@@ -93,13 +99,15 @@ class Library:
         shard_bytes: int = SHARD_BYTES,
         threads: Threads = "auto",
         second_look: bool = True,
+        writer: Callable[[], Writer] | None = None,
     ) -> Library:
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
         `kv_dtype`: "bf16", "fp16", "fp32" or "int8". `index`: "exact", "faiss", or "auto" (exact up to a documented
         size). `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute with; "auto" follows the
         machine's load. `second_look`: let a checkpoint that has a reader read passages again, with the question.
-        Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`, `storage.privacy.NotPrivate`.
+        `writer`: see `use_writer`. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`,
+        `storage.privacy.NotPrivate`.
         """
         home = Path(home).expanduser().resolve()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -119,6 +127,7 @@ class Library:
         if catalogue.database.path is not None:
             make_private([catalogue.database.path])  # it may lie elsewhere
         library = cls(workspace, MemoryIndex(workspace, index=index, hot_bytes=hot_bytes))
+        library.use_writer(writer)
         catalogue.recover_jobs()
         return library
 
@@ -181,6 +190,11 @@ class Library:
         notify = lambda row: on_progress(self._views.job(row))  # noqa: E731
         ended = Ingestion(self._workspace, claimed, notify, gives_way=gives_way).run()
         self._passages.forget([ended.document_id])
+        if ended.state == "done":
+            from retrieval.writing.read_ahead import read_ahead
+
+            open_writer = lambda: self.writer  # noqa: E731
+            read_ahead(self._workspace, self._passages, open_writer, ended.document_id, lambda: notify(ended))
         return self._views.job(ended)
 
     def jobs(self, *, active_only: bool = False, limit: int = 200) -> list[Job]:
@@ -288,65 +302,6 @@ class Library:
         """The kept copy of the original file. Raises NotFound."""
         return file_store.original_of(self._workspace, document_id)
 
-    # Questions
-
-    @catalogue_errors()
-    def search(self, query: str, k: int = DEFAULT_K, *, within: Scope | None = None) -> list[Passage]:
-        """Passages by the attention that the query gives them, best first; exactly k unless the scope holds fewer
-        blocks."""
-        from retrieval.query.search import search
-
-        return search(self._workspace, self._index, self._passages, encodable(query), k, within)
-
-    def ask(
-        self,
-        question: str,
-        *,
-        k: int = DEFAULT_K,
-        within: Scope | None = None,
-        quote: bool | None = DEFAULT_QUOTE,
-        max_tokens: int = DEFAULT_MAX_TOKENS,
-        voters: str = DEFAULT_VOTERS,
-        conversation_id: str | None = None,
-        anyway: bool = False,
-        cancelled: Callable[[], bool] = lambda: False,
-    ) -> Iterator[AnswerToken | Answer]:
-        """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share it.
-        `quote`: word for word from the documents; None: as suits the model. `anyway`: answer from the nearest passages
-        even where the documents do not seem to say."""
-        from retrieval.query.answer import Answerer
-        from retrieval.query.question import Question
-
-        asked = Question(
-            text=encodable(question), k=k, scope=within, quote=quote, max_tokens=max_tokens, voters=voters,
-            conversation_id=conversation_id, anyway=anyway,
-        )  # fmt: skip
-        with catalogue_errors():
-            yield from Answerer(self._workspace, self._index, self._passages, asked).run(cancelled)
-
-    @catalogue_errors()
-    def answers(
-        self, *, limit: int = 100, offset: int = 0, search: str = "", conversation_id: str | None = None
-    ) -> list[AnswerHead]:
-        """Newest first."""
-        rows = self._catalogue.answers(limit=limit, offset=offset, search=search, conversation_id=conversation_id)
-        return [head_view(row) for row in rows]
-
-    @catalogue_errors()
-    def answer(self, answer_id: str) -> Answer:
-        """As it was given. Raises NotFound."""
-        return Answer.from_dict(json.loads(self._catalogue.answer(answer_id).body))
-
-    @catalogue_errors()
-    def delete_answer(self, answer_id: str) -> None:
-        self._catalogue.delete_answer(answer_id)
-
-    def effect_of_block(self, answer_id: str, block_id: int) -> BlockEffect:
-        """How much less likely the stored answer becomes when this block is left out of what the model may read."""
-        from retrieval.query.answer import effect_of_block
-
-        return effect_of_block(self._workspace, self._index, self.answer(answer_id), block_id)
-
     # Maintenance
 
     def verify(self) -> VerifyReport:
@@ -371,8 +326,11 @@ class Library:
         return self._backup
 
     def doctor(self) -> dict[str, Any]:
-        """What this machine and this library can do, and what is wrong; JSON-able. A user's speaks of what they see."""
-        return doctor.examine(self._workspace, self._index)
+        """What this machine and this library can do, and what is wrong; JSON-able. A user's speaks of what they see.
+
+        A checkpoint as writer is tried once (see `writer_report`), which takes about a minute.
+        """
+        return doctor.examine(self._workspace, self._index, self.writer)
 
     # People
 

@@ -94,7 +94,8 @@ def read_sidecar(path: Path) -> Rows | None:
         if content["format"] != FORMAT:
             return None
         tables = {table.name: table for table in (documents, collections, memory_fingerprints, *CONTENTS)}
-        return {name: [_decoded(tables[name], row) for row in rows] for name, rows in content["rows"].items()}
+        rows = {name: [_decoded(tables[name], row) for row in found] for name, found in content["rows"].items()}
+        return dict.fromkeys(tables, []) | rows
     except (OSError, EOFError, ValueError, KeyError, TypeError):
         return None
 
@@ -105,7 +106,8 @@ def _rows_of(connection: Connection, document_id: str) -> Rows | None:
         return None
     collection = select(collections).where(collections.c.id == document["collection_id"])
     made_by = select(memory_fingerprints).where(memory_fingerprints.c.digest == document["fingerprint"])
-    chosen = {table: select(table).where(table.c.document_id == document_id) for table in CONTENTS}
+    contents = CONTENTS if document["num_characters"] else ()  # else nothing has been read yet
+    chosen = {table: select(table).where(table.c.document_id == document_id) for table in contents}
     chosen |= {collections: collection, memory_fingerprints: made_by}
     rows = {
         table.name: [_encoded(row) for row in connection.execute(each).mappings()] for table, each in chosen.items()

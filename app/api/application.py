@@ -13,13 +13,14 @@ from fastapi.staticfiles import StaticFiles
 
 from app import version
 from app.api import changes as changing
-from app.api import dependencies, documents, errors, machine, questions, startup
+from app.api import dependencies, documents, errors, machine, openai_endpoint, questions, startup
 from app.api.mcp_tools import build_mcp, mcp_app
 from app.api.preferences import PreferenceFolder
 from app.api.uploads import UploadLimits, Uploads
 from app.auth import Authenticator, check_binding
+from app.forwarded import ForwardedHeaders
 from app.http_security import AccessMiddleware, PageHeaders
-from app.request_shares import RequestShares
+from app.limits.request_shares import RequestShares
 from app.settings import Settings
 from retrieval.library import Library
 
@@ -85,6 +86,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     app.include_router(changing.router(changes, uploads), prefix="/api/v1")
     app.include_router(machine.router(limits), prefix="/api/v1")
     app.include_router(machine.account_router(accounts, authenticator), prefix="/api/v1")
+    app.include_router(openai_endpoint.router(ask_queue), prefix="/v1")
     _add_pages(app)
     app.mount("/mcp", tools_app)
     if page:
@@ -115,7 +117,8 @@ def _add_guards(app: FastAPI, authenticator: Authenticator, settings: Settings) 
         max_body_bytes=MAX_BODY_BYTES,
         max_upload_bytes=settings.max_upload_bytes + MULTIPART_OVERHEAD_BYTES,
     )
-    app.add_middleware(PageHeaders)  # outermost: refusals carry the headers too
+    app.add_middleware(PageHeaders)  # refusals carry the headers too
+    app.add_middleware(ForwardedHeaders, proxies=settings.proxies)
 
 
 def _add_pages(app: FastAPI) -> None:

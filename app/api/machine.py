@@ -19,7 +19,7 @@ from app.api.questions import MAX_QUESTION_LENGTH
 from app.api.uploads import UploadLimits
 from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, WrongPassword, hash_password
 from app.http_security import client_of
-from app.sign_in_limit import TooManyAttempts
+from app.limits.sign_in_limit import TooManyAttempts
 from app.web.templates import TEMPLATES
 from retrieval.auth.accounts import Accounts
 from retrieval.extraction.formats import FORMATS, SUFFIXES

@@ -20,6 +20,7 @@ from app import version
 from app.api.preferences import TopK
 from app.api.questions import MAX_PASSAGES, MAX_QUESTION_LENGTH, AskQueue
 from app.http_security import person_of, principal_of
+from app.written_rows import written_row
 from retrieval.errors import CairnError
 from retrieval.library import Library
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_QUOTE
@@ -62,7 +63,8 @@ def build_mcp(library: Library, ask_queue: AskQueue) -> MCPServer:
         k: TopK = DEFAULT_K,
         quote: bool | None = DEFAULT_QUOTE,
     ) -> dict[str, Any]:
-        """Answer a question from the documents, with the passages read. found=false: the documents do not say."""
+        """Answer from the documents. outcome: found; perhaps (a guess); not_found (see the nearest passages).
+        `citations`: its numbers, with their index in `passages`; `claims`: how far documents support each sentence."""
 
         def answered(mine: Library) -> dict[str, Any]:
             for item in mine.ask(question, k=k, within=_scope(document_ids), quote=quote):
@@ -119,11 +121,13 @@ def _answer(answer: Answer) -> dict[str, Any]:
         "answer": answer.text,
         "short_answer": answer.short,
         "found": answer.found,
+        "outcome": answer.outcome,
         "memory_share": answer.memory_share,
         "other_sentences": [
             {**_passage(other.passage), "short_answer": other.short} for other in answer.other_sentences
         ],
-        "passages": [_passage(passage) for passage in answer.passages],
+        "passages": [_passage(passage) for passage in answer.passages or answer.near_misses],
+        **written_row(answer),
     }
 
 

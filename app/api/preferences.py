@@ -22,14 +22,15 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 class Preferences(BaseModel):
     """`top_k`: blocks a head reads; `voters` as in SelectionPolicy; `quote`: word for word from the documents (None: as
-    suits the model); `max_tokens` of an answer; `low_share`: memory share below which the app warns."""
+    suits the model or the writer); `max_tokens` of an answer (None: as suits who writes); `low_share`: memory share
+    below which the app warns."""
 
     model_config = ConfigDict(frozen=True)
 
     top_k: TopK = DEFAULT_K
     voters: Voters = DEFAULT_VOTERS
     quote: bool | None = DEFAULT_QUOTE
-    max_tokens: AnswerLength = DEFAULT_MAX_TOKENS
+    max_tokens: AnswerLength | None = DEFAULT_MAX_TOKENS
     low_share: Share = 0.25
 
 

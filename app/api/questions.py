@@ -20,16 +20,19 @@ from app.api.documents import PAGE_SIZES, Plain
 from app.api.errors import Refused, error_body
 from app.api.preferences import AnswerLength, Preferences, TopK, Voters
 from app.export import answer_as_html, answer_as_json
-from app.fair_queue import FairQueue, QueueFull
+from app.limits.fair_queue import FairQueue, QueueFull
 from retrieval.library import Library
 from retrieval.types.defaults import DEFAULT_K
-from retrieval.types.passages import Answer
+from retrieval.types.passages import Answer, AnswerToken
 from retrieval.types.records import Scope
+from retrieval.types.written import Progress
+from retrieval.writers.protocol import Turn
 
 MAX_QUESTION_LENGTH = 4000
 MAX_PASSAGES = 200
 P = ParamSpec("P")
 T = TypeVar("T")
+_EVENTS: dict[type, str] = {Answer: "answer", AnswerToken: "token", Progress: "progress"}
 EXPORTS = {"html": ("text/html; charset=utf-8", answer_as_html), "json": ("application/json", answer_as_json)}
 
 
@@ -51,16 +54,29 @@ class SearchRequest(BaseModel):
     within: Within = Field(default_factory=Within)
 
 
+class EarlierTurn(BaseModel):
+    question: str = Field(min_length=1, max_length=MAX_QUESTION_LENGTH)
+    answer: str = Field("", max_length=MAX_QUESTION_LENGTH)
+
+
 class AskRequest(BaseModel):
     """What is absent comes from the preferences."""
 
     question: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_QUESTION_LENGTH)]
     within: Within = Field(default_factory=Within)
     conversation_id: str | None = Field(None, max_length=64, description="Follow-ups share it; any id of the caller's")
+    earlier: list[EarlierTurn] = Field(
+        default_factory=list, max_length=20, description="What was said before, oldest first, without conversation_id"
+    )
     k: TopK | None = None
     voters: Voters | None = None
     quote: bool | None = None
     max_tokens: AnswerLength | None = None
+    whole: bool | None = Field(
+        None,
+        description="The writer reads all of the documents `within`; absent: where the question asks for it "
+        "(summarise, list all) and some are chosen",
+    )
     anyway: bool = Field(False, description="Answer also where the documents do not seem to say")
 
 
@@ -163,11 +179,13 @@ class Answering:
                 max_tokens=request.max_tokens or defaults.max_tokens,
                 voters=request.voters or defaults.voters,
                 conversation_id=request.conversation_id,
+                earlier=[Turn(turn.question, turn.answer) for turn in request.earlier],
+                whole=request.whole,
                 anyway=request.anyway,
                 cancelled=stop.is_set,
             )
             for item in items:
-                emit(_event("answer" if isinstance(item, Answer) else "token", item.to_dict()))
+                emit(_event(_EVENTS[type(item)], item.to_dict()))
         except Exception as error:  # the last handler of this thread: the client has to learn of it
             emit(_event("error", error_body(error)))
 
@@ -184,12 +202,17 @@ def router(ask_queue: AskQueue) -> APIRouter:
     return routes
 
 
-def _add_asking(routes: APIRouter, ask_queue: AskQueue) -> None:
+def room_in(ask_queue: AskQueue) -> Callable[[Person], AsyncIterator[None]]:
+    """A dependency that takes room in the queue before the stream begins, so that a refusal has a status of its own."""
+
     async def room(person: Person) -> AsyncIterator[None]:
-        """Before the stream begins, so that a refusal has a status of its own."""
         with ask_queue.present(person):
             yield
 
+    return room
+
+
+def _add_asking(routes: APIRouter, ask_queue: AskQueue) -> None:
     @routes.post("/search", tags=["questions"])
     async def search(library: RequestLibrary, person: Person, request: SearchRequest) -> Plain:
         """Passages by the attention that the query gives them, best first. No answer is written."""
@@ -197,12 +220,14 @@ def _add_asking(routes: APIRouter, ask_queue: AskQueue) -> None:
         found = await ask_queue.run(person, library.search, query, request.k, within=within)
         return {"passages": [passage.to_dict() for passage in found]}
 
-    @routes.post("/ask", tags=["questions"], response_class=EventSourceResponse, dependencies=[Depends(room)])
+    @routes.post(
+        "/ask", tags=["questions"], response_class=EventSourceResponse, dependencies=[Depends(room_in(ask_queue))]
+    )
     async def ask(
         library: RequestLibrary, person: Person, request: AskRequest, preferences: OwnPreferences
     ) -> AsyncIterator[ServerSentEvent]:
-        """Events: `started` (with the id to stop it), `token` (many), then `answer` (stored) or `error`. Closing the
-        connection stops the work."""
+        """Events: `started` (with the id to stop it), `progress` (of a task over whole documents), `token` (many), then
+        `answer` (stored) or `error`. Closing the connection stops the work."""
         answering = Answering(library, request, preferences.current)
         async with contextlib.aclosing(ask_queue.stream(person, answering)) as events:
             async for event in events:

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 from fastapi.concurrency import run_in_threadpool
 
 from app.api.errors import Refused, describe
-from app.fair_queue import FairQueue, QueueFull
+from app.limits.fair_queue import FairQueue, QueueFull
 from retrieval.errors import CairnError, ExtractError
 from retrieval.extraction.formats import HEAD_BYTES, format_of
 from retrieval.library import Library

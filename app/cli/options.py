@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from retrieval.types.defaults import QUOTED_TOKENS, WRITTEN_TOKENS
+
 if TYPE_CHECKING:
     from app.settings import Settings
     from retrieval.library import Library
@@ -23,6 +25,14 @@ HomeOption = Annotated[
 ModelOption = Annotated[
     str | None,
     typer.Option("--model", metavar="PATH", help="Checkpoint (or CAIRN_MODEL; default: the shipped one)."),
+]
+WriterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--writer",
+        metavar="NAME",
+        help="Who words the answer (or CAIRN_WRITER): a chat checkpoint, or the address of a server.",
+    ),
 ]
 UserOption = Annotated[
     str | None,
@@ -38,6 +48,26 @@ DocumentsOption = Annotated[
 ]
 CollectionsOption = Annotated[
     list[str] | None, typer.Option("--collection", metavar="NAME", help="Only this collection; repeatable.")
+]
+LengthOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-tokens",
+        min=1,
+        max=4096,
+        metavar="N",
+        show_default=False,
+        help=f"Longest answer; default: {QUOTED_TOKENS} tokens, {WRITTEN_TOKENS} from a writer.",
+    ),
+]
+WholeOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--whole/--passages",
+        show_default=False,
+        help="Let the writer read all of the documents, or the best passages only; default: all where --document or "
+        '--collection names some and the question asks for it ("summarise", "list all").',
+    ),
 ]
 QuestionsOption = Annotated[
     str | None,
@@ -65,13 +95,19 @@ def settings_of(context: typer.Context, home: Path | None, model: str | None, **
 
 @contextmanager
 def library_of(
-    context: typer.Context, home: Path | None, model: str | None, user: str | None = None, *, backup: bool = False
+    context: typer.Context,
+    home: Path | None,
+    model: str | None,
+    user: str | None = None,
+    *,
+    backup: bool = False,
+    **overrides: Any,
 ) -> Iterator[Library]:
     """The library of this call, open; as `user` sees it, or the whole of it. `backup`: of the catalogue, meanwhile, as
     for commands that change what is stored."""
     from app import assembly
 
-    with assembly.open_library(settings_of(context, home, model)) as library:
+    with assembly.open_library(settings_of(context, home, model, **overrides)) as library:
         if backup:
             library.keep_backup()
         if user is None:

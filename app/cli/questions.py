@@ -18,15 +18,22 @@ from app.cli.options import (
     DocumentsOption,
     HomeOption,
     JsonOption,
+    LengthOption,
     ModelOption,
     QuestionsOption,
     UserOption,
+    WholeOption,
+    WriterOption,
     library_of,
 )
 from app.cli.output import duration, one_line, printable, say, tell, user_message, write_json
+from app.cli.passages import passage_row, passage_text
+from app.cli.written import print_written
+from app.written_rows import written_row
 from retrieval.errors import InvalidRequest
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE
-from retrieval.types.passages import Answer, Passage
+from retrieval.types.passages import Answer
+from retrieval.types.written import Progress
 
 if TYPE_CHECKING:
     from retrieval.library import Library
@@ -82,15 +89,15 @@ def ask(
             help="Copy the answer word for word, or let the model write; default: whatever suits the model.",
         ),
     ] = DEFAULT_QUOTE,
-    max_tokens: Annotated[
-        int, typer.Option("--max-tokens", min=1, max=4096, metavar="N", help="Longest answer.")
-    ] = DEFAULT_MAX_TOKENS,
+    max_tokens: LengthOption = DEFAULT_MAX_TOKENS,
+    whole: WholeOption = None,
     document: DocumentsOption = None,
     collection: CollectionsOption = None,
     questions: QuestionsOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
     model: ModelOption = None,
+    writer: WriterOption = None,
     user: UserOption = None,
 ) -> None:
     """Answer QUESTION and show the passages that were read for it.
@@ -98,15 +105,18 @@ def ask(
     The answer is kept: `cairn list --answers` lists answers, `cairn export` writes one with its evidence.
     """
     asked = _questions(question, questions)
-    with library_of(context, home, model, user) as library:
+    with library_of(context, home, model, user, writer=writer) as library:
         scope = scope_of(library, document, collection)
 
         def answer(one: Question, on_token: Callable[[str], None] = lambda _text: None) -> Answer:
-            items = library.ask(one.text, k=top_k, within=scope, quote=quote, max_tokens=max_tokens)
+            items = library.ask(one.text, k=top_k, within=scope, quote=quote, max_tokens=max_tokens, whole=whole)
             for item in items:
                 if isinstance(item, Answer):
                     return item
-                on_token(item.text)
+                if isinstance(item, Progress):
+                    tell(f"{item.done} of {item.total}: {one_line(item.note)}")
+                else:
+                    on_token(item.text)
             raise AssertionError("ask ended without an answer")
 
         if questions is not None:
@@ -141,27 +151,15 @@ def answer_row(answer: Answer, identity: Any) -> dict[str, Any]:
             {**passage_row(other.passage), "short_answer": other.short} for other in answer.other_sentences
         ],
         "passages": [passage_row(passage) for passage in answer.passages],
+        "near_misses": [] if answer.found else [passage_row(passage) for passage in answer.near_misses],
         "memory_share": round(answer.memory_share, 4),
         "first_token_seconds": round(answer.timings.first_token_seconds, 4),
         "seconds": round(answer.timings.seconds, 4),
         "answer_id": answer.id,
         "found": answer.found,
+        "outcome": answer.outcome,
         "confidence": round(answer.confidence, 4),
-    }
-
-
-def passage_row(passage: Passage) -> dict[str, Any]:
-    """`pages` count from 1; `start_index` and `end_index` count characters of the document's text."""
-    return {
-        "document_id": passage.document_id,
-        "source": passage.source,
-        "pages": list(passage.pages),
-        "page_labels": list(passage.page_labels),
-        "start_index": passage.start_index,
-        "end_index": passage.end_index,
-        "text": passage.text,
-        "score": passage.score,
-        "block_ids": list(passage.block_ids),
+        **written_row(answer),
     }
 
 
@@ -226,17 +224,21 @@ def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> None:
         say()
     if "".join(streamed).strip() != printable(result.text).strip():
         say(printable(result.text).strip())
+    if result.outcome == "perhaps":
+        say("This is a guess: nothing in the documents answers the question clearly. Check it in the passages below.")
     if result.short and result.short != result.text:
         say(f"In short: {printable(result.short)}")
     if result.other_sentences:
         say("\nOther possible answers:")
         others = [passage_row(other.passage) for other in result.other_sentences]
         say("\n".join(passage_text(at, row, width=400) for at, row in enumerate(others, 1)))
-    if result.passages:
+    if result.writer is not None:
+        print_written(result)
+    elif result.passages:
         say(f"\nWhat was read ({result.memory_share:.0%} of the attention went to documents):")
         say("\n".join(passage_text(at, passage_row(passage)) for at, passage in enumerate(result.passages, 1)))
     if not result.found and result.near_misses:
-        say("\nClosest passages, not sufficient for an answer:")
+        say("\nNearest passages:")
         say("\n".join(passage_text(at, passage_row(passage)) for at, passage in enumerate(result.near_misses, 1)))
     timings = result.timings
     say(
@@ -248,9 +250,3 @@ def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> None:
 def library_passages(row: dict[str, Any]) -> list[str]:
     """Passages of a search row, for people."""
     return [passage_text(at, passage, width=400) for at, passage in enumerate(row["passages"], 1)]
-
-
-def passage_text(number: int, passage: dict[str, Any], width: int = 160) -> str:
-    pages = ", ".join(passage["page_labels"]) or ", ".join(map(str, passage["pages"]))
-    head = f"{number:2}. {passage['score']:.3f}  {printable(passage['source'])}, page {printable(pages)}"
-    return f"{head}\n    {one_line(passage['text'], width)}"

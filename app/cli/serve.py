@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import socket
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from app.settings import Settings
 
 SHUTDOWN_SECONDS = 5
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+LOG_BYTES, LOG_FILES = 10_000_000, 4
 
 
 def serve(
@@ -35,7 +39,7 @@ def serve(
     With --json, one line says where once it answers.
     """
     settings = settings_of(context, home, model, host=host, port=port)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     for chatty in ("alembic", "asyncio", "faiss", "httpx", "mcp", "PIL"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     run_server(settings, as_json=as_json)
@@ -48,6 +52,7 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
     assembly.keep_quiet()
     assembly.check_model(settings.model)
     assembly.prepare_home(settings.home)
+    _log_to(settings.home / "logs")
     listener = listen(settings.host, settings.port)
     address, port = settings.host, listener.getsockname()[1]
     url = f"http://{f'[{address}]' if ':' in address else address}:{port}"
@@ -56,7 +61,9 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
     import uvicorn
 
     from app.api import build_app
+    from app.forwarded import declared
     from app.jobs import JobRunner
+    from app.limits.connections import ConnectionLimits, allow_open_files, limited_protocol
 
     class Server(uvicorn.Server):
         """Says where it is once requests are answered."""
@@ -73,18 +80,28 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
             app = build_app(settings, library)
         except ValueError as error:  # an address that needs a password, a password that is too short
             raise SettingsError(str(error)) from error
+        places = allow_open_files(settings.max_connections)
+        limits = ConnectionLimits(in_all=places, each=min(settings.max_connections_each, places))
         config = uvicorn.Config(
             app,
             log_config=None,
             log_level="warning",
             access_log=False,
             server_header=False,
-            proxy_headers=bool(settings.proxies),
-            forwarded_allow_ips=settings.proxies or None,
+            proxy_headers=False,  # the app's own middleware removes those of others as well
+            http=limited_protocol(limits, declared(settings.proxies)),
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         with JobRunner(library):
             Server(config).run(sockets=[listener])
+
+
+def _log_to(folder: Path) -> None:
+    """Beside standard error, in files of bounded size."""
+    folder.mkdir(exist_ok=True, mode=0o700)
+    handler = RotatingFileHandler(folder / "cairn.log", maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8")
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    logging.getLogger().addHandler(handler)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from app.api.preferences import MAX_ANSWER_TOKENS, MAX_TOP_K, PreferenceFile, PreferenceFolder, Preferences
 from app.http_security import principal_of
+from retrieval.types.defaults import WRITTEN_TOKENS
 
 SANS = ("ui-sans-serif", "system-ui", "sans-serif")
 MONO = ("ui-monospace", "Consolas", "monospace")
@@ -108,7 +109,7 @@ def _settings(blocks: gr.Blocks, preferences: PreferenceFolder) -> None:
     def current(request: gr.Request) -> list[dict[str, Any]]:
         now = _own(preferences, request).current
         way = AS_SUITS if now.quote is None else now.quote
-        stored = way, now.top_k, now.voters, now.max_tokens, now.low_share
+        stored = way, now.top_k, now.voters, now.max_tokens or WRITTEN_TOKENS, now.low_share
         return [gr.update(value=value, interactive=True) for value in stored]
 
     def save(field: str) -> Callable[[Any, gr.Request], str]:

@@ -21,7 +21,7 @@ from model.checkpoint.chat_template import chat_frame
 from model.checkpoint.families import check_chat_backbone, rope_of
 from model.checkpoint.identity import text_digest, weights_digest
 from model.checkpoint.token_text import plain_tokenizer
-from model.errors import ContextTooLong
+from model.errors import ContextTooLong, ModelError
 
 ATTENTION_NAME = "cairn_plain"
 PREAMBLE = "You answer questions from numbered passages of documents."
@@ -37,6 +37,7 @@ class ChatModel(nn.Module):
         self.tokenizer = tokenizer
         self.source = source
         self.frame = chat_frame(tokenizer, PREAMBLE)
+        self._weights = ""
         if not isinstance(backbone.model.rotary_emb, DeferredRotary):
             backbone.model.rotary_emb = DeferredRotary(backbone.model.rotary_emb)
         AttentionInterface.register(ATTENTION_NAME, plain_attention)  # process-wide, so never at import
@@ -156,11 +157,21 @@ class ChatModel(nn.Module):
 
     # checkpoint
 
+    def in_int8(self) -> "ChatModel":
+        """This model, its matrices rounded to a byte a weight, one scale a row. Raises `ModelError` without torchao."""
+        try:
+            from torchao.quantization import Int8WeightOnlyConfig, quantize_
+        except ImportError as error:
+            raise ModelError("writers in int8 need torchao: install Cairn as cairn[int8].") from error
+        self._weights = f"{weights_digest(self.backbone)} int8"
+        quantize_(self.backbone.model.layers, Int8WeightOnlyConfig())
+        return self
+
     def identity(self) -> dict[str, str]:
         """What determines the bytes of its memory, field by field."""
         return {
             "kind": "plain",
-            "weights": weights_digest(self.backbone),
+            "weights": self._weights or weights_digest(self.backbone),
             "tokenizer": text_digest(self.tokenizer.backend_tokenizer.to_str()),
             "rope": text_digest(json.dumps(rope_of(self.backbone.config), sort_keys=True, default=str)),
             "prefix": text_digest(",".join(map(str, self.prefix_ids))),

@@ -54,6 +54,9 @@ class LandmarkConfig:
     answer_threshold: float | None = None
     """Search confidence below which a memory is taken not to hold the answer, under the ranking that `ranks_by_tokens`
     selects. None: not calibrated."""
+    sure_threshold: float | None = None
+    """What an answer is a guess below, to be shown as such: the sureness of a quoted sentence
+    (how far it stands out from the other candidates), else the search confidence. None: no answer is a guess."""
 
     def __post_init__(self) -> None:
         if self.block_size < 2:

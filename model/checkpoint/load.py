@@ -64,10 +64,12 @@ def load_chat_model(
     *,
     device: str | torch.device | None = None,
     dtype: torch.dtype | str | None = None,
+    int8: bool = False,
 ) -> ChatModel:
     """Load an instruct checkpoint as a writer: any of `families.CHAT_FAMILIES`, just as it was published.
 
-    Device and dtype as in `load_backbone`. Only safetensors are read. Raises `UnsupportedBackbone` for families that
+    Device and dtype as in `load_backbone`. int8: keep its matrices in a byte a weight, with torchao. Only safetensors
+    are read. Raises `UnsupportedBackbone` for families that
     were not tested and for checkpoints without a chat template, `ModelError` for a folder without a checkpoint.
     """
     source = str(path_or_hub_id)
@@ -79,7 +81,8 @@ def load_chat_model(
         backbone = AutoModelForCausalLM.from_pretrained(source, dtype=chosen, use_safetensors=True)
     except (OSError, RuntimeError) as error:
         raise ModelError(f"the weights of {source} cannot be read: {error}") from error
-    return ChatModel(backbone.to(target).eval(), tokenizer, source=source)
+    model = ChatModel(backbone.to(target).eval(), tokenizer, source=source)
+    return model.in_int8() if int8 else model
 
 
 def _read_config(source: str) -> PreTrainedConfig:

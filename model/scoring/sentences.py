@@ -1,7 +1,10 @@
 """Where the sentences of a text begin and end, and which of them can be answers."""
 
 import re
+import tomllib
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 _BORDER = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9])|\s*\n+\s*")
 _ENDS = (".", "!", "?", "…", ":", ";")
@@ -10,6 +13,19 @@ _SHORTEST_LINE, _LONGEST_LINE = 60, 120
 _FEWEST_WORDS = 5
 _LEADERS = "....."  # dots that lead to a page number
 _ROW = re.compile(r"\S: \S.*; .*\S: \S")  # of a table: cells behind the names of their columns
+_LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
+_NEXT_WORD = re.compile(r"[\"'“‘(\[]*([\w'’-]*)")
+_LOOKED_AT = 40  # characters before a full stop
+_INITIAL = re.compile(r"[A-Z](?:\.-?[A-Z])*")
+_LIST_NUMBER = re.compile(r"(?:^|\n)\s*\(?(?:\d{1,3}(?:\.\d{1,3})*|[A-Za-z]|[ivx]{1,5}|[IVX]{1,5})\.$")
+_DATE_WORD = re.compile(r"[^\W\d_]+(?:\.[^\W\d_]+)*")
+_LONGEST_DATE = 48  # characters
+
+
+@cache
+def _words(kind: str) -> frozenset[str]:
+    path = Path(__file__).parent / "sentence_words.toml"
+    return frozenset(tomllib.loads(path.read_text(encoding="utf-8"))[kind])
 
 
 def sentence_borders(text: str, low: int = 0, high: int | None = None) -> Iterator[tuple[int, int]]:
@@ -18,22 +34,72 @@ def sentence_borders(text: str, low: int = 0, high: int | None = None) -> Iterat
     width = max(map(len, text[low:high].split("\n")))
     found = (match for match in _BORDER.finditer(text, low, high) if not _goes_on(text, match, width))
     borders = [low, *(match.end() for match in found), high]
+    waiting: int | None = None  # where a date begins that belongs to the line after it
+    last: tuple[int, int] | None = None
     for start, end in zip(borders, borders[1:], strict=False):
         stop = start + len(text[start:end].rstrip())
-        if stop > start:
-            yield start, stop
+        if stop <= start:
+            continue
+        if is_date(text[start:stop]) and waiting is None:
+            if last is not None and not text.endswith(_ENDS, 0, last[1]) and text.count("\n", last[1], start) < 2:
+                last = last[0], stop
+            else:
+                waiting = start
+            continue
+        if last is not None:
+            yield last
+        last, waiting = (start if waiting is None else waiting, stop), None
+    if last is not None:
+        yield last
+    if waiting is not None:
+        yield waiting, waiting + len(text[waiting:high].rstrip())
+
+
+def is_date(line: str) -> bool:
+    """Whether a line is a date or a time and nothing else."""
+    if len(line) > _LONGEST_DATE or not any(map(str.isdigit, line)) or "\t" in line:
+        return False
+    words = [word.lower() for word in _DATE_WORD.findall(line)]
+    numbers = re.findall(r"\d+", line)
+    is_clock = bool(re.search(r"\d[:.]\d\d|\d{1,4}[-./]\d{1,2}[-./]\d{2,4}|\d\s*(?:[ap]\.?m|h|uhr)\b", line.lower()))
+    named = bool(words) and all(word in _words("dates") for word in words)
+    return (named and len(words) < 8) if words else (is_clock and len(numbers) < 9)
 
 
 def _goes_on(text: str, border: re.Match[str], width: int) -> bool:
-    """Whether a line break is inside a sentence: the next line begins in lower case, or its first word did not fit into
-    a line of this width, as in text with hard line breaks."""
-    if border[0].count("\n") != 1 or text.endswith(_ENDS, 0, border.start()):
+    """Whether a full stop or a line break is inside a sentence: after an abbreviation, or where the next line begins in
+    lower case, or its first word did not fit into a line of this width, as in text with hard line breaks."""
+    breaks = border[0].count("\n")
+    if breaks < 2 and _is_abbreviation(text, border):
+        return True
+    if breaks != 1 or text.endswith(_ENDS, 0, border.start()):
         return False
     word = (text[border.end() : border.end() + 100].split() or [""])[0]
     if word[:1].islower():
         return True
     length = border.start() - (text.rfind("\n", 0, border.start()) + 1)
     return length >= _SHORTEST_LINE and length + 1 + len(word) > width <= _LONGEST_LINE
+
+
+def _is_abbreviation(text: str, border: re.Match[str]) -> bool:
+    """Whether the full stop before a border belongs to an abbreviation, initials or a number in a list."""
+    stop = border.start()
+    if not text.endswith(".", 0, stop) or border[0].strip():
+        return False
+    before = text[max(0, stop - _LOOKED_AT) : stop]
+    if _LIST_NUMBER.search(before if stop > _LOOKED_AT else "\n" + before):
+        return "\n" not in border[0]
+    found = _LAST_WORD.search(before[:-1])
+    if found is None:
+        return False
+    word, following = found[0], _NEXT_WORD.match(text, border.end())
+    assert following is not None
+    lower, begins = word.lower(), following[1].lower() in _words("begin_sentences") - {"i"}
+    if lower in _words("names_follow"):
+        return True
+    if lower in _words("numbers_follow") and (following[0][:1] in "([" or following[1][:1].isdigit()):
+        return True
+    return (lower in _words("either") or bool(_INITIAL.fullmatch(word))) and not begins
 
 
 def may_answer(sentence: str) -> bool:

@@ -99,6 +99,11 @@ class Workspace:
         # Deleting and verifying need the store's files but no model, hence no layout.
         self._files_only = KVBlockStore(self.kv_folder, KVLayout((0,), 1, 2, 1, "bf16"), fingerprint="")
 
+    @property
+    def person(self) -> str:
+        """Whose share of the machine work here takes; "" for all without an account."""
+        return self.catalogue.principal.user_id or ""
+
     def with_catalogue(self, catalogue: Catalogue) -> Workspace:
         """The same workspace with another view of the catalogue."""
         workspace = copy.copy(self)

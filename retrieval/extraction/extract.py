@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.errors import ExtractError
+from retrieval.extraction.admission import Admission
 from retrieval.extraction.document import ExtractedDocument, ExtractedPage, OutlineEntry
 from retrieval.extraction.formats import PDF, format_of
 from retrieval.extraction.ipc import IMAGE, read_document, read_result
@@ -30,13 +31,23 @@ _SANDBOX = Sandbox()
 atexit.register(_SANDBOX.close)
 
 
-def extract(path: str | Path, *, limits: ExtractLimits | None = None, password: str | None = None) -> ExtractedDocument:
-    """Text, boxes and outline of a file. Raises ExtractError with a reason that a person understands."""
+def set_reader_limits(processes: int, memory_bytes: int) -> None:
+    """Of all files that this process has read at the same time."""
+    _SANDBOX.admission = Admission(processes, memory_bytes)
+
+
+def extract(
+    path: str | Path, *, limits: ExtractLimits | None = None, password: str | None = None, person: str = ""
+) -> ExtractedDocument:
+    """Text, boxes and outline of a file. Raises ExtractError with a reason that a person understands.
+
+    `person`, here and below: for whom; people take turns.
+    """
     path, limits = Path(path), limits or ExtractLimits()
     format_of(path)
     with tempfile.TemporaryDirectory(prefix="cairn-extract-") as name:
         folder = Path(name)
-        facts = _run({"task": "extract", "password": password}, path, folder, limits)
+        facts = _run({"task": "extract", "password": password}, path, folder, limits, person)
         try:
             return read_document(folder, facts, limits)
         except (ValueError, KeyError, TypeError, OSError) as error:
@@ -50,6 +61,7 @@ def render_page(
     width_px: int = 1200,
     password: str | None = None,
     limits: ExtractLimits | None = None,
+    person: str = "",
 ) -> bytes:
     """PNG of one page (0-based) of a PDF, `width_px` wide or narrower where it would exceed `limits.pixels`.
 
@@ -62,14 +74,17 @@ def render_page(
         raise ExtractError(f"{path.name} has no page images: only pages of PDF files can be drawn.")
     with tempfile.TemporaryDirectory(prefix="cairn-render-") as name:
         folder = Path(name)
-        _run({"task": "render", "password": password, "page": page, "width_px": width_px}, path, folder, limits)
+        task = {"task": "render", "password": password, "page": page, "width_px": width_px}
+        _run(task, path, folder, limits, person)
         image = (folder / IMAGE).read_bytes()
     if not image.startswith(b"\x89PNG"):
         raise ExtractError("Drawing the page gave no image. The file is probably damaged.")
     return image
 
 
-def unlock(path: str | Path, into: Path, *, password: str, limits: ExtractLimits | None = None) -> bool:
+def unlock(
+    path: str | Path, into: Path, *, password: str, limits: ExtractLimits | None = None, person: str = ""
+) -> bool:
     """Write an encrypted PDF without its encryption to the new file `into`, for its owner only.
 
     False, and no file, if it needs no password. Raises ExtractError.
@@ -78,18 +93,18 @@ def unlock(path: str | Path, into: Path, *, password: str, limits: ExtractLimits
     with tempfile.TemporaryDirectory(prefix="cairn-unlock-") as name:
         request = {"task": "unlock", "password": password, "into": str(into.resolve())}
         try:
-            return bool(_run(request, path, Path(name), limits)["unlocked"])
+            return bool(_run(request, path, Path(name), limits, person)["unlocked"])
         except BaseException:
             into.unlink(missing_ok=True)
             raise
 
 
-def _run(request: dict[str, Any], path: Path, folder: Path, limits: ExtractLimits) -> dict[str, Any]:
+def _run(request: dict[str, Any], path: Path, folder: Path, limits: ExtractLimits, person: str) -> dict[str, Any]:
     """Have a worker serve the request; it writes to `folder`. Returns its facts."""
-    _check_file(path)
+    limits = limits.for_size(_size_of(path))
     request |= {"path": os.path.abspath(path), "folder": str(folder), "limits": asdict(limits), "caller": os.getpid()}
     try:
-        status, complaint = _SANDBOX.serve(request, _CLOCK_FACTOR * limits.seconds + _START_SECONDS)
+        status, complaint = _SANDBOX.serve(request, _CLOCK_FACTOR * limits.seconds + _START_SECONDS, person)
     except subprocess.TimeoutExpired:
         raise _took_too_long(limits) from None
     _SANDBOX.start_next()
@@ -99,16 +114,18 @@ def _run(request: dict[str, Any], path: Path, folder: Path, limits: ExtractLimit
     return facts
 
 
-def _check_file(path: Path) -> None:
+def _size_of(path: Path) -> int:
+    """Of a file with something in it. Raises ExtractError."""
     if not path.is_file():
         raise ExtractError(f"There is no file {path}.")
     try:
         with path.open("rb") as file:
-            empty = not file.read(1)
+            size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise ExtractError(f"{path.name} cannot be opened: {error.strerror}.") from error
-    if empty:
+    if size == 0:
         raise ExtractError("The file is empty (0 bytes).")
+    return size
 
 
 def _took_too_long(limits: ExtractLimits) -> ExtractError:

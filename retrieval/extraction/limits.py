@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+# A file may take what its size suggests: several times what ordinary files of that size take.
+_BASE_SECONDS, _SECONDS_A_MEGABYTE = 10.0, 120.0
+_BASE_MEMORY_BYTES, _MEMORY_A_BYTE = 384 << 20, 48
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,14 @@ class ExtractLimits:
         for name in ("seconds", "memory_bytes", "pages", "pixels", "characters"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"ExtractLimits.{name} must be above 0, not {getattr(self, name)}")
+
+    def for_size(self, size_bytes: int) -> ExtractLimits:
+        """What a file of that size may cost of these: a small one that unpacks to gigabytes fails early."""
+        return replace(
+            self,
+            seconds=min(self.seconds, _BASE_SECONDS + _SECONDS_A_MEGABYTE * size_bytes / 1e6),
+            memory_bytes=min(self.memory_bytes, _BASE_MEMORY_BYTES + _MEMORY_A_BYTE * size_bytes),
+        )
 
     def out_of_memory(self) -> str:
         """The reason that a person reads."""

@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from retrieval.extraction.admission import Admission
 from retrieval.extraction.ipc import AHEAD, EXIT_IDLE
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -22,23 +23,30 @@ _KEPT = ("PATH", "SYSTEMROOT", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP", "LD_LI
 
 
 class Sandbox:
-    """Starts `retrieval.extraction.worker`, one process for each request. Thread-safe."""
+    """Starts `retrieval.extraction.worker`, one process for each request, when `admission` lets it. Thread-safe."""
 
     def __init__(self) -> None:
+        self.admission = Admission()
         self._reset()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        """Also after a fork: the waiting process belongs to the parent."""
+        """Also after a fork: the waiting process, and those at work, belong to the parent."""
+        self.admission = Admission(self.admission.processes, self.admission.memory_bytes)
         self._lock = threading.Lock()
         self._waiting: subprocess.Popen[bytes] | None = None
 
-    def serve(self, request: dict[str, Any], seconds: float) -> tuple[int, str]:
-        """Exit status and standard error of the process that served the request.
+    def serve(self, request: dict[str, Any], seconds: float, person: str = "") -> tuple[int, str]:
+        """Exit status and standard error of the process that served the request, once this person's turn came.
 
-        Raises subprocess.TimeoutExpired after so many seconds. The process has ended in any case.
+        Raises subprocess.TimeoutExpired after so many seconds of its own. The process has ended in any case.
         """
+        memory_bytes = request["limits"]["memory_bytes"]
+        with self.admission.turn(person, memory_bytes, draws=request["task"] == "render"):
+            return self._serve(request, seconds)
+
+    def _serve(self, request: dict[str, Any], seconds: float) -> tuple[int, str]:
         with self._lock:
             process, self._waiting = self._waiting or _start(), None
         status, complaint = _communicate(process, request, seconds)

@@ -29,7 +29,7 @@ def stored_bytes(loaded: LoadedModel, num_tokens: int) -> int:
 
 def estimate(workspace: Workspace, path: Path, password: str | None) -> Estimate:
     """Extracts the file and counts. Raises `ExtractError`."""
-    extracted = extract(path, password=password)
+    extracted = extract(path, password=password, person=workspace.person)
     loaded = workspace.loaded()
     sample = extracted.text[:_SAMPLE_CHARACTERS]
     ids = loaded.model.tokenize(sample).ids

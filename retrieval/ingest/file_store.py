@@ -121,7 +121,7 @@ def _unlocked(workspace: Workspace, locked: Path, document_id: str, password: st
     """One unlocked copy beside a locked PDF; none if it needs no password. Raises `ExtractError`."""
     bare = _incoming(workspace, f"{document_id}.unlocked")
     try:
-        if not unlock(locked, bare, password=password):
+        if not unlock(locked, bare, password=password, person=workspace.person):
             return []
         digest = sha256_of(bare)
         stored_file = f"{document_id}.{digest}.{PDF.kind}"

@@ -14,6 +14,7 @@ from retrieval.errors import CairnError, NotFound
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest.file_store import abandoned_files, delete_original, original_of, sha256_of, stored_sha256
 from retrieval.types.records import DamageReport, Deleted, GcReport, Job, RepairReport, VerifyReport
+from retrieval.writers.memory_files import documents_folders
 from storage import maintenance as storage_maintenance
 from storage.backups import keep_backup
 from storage.errors import NotFound as NoRow
@@ -26,9 +27,12 @@ from storage.trash import Trash, size_of
 def delete(workspace: Workspace, index: MemoryIndex, rows: DeletedDocuments) -> Deleted:
     """Remove the files of documents whose rows are gone; files that a question still reads go when it is answered."""
     index.forget_shards(rows.shards)
-    images = [workspace.pages_folder / document_id for document_id in rows.document_ids]
+    folders = [workspace.pages_folder / document_id for document_id in rows.document_ids]
+    folders += [
+        folder for document_id in rows.document_ids for folder in documents_folders(workspace.home, document_id)
+    ]
     shards = (workspace.kv_folder / name for name in rows.shards)
-    freed = sum(map(size_of, (*shards, *map(workspace.original, rows.stored_files), *images)))
+    freed = sum(map(size_of, (*shards, *map(workspace.original, rows.stored_files), *folders)))
 
     def unlink() -> None:
         workspace.store.delete(rows.shards)
@@ -36,7 +40,7 @@ def delete(workspace: Workspace, index: MemoryIndex, rows: DeletedDocuments) -> 
             delete_sidecar(workspace.home, document_id)
         for stored_file in rows.stored_files:
             delete_original(workspace, stored_file)
-        for folder in images:
+        for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
 
     index.when_unread(unlink)
@@ -120,8 +124,10 @@ def _orphans(workspace: Workspace) -> tuple[list[str], list[Path]]:
     # Before the rows: a document made meanwhile is then known.
     images = {path.name: path for path in sorted(workspace.pages_folder.iterdir())}
     copies = sidecars(workspace.home)
+    written = documents_folders(workspace.home)
     known = {document.id for document in workspace.catalogue.documents()}
-    return shards, paths + [path for found in (images, copies) for name, path in found.items() if name not in known]
+    paths += [path for found in (images, copies) for name, path in found.items() if name not in known]
+    return shards, paths + [path for path in written if path.name not in known]
 
 
 def _names(workspace: Workspace, paths: Sequence[Path]) -> list[str]:

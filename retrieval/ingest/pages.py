@@ -26,7 +26,7 @@ def page_image(workspace: Workspace, document: Document, page: int, width_px: in
     kept = folder / f"{number}-{width_px}.png"
     if kept.is_file():
         return kept.read_bytes()
-    image = render_page(original_of(workspace, document.id), number, width_px=width_px)
+    image = render_page(original_of(workspace, document.id), number, width_px=width_px, person=workspace.person)
     folder.mkdir(exist_ok=True, mode=0o700)
     unfinished = kept.with_name(f".{kept.name}")
     unfinished.write_bytes(image)

@@ -156,7 +156,8 @@ class Ingestion:
         """Text and tokens. If a newer extractor gives another text than is stored, the memory starts anew."""
         document_id = self._job.document_id
         path = original_of(self._workspace, document_id)
-        extracted = extract(path)
+        owner = self._catalogue.document(document_id).owner_id or ""
+        extracted = extract(path, person=owner)
         tokens = loaded.model.tokenize(extracted.text)
         if not tokens.ids:
             raise ExtractError(

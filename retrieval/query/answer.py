@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import uuid4
 
+from model.checkpoint.config import LandmarkConfig
 from model.inference.generate import answer_logprob
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, InvalidRequest
 from retrieval.index.snapshot import MemoryIndex, naming_damage
+from retrieval.query.confidence import outcome_of, sureness
 from retrieval.query.decode import Decoded, Decoder
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import join_neighbours
@@ -27,11 +29,14 @@ from retrieval.query.question import Question
 from retrieval.query.quoting import Quotation
 from retrieval.query.retrieve import Retrieved, retrieve
 from retrieval.query.search import hits_of
+from retrieval.types.defaults import Outcome
 from retrieval.types.passages import Answer, AnswerToken, BlockEffect, Passage, QuotedSentence, Timings
 from retrieval.types.records import Scope
 from storage.errors import NotFound as NoRow
 
 NOT_IN_DOCUMENTS = "The documents do not say."
+"""For writers, which have read all that they were given."""
+NOTHING_FOUND = "No answer was found in the documents."
 NEAR_MISSES = 5
 
 
@@ -54,7 +59,7 @@ class Answerer:
             decoded = yield from decoder.decode(retrieved, cancelled)
             evidence = self._read(retrieved, decoded) if decoded.tokens else self._only_found(retrieved)
             answer = self._assemble(retrieved, decoded, evidence)
-            _store(self._workspace, answer, evidence.document_ids)
+            store_answer(self._workspace, answer, evidence.document_ids)
         yield answer
 
     def _assemble(self, retrieved: Retrieved, decoded: Decoded, evidence: _Evidence) -> Answer:
@@ -66,7 +71,7 @@ class Answerer:
             id=uuid4().hex,
             conversation_id=question.conversation_id,
             question=question.text,
-            text=text or NOT_IN_DOCUMENTS,
+            text=text or NOTHING_FOUND,
             found=bool(text),
             confidence=retrieved.found.confidence,
             quote=retrieved.quote,
@@ -99,6 +104,7 @@ class Answerer:
             created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
             other_sentences=tuple(self._sentences(decoded, decoded.quotations[1:])) if tokens else (),
             quotation=next(self._sentences(decoded, decoded.quotations[:1]), None) if tokens else None,
+            outcome=_outcome(loaded.model.config, retrieved, decoded) if text else "not_found",
         )
 
     def _read(self, retrieved: Retrieved, decoded: Decoded) -> _Evidence:
@@ -142,6 +148,15 @@ class Answerer:
                 yield QuotedSentence(passage, (start, end))
 
 
+def _outcome(config: LandmarkConfig, retrieved: Retrieved, decoded: Decoded) -> Outcome:
+    if retrieved.insisted:
+        return "perhaps"
+    found, sure = retrieved.found, retrieved.found.confidence
+    if decoded.quotations:
+        sure = sureness(found.scores_C.tolist(), [quotation.score for quotation in decoded.quotations])
+    return outcome_of(config, sure, found.in_scope)
+
+
 @dataclass(frozen=True)
 class _Evidence:
     passages: list[Passage]
@@ -151,7 +166,7 @@ class _Evidence:
     """Of everything that was read or is shown."""
 
 
-def _store(workspace: Workspace, answer: Answer, document_ids: Sequence[str]) -> None:
+def store_answer(workspace: Workspace, answer: Answer, document_ids: Sequence[str]) -> None:
     """Keep the answer with its evidence. Raises `CairnError` if a document that it used was deleted meanwhile."""
     if answer.conversation_id is not None:
         workspace.catalogue.ensure_conversation(answer.conversation_id, answer.question)

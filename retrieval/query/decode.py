@@ -1,8 +1,6 @@
 """Decoding: the model answers while it reads the candidates, or quotes the sentence that answers best.
 
 Steps of different questions alternate at the model, so several people are answered at once.
-
-Axes: Q question tokens, C candidates, L tokens in a block.
 """
 
 from __future__ import annotations
@@ -12,20 +10,17 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from torch import Tensor
-
 from model.errors import ModelError
 from model.inference.generate import GeneratedToken, generate
-from model.scoring.late_interaction import token_matches
-from model.scoring.span_selection import span_head_logits, span_logits
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import InvalidRequest
 from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.query.evidence import AnswerMass
 from retrieval.query.passage_builder import PassageBuilder
-from retrieval.query.question import EncodedQuestion, Question
+from retrieval.query.question import Question
 from retrieval.query.quoting import Quotation, Quoting
-from retrieval.query.retrieve import Candidates, Retrieved
+from retrieval.query.retrieve import Retrieved
+from retrieval.query.sentence_search import best_sentences, quoting_from
 from retrieval.types.passages import AnswerToken
 
 # An answer's record keeps this many blocks for each token; a question has at most a few dozen candidates.
@@ -67,9 +62,19 @@ class Decoder:
         if not retrieved.answerable:
             return decoded
         if retrieved.quote:
-            decoded.quoting = self._quoting(candidates)
+            decoded.quoting = quoting_from(self._workspace, candidates)
             if model.config.quotes_sentences:
-                decoded.quotations = self._best_sentences(retrieved, decoded.quoting)
+                look = self._workspace.loaded().second_look
+                decoded.quotations = best_sentences(
+                    self._workspace,
+                    self._index,
+                    self._passages,
+                    retrieved.found,
+                    candidates,
+                    decoded.quoting,
+                    1 + OTHER_SENTENCES,
+                    read=None if look is None else partial(look.read, retrieved.asked),
+                )
         quotation = decoded.quotations[0] if decoded.quotations else None
         steps = generate(
             model,
@@ -99,37 +104,6 @@ class Decoder:
             if step is None:
                 return
             yield step
-
-    def _quoting(self, candidates: Candidates) -> Quoting:
-        ids, quotable = candidates.block_ids, candidates.quotable_C.tolist()
-        rows = self._workspace.catalogue.blocks_by_id([id_ for id_, may in zip(ids, quotable, strict=True) if may])
-        return Quoting(self._model, [rows.get(block_id) for block_id in ids])
-
-    def _best_sentences(self, retrieved: Retrieved, quoting: Quoting) -> list[Quotation]:
-        """The sentence to quote, and the next best. Takes its own turn at the model."""
-        found, candidates = retrieved.found, retrieved.candidates
-        text_of = {document_id: self._passages.text(document_id) for document_id in set(candidates.document_ids)}
-        with naming_damage(self._index), self._workspace.scheduler.for_question():
-            keys = candidates.snapshot.token_keys(candidates.positions_C)
-            titles_QC = found.titles.of(candidates.document_ids)
-            matches_QCL = token_matches(found.question.queries_QWGD, *keys).cpu().maximum(titles_QC[..., None])
-            span_logits_2CL = self._span_logits(found.question, keys)
-            look = self._workspace.loaded().second_look
-            return quoting.best_sentences(
-                matches_QCL,
-                text_of,
-                span_logits_2CL,
-                read=None if look is None else partial(look.read, retrieved.asked),
-                title_of={document_id: self._passages.title(document_id) for document_id in text_of},
-                count=1 + OTHER_SENTENCES,
-            )
-
-    def _span_logits(self, question: EncodedQuestion, keys: tuple[list[Tensor], Tensor]) -> Tensor | None:
-        """span_logits_2CL of the candidates; None if the model predicts no answer spans."""
-        head = self._model.span_head
-        if head is not None:
-            return span_head_logits(head, question.queries_QWGD, question.span_queries_2WGD, *keys).cpu()
-        return span_logits(question.span_queries_2WGD, *keys).cpu() if len(question.span_queries_2WGD) else None
 
 
 def _answer_token(step: GeneratedToken, decoded: Decoded, block_ids: Sequence[int], *, pointed: bool) -> AnswerToken:

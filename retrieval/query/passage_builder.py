@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from cachetools import LRUCache
 
+from retrieval.query.asides import Asides
 from retrieval.query.passage_spans import Hit, readable_span
 from retrieval.types.passages import Passage, PassageBlock
 from retrieval.types.views import boxes_of, page_of
@@ -23,7 +25,18 @@ _KEPT_CHARACTERS = 20_000_000
 class _Source:
     document: Document
     pages: tuple[Page, ...]
-    text: str
+    text: QuotableText
+
+
+class QuotableText:
+    """The text of a document, and where it is beside the matter (found when first asked for)."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    @cached_property
+    def asides(self) -> Asides:
+        return Asides(self.text)
 
 
 class _Texts:
@@ -31,15 +44,15 @@ class _Texts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: LRUCache[str, tuple[str, tuple[Page, ...]]] = LRUCache(
-            _KEPT_CHARACTERS, getsizeof=lambda kept: len(kept[0])
+        self._kept: LRUCache[str, tuple[QuotableText, tuple[Page, ...]]] = LRUCache(
+            _KEPT_CHARACTERS, getsizeof=lambda kept: len(kept[0].text)
         )
 
-    def get(self, document_id: str) -> tuple[str, tuple[Page, ...]] | None:
+    def get(self, document_id: str) -> tuple[QuotableText, tuple[Page, ...]] | None:
         with self._lock:
             return self._kept.get(document_id)
 
-    def put(self, document_id: str, text: str, pages: tuple[Page, ...]) -> None:
+    def put(self, document_id: str, text: QuotableText, pages: tuple[Page, ...]) -> None:
         with self._lock, suppress(ValueError):  # a text larger than all of the cache is not kept
             self._kept[document_id] = (text, pages)
 
@@ -90,7 +103,7 @@ class PassageBuilder:
             source = self._source(present[0][1].document_id)
         except NoRow:
             return None
-        text = source.text[start:end]
+        text = source.text.text[start:end]
         start += len(text) - len(text.lstrip())
         end = start + len(text.strip())
         passage = _passage(source, present, max)
@@ -104,7 +117,7 @@ class PassageBuilder:
             passage,
             start_index=start,
             end_index=end,
-            text=source.text[start:end],
+            text=source.text.text[start:end],
             pages=tuple(page_of(page.number) for page in pages),
             page_labels=tuple(page.label for page in pages),
             blocks=shown,
@@ -115,6 +128,10 @@ class PassageBuilder:
         self._kept.forget(document_ids)
 
     def text(self, document_id: str) -> str:
+        """Raises `storage.errors.NotFound`."""
+        return self.quotable_text(document_id).text
+
+    def quotable_text(self, document_id: str) -> QuotableText:
         """Raises `storage.errors.NotFound`."""
         return self._source(document_id).text
 
@@ -127,7 +144,8 @@ class PassageBuilder:
         kept = self._kept.get(document_id)
         if kept is not None:
             return _Source(document, kept[1], kept[0])
-        text, pages = self._catalogue.extracted_text(document_id).text, tuple(self._catalogue.pages(document_id))
+        text = QuotableText(self._catalogue.extracted_text(document_id).text)
+        pages = tuple(self._catalogue.pages(document_id))
         self._kept.put(document_id, text, pages)
         return _Source(document, pages, text)
 
@@ -136,7 +154,7 @@ def _passage(
     source: _Source, found: Sequence[tuple[Hit, Block]], joined: Callable[[Iterable[float]], float]
 ) -> Passage:
     first, last = found[0][1], found[-1][1]
-    start, end = readable_span(source.text, first.start, last.end)
+    start, end = readable_span(source.text.text, first.start, last.end)
     blocks = tuple(
         PassageBlock(block.id, _share(hit.score), block.start, block.end, boxes_of(block)) for hit, block in found
     )
@@ -149,7 +167,7 @@ def _passage(
         page_labels=tuple(page.label for page in pages),
         start_index=start,
         end_index=end,
-        text=source.text[start:end],
+        text=source.text.text[start:end],
         score=_share(joined(hit.score for hit, _ in found)),
         block_ids=tuple(block.id for _, block in found),
         blocks=blocks,

@@ -17,6 +17,7 @@ from model.inference.prompt import EncodedPrompt, encode_prompt
 from model.inference.sampling import Sampling
 from retrieval.errors import InvalidRequest
 from retrieval.types.records import Scope
+from retrieval.writers.protocol import Turn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,11 @@ class Question:
     max_tokens: int = 128
     voters: str = "group"
     conversation_id: str | None = None
+    earlier: tuple[Turn, ...] = ()
+    """What was said before, oldest first, where there is no conversation."""
+    whole: bool | None = None
+    """Read all of the documents in scope instead of the best passages, for which a writer is needed; None: where the
+    question asks for it and a scope is chosen."""
     anyway: bool = False
     """Answer from what is nearest, also where the memory does not seem to hold an answer."""
 

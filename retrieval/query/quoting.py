@@ -25,6 +25,9 @@ from model.reading.second_look import FoundSpan, Reading, ReadPassage
 from model.scoring.late_interaction import score
 from model.scoring.sentences import may_answer, sentence_borders
 from model.scoring.span_selection import best_spans
+from retrieval.query.announcements import announced_end
+from retrieval.query.asides import ASIDE_SHARE
+from retrieval.query.passage_builder import QuotableText
 from retrieval.query.passage_spans import Hit
 from storage.records import Block
 
@@ -80,7 +83,7 @@ class Quoting:
     def best_sentences(
         self,
         matches_QCL: Tensor,
-        text_of: dict[str, str],
+        text_of: Mapping[str, QuotableText],
         span_logits_2CL: Tensor | None = None,
         *,
         read: Callable[[Sequence[ReadPassage]], Reading] | None = None,
@@ -98,27 +101,31 @@ class Quoting:
             return [Quotation([], range(0))]
         by_sentence = _Gather([each.places for each in sentences], matches_QCL.shape[2])
         scores_S = score(by_sentence(matches_QCL))
+        ranked_S = scores_S * torch.tensor([ASIDE_SHARE if each.is_aside else 1.0 for each in sentences])
+        pointed = [range(0)] * len(sentences)
         if read is not None:
             spans = self._read(read, sentences, text_of, title_of)
-            ranked_S = torch.tensor([each.chance for each in spans]).clamp_min(1e-9).log() + MATCH_WEIGHT * scores_S
+            ranked_S = torch.tensor([each.chance for each in spans]).clamp_min(1e-9).log() + MATCH_WEIGHT * ranked_S
             pointed = [each.tokens_within(span) for each, span in zip(sentences, spans, strict=True)]
         else:
             # Headings repeat the question's words and answer nothing; the second look knows better.
-            may_S = torch.tensor([may_answer(each.text) for each in sentences])
-            ranked_S = scores_S.masked_fill(~may_S, -torch.inf) if may_S.any() else scores_S
-            pointed = [range(0)] * len(sentences)
+            may_S = torch.tensor([bool(each.announced) or may_answer(each.text) for each in sentences])
+            ranked_S = ranked_S.masked_fill(~may_S, -torch.inf) if may_S.any() else ranked_S
             if span_logits_2CL is not None:
                 sums_S, first_S, last_S = best_spans(by_sentence(span_logits_2CL))
                 pointed = [range(a, b + 1) for a, b in zip(first_S.tolist(), last_S.tolist(), strict=True)]
                 ranked_S = ranked_S + SPAN_WEIGHT * sums_S
         best: dict[str, Quotation] = {}
+        quoted: set[Place] = set()
         for number in ranked_S.argsort(descending=True, stable=True).tolist():
             if ranked_S[number] == -torch.inf:
                 break
             sentence = sentences[number]
-            best.setdefault(
-                _wording(sentence.text), Quotation(sentence.places, pointed[number], float(scores_S[number]))
-            )
+            if sentence.places[0] in quoted:  # stands in a list that is quoted already
+                continue
+            whole = Quotation(sentence.places + sentence.announced, pointed[number], float(scores_S[number]))
+            if best.setdefault(_wording(sentence.text), whole) is whole:
+                quoted.update(whole.places)
             if len(best) == count:
                 break
         return list(best.values())
@@ -127,7 +134,7 @@ class Quoting:
         self,
         read: Callable[[Sequence[ReadPassage]], Reading],
         sentences: Sequence[_Sentence],
-        text_of: dict[str, str],
+        text_of: Mapping[str, QuotableText],
         title_of: Mapping[str, str],
     ) -> list[FoundSpan]:
         """Every sentence's chance and answer span, in characters of its document; a run is a passage."""
@@ -136,7 +143,7 @@ class Quoting:
         for group in runs:
             document_id, start = self._of(group[0].run).document_id, group[0].start
             borders = [(each.start - start, each.stop - start) for each in group]
-            text = text_of.get(document_id, "")[start : group[-1].stop]
+            text = text_of[document_id].text[start : group[-1].stop] if document_id in text_of else ""
             passages.append(ReadPassage(title_of.get(document_id, ""), text, borders))
         return [
             FoundSpan(span.chance, span.start + group[0].start, span.stop + group[0].start)
@@ -144,14 +151,14 @@ class Quoting:
             for span in spans
         ]
 
-    def _sentences(self, text_of: dict[str, str]) -> list[_Sentence]:
+    def _sentences(self, text_of: Mapping[str, QuotableText]) -> list[_Sentence]:
         """Sentences that stand whole in a run of neighbouring blocks.
 
         Where none stands whole (a sentence longer than the run) the parts that do stand there.
         """
         return self._found(text_of, whole=True) or self._found(text_of, whole=False)
 
-    def _found(self, text_of: dict[str, str], *, whole: bool) -> list[_Sentence]:
+    def _found(self, text_of: Mapping[str, QuotableText], *, whole: bool) -> list[_Sentence]:
         return [
             sentence
             for run in self._runs()
@@ -174,8 +181,8 @@ class Quoting:
             runs.append(run)
         return runs
 
-    def _text(self, run: Sequence[int], text_of: dict[str, str]) -> str:
-        return text_of.get(self._of(run[0]).document_id, "")
+    def _text(self, run: Sequence[int], text_of: Mapping[str, QuotableText]) -> QuotableText:
+        return text_of.get(self._of(run[0]).document_id) or QuotableText("")
 
     def _placed(self, index: int) -> _PlacedBlock:
         block = self._of(index)
@@ -197,7 +204,8 @@ class _PlacedBlock:
 
 @dataclass(frozen=True)
 class _Sentence:
-    """`run`: the first block of its run; `start`, `stop`: characters of the document; `ends`: of each token."""
+    """`run`: the first block of its run; `start`, `stop`: characters of the document; `ends`: of each token;
+    `announced`: tokens of what it announces; `is_aside`: it stands beside the matter of its document."""
 
     places: list[Place]
     text: str
@@ -205,6 +213,8 @@ class _Sentence:
     start: int
     stop: int
     ends: list[int]
+    announced: list[Place]
+    is_aside: bool
 
     def tokens_within(self, span: FoundSpan) -> range:
         """Its tokens that hold characters of a span."""
@@ -225,8 +235,9 @@ class _Gather:
 
 
 def _sentences_of_run(
-    placed: Sequence[_PlacedBlock], run: Sequence[int], text: str, *, whole: bool
+    placed: Sequence[_PlacedBlock], run: Sequence[int], quotable: QuotableText, *, whole: bool
 ) -> Iterator[_Sentence]:
+    text = quotable.text
     first, last = placed[0].start, placed[-1].end
     # A sentence that begins before the run or ends behind it is not whole: look a little beyond both ends.
     low, high = max(0, first - 200), min(len(text), last + 200)
@@ -234,15 +245,25 @@ def _sentences_of_run(
         at_a_border = start > low or low == 0
         if whole and (start < first or stop > last or not at_a_border):
             continue
-        places: list[Place] = []
-        ends: list[int] = []
-        for index, block in zip(run, placed, strict=True):
-            before = block.start
-            for row, token_end in enumerate(block.token_ends):
-                if before < stop and token_end > start:
-                    places.append((index, row))
-                    ends.append(token_end)
-                before = token_end
-        if places:
+        tokens = _tokens_within(placed, run, start, stop)
+        if tokens:
+            places, ends = zip(*tokens, strict=True)
+            more = _tokens_within(placed, run, stop, announced_end(text, start, stop, last))
+            announced = [place for place, _ in more if place not in places]
+            is_aside = start in quotable.asides
             start, stop = max(start, first), min(stop, last)
-            yield _Sentence(places, text[start:stop], run[0], start, stop, ends)
+            yield _Sentence(list(places), text[start:stop], run[0], start, stop, list(ends), announced, is_aside)
+
+
+def _tokens_within(
+    placed: Sequence[_PlacedBlock], run: Sequence[int], start: int, stop: int
+) -> list[tuple[Place, int]]:
+    """Tokens that hold characters of a span, each with the character behind it."""
+    found: list[tuple[Place, int]] = []
+    for index, block in zip(run, placed, strict=True):
+        before = block.start
+        for row, token_end in enumerate(block.token_ends):
+            if before < stop and token_end > start:
+                found.append(((index, row), token_end))
+            before = token_end
+    return found

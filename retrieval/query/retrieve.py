@@ -72,6 +72,8 @@ class Retrieved:
     quote: bool
     answerable: bool
     """Whether to write an answer."""
+    insisted: bool
+    """Whether one is written only because the user wants the nearest."""
     finished_at: float
     """By `time.perf_counter`."""
 
@@ -87,14 +89,14 @@ def retrieve(workspace: Workspace, index: MemoryIndex, snapshot: MemorySnapshot,
     candidates = choose_candidates(
         snapshot, found, config, question.k, whole_sentences=quote and config.quotes_sentences
     )
-    sure = question.anyway or is_answerable(config, found.confidence, found.in_scope)
-    answerable = len(candidates) > 0 and sure
-    return Retrieved(asked, found, candidates, quote, answerable, finished_at)
+    sure = is_answerable(config, found.confidence, found.in_scope)
+    answerable = len(candidates) > 0 and (sure or question.anyway)
+    return Retrieved(asked, found, candidates, quote, answerable, answerable and not sure, finished_at)
 
 
 def _asked(workspace: Workspace, question: Question) -> str:
     if question.conversation_id is None:
-        return question.text.strip()
+        return with_conversation(question.text, [turn.question for turn in question.earlier])
     heads = workspace.catalogue.answers(conversation_id=question.conversation_id, limit=1)
     return with_conversation(question.text, [head.question for head in heads])
 

@@ -6,12 +6,27 @@ The one place of these values: the facade, the command line, HTTP, MCP and the w
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
+
+Outcome = Literal["found", "perhaps", "not_found"]
+"""Of a question: an answer, a guess (the best candidates, to be shown as such), or nothing but the nearest passages."""
 
 DEFAULT_K = 8
 """Blocks that may be read at a time; passages of a search."""
 DEFAULT_QUOTE: bool | None = None
 """Word for word from the documents (True), in the model's own words (False), or as suits the model (None)."""
-DEFAULT_MAX_TOKENS = 128
+DEFAULT_MAX_TOKENS: int | None = None
+"""As suits who writes."""
+QUOTED_TOKENS = 128
+"""Longest answer of the model that searches, in its tokens."""
+WRITTEN_TOKENS = 512
+"""Longest answer of a writer, in its tokens."""
 DEFAULT_VOTERS: Final = "group"
 """Who chooses the blocks; see `model.attention.selection.SelectionPolicy`."""
+
+
+def longest_answer(max_tokens: int | None, *, written: bool) -> int:
+    """What `max_tokens` is where nobody says."""
+    if max_tokens is not None:
+        return max_tokens
+    return WRITTEN_TOKENS if written else QUOTED_TOKENS

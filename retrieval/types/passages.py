@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from retrieval.types.defaults import Outcome
 from retrieval.types.serialisation import Record
+from retrieval.types.written import Citation, Claim, WriterUse
 
 ANSWER_FORMAT = "cairn-answer/2"
 _PAGES_FROM_0 = "cairn-answer/1"
@@ -103,13 +105,13 @@ class AnswerToken(Record):
     """One generated token and the stored blocks that it attended to.
 
     `blocks`: (block id, gate mass averaged over memory layers and heads), strongest first. `memory_share`: their sum,
-    the part of this token's attention that went to documents. `quoted_from`: (document id, start, end) of the
-    characters that this token was copied from, in quote mode. `pointed`: whether it belongs to the words within a
-    quoted sentence that the model points at as the answer.
+    the part of this token's attention that went to documents. `logprob`: None where a writer does not tell.
+    `quoted_from`: (document id, start, end) of the characters that this token was copied from, in quote mode.
+    `pointed`: whether it belongs to the words within a quoted sentence that the model points at as the answer.
     """
 
     text: str
-    logprob: float
+    logprob: float | None
     memory_share: float
     blocks: tuple[tuple[int, float], ...]
     quoted_from: tuple[str, int, int] | None = None
@@ -133,8 +135,13 @@ class Answer(Record):
     `passages`: what was read, that of a quoted sentence first, the others by gate mass over the whole answer.
     `near_misses`: the next best candidates that were not read, by search score. `quotation`: where a whole sentence is
     quoted, that sentence with its place; `other_sentences`: those that came next, best first. `heat`: block id ->
-    [memory layer][head] mean gate mass over the answer's tokens; its rows follow `layers` (absolute numbers). `found`
-    False: the documents do not say. `confidence`: 0..1. `memory_share`: mean over tokens.
+    [memory layer][head] mean gate mass over the answer's tokens; its rows follow `layers` (absolute numbers).
+    `outcome`: whether it is an answer, a guess, or nothing but the nearest passages, in `near_misses`; `found` is
+    False for the last. `confidence`: 0..1. `memory_share`: mean over tokens.
+
+    `writer`: who worded it, None where the model that searches did. Then `passages` are what the writer was given, the
+    best first, with the writer's attention as score where it tells, else that of the search; and there is no `heat`.
+    `problem`: what kept it from being finished.
     """
 
     id: str
@@ -158,6 +165,11 @@ class Answer(Record):
     created_at: str = ""
     other_sentences: tuple[QuotedSentence, ...] = ()
     quotation: QuotedSentence | None = None
+    writer: WriterUse | None = None
+    citations: tuple[Citation, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    problem: str = ""
+    outcome: Outcome = "found"
 
     def to_dict(self) -> dict[str, Any]:
         """With `format`, which names the version of what is stored and exported."""
@@ -166,7 +178,7 @@ class Answer(Record):
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`, also of what earlier releases stored, without `format`, and exported."""
-        answer = super().from_dict(plain)
+        answer = super().from_dict({"outcome": "found" if plain.get("found", True) else "not_found", **plain})
         return answer._pages_from_1() if plain.get("format", _PAGES_FROM_0) == _PAGES_FROM_0 else answer
 
     def _pages_from_1(self) -> Self:

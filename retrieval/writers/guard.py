@@ -84,7 +84,7 @@ def measure(loaded: LoadedWriter) -> Agreement:
         answers = [_answer(loaded, passages, question, share) for passages, question in asked]
         pairs = list(zip(answers, again, strict=True))
         f1 = sum(word_f1(one.text, other.text) for one, other in pairs) / len(pairs)
-        kl = sum(_divergence(other.logprobs_V, one.logprobs_V) for one, other in pairs) / len(pairs)
+        kl = sum(divergence(other.logprobs_V, one.logprobs_V) for one, other in pairs) / len(pairs)
         levels.append(Level(share, round(f1, 4), round(kl, 4)))
         logger.info("agreement of %s with reading again: %s", loaded.model.source, levels[-1])
         if f1 >= ENOUGH:
@@ -134,6 +134,6 @@ def word_f1(one: str, other: str) -> float:
     return 2 * common / (words.total() + others.total())
 
 
-def _divergence(logprobs_V: Tensor, others_V: Tensor) -> float:
+def divergence(logprobs_V: Tensor, others_V: Tensor) -> float:
     """KL(p || q) in nats."""
     return max(0.0, math.fsum((logprobs_V.exp() * (logprobs_V - others_V)).tolist()))

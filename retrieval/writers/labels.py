@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 _FIRST, _COUNT = 100, 900
-_CITATION = re.compile(r"\[\s*\d{1,3}(?:\s*[,;]\s*\d{1,3})*\s*\]")
+_CITATION = re.compile(r"\[\s*\d{1,5}(?:\s*[,;]\s*\d{1,5})*\s*\]")
 _BEGUN = re.compile(r"\[[\d\s,;]{0,40}$")
 
 
@@ -25,6 +25,18 @@ def labels_of(bodies: Sequence[str]) -> list[int]:
             label = (label + 1) % _COUNT
         labels.append(label + _FIRST)
     return labels
+
+
+def numbers_in(notes: Sequence[str]) -> dict[int, int]:
+    """Every number that notes cite, as itself: notes carry the numbers that the reader sees."""
+    cited = (int(number) for note in notes for one in _CITATION.finditer(note) for number in re.findall(r"\d+", one[0]))
+    return {number: number for number in cited}
+
+
+def with_labels(instruction: str, numbers: dict[int, int]) -> str:
+    """An instruction whose examples, like [1], are citations that this writer can make."""
+    labels = {number: label for label, number in numbers.items()}
+    return re.sub(r"\[(\d)\]", lambda example: f"[{labels.get(int(example[1]), example[1])}]", instruction)
 
 
 class CitationStream:

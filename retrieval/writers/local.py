@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retrieval.errors import InvalidRequest, WriterError
-from retrieval.writers.labels import CitationStream, labels_of
+from retrieval.writers.labels import CitationStream, labels_of, numbers_in, with_labels
 from retrieval.writers.prompt import closing_text, passage_body
 from retrieval.writers.protocol import Cancelled, WriterKind, WriterPassage, WriterRequest, WriterToken, Written
 
@@ -33,7 +33,8 @@ class LocalWriter:
     """Words answers with an ordinary instruct checkpoint, loaded by the first `write`.
 
     name: a folder or a name on the hub. memory_bytes: what may be kept in `home`, for all writers together. repair:
-    the share to compute again; None: what the guard finds. Thread-safe.
+    the share to compute again; None: what the guard finds. int8: keep the weights in a byte each.
+    reads_ahead: whether new documents are read before anybody asks. Thread-safe.
     """
 
     kind: WriterKind = "local"
@@ -48,9 +49,11 @@ class LocalWriter:
         dtype: str | None = None,
         memory_bytes: int = DEFAULT_BUDGET_BYTES,
         repair: float | None = None,
+        int8: bool = False,
+        reads_ahead: bool = False,
     ) -> None:
-        self.name = name
-        self._home, self._device, self._dtype = home, device, dtype
+        self.name, self.reads_ahead = name, reads_ahead
+        self._home, self._device, self._dtype, self._int8 = home, device, dtype, int8
         self._memory_bytes, self._repair = memory_bytes, repair
         self._lock = threading.Lock()
         self._loaded: LoadedWriter | None = None
@@ -63,7 +66,7 @@ class LocalWriter:
         with self._lock:
             if self._loaded is None:
                 try:
-                    model = load_chat_model(self.name, device=self._device, dtype=self._dtype)
+                    model = load_chat_model(self.name, device=self._device, dtype=self._dtype, int8=self._int8)
                 except (ModelError, OSError, RuntimeError) as error:
                     raise WriterError(self.name, str(error)) from error
                 self._loaded = loaded_writer(model, self._home, self._memory_bytes)
@@ -86,18 +89,21 @@ class LocalWriter:
 
         loaded = self.loaded()
         try:
-            return (yield from _written(loaded, request, self.repair if request.passages else 0.0, cancelled))
+            return (yield from write_over(loaded, request, self.repair if request.passages else 0.0, cancelled))
         except ModelError as error:
             raise InvalidRequest(f"{self.name} cannot write this answer: {error}") from error
 
-    def read_ahead(self, passages: Sequence[WriterPassage], cancelled: Cancelled) -> int:
-        """Read and keep passages before anybody asks; returns how many were not kept before."""
+    def read_ahead(self, passages: Sequence[WriterPassage]) -> int:
+        """Read and keep passages before anybody asks; returns how many were not kept before. Raises as `write`."""
+        from model.errors import ModelError
+
         loaded, new = self.loaded(), 0
-        for passage in passages:
-            if cancelled():
-                break
-            _, stored = loaded.segment(passage.document_id, _passage_ids(loaded.model, [passage])[0])
-            new += not stored
+        try:
+            for passage in passages:
+                _, stored = loaded.segment(passage.document_id, passage_ids(loaded.model, [passage])[0])
+                new += not stored
+        except ModelError as error:
+            raise InvalidRequest(f"{self.name} cannot read this passage: {error}") from error
         return new
 
 
@@ -131,16 +137,17 @@ def loaded_writer(model: ChatModel, home: Path, memory_bytes: int = DEFAULT_BUDG
     return LoadedWriter(model, read_prefix(model), WriterMemory(home, shape, model.identity(), memory_bytes))
 
 
-def _written(
+def write_over(
     loaded: LoadedWriter, request: WriterRequest, repair: float, cancelled: Cancelled
 ) -> Generator[WriterToken, None, Written]:
+    """Answer a request over stored passages, a share of whose tokens is computed again. Raises `ModelError`."""
     from model.inference.reuse.assembled_text import AssembledText
     from model.inference.reuse.repair import read_question
     from model.inference.reuse.writing import write_answer
     from model.inference.sampling import Sampling
 
     model, options = loaded.model, request.options
-    passages_ids = _passage_ids(model, request.passages)
+    passages_ids = passage_ids(model, request.passages)
     segments: list[Segment | Sequence[int]] = []
     stored_tokens = 0
     for passage, ids in zip(request.passages, passages_ids, strict=True):
@@ -152,13 +159,14 @@ def _written(
         segment, stored = loaded.segment(passage.document_id, ids)
         segments.append(segment)
         stored_tokens += stored * len(ids)
-    suffix = model.suffix_ids(f"{request.instruction.strip()}\n\n{closing_text(request)}")
+    labels = labels_of([passage_body(passage) for passage in request.passages])
+    numbers = {label: passage.number for label, passage in zip(labels, request.passages, strict=True)}
+    instruction = with_labels(request.instruction.strip(), numbers)
+    suffix = model.suffix_ids(f"{instruction}\n\n{closing_text(request)}")
     text = AssembledText(model, loaded.prefix, segments, room=len(suffix) + options.max_tokens)
     fed = read_question(text, suffix, repair)
     sampling = Sampling(max_tokens=options.max_tokens, temperature=options.temperature, seed=options.seed)
-    labels = labels_of([passage_body(passage) for passage in request.passages])
-    numbers = {label: passage.number for label, passage in zip(labels, request.passages, strict=True)}
-    citations = CitationStream(numbers)
+    citations = CitationStream(numbers or numbers_in(request.notes))
     pieces = write_answer(text, fed, sampling, cancelled)
     while True:
         try:
@@ -173,7 +181,7 @@ def _written(
     return Written(finish, stored_tokens / total if total else None, repair if total else None)
 
 
-def _passage_ids(model: ChatModel, passages: Sequence[WriterPassage]) -> list[list[int]]:
+def passage_ids(model: ChatModel, passages: Sequence[WriterPassage]) -> list[list[int]]:
     """Tokens of each passage with its label: what is read and stored."""
     bodies = [passage_body(passage) for passage in passages]
     return [model.tokenize(f"[{label}] {body}") for label, body in zip(labels_of(bodies), bodies, strict=True)]

@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import logging
 import os
-import shutil
 import threading
 import time
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from model.inference.reuse.segments import Segment
+from retrieval.writers.memory_files import FOLDER, files_below
 from storage.errors import CannotWrite, DamagedMemory, ForeignShard, MissingShard
 from storage.fingerprint import MemoryFingerprint
 from storage.kv.format import FORMAT_VERSION, KVLayout
@@ -35,7 +35,6 @@ from storage.kv.store import SUFFIX, KVBlockStore
 
 logger = logging.getLogger(__name__)
 
-FOLDER = "writer"
 TOKENS_PER_BLOCK = 64
 # A file that is still being written is younger than this.
 _UNFINISHED_SECONDS = 3600.0
@@ -124,7 +123,7 @@ class WriterMemory:
 
     def _make_room(self, needed_bytes: int) -> None:
         """Delete the segments used least recently, of any writer, until `needed_bytes` more fit."""
-        found = sorted(_files(self._root), key=lambda file: file.used)
+        found = sorted(files_below(self._root), key=lambda file: file.used)
         total = sum(file.size for file in found) + needed_bytes
         for file in found:
             abandoned = file.path.name.startswith(TEMPORARY) and time.time() - file.used > _UNFINISHED_SECONDS
@@ -132,35 +131,6 @@ class WriterMemory:
                 with contextlib.suppress(FileNotFoundError):
                     file.path.unlink()
                 total -= file.size
-
-
-def stored_bytes(home: Path) -> int:
-    """Bytes that all writers keep in a library's home."""
-    return sum(file.size for file in _files(home / FOLDER))
-
-
-def forget_document(home: Path, document_id: str) -> None:
-    """Delete what any writer made of a document."""
-    for folder in (home / FOLDER).glob(f"*/{document_id}"):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@dataclass(frozen=True)
-class _File:
-    path: Path
-    size: int
-    used: float
-
-
-def _files(root: Path) -> list[_File]:
-    found = []
-    for folder, _, names in os.walk(root):
-        for name in names:
-            path = Path(folder) / name
-            with contextlib.suppress(FileNotFoundError):
-                state = path.stat()
-                found.append(_File(path, state.st_size, state.st_atime))
-    return found
 
 
 def _name(document_id: str, ids: Sequence[int]) -> str:

@@ -15,7 +15,8 @@ class WriterSpec:
     `name`: a checkpoint's folder, `org/model` on the hub, or `http(s)://host/v1`, with `#model` behind it where the
     server has several. `key`: of a server; `timeout_seconds`: how long it may be silent. `home`: the library's
     folder. `device` and `dtype`: as of the finder. `memory_bytes`: what local writers may keep of passages; `repair`:
-    the share of it that is computed again for each question, None for what the guard finds.
+    the share of it that is computed again for each question, None for what the guard finds; `int8`: keep a
+    checkpoint's weights in a byte each; `reads_ahead`: let it read new documents before anybody asks.
     """
 
     name: str
@@ -26,6 +27,8 @@ class WriterSpec:
     dtype: str | None = None
     memory_bytes: int = 10_000_000_000
     repair: float | None = None
+    int8: bool = False
+    reads_ahead: bool = False
 
 
 def open_writer(spec: WriterSpec) -> Writer:
@@ -43,4 +46,6 @@ def open_writer(spec: WriterSpec) -> Writer:
         dtype=spec.dtype,
         memory_bytes=spec.memory_bytes,
         repair=spec.repair,
+        int8=spec.int8,
+        reads_ahead=spec.reads_ahead,
     )

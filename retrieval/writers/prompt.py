@@ -38,12 +38,13 @@ def passage_body(passage: WriterPassage) -> str:
 
 
 def closing_text(request: WriterRequest) -> str:
-    """The end of the user message: what was said before, and the question."""
+    """The end of the user message: notes, what was said before, and the question."""
     turns = [
         f"Earlier question: {without_controls(turn.question)}\nEarlier answer: {without_controls(turn.answer)}\n\n"
         for turn in request.conversation
     ]
-    return f"{''.join(turns)}Question: {without_controls(request.question.strip())}"
+    notes = "".join(f"{without_controls(note.strip())}\n\n" for note in request.notes)
+    return f"{notes}{''.join(turns)}Question: {without_controls(request.question.strip())}"
 
 
 def user_text(request: WriterRequest) -> str:

@@ -54,6 +54,8 @@ class WriterRequest:
     question: str
     passages: tuple[WriterPassage, ...] = ()
     conversation: tuple[Turn, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What was written down before about parts of documents; numbers in them are kept."""
     options: WriterOptions = WriterOptions()
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 
-# About 400 tokens of English: a segment holds a few paragraphs, and five of them fit into small windows.
-SEGMENT_CHARACTERS = 1600
+# About 250 tokens of English: a few paragraphs, short enough for a citation to lead to the place, and eight of them fit
+# into small windows.
+SEGMENT_CHARACTERS = 1000
 # A border is looked for in the last part of a segment.
 _EARLIEST = 0.5
 

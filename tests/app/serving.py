@@ -31,16 +31,20 @@ class FakeSettings:
     questions_at_once_each: int = 8
     max_questions: int = 64
     max_jobs: int = 100
+    proxies: str = ""
 
 
 @contextmanager
-def served(app: Any):
-    """Yields the app's address; stops it afterwards."""
+def served(app: Any, **options: Any):
+    """Yields the app's address; stops it afterwards. `options`: of `uvicorn.Config`."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", lifespan="on",
-                                           timeout_graceful_shutdown=1))  # fmt: skip
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=port, log_level="warning", lifespan="on", proxy_headers=False,
+        timeout_graceful_shutdown=1, **options,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

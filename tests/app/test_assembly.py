@@ -27,6 +27,8 @@ def test_every_library_setting_reaches_the_library(monkeypatch: pytest.MonkeyPat
         "index": "exact",
         "hot_bytes": 5,
         "threads": "auto",
+        "second_look": True,
+        "writer": None,
     }
     assert (tmp_path / "new" / "home").stat().st_mode & 0o777 == 0o700
 

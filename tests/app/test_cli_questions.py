@@ -101,7 +101,7 @@ def test_ask_streams_words_and_then_names_its_passages(commands: Commands) -> No
 
 def test_an_unanswered_question_shows_the_nearest_passages(commands: Commands) -> None:
     result = cairn("ask", UNANSWERED)
-    assert "The documents do not say." in result.stdout and "Closest passages" in result.stdout
+    assert "No answer was found in the documents." in result.stdout and "Nearest passages" in result.stdout
 
 
 def test_a_quotation_comes_with_the_sentences_that_came_next(commands: Commands, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_http_agrees() -> None:
 
 @pytest.mark.parametrize(("tool", "names"), [("ask", ("k", "quote")), ("search", ("k",))])
 async def test_mcp_agrees(tool: str, names: tuple[str, ...]) -> None:
-    server = build_mcp(None)  # type: ignore[arg-type] - no tool is called
+    server = build_mcp(None, None)  # type: ignore[arg-type] - no tool is called
     (found,) = [one for one in await server.list_tools() if one.name == tool]
     properties = found.input_schema["properties"]
     assert {name: properties[name]["default"] for name in names} == {name: DEFAULTS[name] for name in names}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.fair_queue import FairQueue, QueueFull
+from app.limits.fair_queue import FairQueue, QueueFull
 
 
 class Held:

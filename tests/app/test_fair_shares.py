@@ -16,7 +16,7 @@ import pytest
 
 from app.api import build_app
 from app.auth import fresh_token
-from app.request_shares import AT_ONCE, WAITING
+from app.limits.request_shares import AT_ONCE, WAITING
 from retrieval.library import Library
 from retrieval.types.records import Estimate
 from tests.app.api_client import PDF, events, until

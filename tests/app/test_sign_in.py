@@ -12,7 +12,7 @@ import pytest
 import app.auth
 from app.api import build_app
 from app.auth import Authenticator, WrongPassword
-from app.sign_in_limit import FREE_ATTEMPTS_IN_ALL, SignInLimit, TooManyAttempts, network_of
+from app.limits.sign_in_limit import FREE_ATTEMPTS_IN_ALL, SignInLimit, TooManyAttempts, network_of
 from retrieval.library import Library
 from storage.records import ADMINISTRATOR
 from tests.app.api_client import until

@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("app", "model", "retrieval", "storage")
 # Imported by training code only, behind the extra of that name.
 TRAINING = ("accelerate", "matplotlib", "peft")
+# Imported where they are asked for, behind an extra.
+OPTIONAL = ("torchao",)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PIN = re.compile(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*")
 
@@ -82,6 +84,7 @@ def test_every_imported_package_is_a_direct_dependency() -> None:
     distributions = packages_distributions()
     declared = {canonicalize_name(one.name) for one in requirements()}
     declared |= {canonicalize_name(name) for name in TRAINING}
+    declared |= {canonicalize_name(name) for name in OPTIONAL}
     declared |= {"triton"}  # comes with torch where there is a GPU for it
     for name, path in imported().items():
         providers = {canonicalize_name(one) for one in distributions.get(name, [name])}

@@ -48,6 +48,19 @@ def test_no_function_is_long_without_a_reason() -> None:
     assert long == {}
 
 
+def test_no_code_unpickles_anything() -> None:
+    """`import pickle` is refused by the import contracts; torch and numpy could do it behind our back."""
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                name = f"{node.value.id}.{node.attr}"
+                assert name not in ("torch.load", "torch.save"), f"{_relative(path)} calls {name}"
+            if isinstance(node, ast.keyword):
+                assert node.arg not in ("allow_pickle", "trust_remote_code") or (
+                    isinstance(node.value, ast.Constant) and node.value.value is False
+                ), f"{_relative(path)} passes {node.arg}"
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_package_says_that_it_is_typed(package: str) -> None:
     assert (ROOT / package / "py.typed").is_file()

@@ -16,9 +16,9 @@ from retrieval.extraction.worker import _function
 class ReadingHere(Sandbox):
     """Extracts text in the calling process, as the worker does, but without its limits; PDFs get their process."""
 
-    def serve(self, request: dict[str, Any], seconds: float) -> tuple[int, str]:
+    def serve(self, request: dict[str, Any], seconds: float, person: str = "") -> tuple[int, str]:
         if request["task"] != "extract" or request["path"].lower().endswith(".pdf"):
-            return super().serve(request, seconds)
+            return super().serve(request, seconds, person)
         path, folder, limits = Path(request["path"]), Path(request["folder"]), ExtractLimits(**request["limits"])
         try:
             facts = write_document(folder, _function(format_of(path).extractor)(path, limits, request["password"]))

@@ -10,6 +10,7 @@ import pytest
 
 from model.errors import ModelError
 from retrieval.errors import InvalidRequest, MemoryMismatch, NotFound
+from retrieval.query.answer import NOTHING_FOUND
 from retrieval.types.passages import Answer, AnswerToken
 from retrieval.types.records import Scope
 from storage.privacy import NotPrivate
@@ -134,11 +135,15 @@ def test_deleting_removes_rows_files_and_the_answers_that_used_them(library, thr
     other = ask(library, "What of the fox?", within=Scope((three["fox"],)))
     home = library._workspace.home
     before = sum(path.stat().st_size for path in (home / "kv").rglob("*.kv"))
+    for document_id in (three["whale"], three["fox"]):
+        (home / "writer" / "0123" / document_id).mkdir(parents=True)
+        (home / "writer" / "0123" / document_id / "a.kv").write_bytes(b"what a writer made of it")
     deleted = library.delete_documents([three["whale"], "unknown"])
     after = sum(path.stat().st_size for path in (home / "kv").rglob("*.kv"))
     assert (deleted.documents, deleted.answers) == (1, 1) and deleted.blocks > 0
     assert deleted.freed_bytes >= before - after > 0
     assert not (home / "kv" / three["whale"]).exists() and not list((home / "files").glob(f"{three['whale']}*"))
+    assert [folder.name for folder in (home / "writer" / "0123").iterdir()] == [three["fox"]]
     with pytest.raises(NotFound):
         library.answer(answer.id)
     assert library.answer(other.id) == other
@@ -182,11 +187,31 @@ def test_reading_again_hands_the_documents_to_another_model(library, three, open
     assert other.verify().ok and not other.verify().orphans
 
 
-def test_an_empty_library_says_that_the_documents_do_not_say(library):
+def test_an_empty_library_holds_no_answer(library):
     answer = ask(library, "What do whales do?")
+    assert answer.outcome == "not_found"
     assert (answer.found, answer.tokens, answer.passages) == (False, (), ())
-    assert answer.text == "The documents do not say." and library.answer(answer.id) == answer
+    assert answer.text == NOTHING_FOUND and library.answer(answer.id) == answer
     assert library.search("anything", 3) == []
+
+
+def test_between_the_thresholds_the_best_candidates_are_shown_as_a_guess(open_library, write):
+    library = open_library(model=tiny_model(block_size=BLOCK_SIZE, answer_threshold=0.0, sure_threshold=1.1))
+    add(library, write("a.txt", FOX))
+    answer = ask(library, "Who won the cup?")
+    assert (answer.outcome, answer.found) == ("perhaps", True) and answer.tokens and answer.passages
+    assert library.answer(answer.id) == answer
+    sure = open_library(model=tiny_model(block_size=BLOCK_SIZE, answer_threshold=0.0, sure_threshold=0.0))
+    add(sure, write("b.txt", FOX))
+    assert ask(sure, "Who won the cup?").outcome == "found"
+
+
+def test_answers_of_earlier_releases_are_found_or_not_found(library, write):
+    add(library, write("a.txt", FOX))
+    plain = ask(library, "What does the fox do?").to_dict()
+    del plain["outcome"]
+    assert Answer.from_dict(plain).outcome == "found"
+    assert Answer.from_dict({**plain, "found": False}).outcome == "not_found"
 
 
 def test_below_the_calibrated_confidence_nothing_is_invented(open_library, write):
@@ -194,8 +219,8 @@ def test_below_the_calibrated_confidence_nothing_is_invented(open_library, write
     library = open_library(model=model)
     add(library, write("a.txt", FOX))
     answer = ask(library, "Who won the cup?")
-    assert not answer.found and answer.tokens == () and answer.text == "The documents do not say."
-    assert answer.near_misses and 0 < answer.confidence <= 1
+    assert not answer.found and answer.tokens == () and answer.text == NOTHING_FOUND
+    assert answer.outcome == "not_found" and answer.near_misses and 0 < answer.confidence <= 1
     few = add(library, write("b.txt", "Only a few words."))
     assert ask(library, "What words?", within=Scope((few,))).tokens, "too few blocks to judge by"
 

@@ -1,7 +1,7 @@
 """Released landmark weights (epfml/landmark-attention-llama7b-wdiff): original LLaMA-7B plus the published difference.
 
 - Tensor by tensor: read, add in float32, write. Never two models in memory, not even one.
-- Both sides may be safetensors or the older `.bin` shards, which are read weights-only and memory-mapped.
+- Both sides may be safetensors or the older `.bin` shards, which are mapped and never unpickled.
 - The result is safetensors shards with `config.landmark`, ready for `load_backbone`.
 Facts: docs/landmark-attention.md, section 8.
 """

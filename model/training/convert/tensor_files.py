@@ -12,6 +12,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from model.errors import ModelError
+from model.training.convert.torch_archive import read_archive
 
 _TYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 _HEADER_ALIGNMENT = 8
@@ -58,11 +59,8 @@ class TensorFiles:
         return [(name, tuple(tensor.shape)) for name, tensor in self._map(file).items()]
 
     def _map(self, file: Path) -> Mapping[str, Tensor]:
-        """The published format is a pickle; weights_only refuses everything but tensors, mmap leaves their bytes on
-        disk.
-        """
         if self._mapped is None or self._mapped[0] != file:
-            self._mapped = (file, torch.load(file, map_location="cpu", weights_only=True, mmap=True))
+            self._mapped = (file, read_archive(file))
         return self._mapped[1]
 
 

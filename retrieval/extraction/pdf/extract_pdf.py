@@ -19,13 +19,15 @@ from retrieval.extraction.document import ExtractedDocument, ExtractedPage, Outl
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.pdf.characters import PageCharacters, read_characters
 from retrieval.extraction.pdf.headers_footers import body_size, find_headers_footers, notes_last
+from retrieval.extraction.pdf.hidden_numbers import without_hidden_numbers
 from retrieval.extraction.pdf.layout import read_lines
 from retrieval.extraction.pdf.normalise import TextLine, plain_line
 from retrieval.extraction.pdf.opening import NEEDS_PASSWORD, WRONG_PASSWORD, check_signature, opened
 from retrieval.extraction.pdf.paragraphs import join_lines
-from retrieval.extraction.pdf.rules import Rules, read_rules
-from retrieval.extraction.pdf.table_rows import Names, table_lines
-from retrieval.extraction.pdf.tables import find_tables
+from retrieval.extraction.pdf.tables.find_tables import find_tables
+from retrieval.extraction.pdf.tables.rows import Names, table_lines
+from retrieval.extraction.pdf.tables.rules import Rules, read_rules
+from retrieval.extraction.pdf.titles import title_of
 
 NO_TEXT = "no text: scanned image?"
 ONLY_HEADERS = "no text beside running heads: scanned image?"
@@ -162,7 +164,9 @@ def _assemble(
     outline: tuple[OutlineEntry, ...],
     notes: list[str],
 ) -> ExtractedDocument:
+    pages_lines = without_hidden_numbers(pages_lines)
     dropped = find_headers_footers(pages_lines, [page.height for page in facts])
+    heads = [lines[i] for lines, out in zip(pages_lines, dropped, strict=True) for i in sorted(out)]
     usual = body_size(pages_lines)
     kept = [
         notes_last([line for i, line in enumerate(lines) if i not in out], usual)
@@ -181,7 +185,7 @@ def _assemble(
         notes.append(f"{len(unreadable)} of {len(pages)} pages have no readable text (scanned images?): page {shown}.")
     outline = tuple(_with_start(entry, pages) for entry in outline)
     return ExtractedDocument(
-        _title(metadata, kept, path), running.text, pages, outline, metadata,
+        title_of(metadata, kept, heads, path), running.text, pages, outline, metadata,
         running.page_N, running.line_N, running.box_N4, tuple(notes),
     )  # fmt: skip
 
@@ -206,17 +210,3 @@ def _with_start(entry: OutlineEntry, pages: tuple[ExtractedPage, ...]) -> Outlin
     if entry.page is None or not 0 <= entry.page < len(pages):
         return OutlineEntry(entry.title, entry.level)
     return OutlineEntry(entry.title, entry.level, entry.page, pages[entry.page].start)
-
-
-def _title(metadata: dict[str, str], pages_lines: list[list[TextLine]], path: Path) -> str:
-    """The title in the metadata if it looks like one, else the largest text on page one, else the file's name."""
-    stated = " ".join(metadata.get("title", "").split())
-    is_file_name = "." in stated[-5:-2] or stated.lower().startswith(("microsoft word", "untitled", "powerpoint"))
-    if len(stated) > 3 and not is_file_name:
-        return stated[:300]
-    first = [line for line in (pages_lines[0] if pages_lines else []) if line.turn == 0 and not line.table][:40]
-    largest = max((line.size for line in first), default=0.0)
-    title = " ".join(line.text for line in first if line.size > 0.95 * largest)
-    if 3 < len(title) <= 200 and sum(line.size < 0.9 * largest for line in first) > 2:
-        return " ".join(title.split())
-    return path.stem

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from retrieval.extraction.pdf.characters import PageCharacters
-from retrieval.extraction.pdf.table_grid import Grid
+from retrieval.extraction.pdf.tables.grid import Grid
 
 FRAGMENT_GAP = 0.7  # em: a wider gap may be a column's gutter or a table cell
 

@@ -23,7 +23,7 @@ from retrieval.extraction.pdf.fragments import (
     upright,
     with_tables,
 )
-from retrieval.extraction.pdf.table_grid import Grid
+from retrieval.extraction.pdf.tables.grid import Grid
 
 _CELL_GAP = 2.0  # em: a wider gap inside a line separates table cells
 _NEXT_CELL_GAP = 1.0  # em: the same, in a line that already has cells; in prose it may be a wide space

@@ -149,3 +149,17 @@ def test_repair_takes_first_tokens_and_those_the_question_looks_at() -> None:
     assert len(rows) == 6
     everything = chosen_rows(mass_K, [slice(10, 30), slice(30, 60)], 50)
     assert everything.tolist() == list(range(10, 60))
+
+
+@pytest.mark.parametrize("family", ["llama-tied", "qwen2", "smollm3", "phi3", "gemma3"])
+def test_a_writer_in_int8_says_nearly_the_same_from_another_memory(family: str) -> None:
+    pytest.importorskip("torchao")
+    model, rounded = tiny_chat_model(family), tiny_chat_model(family).in_int8()
+    suffix = model.suffix_ids(QUESTION)
+    logits = []
+    for each in (model, rounded):
+        prefix, segments = stored(each)
+        text = AssembledText(each, prefix, segments, room=len(suffix))
+        logits.append(each.logits(read_question(text, suffix, 0.2).hidden_QE)[-1])
+    assert 0 < float((logits[0] - logits[1]).norm() / logits[0].norm()) < 0.1
+    assert model.identity()["weights"] != rounded.identity()["weights"]

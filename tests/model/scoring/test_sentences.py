@@ -1,6 +1,8 @@
 """Borders of sentences."""
 
-from model.scoring.sentences import may_answer, sentence_borders
+import pytest
+
+from model.scoring.sentences import is_date, may_answer, sentence_borders
 
 
 def test_a_sentence_goes_on_over_a_hard_line_break() -> None:
@@ -33,3 +35,49 @@ def test_headings_questions_and_contents_answer_nothing() -> None:
     assert not may_answer("Cairns of the north")
     assert not may_answer("4.9.3 Plan and method of the survey....................... 47")
     assert may_answer("He waited for us ... and left before the storm.")
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["He met Rev. Smith in St. Ives.", "Mr. Hall came too."],
+        ["J. R. R. Tolkien and John F. Kennedy never met.", "Why would they?"],
+        ["The U.S. Army left in 1946.", "It came back to the U.S.", "The rest is known."],
+        ["It is signed by John Hall, Esq.", "He was there."],
+        ["Use valve No. 5 (see Fig. 3 and Tab. 2).", "Then wait."],
+        ["Doors open at 9 a.m. Monday.", "They close at 5 p.m.", "Nobody waits."],
+        ["Acme Inc. Boston sells it.", "It is sold by Acme Inc.", "The price is low."],
+        ["Water is rich in vitamin C.", "The rest is not."],
+        ["He said no.", "Nobody heard it."],
+    ],
+)
+def test_abbreviations_initials_and_their_numbers_do_not_end_a_sentence(sentences):
+    text = " ".join(sentences)
+    assert [text[start:end] for start, end in sentence_borders(text)] == sentences
+
+
+def test_the_number_of_a_list_item_belongs_to_it():
+    text = "Do this:\n1. Open the valve.\n2. Wait.\na. Not for long."
+    assert [text[start:end] for start, end in sentence_borders(text)] == text.split("\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("Opening of the new bridge\nMonday, 3 May 2021", "Opening of the new bridge\nMonday, 3 May 2021"),
+        ("14:30 to 16:00\nGuided tour of the dam", "14:30 to 16:00\nGuided tour of the dam"),
+        ("The first part ends here.\n\n12 June 2020\n\nThe council met.", "12 June 2020\n\nThe council met."),
+    ],
+)
+def test_a_date_or_time_that_stands_alone_belongs_to_the_line_beside_it(text, whole):
+    assert whole in [text[start:end] for start, end in sentence_borders(text)]
+
+
+def test_what_only_holds_numbers_is_no_date():
+    assert is_date("2021-05-03") and is_date("9:00 - 17:30") and is_date("Mon 3 May")
+    assert not is_date("1,440") and not is_date("May the 4 of them win") and not is_date("12")
+
+
+def test_a_row_of_a_table_may_answer_however_short_it_is():
+    assert may_answer("Region: North; Price: 41.50.")
+    assert not may_answer("Region: North.")

@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from model.reading.second_look import FoundSpan, Reading
+from retrieval.query.passage_builder import QuotableText
 from retrieval.query.quoting import Quoting
 from retrieval.query.retrieve import with_neighbours
 from retrieval.types.passages import Answer, AnswerToken, Timings
@@ -44,7 +45,7 @@ def spell(quoting, blocks, places):
 def sentences(quoting, **given):
     """What may be quoted, in text order where nothing speaks for one of them."""
     blocks = len(quoting._blocks)
-    found = quoting.best_sentences(torch.zeros(1, blocks, 16), {"d": TEXT}, count=10, **given)
+    found = quoting.best_sentences(torch.zeros(1, blocks, 16), {"d": QuotableText(TEXT)}, count=10, **given)
     return [TEXT[slice(*quoting.span(quotation.places))] for quotation in found]
 
 
@@ -90,7 +91,7 @@ def test_the_second_look_points_at_words() -> None:
     blocks = blocks_of(model, TEXT)
     quoting = Quoting(model, blocks)
     zeros = torch.zeros(1, len(blocks), 16)
-    (found,) = quoting.best_sentences(zeros, {"d": TEXT}, read=reading_of(surveyors=0.9))
+    (found,) = quoting.best_sentences(zeros, {"d": QuotableText(TEXT)}, read=reading_of(surveyors=0.9))
     assert spell(quoting, blocks, found.places[found.pointed.start : found.pointed.stop]) == "surveyors"
 
 
@@ -107,7 +108,7 @@ def test_of_a_text_without_a_whole_sentence_the_part_at_hand_is_quoted() -> None
     blocks = blocks_of(model, TEXT)
     inside = [block if block.ordinal in (2, 3) else None for block in blocks]  # within the first sentence
     quoting = Quoting(model, inside)
-    (found,) = quoting.best_sentences(torch.zeros(1, len(blocks), 16), {"d": TEXT})
+    (found,) = quoting.best_sentences(torch.zeros(1, len(blocks), 16), {"d": QuotableText(TEXT)})
     assert spell(quoting, blocks, found.places) == TEXT[30:60]
 
 
@@ -125,7 +126,9 @@ def test_the_sentence_that_holds_the_best_match_of_every_question_token_wins() -
             start = TEXT.find(word)
             for row in range(start, start + len(word) if start >= 0 else start):
                 matches_QCL[q, row // 15, row % 15] = 0.2 + 0.1 * q
-        assert wanted in spell(quoting, blocks, quoting.best_sentences(matches_QCL, {"d": TEXT})[0].places)
+        assert wanted in spell(
+            quoting, blocks, quoting.best_sentences(matches_QCL, {"d": QuotableText(TEXT)})[0].places
+        )
 
 
 def test_the_words_that_the_model_points_at_are_marked_and_may_decide_between_like_sentences() -> None:
@@ -137,9 +140,9 @@ def test_the_words_that_the_model_points_at_are_marked_and_may_decide_between_li
         start, stop = TEXT.index(words), TEXT.index(words) + len(words)
         points_2CL = torch.zeros(2, len(blocks), 16)
         points_2CL[0, start // 15, start % 15] = points_2CL[1, (stop - 1) // 15, (stop - 1) % 15] = 2.0
-        (found,) = quoting.best_sentences(matches_QCL, {"d": TEXT}, points_2CL)
+        (found,) = quoting.best_sentences(matches_QCL, {"d": QuotableText(TEXT)}, points_2CL)
         assert spell(quoting, blocks, found.places[found.pointed.start : found.pointed.stop]) == words
-    assert quoting.best_sentences(matches_QCL, {"d": TEXT})[0].pointed == range(0)
+    assert quoting.best_sentences(matches_QCL, {"d": QuotableText(TEXT)})[0].pointed == range(0)
 
 
 def test_the_next_best_sentences_come_with_what_is_pointed_at_in_them_and_repetitions_do_not() -> None:
@@ -152,7 +155,7 @@ def test_the_next_best_sentences_come_with_what_is_pointed_at_in_them_and_repeti
         matches_QCL[0, at // 15, at % 15] = match
         points_2CL[:, at // 15, at % 15] = 5.0
     quoting = Quoting(model, blocks)
-    found = quoting.best_sentences(matches_QCL, {"d": text}, points_2CL, count=9)
+    found = quoting.best_sentences(matches_QCL, {"d": QuotableText(text)}, points_2CL, count=9)
 
     def said(places):
         return text[quoting.place(*places[0])[1] : quoting.place(*places[-1])[2]].strip()
@@ -161,7 +164,37 @@ def test_the_next_best_sentences_come_with_what_is_pointed_at_in_them_and_repeti
     assert [said(one.places[one.pointed.start : one.pointed.stop]) for one in found] == ["f", "b", "w"]
     assert [[hit.ordinal for hit in quoting.hits(one)] for one in found] == [[0, 1], [5, 6], [1, 2, 3]]
     assert [round(one.score, 3) for one in found] == [0.9, 0.7, 0.5]
-    assert len(quoting.best_sentences(matches_QCL, {"d": text}, points_2CL, count=2)) == 2
+    assert len(quoting.best_sentences(matches_QCL, {"d": QuotableText(text)}, points_2CL, count=2)) == 2
+
+
+def test_text_beside_the_matter_is_quoted_only_where_nothing_else_answers_as_well() -> None:
+    model = tiny_model(block_size=16)
+    text = "References\n\nFox, A. (1980). The fox sleeps in a den.\n\nAppendix\n\nThe fox sleeps in the wood all day."
+    blocks = blocks_of(model, text)
+    quoting = Quoting(model, blocks)
+
+    def best(beside: float, within: float) -> str:
+        matches_QCL = torch.full((1, len(blocks), 16), 0.1)
+        for at, match in ((text.index("The fox"), beside), (text.rindex("The fox"), within)):
+            matches_QCL[0, at // 15, at % 15] = match
+        places = quoting.best_sentences(matches_QCL, {"d": QuotableText(text)})[0].places
+        return text[quoting.place(*places[0])[1] : quoting.place(*places[-1])[2]].strip()
+
+    assert best(beside=0.9, within=0.8) == "The fox sleeps in the wood all day."
+    assert best(beside=0.9, within=0.6) == "The fox sleeps in a den."
+
+
+def test_a_list_is_quoted_with_what_announces_it_and_its_items_are_not_offered_again() -> None:
+    model = tiny_model(block_size=16)
+    items = "• mice of all sizes in the field\n• berries that are ripe and red"
+    text = f"The fox eats these:\n{items}\n\nThe wolf hunts at night."
+    blocks = blocks_of(model, text)
+    matches_QCL = torch.full((1, len(blocks), 16), 0.1)
+    matches_QCL[0, 0, 4] = 0.9
+    quoting = Quoting(model, blocks)
+    found = quoting.best_sentences(matches_QCL, {"d": QuotableText(text)}, count=4)
+    said = [text[quoting.place(*q.places[0])[1] : quoting.place(*q.places[-1])[2]].strip() for q in found]
+    assert said == [text[: text.index("\n\n")], "The wolf hunts at night."]
 
 
 def test_a_short_answer_is_what_the_pointed_tokens_spell() -> None:

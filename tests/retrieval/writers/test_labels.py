@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retrieval.writers.labels import CitationStream, labels_of
+from retrieval.writers.labels import CitationStream, labels_of, with_labels
 
 
 def test_a_body_keeps_its_label_in_any_company_and_no_two_have_the_same() -> None:
@@ -36,3 +36,7 @@ def test_citations_are_translated_wherever_the_stream_is_cut(written: str, shown
         stream = CitationStream({417: 1, 233: 2})
         pieces = [stream.add(written[at : at + size]) for at in range(0, len(written), size)]
         assert "".join(pieces) + stream.flush() == expected
+
+
+def test_examples_in_an_instruction_are_labels_of_the_passages() -> None:
+    assert with_labels("like [1] or [2][3].", {417: 1, 233: 2}) == "like [417] or [233][3]."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from model.checkpoint.load import load_chat_model
 from retrieval.errors import InvalidRequest, WriterError
 from retrieval.writers import guard
 from retrieval.writers.local import LoadedWriter, LocalWriter, loaded_writer
-from retrieval.writers.memory import forget_document, stored_bytes
+from retrieval.writers.memory_files import documents_folders, stored_bytes
 from retrieval.writers.opening import WriterSpec, open_writer
 from retrieval.writers.prompt import passage_body
 from retrieval.writers.protocol import WriterOptions, WriterPassage, WriterRequest, WriterToken, Written
+from retrieval.writers.report import writer_report
 from tests.tiny_model import tiny_chat_model
 
 TEXTS = ("The key is under the mat.", "The mat lies in the hall of the old house.", "Nobody is at home before noon.")
@@ -160,10 +162,11 @@ def test_without_a_budget_nothing_is_kept(checkpoint: Path, tmp_path: Path) -> N
     assert text_of(first) == text_of(again)
 
 
-def test_what_was_made_of_a_deleted_document_goes_with_it(checkpoint: Path, tmp_path: Path) -> None:
+def test_passages_of_a_folder_that_is_gone_are_read_again(checkpoint: Path, tmp_path: Path) -> None:
     writer = writer_at(checkpoint, tmp_path)
     written(writer, request())
-    forget_document(tmp_path, "document2")
+    (folder,) = documents_folders(tmp_path, "document2")
+    shutil.rmtree(folder)
     assert {path.parent.name for path in tmp_path.glob("writer/*/*/*.kv")} == {"document1", "document3"}
     assert 0 < (written(writer, request())[1].stored_share or 0) < 1
 
@@ -180,8 +183,8 @@ def test_another_checkpoint_uses_none_of_it(checkpoint: Path, tmp_path: Path) ->
 
 def test_passages_read_ahead_are_stored_when_they_are_asked_for(checkpoint: Path, tmp_path: Path) -> None:
     writer = writer_at(checkpoint, tmp_path)
-    assert writer.read_ahead(PASSAGES, lambda: False) == 3
-    assert writer.read_ahead(PASSAGES, lambda: False) == 0
+    assert writer.read_ahead(PASSAGES) == 3
+    assert writer.read_ahead(PASSAGES) == 0
     assert written(writer, request())[1].stored_share == 1.0
 
 
@@ -220,3 +223,21 @@ def test_words_are_compared_without_case_and_marks() -> None:
     assert guard.word_f1("The mat.", "the mat") == 1.0
     assert guard.word_f1("under the mat", "the hall") == pytest.approx(0.4)
     assert guard.word_f1("", "mat") == 0.0
+
+
+def test_the_doctor_shows_the_agreement_and_says_when_passages_are_read_again(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = writer_at(checkpoint, tmp_path, repair=None)
+    monkeypatch.setattr(guard, "measure", lambda _: guard.Agreement(0.2, (guard.Level(0.2, 0.97, 0.01),)))
+    report, problems = writer_report(writer, tmp_path)
+    assert (report["repair"], report["agreement_f1"], report["first_token_kl"], problems) == (0.2, 0.97, 0.01, [])
+    written(writer, request())
+    assert writer_report(writer, tmp_path)[0]["stored_bytes"] > 0
+    elsewhere = writer_at(checkpoint, tmp_path / "other", repair=None)
+    monkeypatch.setattr(guard, "measure", lambda _: guard.Agreement(1.0, (guard.Level(0.5, 0.6, 0.9),)))
+    report, problems = writer_report(elsewhere, tmp_path / "other")
+    assert report["repair"] == 1.0
+    assert "reads all passages again" in problems[0] and "0.60" in problems[0]
+    _, problems = writer_report(LocalWriter("/nowhere", home=tmp_path), tmp_path)
+    assert "no checkpoint at /nowhere" in problems[0]

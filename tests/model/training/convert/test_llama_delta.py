@@ -113,13 +113,13 @@ class LiveBytes(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         for tensor in out if isinstance(out, tuple | list) else (out,):
             if isinstance(tensor, Tensor):
-                self._count(tensor, mapped=func.overloadpacket is torch.ops.aten.set_)
+                self._count(tensor, mapped=func.overloadpacket is torch.ops.aten.from_file)
         return out
 
     def _count(self, tensor: Tensor, *, mapped: bool) -> None:
         storage = tensor.untyped_storage()
         place = storage.data_ptr()
-        if mapped:  # torch.load makes its tensors this way, over the map of the file
+        if mapped:  # tensors of a .bin file lie in its map
             self._mapped.add(place)
         if place in self._mapped:
             return

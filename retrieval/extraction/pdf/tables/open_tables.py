@@ -15,8 +15,8 @@ import numpy as np
 
 from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.fragments import Fragments, make_fragments, rows_by_height, upright
-from retrieval.extraction.pdf.rules import Rules
-from retrieval.extraction.pdf.table_grid import Cell, Grid, has_heading, has_numbers, is_number
+from retrieval.extraction.pdf.tables.grid import Cell, Grid, has_heading, has_numbers, is_number
+from retrieval.extraction.pdf.tables.rules import Rules
 
 _WORD_GAP = 0.18  # em
 _GUTTER = 0.7  # em; a gap between two columns

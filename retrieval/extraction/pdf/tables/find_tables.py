@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from retrieval.extraction.pdf.characters import PageCharacters
-from retrieval.extraction.pdf.open_tables import aligned_tables, tables_between_rules
-from retrieval.extraction.pdf.rules import Rules
-from retrieval.extraction.pdf.table_grid import Cell, Grid
+from retrieval.extraction.pdf.tables.grid import Cell, Grid
+from retrieval.extraction.pdf.tables.open_tables import aligned_tables, tables_between_rules
+from retrieval.extraction.pdf.tables.rules import Rules
 
 _TOUCH = 3.0  # points; borders this close meet
 _SNAP = 3.5  # points; borders this close are one

@@ -18,7 +18,7 @@ from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.layout import Line, lines_of_cell
 from retrieval.extraction.pdf.normalise import TextLine, plain_line
 from retrieval.extraction.pdf.paragraphs import join_lines
-from retrieval.extraction.pdf.table_grid import Cell, Grid, has_heading
+from retrieval.extraction.pdf.tables.grid import Cell, Grid, has_heading
 
 _LONGEST_NAME = 100  # characters
 _LONGEST_REPEATED = 60  # characters of a cell that is repeated in the rows it stands beside

@@ -1,0 +1,218 @@
+"""The library as a model: `/v1/chat/completions` and `/v1/models`, as OpenAI's clients call them (Open WebUI, editors).
+
+- The model `cairn` is everything that the caller may read, `cairn/NAME` a collection.
+- The last message is the question; those before it are the conversation. System messages, temperatures, tools and the
+  like are not used: what is answered comes from the documents.
+- Behind the answer stand its sources by number. Programs find the whole record under `cairn`.
+- Sign-in as everywhere: `Authorization: Bearer TOKEN`, which is what clients call the API key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from typing import Any, Literal
+from uuid import uuid4
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.api.dependencies import OwnPreferences, Person, RequestLibrary
+from app.api.documents import Plain
+from app.api.errors import Refused
+from app.api.preferences import MAX_ANSWER_TOKENS
+from app.api.questions import Answering, AskQueue, AskRequest, EarlierTurn, Within, room_in
+from app.written_rows import written_row
+from retrieval.library import Library
+from retrieval.types.passages import Answer, Passage
+
+MODEL = "cairn"
+MAX_MESSAGES, MAX_MESSAGE_LENGTH, MAX_TURNS = 200, 100_000, 6
+
+
+class Message(BaseModel):
+    """`content`: text, or parts of which those of type "text" count."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[dict[str, Any]] | None = None
+
+    @property
+    def text(self) -> str:
+        if not isinstance(self.content, list):
+            return (self.content or "").strip()
+        parts = (part.get("text") for part in self.content if part.get("type") == "text")
+        return "\n".join(part for part in parts if isinstance(part, str)).strip()
+
+
+class ChatRequest(BaseModel):
+    """Fields that are not named here are accepted and not used."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: str = Field(MODEL, max_length=300)
+    messages: list[Message] = Field(min_length=1, max_length=MAX_MESSAGES)
+    stream: bool = False
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+
+
+def router(ask_queue: AskQueue) -> APIRouter:
+    routes = APIRouter(tags=["as a model"])
+
+    @routes.get("/models")
+    def models(library: RequestLibrary) -> Plain:
+        """`cairn`, and one for each collection."""
+        names = [MODEL, *(f"{MODEL}/{one.name}" for one in library.collections())]
+        return {
+            "object": "list",
+            "data": [{"id": name, "object": "model", "created": 0, "owned_by": "cairn"} for name in names],
+        }
+
+    @routes.post("/chat/completions", dependencies=[Depends(room_in(ask_queue))])
+    async def complete(
+        library: RequestLibrary, person: Person, request: ChatRequest, preferences: OwnPreferences
+    ) -> Response:
+        """One answer from the documents; with `stream` as server-sent events that end with `[DONE]`."""
+        asking = Answering(library, _question(library, request), preferences.current)
+        events, completion = _events(ask_queue, person, asking), _Completion(request.model)
+        if request.stream:
+            return StreamingResponse(_streamed(events, completion), media_type="text/event-stream")
+        answer: dict[str, Any] = {}
+        async for name, payload in events:
+            if name == "error":
+                return JSONResponse(_error(payload), status_code=502)
+            if name == "answer":
+                answer = payload
+        return JSONResponse(completion.whole(Answer.from_dict(answer)))
+
+    return routes
+
+
+def _question(library: Library, request: ChatRequest) -> AskRequest:
+    """Raises Refused for an unknown model, or messages without a question."""
+    spoken = [message for message in request.messages if message.role in ("user", "assistant") and message.text]
+    if not spoken or spoken[-1].role != "user":
+        raise Refused(422, "invalid_request", "The last message must be a question of the user.")
+    earlier: list[EarlierTurn] = []
+    for before, after in zip(spoken[:-1], spoken[1:], strict=True):
+        if before.role == "user" and after.role == "assistant":
+            earlier.append(EarlierTurn(question=before.text[-4000:], answer=_words(after.text)[:4000]))
+    wanted = request.max_completion_tokens or request.max_tokens
+    text = spoken[-1].text
+    if len(text) > 4000:
+        raise Refused(422, "invalid_request", "The question is too long: at most 4,000 characters.")
+    return AskRequest(
+        question=text,
+        within=_within(library, request.model),
+        earlier=earlier[-MAX_TURNS:],
+        max_tokens=min(wanted, MAX_ANSWER_TOKENS) if wanted else None,
+    )
+
+
+def _within(library: Library, model: str) -> Within:
+    if model == MODEL:
+        return Within()
+    name = model.removeprefix(f"{MODEL}/")
+    found = [one.id for one in library.collections() if one.name == name and model != name]
+    if not found:
+        raise Refused(404, "not_found", f"There is no model {model[:100]!r} here. GET /v1/models lists them.")
+    return Within(collection_ids=found)
+
+
+async def _events(ask_queue: AskQueue, person: str, asking: Answering) -> AsyncGenerator[tuple[str, Any], None]:
+    async with contextlib.aclosing(ask_queue.stream(person, asking)) as events:
+        async for event in events:
+            yield str(event.event), json.loads(event.raw_data or "null")
+
+
+async def _streamed(events: AsyncGenerator[tuple[str, Any], None], completion: _Completion) -> AsyncIterator[str]:
+    yield completion.chunk({"role": "assistant", "content": ""})
+    begun = False
+    async with contextlib.aclosing(events):
+        async for name, payload in events:
+            if name == "token":
+                text = payload["text"] if begun else payload["text"].lstrip()
+                begun = begun or bool(text)
+                if text:
+                    yield completion.chunk({"content": text})
+            elif name == "progress":
+                yield ": reading\n\n"  # keeps the connection; clients do not show it
+            elif name == "error":
+                yield f"data: {json.dumps(_error(payload))}\n\n"
+            elif name == "answer":
+                answer = Answer.from_dict(payload)
+                rest = ("" if begun else answer.text) + _footer(answer)
+                if rest:
+                    yield completion.chunk({"content": rest})
+                yield completion.chunk({}, finish="stop", record=_record(answer))
+    yield "data: [DONE]\n\n"
+
+
+class _Completion:
+    """One completion in the words of the protocol."""
+
+    def __init__(self, model: str):
+        self._head = {"id": f"chatcmpl-{uuid4().hex}", "created": int(time.time()), "model": model}
+
+    def chunk(self, delta: Plain, finish: str | None = None, record: Plain | None = None) -> str:
+        body = {
+            **self._head,
+            "object": "chat.completion.chunk",
+            "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+            **({} if record is None else {"cairn": record}),
+        }
+        return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n"
+
+    def whole(self, answer: Answer) -> Plain:
+        message = {"role": "assistant", "content": answer.text + _footer(answer)}
+        tokens = len(answer.tokens)
+        return {
+            **self._head,
+            "object": "chat.completion",
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            # What the caller's messages took is not counted: the question is read by two models.
+            "usage": {"prompt_tokens": 0, "completion_tokens": tokens, "total_tokens": tokens},
+            "cairn": _record(answer),
+        }
+
+
+_SOURCES = "\n\nSources:\n"
+
+
+def _footer(answer: Answer) -> str:
+    """What kept the answer from its end, and the sources that it cites: with a writer by its numbers, else the passage
+    that it was quoted from."""
+    problem = f"\n\n({answer.problem})" if answer.problem else ""
+    if answer.writer is not None:
+        cited = dict(sorted((one.number, answer.passages[one.passage]) for one in answer.citations))
+    else:
+        cited = dict(enumerate(answer.passages[:1] if answer.found else (), 1))
+    lines = [f"[{number}] {_place(passage)}" for number, passage in cited.items()]
+    return problem + (_SOURCES + "\n".join(lines) if lines else "")
+
+
+def _words(text: str) -> str:
+    """An earlier answer without the sources that were put behind it."""
+    return text.partition(_SOURCES)[0]
+
+
+def _place(passage: Passage) -> str:
+    labels: Iterable[str] = passage.page_labels or map(str, passage.pages)
+    return f"{passage.title or passage.source}, page {', '.join(labels)}"
+
+
+def _record(answer: Answer) -> Plain:
+    passages = [
+        {"document_id": one.document_id, "title": one.title, "pages": list(one.pages), "text": one.text}
+        for one in answer.passages
+    ]
+    return {"answer_id": answer.id, "found": answer.found, "passages": passages, **written_row(answer)}
+
+
+def _error(payload: Plain) -> Plain:
+    return {"error": {"message": payload["error"]["message"], "type": payload["error"]["code"], "code": None}}

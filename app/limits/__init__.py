@@ -1,0 +1,1 @@
+"""How much of the server one person, address or connection may take."""

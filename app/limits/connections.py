@@ -1,0 +1,197 @@
+"""Connections: how many the server keeps, from whom, and how long a request may take to arrive.
+
+uvicorn has no such limits and wants none (its maintainers leave them to a proxy in front); without them a thousand
+requests that are never finished keep everybody else out.
+
+- A request's head must arrive within seconds, its body at a low rate at least, and answers must be read.
+- Connections are limited for each address and in all. At a limit, the one that has waited longest for its request
+  gives its place to the new one; only where all are at work is the new one refused.
+- A reverse proxy brings everybody's connections and is limited in all only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from app.limits.sign_in_limit import network_of
+
+log = logging.getLogger("cairn.api")
+
+FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nRetry-After: 5\r\nConnection: close\r\n"
+    b"Content-Length: 32\r\n\r\nToo many connections. Try again."
+)
+SPARE_FILES = 256
+"""File descriptors for everything that is no connection."""
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """`body_bytes` must arrive in every `body_seconds`; a reader may rest for `unread_seconds`."""
+
+    in_all: int = 1000
+    each: int = 100
+    head_seconds: float = 10.0
+    body_seconds: float = 20.0
+    body_bytes: int = 20_000
+    unread_seconds: float = 60.0
+
+
+class Connections:
+    """Those of one server. `proxies`: addresses of which each may have as many as there are."""
+
+    def __init__(self, limits: ConnectionLimits, proxies: Container[str] = ()):
+        self.limits, self._proxies = limits, proxies
+        self._of: Counter[str] = Counter()
+        self._idle: dict[LimitedProtocol, None] = {}  # without a request; who has waited longest comes first
+
+    def enter(self, connection: LimitedProtocol) -> bool:
+        """Whether there is a place for it; another one may lose its own."""
+        in_place_of = iter(self._idle)
+        many = self._of[connection.address] >= self.limits.each and connection.host not in self._proxies
+        if many:
+            in_place_of = (other for other in self._idle if other.address == connection.address)
+        if many or self._of.total() >= self.limits.in_all:
+            leaves = next(in_place_of, None)
+            if leaves is None:
+                return False
+            leaves.drop()
+        self._of[connection.address] += 1
+        return True
+
+    def leave(self, connection: LimitedProtocol) -> None:
+        self._idle.pop(connection, None)
+        self._of[connection.address] -= 1
+        self._of = +self._of
+
+    def waits(self, connection: LimitedProtocol) -> None:
+        """It has no request yet, or no further one."""
+        self._idle[connection] = None
+
+    def works(self, connection: LimitedProtocol) -> None:
+        self._idle.pop(connection, None)
+
+
+class LimitedProtocol(H11Protocol):
+    """uvicorn's protocol within limits. Use `limited_protocol`."""
+
+    kept: Connections  # of the subclass that `limited_protocol` makes
+    host = address = "unknown"  # as it is, and what counts as one
+    _entered = False
+    _timer: asyncio.TimerHandle | None = None
+    _awaits = ""  # what the timer is about: "head" or "body"
+    _unread: asyncio.TimerHandle | None = None
+    _received, _slow = 0, False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self.client:
+            self.host, self.address = self.client[0], network_of(self.client[0])
+        self._entered = self.kept.enter(self)
+        if not self._entered:
+            transport.write(FULL)
+            transport.close()
+            return
+        self.kept.waits(self)
+        self._expect("head", self.kept.limits.head_seconds, self.drop)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._entered or self.transport.is_closing():
+            return
+        self._received += len(data)
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.transport.is_closing():
+            self.kept.waits(self)
+            self._watch(idle=True)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self._unread or self.loop.call_later(self.kept.limits.unread_seconds, self.drop)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+        self._expect("", 0.0, self.drop)
+        if self._entered:
+            self._entered = False
+            self.kept.leave(self)
+        super().connection_lost(exc)
+
+    def drop(self) -> None:
+        """Without a word: the other side has not finished its own."""
+        log.debug("connection of %s dropped while waiting for its %s", self.address, self._awaits or "reader")
+        if self._entered:
+            self._entered = False
+            self.kept.leave(self)
+        self.transport.abort()
+
+    def _watch(self, *, idle: bool = False) -> None:
+        """Set the timer for what must come next. `idle`: nothing need come; uvicorn's own timer closes it."""
+        state, limits = self.conn.their_state, self.kept.limits
+        if not self._entered:
+            return
+        if state is h11.IDLE:
+            self._expect("" if idle else "head", limits.head_seconds, self.drop)
+        elif state is h11.SEND_BODY:
+            self.kept.works(self)
+            self._expect("body", limits.body_seconds, self._check_body)
+        else:
+            self.kept.works(self)
+            self._expect("", 0.0, self.drop)
+
+    def _expect(self, what: str, seconds: float, late: Callable[[], None]) -> None:
+        if what == self._awaits:  # its time is running
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._awaits, self._received, self._slow = what, 0, False
+        self._timer = self.loop.call_later(seconds, late) if what else None
+
+    def _check_body(self) -> None:
+        """A sender is given up after two slow intervals, one of which may be the server's own fault."""
+        slow = self._received < self.kept.limits.body_bytes and not self.flow.read_paused
+        if slow and self._slow:
+            self.drop()
+            return
+        self._slow, self._received = slow, 0
+        self._timer = self.loop.call_later(self.kept.limits.body_seconds, self._check_body)
+
+
+def limited_protocol(limits: ConnectionLimits, proxies: Container[str] = ()) -> type[asyncio.Protocol]:
+    """For `uvicorn.Config(http=...)`."""
+    attributes: dict[str, Any] = {"kept": Connections(limits, proxies)}
+    return type("LimitedProtocol", (LimitedProtocol,), attributes)
+
+
+def allow_open_files(connections: int) -> int:
+    """Raise this process's limit of open files for so many connections; how many it then has room for."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return connections
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + SPARE_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return connections if soft == resource.RLIM_INFINITY else max(16, min(connections, soft - SPARE_FILES))

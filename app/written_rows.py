@@ -1,0 +1,37 @@
+"""What a writer adds to an answer, as the command line and MCP give it to programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from retrieval.types.passages import Answer
+
+
+def written_row(answer: Answer) -> dict[str, Any]:
+    """`writer` is null where the model that searches answered."""
+    writer = answer.writer
+    return {
+        "writer": None
+        if writer is None
+        else {
+            "name": writer.name,
+            "kind": writer.kind,
+            "stored_share": writer.stored_share,
+            "repair": writer.repair,
+        },
+        "citations": [
+            {"number": one.number, "passage": one.passage, "start": one.start, "end": one.end}
+            for one in answer.citations
+        ],
+        "claims": [
+            {
+                "text": one.text,
+                "verdict": one.verdict,
+                "passage": one.passage,
+                "sentence": one.sentence,
+                "score": one.score,
+            }
+            for one in answer.claims
+        ],
+        "problem": answer.problem,
+    }

@@ -1,0 +1,115 @@
+"""The part of the library that answers: search, questions, and the answers that were given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from retrieval.engine.workspace import Workspace
+from retrieval.errors import InvalidRequest, catalogue_errors
+from retrieval.index.snapshot import MemoryIndex
+from retrieval.query.passage_builder import PassageBuilder
+from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS, longest_answer
+from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
+from retrieval.types.records import Scope
+from retrieval.types.views import head_view
+from retrieval.types.written import Progress
+from retrieval.writers.slot import WriterSlot
+from storage.catalogue import Catalogue
+from storage.names import encodable
+
+if TYPE_CHECKING:
+    from retrieval.writers.protocol import Turn, Writer
+
+NEEDS_WRITER = "A task about whole documents needs a writer. Name one with --writer or CAIRN_WRITER (docs/writers.md)."
+
+
+class Asking:
+    """Of one user's library. `Library` sets the attributes."""
+
+    _workspace: Workspace
+    _index: MemoryIndex
+    _catalogue: Catalogue
+    _passages: PassageBuilder
+    _writers: WriterSlot
+
+    @property
+    def writer(self) -> Writer | None:
+        """Who words answers, opened at the first need; None: the model that searches. Raises WriterError."""
+        return self._writers.writer
+
+    @catalogue_errors()
+    def search(self, query: str, k: int = DEFAULT_K, *, within: Scope | None = None) -> list[Passage]:
+        """Passages by the attention that the query gives them, best first; exactly k unless the scope holds fewer
+        blocks."""
+        from retrieval.query.search import search
+
+        return search(self._workspace, self._index, self._passages, encodable(query), k, within)
+
+    def ask(
+        self,
+        question: str,
+        *,
+        k: int = DEFAULT_K,
+        within: Scope | None = None,
+        quote: bool | None = DEFAULT_QUOTE,
+        max_tokens: int | None = DEFAULT_MAX_TOKENS,
+        voters: str = DEFAULT_VOTERS,
+        conversation_id: str | None = None,
+        anyway: bool = False,
+        earlier: Sequence[Turn] = (),
+        whole: bool | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Progress | AnswerToken | Answer]:
+        """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share it,
+        or bring along what was said before (`earlier`, oldest first).
+
+        `quote`: word for word from the documents; None: by the writer if there is one, else as suits the model.
+        `whole`: the writer reads all of the documents `within`, giving Progress first; None: where a question like
+        "summarise" names documents. `max_tokens` None: as suits who writes. `anyway`: quote from the nearest passages
+        even where the documents do not seem to say.
+        """
+        from retrieval.query.question import Question
+        from retrieval.writing.answerer import answerer
+
+        writer = None if quote or anyway else self.writer
+        if whole and writer is None:
+            raise InvalidRequest(NEEDS_WRITER)
+        asked = Question(
+            text=encodable(question),
+            k=k,
+            scope=within,
+            quote=quote,
+            max_tokens=longest_answer(max_tokens, written=writer is not None),
+            voters=voters,
+            conversation_id=conversation_id,
+            anyway=anyway,
+            earlier=tuple(earlier),
+            whole=whole,
+        )
+        with catalogue_errors():
+            yield from answerer(self._workspace, self._index, self._passages, asked, writer).run(cancelled)
+
+    @catalogue_errors()
+    def answers(
+        self, *, limit: int = 100, offset: int = 0, search: str = "", conversation_id: str | None = None
+    ) -> list[AnswerHead]:
+        """Newest first."""
+        rows = self._catalogue.answers(limit=limit, offset=offset, search=search, conversation_id=conversation_id)
+        return [head_view(row) for row in rows]
+
+    @catalogue_errors()
+    def answer(self, answer_id: str) -> Answer:
+        """As it was given. Raises NotFound."""
+        return Answer.from_dict(json.loads(self._catalogue.answer(answer_id).body))
+
+    @catalogue_errors()
+    def delete_answer(self, answer_id: str) -> None:
+        self._catalogue.delete_answer(answer_id)
+
+    def effect_of_block(self, answer_id: str, block_id: int) -> BlockEffect:
+        """How much less likely the stored answer becomes when this block is left out of what the model may read."""
+        from retrieval.query.answer import effect_of_block
+
+        return effect_of_block(self._workspace, self._index, self.answer(answer_id), block_id)

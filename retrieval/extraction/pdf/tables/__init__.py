@@ -1,0 +1,1 @@
+"""Tables of PDF pages: where they are, and their rows as sentences."""

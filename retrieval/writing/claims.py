@@ -1,0 +1,174 @@
+"""The check of claims: each sentence of an answer is looked up in the documents, as a question of its own.
+
+A claim is
+
+- supported: one sentence, with the one before and behind it and the title, says nearly all of its words, and the
+  sentence itself every figure and, with those around it, every name;
+- partly: a sentence says a good part of its words;
+- not_found: none does.
+
+This compares words, not meaning: a claim that turns a sentence into its opposite, or names the right people in the
+wrong roles, passes (benchmarks/claim_check.py measures how often it is right).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from model.scoring.sentences import sentence_borders
+from retrieval.engine.workspace import Workspace
+from retrieval.index.snapshot import MemoryIndex, MemorySnapshot, naming_damage
+from retrieval.query.passage_builder import PassageBuilder
+from retrieval.query.passage_spans import Hit, join_neighbours
+from retrieval.query.retrieve import choose_candidates
+from retrieval.query.search import find_blocks, hits_of
+from retrieval.query.sentence_search import best_sentences, quoting_from
+from retrieval.types.passages import Passage
+from retrieval.types.records import Scope
+from retrieval.types.written import Citation, Claim, Verdict
+from retrieval.writing.citations import BRACKETS
+from retrieval.writing.facts import Fact, content_words, facts_of, forms_of
+from retrieval.writing.sentences import claims_of
+
+SUPPORTED_COVERAGE = 0.75
+PARTLY_COVERAGE = 0.45
+_SENTENCES, _BLOCKS = 6, 6
+# What stands around a sentence and may name what it speaks of.
+_AROUND_CHARACTERS = 400
+
+
+@dataclass(frozen=True)
+class Support:
+    """How well one sentence of a document supports a claim. `coverage`: share of the claim's content words that it and
+    its surroundings say; `missing`: facts that they do not."""
+
+    sentence: Passage
+    coverage: float
+    missing: int
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.coverage >= SUPPORTED_COVERAGE and not self.missing:
+            return "supported"
+        return "partly" if self.coverage >= PARTLY_COVERAGE else "not_found"
+
+    @property
+    def rank(self) -> tuple[bool, float, int]:
+        return self.verdict == "supported", self.coverage, -self.missing
+
+
+class ClaimChecker:
+    """Looks sentences up in the documents of a scope."""
+
+    def __init__(self, workspace: Workspace, index: MemoryIndex, builder: PassageBuilder, scope: Scope | None):
+        self._workspace, self._index, self._builder, self._scope = workspace, index, builder, scope
+
+    def check(
+        self,
+        answer: str,
+        passages: Sequence[Passage],
+        citations: Sequence[Citation],
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> tuple[tuple[Claim, ...], tuple[Passage, ...]]:
+        """All claims of an answer that was given `passages`; and these, with the sentences behind them that support a
+        claim and stand in none of them. Cancelled: the claims so far."""
+        shown, claims = list(passages), []
+        with self._opened() as snapshot:
+            for start, end, text in claims_of(answer):
+                if cancelled():
+                    break
+                cited = {citation.passage for citation in citations if start <= citation.start <= end}
+                support = self._best_support(snapshot, text, [shown[number] for number in sorted(cited)])
+                claim = _claim(text, support, shown)
+                read = [passages[number] for number in sorted(cited)] or passages
+                facts = _unfounded(answer[start:end], read)
+                unfounded = tuple(dict.fromkeys((start + fact.start, start + fact.end) for fact in facts))
+                claims.append(replace(claim, start=start, end=end, unfounded=unfounded))
+        return tuple(claims), tuple(shown)
+
+    def support(self, claim: str) -> Support | None:
+        """The best support for one sentence; None if there is none at all."""
+        with self._opened() as snapshot:
+            return self._best_support(snapshot, claim, ())
+
+    @contextmanager
+    def _opened(self) -> Iterator[MemorySnapshot]:
+        with (
+            self._workspace.scheduler.question_open(),
+            self._index.open_snapshot(self._workspace.catalogue) as snapshot,
+        ):
+            yield snapshot
+
+    def _best_support(self, snapshot: MemorySnapshot, claim: str, cited: Sequence[Passage]) -> Support | None:
+        words, facts = content_words(claim), facts_of(claim)
+        sentences = [*self._found(snapshot, claim), *(one for passage in cited for one in self._sentences_of(passage))]
+        supports = (_support(sentence, self._around(sentence), words, facts) for sentence in sentences)
+        return max(supports, key=lambda support: support.rank, default=None)
+
+    def _found(self, snapshot: MemorySnapshot, claim: str) -> list[Passage]:
+        """The sentences that landmark search finds for the claim."""
+        config = self._workspace.loaded().model.config
+        with naming_damage(self._index):
+            found = find_blocks(self._workspace, snapshot, claim, 4 * _BLOCKS, self._scope)
+        if not config.quotes_sentences:
+            groups = join_neighbours(hits_of(snapshot, found.positions_C, found.scores_C), _BLOCKS, found.joined)
+            passages = self._builder.passages(groups, found.joined)
+            return [sentence for passage in passages for sentence in self._sentences_of(passage)]
+        candidates = choose_candidates(snapshot, found, config, _BLOCKS, whole_sentences=True)
+        if not len(candidates):
+            return []
+        quoting = quoting_from(self._workspace, candidates)
+        best = best_sentences(self._workspace, self._index, self._builder, found, candidates, quoting, _SENTENCES)
+        made = (self._builder.sentence(quoting.hits(one), *quoting.span(one.places)) for one in best if one.places)
+        return [sentence for sentence in made if sentence is not None]
+
+    def _sentences_of(self, passage: Passage) -> Iterable[Passage]:
+        text = self._builder.text(passage.document_id)
+        for start, end in sentence_borders(text, passage.start_index, passage.end_index):
+            blocks = [block for block in passage.blocks if block.start < end and start < block.end]
+            hits = [Hit(block.block_id, passage.document_id, 0, block.score) for block in blocks]
+            sentence = self._builder.sentence(hits, start, end) if hits else None
+            if sentence is not None:
+                yield sentence
+
+    def _around(self, sentence: Passage) -> str:
+        """The sentence with the one before, the one behind, and the title."""
+        text, start, end = self._builder.text(sentence.document_id), sentence.start_index, sentence.end_index
+        low, high = max(0, start - _AROUND_CHARACTERS), min(len(text), end + _AROUND_CHARACTERS)
+        before = [text[a:b] for a, b in sentence_borders(text, low, start)] if low < start else []
+        behind = [text[a:b] for a, b in sentence_borders(text, end, high)] if end < high else []
+        return " ".join([sentence.title, *before[-1:], sentence.text, *behind[:1]])
+
+
+def _support(sentence: Passage, around: str, words: Sequence[str], facts: Sequence[Fact]) -> Support:
+    own, near = forms_of(sentence.text), forms_of(around)
+    said = sum((word in own) + (word not in own and word in near) * 0.5 for word in words)
+    missing = sum(fact.form not in (own if fact.is_figure else near) for fact in facts)
+    return Support(sentence, said / len(words) if words else 0.0, missing)
+
+
+def _claim(text: str, support: Support | None, shown: list[Passage]) -> Claim:
+    """Adds the supporting sentence to `shown` where none of these holds it."""
+    if support is None or support.verdict == "not_found":
+        return Claim(text, "not_found", None, "", round(support.coverage, 4) if support else 0.0)
+    sentence = support.sentence
+    place = next((number for number, passage in enumerate(shown) if _holds(passage, sentence)), len(shown))
+    if place == len(shown):
+        shown.append(sentence)
+    return Claim(text, support.verdict, place, sentence.text, round(support.coverage, 4))
+
+
+def _holds(passage: Passage, sentence: Passage) -> bool:
+    middle = (sentence.start_index + sentence.end_index) // 2
+    return passage.document_id == sentence.document_id and passage.start_index <= middle < passage.end_index
+
+
+def _unfounded(sentence: str, passages: Sequence[Passage]) -> list[Fact]:
+    """Figures and names of the sentence, citations aside, that stand in none of the passages."""
+    masked = BRACKETS.sub(lambda match: " " * len(match[0]), sentence)  # every other character stays in its place
+    known: set[str] = set()
+    for passage in passages:
+        known |= forms_of(f"{passage.title} {passage.text}")
+    return [fact for fact in facts_of(masked) if fact.form not in known]

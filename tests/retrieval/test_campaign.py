@@ -1,0 +1,35 @@
+"""Short forms of `make campaign`: each part holds, and says so in one JSON object."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from campaign.shim import compiler  # noqa: E402
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="the failing disk is a library in C, for Linux")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(["failing_disk.py", "--failures", "5"], marks=needs_compiler),
+        pytest.param(["clocks.py", "--jumps", "8"], marks=needs_compiler),
+        ["duplicates.py", "--rounds", "3"],
+        ["fingerprints.py"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_this_part_of_the_campaign_holds(command: list[str]) -> None:
+    script, *options = command
+    run = [sys.executable, str(ROOT / "benchmarks" / "campaign" / script), *options]
+    ended = subprocess.run(run, capture_output=True, text=True, cwd=ROOT, timeout=600)
+    assert ended.returncode == 0, ended.stderr[-2000:] + ended.stdout
+    assert json.loads(ended.stdout.splitlines()[-1])["violations"] == []
