@@ -4,6 +4,7 @@ import { address, get, remove } from "./api.js";
 import { announce, button, confirm, duration, h, icon, percent, placeOf, replace, toast, weight } from "./dom.js";
 import { cutAtSpan, opacity } from "./marking.js";
 import { openViewer } from "./viewer.js";
+import { sources, writtenBy, writtenText } from "./written.js";
 
 const NEAREST = 3;
 
@@ -28,7 +29,11 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
       tabindex: "0",
       "aria-label": "Answer. Arrow keys move from word to word, Enter keeps one, Escape releases it.",
     },
-    words ? spans : h("span", { class: "soft" }, answer.text || "Stopped before the first word."),
+    answer.writer && answer.found
+      ? writtenText(answer)
+      : words
+        ? spans
+        : h("span", { class: "soft" }, answer.text || "Stopped before the first word."),
   );
   pointing(box, spans, reading);
   reading.onChange(() => paint(spans, reading));
@@ -36,9 +41,10 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
   replace(
     node,
     answer.found ? null : unsupported(answer),
-    answer.settings.anyway && answer.found ? anywayNote() : null,
+    answer.outcome === "perhaps" || (answer.settings.anyway && answer.found) ? perhapsNote() : null,
+    answer.problem ? h("div", { class: "verdict bad", role: "alert" }, answer.problem) : null,
     answer.found || words ? h("div", { class: answer.found ? "" : "unsupported" }, box) : null,
-    words ? source(answer, reading) : null,
+    !words ? null : answer.writer ? sources(answer) : source(answer, reading),
     answer.found ? null : nearest(answer, { onAnyway: answer.settings.anyway ? null : onAnyway }),
     words ? otherSentences(answer) : null,
     words ? warning(answer, lowShare) : null,
@@ -212,11 +218,12 @@ async function sayWhatIsBeingRead(node) {
   }
 }
 
-const anywayNote = () =>
+const perhapsNote = () =>
   h(
     "div",
     { class: "verdict", role: "note" },
-    "The documents do not clearly say. This is the nearest that they have: check it on its page.",
+    h("strong", {}, "Perhaps."),
+    " The documents do not clearly say. This is the nearest that they have: check it on its page.",
   );
 
 // A quotation is copied from the documents, however it was read.
@@ -275,7 +282,11 @@ function actions(answer, { onDeleted, onAgain }) {
     h(
       "span",
       { class: "soft grow" },
-      answer.quote && answer.tokens.length ? `Word for word from the document${exact ? ", what answers in bold" : ""}` : "",
+      answer.writer
+        ? writtenBy(answer.writer)
+        : answer.quote && answer.tokens.length
+          ? `Word for word from the document${exact ? ", what answers in bold" : ""}`
+          : "",
     ),
     button("Copy", { class: "button quiet small", onclick: () => copy(answer.text) }),
     link("Export HTML", "html"),

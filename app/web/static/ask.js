@@ -227,6 +227,7 @@ async function put(question, again = {}) {
           if (ahead) setStatus(turn, ahead === 1 ? "Waiting: one question is ahead." : `Waiting: ${ahead} questions are ahead.`);
         },
         token: (token) => addWord(turn, token),
+        progress: ({ done, total, note }) => setStatus(turn, total ? `${note} ${done} of ${total}` : note),
         answer: (answer) => {
           turn.reading = new Reading(answer);
         },
