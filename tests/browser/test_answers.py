@@ -259,31 +259,3 @@ def test_history_survives_a_reload_and_a_link_opens_the_answer(
     page.get_by_role("button", name="Delete this answer").click()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.locator(".history .item")).to_have_count(0)
-
-
-def test_a_written_answer_leads_from_its_citations_to_the_page_and_marks_what_is_not_borne_out(
-    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
-) -> None:
-    """The record of a writer is put in place of what the finder quoted: no writer runs here."""
-    *_, answer = library.ask(QUESTION)
-    text = "It was raised in 1981 [1]. The king was there."
-    sentence = answer.quotation.passage.text
-    claims = [
-        {"text": "It was raised in 1981", "verdict": "supported", "passage": 0, "sentence": sentence, "score": 0.9,
-         "start": 0, "end": 26, "unfounded": []},
-        {"text": "The king was there.", "verdict": "not_found", "passage": None, "sentence": "", "score": 0.0,
-         "start": 27, "end": len(text), "unfounded": []},
-    ]  # fmt: skip
-    written = answer.to_dict() | {
-        "text": text, "quotation": None, "other_sentences": [], "quote": False, "claims": claims,
-        "writer": {"name": "a writer", "kind": "server", "leaves_machine": True},
-        "citations": [{"number": 1, "passage": 0, "start": 22, "end": 25}],
-    }  # fmt: skip
-    page = open_tab("about:blank")
-    page.route(f"**/api/v1/answers/{answer.id}", lambda route: route.fulfill(json=written))
-    page.goto(f"{serve(library)}/#/ask/{answer.id}")
-    expect(page.locator(".claim.not_found")).to_have_text("The king was there.")
-    expect(page.locator(".actions")).to_contain_text("Written by a writer, on another machine")
-    expect(page.locator(".sources li")).to_have_text("1. Handbook of the reservoir, page 1")
-    page.get_by_role("button", name="Source 1: Handbook of the reservoir, page 1").click()
-    assert "".join(page.locator(".viewer .quoted").all_inner_texts()).split() == sentence.split()

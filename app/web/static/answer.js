@@ -4,7 +4,7 @@ import { address, get, remove } from "./api.js";
 import { announce, button, confirm, duration, h, icon, percent, placeOf, replace, toast, weight } from "./dom.js";
 import { cutAtSpan, opacity } from "./marking.js";
 import { openViewer } from "./viewer.js";
-import { sources, writtenBy, writtenText } from "./written.js";
+import { writtenEvidence, writtenText } from "./written.js";
 
 const NEAREST = 3;
 
@@ -29,11 +29,7 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
       tabindex: "0",
       "aria-label": "Answer. Arrow keys move from word to word, Enter keeps one, Escape releases it.",
     },
-    answer.writer && answer.found
-      ? writtenText(answer)
-      : words
-        ? spans
-        : h("span", { class: "soft" }, answer.text || "Stopped before the first word."),
+    words ? (answer.writer ? writtenText(answer) : spans) : h("span", { class: "soft" }, answer.text || stoppedEarly(answer)),
   );
   pointing(box, spans, reading);
   reading.onChange(() => paint(spans, reading));
@@ -42,17 +38,18 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
     node,
     answer.found ? null : unsupported(answer),
     answer.outcome === "perhaps" || (answer.settings.anyway && answer.found) ? perhapsNote() : null,
-    answer.problem ? h("div", { class: "verdict bad", role: "alert" }, answer.problem) : null,
     answer.found || words ? h("div", { class: answer.found ? "" : "unsupported" }, box) : null,
-    !words ? null : answer.writer ? sources(answer) : source(answer, reading),
+    answer.writer ? writtenEvidence(answer) : words ? source(answer, reading) : null,
     answer.found ? null : nearest(answer, { onAnyway: answer.settings.anyway ? null : onAnyway }),
     words ? otherSentences(answer) : null,
-    words ? warning(answer, lowShare) : null,
-    words ? howItWasRead(answer) : null,
+    words && !answer.writer ? warning(answer, lowShare) : null,
+    words && (!answer.writer || answer.memory_share) ? howItWasRead(answer) : null,
     words && answer.passages.length ? button("What was read", { class: "button small open-evidence", onclick: onEvidence }, "page") : null,
     actions(answer, { onDeleted, onAgain }),
   );
 }
+
+const stoppedEarly = (answer) => (answer.problem ? "Nothing was written." : "Stopped before the first word.");
 
 // The sentences that came next where one is quoted: each leads to its page.
 function otherSentences(answer) {
@@ -282,11 +279,7 @@ function actions(answer, { onDeleted, onAgain }) {
     h(
       "span",
       { class: "soft grow" },
-      answer.writer
-        ? writtenBy(answer.writer)
-        : answer.quote && answer.tokens.length
-          ? `Word for word from the document${exact ? ", what answers in bold" : ""}`
-          : "",
+      answer.quote && answer.tokens.length ? `Word for word from the document${exact ? ", what answers in bold" : ""}` : "",
     ),
     button("Copy", { class: "button quiet small", onclick: () => copy(answer.text) }),
     link("Export HTML", "html"),

@@ -1,84 +1,89 @@
-// An answer that a writer worded: its citations lead to their passages, and what the documents do not bear out is marked.
+// An answer that a writer worded: its citations lead to their pages, and every sentence shows what the documents say to it.
 
-import { h, icon, placeOf } from "./dom.js";
+import { h, placeOf } from "./dom.js";
 import { openViewer } from "./viewer.js";
 
-const VERDICTS = { partly: "The documents say only part of this.", not_found: "The documents do not say this." };
+const VERDICTS = { supported: "Supported", partly: "Partly supported", not_found: "Not found in the documents" };
 
-// The sentence that bears a claim out, where it stands in its passage.
-function quoteOf(answer, claim) {
-  const passage = answer.passages[claim?.passage];
-  const at = passage && claim.sentence ? passage.text.indexOf(claim.sentence) : -1;
-  if (at < 0) return undefined;
-  const start = passage.start_index + at;
-  return { document_id: passage.document_id, start, end: start + claim.sentence.length, exact: null };
+// The answer's text: sentences marked by verdict, numbers as buttons, figures and names of no cited passage underlined.
+export function writtenText(answer) {
+  const borders = new Set([0, answer.text.length]);
+  const ranges = [
+    ...answer.claims.map((claim) => [claim.start, claim.end]),
+    ...answer.claims.flatMap((claim) => claim.unfounded),
+    ...answer.citations.map((citation) => [citation.start, citation.end]),
+  ];
+  for (const border of ranges.flat()) borders.add(border);
+  const cuts = [...borders].sort((one, other) => one - other);
+  return h(
+    "span",
+    { class: "written" },
+    cuts.slice(0, -1).map((start, at) => piece(answer, start, cuts[at + 1])),
+  );
 }
 
-function citation(answer, one) {
-  const passage = answer.passages[one.passage];
-  const claim = answer.claims.find((each) => each.passage === one.passage && each.start <= one.start && one.start <= each.end + 1);
-  const place = placeOf(passage);
+function piece(answer, start, end) {
+  const within = (range) => range[0] <= start && end <= range[1];
+  const text = answer.text.slice(start, end);
+  const citation = answer.citations.find((one) => within([one.start, one.end]));
+  if (citation) return citationButton(answer, citation, text);
+  const claim = answer.claims.find((one) => within([one.start, one.end]));
+  const unfounded = claim?.unfounded.some(within);
+  const classes = [claim ? `claim ${claim.verdict}` : "", unfounded ? "unfounded" : ""].join(" ").trim();
+  const title = unfounded ? "In no passage that is cited here" : claim ? VERDICTS[claim.verdict] : undefined;
+  return classes ? h("span", { class: classes, title }, text) : text;
+}
+
+function citationButton(answer, citation, text) {
+  const passage = answer.passages[citation.passage];
   return h(
     "button",
     {
       type: "button",
-      class: "cite",
-      title: place,
-      "aria-label": `Source ${one.number}: ${place}`,
-      onclick: () => openViewer({ passage, reading: null, quote: quoteOf(answer, claim) }),
+      class: "citation",
+      title: placeOf(passage),
+      "aria-label": `Citation ${citation.number}: ${placeOf(passage)}`,
+      onclick: () => openViewer({ passage, reading: null }),
     },
-    one.number,
+    text,
   );
 }
 
-// The text cut where citations, doubtful sentences and unfounded figures or names begin and end.
-export function writtenText(answer) {
-  const { text, citations, claims } = answer;
-  const doubtful = claims.filter((claim) => VERDICTS[claim.verdict]);
-  const unfounded = claims.flatMap((claim) => claim.unfounded);
-  const spans = [...citations.map((one) => [one.start, one.end]), ...doubtful.map((one) => [one.start, one.end]), ...unfounded];
-  const cuts = [...new Set([0, text.length, ...spans.flat()])].filter((at) => at <= text.length).sort((a, b) => a - b);
-  return cuts.slice(0, -1).map((from, at) => {
-    const to = cuts[at + 1];
-    const within = ({ start, end }) => start <= from && to <= end;
-    const cited = citations.find(within);
-    if (cited) return citation(answer, cited);
-    const claim = doubtful.find(within);
-    const bare = unfounded.some(([start, end]) => within({ start, end }));
-    if (!claim && !bare) return text.slice(from, to);
-    const says = bare ? "No passage that is cited holds this." : VERDICTS[claim.verdict];
-    return h("span", { class: `claim ${bare ? "unfounded" : claim.verdict}`, title: says }, text.slice(from, to));
-  });
+// What happened to the writer, who wrote, and the check of the sentences.
+export function writtenEvidence(answer) {
+  const { writer } = answer;
+  const away = writer.leaves_machine ? " The passages were sent to another machine for it." : "";
+  return h(
+    "section",
+    { class: "written-evidence", "aria-label": "Check of the answer" },
+    answer.problem ? h("div", { class: "verdict", role: "note" }, answer.problem) : null,
+    answer.claims.length ? check(answer) : null,
+    h("div", { class: "soft" }, `Written by ${writer.name}.${away}`),
+  );
 }
 
-// What was cited, once each, and what the marks mean where there are any.
-export function sources(answer) {
-  const cited = new Map(answer.citations.map((one) => [one.number, answer.passages[one.passage]]));
-  const doubtful = answer.claims.some((claim) => VERDICTS[claim.verdict] || claim.unfounded.length);
-  return [
+function check(answer) {
+  const good = answer.claims.filter((claim) => claim.verdict === "supported").length;
+  return h(
+    "details",
+    { class: "claims", open: good < answer.claims.length },
+    h("summary", {}, `${good} of ${answer.claims.length} sentences are supported by the documents`),
     h(
-      "ul",
-      { class: "sources", "aria-label": "Sources" },
-      [...cited]
-        .sort(([a], [b]) => a - b)
-        .map(([number, passage]) =>
-          h(
-            "li",
-            {},
-            h(
-              "button",
-              { type: "button", class: "plain source", title: "Show on the page", onclick: () => openViewer({ passage, reading: null }) },
-              icon("page"),
-              h("span", { class: "source-place" }, `${number}. ${placeOf(passage)}`),
-            ),
-          ),
-        ),
+      "ol",
+      {},
+      answer.claims.map((claim) => h("li", { class: claim.verdict }, h("div", {}, claim.text), support(answer, claim))),
     ),
-    doubtful
-      ? h("p", { class: "fine" }, "Underlined with dots: the documents bear it out only in part, or not at all. Check it on the page.")
-      : null,
-  ];
+  );
 }
 
-export const writtenBy = ({ name, leaves_machine: leaves }) =>
-  `Written by ${name}${leaves ? ", on another machine," : ""} from the passages that were found`;
+function support(answer, claim) {
+  const passage = claim.passage === null ? null : answer.passages[claim.passage];
+  if (!passage) return h("div", { class: "soft" }, `${VERDICTS[claim.verdict]}.`);
+  return h(
+    "button",
+    { type: "button", class: "plain", title: "Show on the page", onclick: () => openViewer({ passage, reading: null }) },
+    h("span", { class: "soft" }, `${VERDICTS[claim.verdict]}: `),
+    h("span", {}, `“${claim.sentence}” `),
+    h("span", { class: "soft" }, placeOf(passage)),
+  );
+}
