@@ -186,6 +186,13 @@ PLAIN: dict[str, dict[str, Any]] = {
     "GET /api/v1/preferences": {},
     "PATCH /api/v1/preferences": {"json": {"top_k": 5}},
     "GET /api/v1/account": {},
+    "GET /api/v1/writer": {},
+    "PUT /api/v1/writer": {"json": {"name": "http://127.0.0.1:9/v1"}},
+    "POST /api/v1/writer/test": {"json": {"name": "http://127.0.0.1:9/v1"}},
+    "GET /v1/models": {},
+    "POST /v1/chat/completions": {
+        "json": {"model": "cairn", "max_tokens": 2, "messages": [{"role": "user", "content": "secretword0?"}]}
+    },
     "POST /api/v1/account/password": {"json": {"old": "guess guess", "new": "something else"}},
 }
 BODIES: dict[str, dict[str, Any]] = {
