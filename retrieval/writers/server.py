@@ -112,12 +112,12 @@ class ServerWriter:
     def _pieces(self, request: WriterRequest) -> Iterator[_Piece]:
         """Runs in the background thread."""
         client, options = self._client(), request.options
-        asked: Any = messages(request)
         wanted: dict[str, Any] = {"temperature": options.temperature, "max_tokens": options.max_tokens}
         if options.temperature > 0:
             wanted["seed"] = options.seed
+        said: Any = messages(request)  # as the client types it, a dictionary of its own for each role
         stream: Any = client.chat.completions.create(
-            model=self._chosen_model(client), messages=asked, stream=True, **wanted
+            model=self._chosen_model(client), messages=said, stream=True, **wanted
         )
         with stream:
             for number, chunk in enumerate(stream):
