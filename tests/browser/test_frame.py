@@ -135,7 +135,7 @@ def test_text_that_tries_style_links_and_directions_loads_nothing_and_turns_noth
     expect(page.locator(".history")).to_contain_text("What does the wombat say?")
     assert page.locator(f"[href^='{ELSEWHERE}'], [src^='{ELSEWHERE}'], [href^='javascript']").count() == 0
     exported = open_tab("about:blank")
-    exported.set_content(httpx.get(f"{url}/api/v1/answers/{library.answers()[0].id}/export").text)
+    exported.set_content(httpx.get(f"{url}/api/v1/answers/{library.answers()[0].id}/export", timeout=60).text)
     expect(exported.locator("h1")).to_be_visible()
     assert exported.locator("link, iframe, base, svg, script, [href]").count() == 0
     assert exported.evaluate(BACKWARDS) == []
