@@ -14,6 +14,8 @@ from model.errors import UnsupportedBackbone
 _PLACE = "\N{LEFT-POINTING DOUBLE ANGLE QUOTATION MARK}cairn\N{RIGHT-POINTING DOUBLE ANGLE QUOTATION MARK}"
 # The date that Meta's templates print where none is given; a running date would make stored keys useless every day.
 _DATE = "26 Jul 2024"
+# Templates of others ask for it by a function of the renderer, which only the template itself can replace.
+_STILL = "{%- macro strftime_now(format) -%}" + _DATE + "{%- endmacro -%}"
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,10 @@ def chat_frame(tokenizer: Any, preamble: str) -> ChatFrame:
 def _rendered(tokenizer: Any, messages: list[dict[str, str]]) -> str:
     text: str = tokenizer.apply_chat_template(
         messages,
+        chat_template=_STILL + tokenizer.get_chat_template(),
         tokenize=False,
         add_generation_prompt=True,
         enable_thinking=False,
         date_string=_DATE,
-        strftime_now=lambda _: _DATE,
     )
     return text
