@@ -122,6 +122,8 @@ class Server:
         return total, number
 
     def stop(self) -> None:
+        if self.process.poll() is not None:
+            return
         for each in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 each.kill()
@@ -193,8 +195,8 @@ class Attack:
 
 
 @contextlib.contextmanager
-def watched(server: Server) -> Iterator[dict[str, list[float]]]:
-    """Seconds of /healthz, and memory, every quarter of a second."""
+def watched(server: Server, most_bytes: float) -> Iterator[dict[str, list[float]]]:
+    """Seconds of /healthz, and memory, every quarter of a second. Beyond `most_bytes` the server is ended."""
     seen: dict[str, list[float]] = {"health": [], "memory": [0.0], "processes": [0.0]}
     stop = threading.Event()
 
@@ -211,6 +213,9 @@ def watched(server: Server) -> Iterator[dict[str, list[float]]]:
             used, number = server.memory()
             seen["memory"].append(used)
             seen["processes"].append(number)
+            if used > most_bytes:
+                server.stop()
+                return
             stop.wait(0.25)
 
     threads = [threading.Thread(target=each, daemon=True) for each in (health, memory)]
@@ -228,6 +233,8 @@ def questions(server: Server, count: int, patience: float) -> list[float]:
     """Seconds of each of Bob's; `patience` where no answer came."""
     seconds = []
     for _ in range(count):
+        if server.process.poll() is not None:
+            return seconds + [patience] * (count - len(seconds))
         began = time.monotonic()
         try:
             answered = server.ask("bob", BOB, patience) == 200
@@ -237,16 +244,17 @@ def questions(server: Server, count: int, patience: float) -> list[float]:
     return seconds
 
 
-def measure(checkout: Path, pdf: Path, count: int, patience: float) -> dict[str, Any]:
+def measure(checkout: Path, pdf: Path, count: int, patience: float, most_bytes: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         server = Server(checkout, Path(folder), pdf)
         try:
             questions(server, 2, 300)  # loads the model
-            with watched(server) as quiet:
+            with watched(server, most_bytes) as quiet:
                 idle = questions(server, count, patience)
-            with Attack(server, pdf) as attack, watched(server) as seen:
+            with Attack(server, pdf) as attack, watched(server, most_bytes) as seen:
                 time.sleep(3)
                 attacked = questions(server, count, patience)
+            ended = server.process.poll() is not None
             server.log.seek(0)
             tracebacks = server.log.read().count("Traceback (most recent call last)")
         finally:
@@ -257,7 +265,7 @@ def measure(checkout: Path, pdf: Path, count: int, patience: float) -> dict[str,
         "question_attacked_worst": round(max(attacked), 2), "unanswered": sum(each >= patience for each in attacked),
         "health_idle_worst": round(max(quiet["health"]), 2), "health_worst": round(max(seen["health"]), 2),
         "memory_idle_gb": round(max(quiet["memory"]) / 1e9, 2), "memory_gb": round(max(seen["memory"]) / 1e9, 2),
-        "processes": int(max(seen["processes"])), "tracebacks": tracebacks, "attackers": dict(attack.statuses),
+        "processes": int(max(seen["processes"])), "ended_for_its_memory": ended, "tracebacks": tracebacks, "attackers": dict(attack.statuses),
     }  # fmt: skip
 
 
@@ -267,11 +275,14 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="an older checkout; run with this environment")
     parser.add_argument("--questions", type=int, default=7)
     parser.add_argument("--patience", type=float, default=60.0, help="seconds after which a question counts as lost")
+    parser.add_argument("--stop-gb", type=float, default=6.0, help="memory at which a server is ended")
     given = parser.parse_args()
     result: dict[str, Any] = {**machine.described()}
     for name, checkout in (("before", given.before), ("now", ROOT)):
         if checkout is not None:
-            result[name] = measure(checkout.resolve(), given.pdf.resolve(), given.questions, given.patience)
+            result[name] = measure(
+                checkout.resolve(), given.pdf.resolve(), given.questions, given.patience, 1e9 * given.stop_gb
+            )
             print(name, result[name], file=sys.stderr, flush=True)
     print(json.dumps(result))
 
