@@ -265,7 +265,8 @@ def measure(checkout: Path, pdf: Path, count: int, patience: float, most_bytes: 
         "question_attacked_worst": round(max(attacked), 2), "unanswered": sum(each >= patience for each in attacked),
         "health_idle_worst": round(max(quiet["health"]), 2), "health_worst": round(max(seen["health"]), 2),
         "memory_idle_gb": round(max(quiet["memory"]) / 1e9, 2), "memory_gb": round(max(seen["memory"]) / 1e9, 2),
-        "processes": int(max(seen["processes"])), "ended_for_its_memory": ended, "tracebacks": tracebacks, "attackers": dict(attack.statuses),
+        "processes": int(max(seen["processes"])), "ended_for_its_memory": ended, "tracebacks": tracebacks,
+        "attackers": dict(attack.statuses),
     }  # fmt: skip
 
 
