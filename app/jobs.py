@@ -14,6 +14,7 @@ import time
 
 from retrieval.library import Library
 from retrieval.types.records import Job
+from storage.errors import CatalogueUnavailable
 
 log = logging.getLogger("cairn.jobs")
 
@@ -71,8 +72,11 @@ class JobRunner:
                 job = self._library.run_next_job(on_progress=self._check, idle_owners_only=idle_owners_only)
             except Stopped:
                 return
-            except Exception:
-                log.exception("Working on the job queue failed; trying again in %.0f s", pause)
+            except Exception as error:
+                known = isinstance(error, CatalogueUnavailable)
+                log.error(
+                    "Working on the job queue failed; trying again in %.0f s: %s", pause, error, exc_info=not known
+                )
                 self._stopping.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
                 continue

@@ -94,7 +94,7 @@ class Disturber:
     def round(self) -> None:
         with open_library(self.home, self.model) as library:
             ready = [document for document in library.documents() if document.state == "ready"]
-        action = self.random.choice([*ACTIONS, "ingest"]) if len(ready) > 2 else "ingest"
+        action = self.random.choice([*ACTIONS, "ingest"]) if ready else "ingest"
         if action in ("repair", "gc", "migrate", "rescue"):
             getattr(self, f"_before_{action}")()
         acknowledged, finished = self._run_and_kill(action, [document.id for document in ready])

@@ -144,6 +144,7 @@ def inclined_to_copy(model: Any) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--begin", type=Path, help="a reader to go on with, instead of a new one")
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--rate", type=float, default=2e-3)
@@ -168,6 +169,8 @@ def main() -> None:
     )
     model = AutoModelForCausalLM.from_config(config)
     inclined_to_copy(model)
+    if arguments.begin:
+        model = AutoModelForCausalLM.from_pretrained(arguments.begin)
     optimiser = torch.optim.AdamW(model.parameters(), lr=arguments.rate, betas=(0.9, 0.98), weight_decay=0.01)
     small, large = batches(tokenizer, 1, arguments.rows, [2]), batches(tokenizer, 2, arguments.rows, [2, 3])
     began, losses, done = time.perf_counter(), [], 0.0
@@ -175,7 +178,7 @@ def main() -> None:
         done = (time.perf_counter() - began) / (60 * arguments.minutes)
         for group in optimiser.param_groups:
             group["lr"] = arguments.rate * min(1, (len(losses) + 1) / 100) * max(0.01, math.cos(done * math.pi / 2))
-        ids_BT, targets_BT = next(small if done < 0.2 else large)
+        ids_BT, targets_BT = next(small if done < 0.2 and not arguments.begin else large)
         hidden_BTE = model.model(ids_BT).last_hidden_state
         learned_BT = targets_BT != -100
         loss = nn.functional.cross_entropy(model.lm_head(hidden_BTE[learned_BT]), targets_BT[learned_BT])

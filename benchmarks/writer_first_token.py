@@ -121,7 +121,7 @@ def main() -> None:
     torch.manual_seed(0)
     backbone = AutoModelForCausalLM.from_config(SHAPES[arguments.shape], attn_implementation="sdpa").eval()
     twin = AutoModelForCausalLM.from_config(copy.deepcopy(SHAPES[arguments.shape]), attn_implementation="sdpa")
-    twin.load_state_dict(backbone.state_dict())
+    twin.load_state_dict(backbone.state_dict(), assign=True)  # one copy of the weights
     finder = subject.load(arguments.model)
     finder.tokenizer.chat_template = CHAT_TEMPLATE  # a tokenizer of words, as published checkpoints have
     model = ChatModel(backbone, finder.tokenizer, source=arguments.shape)

@@ -39,6 +39,13 @@ class Asking:
         """Who words answers, opened at the first need; None: the model that searches. Raises WriterError."""
         return self._writers.writer
 
+    @property
+    def writes_own_words(self) -> bool:
+        """Whether answers can be worded: by a writer, or by the model that searches once it is loaded and trained for
+        it."""
+        model = self._workspace.model_if_loaded
+        return self._writers.filled or (model is not None and not model.config.quotes)
+
     @catalogue_errors()
     def search(self, query: str, k: int = DEFAULT_K, *, within: Scope | None = None) -> list[Passage]:
         """Passages by the attention that the query gives them, best first; exactly k unless the scope holds fewer

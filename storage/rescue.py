@@ -21,7 +21,7 @@ from pathlib import Path
 from storage.backups import FOLDER as BACKUPS
 from storage.catalogue import Catalogue
 from storage.catalogue.database import Database
-from storage.catalogue.home import Home
+from storage.catalogue.home import Home, progress_of
 from storage.catalogue.upgrade import backup
 from storage.errors import CatalogueUnavailable, StorageError
 from storage.maintenance import database_problems, require_trustworthy
@@ -99,8 +99,9 @@ def _replace(catalogue: Path, made: Path, home: Path) -> None:
     shutil.move(made, catalogue)
     database = Database(f"sqlite:///{catalogue}")
     try:
-        Home(home).set_mark(0)
         Home(home).bind(database)
+        with database.read() as connection:
+            Home(home).set_mark(progress_of(connection))
     finally:
         database.close()
 

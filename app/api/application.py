@@ -12,7 +12,7 @@ from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from app import version
-from app.api import dependencies, documents, errors, machine, openai_endpoint, questions, startup
+from app.api import dependencies, documents, errors, machine, openai_endpoint, questions, startup, writer_choice
 from app.api.mcp_tools import build_mcp, mcp_app
 from app.api.preferences import PreferenceFolder
 from app.api.uploads import UploadLimits, Uploads
@@ -83,13 +83,14 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     app.include_router(questions.router(ask_queue), prefix="/api/v1")
     app.include_router(machine.router(limits), prefix="/api/v1")
     app.include_router(machine.account_router(accounts, authenticator), prefix="/api/v1")
+    app.include_router(writer_choice.router(settings), prefix="/api/v1")
     app.include_router(openai_endpoint.router(ask_queue), prefix="/v1")
     _add_pages(app)
     app.mount("/mcp", tools_app)
     if page:
         from app.web.frame import mount_ui  # here: importing Gradio takes seconds
 
-        mount_ui(app, preferences=preferences, home=settings.home)
+        mount_ui(app, preferences=preferences, home=settings.home, own_words=lambda: library.writes_own_words)
     _add_guards(app, authenticator, settings)
     return app
 

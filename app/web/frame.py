@@ -28,6 +28,7 @@ HEAD = """
 <link rel="icon" href="./ui/mark.svg" type="image/svg+xml">
 <link rel="stylesheet" href="./ui/frame.css">
 <link rel="stylesheet" href="./ui/cairn.css">
+<link rel="stylesheet" href="./ui/writer.css">
 <script type="module" src="./ui/main.js"></script>
 """
 VOTER_CHOICES = [
@@ -44,12 +45,12 @@ WAYS: list[tuple[str, bool | str]] = [
 NOT_SAVED = "Not saved: the value is out of range."
 
 
-def mount_ui(app: FastAPI, *, preferences: PreferenceFolder, home: Path) -> None:
-    """Build the page and mount it at "/" of `app`."""
+def mount_ui(app: FastAPI, *, preferences: PreferenceFolder, home: Path, own_words: Callable[[], bool]) -> None:
+    """Build the page and mount it at "/" of `app`. `own_words`: whether answers can be worded, not only quoted."""
     _keep_gradio_private(home / "web-cache")
     gr.mount_gradio_app(
         app,
-        build_blocks(preferences),
+        build_blocks(preferences, own_words),
         path="/",
         theme=_theme(),
         head=HEAD,
@@ -64,7 +65,7 @@ def mount_ui(app: FastAPI, *, preferences: PreferenceFolder, home: Path) -> None
     )
 
 
-def build_blocks(preferences: PreferenceFolder) -> gr.Blocks:
+def build_blocks(preferences: PreferenceFolder, own_words: Callable[[], bool]) -> gr.Blocks:
     blocks: gr.Blocks = gr.Blocks(title="Cairn", analytics_enabled=False, fill_width=True, delete_cache=(3600, 86400))
     with blocks:
         gr.Column(elem_id="cairn-header")
@@ -73,18 +74,19 @@ def build_blocks(preferences: PreferenceFolder) -> gr.Blocks:
                 with gr.Tab(name, id=name.lower(), render_children=True):
                     gr.Column(elem_id=f"cairn-{name.lower()}")
             with gr.Tab("Settings", id="settings", render_children=True):
-                _settings(blocks, preferences)
+                _settings(blocks, preferences, own_words)
             with gr.Tab("Machine", id="machine", render_children=True):
                 gr.Column(elem_id="cairn-machine")
     blocks.queue(api_open=False, max_size=64)
     return blocks
 
 
-def _settings(blocks: gr.Blocks, preferences: PreferenceFolder) -> None:
+def _settings(blocks: gr.Blocks, preferences: PreferenceFolder, own_words: Callable[[], bool]) -> None:
     """Each control saves itself; the next question uses it. Until what is stored has arrived, none can be moved: it
     would fall back."""
     with gr.Column(elem_id="cairn-settings"):
         gr.Column(elem_id="cairn-appearance")
+        gr.Column(elem_id="cairn-writer")
         way = gr.Radio(WAYS, label="How answers are written", elem_id="setting-quote", interactive=False)
         top_k = gr.Slider(
             1, MAX_TOP_K, step=1, label="Blocks read at a time",
@@ -110,7 +112,9 @@ def _settings(blocks: gr.Blocks, preferences: PreferenceFolder) -> None:
         now = _own(preferences, request).current
         way = AS_SUITS if now.quote is None else now.quote
         stored = way, now.top_k, now.voters, now.max_tokens or WRITTEN_TOKENS, now.low_share
-        return [gr.update(value=value, interactive=True) for value in stored]
+        ways = [choice for choice in WAYS if choice[1] is not False or now.quote is False or own_words()]
+        updates = [gr.update(value=value, interactive=True) for value in stored]
+        return [gr.update(value=way, interactive=True, choices=ways), *updates[1:]]
 
     def save(field: str) -> Callable[[Any, gr.Request], str]:
         def saved(value: Any, request: gr.Request) -> str:

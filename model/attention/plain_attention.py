@@ -52,6 +52,8 @@ class PlainContext:
     """If given, attention weights are added to it, summed over layers and heads."""
     between_layers: Callable[[], None] | None = None
     """If given, called in every layer: a long pass may let others use the processor there."""
+    from_start: bool = False
+    """Whether the tokens are all rows of the text, in sequence."""
     _visible: dict[int | None, Tensor | None] = field(default_factory=dict)
 
     def visible_QK(self, window: int | None) -> Tensor | None:
@@ -96,8 +98,16 @@ def plain_attention(
     keys, values = keys[:, :, : plain.num_rows], values[:, :, : plain.num_rows]
     visible_QK = plain.visible_QK(sliding_window)
     if plain.mass_QK is None and plain.gate is None:
+        # Reading from the first row on needs no mask, which makes it faster.
+        causal = visible_QK is not None and plain.from_start and (sliding_window or plain.num_rows) >= plain.num_rows
         out = nn.functional.scaled_dot_product_attention(
-            query, keys, values, attn_mask=visible_QK, scale=scaling, enable_gqa=query.shape[1] != keys.shape[1]
+            query,
+            keys,
+            values,
+            attn_mask=None if causal else visible_QK,
+            is_causal=causal,
+            scale=scaling,
+            enable_gqa=query.shape[1] != keys.shape[1],
         )
     else:
         out = _observed(plain, query, keys, values, visible_QK, scaling)

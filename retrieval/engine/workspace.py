@@ -115,6 +115,11 @@ class Workspace:
         """For deleting, listing and verifying shard files; read blocks through `loaded().store`."""
         return self._model.loaded.store if self._model.loaded is not None else self._files_only
 
+    @property
+    def model_if_loaded(self) -> LandmarkModel | None:
+        """The model, if some question or ingestion needed it before."""
+        return self._model.loaded.model if self._model.loaded else None
+
     def loaded(self, *, any_memory: bool = False) -> LoadedModel:
         """The model, loaded at the first call. Raises `MemoryMismatch` unless `any_memory` (for maintenance)."""
         with self._model.lock:

@@ -103,7 +103,7 @@ class Ingestion:
             return self._end("failed", error=str(error))
         except (OSError, MemoryError, RuntimeError) as error:
             logger.exception("job %s failed", job.id)
-            return self._end("failed", error=f"Something unexpected went wrong ({type(error).__name__}: {error}).")
+            return self._end("failed", error=_sentence(error))
         except BaseException:  # the process is told to stop: another one, or the next start, resumes the job
             self._catalogue.release_job(job.id)
             raise
@@ -229,6 +229,18 @@ class Ingestion:
         if job.cancel_requested:
             raise Cancelled("The job was cancelled.")
         self._notify(job)
+
+
+def _sentence(error: OSError | MemoryError | RuntimeError) -> str:
+    """What a person can do about an error of the machine."""
+    if isinstance(error, MemoryError) or "memory" in str(error).lower():  # torch has its own errors for this
+        return "There was not enough memory to read it. Close other programs, or free the GPU, then retry."
+    if isinstance(error, OSError) and error.strerror:
+        where = f" on {error.filename}" if error.filename else ""
+        return (
+            f"The disk reported an error{where}: {error.strerror}. What was read so far is kept: retry once it works."
+        )
+    return f"Something unexpected went wrong ({type(error).__name__}: {error})."
 
 
 def claim(workspace: Workspace, job_id: str) -> Job | None:

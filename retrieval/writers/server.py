@@ -46,7 +46,10 @@ class ServerWriter:
 
     def __init__(self, address: str, *, key: str | None = None, timeout_seconds: float = 120.0):
         self._url, self._model = urldefrag(address)
-        host = urlsplit(self._url).hostname
+        parts = urlsplit(self._url)
+        host = parts.hostname
+        if parts.username or parts.password:
+            raise WriterError(str(host), "a key does not belong into the address. Put it into CAIRN_WRITER_KEY.")
         if not host:
             raise WriterError(
                 address, "this is no address. Expected is something like http://localhost:11434/v1#model."

@@ -22,6 +22,11 @@ class WriterSlot:
             self._open, self._writer = open_, None
 
     @property
+    def filled(self) -> bool:
+        """Whether there is a writer, open or not."""
+        return self._open is not None
+
+    @property
     def writer(self) -> Writer | None:
         """Raises `WriterError`."""
         with self._lock:

@@ -2,7 +2,7 @@
 
 A claim is
 
-- supported: one sentence, with the one before and behind it and the title, says nearly all of its words, and the
+- supported: one sentence, with the one before and behind it and the title, says most of its words, and the
   sentence itself every figure and, with those around it, every name;
 - partly: a sentence says a good part of its words;
 - not_found: none does.
@@ -32,7 +32,7 @@ from retrieval.writing.citations import BRACKETS
 from retrieval.writing.facts import Fact, content_words, facts_of, forms_of
 from retrieval.writing.sentences import claims_of
 
-SUPPORTED_COVERAGE = 0.75
+SUPPORTED_COVERAGE = 0.6
 PARTLY_COVERAGE = 0.45
 _SENTENCES, _BLOCKS = 6, 6
 # What stands around a sentence and may name what it speaks of.

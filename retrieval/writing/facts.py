@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_WORD = re.compile(r"[^\W_]+(?:[.,:/'’–-][^\W_]+)*%?")
+_WORD = re.compile(r"[^\W_]+(?:[.,:/'’–−-][^\W_]+)*%?")
 _FIGURE = re.compile(r"\d")
 _COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
     seventeen eighteen nineteen twenty"""

@@ -17,6 +17,7 @@ from uuid import uuid4
 import portalocker
 from portalocker import LockFlags
 from sqlalchemy import Connection, func, insert, inspect, select
+from sqlalchemy.exc import DBAPIError
 
 from storage.catalogue.database import Database
 from storage.catalogue.rows import batches
@@ -82,7 +83,7 @@ class Home:
         try:
             with database.read() as connection:
                 found, theirs, progress = connection.exec_driver_sql(_STATE).one()
-        except CatalogueDamaged:  # or of an earlier schema
+        except (CatalogueDamaged, DBAPIError):  # or of an earlier schema, or empty
             return False
         return bool(found == schema and theirs is not None and theirs == self.id and progress >= self.mark)
 

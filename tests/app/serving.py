@@ -27,6 +27,15 @@ class FakeSettings:
     max_uploads: int = 20
     max_library_bytes: int | None = None
     min_free_bytes: int = 0
+    writer: str | None = None
+    writer_key: str | None = None
+    writer_timeout: float = 60.0
+    writer_memory: int = 0
+    writer_repair: float | None = None
+    writer_int8: bool = False
+    writer_ahead: bool = False
+    device: str = "auto"
+    dtype: str = "auto"
     questions_at_once: int = 8
     questions_at_once_each: int = 8
     max_questions: int = 64

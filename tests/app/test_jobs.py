@@ -12,6 +12,7 @@ import pytest
 from app.jobs import JobRunner
 from retrieval.library import Library
 from retrieval.types.records import Job
+from storage.errors import CatalogueUnavailable
 from tests.tiny_model import tiny_model
 
 
@@ -92,3 +93,16 @@ def test_an_idle_runner_stops_at_once(library: Library) -> None:
 
 def test_a_runner_that_never_started_can_be_stopped(library: Library) -> None:
     assert JobRunner(library).stop()
+
+
+def test_a_catalogue_that_cannot_be_used_is_one_line_in_the_log(
+    library: Library, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(*_arguments: object, **_options: object) -> None:
+        raise CatalogueUnavailable("The catalogue is locked by another program.")
+
+    monkeypatch.setattr(library, "run_next_job", locked)
+    with JobRunner(library, idle_seconds=0.01, pause_seconds=0.01):
+        until(lambda: bool(caplog.records))
+    line = next(record for record in caplog.records if record.name == "cairn.jobs")
+    assert "locked by another program" in line.getMessage() and not line.exc_info

@@ -9,7 +9,8 @@ import pytest
 
 from storage.backups import keep_backup
 from storage.catalogue import Catalogue
-from storage.catalogue.home import Home
+from storage.catalogue.database import Database
+from storage.catalogue.home import Home, progress_of
 from storage.errors import CatalogueUnavailable, ForeignCatalogue
 from storage.maintenance import verify
 from storage.records import Document, Principal
@@ -135,6 +136,8 @@ def test_an_older_copy_in_the_place_of_the_newest_is_brought_up_to_date(books, t
     with pytest.raises(ForeignCatalogue, match="older"):
         books.reopen()
     assert rescue(books.path, books.home).base == books.path
+    with Database(f"sqlite:///{books.path}").read() as connection:
+        assert progress_of(connection) == Home(books.home).mark
     assert new.id in {document.id for document in books.reopen().documents()}
 
 

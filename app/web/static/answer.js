@@ -4,6 +4,7 @@ import { address, get, remove } from "./api.js";
 import { announce, button, confirm, duration, h, icon, percent, placeOf, replace, toast, weight } from "./dom.js";
 import { cutAtSpan, opacity } from "./marking.js";
 import { openViewer } from "./viewer.js";
+import { writtenEvidence, writtenText } from "./written.js";
 
 const NEAREST = 3;
 
@@ -28,7 +29,7 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
       tabindex: "0",
       "aria-label": "Answer. Arrow keys move from word to word, Enter keeps one, Escape releases it.",
     },
-    words ? spans : h("span", { class: "soft" }, answer.text || "Stopped before the first word."),
+    words ? (answer.writer ? writtenText(answer) : spans) : h("span", { class: "soft" }, answer.text || stoppedEarly(answer)),
   );
   pointing(box, spans, reading);
   reading.onChange(() => paint(spans, reading));
@@ -38,14 +39,16 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
     answer.found ? null : unsupported(answer),
     answer.settings.anyway && answer.found ? anywayNote() : null,
     answer.found || words ? h("div", { class: answer.found ? "" : "unsupported" }, box) : null,
-    words ? source(answer, reading) : null,
+    answer.writer ? writtenEvidence(answer) : words ? source(answer, reading) : null,
     answer.found ? null : nearest(answer, { onAnyway: answer.settings.anyway ? null : onAnyway }),
     words ? otherSentences(answer) : null,
-    words ? warning(answer, lowShare) : null,
-    words ? howItWasRead(answer) : null,
+    words && !answer.writer ? warning(answer, lowShare) : null,
+    words && (!answer.writer || answer.memory_share) ? howItWasRead(answer) : null,
     actions(answer, { onDeleted, onAgain }),
   );
 }
+
+const stoppedEarly = (answer) => (answer.problem ? "Nothing was written." : "Stopped before the first word.");
 
 // The sentences that came next where one is quoted: each leads to its page.
 function otherSentences(answer) {

@@ -6,6 +6,7 @@ import { announce, button, h, icon, number, replace, toast } from "./dom.js";
 import { mountEvidence } from "./evidence.js";
 import { Reading } from "./reading.js";
 import { chooseScope, describeScope, emptyScope } from "./scope.js";
+import { writerLine } from "./writer.js";
 
 const SAMPLES = ["What is a landmark?", "Which port does Cairn answer on?", "How is the evidence for an answer chosen?"];
 
@@ -78,6 +79,7 @@ export function mountAsk(node, { goTo }) {
     h("div", { class: "composer-box" }, input, send),
     length,
     h("div", { class: "row composer-foot" }, scope, quote, h("span", { class: "grow" }), fresh),
+    writerLine(),
   );
   parts = { node, input, send, scope, quote, fresh, turns, evidence, length };
   replace(
@@ -215,6 +217,7 @@ async function put(question, again = {}) {
           turn.askId = ask_id;
           if (ahead) setStatus(turn, ahead === 1 ? "Waiting: one question is ahead." : `Waiting: ${ahead} questions are ahead.`);
         },
+        progress: ({ done, total, note }) => setStatus(turn, `${done} of ${total} parts done: ${note}.`),
         token: (token) => addWord(turn, token),
         answer: (answer) => {
           turn.reading = new Reading(answer);

@@ -15,10 +15,13 @@ const PANELS = [
 let chosenPanel = "passages";
 
 export function mountEvidence(node, reading) {
+  const { writer } = reading.answer;
+  const panels = writer ? PANELS.slice(0, 1) : PANELS; // of a writer's layers and heads nothing is known
+  if (writer) chosenPanel = "passages";
   const focus = h("div", { class: "focus" });
   const panel = h("div", { class: "panel", role: "tabpanel", id: "evidence-panel", tabindex: "0" });
   const tabs = h("div", { class: "subtabs", role: "tablist", "aria-label": "Evidence" });
-  const buttons = PANELS.map(([name, label]) =>
+  const buttons = panels.map(([name, label]) =>
     h(
       "button",
       {
@@ -37,8 +40,8 @@ export function mountEvidence(node, reading) {
   tabs.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
-    const at = PANELS.findIndex(([name]) => name === chosenPanel);
-    show(PANELS[(at + step + PANELS.length) % PANELS.length][0]);
+    const at = panels.findIndex(([name]) => name === chosenPanel);
+    show(panels[(at + step + panels.length) % panels.length][0]);
     buttons.find((one) => one.dataset.panel === chosenPanel).focus();
   });
   let update = () => {};
@@ -59,7 +62,7 @@ export function mountEvidence(node, reading) {
     drawFocus(focus, reading);
     update();
   });
-  replace(node, h("h2", { class: "evidence-title" }, "What the model read"), focus, tabs, panel);
+  replace(node, h("h2", { class: "evidence-title" }, writer ? `What ${writer.name} was given` : "What the model read"), focus, tabs, panel);
   drawFocus(focus, reading);
   show(chosenPanel);
 }

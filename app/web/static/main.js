@@ -7,6 +7,7 @@ import { mountHistory } from "./history.js";
 import { mountLibrary } from "./library.js";
 import { mountMachine } from "./machine.js";
 import { applyTheme, mountAppearance, nextTheme, themeName } from "./theme.js";
+import { mountWriter } from "./writer.js";
 
 const TABS = ["ask", "library", "history", "settings", "machine"];
 const MOUNTS = {
@@ -16,6 +17,7 @@ const MOUNTS = {
   "cairn-history": (node) => mountHistory(node, { goTo }),
   "cairn-machine": (node) => mountMachine(node, { goTo }),
   "cairn-appearance": mountAppearance,
+  "cairn-writer": mountWriter,
 };
 const mounted = new Map();
 

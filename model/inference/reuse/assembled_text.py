@@ -54,7 +54,7 @@ class AssembledText:
         """Rows of each segment."""
         self.ids = [*prefix.ids, *(token for tokens in ids for token in tokens)]
         self._rows = model.key_rows(len(self.ids) + room)
-        self._between_layers = between_layers
+        self._between_layers, self._parallel = between_layers, parallel
         first = len(prefix.ids)
         self._rows.position_K[:first] = torch.arange(first)
         start, ends = first, [first]
@@ -100,6 +100,12 @@ class AssembledText:
         self._position -= self._length - self._context_stop
         self._length = self._context_stop
 
+    def read_again(self) -> None:
+        """Read prefix and segments in one pass, whatever was stored of them."""
+        assert self._length == self._context_stop and not self._parallel
+        rows = torch.arange(self._context_stop, device=self.model.device)
+        self._run(self.ids, rows, self._context_stop, from_start=True)
+
     def recompute(self, rows_J: Tensor) -> None:
         """Make these rows of the segments again, ascending, in one pass: their keys and values know all rows before
         them, which are as stored where they are not recomputed too."""
@@ -116,6 +122,7 @@ class AssembledText:
         *,
         mass_QK: Tensor | None = None,
         gate: ContextGate | None = None,
+        from_start: bool = False,
     ) -> Tensor:
         return self.model.run(
             ids,
@@ -127,6 +134,7 @@ class AssembledText:
                 gate=gate,
                 mass_QK=mass_QK,
                 between_layers=self._between_layers,
+                from_start=from_start,
             ),
         )
 

@@ -27,7 +27,7 @@ def read_question(text: AssembledText, question_ids: Sequence[int], share: float
     context = text.context
     count = math.ceil(share * (context.stop - context.start)) if text.segments else 0
     if share == 1 and count:
-        text.recompute(torch.arange(context.start, context.stop))
+        text.read_again()
     elif count:
         glance = text.feed(question_ids)
         text.forget_fed()

@@ -288,6 +288,29 @@ def test_blocks_before_a_shard_are_those_of_the_store(library, write):
     assert all(block.values_YGLD[1].equal(value) for block, value in zip(recent, values, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            OSError(5, "Input/output error", "/home/kv.lock"),
+            "The disk reported an error on /home/kv.lock: Input/output",
+        ),
+        (MemoryError(), "There was not enough memory to read it"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "There was not enough memory"),
+    ],
+)
+def test_what_the_machine_did_wrong_is_a_sentence(library, write, monkeypatch, error, sentence):
+    def fails(*_args, **_settings):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("retrieval.ingest.pipeline.store_shard", fails)
+        job = library.run_job(library.submit(write("long.txt", LONG)).id)
+    assert job.state == "failed" and job.error.startswith(sentence)
+    library.retry_job(job.id)
+    assert library.run_job(job.id).state == "done"
+
+
 def test_an_unexpected_error_fails_the_job_and_not_the_worker(library, write, monkeypatch):
     def broken(self):
         raise RuntimeError("the sky fell")

@@ -35,6 +35,8 @@ def test_the_same_fact_is_known_in_another_form(fact: str, text: str) -> None:
 def test_another_figure_is_another_fact() -> None:
     (fact,) = facts_of("It was raised in 1981.")
     assert fact.form not in forms_of("It was raised in 1918, 198 or 19.81.")
+    (four,) = facts_of("It ran for 4 epochs.")
+    assert four.form not in forms_of("The rate was 3 · 10−4.")
 
 
 def test_content_words_leave_out_the_words_of_grammar_and_endings() -> None:

@@ -1,0 +1,94 @@
+"""HTTP: who words answers, choosing another, and trying one.
+
+Only the owner of a server without accounts may choose: an address is called by the server, and a name on the hub is
+fetched by it. Where CAIRN_WRITER names the writer, the page cannot change it. The key never leaves the settings.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from app.api.dependencies import RequestLibrary
+from app.api.documents import Plain
+from app.api.errors import Refused
+from app.settings import Settings
+from app.writers import choose, chosen_on_the_page, opener_of
+from retrieval.errors import WriterError
+from retrieval.library import Library
+from retrieval.writers.trial import try_writer
+
+HOW_TO = "Answers are quoted. To have them written, name a writer in the settings: a server such as Ollama, or a model."
+
+
+class Choice(BaseModel):
+    """`name`: a checkpoint's folder or hub name, or a server's address; empty: no writer."""
+
+    name: str = Field("", max_length=500)
+
+
+def router(settings: Settings) -> APIRouter:
+    routes = APIRouter(tags=["writer"])
+
+    @routes.get("/writer")
+    def current(library: RequestLibrary) -> Plain:
+        """The writer, whether passages leave this machine for it, and whether this person may choose another."""
+        return _described(settings, library)
+
+    @routes.put("/writer")
+    def change(library: RequestLibrary, choice: Choice) -> Plain:
+        """Choose the writer of all questions from now on; it stays chosen when the server starts again."""
+        _check_may_choose(settings, library)
+        name = choice.name.strip()
+        open_ = opener_of(settings, name) if name else None
+        if open_ is not None:
+            open_()  # refused before it is kept
+        choose(settings.home, name)
+        library.use_writer(open_)
+        return _described(settings, library)
+
+    @routes.post("/writer/test")
+    def test(library: RequestLibrary, choice: Choice) -> Plain:
+        """One small request to the writer of that name, or to the current one: what it wrote, or why it did not."""
+        name = choice.name.strip()
+        if name:
+            _check_may_choose(settings, library)
+        writer = opener_of(settings, name)() if name else library.writer
+        if writer is None:
+            raise Refused(422, "no_writer", "There is no writer to try. Name one first.")
+        return try_writer(writer).to_dict()
+
+    return routes
+
+
+def _may_choose(settings: Settings, library: Library) -> bool:
+    return settings.writer is None and library.principal.is_administrator
+
+
+def _check_may_choose(settings: Settings, library: Library) -> None:
+    """Raises Refused."""
+    if settings.writer is not None:
+        raise Refused(409, "fixed_writer", "The writer is set by CAIRN_WRITER, where the server was started.")
+    if not library.principal.is_administrator:
+        raise Refused(403, "not_yours", "Only the administrator can choose the writer, with CAIRN_WRITER.")
+
+
+def _described(settings: Settings, library: Library) -> Plain:
+    may_choose = _may_choose(settings, library)
+    plain: Plain = {
+        "name": None,
+        "kind": None,
+        "leaves_machine": False,
+        "problem": "",
+        "how_to": HOW_TO,
+        "may_choose": may_choose,
+        "chosen": (settings.writer or chosen_on_the_page(settings.home) or "") if may_choose else "",
+        "own_words": library.writes_own_words,
+    }
+    try:
+        writer = library.writer
+    except WriterError as error:
+        return {**plain, "problem": str(error)}
+    if writer is not None:
+        plain |= {"name": writer.name, "kind": writer.kind, "leaves_machine": writer.leaves_machine}
+    return plain

@@ -1,0 +1,76 @@
+// Who words answers: chosen and tried in the settings, and named below the question.
+
+import { get, post, put } from "./api.js";
+import { button, h, replace } from "./dom.js";
+
+const changed = () => document.dispatchEvent(new CustomEvent("cairn:writer"));
+
+// One line below the question, where passages leave this machine or answers can only be quoted.
+export function writerLine() {
+  const line = h("div", { class: "writer-line soft", id: "writer-line" });
+  const draw = async () => {
+    try {
+      const writer = await get("writer");
+      replace(line, lineOf(writer));
+    } catch {
+      // the next question will say that the server is gone
+    }
+  };
+  document.addEventListener("cairn:writer", draw);
+  document.addEventListener("cairn:view", (event) => event.detail.view === "ask" && draw());
+  draw();
+  return line;
+}
+
+function lineOf(writer) {
+  if (writer.problem) return writer.problem;
+  if (writer.leaves_machine) return `Passages are sent to ${writer.name}, on another machine.`;
+  if (writer.name) return `Answers are written by ${writer.name}, on this machine.`;
+  return writer.own_words ? "" : writer.how_to;
+}
+
+export function mountWriter(node) {
+  const name = h("input", {
+    id: "writer-name",
+    type: "text",
+    maxlength: "500",
+    placeholder: "http://localhost:11434/v1#qwen3:4b, or a checkpoint",
+    "aria-label": "Writer: address of a server, folder of a checkpoint, or its name on the hub",
+  });
+  const state = h("div", { class: "soft", id: "writer-state", role: "status" });
+  const save = button("Save", { class: "button small", id: "writer-save", onclick: () => run(() => put("writer", { name: name.value })) });
+  const test = button("Test", { class: "button quiet small", id: "writer-test", onclick: () => run(tried) });
+
+  async function tried() {
+    const trial = await post("writer/test", { name: name.disabled ? "" : name.value });
+    return { ...trial, said: trial.problem || `It wrote: “${trial.text}” First word after ${trial.first_token_seconds.toFixed(1)} s.` };
+  }
+
+  async function run(action) {
+    save.disabled = test.disabled = true;
+    replace(state, "One moment…");
+    try {
+      const result = await action();
+      replace(state, result.said ?? (lineOf(result) || "Saved."));
+      changed();
+    } catch (error) {
+      replace(state, error.message);
+    }
+    test.disabled = false;
+    save.disabled = name.disabled;
+  }
+
+  async function draw() {
+    try {
+      const writer = await get("writer");
+      name.value = writer.chosen || writer.name || "";
+      name.disabled = save.disabled = !writer.may_choose;
+      replace(state, lineOf(writer));
+    } catch (error) {
+      replace(state, error.message);
+    }
+  }
+
+  replace(node, h("fieldset", { class: "writer" }, h("legend", {}, "Writer"), h("div", { class: "row" }, name, save, test), state));
+  draw();
+}

@@ -1,0 +1,89 @@
+// An answer that a writer worded: its citations lead to their pages, and every sentence shows what the documents say to it.
+
+import { h, placeOf } from "./dom.js";
+import { openViewer } from "./viewer.js";
+
+const VERDICTS = { supported: "Supported", partly: "Partly supported", not_found: "Not found in the documents" };
+
+// The answer's text: sentences marked by verdict, numbers as buttons, figures and names of no cited passage underlined.
+export function writtenText(answer) {
+  const borders = new Set([0, answer.text.length]);
+  const ranges = [
+    ...answer.claims.map((claim) => [claim.start, claim.end]),
+    ...answer.claims.flatMap((claim) => claim.unfounded),
+    ...answer.citations.map((citation) => [citation.start, citation.end]),
+  ];
+  for (const border of ranges.flat()) borders.add(border);
+  const cuts = [...borders].sort((one, other) => one - other);
+  return h(
+    "span",
+    { class: "written" },
+    cuts.slice(0, -1).map((start, at) => piece(answer, start, cuts[at + 1])),
+  );
+}
+
+function piece(answer, start, end) {
+  const within = (range) => range[0] <= start && end <= range[1];
+  const text = answer.text.slice(start, end);
+  const citation = answer.citations.find((one) => within([one.start, one.end]));
+  if (citation) return citationButton(answer, citation, text);
+  const claim = answer.claims.find((one) => within([one.start, one.end]));
+  const unfounded = claim?.unfounded.some(within);
+  const classes = [claim ? `claim ${claim.verdict}` : "", unfounded ? "unfounded" : ""].join(" ").trim();
+  const title = unfounded ? "In no passage that is cited here" : claim ? VERDICTS[claim.verdict] : undefined;
+  return classes ? h("span", { class: classes, title }, text) : text;
+}
+
+function citationButton(answer, citation, text) {
+  const passage = answer.passages[citation.passage];
+  return h(
+    "button",
+    {
+      type: "button",
+      class: "citation",
+      title: placeOf(passage),
+      "aria-label": `Citation ${citation.number}: ${placeOf(passage)}`,
+      onclick: () => openViewer({ passage, reading: null }),
+    },
+    text,
+  );
+}
+
+// What happened to the writer, who wrote, and the check of the sentences.
+export function writtenEvidence(answer) {
+  const { writer } = answer;
+  const away = writer.leaves_machine ? " The passages were sent to another machine for it." : "";
+  return h(
+    "section",
+    { class: "written-evidence", "aria-label": "Check of the answer" },
+    answer.problem ? h("div", { class: "verdict", role: "note" }, answer.problem) : null,
+    answer.claims.length ? check(answer) : null,
+    h("div", { class: "soft" }, `Written by ${writer.name}.${away}`),
+  );
+}
+
+function check(answer) {
+  const good = answer.claims.filter((claim) => claim.verdict === "supported").length;
+  return h(
+    "details",
+    { class: "claims", open: good < answer.claims.length },
+    h("summary", {}, `${good} of ${answer.claims.length} sentences are supported by the documents`),
+    h(
+      "ol",
+      {},
+      answer.claims.map((claim) => h("li", { class: claim.verdict }, h("div", {}, claim.text), support(answer, claim))),
+    ),
+  );
+}
+
+function support(answer, claim) {
+  const passage = claim.passage === null ? null : answer.passages[claim.passage];
+  if (!passage) return h("div", { class: "soft" }, `${VERDICTS[claim.verdict]}.`);
+  return h(
+    "button",
+    { type: "button", class: "plain", title: "Show on the page", onclick: () => openViewer({ passage, reading: null }) },
+    h("span", { class: "soft" }, `${VERDICTS[claim.verdict]}: `),
+    h("span", {}, `“${claim.sentence}” `),
+    h("span", { class: "soft" }, placeOf(passage)),
+  );
+}
