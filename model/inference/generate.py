@@ -67,7 +67,8 @@ def generate(
         steps = (replace(step, place=place) for step, place in zip(known, places, strict=True))
     else:
         steps = _chosen_steps(model, session, output, sampling, QuoteCursor(quote_from) if quote_from else None)
-    text = TextStream(model.decode, sampling.stop)
+    # A known quotation ends where it ends, whatever stands in it.
+    text = TextStream(model.decode, sampling.stop if quotation is None else ())
     for count in range(1, sampling.max_tokens + 1):
         if cancelled():
             return

@@ -94,11 +94,13 @@ def _is_abbreviation(text: str, border: re.Match[str]) -> bool:
         return False
     word, following = found[0], _NEXT_WORD.match(text, border.end())
     assert following is not None
-    lower, begins = word.lower(), following[1].lower() in _words("begin_sentences") - {"i"}
+    lower, begins = word.lower(), following[1].lower() in _words("begin_sentences")
     if lower in _words("names_follow"):
         return True
     if lower in _words("numbers_follow") and (following[0][:1] in "([" or following[1][:1].isdigit()):
         return True
+    if "\n" in border[0]:  # a line that ends so is mostly a line of its own
+        return False
     return (lower in _words("either") or bool(_INITIAL.fullmatch(word))) and not begins
 
 

@@ -59,7 +59,8 @@ def _paragraphs(text: str) -> Iterator[tuple[Span, str]]:
 def _references(text: str) -> Iterator[Span]:
     """From a heading "References" to the next heading, if most of what stands between cites something."""
     begun: int | None = None
-    last, cites = 0, []
+    last = 0
+    cites: list[bool] = []
     for (start, end), paragraph in [*_paragraphs(text), ((len(text), len(text)), "The End")]:
         if begun is not None and (_is_heading(paragraph) or start == len(text)):
             if cites and sum(cites) >= _FEWEST_CITED * len(cites):

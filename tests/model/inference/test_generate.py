@@ -197,6 +197,16 @@ def test_a_known_quotation_in_few_passes_gives_what_token_by_token_gives(memory,
         output = session.feed([token.id])
 
 
+def test_a_known_quotation_is_not_cut_at_a_stop_string(memory, text_ids):
+    model = tiny_model()
+    source = QuoteSource([text_ids[:15]])
+    stop = model.decode(text_ids[3:4])
+    sampling = Sampling(max_tokens=9, stop=(stop,))
+    places = [(0, row) for row in range(8)]
+    tokens = generate(model, [1, 2], memory=memory, sampling=sampling, quote_from=source, quotation=places)
+    assert "".join(token.text for token in tokens) == model.decode(text_ids[:8])
+
+
 @pytest.mark.parametrize("settings", [{}, {"memory_layers": (2,)}, {"memory_layers": (0, 1, 2)}])
 @pytest.mark.parametrize("question", ["When?", "When was it built, by whom, and why there?"])
 def test_an_answer_goes_on_from_the_encoded_prompt_as_from_its_tokens(text_ids, settings, question) -> None:

@@ -56,6 +56,11 @@ def test_abbreviations_initials_and_their_numbers_do_not_end_a_sentence(sentence
     assert [text[start:end] for start, end in sentence_borders(text)] == sentences
 
 
+def test_a_line_that_ends_with_a_letter_and_a_full_stop_ends_there():
+    rows = "Region: North; Grade: A.\nRegion: South; Grade: B."
+    assert [rows[start:end] for start, end in sentence_borders(rows)] == rows.split("\n")
+
+
 def test_the_number_of_a_list_item_belongs_to_it():
     text = "Do this:\n1. Open the valve.\n2. Wait.\na. Not for long."
     assert [text[start:end] for start, end in sentence_borders(text)] == text.split("\n")

@@ -141,7 +141,8 @@ def _text_of(page_number: int, page: PageCharacters, cell: Cell) -> _Piece:
     lines = [plain_line(page_number, page, line) for line in lines_of_cell(page, cell.members_N, cell.column)]
     joined = join_lines([[replace(line, page=0) for line in lines if line is not None]])
     is_short = len(joined.text) <= _ONE_LINE
-    letters, kept = [], []
+    letters: list[str] = []
+    kept: list[int] = []
     for number, letter in enumerate(joined.text):
         if letter in "\n\t":
             if letters[-1] in " \n":
