@@ -36,6 +36,7 @@ def answer_as_html(library: Library, answer: Answer) -> str:
         left_out=max(0, len(marked) - MAX_PICTURES),
         heat=_heat(answer),
         record=answer_as_json(library, answer),
+        numbers={citation.passage: citation.number for citation in answer.citations},
     )
 
 

@@ -73,6 +73,10 @@ def report(side: str, records: Sequence[dict[str, Any]], *, show: bool) -> None:
     for record in records if show else ():
         print(f"{record['type']:12} {record['answer']:.2f} {record['question']}\n{'':17} -> {record['said']}")
     print(table(records))
+    for outcome in ("found", "perhaps", "not_found"):
+        given = [record for record in records if record["outcome"] == outcome]
+        right = sum(record["answer"] for record in given) / max(1, len(given))
+        print(f"{outcome}: {len(given)} answers, {right:.2f} of them right")
     print(f"{statistics.median(record['seconds'] for record in records):.2f} s an answer (median)")
 
 
@@ -102,6 +106,7 @@ def asked(library: Any, question: dict[str, Any], documents: dict[str, str], *, 
         "file": float(first is not None and first.document_id == documents[question["document"]]),
         "page": float(first is not None and str(question["page"]) in first.page_labels),
         "refused": float(not answer.found),
+        "outcome": answer.outcome,
         "seconds": seconds,
     }
 

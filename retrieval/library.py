@@ -35,6 +35,7 @@ from retrieval.types.records import (
     PageText,
     RepairReport,
     Scope,
+    TextHit,
     VerifyReport,
 )
 from retrieval.types.views import Views
@@ -285,14 +286,17 @@ class Library(Asking):
     @catalogue_errors()
     def page_text(self, document_id: str, page: int) -> PageText:
         """Text of one page (from 1) with its blocks. Raises NotFound."""
-        document = self.document(document_id)
-        return pages.page_text(self._workspace, document, self._passages.text(document_id), page)
+        return pages.page_text(self._workspace, self.document(document_id), self._passages.text(document_id), page)
 
     @catalogue_errors()
     def boxes(self, document_id: str, start: int, end: int) -> list[PageBox]:
         """Where these characters of the text stand: a box a line; none without pages. Raises NotFound, ExtractError."""
-        document = self.document(document_id)
-        return pages.boxes_of(self._workspace, document, self._passages.text(document_id), start, end)
+        return pages.boxes_of(self._workspace, self.document(document_id), self._passages.text(document_id), start, end)
+
+    @catalogue_errors()
+    def find(self, document_id: str, words: str) -> list[TextHit]:
+        """Where these words stand in a document, in any case. Raises NotFound."""
+        return pages.find(self._workspace, self.document(document_id), self._passages.text(document_id), words)
 
     def original(self, document_id: str) -> Path:
         """The kept copy of the original file. Raises NotFound."""

@@ -12,6 +12,7 @@ from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from app import version
+from app.api import changes as changing
 from app.api import dependencies, documents, errors, machine, openai_endpoint, questions, startup, writer_choice
 from app.api.mcp_tools import build_mcp, mcp_app
 from app.api.preferences import PreferenceFolder
@@ -56,6 +57,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
         each_at_once=settings.questions_at_once_each,
         each_waiting=settings.max_questions,
     )
+    changes = changing.Changes()
     tools = build_mcp(library, ask_queue)
     tools_app = mcp_app(tools)
 
@@ -81,6 +83,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     dependencies.install(app, library, preferences)
     app.include_router(documents.router(uploads), prefix="/api/v1")
     app.include_router(questions.router(ask_queue), prefix="/api/v1")
+    app.include_router(changing.router(changes, uploads), prefix="/api/v1")
     app.include_router(machine.router(limits), prefix="/api/v1")
     app.include_router(machine.account_router(accounts, authenticator), prefix="/api/v1")
     app.include_router(writer_choice.router(settings), prefix="/api/v1")
@@ -91,6 +94,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
         from app.web.frame import mount_ui  # here: importing Gradio takes seconds
 
         mount_ui(app, preferences=preferences, home=settings.home, own_words=lambda: library.writes_own_words)
+    app.add_middleware(changing.TellChanges, changes=changes)
     _add_guards(app, authenticator, settings)
     return app
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from typing import Annotated, Any
 
-from fastapi import APIRouter, File, Form, Query, Response, UploadFile
+from fastapi import APIRouter, BackgroundTasks, File, Form, Query, Response, UploadFile
+from fastapi.responses import FileResponse
 from pydantic import BaseModel, Field
 
 from app.api.dependencies import Person, RequestLibrary
 from app.api.errors import Refused
 from app.api.uploads import Uploads, shown_name
+from retrieval.errors import NotFound
+from retrieval.library import Library
+from retrieval.types.records import Job
 
 PAGE_SIZES = Query(ge=1, le=500)
 PICTURE_WIDTHS_PX = (300, 600, 900, 1200, 1800, 2400)  # a few only, since each is kept on disk
+STOPPED_SECONDS = 120.0  # a cancelled job stops within one window, however large the model
 Plain = dict[str, Any]
 
 
@@ -123,14 +130,28 @@ def _add_jobs(routes: APIRouter) -> None:
         return library.job(job_id).to_dict()
 
     @routes.post("/jobs/{job_id}/cancel", tags=["jobs"])
-    def cancel(library: RequestLibrary, job_id: str) -> Plain:
-        """Stops within one window; what was stored of the document is removed."""
-        return library.cancel_job(job_id).to_dict()
+    def cancel(library: RequestLibrary, job_id: str, background: BackgroundTasks, discard: bool = False) -> Plain:
+        """Stops within one window; `discard`: and then the document goes, with what was stored of it."""
+        job = library.cancel_job(job_id)
+        if discard:
+            background.add_task(_discard, library, job)
+        return job.to_dict()
 
     @routes.post("/jobs/{job_id}/retry", tags=["jobs"])
     def retry(library: RequestLibrary, job_id: str, retry: Retry | None = None) -> Plain:
         """Queue a failed or cancelled job again."""
         return library.retry_job(job_id, password=retry.password if retry else None).to_dict()
+
+
+def _discard(library: Library, job: Job) -> None:
+    """Waits until a job stops and deletes its document, unless it was stored whole in spite of all."""
+    ends = time.monotonic() + STOPPED_SECONDS
+    with contextlib.suppress(NotFound):  # somebody else deleted it
+        while job.active and time.monotonic() < ends:
+            time.sleep(0.1)
+            job = library.job(job.id)
+        if job.state == "cancelled":
+            library.delete_documents([job.document_id])
 
 
 def _add_documents(routes: APIRouter) -> None:
@@ -229,3 +250,19 @@ def _add_pages(routes: APIRouter) -> None:
     ) -> Plain:
         """Where the characters from `start` to `end` of the document's text stand: a box for each line."""
         return {"boxes": [box.to_dict() for box in library.boxes(document_id, start, end)]}
+
+    @routes.get("/documents/{document_id}/find", tags=["pages"])
+    def find(library: RequestLibrary, document_id: str, text: Annotated[str, Query(max_length=200)] = "") -> Plain:
+        """Where these words stand in the document, in any case: page (from 1), and characters of its text."""
+        return {"hits": [hit.to_dict() for hit in library.find(document_id, text)]}
+
+    @routes.get("/documents/{document_id}/original", tags=["pages"], response_class=FileResponse)
+    def original(library: RequestLibrary, document_id: str) -> FileResponse:
+        """The file as it was added, for download."""
+        document = library.document(document_id)
+        return FileResponse(
+            library.original(document_id),
+            filename=shown_name(document.source),
+            media_type="application/octet-stream",
+            headers={"Cache-Control": "no-store"},
+        )

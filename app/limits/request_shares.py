@@ -15,7 +15,7 @@ from app.http_security import person_of, refusal
 
 AT_ONCE, WAITING = 8, 100
 _SHARED = ("/api/v1/", "/mcp")
-_STREAMS = "/api/v1/ask"  # open for as long as an answer takes; their own queue counts them
+_STREAMS = frozenset({"/api/v1/ask", "/api/v1/events"})  # open for long; they count those of a person themselves
 
 
 class RequestShares:
@@ -28,7 +28,7 @@ class RequestShares:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
-        if scope["type"] != "http" or not path.startswith(_SHARED) or path == _STREAMS:
+        if scope["type"] != "http" or not path.startswith(_SHARED) or path in _STREAMS:
             await self._app(scope, receive, send)
             return
         person = person_of(HTTPConnection(scope))

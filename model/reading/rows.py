@@ -42,9 +42,11 @@ class RowTokens:
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> RowTokens:
         """Raises ValueError for a vocabulary that is not BERT's."""
-        ids = [tokenizer.token_to_id(token) for token in ("[PAD]", "[CLS]", "[SEP]", ":")]
-        if None in ids:
-            raise ValueError("The tokenizer has no [PAD], [CLS], [SEP] and ':'; a reader needs the tokens of BERT.")
+        ids: list[int] = []
+        for token in ("[PAD]", "[CLS]", "[SEP]", ":"):
+            if (number := tokenizer.token_to_id(token)) is None:
+                raise ValueError(f"The tokenizer has no {token}; a reader needs the tokens of BERT.")
+            ids.append(number)
         return cls(*ids)
 
 

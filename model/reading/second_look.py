@@ -9,6 +9,8 @@ Axes: K rows, T tokens of a row, N = K x T, S sentences of all passages.
 from __future__ import annotations
 
 import json
+import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +78,16 @@ class SecondLook:
         self.reader, self.tokenizer = reader, tokenizer
         self._tokens = RowTokens.of(tokenizer)
 
+    @property
+    def sure_above(self) -> float:
+        """Chance of the quoted sentence below which an answer is a guess (`sure_above` in the reader's config.json)."""
+        return float(getattr(self.reader.config, "sure_above", 0.0))
+
+    @property
+    def absent_above(self) -> float:
+        """Chance of "not here" from which there is no answer (`absent_above` in the reader's config.json)."""
+        return float(getattr(self.reader.config, "absent_above", math.inf))
+
     @torch.inference_mode()
     def read(self, question: str, passages: Sequence[ReadPassage]) -> Reading:
         """Where the answer stands. In bfloat16 where the machine multiplies in it."""
@@ -122,11 +134,8 @@ def load_second_look(folder: Path) -> SecondLook:
 
 def _token_ranges(passage: ReadPassage, text: Encoding) -> list[tuple[int, int]]:
     """(first, behind the last) token of each sentence; empty where a sentence has no token of its own."""
-    starts = torch.tensor([start for start, _ in text.offsets] or [0])
-    return [
-        tuple(torch.searchsorted(starts, torch.tensor([start, stop])).tolist())  # type: ignore[misc]
-        for start, stop in passage.sentences
-    ]
+    starts = [start for start, _ in text.offsets]
+    return [(bisect_left(starts, start), bisect_left(starts, stop)) for start, stop in passage.sentences]
 
 
 def _windows(passage: int, sentences: Sequence[tuple[int, int]]) -> list[_Window]:

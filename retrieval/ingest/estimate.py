@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import MutableMapping, Sequence
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.extraction.extract import extract
@@ -10,6 +13,9 @@ from retrieval.ingest.file_store import free_bytes, sha256_of
 from retrieval.types.records import Estimate
 
 _SAMPLE_CHARACTERS = 40_000  # the tokens of a longer text are extrapolated from these
+_TELLING_TOKENS = 2_000  # what was read says how fast this machine is from so many tokens on
+_measured: MutableMapping[LoadedModel, float] = WeakKeyDictionary()
+"""Tokens per second, for as long as a model is loaded and little was read with it."""
 
 
 def num_blocks(loaded: LoadedModel, num_tokens: int) -> int:
@@ -26,7 +32,8 @@ def estimate(workspace: Workspace, path: Path, password: str | None) -> Estimate
     extracted = extract(path, password=password, person=workspace.person)
     loaded = workspace.loaded()
     sample = extracted.text[:_SAMPLE_CHARACTERS]
-    tokens = len(loaded.model.tokenize(sample).ids)
+    ids = loaded.model.tokenize(sample).ids
+    tokens = len(ids)
     exact = len(sample) == len(extracted.text)
     if not exact:
         tokens = int(tokens * len(extracted.text) / len(sample))
@@ -37,16 +44,36 @@ def estimate(workspace: Workspace, path: Path, password: str | None) -> Estimate
         tokens=tokens,
         blocks=num_blocks(loaded, tokens),
         size_bytes=stored_bytes(loaded, tokens) + path.stat().st_size,
-        seconds=tokens / _usual_speed(workspace, loaded),
+        seconds=tokens / _usual_speed(workspace, loaded, ids),
         free_bytes=free_bytes(workspace),
         already_stored=known is not None,
         exact=exact,
     )
 
 
-def _usual_speed(workspace: Workspace, loaded: LoadedModel) -> float:
-    """Tokens per second of the last finished ingestion; before the first, a cautious guess."""
-    for job in workspace.catalogue.jobs(limit=50):
-        if job.state == "done" and job.progress.tokens_per_second > 0:
-            return job.progress.tokens_per_second
-    return 20_000.0 if loaded.model.device.type == "cuda" else 1_000.0
+def _usual_speed(workspace: Workspace, loaded: LoadedModel, ids: Sequence[int]) -> float:
+    """Tokens per second: of what was read lately, else measured by reading the beginning of this text."""
+    progress = [job.progress for job in workspace.catalogue.jobs(limit=50) if job.state == "done"]
+    read = [one for one in progress if one.tokens_per_second > 0]
+    tokens = sum(one.tokens_done for one in read)
+    if tokens >= _TELLING_TOKENS:
+        return tokens / sum(one.tokens_done / one.tokens_per_second for one in read)
+    if loaded not in _measured and ids:
+        _measured[loaded] = _measure(workspace, loaded, ids)
+    return _measured.get(loaded, 1_000.0)  # a text without tokens takes no time at any speed
+
+
+def _measure(workspace: Workspace, loaded: LoadedModel, ids: Sequence[int]) -> float:
+    """Tokens per second of one window; of the second, if there is one, as the first also pays for what is made once."""
+    from model.inference.prefill import prefill  # the library opens without it
+
+    per_window = loaded.model.config.window_blocks * loaded.model.config.tokens_per_block
+    seconds = 0.0
+    for window in (ids[:per_window], ids[per_window : 2 * per_window]):
+        if window:
+            with workspace.scheduler.for_ingestion():
+                began = time.perf_counter()
+                for _block in prefill(loaded.model, window, kv_dtype=loaded.prefill_dtype):
+                    pass
+                seconds, tokens = time.perf_counter() - began, len(window)
+    return tokens / seconds

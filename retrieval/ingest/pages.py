@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
+from itertools import islice
+
 from retrieval.engine.workspace import Workspace
 from retrieval.extraction import character_places
 from retrieval.extraction.extract import extract, render_page
 from retrieval.extraction.formats import PDF
 from retrieval.ingest.file_store import original_of
 from retrieval.types.passages import PageBox
-from retrieval.types.records import Document, PageText
+from retrieval.types.records import Document, PageText, TextHit
 from retrieval.types.views import page_number, page_text_view
 from storage.kv.shard import sync_folder
+
+MOST_HITS = 1000
 
 
 def page_image(workspace: Workspace, document: Document, page: int, width_px: int) -> bytes:
@@ -51,3 +57,15 @@ def boxes_of(workspace: Workspace, document: Document, text: str, start: int, en
         character_places.keep(folder, extract(original_of(workspace, document.id)))
         found = character_places.boxes(folder, text, start, end)
     return [PageBox(box.page + 1, *(round(side, 5) for side in box[1:])) for box in found or ()]
+
+
+def find(workspace: Workspace, document: Document, text: str, words: str) -> list[TextHit]:
+    """Where `words` stand in `text`, the document's, in any case and over line breaks; the first `MOST_HITS`."""
+    if not words.strip():
+        return []
+    pattern = re.compile(r"\s+".join(map(re.escape, words.split())), re.IGNORECASE)
+    starts = [page.start for page in workspace.catalogue.pages(document.id)]
+    return [
+        TextHit(max(1, bisect_right(starts, match.start())), match.start(), match.end())
+        for match in islice(pattern.finditer(text), MOST_HITS)
+    ]

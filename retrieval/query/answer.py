@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from model.checkpoint.config import LandmarkConfig
 from model.inference.generate import answer_logprob
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, InvalidRequest
 from retrieval.index.snapshot import MemoryIndex, naming_damage
-from retrieval.query.confidence import outcome_of, sureness
 from retrieval.query.decode import Decoded, Decoder
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import join_neighbours
@@ -29,7 +27,6 @@ from retrieval.query.question import Question
 from retrieval.query.quoting import Quotation
 from retrieval.query.retrieve import Retrieved, retrieve
 from retrieval.query.search import hits_of
-from retrieval.types.defaults import Outcome
 from retrieval.types.passages import Answer, AnswerToken, BlockEffect, Passage, QuotedSentence, Timings
 from retrieval.types.records import Scope
 from storage.errors import NotFound as NoRow
@@ -95,6 +92,7 @@ class Answerer:
                 "max_tokens": question.max_tokens,
                 "quote": retrieved.quote,
                 "anyway": question.anyway,
+                "second_look": any(quotation.chance is not None for quotation in decoded.quotations),
                 "scope": (question.scope or Scope()).to_dict(),
                 "asked": retrieved.asked,
                 "token_ids": [token.token_id for token in tokens if token.token_id >= 0],
@@ -104,7 +102,7 @@ class Answerer:
             created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
             other_sentences=tuple(self._sentences(decoded, decoded.quotations[1:])) if tokens else (),
             quotation=next(self._sentences(decoded, decoded.quotations[:1]), None) if tokens else None,
-            outcome=_outcome(loaded.model.config, retrieved, decoded) if text else "not_found",
+            outcome=decoded.outcome if text else "not_found",
         )
 
     def _read(self, retrieved: Retrieved, decoded: Decoded) -> _Evidence:
@@ -146,15 +144,6 @@ class Answerer:
                 pointed = one.places[one.pointed.start : one.pointed.stop]
                 start, end = quoting.span(pointed) if pointed else (passage.start_index,) * 2
                 yield QuotedSentence(passage, (start, end))
-
-
-def _outcome(config: LandmarkConfig, retrieved: Retrieved, decoded: Decoded) -> Outcome:
-    if retrieved.insisted:
-        return "perhaps"
-    found, sure = retrieved.found, retrieved.found.confidence
-    if decoded.quotations:
-        sure = sureness(found.scores_C.tolist(), [quotation.score for quotation in decoded.quotations])
-    return outcome_of(config, sure, found.in_scope)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from model.checkpoint.config import LandmarkConfig
+from model.reading.second_look import SecondLook
 from retrieval.index.exact import Ranking
 from retrieval.types.defaults import Outcome
 
@@ -45,6 +46,13 @@ def is_answerable(config: LandmarkConfig, confidence: float, in_scope: int) -> b
     then the model decides."""
     threshold, comparing = config.answer_threshold, not config.ranks_by_tokens
     return threshold is None or (comparing and in_scope < FEW_BLOCKS) or confidence >= threshold
+
+
+def outcome_of_reading(look: SecondLook, chance: float, not_here: float) -> Outcome:
+    """What the second look says: chance that the answer stands in the sentence quoted, and that it stands nowhere."""
+    if not_here >= look.absent_above:
+        return "not_found"
+    return "found" if chance >= look.sure_above else "perhaps"
 
 
 def outcome_of(config: LandmarkConfig, sure: float, in_scope: int) -> Outcome:

@@ -15,12 +15,14 @@ from model.inference.generate import GeneratedToken, generate
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import InvalidRequest
 from retrieval.index.snapshot import MemoryIndex, naming_damage
+from retrieval.query.confidence import outcome_of, outcome_of_reading, sureness
 from retrieval.query.evidence import AnswerMass
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
 from retrieval.query.quoting import Quotation, Quoting
 from retrieval.query.retrieve import Retrieved
 from retrieval.query.sentence_search import best_sentences, quoting_from
+from retrieval.types.defaults import Outcome
 from retrieval.types.passages import AnswerToken
 
 # An answer's record keeps this many blocks for each token; a question has at most a few dozen candidates.
@@ -39,6 +41,7 @@ class Decoded:
     quoting: Quoting | None = None
     quotations: Sequence[Quotation] = ()
     """Where a whole sentence is quoted: it, and those that came next."""
+    outcome: Outcome = "not_found"
 
     @property
     def quoted(self) -> set[int]:
@@ -53,6 +56,7 @@ class Decoder:
         self._workspace, self._index, self._passages = workspace, index, passages
         self._model = workspace.loaded().model
         self._policy, self._sampling = question.policy(), question.sampling(self._model)
+        self._anyway = question.anyway
 
     def decode(self, retrieved: Retrieved, cancelled: Callable[[], bool]) -> Generator[AnswerToken, None, Decoded]:
         """Gives the tokens as they come; returns all of them with their evidence."""
@@ -75,6 +79,9 @@ class Decoder:
                     1 + OTHER_SENTENCES,
                     read=None if look is None else partial(look.read, retrieved.asked),
                 )
+        decoded.outcome = self._outcome(retrieved, decoded.quotations)
+        if decoded.outcome == "not_found":
+            return decoded
         quotation = decoded.quotations[0] if decoded.quotations else None
         steps = generate(
             model,
@@ -93,6 +100,19 @@ class Decoder:
             decoded.tokens.append(token)
             yield token
         return decoded
+
+    def _outcome(self, retrieved: Retrieved, quotations: Sequence[Quotation]) -> Outcome:
+        look, found = self._workspace.loaded().second_look, retrieved.found
+        best = quotations[0] if quotations else None
+        if look is not None and best is not None and best.chance is not None and best.not_here is not None:
+            outcome = outcome_of_reading(look, best.chance, best.not_here)
+        else:
+            sure = found.confidence
+            if best is not None:
+                sure = sureness(found.scores_C.tolist(), [quotation.score for quotation in quotations])
+            outcome = outcome_of(self._model.config, sure, found.in_scope)
+        insisted = retrieved.insisted or (self._anyway and outcome == "not_found")
+        return "perhaps" if insisted else outcome
 
     def _in_turns(self, steps: Iterator[GeneratedToken]) -> Iterator[GeneratedToken]:
         while True:

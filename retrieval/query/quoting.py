@@ -35,17 +35,23 @@ SPAN_WEIGHT = 0.005
 """Weight of the answer span's logits added to the sentence's score; it decides between similar sentences. Held-out
 questions show no difference between 0.0025 and 0.05 (docs/experiments.md)."""
 
-MATCH_WEIGHT = 1.0
-"""Weight of the late-interaction score beside the logarithm of the second look's chance."""
+MATCH_WEIGHT = 25.0
+"""Weight of the late-interaction score beside the logarithm of the second look's chance. Answers are alike between 15
+and 40, and worse with either side alone (docs/experiments.md)."""
 
 
 @dataclass(frozen=True)
 class Quotation:
-    """Places of a sentence's tokens, which of them are the answer span, and its late-interaction score."""
+    """Places of a sentence's tokens, which of them are the answer span, and its late-interaction score.
+
+    After a second look also the chance that the answer stands in it, and that it stands in none of the candidates.
+    """
 
     places: list[Place]
     pointed: range
     score: float = 0.0
+    chance: float | None = None
+    not_here: float | None = None
 
 
 class Quoting:
@@ -103,8 +109,11 @@ class Quoting:
         scores_S = score(by_sentence(matches_QCL))
         ranked_S = scores_S * torch.tensor([ASIDE_SHARE if each.is_aside else 1.0 for each in sentences])
         pointed = [range(0)] * len(sentences)
+        chances: Sequence[float | None] = [None] * len(sentences)
+        not_here = None
         if read is not None:
-            spans = self._read(read, sentences, text_of, title_of)
+            spans, not_here = self._read(read, sentences, text_of, title_of)
+            chances = [each.chance for each in spans]
             ranked_S = torch.tensor([each.chance for each in spans]).clamp_min(1e-9).log() + MATCH_WEIGHT * ranked_S
             pointed = [each.tokens_within(span) for each, span in zip(sentences, spans, strict=True)]
         else:
@@ -123,7 +132,13 @@ class Quoting:
             sentence = sentences[number]
             if sentence.places[0] in quoted:  # stands in a list that is quoted already
                 continue
-            whole = Quotation(sentence.places + sentence.announced, pointed[number], float(scores_S[number]))
+            whole = Quotation(
+                sentence.places + sentence.announced,
+                pointed[number],
+                float(scores_S[number]),
+                chances[number],
+                not_here,
+            )
             if best.setdefault(_wording(sentence.text), whole) is whole:
                 quoted.update(whole.places)
             if len(best) == count:
@@ -136,8 +151,9 @@ class Quoting:
         sentences: Sequence[_Sentence],
         text_of: Mapping[str, QuotableText],
         title_of: Mapping[str, str],
-    ) -> list[FoundSpan]:
-        """Every sentence's chance and answer span, in characters of its document; a run is a passage."""
+    ) -> tuple[list[FoundSpan], float]:
+        """Every sentence's chance and answer span, in characters of its document, and the chance of none; a run is a
+        passage."""
         passages = []
         runs = [list(group) for _, group in groupby(sentences, key=lambda sentence: sentence.run)]
         for group in runs:
@@ -145,11 +161,13 @@ class Quoting:
             borders = [(each.start - start, each.stop - start) for each in group]
             text = text_of[document_id].text[start : group[-1].stop] if document_id in text_of else ""
             passages.append(ReadPassage(title_of.get(document_id, ""), text, borders))
-        return [
+        reading = read(passages)
+        found = [
             FoundSpan(span.chance, span.start + group[0].start, span.stop + group[0].start)
-            for group, spans in zip(runs, read(passages).spans, strict=True)
+            for group, spans in zip(runs, reading.spans, strict=True)
             for span in spans
         ]
+        return found, reading.not_here
 
     def _sentences(self, text_of: Mapping[str, QuotableText]) -> list[_Sentence]:
         """Sentences that stand whole in a run of neighbouring blocks.

@@ -139,6 +139,15 @@ class PageText(Record):
 
 
 @dataclass(frozen=True)
+class TextHit(Record):
+    """Words found in a document: their page (from 1) and their characters in its text."""
+
+    page: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
 class DamageReport(Record):
     """One damaged or missing thing, in words."""
 

@@ -13,6 +13,7 @@ wrong roles, passes (benchmarks/claim_check.py measures how often it is right).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,7 +30,7 @@ from retrieval.types.passages import Passage
 from retrieval.types.records import Scope
 from retrieval.types.written import Citation, Claim, Verdict
 from retrieval.writing.citations import BRACKETS
-from retrieval.writing.facts import Fact, content_words, facts_of, forms_of
+from retrieval.writing.facts import Fact, content_words, facts_of, first_word, forms_of
 from retrieval.writing.sentences import claims_of
 
 SUPPORTED_COVERAGE = 0.6
@@ -102,10 +103,20 @@ class ClaimChecker:
             yield snapshot
 
     def _best_support(self, snapshot: MemorySnapshot, claim: str, cited: Sequence[Passage]) -> Support | None:
-        words, facts = content_words(claim), facts_of(claim)
+        words = content_words(claim)
         sentences = [*self._found(snapshot, claim), *(one for passage in cited for one in self._sentences_of(passage))]
-        supports = (_support(sentence, self._around(sentence), words, facts) for sentence in sentences)
+        supports = (self._support(sentence, claim, words) for sentence in sentences)
         return max(supports, key=lambda support: support.rank, default=None)
+
+    def _support(self, sentence: Passage, claim: str, words: Sequence[str]) -> Support:
+        # The capital of a first word says nothing. It is a name if the document never has it without one.
+        lower = re.compile(rf"\b{re.escape(first_word(claim).lower())}\b")
+        name = lower.search(self._builder.text(sentence.document_id)) is None
+        own, near = forms_of(sentence.text), forms_of(self._around(sentence))
+        said = sum((word in own) + (word not in own and word in near) * 0.5 for word in words)
+        facts = facts_of(claim, first_is_name=name)
+        missing = sum(fact.form not in (own if fact.is_figure else near) for fact in facts)
+        return Support(sentence, said / len(words) if words else 0.0, missing)
 
     def _found(self, snapshot: MemorySnapshot, claim: str) -> list[Passage]:
         """The sentences that landmark search finds for the claim."""
@@ -140,13 +151,6 @@ class ClaimChecker:
         before = [text[a:b] for a, b in sentence_borders(text, low, start)] if low < start else []
         behind = [text[a:b] for a, b in sentence_borders(text, end, high)] if end < high else []
         return " ".join([sentence.title, *before[-1:], sentence.text, *behind[:1]])
-
-
-def _support(sentence: Passage, around: str, words: Sequence[str], facts: Sequence[Fact]) -> Support:
-    own, near = forms_of(sentence.text), forms_of(around)
-    said = sum((word in own) + (word not in own and word in near) * 0.5 for word in words)
-    missing = sum(fact.form not in (own if fact.is_figure else near) for fact in facts)
-    return Support(sentence, said / len(words) if words else 0.0, missing)
 
 
 def _claim(text: str, support: Support | None, shown: list[Passage]) -> Claim:

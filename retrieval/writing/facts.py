@@ -45,15 +45,15 @@ class Fact:
     is_figure: bool
 
 
-def facts_of(sentence: str) -> list[Fact]:
-    """Figures, and words that begin with a capital, unless they only begin the sentence."""
+def facts_of(sentence: str, *, first_is_name: bool = False) -> list[Fact]:
+    """Figures, and words that begin with a capital, unless they only begin the sentence; `first_is_name`: these too."""
     found = []
     words = list(_WORD.finditer(sentence))
     for at, match in enumerate(words):
         word = match[0]
         if _FIGURE.search(word) or (word.lower() in _NUMBER_WORDS and word.lower() not in _NO_FIGURES):
             found += [Fact(match.start(), match.end(), form, True) for form in _figures(word)]
-        elif word[0].isupper() and word.lower() not in _STOP and not _only_begins(words, at, sentence):
+        elif _is_capitalised(word) and (first_is_name or not _only_begins(words, at, sentence)):
             found.append(Fact(match.start(), match.end(), stem(word), False))
     return found
 
@@ -101,6 +101,17 @@ def _figures(word: str) -> list[str]:
         return [_NUMBER_WORDS[lower]]
     plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", lower).rstrip("%")
     return [part.lstrip("0") or "0" for part in re.split(r"[:/,'’–-]", plain) if part]
+
+
+def _is_capitalised(word: str) -> bool:
+    """The month is no word of grammar."""
+    return word[0].isupper() and (word.lower() not in _STOP or word == "May")
+
+
+def first_word(sentence: str) -> str:
+    """Empty if the sentence has none."""
+    match = _WORD.search(sentence)
+    return match[0] if match else ""
 
 
 def _only_begins(words: list[re.Match[str]], at: int, sentence: str) -> bool:

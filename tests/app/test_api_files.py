@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
+from app.api import changes
 from retrieval.library import Library
-from tests.app.api_client import ask, error_code, locked_pdf, opened, send, until
+from tests.app.api_client import ask, error_code, events, locked_pdf, opened, send, until
 from tests.app.serving import FakeSettings
 from tests.app.small_library import RESERVOIR, WALKS
 
@@ -121,6 +123,26 @@ class TestJobs:
         assert client.get("/api/v1/jobs?active_only=true").json()["jobs"] == []
         assert client.post(f"/api/v1/jobs/{job['id']}/retry").json()["state"] == "queued"
 
+    def test_a_job_that_is_cancelled_and_discarded_leaves_nothing(self, client: TestClient, library: Library) -> None:
+        job = send(client, "a.pdf").json()["jobs"][0]
+        client.post(f"/api/v1/jobs/{job['id']}/cancel?discard=true")
+        until(lambda: len(library.documents()) == 2)
+        assert error_code(client.get(f"/api/v1/jobs/{job['id']}")) == "not_found"
+
+    def test_events_tell_of_files_at_once_and_of_the_library_when_it_changed(
+        self, client: TestClient, library: Library, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(changes, "STREAM_SECONDS", 0.1)
+        monkeypatch.setattr(changes, "IDLE_SECONDS", 0.1)
+        first = client.get("/api/v1/events")
+        told = dict(events(first.text))
+        assert told["files"]["uploads"] == [] and len(told["files"]["jobs"]) == 2 and told["library"] == {}
+        seen = {"Last-Event-ID": re.findall("id: (.*)", first.text)[-1]}
+        assert [name for name, _ in events(client.get("/api/v1/events", headers=seen).text)] == ["files"]
+        document = library.documents()[0]
+        client.patch(f"/api/v1/documents/{document.id}", json={"title": "Another"})
+        assert [name for name, _ in events(client.get("/api/v1/events", headers=seen).text)] == ["files", "library"]
+
     def test_unknown_jobs_are_not_found(self, client: TestClient) -> None:
         assert error_code(client.get("/api/v1/jobs/nothing")) == "not_found"
 
@@ -169,6 +191,20 @@ class TestDocuments:
                 assert error_code(response) == "not_found"
                 message = response.json()["error"]["message"]
                 assert message == f"There is no page {page} in {document.source}. It has pages 1 to {document.pages}."
+
+    def test_words_are_found_with_their_pages_and_the_original_is_given_back(
+        self, client: TestClient, library: Library
+    ) -> None:
+        (document,) = library.documents(search=RESERVOIR)
+        address = f"/api/v1/documents/{document.id}"
+        hits = client.get(f"{address}/find", params={"text": " rosental  REPORTS "}).json()["hits"]
+        assert [hit["page"] for hit in hits] == [3]
+        boxes = client.get(f"{address}/boxes", params={key: hits[0][key] for key in ("start", "end")}).json()["boxes"]
+        assert {box["page"] for box in boxes} == {3}
+        assert client.get(f"{address}/find", params={"text": "  "}).json() == {"hits": []}
+        original = client.get(f"{address}/original")
+        assert original.content == library.original(document.id).read_bytes()
+        assert f'filename="{RESERVOIR}"' in original.headers["content-disposition"]
 
     def test_a_collection_goes_and_its_documents_stay(self, client: TestClient, library: Library) -> None:
         group = client.post("/api/v1/collections", json={"name": "Old"}).json()["id"]

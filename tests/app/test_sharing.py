@@ -17,7 +17,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 
-from app.api import build_app
+from app.api import build_app, changes
 from app.api.errors import Refused
 from app.api.questions import AskQueue
 from app.auth import fresh_token
@@ -66,7 +66,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     home: Path = tmp_path_factory.mktemp("home")
     (home / "sample-offered").touch()
     model = tiny_model(block_size=BLOCK_SIZE, window_blocks=4, context_blocks=2)
-    with Library.open(home, model, shard_bytes=20_000) as library:
+    with pytest.MonkeyPatch.context() as patch, Library.open(home, model, shard_bytes=20_000) as library:
+        patch.setattr(changes, "STREAM_SECONDS", 0.1)
+        patch.setattr(changes, "IDLE_SECONDS", 0.1)
         tokens = {}
         for name in NAMES:
             tokens[name], digest = fresh_token()
@@ -179,6 +181,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "POST /api/v1/search": {"json": {"query": "secretword0", "k": 200}},
     "POST /api/v1/ask": {"json": {"question": "secretword0?", "k": 20, "max_tokens": 2}},
     "GET /api/v1/answers": {"params": {"limit": 500}},
+    "GET /api/v1/events": {},
     "GET /api/v1/machine": {},
     "GET /api/v1/preferences": {},
     "PATCH /api/v1/preferences": {"json": {"top_k": 5}},

@@ -78,6 +78,9 @@ def test_a_served_answer_has_citations_claims_and_progress(client: TestClient, l
     assert answer["citations"] == [{"number": 1, "passage": 0, "start": 27, "end": 30}]
     (claim,) = answer["claims"]
     assert claim["verdict"] == "supported" and "raised by three metres in 1981" in claim["sentence"]
+    page = client.get(f"/api/v1/answers/{answer['id']}/export").text
+    assert "What scripted was given" in page and "supported: The dam was raised in 1981." in page
+    assert "of the attention was" not in page and "Attention by layer" not in page
     everything = client.post("/api/v1/ask", json={"question": "Summarise.", "whole": True})
     names = [name for name, _ in events(everything.text)]
     assert "progress" in names and names[-1] == "answer"

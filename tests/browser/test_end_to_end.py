@@ -94,7 +94,7 @@ def _ask_and_choose(page: Any) -> str:
     mark = page.locator(".passage-text mark").first
     mark.click()
     page.get_by_role("button", name="Measure effect").click()
-    expect(page.locator(".block-card")).to_contain_text("Effect on the answer")
+    expect(page.locator(".block-card")).to_contain_text("Without this part the answer would have been")
     page.mouse.move(5, 5)
     return mark.get_attribute("data-block")
 

@@ -39,14 +39,14 @@ def test_everything_can_be_reached_by_keyboard(
     for _ in range(3):
         page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
-    expect(page.locator(".token.chosen")).to_have_attribute("data-token", "2")
+    expect(page.locator(".focus q")).to_have_text("was")  # The dam was
     page.keyboard.press("Escape")
     page.locator(".passage-text mark").first.focus()
     page.keyboard.press("Enter")
     expect(page.locator(".block-card")).to_be_visible()
     page.get_by_role("tab", name="Passages").focus()
     page.keyboard.press("ArrowRight")
-    expect(page.get_by_role("tab", name="Layers and heads")).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_role("tab", name="Word by word")).to_have_attribute("aria-selected", "true")
 
 
 def test_every_control_has_a_name_for_screen_readers(
@@ -63,6 +63,7 @@ def test_every_control_has_a_name_for_screen_readers(
                     && !one.labels?.length && !one.title).map((one) => one.outerHTML)"""
         )
         assert nameless == [], name
+        assert page.get_by_role("heading", level=1).all_inner_texts() == [f"Cairn: {name.lower()}"]
 
 
 def test_nothing_that_is_said_anywhere_is_ever_executed(
@@ -191,6 +192,12 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
 ) -> None:
     page = open_tab(serve(library), viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     ask(page, QUESTION)
+    evidence = page.get_by_role("complementary", name="Evidence")
+    expect(evidence).to_be_hidden()
+    page.get_by_role("button", name="What was read").click()
+    expect(evidence.locator(".passage").first).to_be_in_viewport()
+    page.keyboard.press("Escape")
+    expect(evidence).to_be_hidden()
     for name in ("Ask", "Library", "History", "Settings", "Machine"):
         view(page, name)
         page.wait_for_timeout(200)

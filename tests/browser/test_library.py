@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from retrieval.library import Library
 from tests.app.api_client import PDF, locked_pdf
-from tests.app.small_library import PAGES, RESERVOIR, ByHand, pdf_of
+from tests.app.small_library import PAGES, RESERVOIR, WALKS, ByHand, pdf_of
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
@@ -45,16 +47,28 @@ def test_files_are_estimated_read_and_deleted_and_a_second_tab_sees_the_same(
         expect(page.locator(".job", has_text="first.pdf")).to_contain_text("of 6")
         other = open_tab(f"{url}/#/library", same=page)
         expect(other.locator(".job")).to_have_count(2)
-        other.get_by_role("button", name="Cancel second.pdf").click()
-        expect(page.locator(".job", has_text="second.pdf")).to_contain_text("Cancelled")
+        cancel = other.get_by_role("button", name="Cancel second.pdf")
+        cancel.focus()
+        other.wait_for_timeout(2500)  # the list changes by itself meanwhile
+        expect(cancel).to_be_focused()
+        other.keyboard.press("Enter")
+        for tab in (page, other):
+            expect(tab.locator(".job", has_text="second.pdf")).to_have_count(0)
+            expect(tab.locator(".documents .document")).to_have_count(2)  # no second row for what is being read
         reading.let_go()
         for tab in (page, other):
-            expect(tab.locator(".documents .document", has=tab.locator(".tag"))).to_have_count(1)  # the cancelled one
-            expect(tab.locator('.job[data-state="running"]')).to_have_count(0)
-    page.get_by_role("button", name="Try second.pdf again").click()
-    expect(page.locator('.job[data-state="queued"]')).to_have_count(1)
+            expect(tab.locator(".documents .document")).to_have_count(3)
+            expect(tab.locator(".job")).to_have_count(0)
+    assert {one.source for one in library.documents()} == {RESERVOIR, WALKS, "first.pdf"}, (
+        "nothing is left of a cancelled"
+    )
 
-    page.get_by_role("button", name="Delete First").click()
+    other.get_by_role("button", name="Rename First").click()
+    other.get_by_label("Title").fill("Renamed elsewhere")
+    other.keyboard.press("Enter")
+    expect(page.locator(".document", has_text="Renamed elsewhere")).to_be_visible()
+
+    page.get_by_role("button", name="Delete Renamed elsewhere").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.locator(".toast")).to_contain_text("freed")
     expect(page.locator(".document", has_text="first.pdf")).to_have_count(0)
@@ -99,3 +113,81 @@ def test_a_locked_pdf_asks_for_its_password(
     page.get_by_label("Password of locked.pdf").fill("open sesame")
     page.get_by_role("button", name="Read it").click()
     expect(page.locator(".job")).to_contain_text("locked.pdf")
+
+
+def test_what_is_still_being_checked_is_read_with_the_rest(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimate, checked = Library.estimate, threading.Event()
+
+    def slow(library: Library, path: Path, *, password: str | None = None) -> Any:
+        if path.stat().st_size > len(PDF):
+            checked.wait(30)
+        return estimate(library, path, password=password)
+
+    monkeypatch.setattr(Library, "estimate", slow)
+    page = open_tab(f"{serve(library)}/#/library")
+    add_files(page, ("quick.pdf", PDF), ("slow.pdf", SIX_PAGES))
+    expect(page.locator(".start-row")).to_contain_text("1 file still being checked")
+    page.get_by_role("button", name="Read all 2").click()
+    expect(page.locator(".job")).to_have_count(2)
+    expect(page.locator(".staged .item")).to_have_count(0)
+    checked.set()
+
+
+def test_a_search_finds_what_stands_in_the_documents_too(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(f"{serve(library)}/#/library")
+    page.get_by_label("Find documents").fill("turbines in the lower gallery")
+    first = page.locator(".in-text .item").first
+    expect(first).to_contain_text("turbines")
+    expect(first).to_contain_text("Handbook of the reservoir, page")
+    first.get_by_role("button").click()
+    expect(page.locator(".viewer .position")).to_have_text("Page 2 of 6")
+
+
+def test_a_document_is_searched_paged_through_and_fetched(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(f"{serve(library)}/#/library")
+    page.locator(".document", has_text="Handbook").locator(".item-title").click()
+    position = page.locator(".viewer .position")
+    page.get_by_label("Page", exact=True).fill("4")
+    page.keyboard.press("Enter")
+    expect(position).to_have_text("Page 4 of 6")
+    page.get_by_label("Page", exact=True).fill("99")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Page", exact=True)).to_have_value("4")
+
+    page.get_by_label("Find in the document").fill("ROSENTAL")
+    page.keyboard.press("Enter")
+    expect(page.locator(".find-count")).to_have_text("1 of 2")
+    expect(position).to_have_text("Page 3 of 6")
+    expect(page.locator(".viewer .quoted")).to_have_text("Rosental")
+    expect(page.locator(".viewer .box.answer")).to_be_visible()
+    page.get_by_role("button", name="Next place").click()
+    expect(position).to_have_text("Page 5 of 6")
+    page.get_by_label("Find in the document").fill("unicorn")
+    page.keyboard.press("Enter")
+    expect(page.locator(".find-count")).to_have_text("Not found")
+
+    with page.expect_download() as download:
+        page.get_by_role("link", name="The original file").click()
+    assert download.value.suggested_filename == RESERVOIR
+    (document,) = library.documents(search=RESERVOIR)
+    assert Path(download.value.path()).read_bytes() == library.original(document.id).read_bytes()
+
+
+def test_files_dropped_on_the_ask_page_are_taken(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    page.locator("#question").wait_for()
+    page.evaluate(
+        """() => { const files = new DataTransfer();
+            files.items.add(new File(["The mill was closed in 1951."], "mill.txt", { type: "text/plain" }));
+            document.querySelector("#question").dispatchEvent(
+                new DragEvent("drop", { dataTransfer: files, bubbles: true, cancelable: true })); }"""
+    )
+    expect(page.locator(".staged .item")).to_contain_text("mill.txt")

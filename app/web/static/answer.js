@@ -17,7 +17,7 @@ export function tokenSpan(token, index) {
 }
 
 // Draws the finished answer into `node`; `options.lowShare` is where doubt begins.
-export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAnyway }) {
+export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAnyway, onEvidence }) {
   const { answer } = reading;
   const spans = answer.tokens.map(tokenSpan);
   const words = answer.tokens.some((token) => token.text.trim()); // a model may end before its first word
@@ -37,13 +37,14 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
   replace(
     node,
     answer.found ? null : unsupported(answer),
-    answer.settings.anyway && answer.found ? anywayNote() : null,
+    answer.outcome === "perhaps" || (answer.settings.anyway && answer.found) ? perhapsNote() : null,
     answer.found || words ? h("div", { class: answer.found ? "" : "unsupported" }, box) : null,
     answer.writer ? writtenEvidence(answer) : words ? source(answer, reading) : null,
     answer.found ? null : nearest(answer, { onAnyway: answer.settings.anyway ? null : onAnyway }),
     words ? otherSentences(answer) : null,
     words && !answer.writer ? warning(answer, lowShare) : null,
     words && (!answer.writer || answer.memory_share) ? howItWasRead(answer) : null,
+    words && answer.passages.length ? button("What was read", { class: "button small open-evidence", onclick: onEvidence }, "page") : null,
     actions(answer, { onDeleted, onAgain }),
   );
 }
@@ -150,10 +151,11 @@ function pointing(box, spans, reading) {
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (step) {
       event.preventDefault();
-      const next = at === null ? 0 : Math.min(spans.length - 1, Math.max(0, at + step));
+      const { words } = reading,
+        now = words.findIndex((word) => word.includes(at));
+      const [next] = words[at === null ? 0 : Math.min(words.length - 1, Math.max(0, now + step))];
       reading.hoverToken(next);
-      const token = reading.answer.tokens[next];
-      announce(`${token.text.trim() || "space"}: ${percent(token.memory_share)} on the documents`);
+      announce(`${reading.wordAt(next).text}: ${percent(reading.shareOf(next))} on the documents`);
     } else if (event.key === "Enter" && at !== null) {
       event.preventDefault();
       reading.chooseToken(at);
@@ -166,13 +168,16 @@ function pointing(box, spans, reading) {
 
 function paint(spans, reading) {
   const uses = reading.block === null ? null : reading.tokenWeights(reading.block);
+  const within = (at) => (at === null ? [] : reading.wordAt(at).indexes);
+  const chosen = within(reading.token),
+    pointed = within(reading.hover);
   const strongest = uses ? Math.max(1e-9, ...uses) : 1;
   spans.forEach((span, index) => {
-    span.classList.toggle("chosen", reading.token === index);
-    span.classList.toggle("pointed", reading.hover === index);
+    span.classList.toggle("chosen", chosen.includes(index));
+    span.classList.toggle("pointed", pointed.includes(index));
     span.classList.toggle("uses", Boolean(uses?.[index]));
     span.style.setProperty("--use", uses ? opacity(uses[index], strongest).toFixed(3) : "0");
-    if (uses?.[index]) span.title = `${weight(uses[index])} of this word's attention on the block`;
+    if (uses?.[index]) span.title = `${weight(uses[index])} of this word's attention on this part`;
     else span.removeAttribute("title");
   });
 }
@@ -210,11 +215,12 @@ async function sayWhatIsBeingRead(node) {
   }
 }
 
-const anywayNote = () =>
+const perhapsNote = () =>
   h(
     "div",
     { class: "verdict", role: "note" },
-    "The documents do not clearly say. This is the nearest that they have: check it on its page.",
+    h("strong", {}, "Perhaps."),
+    " The documents do not clearly say. This is the nearest that they have: check it on its page.",
   );
 
 // A quotation is copied from the documents, however it was read.

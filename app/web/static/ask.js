@@ -4,6 +4,7 @@ import { mountAnswer, tokenSpan } from "./answer.js";
 import { ask, get, post, remove } from "./api.js";
 import { announce, button, h, icon, number, replace, toast } from "./dom.js";
 import { mountEvidence } from "./evidence.js";
+import { takeDropped } from "./files.js";
 import { Reading } from "./reading.js";
 import { chooseScope, describeScope, emptyScope } from "./scope.js";
 import { writerLine } from "./writer.js";
@@ -71,7 +72,16 @@ export function mountAsk(node, { goTo }) {
     "plus",
   );
   const turns = h("div", { class: "turns" });
-  const evidence = h("aside", { class: "evidence", id: "evidence", "aria-label": "Evidence" });
+  const evidence = h("aside", {
+    class: "evidence",
+    id: "evidence",
+    "aria-label": "Evidence",
+    onkeydown: (event) => {
+      if (event.key !== "Escape" || !evidence.classList.contains("open")) return;
+      evidence.classList.remove("open");
+      state.chosen?.node?.querySelector(".open-evidence")?.focus();
+    },
+  });
   const length = h("div", { class: "question-length", id: "question-length", "aria-live": "polite" });
   const composer = h(
     "div",
@@ -86,6 +96,7 @@ export function mountAsk(node, { goTo }) {
     node,
     h("div", { class: "ask" }, h("section", { class: "conversation", "aria-label": "Conversation" }, turns, composer), evidence),
   );
+  takeDropped(node, () => state.goTo("library"));
   drawScope();
   drawTurns();
   refreshFacts();
@@ -311,6 +322,7 @@ function drawTurn(turn) {
     turn.question,
   );
   replace(turn.node, question, body);
+  body.onclick = () => choose(turn); // whatever of an earlier answer is touched, its evidence comes
   turn.node.classList.toggle("current", turn === state.chosen);
   if (turn.reading) {
     mountAnswer(body, turn.reading, {
@@ -319,6 +331,11 @@ function drawTurn(turn) {
         if (!state.running) put(turn.question);
       },
       onAnyway: () => answerAnyway(turn),
+      onEvidence: () => {
+        choose(turn);
+        parts.evidence.classList.add("open"); // a sheet from below where there is no room beside the answer
+        parts.evidence.querySelector(".sheet-close").focus({ preventScroll: true });
+      },
       onDeleted: () => {
         state.turns = state.turns.filter((one) => one !== turn);
         state.chosen = state.turns.at(-1) || null;
@@ -383,7 +400,7 @@ function hero() {
     "div",
     { class: "hero" },
     h("img", { src: new URL("mark.svg", import.meta.url), alt: "", width: "64", height: "64" }),
-    h("h1", {}, "Ask your documents"),
+    h("h2", {}, "Ask your documents"),
     h(
       "p",
       {},

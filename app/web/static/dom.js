@@ -26,6 +26,34 @@ export function replace(node, ...children) {
   return node;
 }
 
+// What somebody is at inside `node`, found again after new children have come: the control of the same id or name, with what
+// was typed into it.
+function focusIn(node) {
+  const active = document.activeElement;
+  if (!active || active === node || !node.contains(active)) return () => {};
+  const { id, tagName, value, selectionStart, selectionEnd } = active;
+  const label = active.getAttribute("aria-label") || active.textContent;
+  const same = (one) => one.tagName === tagName && (id ? one.id === id : (one.getAttribute("aria-label") || one.textContent) === label);
+  return () => {
+    const found = [...node.querySelectorAll(tagName)].find(same);
+    if (!found || found === document.activeElement) return;
+    found.focus({ preventScroll: true });
+    if (found === active || tagName !== "INPUT" || found.type === "checkbox") return;
+    found.value = value;
+    if (selectionStart !== null) found.setSelectionRange(selectionStart, selectionEnd);
+  };
+}
+
+// `replace` for lists that change by themselves: the keyboard stays where it is, and what stays is not even touched.
+export function renew(node, ...children) {
+  const wanted = children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false);
+  if (wanted.length === node.childNodes.length && wanted.every((one, at) => one === node.childNodes[at])) return node;
+  const refocus = focusIn(node);
+  node.replaceChildren(...wanted);
+  refocus();
+  return node;
+}
+
 const ICONS = {
   send: "M4 12h15M13 6l6 6-6 6",
   stop: "M7 7h10v10H7z",
@@ -36,6 +64,7 @@ const ICONS = {
   next: "M9 5l7 7-7 7",
   plus: "M12 5v14M5 12h14",
   minus: "M5 12h14",
+  width: "M4 12h16M8 8l-4 4 4 4M16 8l4 4-4 4",
   edit: "M5 19h3l10-10-3-3L5 16zM13 8l3 3",
   retry: "M19 12a7 7 0 1 1-2-5M19 4v4h-4",
   down: "M12 4v11M7 11l5 5 5-5M5 20h14",
@@ -82,6 +111,8 @@ export function duration(seconds) {
   if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
   return `${(seconds / 3600).toFixed(1)} h`;
 }
+
+export const about = (seconds) => (seconds < 1 ? duration(seconds) : `about ${duration(seconds)}`);
 
 export const number = (count) => Math.round(count).toLocaleString("en");
 export const plural = (count, one, many) => `${number(count)} ${count === 1 ? one : many || `${one}s`}`;

@@ -1,16 +1,16 @@
 // What the model read for one answer: passages, heads, timeline, near misses. Everything follows the Reading.
 
 import { post } from "./api.js";
-import { button, h, iconButton, nameOf, pagesOf, percent, replace, toast, weight } from "./dom.js";
+import { button, h, iconButton, nameOf, pagesOf, percent, placeOf, plural, replace, toast, weight } from "./dom.js";
 import { heatMap, timeline } from "./maps.js";
 import { cutAtBlocks, opacity, withQuote } from "./marking.js";
 import { openViewer } from "./viewer.js";
 
 const PANELS = [
   ["passages", "Passages"],
-  ["heads", "Layers and heads"],
-  ["timeline", "Timeline"],
+  ["timeline", "Word by word"],
   ["missed", "Near misses"],
+  ["heads", "Details"],
 ];
 let chosenPanel = "passages";
 
@@ -62,20 +62,25 @@ export function mountEvidence(node, reading) {
     drawFocus(focus, reading);
     update();
   });
-  replace(node, h("h2", { class: "evidence-title" }, writer ? `What ${writer.name} was given` : "What the model read"), focus, tabs, panel);
+  const close = iconButton("Close what was read", "close", {
+    class: "icon-button sheet-close",
+    onclick: () => node.classList.remove("open"),
+  });
+  const title = h("span", { class: "grow" }, writer ? `What ${writer.name} was given` : "What the model read");
+  replace(node, h("h2", { class: "evidence-title row" }, title, close), focus, tabs, panel);
   drawFocus(focus, reading);
   show(chosenPanel);
 }
 
 // The line that says what is being looked at, with the two numbers of a chosen block.
 function drawFocus(node, reading) {
-  const { answer, block } = reading;
+  const { block } = reading;
   const token = reading.shownToken;
   const letGo = iconButton("Back to the whole answer", "close", { onclick: () => reading.clear() });
   if (block !== null) {
     replace(node, blockCard(reading, block, letGo));
   } else if (token !== null) {
-    const one = answer.tokens[token];
+    const parts = reading.weights().size;
     replace(
       node,
       h(
@@ -85,12 +90,10 @@ function drawFocus(node, reading) {
           "span",
           {},
           "For the word ",
-          h("q", {}, one.text.trim() || "␣"),
+          h("q", {}, reading.wordAt(token).text),
           ": ",
-          h("b", {}, percent(one.memory_share)),
-          " on the documents, in ",
-          String(one.blocks.length),
-          one.blocks.length === 1 ? " block" : " blocks",
+          h("b", {}, percent(reading.shareOf(token))),
+          ` of the attention on the documents, on ${plural(parts, "part")} of them`,
         ),
         reading.token === null ? null : letGo,
       ),
@@ -111,20 +114,15 @@ function blockCard(reading, block, letGo) {
   const place = reading.places.get(block),
     effect = reading.effects.get(block);
   const strongest = reading
-    .tokenWeights(block)
-    .map((mass, index) => [mass, index])
+    .wordWeights(block)
+    .map((mass, word) => [mass, reading.words[word][0]])
     .filter(([mass]) => mass > 0)
     .sort((a, b) => b[0] - a[0])
     .slice(0, 5);
   return h(
     "div",
     { class: "block-card" },
-    h(
-      "div",
-      { class: "row" },
-      h("strong", { class: "grow" }, `Block ${reading.rank(block)}`, place ? ` · ${nameOf(place.passage)}` : ""),
-      letGo,
-    ),
+    h("div", { class: "row" }, h("strong", { class: "grow" }, place ? placeOf(place.passage) : "This part"), letGo),
     h(
       "div",
       { class: "two-numbers" },
@@ -144,11 +142,7 @@ function blockCard(reading, block, letGo) {
           "Used most for ",
           strongest.map(([mass, index], at) => [
             at ? ", " : "",
-            h(
-              "button",
-              { type: "button", class: "word", onclick: () => reading.chooseToken(index) },
-              reading.answer.tokens[index].text.trim() || "␣",
-            ),
+            h("button", { type: "button", class: "word", onclick: () => reading.chooseToken(index) }, reading.wordAt(index).text),
             ` ${weight(mass)}`,
           ]),
         )
@@ -157,20 +151,24 @@ function blockCard(reading, block, letGo) {
 }
 
 function effectFigure(effect) {
-  const factor = Math.exp(Math.abs(effect.delta)),
-    less = effect.delta < 0;
+  const factor = Math.exp(Math.abs(effect.delta));
   const shown = factor >= 1000 ? "over 1000" : factor >= 10 ? factor.toFixed(0) : factor.toFixed(2);
+  const direction = effect.delta < 0 ? "less" : "more";
   return [
-    h("div", { class: "figure effect" }, Math.abs(effect.delta) < 0.005 ? "none" : `${shown} ×`),
-    h("div", { class: "soft" }, "Effect on the answer"),
+    h("div", { class: "effect" }, `Without this part the answer would have been ${howLikely(factor, direction)}.`),
     h(
-      "div",
+      "details",
       { class: "fine" },
-      Math.abs(effect.delta) < 0.005
-        ? "without it the answer is as likely"
-        : `${less ? "less" : "more"} likely without it (${effect.delta > 0 ? "+" : ""}${effect.delta.toFixed(2)} nats)`,
+      h("summary", {}, "Details"),
+      `${shown} times ${direction} likely: ${effect.delta > 0 ? "+" : ""}${effect.delta.toFixed(2)} nats over the whole answer.`,
     ),
   ];
+}
+
+function howLikely(factor, direction) {
+  if (factor < 1.05) return "just as likely";
+  if (factor < 2) return `slightly ${direction} likely`;
+  return factor < 10 ? `${direction} likely` : `much ${direction} likely`;
 }
 
 function measureButton(reading, block) {
@@ -192,7 +190,7 @@ function measureButton(reading, block) {
     },
     "scale",
   );
-  return [measure, h("div", { class: "fine" }, "leaves the block out and scores the same answer again")];
+  return [measure, h("div", { class: "fine" }, "leaves this part out and weighs the same answer again")];
 }
 
 function passages(panel, reading) {
@@ -252,7 +250,7 @@ function passages(panel, reading) {
       mark.style.setProperty("--mark", opacity(mass, strongest, whole && Boolean(quoted)).toFixed(3));
       mark.classList.toggle("chosen", reading.block === block);
       mark.setAttribute("aria-pressed", String(reading.block === block));
-      mark.title = `Block ${reading.rank(block)}: ${weight(mass)} of the attention`;
+      mark.title = `${weight(mass)} of the attention`;
     }
     for (const { card, passage, bar, score } of cards) {
       const mass = whole ? passage.score : passage.block_ids.reduce((sum, id) => sum + (weights.get(id) || 0), 0);

@@ -1,28 +1,12 @@
-// The library: files on their way in, jobs, documents. All of it is what the server says; a refresh changes nothing.
+// The library: documents and collections. All of it is what the server says; a refresh changes nothing.
 
 import { share, sharingOf } from "./account.js";
-import { get, patch, post, remove, upload } from "./api.js";
-import {
-  announce,
-  askText,
-  button,
-  bytes,
-  confirm,
-  duration,
-  h,
-  icon,
-  iconButton,
-  nameOf,
-  number,
-  plural,
-  replace,
-  toast,
-  when,
-} from "./dom.js";
+import { get, patch, post, remove } from "./api.js";
+import { askText, button, bytes, confirm, h, icon, iconButton, nameOf, placeOf, plural, renew, replace, toast, when } from "./dom.js";
+import { documentsInJobs, knowCollections, mountFiles, send, takeDropped } from "./files.js";
 import { openViewer } from "./viewer.js";
 
-const PAGE = 50,
-  SENDING_AT_ONCE = 3;
+const PAGE = 50;
 const SORTS = [
   ["added", "Newest first"],
   ["title", "Title"],
@@ -32,11 +16,7 @@ const SORTS = [
 ];
 
 const view = { search: "", collection: "", sort: "added", offset: 0, selected: new Set(), collections: [], kinds: "" };
-const sending = []; // { file, share } while a file travels
-const seenDone = new Set();
-let parts = null,
-  timer = null,
-  firstPoll = true;
+let parts = null;
 
 export function mountLibrary(node) {
   const input = h("input", {
@@ -57,23 +37,11 @@ export function mountLibrary(node) {
     h("span", {}, h("b", {}, "Drop documents here"), " or ", h("span", { class: "link" }, "choose files")),
     h("span", { class: "soft", id: "kinds" }, view.kinds),
   );
-  for (const name of ["dragenter", "dragover"])
-    drop.addEventListener(name, (event) => {
-      event.preventDefault();
-      drop.classList.add("over");
-    });
-  for (const name of ["dragleave", "drop"])
-    drop.addEventListener(name, (event) => {
-      event.preventDefault();
-      drop.classList.remove("over");
-    });
-  drop.addEventListener("drop", (event) => send([...event.dataTransfer.files]));
-  const staged = h("section", { class: "staged", "aria-label": "Files to add" });
-  const jobs = h("section", { class: "jobs", "aria-label": "Being read" });
+  takeDropped(drop);
   const search = h("input", {
     class: "input",
     type: "search",
-    placeholder: "Find by name or title…",
+    placeholder: "Find by name, title or text…",
     "aria-label": "Find documents",
     value: view.search,
     oninput: () => {
@@ -98,10 +66,22 @@ export function mountLibrary(node) {
   const collections = h("div", { class: "collections", role: "group", "aria-label": "Collections" });
   const list = h("section", { class: "documents", "aria-label": "Documents" });
   const bulk = h("div", { class: "bulk", hidden: true });
-  parts = { node, staged, jobs, collections, list, bulk, drop };
+  const passages = h("section", { class: "in-text", "aria-label": "Found in the text" });
+  parts = { node, collections, list, bulk, passages };
   replace(
     node,
-    h("div", { class: "library" }, input, drop, staged, jobs, collections, h("div", { class: "row tools" }, search, sort), bulk, list),
+    h(
+      "div",
+      { class: "library" },
+      input,
+      drop,
+      mountFiles(),
+      collections,
+      h("div", { class: "row tools" }, search, sort),
+      bulk,
+      list,
+      passages,
+    ),
   );
   start();
 }
@@ -109,20 +89,61 @@ export function mountLibrary(node) {
 let soonTimer;
 const soon = () => {
   clearTimeout(soonTimer);
-  soonTimer = setTimeout(drawDocuments, 180);
+  soonTimer = setTimeout(() => {
+    drawDocuments();
+    drawPassages();
+  }, 250);
 };
+
+// What stands in the documents themselves, the nearest passages first.
+let searching = 0;
+async function drawPassages() {
+  const mine = ++searching,
+    query = view.search.trim();
+  if (query.length < 3) {
+    replace(parts.passages);
+    return;
+  }
+  const within = { collection_ids: view.collection ? [view.collection] : [] };
+  const { passages } = await post("search", { query, k: 5, within }).catch(() => ({ passages: [] }));
+  if (mine !== searching) return;
+  replace(
+    parts.passages,
+    passages.length ? h("h2", {}, "In the text") : null,
+    passages.map((passage) =>
+      h(
+        "div",
+        { class: "item" },
+        h(
+          "button",
+          { type: "button", class: "plain grow", onclick: () => openViewer({ passage, reading: null }) },
+          h("div", { class: "item-title serif in-text-words" }, passage.text),
+          h("div", { class: "soft" }, placeOf(passage)),
+        ),
+      ),
+    ),
+  );
+}
 
 document.addEventListener("cairn:view", (event) => {
   if (event.detail.view === "library" && parts) start();
 });
-document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && parts) poll();
+document.addEventListener("cairn:library", () => {
+  if (!parts?.node.offsetParent) return; // drawn when it is next looked at
+  drawDocuments();
+  drawCollections();
+});
+let inJobs = "";
+document.addEventListener("cairn:files", () => {
+  const now = [...documentsInJobs()].join(" ");
+  if (now === inJobs || !parts?.node.offsetParent) return;
+  inJobs = now;
+  drawDocuments();
 });
 
 async function start() {
   drawDocuments();
   drawCollections();
-  poll();
   if (view.kinds) return;
   try {
     const { uploads } = await get("preferences");
@@ -136,269 +157,12 @@ async function start() {
   }
 }
 
-async function poll() {
-  clearTimeout(timer);
-  const visible = parts?.node.isConnected && parts.node.offsetParent !== null;
-  let active = false;
-  if (visible && !document.hidden) {
-    try {
-      const [{ uploads }, { jobs }] = await Promise.all([get("uploads"), get("jobs", { limit: 60 })]);
-      active =
-        uploads.some((one) => one.state === "estimating") ||
-        jobs.some((job) => ["queued", "running"].includes(job.state)) ||
-        sending.length > 0;
-      drawStaged(uploads);
-      drawJobs(jobs);
-    } catch (error) {
-      replace(parts.jobs, h("div", { class: "verdict bad" }, error.message));
-    }
-  }
-  timer = setTimeout(poll, active ? 1000 : 4000);
-}
-
-// Sending and staging
-
-async function send(files) {
-  for (const file of files) sending.push({ file, share: 0, begun: false });
-  if (files.length) announce(`Sending ${plural(files.length, "file")}.`);
-  const worker = async () => {
-    for (let one = sending.find((item) => !item.begun); one; one = sending.find((item) => !item.begun)) {
-      const item = one;
-      item.begun = true;
-      try {
-        await upload(item.file, (share) => {
-          item.share = share;
-        });
-      } catch (error) {
-        toast(error.message, "bad");
-      }
-      sending.splice(sending.indexOf(item), 1);
-      await poll();
-    }
-  };
-  poll();
-  await Promise.all(Array.from({ length: SENDING_AT_ONCE }, worker));
-}
-
-function drawStaged(uploads) {
-  if (!uploads.length && !sending.length) {
-    replace(parts.staged);
-    return;
-  }
-  if (parts.staged.contains(document.activeElement) && document.activeElement.tagName === "INPUT") return; // somebody types
-  const ready = uploads.filter((one) => one.state === "ready" && !one.estimate.already_stored);
-  const total = ready.reduce((sum, one) => ({ seconds: sum.seconds + one.estimate.seconds, bytes: sum.bytes + one.estimate.size_bytes }), {
-    seconds: 0,
-    bytes: 0,
-  });
-  const collection = h("input", {
-    class: "input",
-    id: "into",
-    list: "known-collections",
-    placeholder: "No collection",
-    maxlength: "200",
-    value: document.getElementById("into")?.value || "",
-  });
-  replace(
-    parts.staged,
-    h(
-      "div",
-      { class: "row head" },
-      h("h2", { class: "grow" }, "Ready to be read"),
-      uploads.length > 1
-        ? button("Discard all", { class: "button quiet small", onclick: () => each(uploads, (one) => remove(`uploads/${one.id}`)) })
-        : null,
-    ),
-    sending.map((one) =>
-      h(
-        "div",
-        { class: "item" },
-        h("div", { class: "grow" }, h("div", { class: "item-title" }, one.file.name), progressBar(one.share, "Sending")),
-      ),
-    ),
-    uploads.map(stagedItem),
-    ready.length
-      ? h(
-          "div",
-          { class: "row start-row" },
-          h("label", { for: "into", class: "soft" }, "Into"),
-          collection,
-          h(
-            "datalist",
-            { id: "known-collections" },
-            view.collections.filter((one) => one.mine).map((one) => h("option", { value: one.name })),
-          ),
-          h("span", { class: "soft grow" }, `About ${duration(total.seconds)}, ${bytes(total.bytes)} on disk`),
-          button(ready.length === 1 ? "Read it" : `Read all ${ready.length}`, {
-            class: "button primary",
-            id: "start-all",
-            onclick: () => each(ready, (one) => post(`uploads/${one.id}/start`, { collection: collection.value || null })),
-          }),
-        )
-      : null,
-  );
-}
-
-function stagedItem(one) {
-  const { estimate } = one;
-  const discard = iconButton(`Discard ${one.name}`, "close", { onclick: () => each([one], () => remove(`uploads/${one.id}`)) });
-  const locked = one.state === "refused" && /password|locked|encrypt/i.test(one.problem);
-  return h(
-    "div",
-    { class: "item", data: { upload: one.id } },
-    h(
-      "div",
-      { class: "grow" },
-      h("div", { class: "item-title" }, one.name),
-      one.state === "estimating"
-        ? h("div", { class: "soft" }, `${bytes(one.size_bytes)} · checking it…`)
-        : one.state === "refused"
-          ? h("div", { class: "bad-text" }, one.problem)
-          : h(
-              "div",
-              { class: "soft" },
-              `${plural(estimate.pages, "page")} · ${estimate.exact ? "" : "about "}${number(estimate.tokens)} tokens · takes about ${duration(estimate.seconds)} · ${bytes(estimate.size_bytes)} on disk`,
-              estimate.already_stored ? " · already in the library" : "",
-            ),
-    ),
-    locked ? button("Enter password", { class: "button small", onclick: () => unlock(one) }) : null,
-    discard,
-  );
-}
-
-async function unlock(one) {
-  const password = await askText("This document is locked", `Password of ${one.name}`, "", { type: "password", yes: "Read it" });
-  if (password) each([one], () => post(`uploads/${one.id}/start`, { password }));
-}
-
-async function each(items, action) {
-  for (const item of items) {
-    try {
-      await action(item);
-    } catch (error) {
-      toast(error.message, "bad");
-    }
-  }
-  await poll();
-  drawDocuments();
-  drawCollections();
-}
-
-// Jobs
-
-function drawJobs(jobs) {
-  const active = jobs.filter((job) => ["queued", "running"].includes(job.state)).reverse();
-  const failed = jobs
-    .filter((job) => ["failed", "cancelled"].includes(job.state))
-    .filter((job) => !dismissed().has(job.id))
-    .slice(0, 8);
-  let finished = false;
-  for (const job of jobs.filter((one) => one.state === "done")) {
-    if (!seenDone.has(job.id)) {
-      seenDone.add(job.id);
-      finished ||= !firstPoll;
-      if (!firstPoll) announce(`${job.source} is ready.`);
-      if (!firstPoll && job.note) toast(`${job.source}: ${job.note}.`);
-    }
-  }
-  firstPoll = false;
-  if (finished) {
-    drawDocuments();
-    drawCollections();
-  }
-  replace(
-    parts.jobs,
-    active.length ? h("h2", {}, "Being read") : null,
-    active.map(activeJob),
-    failed.length ? h("h2", {}, "Not read") : null,
-    failed.map(failedJob),
-  );
-}
-
-function activeJob(job) {
-  const share = job.tokens ? job.tokens_done / job.tokens : job.pages ? job.pages_done / job.pages : 0;
-  const facts =
-    job.state === "queued"
-      ? "Waiting"
-      : [
-          { extracting: "Extracting the text", reading: "Reading", saving: "Saving" }[job.stage] || "Working",
-          job.pages ? `page ${Math.min(job.pages_done + 1, job.pages)} of ${job.pages}` : "",
-          job.tokens_per_second ? `${number(job.tokens_per_second)} tokens/s` : "",
-          job.eta_seconds !== null && job.eta_seconds !== undefined ? `${duration(job.eta_seconds)} left` : "",
-        ]
-          .filter(Boolean)
-          .join(" · ");
-  return h(
-    "div",
-    { class: "item job", data: { job: job.id, state: job.state } },
-    h(
-      "div",
-      { class: "grow" },
-      h("div", { class: "item-title" }, job.source),
-      progressBar(share, job.source),
-      h("div", { class: "soft" }, facts),
-    ),
-    button("Cancel", {
-      class: "button quiet small",
-      "aria-label": `Cancel ${job.source}`,
-      onclick: () => each([job], () => post(`jobs/${job.id}/cancel`)),
-    }),
-  );
-}
-
-function failedJob(job) {
-  return h(
-    "div",
-    { class: "item job", data: { job: job.id, state: job.state } },
-    h(
-      "div",
-      { class: "grow" },
-      h("div", { class: "item-title" }, job.source),
-      h("div", { class: job.state === "failed" ? "bad-text" : "soft" }, job.state === "failed" ? job.error : "Cancelled."),
-    ),
-    button("Try again", { class: "button small", "aria-label": `Try ${job.source} again`, onclick: () => retry(job) }),
-    iconButton(`Hide ${job.source}`, "close", {
-      onclick: () => {
-        dismiss(job.id);
-        poll();
-      },
-    }),
-  );
-}
-
-async function retry(job) {
-  const locked = /password|locked|encrypt/i.test(job.error || "");
-  const password = locked
-    ? await askText("This document is locked", `Password of ${job.source}`, "", { type: "password", yes: "Try again" })
-    : null;
-  if (locked && !password) return;
-  each([job], () => post(`jobs/${job.id}/retry`, password ? { password } : {}));
-}
-
-const DISMISSED = "cairn-hidden-jobs";
-function dismissed() {
-  try {
-    return new Set(JSON.parse(localStorage.getItem(DISMISSED) || "[]"));
-  } catch {
-    return new Set();
-  }
-}
-const dismiss = (id) => localStorage.setItem(DISMISSED, JSON.stringify([...dismissed(), id].slice(-200)));
-
-function progressBar(share, label) {
-  const now = Math.round(100 * share);
-  return h(
-    "div",
-    { class: "progress", role: "progressbar", "aria-label": label, "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": now },
-    h("div", { style: { width: `${now}%` } }),
-  );
-}
-
 // Documents
 
 async function drawCollections() {
   try {
     view.collections = (await get("collections")).collections;
+    knowCollections(view.collections);
   } catch {
     return;
   }
@@ -421,7 +185,7 @@ async function drawCollections() {
       count === undefined ? null : h("span", { class: "count" }, count),
     );
   const chosen = view.collections.find((one) => one.id === view.collection);
-  replace(
+  renew(
     parts.collections,
     chip("", "All"),
     view.collections.map((one) => chip(one.id, one.mine ? one.name : `${one.name} · ${one.owner || "everybody"}`, one.documents)),
@@ -441,6 +205,18 @@ async function drawCollections() {
       : null,
     chosen && sharingOf(chosen) ? h("span", { class: "soft sharing" }, sharingOf(chosen)) : null,
   );
+}
+
+async function each(items, action) {
+  for (const item of items) {
+    try {
+      await action(item);
+    } catch (error) {
+      toast(error.message, "bad");
+    }
+  }
+  drawDocuments();
+  drawCollections();
 }
 
 async function newCollection() {
@@ -487,12 +263,18 @@ async function drawDocuments() {
     drawDocuments();
     parts.node.querySelector(".tools").scrollIntoView();
   };
-  replace(
+  const others = documentsInJobs(),
+    listed = found.documents.filter((one) => !others.has(one.id));
+  renew(
     parts.list,
-    found.documents.length
-      ? h("div", { class: "soft summary" }, `${plural(found.total, "document")}, ${bytes(found.size_bytes)}`)
+    listed.length
+      ? h(
+          "div",
+          { class: "soft summary" },
+          `${plural(found.total - found.documents.length + listed.length, "document")}, ${bytes(found.size_bytes)}`,
+        )
       : empty(),
-    found.documents.map(documentItem),
+    listed.map(documentItem),
     pages > 1
       ? h(
           "nav",

@@ -2,6 +2,7 @@
 
 import { mountAccount } from "./account.js";
 import { mountAsk, openAnswer } from "./ask.js";
+import { followChanges } from "./changes.js";
 import { h, icon, replace } from "./dom.js";
 import { mountHistory } from "./history.js";
 import { mountLibrary } from "./library.js";
@@ -38,6 +39,10 @@ function mountHeader(node) {
   }
   showTheme();
   document.addEventListener("cairn:theme", showTheme);
+  const heading = h("h1", { class: "sr-only" });
+  const sayView = (view) => replace(heading, `Cairn: ${view}`);
+  sayView("ask");
+  document.addEventListener("cairn:view", (event) => sayView(event.detail.view));
   const person = h("span", { class: "account" });
   mountAccount(person);
   replace(
@@ -47,6 +52,7 @@ function mountHeader(node) {
       { class: "brand" },
       h("img", { src: new URL("mark.svg", import.meta.url), alt: "", width: "26", height: "26" }),
       h("span", { class: "brand-name" }, "Cairn"),
+      heading,
       h("span", { class: "brand-line" }, "answers that show what was read"),
       person,
       theme,
@@ -105,5 +111,6 @@ window.addEventListener("popstate", followHash);
 
 new MutationObserver(mountAll).observe(document.documentElement, { childList: true, subtree: true });
 applyTheme();
+followChanges();
 mountAll();
 followHash();

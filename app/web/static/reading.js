@@ -12,6 +12,7 @@ export class Reading extends EventTarget {
     for (const passage of answer.passages) {
       for (const block of passage.blocks) this.places.set(block.block_id, { passage, block });
     }
+    this.words = wordsOf(answer.tokens); // [[index, ...], ...]
     this.totals = this.#totals();
     this.ranked = [...this.totals.keys()].sort((a, b) => this.totals.get(b) - this.totals.get(a));
   }
@@ -49,19 +50,48 @@ export class Reading extends EventTarget {
     return this.hover ?? this.token;
   }
 
-  // Block id -> attention, of the shown token or of the whole answer.
+  // The tokens of the word that a token belongs to, and how it reads.
+  wordAt(index) {
+    const indexes = this.words.find((word) => word.includes(index)) ?? [index];
+    const text = indexes.map((at) => this.answer.tokens[at].text).join("");
+    return { indexes, text: text.trim() || "␣" };
+  }
+
+  // Mean over the tokens of a word.
+  #ofWord(indexes, value) {
+    return indexes.reduce((sum, at) => sum + value(this.answer.tokens[at]), 0) / indexes.length;
+  }
+
+  shareOf(index) {
+    return this.#ofWord(this.wordAt(index).indexes, (token) => token.memory_share);
+  }
+
+  // Block id -> attention, of the word shown or of the whole answer.
   weights() {
-    const token = this.shownToken;
-    return token === null ? this.totals : new Map(this.answer.tokens[token].blocks);
+    if (this.shownToken === null) return this.totals;
+    const { indexes } = this.wordAt(this.shownToken);
+    const ids = new Set(indexes.flatMap((at) => this.answer.tokens[at].blocks.map(([id]) => id)));
+    return new Map([...ids].map((id) => [id, this.#ofWord(indexes, (token) => token.blocks.find(([one]) => one === id)?.[1] || 0)]));
   }
 
   strongest(weights = this.weights()) {
     return Math.max(1e-9, ...weights.values());
   }
 
-  // For each token, the attention it gave to `block`.
+  // For each token, the attention that its word gave to `block`.
   tokenWeights(block) {
-    return this.answer.tokens.map((token) => token.blocks.find(([id]) => id === block)?.[1] || 0);
+    const masses = new Array(this.answer.tokens.length).fill(0);
+    for (const indexes of this.words) {
+      const mass = this.#ofWord(indexes, (token) => token.blocks.find(([id]) => id === block)?.[1] || 0);
+      for (const at of indexes) masses[at] = mass;
+    }
+    return masses;
+  }
+
+  // The same by words.
+  wordWeights(block) {
+    const masses = this.tokenWeights(block);
+    return this.words.map(([first]) => masses[first]);
   }
 
   // [layer][head] for the chosen block, or summed over all blocks.
@@ -80,7 +110,8 @@ export class Reading extends EventTarget {
   }
 
   chooseToken(index) {
-    this.token = this.token === index ? null : index;
+    const again = this.token !== null && this.wordAt(this.token).indexes.includes(index);
+    this.token = again ? null : index;
     this.block = null;
     this.#changed();
   }
@@ -115,4 +146,15 @@ export class Reading extends EventTarget {
   onChange(listener) {
     this.addEventListener("change", listener);
   }
+}
+
+// Tokens by words: one begins where white space or punctuation stands before it.
+function wordsOf(tokens) {
+  const words = [];
+  for (const [index, { text }] of tokens.entries()) {
+    const joins = words.length && /^[\p{L}\p{N}'’-]/u.test(text) && /[\p{L}\p{N}'’-]$/u.test(tokens[index - 1].text);
+    if (joins) words.at(-1).push(index);
+    else words.push([index]);
+  }
+  return words;
 }

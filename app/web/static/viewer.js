@@ -1,7 +1,7 @@
 // A page as picture and as text, with the blocks that were read drawn on both. Boxes come from storage as they are.
 
 import { address, get } from "./api.js";
-import { h, iconButton, nameOf, replace, weight } from "./dom.js";
+import { h, icon, iconButton, nameOf, replace, weight } from "./dom.js";
 import { cutAtBlocks, opacity, withQuote } from "./marking.js";
 
 const WIDTHS = [60, 80, 100, 140, 190]; // zoom, percent of the pane
@@ -15,7 +15,8 @@ export function openViewer(target) {
   const count = passage ? passage.total_pages : target.document.pages;
   const own = new Map((passage?.blocks || []).map((one) => [one.block_id, one.score]));
   let kind = target.document?.kind; // asked for where a passage is shown
-  const quoteBoxes = quote && get(`documents/${encodeURIComponent(documentId)}/boxes`, { start: quote.start, end: quote.end });
+  const boxesOf = ({ start, end }) => get(`documents/${encodeURIComponent(documentId)}/boxes`, { start, end });
+  let quoteBoxes = null;
   let page = passage ? firstPage(passage, quote, reading) : 1,
     zoom = 2,
     sequence = 0;
@@ -24,7 +25,22 @@ export function openViewer(target) {
   const layer = h("div", { class: "boxes", "aria-hidden": "true" });
   const sheet = h("div", { class: "sheet" }, image, layer);
   const text = h("div", { class: "page-text", tabindex: "0", role: "region", "aria-label": "Text of the page" });
+  const pageBox = h("input", {
+    class: "input page-box",
+    inputmode: "numeric",
+    "aria-label": "Page",
+    onchange: () => {
+      const to = Number.parseInt(pageBox.value, 10);
+      if (to >= 1 && (!count || to <= count)) goTo(to);
+      else pageBox.value = page;
+    },
+  });
   const position = h("span", { class: "position", "aria-live": "polite" });
+  const finder = findIn(documentId, (hit) => {
+    found = hit;
+    goTo(hit.page);
+  });
+  let found = null; // { start, end } of the words that were looked for
   const back = iconButton("Previous page", "back", { onclick: () => turn(-1) });
   const next = iconButton("Next page", "next", { onclick: () => turn(1) });
   const dialog = h(
@@ -34,12 +50,25 @@ export function openViewer(target) {
       "header",
       {},
       h("div", { class: "grow viewer-title" }, title),
-      h("div", { class: "row" }, back, position, next),
+      finder,
+      h("div", { class: "row" }, back, pageBox, position, next),
       h(
         "div",
         { class: "row zoom" },
         iconButton("Smaller", "minus", { onclick: () => scale(-1) }),
         iconButton("Larger", "plus", { onclick: () => scale(1) }),
+        iconButton("As wide as there is room", "width", { onclick: () => scale(WIDTHS.indexOf(100) - zoom) }),
+      ),
+      h(
+        "a",
+        {
+          class: "icon-button",
+          href: address(`documents/${encodeURIComponent(documentId)}/original`),
+          download: true,
+          title: "The original file",
+          "aria-label": "The original file",
+        },
+        icon("down"),
       ),
       iconButton("Close", "close", { onclick: () => dialog.close(), autofocus: true }),
     ),
@@ -50,8 +79,17 @@ export function openViewer(target) {
       text,
     ),
   );
-  dialog.addEventListener("close", () => dialog.remove());
+  // Back closes the page, as it would on a phone; closing it any other way goes back, too.
+  history.pushState({ viewer: true }, "");
+  const closed = () => dialog.close();
+  window.addEventListener("popstate", closed);
+  dialog.addEventListener("close", () => {
+    window.removeEventListener("popstate", closed);
+    if (history.state?.viewer) history.back();
+    dialog.remove();
+  });
   dialog.addEventListener("keydown", (event) => {
+    if (event.target.tagName === "INPUT") return;
     if (event.key === "PageDown" || event.key === "ArrowRight") turn(1);
     else if (event.key === "PageUp" || event.key === "ArrowLeft") turn(-1);
     else return;
@@ -63,6 +101,10 @@ export function openViewer(target) {
   function turn(step) {
     const to = page + step;
     if (to < 1 || (count && to > count)) return;
+    goTo(to);
+  }
+
+  function goTo(to) {
     page = to;
     show();
   }
@@ -75,6 +117,7 @@ export function openViewer(target) {
   async function show() {
     const mine = ++sequence;
     replace(position, count ? `Page ${page} of ${count}` : `Page ${page}`);
+    pageBox.value = page;
     back.disabled = page === 1;
     next.disabled = Boolean(count) && page >= count;
     const path = `documents/${encodeURIComponent(documentId)}/pages/${page}`;
@@ -90,17 +133,17 @@ export function openViewer(target) {
       if (mine !== sequence) return;
       dialog.classList.toggle("text-only", kind !== "pdf");
       if (kind === "pdf") image.src = address(`${path}.png?width_px=1200`);
-      const found = await get(path);
-      if (mine === sequence) draw(found);
+      const shown = await get(path);
+      if (mine === sequence) draw(shown);
     } catch (error) {
       if (mine === sequence) replace(text, h("p", { class: "soft" }, error.message));
     }
   }
 
-  function draw(found) {
+  function draw(shown) {
     const now = weights(),
       strongest = Math.max(1e-9, ...now.values());
-    const read = found.blocks.filter((block) => now.get(block.block_id) > 0);
+    const read = shown.blocks.filter((block) => now.get(block.block_id) > 0);
     const marks = new Map();
     const light = (id, on) => {
       for (const one of marks.get(id) || []) one.classList.toggle("lit", on);
@@ -110,7 +153,7 @@ export function openViewer(target) {
       marks.get(id).push(node);
       node.addEventListener("pointerenter", () => light(id, true));
       node.addEventListener("pointerleave", () => light(id, false));
-      node.title = `${reading ? `Block ${reading.rank(id)}: ` : ""}${weight(now.get(id))}`;
+      node.title = `${weight(now.get(id))} of the attention`;
       if (reading?.block === id) node.classList.add("chosen");
       return node;
     };
@@ -134,22 +177,23 @@ export function openViewer(target) {
           ),
       ),
     );
-    let at = found.start;
+    let at = shown.start;
+    const words = found ?? quote;
     replace(
       text,
-      found.note ? h("p", { class: "note" }, found.note) : null,
+      shown.note ? h("p", { class: "note" }, shown.note) : null,
       h(
         "div",
         { class: "page-words" },
-        cutAtBlocks(found.text, found.start, read).map((piece) => {
-          const words = withQuote(piece.text, at, quote);
+        cutAtBlocks(shown.text, shown.start, read).map((piece) => {
+          const inside = withQuote(piece.text, at, words);
           at += piece.text.length;
-          if (piece.block === null) return words;
+          if (piece.block === null) return inside;
           const faint = opacity(now.get(piece.block), strongest, Boolean(quote)).toFixed(3);
-          return attach(h("mark", { data: { block: piece.block }, style: { "--mark": faint } }, words), piece.block);
+          return attach(h("mark", { data: { block: piece.block }, style: { "--mark": faint } }, inside), piece.block);
         }),
       ),
-      found.text ? null : h("p", { class: "soft" }, "There is no text on this page."),
+      shown.text ? null : h("p", { class: "soft" }, "There is no text on this page."),
     );
     bringIntoSight();
     drawQuote();
@@ -158,7 +202,9 @@ export function openViewer(target) {
   // Exactly the quoted words on the picture; where their places are not known, the blocks stay the only marks.
   async function drawQuote() {
     const mine = sequence;
-    const { boxes } = (await quoteBoxes?.catch(() => null)) ?? { boxes: [] };
+    if (quote && !quoteBoxes) quoteBoxes = boxesOf(quote);
+    const asked = found ? boxesOf(found) : quoteBoxes;
+    const { boxes } = (await asked?.catch(() => null)) ?? { boxes: [] };
     if (mine !== sequence) return;
     for (const box of boxes.filter((one) => one.page === page)) layer.append(h("div", { class: "box answer", style: placed(box) }));
     if (boxes.length) bringIntoSight();
@@ -180,6 +226,55 @@ export function openViewer(target) {
   show();
 }
 
+// Looks for words in the whole document; Enter goes to the next place, Shift and Enter to the one before.
+function findIn(documentId, onHit) {
+  let hits = [],
+    at = -1,
+    asked = "";
+  const told = h("span", { class: "soft find-count", "aria-live": "polite" });
+  const step = async (by) => {
+    const words = box.value.trim();
+    if (!words) return;
+    if (words !== asked) {
+      asked = words;
+      at = by > 0 ? -1 : 0;
+      try {
+        ({ hits } = await get(`documents/${encodeURIComponent(documentId)}/find`, { text: words }));
+      } catch (error) {
+        hits = [];
+        replace(told, error.message);
+        return;
+      }
+    }
+    if (!hits.length) {
+      replace(told, "Not found");
+      return;
+    }
+    at = (at + by + hits.length) % hits.length;
+    replace(told, `${at + 1} of ${hits.length}`);
+    onHit(hits[at]);
+  };
+  const box = h("input", {
+    class: "input find-box",
+    type: "search",
+    placeholder: "Find in it…",
+    "aria-label": "Find in the document",
+    onkeydown: (event) => {
+      if (event.key !== "Enter") return;
+      event.preventDefault();
+      step(event.shiftKey ? -1 : 1);
+    },
+  });
+  return h(
+    "div",
+    { class: "row find" },
+    box,
+    iconButton("Place before", "back", { onclick: () => step(-1) }),
+    iconButton("Next place", "next", { onclick: () => step(1) }),
+    told,
+  );
+}
+
 const placed = (box) => ({
   left: `${100 * box.x0}%`,
   top: `${100 * box.y0}%`,
@@ -194,9 +289,12 @@ function quoteIn({ passage, reading, quote }) {
   return inside ? found : null;
 }
 
-// The page of the quotation, else that where the passage's strongest block stands.
+// The page of the quotation, else that where most of the passage's strongest block stands.
 function firstPage(passage, quote, reading) {
   if (quote) return (reading?.answer.quotation?.passage ?? passage).pages[0];
   const best = [...passage.blocks].sort((a, b) => b.score - a.score)[0];
-  return best?.boxes[0]?.page ?? passage.pages[0] ?? 1;
+  const lines = new Map();
+  for (const { page } of best?.boxes ?? []) lines.set(page, (lines.get(page) || 0) + 1);
+  const [most] = [...lines].sort((a, b) => b[1] - a[1]);
+  return most?.[0] ?? passage.pages[0] ?? 1;
 }

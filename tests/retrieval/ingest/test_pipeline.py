@@ -9,7 +9,7 @@ import time
 import pytest
 
 from retrieval.errors import CairnError, ExtractError, NotEnoughSpace
-from retrieval.ingest import pipeline, shard_writer
+from retrieval.ingest import estimate, pipeline, shard_writer
 from retrieval.ingest.pipeline import Ingestion
 from retrieval.ingest.shard_writer import stored_blocks_before
 from storage.catalogue import Catalogue
@@ -328,3 +328,16 @@ def test_a_lost_original_is_named(library, write):
     with pytest.raises(CairnError):
         library.original(job.document_id)
     assert any("missing" in each.detail for each in library.verify().damage)
+
+
+def test_an_estimate_is_measured_on_this_machine_before_anything_was_read(open_library, write, monkeypatch):
+    library, path = open_library(), write("a.txt", FOX * 3)
+    measured = library.estimate(path)
+    assert 0 < measured.seconds < 600 and measured.seconds == pytest.approx(library.estimate(path).seconds), "once"
+    monkeypatch.setattr(estimate, "_measured", {library._workspace.loaded(): 125.0})
+    found = library.estimate(path)
+    assert found.seconds == pytest.approx(found.tokens / 125)
+    library.run_job(library.submit(path).id)
+    assert found.tokens > estimate._TELLING_TOKENS, "so that what was read counts from now on"
+    (job,) = library.jobs()
+    assert library.estimate(path).seconds == pytest.approx(found.tokens / job.tokens_per_second)

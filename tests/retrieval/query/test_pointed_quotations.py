@@ -6,7 +6,7 @@ import torch
 
 from model.scoring.span_head import SpanHead
 from model.scoring.span_selection import span_head_logits
-from retrieval.query import decode
+from retrieval.query import sentence_search
 from tests.retrieval.conftest import FOX, TEXTS, add, ask
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 from tests.tiny_model import ONE_LAYER, tiny_model
@@ -71,7 +71,7 @@ def test_a_model_with_a_head_quotes_what_its_head_points_at(open_library, write,
         points_2CL[1].view(-1)[last // 63 * 64 + last % 63] = 50.0
         return points_2CL.masked_fill(torch.arange(64) >= lengths[:, None], -torch.inf)
 
-    monkeypatch.setattr(decode, "span_head_logits", pointing)
+    monkeypatch.setattr(sentence_search, "span_head_logits", pointing)
     assert ask(library, "What does the fox do?", max_tokens=200, k=50).short == word.strip(".,")
 
 

@@ -17,6 +17,7 @@ from retrieval.writing.facts import content_words, facts_of, forms_of
         ("Valves are closed.", []),
         ("FAA rules apply.", ["FAA"]),
         ("It was one of them.", []),
+        ("In May it may rain.", ["May"]),
     ],
 )
 def test_figures_and_names_are_facts_and_the_first_word_of_a_sentence_is_not(sentence: str, facts: list[str]) -> None:
@@ -30,6 +31,11 @@ def test_figures_and_names_are_facts_and_the_first_word_of_a_sentence_is_not(sen
 )  # fmt: skip
 def test_the_same_fact_is_known_in_another_form(fact: str, text: str) -> None:
     assert all(one.form in forms_of(text) for one in facts_of(f"So it is {fact}.")) and facts_of(f"So it is {fact}.")
+
+
+def test_the_first_word_of_a_sentence_is_a_name_where_it_is_said_to_be_one() -> None:
+    assert [fact.form for fact in facts_of("Pavlov was there.", first_is_name=True)] == ["pavlov"]
+    assert facts_of("The dog was there.", first_is_name=True) == []
 
 
 def test_another_figure_is_another_fact() -> None:

@@ -1,0 +1,131 @@
+"""What changed, while it changes: server-sent events for every tab that shows the library.
+
+- What a browser changed came through this server and is told at once; what another process does shows in its jobs.
+- A stream ends after a while, and the browser opens the next one: who may no longer look is refused then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, contextmanager, suppress
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header
+from fastapi.concurrency import run_in_threadpool
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.dependencies import Person, RequestLibrary
+from app.api.errors import Refused
+from app.api.uploads import Uploads
+from retrieval.library import Library
+
+STREAM_SECONDS = 30.0
+BUSY_SECONDS, IDLE_SECONDS = 1.0, 3.0
+MOST_STREAMS = 20
+JOBS_SHOWN = 60
+_UNTOLD = ("/api/v1/ask", "/api/v1/search", "/api/v1/estimate")
+_CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+class Changes:
+    """Tells open streams that something may have changed. Used from the event loop only."""
+
+    def __init__(self) -> None:
+        self._run, self._number = secrets.token_hex(4), 0
+        self._told = asyncio.Event()
+        self._open: Counter[str] = Counter()
+
+    def tell(self) -> None:
+        self._number += 1
+        self._told.set()
+        self._told = asyncio.Event()
+
+    @contextmanager
+    def present(self, person: str) -> Iterator[None]:
+        """Raises Refused if too many streams of this person are open."""
+        if self._open[person] >= MOST_STREAMS:
+            raise Refused(429, "too_many_requests", "Too many pages of yours are open. Close some.")
+        self._open[person] += 1
+        try:
+            yield
+        finally:
+            self._open[person] -= 1
+
+    async def stream(self, library: Library, uploads: Uploads, seen: str) -> AsyncGenerator[ServerSentEvent, None]:
+        """`files`: waiting files and jobs, whenever they change; `library`: the documents or collections may have.
+
+        `seen`: the id of the last event that the browser had before it came back.
+        """
+        ends, files_told = time.monotonic() + STREAM_SECONDS, ""
+        while time.monotonic() < ends:
+            told, number = self._told, self._number
+            files, ended, busy = await run_in_threadpool(_files, library, uploads)
+            state = hashlib.sha256(f"{self._run} {number} {ended}".encode()).hexdigest()[:16]
+            if files != files_told:
+                files_told = files
+                yield ServerSentEvent(event="files", raw_data=files, id=seen or state)
+            if state != seen:
+                seen = state
+                yield ServerSentEvent(event="library", raw_data="{}", id=state)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(told.wait(), BUSY_SECONDS if busy else IDLE_SECONDS)
+
+
+def _files(library: Library, uploads: Uploads) -> tuple[str, list[str], bool]:
+    """Waiting files and jobs as JSON, the jobs that have ended, and whether anything is at work."""
+    waiting, jobs = uploads.files(library), library.jobs(limit=JOBS_SHOWN)
+    shown = {"uploads": [file.to_dict() for file in waiting], "jobs": [job.to_dict() for job in jobs]}
+    busy = any(job.active for job in jobs) or any(file.state == "estimating" for file in waiting)
+    return json.dumps(shown, separators=(",", ":")), [f"{job.id} {job.state}" for job in jobs if not job.active], busy
+
+
+def router(changes: Changes, uploads: Uploads) -> APIRouter:
+    routes = APIRouter()
+
+    async def room(person: Person) -> AsyncIterator[None]:
+        with changes.present(person):
+            yield
+
+    @routes.get("/events", tags=["machine"], response_class=EventSourceResponse, dependencies=[Depends(room)])
+    async def events(
+        library: RequestLibrary, last_event_id: Annotated[str, Header(max_length=64)] = ""
+    ) -> AsyncIterator[ServerSentEvent]:
+        """Events: `files` (waiting files and jobs, whenever they change) and `library` (documents or collections may
+        have changed). The stream ends after half a minute: open the next one, as browsers do by themselves."""
+        async with aclosing(changes.stream(library, uploads, last_event_id)) as stream:
+            async for event in stream:
+                yield event
+
+    return routes
+
+
+class TellChanges:
+    """ASGI middleware: tells `changes` of every request that changed something."""
+
+    def __init__(self, app: ASGIApp, *, changes: Changes):
+        self._app, self._changes = app, changes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        changing = scope["type"] == "http" and scope["method"] in _CHANGING and path.startswith("/api/v1/")
+        if not changing or path.startswith(_UNTOLD):
+            await self._app(scope, receive, send)
+            return
+        status = 500
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body") and status < 400:
+                self._changes.tell()
+
+        await self._app(scope, receive, watched)

@@ -1,0 +1,33 @@
+// What changed on the server, told to whoever shows it: "cairn:files" (waiting files and jobs) and "cairn:library" (documents or
+// collections). Only a tab that is looked at listens: a browser has few connections to one server.
+
+import { address } from "./api.js";
+
+const RETRY_MS = 4000;
+let source = null;
+
+const tell = (name, detail) => document.dispatchEvent(new CustomEvent(`cairn:${name}`, { detail }));
+
+export function followChanges() {
+  if (document.hidden) {
+    source?.close();
+    source = null;
+    return;
+  }
+  if (source) return;
+  source = new EventSource(address("events"));
+  source.addEventListener("files", (event) => tell("files", JSON.parse(event.data)));
+  source.addEventListener("library", () => tell("library"));
+  source.addEventListener("error", () => {
+    if (source?.readyState !== EventSource.CLOSED) return; // it tries again by itself
+    source = null;
+    setTimeout(followChanges, RETRY_MS);
+  });
+}
+
+document.addEventListener("visibilitychange", followChanges);
+window.addEventListener("pagehide", () => {
+  source?.close();
+  source = null;
+});
+window.addEventListener("pageshow", (event) => event.persisted && followChanges());

@@ -1,0 +1,314 @@
+// Files on their way in: sending, waiting with an estimate, being read. All of it is what the server says; a refresh changes
+// nothing.
+
+import { post, remove, upload } from "./api.js";
+import { about, announce, askText, button, bytes, duration, h, iconButton, number, plural, renew, toast } from "./dom.js";
+
+const SENDING_AT_ONCE = 3;
+const state = { uploads: [], jobs: [], sending: [], cancelling: new Set(), collections: [], ended: null };
+const rows = new Map(); // job id -> { node, update }, kept while a job is at work
+const endedRows = new Map(); // what is said of a job that ended -> its row
+const headings = { active: h("h2", {}, "Being read"), ended: h("h2", {}, "Not read") };
+let parts = null;
+
+// Two sections, filled whenever the server tells of a change.
+export function mountFiles() {
+  parts = {
+    staged: h("section", { class: "staged", "aria-label": "Files to add" }),
+    jobs: h("section", { class: "jobs", "aria-label": "Being read" }),
+  };
+  rows.clear();
+  drawStaged();
+  drawJobs();
+  return [parts.staged, parts.jobs];
+}
+
+export function knowCollections(collections) {
+  state.collections = collections;
+}
+
+// Documents that stand among the jobs and need no second row.
+export const documentsInJobs = () => new Set(state.jobs.filter((job) => job.state !== "done").map((job) => job.document_id));
+
+document.addEventListener("cairn:files", ({ detail }) => {
+  state.uploads = detail.uploads;
+  state.jobs = detail.jobs;
+  tellOfEnded();
+  if (!parts) return;
+  drawStaged();
+  drawJobs();
+});
+
+function tellOfEnded() {
+  const done = state.jobs.filter((job) => job.state === "done");
+  for (const job of state.ended ? done.filter((one) => !state.ended.has(one.id)) : []) {
+    announce(`${job.source} is ready.`);
+    if (job.note) toast(`${job.source}: ${job.note}.`);
+  }
+  state.ended = new Set([...(state.ended ?? []), ...done.map((job) => job.id)]);
+}
+
+// Sending and staging
+
+export async function send(files) {
+  for (const file of files) state.sending.push({ file, share: 0, begun: false });
+  if (files.length) announce(`Sending ${plural(files.length, "file")}.`);
+  const next = () => state.sending.find((item) => !item.begun);
+  const worker = async () => {
+    for (let item = next(); item; item = next()) {
+      item.begun = true;
+      try {
+        const staged = await upload(item.file, (share) => {
+          item.share = share;
+          item.node?.update(share);
+        });
+        if (!state.uploads.some((one) => one.id === staged.id)) state.uploads.push(staged);
+      } catch (error) {
+        toast(error.message, "bad");
+      }
+      state.sending.splice(state.sending.indexOf(item), 1);
+      drawStaged();
+    }
+  };
+  drawStaged();
+  await Promise.all(Array.from({ length: SENDING_AT_ONCE }, worker));
+}
+
+// Files dropped on `node` are sent; `onTaken` is called when some were.
+export function takeDropped(node, onTaken = () => {}) {
+  const over = (on) => (event) => {
+    if (![...event.dataTransfer.types].includes("Files")) return;
+    event.preventDefault();
+    node.classList.toggle("over", on);
+  };
+  for (const name of ["dragenter", "dragover"]) node.addEventListener(name, over(true));
+  for (const name of ["dragleave", "drop"]) node.addEventListener(name, over(false));
+  node.addEventListener("drop", (event) => {
+    const files = [...event.dataTransfer.files];
+    if (!files.length) return;
+    send(files);
+    onTaken();
+  });
+}
+
+const startable = () => state.uploads.filter((one) => one.state !== "refused" && !one.estimate?.already_stored);
+
+function drawStaged() {
+  if (!parts) return;
+  const { uploads, sending } = state;
+  if (!uploads.length && !sending.length) {
+    renew(parts.staged);
+    return;
+  }
+  const into = document.getElementById("into")?.value || "";
+  renew(
+    parts.staged,
+    h(
+      "div",
+      { class: "row head" },
+      h("h2", { class: "grow" }, "Ready to be read"),
+      uploads.length > 1
+        ? button("Discard all", { class: "button quiet small", onclick: () => each(state.uploads, (one) => remove(`uploads/${one.id}`)) })
+        : null,
+    ),
+    sending.map(sendingItem),
+    uploads.map(stagedItem),
+    startable().length ? startRow(into) : null,
+  );
+}
+
+function startRow(into) {
+  const files = startable(),
+    checked = files.filter((one) => one.estimate),
+    unchecked = files.length - checked.length;
+  const sum = (field) => checked.reduce((total, one) => total + one.estimate[field], 0);
+  const facts = [
+    checked.length ? `Takes ${about(sum("seconds"))}, ${bytes(sum("size_bytes"))} on disk` : "",
+    unchecked ? `${checked.length ? "and " : ""}${plural(unchecked, "file")} still being checked` : "",
+  ];
+  return h(
+    "div",
+    { class: "row start-row" },
+    h("label", { for: "into", class: "soft" }, "Into"),
+    h("input", { class: "input", id: "into", list: "known-collections", placeholder: "No collection", maxlength: "200", value: into }),
+    h(
+      "datalist",
+      { id: "known-collections" },
+      state.collections.filter((one) => one.mine).map((one) => h("option", { value: one.name })),
+    ),
+    h("span", { class: "soft grow" }, facts.filter(Boolean).join(", ")),
+    button(files.length === 1 ? "Read it" : `Read all ${files.length}`, { class: "button primary", id: "start-all", onclick: startAll }),
+  );
+}
+
+function startAll() {
+  const collection = document.getElementById("into").value || null;
+  each(startable(), (one) => post(`uploads/${one.id}/start`, { collection }));
+}
+
+function sendingItem(item) {
+  const bar = progressBar(item.share, "Sending");
+  item.node = bar;
+  return h("div", { class: "item" }, h("div", { class: "grow" }, h("div", { class: "item-title" }, item.file.name), bar.node));
+}
+
+function stagedItem(one) {
+  const { estimate } = one;
+  const locked = one.state === "refused" && /password|locked|encrypt/i.test(one.problem);
+  const estimated = () =>
+    [
+      plural(estimate.pages, "page"),
+      `takes ${about(estimate.seconds)}`,
+      `${bytes(estimate.size_bytes)} on disk`,
+      estimate.already_stored ? "already in the library" : "",
+    ]
+      .filter(Boolean)
+      .join(" · ");
+  return h(
+    "div",
+    { class: "item", data: { upload: one.id } },
+    h(
+      "div",
+      { class: "grow" },
+      h("div", { class: "item-title" }, one.name),
+      one.state === "refused"
+        ? h("div", { class: "bad-text" }, one.problem)
+        : h("div", { class: "soft" }, one.state === "estimating" ? `${bytes(one.size_bytes)} · checking it…` : estimated()),
+    ),
+    locked
+      ? button("Enter password", { class: "button small", "aria-label": `Enter password of ${one.name}`, onclick: () => unlock(one) })
+      : null,
+    iconButton(`Discard ${one.name}`, "close", { onclick: () => each([one], () => remove(`uploads/${one.id}`)) }),
+  );
+}
+
+async function unlock(one) {
+  const password = await askText("This document is locked", `Password of ${one.name}`, "", { type: "password", yes: "Read it" });
+  if (password) each([one], () => post(`uploads/${one.id}/start`, { password }));
+}
+
+// The server tells of what came of it.
+async function each(items, action) {
+  for (const item of [...items]) {
+    try {
+      await action(item);
+    } catch (error) {
+      toast(error.message, "bad");
+    }
+  }
+}
+
+// Jobs
+
+function drawJobs() {
+  if (!parts) return;
+  const active = state.jobs.filter((job) => ["queued", "running"].includes(job.state)).reverse();
+  const ended = state.jobs.filter((job) => ["failed", "cancelled"].includes(job.state) && !state.cancelling.has(job.id));
+  for (const id of rows.keys()) if (!active.some((job) => job.id === id)) rows.delete(id);
+  renew(
+    parts.jobs,
+    active.length ? headings.active : null,
+    active.map((job) => {
+      if (!rows.has(job.id)) rows.set(job.id, activeJob(job));
+      const row = rows.get(job.id);
+      row.update(job);
+      return row.node;
+    }),
+    ended.length ? headings.ended : null,
+    ended.map((job) => {
+      const key = `${job.id} ${job.state} ${job.error}`;
+      if (!endedRows.has(key)) endedRows.set(key, endedJob(job));
+      return endedRows.get(key);
+    }),
+  );
+}
+
+const STAGES = { extracting: "Extracting the text", reading: "Reading", saving: "Saving" };
+
+function facts(job) {
+  if (state.cancelling.has(job.id)) return "Cancelling…";
+  if (job.state === "queued") return "Waiting";
+  const known = job.eta_seconds !== null && job.eta_seconds !== undefined;
+  return [
+    STAGES[job.stage] || "Working",
+    job.stage === "extracting" && job.seconds >= 2 ? `for ${duration(job.seconds)}` : "",
+    job.stage !== "extracting" && job.pages ? `page ${Math.min(job.pages_done + 1, job.pages)} of ${job.pages}` : "",
+    job.tokens_per_second ? `${number(job.tokens_per_second)} tokens/s` : "",
+    known ? `${duration(job.eta_seconds)} left` : "",
+  ]
+    .filter(Boolean)
+    .join(" · ");
+}
+
+// One row for as long as the job is at work: what changes is changed in it, so that a click or the keyboard never loses it.
+function activeJob({ id, source }) {
+  const bar = progressBar(0, source),
+    words = h("div", { class: "soft" });
+  const cancel = button("Cancel", {
+    class: "button quiet small",
+    "aria-label": `Cancel ${source}`,
+    onclick: async () => {
+      state.cancelling.add(id);
+      drawJobs();
+      await each([id], () => post(`jobs/${id}/cancel?discard=true`));
+    },
+  });
+  const node = h(
+    "div",
+    { class: "item job", data: { job: id } },
+    h("div", { class: "grow" }, h("div", { class: "item-title" }, source), bar.node, words),
+    cancel,
+  );
+  const update = (job) => {
+    const share = job.tokens ? job.tokens_done / job.tokens : job.pages ? job.pages_done / job.pages : 0;
+    node.dataset.state = job.state;
+    bar.update(share, job.state === "running" && !job.tokens_done);
+    words.textContent = facts(job);
+    cancel.disabled = state.cancelling.has(id);
+  };
+  return { node, update };
+}
+
+function endedJob(job) {
+  const failed = job.state === "failed";
+  return h(
+    "div",
+    { class: "item job", data: { job: job.id, state: job.state } },
+    h(
+      "div",
+      { class: "grow" },
+      h("div", { class: "item-title" }, job.source),
+      h("div", { class: failed ? "bad-text" : "soft" }, failed ? job.error : "Cancelled."),
+    ),
+    button("Try again", { class: "button small", "aria-label": `Try ${job.source} again`, onclick: () => retry(job) }),
+    iconButton(`Remove ${job.source}`, "close", { onclick: () => each([job], () => remove(`documents/${job.document_id}`)) }),
+  );
+}
+
+async function retry(job) {
+  const locked = /password|locked|encrypt/i.test(job.error || "");
+  const password = locked
+    ? await askText("This document is locked", `Password of ${job.source}`, "", { type: "password", yes: "Try again" })
+    : null;
+  if (locked && !password) return;
+  each([job], () => post(`jobs/${job.id}/retry`, password ? { password } : {}));
+}
+
+// { node, update(share, unknown) }
+function progressBar(share, label) {
+  const fill = h("div", {});
+  const node = h(
+    "div",
+    { class: "progress", role: "progressbar", "aria-label": label, "aria-valuemin": "0", "aria-valuemax": "100" },
+    fill,
+  );
+  const update = (now, unknown = false) => {
+    const percent = Math.round(100 * now);
+    node.classList.toggle("unknown", unknown);
+    if (unknown) node.removeAttribute("aria-valuenow");
+    else node.setAttribute("aria-valuenow", percent);
+    fill.style.width = unknown ? "" : `${percent}%`;
+  };
+  update(share);
+  return { node, update };
+}

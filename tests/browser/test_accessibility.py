@@ -1,0 +1,64 @@
+"""What axe, a checker of the accessibility guidelines, finds on every view: nothing, in light, dark and on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retrieval.library import Library
+from tests.app.small_library import QUESTION, UNANSWERED
+
+pytest.importorskip("playwright")
+from playwright.sync_api import expect  # noqa: E402
+
+from tests.browser.acting import ask, view  # noqa: E402
+
+GUIDELINES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "phone": {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True},
+}
+
+
+def found_by_axe(page: Any) -> list[str]:
+    spec = find_spec("axe_playwright_python")
+    assert spec is not None and spec.origin is not None
+    page.evaluate((Path(spec.origin).parent / "axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate("rules => axe.run(document, { resultTypes: ['violations'], runOnly: rules })", GUIDELINES)
+    return [f"{one['id']}: {node['html'][:120]}" for one in found["violations"] for node in one["nodes"]]
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_axe_finds_nothing(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, look: str
+) -> None:
+    page = open_tab(serve(library), **LOOKS[look])
+    found: dict[str, list[str]] = {}
+    ask(page, UNANSWERED)
+    found["refusal"] = found_by_axe(page)
+    ask(page, QUESTION)
+    found["answer"] = found_by_axe(page)
+    if look == "phone":
+        page.get_by_role("button", name="What was read").last.click()
+        page.wait_for_timeout(400)  # until the sheet has come
+    for tab in ("Word by word", "Near misses", "Details", "Passages"):
+        page.get_by_role("tab", name=tab).click()
+        found[tab] = found_by_axe(page)
+    page.locator(".passage-text mark").first.click()
+    found["part of a passage"] = found_by_axe(page)
+    page.get_by_role("button", name="Show on the page").first.click()
+    expect(page.locator(".viewer .box.answer").first).to_be_visible()
+    found["page"] = found_by_axe(page)
+    page.keyboard.press("Escape")
+    if look == "phone":
+        page.keyboard.press("Escape")
+    for name in ("Library", "History", "Settings", "Machine"):
+        view(page, name)
+        page.wait_for_timeout(700)
+        found[name] = found_by_axe(page)
+    assert {name: each for name, each in found.items() if each} == {}

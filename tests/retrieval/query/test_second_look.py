@@ -1,0 +1,89 @@
+"""A checkpoint that brings a reader: what is quoted, what is doubted, and that it can be turned off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from model.reading.second_look import FoundSpan, Reading, SecondLook
+from tests.retrieval.conftest import add, ask
+from tests.tiny_model import tiny_model
+from tests.tiny_reader import tiny_look
+
+TEXT = "Ada lives in Rome beside the river. Bert lives in Oslo beside the sea. Both of them like cairns very much."
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    folder = tmp_path / "checkpoint"
+    tiny_model(
+        block_size=64, quotes=True, quotes_sentences=True, ranks_by_tokens=True, search_weights=((1.0,) * 4, (1.0,) * 4)
+    ).save(folder)
+    look = tiny_look([TEXT])
+    look.reader.config.sure_above, look.reader.config.absent_above = 0.2, 0.6
+    look.save(folder)
+    return folder
+
+
+@pytest.fixture
+def reading(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """What the reader finds, by word, and its chance; "not here" is the rest."""
+    chances: dict[str, float] = {}
+
+    def read(self, question, passages):
+        spans = []
+        for passage in passages:
+            spans.append([FoundSpan(0.0, start, start + 1) for start, _ in passage.sentences])
+            for number, (start, stop) in enumerate(passage.sentences):
+                for word, chance in chances.items():
+                    at = passage.text.find(word, start, stop)
+                    if at >= 0:
+                        spans[-1][number] = FoundSpan(chance, at, at + len(word))
+        return Reading(spans, 1 - sum(chances.values()))
+
+    monkeypatch.setattr(SecondLook, "read", read)
+    return chances
+
+
+@pytest.fixture
+def library(open_library, checkpoint, write):
+    from model.checkpoint.load import load_backbone
+
+    library = open_library(model=load_backbone(checkpoint, device="cpu"))
+    add(library, write("people.txt", TEXT))
+    return library
+
+
+def test_the_sentence_that_the_reader_finds_is_quoted_and_pointed_at(library, reading):
+    reading["Oslo"] = 0.9
+    answer = ask(library, "Where does Bert live?", max_tokens=200, k=50)
+    assert (answer.text, answer.short) == ("Bert lives in Oslo beside the sea.", "Oslo")
+    assert answer.outcome == "found" and answer.settings["second_look"]
+
+
+def test_a_small_chance_is_a_guess_and_none_is_no_answer(library, reading):
+    reading["Oslo"] = 0.9
+    assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "found"
+    reading.update(Oslo=0.15, Rome=0.15, cairns=0.15)
+    assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "perhaps"
+    reading.clear()
+    reading["Oslo"] = 0.1
+    nothing = ask(library, "Where does Bert live?", max_tokens=200, k=50)
+    assert (nothing.outcome, nothing.found, nothing.tokens) == ("not_found", False, ())
+    assert nothing.near_misses, "the nearest passages are shown at once"
+
+
+def test_who_insists_gets_the_nearest_as_a_guess(library, reading):
+    reading["Oslo"] = 0.1
+    answer = ask(library, "Where does Bert live?", max_tokens=200, k=50, anyway=True)
+    assert (answer.outcome, answer.short) == ("perhaps", "Oslo")
+
+
+def test_it_can_be_turned_off(open_library, checkpoint, write, reading):
+    from model.checkpoint.load import load_backbone
+
+    library = open_library(model=load_backbone(checkpoint, device="cpu"), second_look=False)
+    add(library, write("people.txt", TEXT))
+    answer = ask(library, "Where does Bert live?", max_tokens=200, k=50)
+    assert answer.found and not answer.settings["second_look"]
