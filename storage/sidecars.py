@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, LargeBinary, Table, select
+from sqlalchemy import Connection, LargeBinary, RowMapping, Table, select
 
 from storage.catalogue.database import Database
 from storage.catalogue.schema import (
@@ -115,11 +115,11 @@ def _rows_of(connection: Connection, document_id: str) -> Rows | None:
     return rows | {documents.name: [_encoded(document)]}
 
 
-def _encoded(row: Mapping[str, Any]) -> dict[str, Any]:
+def _encoded(row: RowMapping) -> dict[str, Any]:
     """As JSON holds it: bytes in base64."""
-    return {
-        name: base64.b64encode(value).decode() if isinstance(value, bytes) else value for name, value in row.items()
-    }
+    plain = {str(name): value for name, value in row.items()}
+    packed = {name: base64.b64encode(value).decode() for name, value in plain.items() if isinstance(value, bytes)}
+    return plain | packed
 
 
 def _decoded(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
