@@ -187,7 +187,9 @@ class Library(Asking):
     def _run(self, claimed: JobRow, on_progress: Callable[[Job], None], *, gives_way: bool = False) -> Job:
         from retrieval.ingest.pipeline import Ingestion
 
-        notify = lambda row: on_progress(self._views.job(row))  # noqa: E731
+        def notify(row: JobRow) -> None:
+            on_progress(self._views.job(row))
+
         ended = Ingestion(self._workspace, claimed, notify, gives_way=gives_way).run()
         self._passages.forget([ended.document_id])
         if ended.state == "done":
