@@ -64,7 +64,9 @@ class AskRequest(BaseModel):
 
     question: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_QUESTION_LENGTH)]
     within: Within = Field(default_factory=Within)
-    conversation_id: str | None = Field(None, max_length=64, description="Follow-ups share it; any id of the caller's")
+    conversation_id: str | None = Field(
+        default=None, max_length=64, description="Follow-ups share it; any id of the caller's"
+    )
     earlier: list[EarlierTurn] = Field(
         default_factory=list, max_length=20, description="What was said before, oldest first, without conversation_id"
     )
@@ -73,11 +75,11 @@ class AskRequest(BaseModel):
     quote: bool | None = None
     max_tokens: AnswerLength | None = None
     whole: bool | None = Field(
-        None,
+        default=None,
         description="The writer reads all of the documents `within`; absent: where the question asks for it "
         "(summarise, list all) and some are chosen",
     )
-    anyway: bool = Field(False, description="Answer also where the documents do not seem to say")
+    anyway: bool = Field(default=False, description="Answer also where the documents do not seem to say")
 
 
 class AskQueue:

@@ -81,7 +81,8 @@ def load_chat_model(
         backbone = AutoModelForCausalLM.from_pretrained(source, dtype=chosen, use_safetensors=True)
     except (OSError, RuntimeError) as error:
         raise ModelError(f"the weights of {source} cannot be read: {error}") from error
-    model = ChatModel(backbone.to(target).eval(), tokenizer, source=source)
+    placed: Any = backbone
+    model = ChatModel(placed.to(target).eval(), tokenizer, source=source)
     return model.in_int8() if int8 else model
 
 
@@ -91,11 +92,12 @@ def _read_config(source: str) -> PreTrainedConfig:
             f"{source} holds no checkpoint: config.json is missing. Give the folder of a Hugging Face checkpoint."
         )
     try:
-        return AutoConfig.from_pretrained(source)
+        config: PreTrainedConfig = AutoConfig.from_pretrained(source)
     except OSError as error:
         raise ModelError(
             f"no checkpoint at {source}: neither a folder nor a model that could be downloaded ({error})."
         ) from error
+    return config
 
 
 def _read_tokenizer(source: str) -> Any:

@@ -55,7 +55,8 @@ class ServerWriter:
                 address, "this is no address. Expected is something like http://localhost:11434/v1#model."
             )
         self._host, self._key, self._timeout_seconds = host, key, timeout_seconds
-        self._lock, self._client_made = threading.Lock(), None
+        self._lock = threading.Lock()
+        self._client_made: OpenAI | None = None
 
     @property
     def name(self) -> str:
@@ -87,7 +88,7 @@ class ServerWriter:
                 self.name,
                 f"it sent nothing for {self._timeout_seconds:.0f} seconds. CAIRN_WRITER_TIMEOUT sets it.",
             ) from None
-        except (OSError, ValueError, *_client_errors()) as error:
+        except _failures() as error:
             from retrieval.writers.server_errors import explained
 
             raise WriterError(self.name, explained(error, self._url, self._key, begun=wrote)) from error
@@ -114,8 +115,9 @@ class ServerWriter:
         wanted: dict[str, Any] = {"temperature": options.temperature, "max_tokens": options.max_tokens}
         if options.temperature > 0:
             wanted["seed"] = options.seed
+        said: Any = messages(request)  # as the client types it, a dictionary of its own for each role
         stream: Any = client.chat.completions.create(
-            model=self._chosen_model(client), messages=messages(request), stream=True, **wanted
+            model=self._chosen_model(client), messages=said, stream=True, **wanted
         )
         with stream:
             for number, chunk in enumerate(stream):
@@ -159,15 +161,15 @@ def _client_for(url: str, key: str | None, timeout_seconds: float, *, local: boo
     return client
 
 
-def _client_errors() -> tuple[type[Exception], ...]:
+def _failures() -> tuple[type[Exception], ...]:
     from openai import OpenAIError
 
-    return (OpenAIError,)
+    return OSError, ValueError, OpenAIError
 
 
 def _piece_of(chunk: Any) -> _Piece:
     """The client does not check what servers send. Raises ValueError for what is no answer."""
-    choices = getattr(chunk, "choices", None)
+    choices: Any = getattr(chunk, "choices", None)
     if choices == []:  # usage figures, the signs of life of some servers
         return _Piece()
     try:

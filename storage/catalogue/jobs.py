@@ -152,7 +152,7 @@ def _next_in_turn(connection: Connection, idle_owners_only: bool) -> str | None:
     begun = select(_OWNER, func.max(jobs.c.started_at)).select_from(_OWNED).where(_OWNER.in_(waiting)).group_by(_OWNER)
     last_turn = {owner: at or "" for owner, at in connection.execute(begun)} if len(waiting) > 1 else {}
     owner = min(waiting, key=lambda owner: (owner in working, last_turn.get(owner, ""), waiting[owner]))
-    oldest = select(jobs.c.id).select_from(_OWNED).where(jobs.c.state == "queued", _OWNER.in_([owner]))
+    oldest = select(jobs.c.id).select_from(_OWNED).where(jobs.c.state == "queued", _OWNER == owner)  # noqa: SIM300
     return connection.execute(oldest.order_by(jobs.c.created_at, jobs.c.id).limit(1)).scalar()
 
 

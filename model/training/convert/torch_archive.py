@@ -74,7 +74,13 @@ class _Interpreter:
             case "MARK":
                 stack.append(_MARK)
             case "EMPTY_DICT" | "EMPTY_TUPLE" | "EMPTY_LIST" | "NONE" | "NEWTRUE" | "NEWFALSE":
-                constants = {"EMPTY_TUPLE": (), "NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_LIST": []}
+                constants: dict[str, Any] = {
+                    "EMPTY_TUPLE": (),
+                    "NONE": None,
+                    "NEWTRUE": True,
+                    "NEWFALSE": False,
+                    "EMPTY_LIST": [],
+                }
                 stack.append({} if name == "EMPTY_DICT" else constants[name])
             case "BINUNICODE" | "SHORT_BINUNICODE" | "BININT" | "BININT1" | "BININT2" | "LONG1":
                 stack.append(argument)
