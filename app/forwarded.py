@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
@@ -17,9 +15,12 @@ class ForwardedHeaders:
         self._app = app
         self._believing = ProxyHeadersMiddleware(app, trusted_hosts=proxies) if proxies else None  # type: ignore[arg-type]
 
+    def believes(self, address: str) -> bool:
+        return self._believing is not None and address in self._believing.trusted_hosts
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = scope.get("client")
-        if self._believing is not None and client and client[0] in self._believing.trusted_hosts:
+        if self._believing is not None and client and self.believes(client[0]):
             await self._believing(scope, receive, send)  # type: ignore[arg-type]
             return
         if "headers" in scope:
@@ -32,10 +33,15 @@ def _forwarded(name: bytes) -> bool:
     return name.startswith(b"x-forwarded-") or name in _NAMES
 
 
-def declared(proxies: str) -> Container[str]:
-    """The proxies as a container of addresses."""
+class DeclaredProxies:
+    """A container of addresses, for `app.limits.connections`."""
 
-    async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
-        """Only the list is wanted."""
+    def __init__(self, proxies: str):
+        self._believing = ForwardedHeaders(_nothing, proxies)
 
-    return ProxyHeadersMiddleware(nothing, trusted_hosts=proxies).trusted_hosts if proxies else ()  # type: ignore[arg-type]
+    def __contains__(self, address: object) -> bool:
+        return isinstance(address, str) and self._believing.believes(address)
+
+
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    """No app: only the list is wanted."""

@@ -91,8 +91,7 @@ class AccessMiddleware:
     def _refuse(self, connection: HTTPConnection, method: str) -> Response | Principal:
         """Who asks, or why not."""
         headers, path = connection.headers, connection.scope["path"]
-        required = self._authenticator.required
-        if self._local and not required and not is_loopback(_host_name(headers)):
+        if self._local and not is_loopback(_host_name(headers)) and not self._authenticator.required:
             return refusal(
                 421, "wrong_host", "This server answers on this machine only. Open http://127.0.0.1 instead."
             )
@@ -100,14 +99,18 @@ class AccessMiddleware:
             return refusal(403, "cross_site", "The request came from another web site and was refused.")
         if not (OWN_PATHS.fullmatch(path) or GRADIO_PATHS.fullmatch(path)):
             return refusal(404, "not_found", "Not found.")
-        if not required:
-            return ADMINISTRATOR
         if path in PUBLIC_PATHS:
             return NOBODY
         scheme, _, value = headers.get("authorization", "").partition(" ")
+        token = value.strip() if scheme.lower() == "bearer" else ""
+        # The catalogue is asked as rarely as can be: this runs on the loop that serves everybody.
+        if token and (owner := self._authenticator.owner_of_token(token)) is not None:
+            return owner
+        if not self._authenticator.required:
+            return ADMINISTRATOR
         try:
-            if scheme.lower() == "bearer" and value:
-                principal = self._authenticator.principal_of_token(value.strip(), client_of(connection))
+            if token:
+                principal = self._authenticator.principal_of_token(token, client_of(connection))
             else:
                 principal = self._authenticator.principal_of_session(connection.cookies.get(SESSION_COOKIE))
         except TooManyAttempts as wait:

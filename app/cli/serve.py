@@ -61,7 +61,7 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
     import uvicorn
 
     from app.api import build_app
-    from app.forwarded import declared
+    from app.forwarded import DeclaredProxies
     from app.jobs import JobRunner
     from app.limits.connections import ConnectionLimits, allow_open_files, limited_protocol
 
@@ -89,7 +89,7 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
             access_log=False,
             server_header=False,
             proxy_headers=False,  # the app's own middleware removes those of others as well
-            http=limited_protocol(limits, declared(settings.proxies)),
+            http=limited_protocol(limits, DeclaredProxies(settings.proxies)),
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         with JobRunner(library):

@@ -22,6 +22,7 @@ PARTS: tuple[tuple[tuple[str, ...], str, int], ...] = (
     (("benchmarks/campaign/failing_disk.py",), "--failures", 500),
     (("benchmarks/campaign/clocks.py",), "--jumps", 500),
     (("benchmarks/campaign/duplicates.py",), "--rounds", 100),
+    (("benchmarks/campaign/odd_pdfs.py",), "--files", 1000),
 )
 ONCE = ("benchmarks/campaign/fingerprints.py",)
 

@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from app.api import build_app
-from app.forwarded import declared
+from app.forwarded import DeclaredProxies
 from app.limits.connections import ConnectionLimits, limited_protocol
 from retrieval.library import Library
 from tests.app.api_client import until
@@ -89,7 +89,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
     routes = [Route("/hello", hello), Route("/hold", hold), Route("/large", large)]
     app = Starlette(routes=[*routes, Route("/length", length, methods=["POST"])])
-    protocol = limited_protocol(LIMITS, declared(getattr(request, "param", "")))
+    protocol = limited_protocol(LIMITS, DeclaredProxies(getattr(request, "param", "")))
     with served(app, http=protocol) as url:
         server = Server(url, held)
         yield server

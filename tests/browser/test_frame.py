@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from retrieval.library import Library
@@ -19,6 +20,14 @@ from playwright.sync_api import expect  # noqa: E402
 from tests.browser.acting import add_files, ask, view  # noqa: E402
 
 HOSTILE = "${alert(1)} {{alert(2)}} <img src=x onerror=alert(3)> `alert(4)` </script><script>alert(5)</script>"
+ELSEWHERE = "http://198.51.100.7"
+TRICKS = (  # style, links and frames, and characters that turn the direction of what follows
+    f"</style><style>* {{ display: none !important; background: url({ELSEWHERE}/a) }}</style>"
+    f"<link rel=stylesheet href={ELSEWHERE}/b><base href={ELSEWHERE}/><iframe src={ELSEWHERE}/c></iframe>"
+    f"<svg onload=alert(6)><a href='javascript:alert(7)'>here</a>"
+    f"<meta http-equiv=refresh content='0;url={ELSEWHERE}/d'>"
+    "\u202egnitset\u2067\u200f"
+)
 
 
 def test_everything_can_be_reached_by_keyboard(
@@ -99,6 +108,52 @@ def test_nothing_that_is_said_anywhere_is_ever_executed(
     exported = open_tab("about:blank")
     exported.set_content(Path(download.value.path()).read_text(encoding="utf-8"))
     assert exported.locator("img[src='x']").count() == 0 and HOSTILE in exported.locator("h1").inner_text()
+
+
+def test_text_that_tries_style_links_and_directions_loads_nothing_and_turns_nothing_else(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
+) -> None:
+    (tmp_path / "tricks.txt").write_text(f"The wombat says {TRICKS} to every visitor of the zoo.", encoding="utf-8")
+    name = TRICKS.replace("/", "|")
+    job = library.submit(tmp_path / "tricks.txt", source=f"{name}.txt", collection=name)
+    assert library.run_job(job.id).state == "done"
+    library.rename_document(job.document_id, TRICKS)
+    document, (collection,) = library.document(job.document_id), library.collections()
+    for shown in (document.title, document.source, collection.name):
+        assert not set(shown) & set("\u202e\u2067\u200f"), "names are cleaned where they enter"
+    url = serve(library)
+    page = open_tab(f"{url}/#/library")
+    expect(page.locator(".document", has_text="gnitset").first).to_be_visible()
+    view(page, "Ask")
+    ask(page, f"What does the wombat say? {TRICKS}")
+    expect(page.locator(".passages")).to_contain_text("gnitset")
+    expect(page.locator(".passages")).to_be_visible()
+    assert page.evaluate(BACKWARDS) == [], "what is turned stays in its own paragraph"
+    page.get_by_role("button", name="Show on the page").first.click()
+    expect(page.locator(".page-words")).to_contain_text("<link rel=stylesheet")
+    page.keyboard.press("Escape")
+    view(page, "History")
+    expect(page.locator(".history")).to_contain_text("What does the wombat say?")
+    assert page.locator(f"[href^='{ELSEWHERE}'], [src^='{ELSEWHERE}'], [href^='javascript']").count() == 0
+    exported = open_tab("about:blank")
+    exported.set_content(httpx.get(f"{url}/api/v1/answers/{library.answers()[0].id}/export", timeout=60).text)
+    expect(exported.locator("h1")).to_be_visible()
+    assert exported.locator("link, iframe, base, svg, script, [href]").count() == 0
+    assert exported.evaluate(BACKWARDS) == []
+
+
+# Every text without characters that turn it whose end stands left of its beginning on one line.
+BACKWARDS = """() => {
+    const turned = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    const left = (node, at) => { const range = document.createRange(); range.setStart(node, at);
+        range.setEnd(node, at + 1); return range.getBoundingClientRect(); };
+    while (walk.nextNode()) {
+        const text = walk.currentNode.data, block = walk.currentNode.parentElement.closest('p, div, li, h1, pre, td');
+        if (text.trim().length < 3 || /[\u2067\u202e\u200f]/.test(block ? block.textContent : text)) continue;
+        const at = text.search(/\\S/), first = left(walk.currentNode, at), second = left(walk.currentNode, at + 1);
+        if (first.width && second.width && first.top === second.top && second.left < first.left) turned.push(text);
+    }
+    return turned; }"""
 
 
 def test_settings_are_kept_and_used(serve: Callable[..., str], open_tab: Callable[..., Any], library: Library) -> None:

@@ -63,7 +63,7 @@ export function mountWriter(node) {
   async function draw() {
     try {
       const writer = await get("writer");
-      name.value = writer.chosen || writer.name || "";
+      name.value = (writer.may_choose ? writer.chosen : writer.name) || "";
       name.disabled = save.disabled = !writer.may_choose;
       replace(state, lineOf(writer));
     } catch (error) {

@@ -147,3 +147,17 @@ def test_boxes_of_a_drawing_are_no_table(tmp_path):
     words = [(80, 615, b"Plan"), (260, 550, b"Assess"), (410, 530, b"Act")]
     page += b" ".join(b"BT /F1 10 Tf %d %d Td (%s) Tj ET" % word for word in words)
     assert set(read(tmp_path, page).text.split()) == {"Plan", "Assess", "Act"}
+
+
+def test_dots_that_lead_to_the_next_cell_are_no_text(tmp_path):
+    rows = [PRICES[0], ("North" + "." * 40, "41.50", "A"), ("South" + "." * 40, "39.10", "B")]
+    assert read(tmp_path, RULES + drawn(rows)).text.split("\n")[1:] == SENTENCES
+
+
+def test_the_caption_between_two_tables_belongs_to_neither(tmp_path):
+    caption = (
+        b"\nBT /F1 10 Tf 76 622 Td (Table 1: prices of grain in spring, as they were told to us by the mills) Tj ET\n"
+    )
+    second = stroked((72, 600, 432, 600), (72, 580, 432, 580), (72, 540, 432, 540))
+    text = read(tmp_path, RULES + second + drawn(PRICES) + caption + drawn(PRICES, top=600)).text
+    assert text.split("\n").count(SENTENCES[0]) == 2 and "Table 1: prices of grain in spring" in text

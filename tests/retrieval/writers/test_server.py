@@ -95,11 +95,12 @@ def test_a_refusal_that_passes_is_tried_again(server: ChatServer) -> None:
 )
 def test_a_server_that_fails_is_explained(server: ChatServer, behaviour: str, said: str, caplog) -> None:
     server.behaviour = behaviour
-    writer = ServerWriter(server.address, key="sk-secret", timeout_seconds=1.0)
+    patience = 1.0 if "stalls" in behaviour else 30.0
+    writer = ServerWriter(server.address, key="sk-secret", timeout_seconds=patience)
     begun = time.monotonic()
     with caplog.at_level(logging.DEBUG), pytest.raises(WriterError, match=said) as raised:
         write(writer)
-    assert time.monotonic() - begun < 8
+    assert time.monotonic() - begun < 25
     assert "sk-secret" not in str(raised.value) and "sk-secret" not in caplog.text
 
 

@@ -30,6 +30,8 @@ _HEADING_LINES = 4
 _FAR = 2.4  # em between two lines; wider, and the table has ended
 _ACROSS = 0.5  # of the width; a line without gaps this long may run across the columns
 _LONGEST_NAME = 40  # characters
+_LEADER = 4  # dots
+_LEADER_SHARE = 0.8
 _LONGEST_TABLE = 80  # lines on a page, of tables that nothing but alignment shows
 _PROSE = 28  # characters; lines of prose are longer, those of cells mostly shorter
 
@@ -73,6 +75,8 @@ class _Words:
                 continue
             here = np.zeros(len(covered), bool)
             for word in row:
+                if self.is_leader(word):
+                    continue
                 here[int((self.f.x0[word] - low) / _STEP) : int((self.f.x1[word] - low) / _STEP) + 1] = True
             covered += here
         free = covered == 0
@@ -101,6 +105,15 @@ class _Words:
         gaps = self.f.x0[row[1:]] - self.f.x1[row[:-1]]
         return bool((gaps > _GUTTER * self.size).any())
 
+    def is_leader(self, word: int) -> bool:
+        """Whether it is a row of dots that leads to the next cell."""
+        codes = self.page.code_N[self.f.members[word]]
+        return len(codes) >= _LEADER and bool((codes == ord(".")).mean() > _LEADER_SHARE)
+
+    def is_running_text(self, rows: Sequence[Row]) -> bool:
+        """Whether most lines have no gap between cells."""
+        return sum(not self.has_gap(row) for row in rows) > len(rows) / 2
+
     def has_number(self, row: Row) -> bool:
         return any(is_number(self._text([word])) for word in row)
 
@@ -109,7 +122,7 @@ class _Words:
         cells: dict[int, Row] = {}
         for word in row:
             column = int(np.searchsorted(gutters, self.f.x0[word] + 1.0))
-            if column < len(gutters) and self.f.x1[word] > gutters[column] + 1.0:
+            if column < len(gutters) and self.f.x1[word] > gutters[column] + 1.0 and not self.is_leader(word):
                 return None
             cells.setdefault(column, []).append(word)
         return cells
@@ -148,9 +161,10 @@ class _Words:
         return names
 
     def _are_names(self, names: dict[int, Row], last: int) -> bool:
-        """Whether every column but perhaps the first has a name, and none is as long as a sentence."""
-        longest = max(int(self.f.count[words].sum()) for words in names.values())
-        return set(names) >= set(range(1, last + 1)) and longest <= _LONGEST_NAME
+        """Whether every column but perhaps the first has a name, none as long as a sentence, and few are numbers."""
+        texts = [self._text(words) for words in names.values()]
+        numbers = sum(is_number(text) for text in texts)
+        return set(names) >= set(range(1, last + 1)) and max(map(len, texts)) <= _LONGEST_NAME and 2 * numbers < last
 
     def _is_prose(self, lines: Sequence[dict[int, Row]]) -> bool:
         lengths: dict[int, list[int]] = {}
@@ -244,7 +258,10 @@ def tables_between_rules(page: PageCharacters, rules: Rules, free_N: np.ndarray)
 
 def _between(words: _Words, heading: list[Row], levels: Sequence[float], left: float, right: float) -> Grid | None:
     body = words.between(levels[0], levels[-1], left, right)
-    if len(body) < 2 or not words.between(levels[-2], levels[-1], left, right) or words.is_far(heading, body):
+    last = words.between(levels[-2], levels[-1], left, right)
+    if len(body) < 2 or not last or words.is_far(heading, body):
+        return None
+    if len(levels) > 3 and words.is_running_text(last):  # a caption between two tables
         return None
     return words.grid(heading, body, levels)
 

@@ -9,6 +9,7 @@ Legend: C characters of a line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,7 @@ _LONGEST_NAME = 100  # characters
 _LONGEST_REPEATED = 60  # characters of a cell that is repeated in the rows it stands beside
 _ONE_LINE = 160  # characters; shorter cells have no line breaks
 _SAME_EDGE = 6.0  # points
+_LEADERS = re.compile(r"\s*(?:\.\s?){4,}")
 _SENTENCE_ENDS = (".", "!", "?", "…", ":", ";")
 
 
@@ -143,15 +145,20 @@ def _text_of(page_number: int, page: PageCharacters, cell: Cell) -> _Piece:
     is_short = len(joined.text) <= _ONE_LINE
     letters: list[str] = []
     kept: list[int] = []
-    for number, letter in enumerate(joined.text):
+    for number, letter in enumerate(_LEADERS.sub(lambda found: "\t" * len(found[0]), joined.text)):
         if letter in "\n\t":
-            if letters[-1] in " \n":
+            if not letters or letters[-1] in " \n":
                 continue
             breaks = letter == "\n" and not is_short and letters[-1] in _SENTENCE_ENDS
             letter = "\n" if breaks else " "
         letters.append(letter)
         kept.append(number)
-    return _Piece("".join(letters), joined.page_N[kept] >= 0, joined.box_N4[kept], joined.line_N[kept].clip(0))
+    while letters and letters[-1].isspace():
+        letters.pop()
+        kept.pop()
+    printed = np.array([not letter.isspace() for letter in letters], bool)  # dots that were left out are not
+    boxes = np.where(printed[:, None], joined.box_N4[kept], 0.0).astype(np.float32)
+    return _Piece("".join(letters), printed, boxes, joined.line_N[kept].clip(0))
 
 
 def _line(
