@@ -18,17 +18,13 @@ from app.api import build_app
 from app.auth import fresh_token
 from app.limits.request_shares import AT_ONCE, WAITING
 from retrieval.library import Library
+from retrieval.types.passages import AnswerToken
 from retrieval.types.records import Estimate
 from tests.app.api_client import PDF, events, until
 from tests.app.serving import FakeSettings, served
 
 FILE = {"files": {"file": ("a.pdf", PDF)}}
 PICTURE = "documents/x/pages/1.png"
-
-
-class Word:
-    def to_dict(self) -> dict[str, str]:
-        return {"text": "word"}
 
 
 class World:
@@ -66,9 +62,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     """Parameters: settings."""
     world = World()
 
-    def ask(library: Library, question: str, **_more: Any) -> Iterator[Word]:
+    def ask(library: Library, question: str, **_more: Any) -> Iterator[AnswerToken]:
         world.work(library)
-        yield Word()
+        yield AnswerToken("word", 0.0, 0.0, ())
 
     def estimate(library: Library, path: Path, **_more: Any) -> Estimate:
         world.work(library)
