@@ -12,7 +12,7 @@ import json
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from typing import Annotated
 
@@ -28,6 +28,7 @@ from retrieval.library import Library
 
 STREAM_SECONDS = 30.0
 BUSY_SECONDS, IDLE_SECONDS = 1.0, 3.0
+STOP_SECONDS = 0.25
 MOST_STREAMS = 20
 JOBS_SHOWN = 60
 _UNTOLD = ("/api/v1/ask", "/api/v1/search", "/api/v1/estimate")
@@ -41,6 +42,8 @@ class Changes:
         self._run, self._number = secrets.token_hex(4), 0
         self._told = asyncio.Event()
         self._open: Counter[str] = Counter()
+        self.stopping: Callable[[], bool] = lambda: False
+        """Whether the server wants to stop, which has to wait for open streams."""
 
     def tell(self) -> None:
         self._number += 1
@@ -64,7 +67,7 @@ class Changes:
         `seen`: the id of the last event that the browser had before it came back.
         """
         ends, files_told = time.monotonic() + STREAM_SECONDS, ""
-        while time.monotonic() < ends:
+        while time.monotonic() < ends and not self.stopping():
             told, number = self._told, self._number
             files, ended, busy = await run_in_threadpool(_files, library, uploads)
             state = hashlib.sha256(f"{self._run} {number} {ended}".encode()).hexdigest()[:16]
@@ -74,8 +77,13 @@ class Changes:
             if state != seen:
                 seen = state
                 yield ServerSentEvent(event="library", raw_data="{}", id=state)
+            await self._wait(told, BUSY_SECONDS if busy else IDLE_SECONDS)
+
+    async def _wait(self, told: asyncio.Event, seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        while not (told.is_set() or self.stopping()) and time.monotonic() < ends:
             with suppress(TimeoutError):
-                await asyncio.wait_for(told.wait(), BUSY_SECONDS if busy else IDLE_SECONDS)
+                await asyncio.wait_for(told.wait(), min(seconds, STOP_SECONDS))
 
 
 def _files(library: Library, uploads: Uploads) -> tuple[str, list[str], bool]:

@@ -93,7 +93,9 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         with JobRunner(library):
-            Server(config).run(sockets=[listener])
+            server = Server(config)
+            app.state.changes.stopping = lambda: server.should_exit
+            server.run(sockets=[listener])
 
 
 def _log_to(folder: Path) -> None:

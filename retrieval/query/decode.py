@@ -56,7 +56,7 @@ class Decoder:
         self._workspace, self._index, self._passages = workspace, index, passages
         self._model = workspace.loaded().model
         self._policy, self._sampling = question.policy(), question.sampling(self._model)
-        self._anyway = question.anyway
+        self._asked, self._anyway = question.text, question.anyway
 
     def decode(self, retrieved: Retrieved, cancelled: Callable[[], bool]) -> Generator[AnswerToken, None, Decoded]:
         """Gives the tokens as they come; returns all of them with their evidence."""
@@ -77,7 +77,7 @@ class Decoder:
                     candidates,
                     decoded.quoting,
                     1 + OTHER_SENTENCES,
-                    read=None if look is None else partial(look.read, retrieved.asked),
+                    read=None if look is None else partial(look.read, self._asked),
                 )
         decoded.outcome = self._outcome(retrieved, decoded.quotations)
         if decoded.outcome == "not_found":

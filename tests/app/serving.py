@@ -54,6 +54,8 @@ def served(app: Any, **options: Any):
         timeout_graceful_shutdown=1, **options,
     )  # fmt: skip
     server = uvicorn.Server(config)
+    if hasattr(getattr(app, "state", None), "changes"):
+        app.state.changes.stopping = lambda: server.should_exit
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

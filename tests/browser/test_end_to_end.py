@@ -67,6 +67,7 @@ def test_two_pdfs_from_upload_to_delete(open_tab: Callable[..., Any], columns_pd
             _export(page, tmp_path)
             _delete(page, home)
             assert block
+            page.close()
 
 
 def _upload(page: Any, columns_pdf: Path) -> None:
@@ -81,9 +82,9 @@ def _upload(page: Any, columns_pdf: Path) -> None:
 def _ask_and_choose(page: Any) -> str:
     page.get_by_role("tab", name="Ask", exact=True).click()
     page.locator("#scope").click()
-    page.get_by_role("dialog").locator(".pick", has_text=re.compile("two columns", re.I)).click()
+    page.get_by_role("dialog").locator(".pick", has_text=re.compile("on the reservoir", re.I)).click()
     page.get_by_role("button", name="Use these").click()
-    expect(page.locator("#scope")).to_contain_text(re.compile("two columns", re.I))
+    expect(page.locator("#scope")).to_contain_text(re.compile("on the reservoir", re.I))
     page.get_by_label("Question").fill("How much does the reservoir hold when gate 7 is shut?")
     page.keyboard.press("Enter")
     expect(page.locator(".turn .actions")).to_be_visible(timeout=60_000)
@@ -164,3 +165,4 @@ def test_a_quotation_is_underlined_in_its_passage_and_stands_in_sight(
                     const text = document.querySelector('.passage .passage-text').getBoundingClientRect();
                     return quoted.top >= text.top && quoted.bottom <= text.bottom; }"""
             )
+            page.close()
