@@ -80,8 +80,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     )
     errors.install(app)
     app.include_router(machine.sign_in_router(authenticator))
-    dependencies.install(app, library, preferences)
-    app.state.changes = changes  # whoever runs the server tells it when it stops
+    dependencies.install(app, library, preferences, changes)
     app.include_router(documents.router(uploads), prefix="/api/v1")
     app.include_router(questions.router(ask_queue), prefix="/api/v1")
     app.include_router(changing.router(changes, uploads), prefix="/api/v1")

@@ -15,8 +15,9 @@ from app.http_security import person_of, principal_of
 from retrieval.library import Library
 
 
-def install(app: FastAPI, library: Library, preferences: PreferenceFolder) -> None:
-    app.state.library, app.state.preferences = library, preferences
+def install(app: FastAPI, library: Library, preferences: PreferenceFolder, changes: object) -> None:
+    """`changes`: open streams, which whoever runs the server tells when it stops."""
+    app.state.library, app.state.preferences, app.state.changes = library, preferences, changes
 
 
 async def request_library(request: Request) -> Library:

@@ -121,7 +121,7 @@ function nearest(answer, { onAnyway }) {
       h(
         "article",
         { class: "near" },
-        h("div", { class: "near-text" }, passage.text),
+        h("div", { class: "near-text", tabindex: "0" }, passage.text),
         h(
           "button",
           { type: "button", class: "plain source", title: "Show on the page", onclick: () => openViewer({ passage, reading: null }) },
