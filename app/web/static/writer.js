@@ -32,6 +32,7 @@ function lineOf(writer) {
 export function mountWriter(node) {
   const name = h("input", {
     id: "writer-name",
+    class: "input",
     type: "text",
     maxlength: "500",
     placeholder: "http://localhost:11434/v1#qwen3:4b, or a checkpoint",
