@@ -110,7 +110,7 @@ def test_a_locked_pdf_asks_for_its_password(
     page = open_tab(f"{serve(library)}/#/library")
     add_files(page, ("locked.pdf", locked_pdf("open sesame")))
     page.get_by_role("button", name="Enter password").click()
-    page.get_by_label("Password of locked.pdf").fill("open sesame")
+    page.get_by_label("Password of locked.pdf", exact=True).fill("open sesame")
     page.get_by_role("button", name="Read it").click()
     expect(page.locator(".job")).to_contain_text("locked.pdf")
 

@@ -94,7 +94,7 @@ def test_gc_leaves_what_was_handed_in_after_it_looked_at_the_rows(library, write
         looks.append(found)
         if len(looks) == 1:
             document_id = add(open_library(), path)
-            (library._workspace.pages_folder / document_id).mkdir()
+            (library._workspace.pages_folder / document_id).mkdir(exist_ok=True)
         return found
 
     monkeypatch.setattr(Catalogue, "documents", documents)
