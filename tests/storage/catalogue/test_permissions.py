@@ -15,7 +15,7 @@ FOR_ANY_PRINCIPAL = {
     *("add_document", "document", "documents", "document_ids", "find_document", "rename_document", "move_document"),
     *("delete_documents", "extracted_text", "pages", "blocks_by_id", "blocks_of_document", "totals"),
     *("collection", "collections", "create_collection", "rename_collection", "share_collection", "delete_collection"),
-    *("job", "jobs", "cancel_job", "retry_job"),
+    *("job", "jobs", "num_active_jobs", "cancel_job", "retry_job"),
     *("answer", "answers", "save_answer", "delete_answer", "ensure_conversation"),
     *("title_keys", "put_title_keys", "users", "user_named", "put_fingerprint", "fingerprints"),
 }
