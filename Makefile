@@ -6,6 +6,8 @@ VENV   ?= .venv
 HOST   ?= 127.0.0.1
 PORT   ?= 7860
 PYTEST_ARGS ?=
+QUESTION ?= What is a flashbulb memory?
+PDFS ?=
 # One process a core; a file's tests stay together, because they share what is expensive to make.
 PYTEST_XDIST ?= -n auto --dist loadfile
 
@@ -15,7 +17,7 @@ TORCH  := $(shell sed -n 's/^\(torch==.*\)$$/\1/p' requirements.txt)
 PIP    := $(PY) -m pip install --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help app install test campaign lint lint-web types contracts docs docs-check check requirements clean
+.PHONY: help app install test campaign lint lint-web types contracts docs docs-check check requirements pictures clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
@@ -25,7 +27,7 @@ app: install ## Serve the web UI on http://127.0.0.1:7860 with the shipped check
 
 install: $(VENV)/.installed ## Make .venv with everything that the application needs
 
-test: $(VENV)/.installed-dev ## Run the tests (PYTEST_ARGS="tests/app -k cli" for some of them)
+test: $(VENV)/.installed-dev ## Run the tests (PYTEST_ARGS="tests/app/cli" for some of them)
 	$(PY) -m pytest $(PYTEST_XDIST) $(PYTEST_ARGS)
 
 campaign: $(VENV)/.installed-dev ## Kills, damage, failing disks, other models, jumping clocks, many times (hours)
@@ -62,6 +64,9 @@ requirements: $(VENV)/.installed-dev ## Compile requirements*.txt from pyproject
 	    $(VENV)/compiled.txt; } > $$out || exit 1; \
 	done
 
+pictures: $(VENV)/.installed-dev ## Take the pictures of docs/images anew (QUESTION="..." PDFS="a.pdf b.pdf"; needs chromium)
+	$(PY) -m tests.browser.pictures "$(QUESTION)" $(foreach pdf,$(PDFS),--pdf "$(pdf)")
+
 clean: ## Remove the environment and caches
 	rm -rf $(VENV) node_modules .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 
@@ -75,7 +80,6 @@ $(VENV)/.installed: requirements.txt pyproject.toml | $(PY)
 # The one package is pinned in package.json; its binaries for other systems are optional and differ by registry: no lock file.
 node_modules/.installed: package.json
 	npm install --silent --no-package-lock --no-audit --no-fund
-	@touch $@
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed

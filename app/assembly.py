@@ -22,10 +22,14 @@ if TYPE_CHECKING:
 def open_library(settings: Settings) -> Library:
     """The library in `settings.home`, made if new. The model is loaded when it is first needed, not here."""
     keep_quiet()
-    from retrieval.extraction.extract import set_reader_limits
+    from retrieval.extraction.extract import set_ocr, set_reader_limits
     from retrieval.library import Library
 
     set_reader_limits(settings.reader_processes, int(settings.reader_memory_bytes))
+    try:
+        set_ocr(settings.ocr_languages if settings.ocr == "auto" else None)
+    except ValueError as error:
+        raise SettingsError(f"CAIRN_OCR_LANGUAGES: {error}") from error
     prepare_home(settings.home)
     return Library.open(
         settings.home,
@@ -43,7 +47,7 @@ def open_library(settings: Settings) -> Library:
 def rescue_catalogue(settings: Settings) -> RescueReport | None:
     """Make the catalogue of `settings.home` anew; None if that is not needed. Raises SettingsError for PostgreSQL's."""
     from retrieval.errors import catalogue_errors
-    from storage.catalogue.database import Database
+    from storage.catalogue.database.connection import Database
     from storage.rescue import needs_rescue, rescue
 
     prepare_home(settings.home)

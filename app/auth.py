@@ -3,12 +3,15 @@
 - Without accounts the server has one password and one token (settings), or none; whoever is let in is its one owner.
 - With accounts each person signs in by name, each program by its user's token; password and token of the server open
   nothing any more. Accounts are read anew for every request: a new password or a removed account counts at once.
-- Passwords are hashed in threads of their own, for each address in turn: nothing else waits for them.
+- Passwords are hashed in threads of their own, for each address in turn: nothing else waits for them. So are accounts
+  looked up (`in_background`): a slow catalogue does not stop the loop that serves everybody.
 - No files, no network, no documents: what a `Principal` may see is decided in `storage.catalogue.permissions`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import hashlib
 import hmac
 import ipaddress
@@ -16,9 +19,9 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
@@ -30,6 +33,7 @@ from retrieval.auth.accounts import Accounts
 from retrieval.errors import InvalidRequest, NotFound
 from storage.records import ADMINISTRATOR, Principal, User
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 SESSION_COOKIE = "cairn_session"
@@ -37,6 +41,7 @@ SESSION_SECONDS = 7 * 24 * 3600
 MAX_SESSIONS = 1000
 HASHES_AT_ONCE = 2  # argon2 takes 64 MiB a time
 HASHES_WAITING, HASHES_WAITING_EACH = 64, 8
+LOOKUPS_AT_ONCE = 2
 MIN_TOKEN_LENGTH = 16
 MIN_PASSWORD_LENGTH = 8
 MAX_PASSWORD_LENGTH = 1024
@@ -54,6 +59,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def for_this_machine_only(host: str, proxies: str) -> bool:
+    """Whether everybody who is let in sits at this machine, as far as the settings tell."""
+    return is_loopback(host) and not proxies
 
 
 def check_binding(host: str, *, password: str | None, token: str | None, accounts: bool = False) -> None:
@@ -131,8 +141,13 @@ class Authenticator:
         self._hashing = FairQueue(
             "cairn-sign-in", at_once=HASHES_AT_ONCE, each_waiting=HASHES_WAITING_EACH, waiting=HASHES_WAITING
         )
+        self._lookups = ThreadPoolExecutor(LOOKUPS_AT_ONCE, thread_name_prefix="cairn-accounts")
         self._decoy = self._hasher.hash(secrets.token_urlsafe(32)) if accounts is not None else ""
         self._attempts = SignInLimit(clock)
+
+    async def in_background(self, look: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call something that asks for accounts, in threads that do nothing else."""
+        return await asyncio.get_running_loop().run_in_executor(self._lookups, functools.partial(look, *args, **kwargs))
 
     @property
     def by_name(self) -> bool:

@@ -35,6 +35,9 @@ GRADIO_PATHS = re.compile(
     r"|/gradio_api/(queue/(join|data)/?|heartbeat/[^/]+|startup-events|info/?|cancel|reset/?|theme\.css)"
 )
 OWN_PATHS = re.compile(r"/(api/v1|ui|mcp)(/.*)?|/v1/(models|chat/completions)|/(healthz|login|logout|docs)")
+MAX_PUBLIC_BODY_BYTES = 10_000
+FOR_GOOD = "private, max-age=31536000, immutable"
+"""Cache-Control of what has a digest in its name."""
 UPLOAD_PATHS = frozenset({"/api/v1/documents", "/api/v1/uploads", "/api/v1/estimate"})
 
 
@@ -81,29 +84,38 @@ class AccessMiddleware:
             await send({"type": "websocket.close", "code": 1008})
             return
         connection = HTTPConnection(scope)
-        found = self._refuse(connection, scope["method"])
+        found = self._at_sight(connection, scope["method"])
+        if found is None:
+            found = await self._authenticator.in_background(self._identified, connection, scope["method"])
         if isinstance(found, Response):
             await found(scope, receive, send)
             return
         scope[PRINCIPAL] = found
         await self._limited(scope, receive, send, connection)
 
-    def _refuse(self, connection: HTTPConnection, method: str) -> Response | Principal:
-        """Who asks, or why not."""
+    def _at_sight(self, connection: HTTPConnection, method: str) -> Response | Principal | None:
+        """What needs no look into the catalogue; None for the rest."""
         headers, path = connection.headers, connection.scope["path"]
-        if self._local and not is_loopback(_host_name(headers)) and not self._authenticator.required:
-            return refusal(
-                421, "wrong_host", "This server answers on this machine only. Open http://127.0.0.1 instead."
-            )
         if not _same_origin(headers, method):
             return refusal(403, "cross_site", "The request came from another web site and was refused.")
         if not (OWN_PATHS.fullmatch(path) or GRADIO_PATHS.fullmatch(path)):
             return refusal(404, "not_found", "Not found.")
-        if path in PUBLIC_PATHS:
+        return NOBODY if path in PUBLIC_PATHS and not self._other_host(headers) else None
+
+    def _other_host(self, headers: Headers) -> bool:
+        return self._local and not is_loopback(_host_name(headers))
+
+    def _identified(self, connection: HTTPConnection, method: str) -> Response | Principal:
+        """Who asks, or why not."""
+        headers = connection.headers
+        if self._other_host(headers) and not self._authenticator.required:
+            return refusal(
+                421, "wrong_host", "This server answers on this machine only. Open http://127.0.0.1 instead."
+            )
+        if connection.scope["path"] in PUBLIC_PATHS:
             return NOBODY
         scheme, _, value = headers.get("authorization", "").partition(" ")
         token = value.strip() if scheme.lower() == "bearer" else ""
-        # The catalogue is asked as rarely as can be: this runs on the loop that serves everybody.
         if token and (owner := self._authenticator.owner_of_token(token)) is not None:
             return owner
         if not self._authenticator.required:
@@ -121,10 +133,16 @@ class AccessMiddleware:
             return RedirectResponse("/login", status_code=303)
         return refusal(401, "not_signed_in", "Sign in first, or send a token.", {"WWW-Authenticate": "Bearer"})
 
+    def _limit_of(self, path: str) -> int:
+        """Bytes of the body. Nobody need sign in to send one to a public path."""
+        if path in PUBLIC_PATHS:
+            return MAX_PUBLIC_BODY_BYTES
+        return self._max_upload_bytes if path in UPLOAD_PATHS else self._max_body_bytes
+
     async def _limited(self, scope: Scope, receive: Receive, send: Send, connection: HTTPConnection) -> None:
-        limit = self._max_upload_bytes if scope["path"] in UPLOAD_PATHS else self._max_body_bytes
+        limit = self._limit_of(scope["path"])
         declared = connection.headers.get("content-length", "0")
-        too_large = refusal(413, "too_large", f"The request is too large: at most {limit / 1e6:,.0f} MB are accepted.")
+        too_large = refusal(413, "too_large", f"The request is too large: at most {limit / 1e6:,g} MB are accepted.")
         if not declared.isdigit() or int(declared) > limit:
             await too_large(scope, receive, send)
             return
@@ -165,9 +183,10 @@ def _same_origin(headers: Headers, method: str) -> bool:
     origin = headers.get("origin")
     if origin is not None:
         return urlsplit(origin).netloc == headers.get("host", "")
-    if method in ("GET", "HEAD"):
+    if headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none"):
         return True
-    return headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+    # Following a link from elsewhere is fine; loading anything from here into another site's page is not.
+    return method in ("GET", "HEAD") and headers.get("sec-fetch-mode") == "navigate"
 
 
 def content_policy(nonce: str) -> str:
@@ -182,8 +201,9 @@ def content_policy(nonce: str) -> str:
 class PageHeaders:
     """Security headers on every response; a nonce on every script of an HTML page that Gradio rendered."""
 
-    def __init__(self, app: ASGIApp):
-        self._app = app
+    def __init__(self, app: ASGIApp, *, head: bytes = b""):
+        """head: HTML that the page of Gradio begins with."""
+        self._app, self._head = app, head
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -209,7 +229,7 @@ class PageHeaders:
             else:
                 page.extend(message.get("body", b""))
                 if not message.get("more_body"):
-                    body = _own_scripts_only(bytes(page), nonce)
+                    body = _own_scripts_only(_with_head(bytes(page), self._head), nonce)
                     MutableHeaders(scope=start)["content-length"] = str(len(body))
                     await send(start)
                     await send({"type": "http.response.body", "body": body})
@@ -230,12 +250,19 @@ class PageHeaders:
         headers["Cross-Origin-Opener-Policy"] = "same-origin"
         headers["Cross-Origin-Resource-Policy"] = "same-origin"
         headers["Permissions-Policy"] = "camera=(), microphone=(), geolocation=(), payment=(), usb=()"
-        if path.startswith("/api/") and not headers.get("cache-control", "").startswith("private"):
+        if path.startswith(("/assets/", "/svelte/")):  # their names carry digests
+            headers["Cache-Control"] = FOR_GOOD
+        elif path.startswith("/api/") and not headers.get("cache-control", "").startswith("private"):
             headers["Cache-Control"] = "no-store"
 
 
 _FOREIGN_META = re.compile(rb"<meta\b[^>]*\b(?:og:|twitter:)[^>]*>", re.IGNORECASE)
 _SCRIPT = re.compile(rb"<script(?=[\s>])", re.IGNORECASE)
+
+
+def _with_head(page: bytes, head: bytes) -> bytes:
+    """Only the frame has Gradio's element; other pages have heads of their own."""
+    return page.replace(b"<head>", b"<head>" + head, 1) if b"<gradio-app" in page else page
 
 
 def _own_scripts_only(page: bytes, nonce: str) -> bytes:

@@ -3,6 +3,7 @@
 - One takes whatever is next, the other only documents of people who have none at work: a file that takes long, or a
   person's thousand files, keep nobody else waiting. With one person, one document is read at a time.
 - The queue is in the catalogue, so nothing here needs saving: a runner that dies leaves a job that another resumes.
+- With nothing to read it lets the library describe its documents.
 - Knows nothing of browsers or requests.
 """
 
@@ -40,6 +41,7 @@ class JobRunner:
         self._library = library
         self._idle_seconds, self._pause_seconds = idle_seconds, pause_seconds
         self._stopping = threading.Event()
+        self._undescribed = True  # for all that is known
         self._threads = [
             threading.Thread(target=self._work, args=(idle_owners_only,), name="cairn-jobs", daemon=True)
             for idle_owners_only in (False, True)
@@ -82,9 +84,18 @@ class JobRunner:
                 continue
             pause = self._pause_seconds
             if job is None:
-                self._stopping.wait(self._idle_seconds)
+                described = not idle_owners_only and self._describe()
+                if not described:
+                    self._stopping.wait(self._idle_seconds)
             else:
+                self._undescribed = True
                 log.info("Job %s: %s after %.1f s", job.id, job.state, job.seconds)
+
+    def _describe(self) -> bool:
+        """While no document waits: descriptions of those that have none. Whether there was one to make."""
+        if self._undescribed:
+            self._undescribed = self._library.describe_next()
+        return self._undescribed
 
     def _check(self, job: Job) -> None:
         if self._stopping.is_set():

@@ -39,7 +39,7 @@ def cli_page() -> str:
         "- `cairn ask --json`, one line per question: `id`, `answer`, `short_answer` (the words of a quoted sentence "
         "that the model points at, may be empty), `other_sentences` (the next best sentences, each like a passage with "
         "its `short_answer`), `passages` (`document_id`, `source`, `pages` counted from 1, "
-        "`page_labels`, `start_index`, `end_index`, `text`, `score`, `block_ids`), `memory_share`, "
+        "`page_labels`, `place`, `start_index`, `end_index`, `text`, `score`, `block_ids`), `memory_share`, "
         "`first_token_seconds`, `seconds`, `answer_id`, `found`, `confidence`. With a writer also `writer` (`name`, "
         "`kind`, `stored_share`, `repair`; null without one), `citations` (`number`, `passage`: index in `passages`, "
         "`start` and `end` in the answer), `claims`: every sentence as it was looked up (`text`, `verdict`: "

@@ -118,6 +118,10 @@ class Settings(BaseSettings):
     token: str | None = Field(
         default=None, repr=False, description="Bearer token for programs (HTTP API, MCP); without accounts."
     )
+    watch: str = Field(
+        default="", description="Folders to follow while serving, separated by colons (semicolons on Windows)."
+    )
+    watch_seconds: float = Field(default=60.0, ge=1, description="How often followed folders are looked at.")
     max_upload_bytes: ByteSize = Field(default=ByteSize(200_000_000), ge=1, description="Largest upload.")
     max_uploads: int = Field(
         default=100, ge=1, description="Most files that one person may have sent without starting them."
@@ -143,6 +147,16 @@ class Settings(BaseSettings):
     )
     reader_memory_bytes: ByteSize = Field(
         default=ByteSize(4 << 30), ge=1 << 29, description="Memory that these processes may take in all."
+    )
+    ocr: Literal["auto", "off"] = Field(
+        default="auto",
+        description="Recognise text in pictures: `auto`, on pages without text and in pictures; or `off`.",
+    )
+    ocr_languages: str = Field(
+        default="eng",
+        min_length=3,
+        description="Languages of text in pictures, as `eng+deu`; all but `eng` are packages of the system "
+        "(`tesseract-ocr-deu`).",
     )
     max_connections: int = Field(default=1000, ge=16, description="Most connections to the server at the same time.")
     max_connections_each: int = Field(default=100, ge=8, description="Most connections of one address.")

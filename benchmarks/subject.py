@@ -14,11 +14,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import torch  # noqa: E402
-from transformers import AutoModelForCausalLM, PreTrainedModel  # noqa: E402
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from model.checkpoint.landmark_model import LandmarkModel  # noqa: E402
-from model.checkpoint.load import load_backbone  # noqa: E402
+from model.checkpoint.landmark_model import LandmarkModel
+from model.checkpoint.load import load_backbone
 
 WORDS = """time year people way day man thing woman life child world school state family student group country problem
 hand part place case week company system program question work government number night point home water room mother"""

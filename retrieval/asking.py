@@ -1,4 +1,4 @@
-"""The part of the library that answers: search, questions, and the answers that were given."""
+"""The part of the library that answers: search, questions, the answers that were given, figures and tables."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import InvalidRequest, catalogue_errors
 from retrieval.index.snapshot import MemoryIndex
+from retrieval.ingest.pages import exhibits_of
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS, longest_answer
+from retrieval.types.exhibits import DocumentExhibits
 from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
 from retrieval.types.records import Scope
 from retrieval.types.views import head_view
@@ -53,6 +55,12 @@ class Asking:
         from retrieval.query.search import search
 
         return search(self._workspace, self._index, self._passages, encodable(query), k, within)
+
+    @catalogue_errors()
+    def exhibits(self, document_id: str) -> DocumentExhibits:
+        """Figures and tables of a document, with their captions and cells. Raises NotFound, ExtractError."""
+        document = self._catalogue.document(document_id)
+        return exhibits_of(self._workspace, document.id, document.kind, self._passages.text(document_id))
 
     def ask(
         self,

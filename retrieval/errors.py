@@ -18,6 +18,21 @@ class ExtractError(CairnError):
         self.reason = reason
 
 
+class NothingToRead(ExtractError):
+    """No page of a file has text, and `pages` (from 0) are pictures in which text may be recognised."""
+
+    def __init__(self, reason: str, pages: Sequence[int]):
+        super().__init__(reason)
+        self.pages = tuple(pages)
+
+
+class FileChanged(CairnError):
+    """A file is not what it was a moment ago: somebody is writing to it."""
+
+    def __init__(self, name: str):
+        super().__init__(f"{name} changed while it was read. Add it again once it is complete.")
+
+
 class InvalidRequest(CairnError, ValueError):
     """An argument that cannot be served: empty question, k below 1, unknown sort order."""
 
@@ -50,6 +65,19 @@ class MemoryMismatch(CairnError):
             f"{'differs' if len(fields) == 1 else 'differ'}.{' ' + detail if detail else ''} "
             "Open the library with the model that made it, or read every document again with this one: "
             "`cairn repair --reingest`."
+        )
+        self.fields = tuple(fields)
+
+
+class ForeignBundle(CairnError):
+    """A bundle whose memory was made by another model."""
+
+    def __init__(self, name: str, fields: Sequence[str]):
+        names = ", ".join(fields)
+        super().__init__(
+            f"The memory in {name} was made by another model: {names} {'differs' if len(fields) == 1 else 'differ'}. "
+            "Nothing was changed. Use the model that made it (--model), or have this model read the originals that "
+            "the file holds: --reingest."
         )
         self.fields = tuple(fields)
 

@@ -31,7 +31,8 @@ Filter = Mapping[str, str | Sequence[str]]
 def document_of(passage: Passage) -> Document:
     """A passage as LangChain keeps it. Metadata is JSON-able; boxes are fractions of the page.
 
-    All pages in it count from 0, as those of LangChain's own loaders do; `page_label` is the printed number.
+    All pages in it count from 0, as those of LangChain's own loaders do; `page_label` is the printed number, `place`
+    what people read ("page iv", "slide 4", "sheet Budget, B17:D17").
     """
     return Document(
         id=f"{passage.document_id}-{'-'.join(map(str, passage.block_ids))}",
@@ -42,6 +43,7 @@ def document_of(passage: Passage) -> Document:
             "page": passage.pages[0] - 1 if passage.pages else 0,
             "page_label": passage.page_labels[0] if passage.page_labels else "",
             "pages": [page - 1 for page in passage.pages],
+            "place": passage.place,
             "total_pages": passage.total_pages,
             "start_index": passage.start_index,
             "score": passage.score,
@@ -54,15 +56,19 @@ def document_of(passage: Passage) -> Document:
 
 
 def scope_of(wanted: Filter | None) -> Scope | None:
-    """`{"document_id": ...}`, `{"collection_id": ...}` or both, each one id or several. Raises `InvalidRequest`."""
+    """`{"document_id": ...}`, `{"collection_id": ...}`, `{"where": ...}` or several of them, each one or a list. Raises
+    `InvalidRequest`."""
     if not wanted:
         return None
-    if unknown := set(wanted) - {"document_id", "collection_id"}:
-        raise InvalidRequest(f"A filter names document_id or collection_id, not {', '.join(sorted(unknown))}.")
-    ids = {name: (value,) if isinstance(value, str) else tuple(value) for name, value in wanted.items()}
-    if not any(ids.values()):
+    if unknown := set(wanted) - {"document_id", "collection_id", "where"}:
+        raise InvalidRequest(
+            f"A filter names document_id, collection_id or where, not {', '.join(sorted(unknown))}. Properties are "
+            'conditions: {"where": "author=Lindqvist"}.'
+        )
+    given = {name: (value,) if isinstance(value, str) else tuple(value) for name, value in wanted.items()}
+    if not any(given.values()):
         raise InvalidRequest("A filter that names no document finds nothing; leave it out to search everything.")
-    return Scope(ids.get("document_id", ()), ids.get("collection_id", ()))
+    return Scope(given.get("document_id", ()), given.get("collection_id", ()), given.get("where", ()))
 
 
 class _PassageRetriever(BaseRetriever):
@@ -71,7 +77,8 @@ class _PassageRetriever(BaseRetriever):
     score_threshold: float | None = Field(default=None, ge=0, le=1)
     """Passages with a lower score (`Passage.score`) are left out; there may then be fewer than `k`."""
     filter: dict[str, str | list[str]] | None = None
-    """Documents or collections to search: `{"document_id": ...}`, `{"collection_id": ...}`, one id or a list."""
+    """What to search: `{"document_id": ...}`, `{"collection_id": ...}`, one id or a list; `{"where": "date>=2024"}`,
+    one condition or a list."""
 
     @abstractmethod
     def _passages(self, query: str, k: int, scope: Scope | None) -> list[Passage]: ...

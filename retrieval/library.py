@@ -10,21 +10,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from model.threads import Threads
 from retrieval import doctor
+from retrieval.about import About
 from retrieval.asking import Asking
 from retrieval.auth.accounts import Accounts
+from retrieval.bundles.travelling import Bundles
+from retrieval.describing.describer import Describer
 from retrieval.engine.workspace import SHARD_BYTES, Workspace
 from retrieval.errors import PermissionDenied, catalogue_errors
+from retrieval.folders.followed import Folders
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest import file_store, maintenance, pages
 from retrieval.ingest.estimate import estimate
 from retrieval.query.passage_builder import PassageBuilder
-from retrieval.types.passages import PageBox
 from retrieval.types.records import (
     Collection,
     Deleted,
@@ -32,10 +35,8 @@ from retrieval.types.records import (
     Estimate,
     GcReport,
     Job,
-    PageText,
     RepairReport,
     Scope,
-    TextHit,
     VerifyReport,
 )
 from retrieval.types.views import Views
@@ -44,8 +45,10 @@ from storage.backups import keep_backup_meanwhile
 from storage.catalogue import Catalogue
 from storage.kv.format import KVLayout
 from storage.privacy import make_private
+from storage.properties import condition
 from storage.records import DeletedDocuments, DocumentSort, Principal
 from storage.records import Job as JobRow
+from storage.sidecars import write_sidecar
 from storage.trash import GRACE_SECONDS
 
 if TYPE_CHECKING:
@@ -55,14 +58,15 @@ if TYPE_CHECKING:
 __all__ = ["Library", "Scope"]
 
 
-class Library(Asking):
+class Library(Asking, About):
     """A folder of documents whose keys and values were read once by one landmark model. Make one with `open`."""
 
     def __init__(self, workspace: Workspace, index: MemoryIndex):
         self._workspace, self._index, self._catalogue = workspace, index, workspace.catalogue
-        self._passages, self._views = PassageBuilder(workspace.catalogue), Views(workspace.catalogue)
+        self._passages = PassageBuilder(workspace.catalogue, workspace.pages_folder)
+        self._views = Views(workspace.catalogue)
         self.principal, self._whole = workspace.catalogue.principal, self
-        self._writers = WriterSlot()
+        self._writers, self._describer = WriterSlot(), Describer(workspace, index, self._passages)
         self._backup: threading.Thread | None = None
 
     def as_seen_by(self, principal: Principal) -> Library:
@@ -73,7 +77,7 @@ class Library(Asking):
         catalogue = whole._catalogue.acting_for(principal)
         library = Library(whole._workspace.with_catalogue(catalogue), whole._index)
         library._passages, library._whole = whole._passages.with_catalogue(catalogue), whole
-        library._writers = whole._writers
+        library._writers, library._describer = whole._writers, whole._describer
         return library
 
     def use_writer(self, open_: Callable[[], Writer] | None) -> None:
@@ -149,17 +153,29 @@ class Library(Asking):
         return estimate(self._workspace, Path(path), password)
 
     def submit(
-        self, path: Path, *, collection: str | None = None, source: str | None = None, password: str | None = None
+        self,
+        path: Path,
+        *,
+        collection: str | None = None,
+        source: str | None = None,
+        password: str | None = None,
+        content_sha256: str | None = None,
     ) -> Job:
         """Copy the file in and queue it. `collection` is a name, made if new; `source` the name shown (default: the
         file's).
 
         A file whose content is already stored by this model gives a job in state "done" with note "already stored"; one
         that is just being stored gives the job at work. Either is put into `collection` if it was in none; of one that
-        stays in another the note says so. Raises ExtractError, NotEnoughSpace, MemoryMismatch.
+        stays in another the note says so. `content_sha256`: what the file is known to hold. Raises ExtractError,
+        NotEnoughSpace, MemoryMismatch, FileChanged.
         """
         submitted = file_store.submit(
-            self._workspace, Path(path), collection=collection, source=source, password=password
+            self._workspace,
+            Path(path),
+            collection=collection,
+            source=source,
+            password=password,
+            content_sha256=content_sha256,
         )
         return self._views.submitted(submitted, collection)
 
@@ -228,9 +244,14 @@ class Library(Asking):
     # Documents and collections
 
     @catalogue_errors()
-    def documents(self, *, search: str = "", collection_id: str | None = None, sort: str = "added") -> list[Document]:
-        """`sort`: "added" (newest first), "source", "title", "size", "pages"."""
+    def documents(
+        self, *, search: str = "", collection_id: str | None = None, sort: str = "added", where: Sequence[str] = ()
+    ) -> list[Document]:
+        """`sort`: "added" (newest first), "source", "title", "size", "pages". `where` as in `Scope`."""
         rows = self._catalogue.documents(search=search, collection_id=collection_id, sort=cast(DocumentSort, sort))
+        if where:
+            wanted = self._catalogue.documents_where([condition(text) for text in where])
+            rows = [row for row in rows if row.id in wanted]
         return self._views.documents(rows)
 
     @catalogue_errors()
@@ -244,6 +265,14 @@ class Library(Asking):
         renamed = self._catalogue.rename_document(document_id, title)
         keep_title(self._workspace, renamed)
         return self._views.document(renamed)
+
+    @catalogue_errors()
+    def set_properties(self, document_id: str, properties: Mapping[str, Sequence[str]]) -> Document:
+        """Set author, date, language, tag or any other property by hand; one without values is taken away. Raises
+        NotFound, PermissionDenied, InvalidRequest."""
+        self._catalogue.set_properties(document_id, properties)
+        write_sidecar(self._whole._catalogue.database, self._workspace.home, document_id)
+        return self.document(document_id)
 
     @catalogue_errors()
     def move_document(self, document_id: str, collection_id: str | None) -> Document:
@@ -285,21 +314,6 @@ class Library(Asking):
         """PNG of one page (from 1), drawn once. Raises NotFound, ExtractError (not a PDF, password missing)."""
         return pages.page_image(self._workspace, self.document(document_id), page, width_px)
 
-    @catalogue_errors()
-    def page_text(self, document_id: str, page: int) -> PageText:
-        """Text of one page (from 1) with its blocks. Raises NotFound."""
-        return pages.page_text(self._workspace, self.document(document_id), self._passages.text(document_id), page)
-
-    @catalogue_errors()
-    def boxes(self, document_id: str, start: int, end: int) -> list[PageBox]:
-        """Where these characters of the text stand: a box a line; none without pages. Raises NotFound, ExtractError."""
-        return pages.boxes_of(self._workspace, self.document(document_id), self._passages.text(document_id), start, end)
-
-    @catalogue_errors()
-    def find(self, document_id: str, words: str) -> list[TextHit]:
-        """Where these words stand in a document, in any case. Raises NotFound."""
-        return pages.find(self._workspace, self.document(document_id), self._passages.text(document_id), words)
-
     def original(self, document_id: str) -> Path:
         """The kept copy of the original file. Raises NotFound."""
         return file_store.original_of(self._workspace, document_id)
@@ -334,7 +348,17 @@ class Library(Asking):
         """
         return doctor.examine(self._workspace, self._index, self.writer)
 
-    # People
+    # Folders and people
+
+    @property
+    def bundles(self) -> Bundles:
+        """Files in which documents travel with their memory."""
+        return Bundles(self, self._workspace, self._whole._catalogue)
+
+    @property
+    def folders(self) -> Folders:
+        """Folders whose files are followed. Raises PermissionDenied for a user."""
+        return Folders(self._administrator(), self._workspace)
 
     @property
     def accounts(self) -> Accounts:
@@ -346,7 +370,7 @@ class Library(Asking):
         return [user.name for user in self._catalogue.users()]
 
     def close(self) -> None:
-        self._administrator()._workspace.store.close()
+        self._administrator()._workspace.close()
         if self._backup is not None:
             self._backup.join()
         self._catalogue.close()

@@ -14,8 +14,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from storage.catalogue.database import Database
-from storage.catalogue.upgrade import backup
+from storage.catalogue.database.connection import Database
+from storage.catalogue.database.upgrade import backup
 from storage.errors import StorageError
 
 logger = logging.getLogger(__name__)

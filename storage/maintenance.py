@@ -1,7 +1,7 @@
 """Verifying everything that is stored, and removing what nothing refers to.
 
 - `verify` recomputes every checksum, compares files with rows in both directions, and checks the database itself.
-- `collect_garbage` sweeps orphans into the trash: shard files without a row, left by a crash between writing and
+- `orphans` are what may be swept into the trash: shard files without a row, left by a crash between writing and
   committing one, or between deleting a row and its file. A shard about to be committed is none (storage.kv.lock).
 - What is to be swept must be known not to be needed: a catalogue that is damaged is refused, and one that does not
   belong to the home was refused when it was opened.
@@ -18,14 +18,13 @@ from pathlib import Path
 
 from storage.backups import FOLDER as BACKUPS
 from storage.catalogue import Catalogue
-from storage.catalogue.database import BUSY_SECONDS, Database
+from storage.catalogue.database.connection import BUSY_SECONDS, Database
 from storage.catalogue.home import Home
 from storage.errors import CatalogueDamaged, Damage
 from storage.kv.lock import PATIENCE_SECONDS, nobody_writing
-from storage.kv.shard import verify_file
+from storage.kv.verify import verify_file
 from storage.trash import GRACE_SECONDS, Trash, size_of
 
-YOUNG_SECONDS = 3600.0  # far longer than a writer without the lock takes from writing a shard to committing it
 OLD_BACKUP_SECONDS = 30 * 24 * 3600.0
 
 
@@ -55,15 +54,6 @@ class StorageReport:
     @property
     def ok(self) -> bool:
         return not (self.damaged or self.problems)
-
-
-@dataclass(frozen=True)
-class Garbage:
-    """`files`: what is in the trash now, `swept_bytes` of it; `freed_bytes`: what the disk got back."""
-
-    files: tuple[Path, ...]
-    swept_bytes: int
-    freed_bytes: int
 
 
 def verify(
@@ -123,18 +113,6 @@ def orphans(
         old = _old(kv_folder, older_than_seconds)
         known = {shard.name for shard in catalogue.shards()}
     return [name for name in (path.relative_to(kv_folder).as_posix() for path in old) if name not in known]
-
-
-def collect_garbage(
-    catalogue: Catalogue, home: Path, *, older_than_seconds: float = YOUNG_SECONDS, grace_seconds: float = GRACE_SECONDS
-) -> Garbage:
-    """Sweep orphans into the trash, then `reclaim`. Raises `CatalogueUnavailable`: then nothing is swept."""
-    require_trustworthy(catalogue.database, home)
-    kv_folder = home / "kv"
-    garbage = [kv_folder / name for name in orphans(catalogue, kv_folder, older_than_seconds=older_than_seconds)]
-    swept_bytes = sum(map(size_of, garbage))
-    swept = Trash(home).take(garbage)
-    return Garbage(tuple(swept), swept_bytes, reclaim(catalogue.database, home, grace_seconds=grace_seconds))
 
 
 def require_trustworthy(database: Database, home: Path) -> None:

@@ -12,11 +12,8 @@ from uuid import uuid4
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from storage.catalogue import Catalogue
-from storage.catalogue.deletion import delete_with_contents
-from storage.catalogue.home import Home, progress_of
-from storage.catalogue.jobs import has_active_job, insert_job
-from storage.catalogue.rows import reserve_numbers, search_text
-from storage.catalogue.schema import (
+from storage.catalogue.database.rows import reserve_numbers, search_text
+from storage.catalogue.database.schema import (
     blocks,
     collections,
     counters,
@@ -26,6 +23,9 @@ from storage.catalogue.schema import (
     title_keys,
     users,
 )
+from storage.catalogue.deletion import delete_with_contents
+from storage.catalogue.home import Home, progress_of
+from storage.catalogue.jobs import has_active_job, insert_job
 from storage.fingerprint import MemoryFingerprint
 from storage.records import ADMINISTRATOR
 from storage.sidecars import CONTENTS, Rows, read_sidecar, sidecars

@@ -10,6 +10,7 @@ import numpy as np
 
 DocumentState = Literal["ingesting", "ready", "failed", "cancelled"]
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
+Removed = Literal["keep", "trash", "delete"]
 DocumentSort = Literal["added", "title", "source", "pages", "size"]
 # Page number from 0, then x0, y0, x1, y1 as fractions of the displayed page, origin at the top left.
 Box = tuple[int, float, float, float, float]
@@ -197,6 +198,48 @@ class Job:
     created_at: str
     started_at: str | None
     finished_at: str | None
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder whose files are followed. `removed`: what happens to the documents of files that are gone; `report`:
+    what the last run did, JSON values."""
+
+    id: str
+    path: str
+    owner_id: str | None
+    collection: str | None
+    removed: Removed
+    watched: bool
+    last_run_at: str | None
+    report: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Property:
+    """One value of a property of a document. `by_hand`: not what its file says; then "" takes the property away."""
+
+    name: str
+    value: str
+    by_hand: bool
+
+
+@dataclass(frozen=True)
+class FolderFile:
+    """What is known of one file below a followed folder.
+
+    `document_id`, `content_sha256`, `stamp`: the document made from it, of which content; None after somebody deleted
+    it. `next_...`: the same of newer content while it is being read, or, with `error`, after reading it failed.
+    """
+
+    source: str
+    document_id: str | None = None
+    content_sha256: str = ""
+    stamp: str = ""
+    next_document_id: str | None = None
+    next_sha256: str = ""
+    next_stamp: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True)

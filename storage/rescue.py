@@ -20,9 +20,9 @@ from pathlib import Path
 
 from storage.backups import FOLDER as BACKUPS
 from storage.catalogue import Catalogue
-from storage.catalogue.database import Database
+from storage.catalogue.database.connection import Database
+from storage.catalogue.database.upgrade import backup
 from storage.catalogue.home import Home, progress_of
-from storage.catalogue.upgrade import backup
 from storage.errors import CatalogueUnavailable, StorageError
 from storage.maintenance import database_problems, require_trustworthy
 from storage.merging import Merged, merge

@@ -22,10 +22,11 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, LargeBinary, RowMapping, Table, select
 
-from storage.catalogue.database import Database
-from storage.catalogue.schema import (
+from storage.catalogue.database.connection import Database
+from storage.catalogue.database.schema import (
     blocks,
     collections,
+    document_properties,
     document_texts,
     documents,
     memory_fingerprints,
@@ -37,7 +38,14 @@ from storage.kv.shard import TEMPORARY
 
 FOLDER, SUFFIX = "sidecars", ".json.gz"
 FORMAT = "cairn-sidecar/1"
-CONTENTS = (document_texts, title_keys, pages, shards, blocks)  # tables whose rows belong to one document
+CONTENTS = (
+    document_texts,
+    document_properties,
+    title_keys,
+    pages,
+    shards,
+    blocks,
+)  # tables whose rows belong to one document
 Rows: TypeAlias = dict[str, list[dict[str, Any]]]
 """Table name -> rows, each a dictionary by column."""
 

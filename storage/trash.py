@@ -2,7 +2,8 @@
 
     trash/20260131T120000-1a2b3c4d/kv/<document id>/<shard>.kv
 
-Documents that somebody deletes do not come here: they are gone at once.
+Documents that somebody deletes do not come here: they are gone at once. Those whose file left a followed folder do, if
+it says so: as bundles.
 """
 
 from __future__ import annotations
@@ -46,6 +47,12 @@ class Trash:
             with contextlib.suppress(OSError):  # it holds what was swept before
                 self.folder.rmdir()
         return taken
+
+    def place_for(self, name: str) -> Path:
+        """A path in the trash for a new file, in a folder of its own."""
+        batch = self.folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
+        batch.mkdir(parents=True, mode=0o700)
+        return batch / name
 
     def empty(self, older_than_seconds: float) -> int:
         """Delete what was swept so long ago. Returns the bytes freed."""

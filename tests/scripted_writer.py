@@ -15,7 +15,7 @@ Reply = Callable[[WriterRequest], str]
 class ScriptedWriter:
     """`fails_after`: words after which it breaks. `attention`: gives every passage an equal share of this."""
 
-    reply: Reply = lambda _request: "The documents do not say."
+    reply: Reply = lambda _request: "No answer was found in the documents."
     fails_after: int | None = None
     attention: float | None = None
     written: Written = Written()

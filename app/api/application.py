@@ -7,21 +7,32 @@ import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from app import version
 from app.api import changes as changing
-from app.api import dependencies, documents, errors, machine, openai_endpoint, questions, startup, writer_choice
+from app.api import (
+    dependencies,
+    documents,
+    errors,
+    folders,
+    machine,
+    openai_endpoint,
+    questions,
+    startup,
+    writer_choice,
+)
 from app.api.mcp_tools import build_mcp, mcp_app
 from app.api.preferences import PreferenceFolder
 from app.api.uploads import UploadLimits, Uploads
 from app.auth import Authenticator, check_binding
 from app.forwarded import ForwardedHeaders
-from app.http_security import AccessMiddleware, PageHeaders
+from app.http_security import FOR_GOOD, AccessMiddleware, PageHeaders
 from app.limits.request_shares import RequestShares
 from app.settings import Settings
+from app.web.bundle import page_assets, page_head
 from retrieval.library import Library
 
 log = logging.getLogger("cairn.api")
@@ -52,11 +63,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     limits = _upload_limits(settings)
     uploads = Uploads(library, settings.home / "uploads", limits)
     preferences = PreferenceFolder(settings.home)
-    ask_queue = questions.AskQueue(
-        settings.questions_at_once,
-        each_at_once=settings.questions_at_once_each,
-        each_waiting=settings.max_questions,
-    )
+    ask_queue = _ask_queue(settings)
     changes = changing.Changes()
     tools = build_mcp(library, ask_queue)
     tools_app = mcp_app(tools)
@@ -84,6 +91,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     app.include_router(documents.router(uploads), prefix="/api/v1")
     app.include_router(questions.router(ask_queue), prefix="/api/v1")
     app.include_router(changing.router(changes, uploads), prefix="/api/v1")
+    app.include_router(folders.router(settings), prefix="/api/v1")
     app.include_router(machine.router(limits), prefix="/api/v1")
     app.include_router(machine.account_router(accounts, authenticator), prefix="/api/v1")
     app.include_router(writer_choice.router(settings), prefix="/api/v1")
@@ -95,8 +103,16 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
 
         mount_ui(app, preferences=preferences, home=settings.home, own_words=lambda: library.writes_own_words)
     app.add_middleware(changing.TellChanges, changes=changes)
-    _add_guards(app, authenticator, settings)
+    _add_guards(app, authenticator, settings, head=page_head() if page else b"")
     return app
+
+
+def _ask_queue(settings: Settings) -> questions.AskQueue:
+    return questions.AskQueue(
+        settings.questions_at_once,
+        each_at_once=settings.questions_at_once_each,
+        each_waiting=settings.max_questions,
+    )
 
 
 def _upload_limits(settings: Settings) -> UploadLimits:
@@ -109,7 +125,7 @@ def _upload_limits(settings: Settings) -> UploadLimits:
     )
 
 
-def _add_guards(app: FastAPI, authenticator: Authenticator, settings: Settings) -> None:
+def _add_guards(app: FastAPI, authenticator: Authenticator, settings: Settings, *, head: bytes) -> None:
     app.add_middleware(RequestShares)
     app.add_middleware(
         AccessMiddleware,
@@ -118,7 +134,7 @@ def _add_guards(app: FastAPI, authenticator: Authenticator, settings: Settings) 
         max_body_bytes=MAX_BODY_BYTES,
         max_upload_bytes=settings.max_upload_bytes + MULTIPART_OVERHEAD_BYTES,
     )
-    app.add_middleware(PageHeaders)  # refusals carry the headers too
+    app.add_middleware(PageHeaders, head=head)  # refusals carry the headers too
     app.add_middleware(ForwardedHeaders, proxies=settings.proxies)
 
 
@@ -130,5 +146,17 @@ def _add_pages(app: FastAPI) -> None:
     @app.get("/api/{rest:path}", include_in_schema=False)
     def no_such_address(rest: str) -> Response:
         raise errors.Refused(404, "not_found", "There is no such address; /docs lists all of them.")
+
+    assets = {asset.name: asset for asset in page_assets()}
+
+    @app.get("/ui/page.{digest}.{ending}", include_in_schema=False)
+    def page(request: Request, digest: str, ending: str) -> Response:
+        asset = assets.get(f"page.{digest}.{ending}")
+        if asset is None:
+            raise errors.Refused(404, "not_found", "The page has changed. Load it again.")
+        headers = {"Cache-Control": FOR_GOOD, "Vary": "Accept-Encoding"}
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return Response(asset.content, media_type=asset.media_type, headers=headers)
+        return Response(asset.compressed, media_type=asset.media_type, headers={**headers, "Content-Encoding": "gzip"})
 
     app.mount("/ui", StaticFiles(directory=UI_FOLDER / "static"), name="ui")

@@ -70,7 +70,8 @@ class Changes:
         while time.monotonic() < ends and not self.stopping():
             told, number = self._told, self._number
             files, ended, busy = await run_in_threadpool(_files, library, uploads)
-            state = hashlib.sha256(f"{self._run} {number} {ended}".encode()).hexdigest()[:16]
+            now = f"{self._run} {number} {ended} {library.num_described}"
+            state = hashlib.sha256(now.encode()).hexdigest()[:16]
             if files != files_told:
                 files_told = files
                 yield ServerSentEvent(event="files", raw_data=files, id=seen or state)

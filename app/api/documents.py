@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, BackgroundTasks, File, Form, Query, Response, UploadFile
+from fastapi import APIRouter, BackgroundTasks, File, Form, Path, Query, Response, UploadFile
 from fastapi.responses import FileResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, StringConstraints
 
 from app.api.dependencies import Person, RequestLibrary
 from app.api.errors import Refused
 from app.api.uploads import Uploads, shown_name
+from app.exports import citations
 from retrieval.errors import NotFound
 from retrieval.library import Library
-from retrieval.types.records import Job
+from retrieval.types.records import Job, Scope
 
 PAGE_SIZES = Query(ge=1, le=500)
 PICTURE_WIDTHS_PX = (300, 600, 900, 1200, 1800, 2400)  # a few only, since each is kept on disk
 STOPPED_SECONDS = 120.0  # a cancelled job stops within one window, however large the model
 Plain = dict[str, Any]
+CitationFormat = Literal["text", "bibtex", "csl-json"]
+CITATION_TYPES = {
+    "text": "text/plain; charset=utf-8",
+    "bibtex": "application/x-bibtex; charset=utf-8",
+    "csl-json": "application/vnd.citationstyles.csl+json",
+}
+Conditions = Annotated[
+    list[Annotated[str, StringConstraints(max_length=600)]],
+    Field(max_length=20, description="Each a name, an operator (= != ~ > >= < <=) and a value"),
+]
 
 
 class Start(BaseModel):
@@ -44,10 +55,14 @@ class Sharing(BaseModel):
 
 
 class DocumentChange(BaseModel):
-    """Only the fields that are present change; `collection_id` null takes the document out of its collection."""
+    """Only the fields that are present change; `collection_id` null takes the document out of its collection, and a
+    property without values goes."""
 
     title: str | None = Field(None, min_length=1, max_length=500)
     collection_id: str | None = None
+    properties: dict[str, list[str]] | None = Field(
+        None, max_length=100, description="author, date, language, tag, or names of your own, each with its values"
+    )
 
 
 class Identities(BaseModel):
@@ -59,8 +74,10 @@ def router(uploads: Uploads) -> APIRouter:
     _add_uploads(routes, uploads)
     _add_jobs(routes)
     _add_documents(routes)
+    _add_suggestions(routes)
     _add_collections(routes)
     _add_pages(routes)
+    _add_exhibits(routes)
     return routes
 
 
@@ -154,6 +171,19 @@ def _discard(library: Library, job: Job) -> None:
             library.delete_documents([job.document_id])
 
 
+def _add_suggestions(routes: APIRouter) -> None:
+    @routes.get("/suggestions", tags=["documents"])
+    def suggestions(
+        library: RequestLibrary,
+        count: Annotated[int, Query(ge=1, le=20)] = 3,
+        document_id: Annotated[list[str] | None, Query(max_length=500)] = None,
+        collection_id: Annotated[list[str] | None, Query(max_length=500)] = None,
+    ) -> Plain:
+        """Questions that the newest documents (of these, or of these collections) can really answer."""
+        scope = Scope(tuple(document_id or ()), tuple(collection_id or ()))
+        return {"suggestions": [one.to_dict() for one in library.suggestions(count, within=scope)]}
+
+
 def _add_documents(routes: APIRouter) -> None:
     @routes.get("/documents", tags=["documents"])
     def documents(
@@ -161,12 +191,16 @@ def _add_documents(routes: APIRouter) -> None:
         search: Annotated[str, Query(max_length=500)] = "",
         collection_id: str | None = None,
         sort: str = "added",
+        where: Annotated[list[str], Query(max_length=20)] = [],  # noqa: B006 - FastAPI copies it
         limit: Annotated[int, PAGE_SIZES] = 50,
         offset: Annotated[int, Query(ge=0)] = 0,
     ) -> Plain:
-        """Documents by name and title; `sort`: added, source, title, size, pages."""
-        found = library.documents(search=search, collection_id=collection_id, sort=sort)
-        page = [document.to_dict() for document in found[offset : offset + limit]]
+        """Documents by name and title, with their descriptions; `sort`: added, source, title, size, pages; `where`:
+        conditions such as `date>=2024`, all of which they meet."""
+        found = library.documents(search=search, collection_id=collection_id, sort=sort, where=where)
+        shown = found[offset : offset + limit]
+        about = library.descriptions(shown)
+        page = [{**one.to_dict(), "description": about[one.id].to_dict() if one.id in about else None} for one in shown]
         return {"documents": page, "total": len(found), "size_bytes": sum(document.size_bytes for document in found)}
 
     @routes.post("/documents/delete", tags=["documents"])
@@ -176,15 +210,30 @@ def _add_documents(routes: APIRouter) -> None:
 
     @routes.get("/documents/{document_id}", tags=["documents"])
     def document(library: RequestLibrary, document_id: str) -> Plain:
-        return library.document(document_id).to_dict()
+        found = library.document(document_id)
+        about = library.description(document_id).to_dict() if found.state == "ready" else None
+        return {**found.to_dict(), "description": about}
+
+    @routes.get("/documents/{document_id}/citation", tags=["documents"], response_class=Response)
+    def citation(
+        library: RequestLibrary,
+        document_id: str,
+        format: CitationFormat = "text",
+        page: Annotated[str, Query(max_length=50)] = "",
+    ) -> Response:
+        """A citation to take away, with the page if one is named."""
+        text = citations.FORMATS[format](library.document(document_id), page)
+        return Response(text, media_type=CITATION_TYPES[format])
 
     @routes.patch("/documents/{document_id}", tags=["documents"])
     def change(library: RequestLibrary, document_id: str, change: DocumentChange) -> Plain:
-        """Rename, or move to a collection."""
+        """Rename, move to a collection, or set properties."""
         if change.title is not None:
             library.rename_document(document_id, change.title.strip())
         if "collection_id" in change.model_fields_set:
             library.move_document(document_id, change.collection_id)
+        if change.properties:
+            library.set_properties(document_id, change.properties)
         return library.document(document_id).to_dict()
 
     @routes.delete("/documents/{document_id}", tags=["documents"])
@@ -266,3 +315,23 @@ def _add_pages(routes: APIRouter) -> None:
             media_type="application/octet-stream",
             headers={"Cache-Control": "no-store"},
         )
+
+
+def _add_exhibits(routes: APIRouter) -> None:
+    @routes.get("/documents/{document_id}/exhibits", tags=["pages"])
+    def exhibits(library: RequestLibrary, document_id: str) -> Plain:
+        """Figures and tables of the document: page (from 1), place, caption, box, and the cells of tables."""
+        return library.exhibits(document_id).to_dict()
+
+    @routes.get(
+        "/documents/{document_id}/tables/{number}.csv",
+        tags=["pages"],
+        response_class=Response,
+        responses={200: {"content": {"text/csv": {}}}},
+    )
+    def table(library: RequestLibrary, document_id: str, number: Annotated[int, Path(ge=1)]) -> Response:
+        """A table as CSV, for spreadsheets; `number` counts from 1 in the order of the document's exhibits."""
+        tables = library.exhibits(document_id).tables
+        if number > len(tables):
+            raise NotFound("table", number, hint=f"The document has {len(tables)}.")
+        return Response(tables[number - 1].csv, media_type="text/csv", headers={"Cache-Control": "no-store"})

@@ -24,6 +24,9 @@ from app.web.templates import TEMPLATES
 from retrieval.auth.accounts import Accounts
 from retrieval.extraction.formats import FORMATS, SUFFIXES
 
+WRONG, WRONG_OF_TWO = "Wrong password.", "Wrong name or password."
+TOO_MANY = "Too many wrong attempts. Wait a moment, then try again."
+
 
 class PasswordChange(BaseModel):
     old: str = Field(max_length=1024)
@@ -94,7 +97,7 @@ def sign_in_router(authenticator: Authenticator) -> APIRouter:
 
     @routes.get("/login")
     async def login_page() -> Response:
-        return _login_page(authenticator) if authenticator.has_password else RedirectResponse("/", status_code=303)
+        return await authenticator.in_background(_login_page_if_needed, authenticator)
 
     @routes.post("/login")
     async def log_in(
@@ -103,12 +106,12 @@ def sign_in_router(authenticator: Authenticator) -> APIRouter:
         name: Annotated[str, Form(max_length=200)] = "",
     ) -> Response:
         try:
-            session = await asyncio.wrap_future(authenticator.log_in(password, client_of(request), name))
+            begun = await authenticator.in_background(authenticator.log_in, password, client_of(request), name)
+            session = await asyncio.wrap_future(begun)
         except WrongPassword:
-            wrong = "Wrong name or password." if authenticator.by_name else "Wrong password."
-            return _login_page(authenticator, wrong, 401)
+            return await authenticator.in_background(_login_page, authenticator, WRONG, 401)
         except TooManyAttempts as wait:
-            page = _login_page(authenticator, "Too many wrong attempts. Wait a moment, then try again.", 429)
+            page = await authenticator.in_background(_login_page, authenticator, TOO_MANY, 429)
             page.headers["Retry-After"] = str(max(1, round(wait.wait_seconds)))
             return page
         response = RedirectResponse("/", status_code=303)
@@ -132,6 +135,13 @@ def sign_in_router(authenticator: Authenticator) -> APIRouter:
     return routes
 
 
+def _login_page_if_needed(authenticator: Authenticator) -> Response:
+    return _login_page(authenticator) if authenticator.has_password else RedirectResponse("/", status_code=303)
+
+
 def _login_page(authenticator: Authenticator, problem: str = "", status: int = 200) -> HTMLResponse:
-    page = TEMPLATES.get_template("login.html").render(by_name=authenticator.by_name, problem=problem)
+    by_name = authenticator.by_name
+    if problem == WRONG and by_name:
+        problem = WRONG_OF_TWO
+    page = TEMPLATES.get_template("login.html").render(by_name=by_name, problem=problem)
     return HTMLResponse(page, status_code=status, headers={"Cache-Control": "no-store"})

@@ -5,8 +5,8 @@ Served at /mcp (streamable HTTP, no sessions); `AccessMiddleware` checks token, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -17,10 +17,11 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from app import version
+from app.api.documents import Conditions
 from app.api.preferences import TopK
 from app.api.questions import MAX_PASSAGES, MAX_QUESTION_LENGTH, AskQueue
+from app.exports.written_rows import written_row
 from app.http_security import person_of, principal_of
-from app.written_rows import written_row
 from retrieval.errors import CairnError
 from retrieval.library import Library
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_QUOTE
@@ -35,6 +36,7 @@ INSTRUCTIONS = (
 
 
 Query = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION_LENGTH)]
+Callers = AbstractContextManager[tuple[Library, str]]
 Identities = Annotated[list[str], Field(max_length=MAX_LISTED)]
 
 
@@ -60,6 +62,7 @@ def build_mcp(library: Library, ask_queue: AskQueue) -> MCPServer:
         context: Context[Any, Request],
         question: Query,
         document_ids: Identities | None = None,
+        where: Conditions | None = None,
         k: TopK = DEFAULT_K,
         quote: bool | None = DEFAULT_QUOTE,
     ) -> dict[str, Any]:
@@ -67,7 +70,7 @@ def build_mcp(library: Library, ask_queue: AskQueue) -> MCPServer:
         `citations`: its numbers, with their index in `passages`; `claims`: how far documents support each sentence."""
 
         def answered(mine: Library) -> dict[str, Any]:
-            for item in mine.ask(question, k=k, within=_scope(document_ids), quote=quote):
+            for item in mine.ask(question, k=k, within=_scope(document_ids, where), quote=quote):
                 if isinstance(item, Answer):
                     return _answer(item)
             raise RuntimeError("the question was stopped before an answer was written")
@@ -80,24 +83,38 @@ def build_mcp(library: Library, ask_queue: AskQueue) -> MCPServer:
         context: Context[Any, Request],
         query: Query,
         document_ids: Identities | None = None,
+        where: Conditions | None = None,
         k: Annotated[int, Field(ge=1, le=MAX_PASSAGES)] = DEFAULT_K,
     ) -> list[dict[str, Any]]:
         """Passages of the stored documents by the attention that the query gives them, best first."""
         with callers_library(context) as (mine, person):
-            found = await ask_queue.run(person, mine.search, query, k, within=_scope(document_ids))
+            found = await ask_queue.run(person, mine.search, query, k, within=_scope(document_ids, where))
             return [_passage(passage) for passage in found]
 
+    _add_list(server, callers_library)
+    return server
+
+
+def _add_list(server: MCPServer, callers_library: Callable[[Context[Any, Request]], Callers]) -> None:
     @server.tool(name="list")
-    def list_documents(context: Context[Any, Request], search: str = "") -> list[dict[str, Any]]:
-        """Documents in the library: id, file name, title, pages, state."""
+    def list_documents(
+        context: Context[Any, Request], search: str = "", where: Conditions | None = None
+    ) -> list[dict[str, Any]]:
+        """Documents in the library: id, file name, title, pages, state, properties (author, date, tag...). `where`:
+        conditions on these, such as author=Lindqvist, date>=2024, tag!=draft."""
         with callers_library(context) as (mine, _person):
-            found = mine.documents(search=search)[:MAX_LISTED]
+            found = mine.documents(search=search, where=where or ())[:MAX_LISTED]
         return [
-            {"id": one.id, "source": one.source, "title": one.title, "pages": one.pages, "state": one.state}
+            {
+                "id": one.id,
+                "source": one.source,
+                "title": one.title,
+                "pages": one.pages,
+                "state": one.state,
+                "properties": one.to_dict()["properties"],
+            }
             for one in found
         ]
-
-    return server
 
 
 def mcp_app(server: MCPServer) -> Starlette:
@@ -111,8 +128,8 @@ def mcp_app(server: MCPServer) -> Starlette:
     )
 
 
-def _scope(document_ids: list[str] | None) -> Scope | None:
-    return Scope(document_ids=tuple(document_ids)) if document_ids else None
+def _scope(document_ids: list[str] | None, where: list[str] | None) -> Scope | None:
+    return Scope(tuple(document_ids or ()), (), tuple(where or ())) if document_ids or where else None
 
 
 def _answer(answer: Answer) -> dict[str, Any]:
@@ -137,6 +154,7 @@ def _passage(passage: Passage) -> dict[str, Any]:
         "source": passage.source,
         "title": passage.title,
         "pages": list(passage.pages),
+        "place": passage.place,
         "text": passage.text,
         "score": passage.score,
     }

@@ -12,11 +12,12 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Literal
 from uuid import uuid4
 
 from fastapi import APIRouter, Depends
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -25,12 +26,13 @@ from app.api.documents import Plain
 from app.api.errors import Refused
 from app.api.preferences import MAX_ANSWER_TOKENS
 from app.api.questions import Answering, AskQueue, AskRequest, EarlierTurn, Within, room_in
-from app.written_rows import written_row
+from app.exports.written_rows import written_row
 from retrieval.library import Library
+from retrieval.types.outcomes import outcome_note
 from retrieval.types.passages import Answer, Passage
 
 MODEL = "cairn"
-MAX_MESSAGES, MAX_MESSAGE_LENGTH, MAX_TURNS = 200, 100_000, 6
+MAX_MESSAGES, MAX_TURNS = 200, 6
 
 
 class Message(BaseModel):
@@ -78,7 +80,7 @@ def router(ask_queue: AskQueue) -> APIRouter:
         library: RequestLibrary, person: Person, request: ChatRequest, preferences: OwnPreferences
     ) -> Response:
         """One answer from the documents; with `stream` as server-sent events that end with `[DONE]`."""
-        asking = Answering(library, _question(library, request), preferences.current)
+        asking = Answering(library, await run_in_threadpool(_question, library, request), preferences.current)
         events, completion = _events(ask_queue, person, asking), _Completion(request.model)
         if request.stream:
             return StreamingResponse(_streamed(events, completion), media_type="text/event-stream")
@@ -188,6 +190,8 @@ def _footer(answer: Answer) -> str:
     """What kept the answer from its end, and the sources that it cites: with a writer by its numbers, else the passage
     that it was quoted from."""
     problem = f"\n\n({answer.problem})" if answer.problem else ""
+    if note := outcome_note(answer):
+        problem += f"\n\n({note})"
     if answer.writer is not None:
         cited = dict(sorted((one.number, answer.passages[one.passage]) for one in answer.citations))
     else:
@@ -202,13 +206,18 @@ def _words(text: str) -> str:
 
 
 def _place(passage: Passage) -> str:
-    labels: Iterable[str] = passage.page_labels or map(str, passage.pages)
-    return f"{passage.title or passage.source}, page {', '.join(labels)}"
+    return ", ".join(part for part in (passage.title or passage.source, passage.place) if part)
 
 
 def _record(answer: Answer) -> Plain:
     passages = [
-        {"document_id": one.document_id, "title": one.title, "pages": list(one.pages), "text": one.text}
+        {
+            "document_id": one.document_id,
+            "title": one.title,
+            "pages": list(one.pages),
+            "place": one.place,
+            "text": one.text,
+        }
         for one in answer.passages
     ]
     return {"answer_id": answer.id, "found": answer.found, "passages": passages, **written_row(answer)}

@@ -16,10 +16,11 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel, Field, StringConstraints
 
 from app.api.dependencies import OwnPreferences, Person, RequestLibrary
-from app.api.documents import PAGE_SIZES, Plain
+from app.api.documents import CITATION_TYPES, PAGE_SIZES, CitationFormat, Conditions, Plain
 from app.api.errors import Refused, error_body
 from app.api.preferences import AnswerLength, Preferences, TopK, Voters
-from app.export import answer_as_html, answer_as_json
+from app.exports import citations
+from app.exports.answers import answer_as_html, answer_as_json
 from app.limits.fair_queue import FairQueue, QueueFull
 from retrieval.library import Library
 from retrieval.types.defaults import DEFAULT_K
@@ -37,15 +38,16 @@ EXPORTS = {"html": ("text/html; charset=utf-8", answer_as_html), "json": ("appli
 
 
 class Within(BaseModel):
-    """Which documents may be read: these, and all of these collections; both empty = everything."""
+    """Which documents may be read: these, and all of these collections (both empty = everything); of them those that
+    meet all conditions, such as `author=Lindqvist` or `date>=2024`."""
 
     document_ids: list[str] = Field(default_factory=list, max_length=5000)
     collection_ids: list[str] = Field(default_factory=list, max_length=1000)
+    where: Conditions = Field(default_factory=list)
 
     def scope(self) -> Scope | None:
-        if not self.document_ids and not self.collection_ids:
-            return None
-        return Scope(tuple(self.document_ids), tuple(self.collection_ids))
+        scope = Scope(tuple(self.document_ids), tuple(self.collection_ids), tuple(self.where))
+        return None if scope == Scope() else scope
 
 
 class SearchRequest(BaseModel):
@@ -258,6 +260,12 @@ def _add_answers(routes: APIRouter, ask_queue: AskQueue) -> None:
     def answer(library: RequestLibrary, answer_id: str) -> Plain:
         """A stored answer with all of its evidence."""
         return library.answer(answer_id).to_dict()
+
+    @routes.get("/answers/{answer_id}/citations", tags=["answers"], response_class=Response)
+    def cite(library: RequestLibrary, answer_id: str, format: CitationFormat = "text") -> Response:
+        """The documents and pages that the answer is taken from, to take away."""
+        text = citations.of_answer(library, library.answer(answer_id), format)
+        return Response(text, media_type=CITATION_TYPES[format])
 
     @routes.delete("/answers/{answer_id}", status_code=204, tags=["answers"])
     def delete(library: RequestLibrary, answer_id: str) -> None:

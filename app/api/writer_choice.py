@@ -1,7 +1,8 @@
 """HTTP: who words answers, choosing another, and trying one.
 
-Only the owner of a server without accounts may choose: an address is called by the server, and a name on the hub is
-fetched by it. Where CAIRN_WRITER names the writer, the page cannot change it. The key never leaves the settings.
+Only somebody who sits at the machine may choose, and only without accounts: an address is called by the server, with
+the key of the settings, and a name on the hub is fetched by it. Where CAIRN_WRITER names the writer, the page cannot
+change it. The key never leaves the settings.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pydantic import BaseModel, Field
 from app.api.dependencies import RequestLibrary
 from app.api.documents import Plain
 from app.api.errors import Refused
+from app.auth import for_this_machine_only
 from app.settings import Settings
 from app.writers import choose, chosen_on_the_page, opener_of
 from retrieval.errors import WriterError
@@ -62,7 +64,11 @@ def router(settings: Settings) -> APIRouter:
 
 
 def _may_choose(settings: Settings, library: Library) -> bool:
-    return settings.writer is None and library.principal.is_administrator
+    return settings.writer is None and library.principal.is_administrator and _local(settings)
+
+
+def _local(settings: Settings) -> bool:
+    return for_this_machine_only(settings.host, settings.proxies)
 
 
 def _check_may_choose(settings: Settings, library: Library) -> None:
@@ -71,6 +77,10 @@ def _check_may_choose(settings: Settings, library: Library) -> None:
         raise Refused(409, "fixed_writer", "The writer is set by CAIRN_WRITER, where the server was started.")
     if not library.principal.is_administrator:
         raise Refused(403, "not_yours", "Only the administrator can choose the writer, with CAIRN_WRITER.")
+    if not _local(settings):
+        raise Refused(
+            403, "not_here", "The writer is chosen here only on one person's own machine. Elsewhere use CAIRN_WRITER."
+        )
 
 
 def _described(settings: Settings, library: Library) -> Plain:

@@ -11,7 +11,8 @@ import typer
 from typer.core import TyperGroup
 
 import app
-from app.cli import ingest, library_commands, maintenance, questions, serve, user_commands
+from app.cli import library_commands, maintenance, questions, serve, user_commands
+from app.cli.documents import bundles, ingest, properties, sync
 from app.cli.options import GlobalOptions, HomeOption, ModelOption
 from app.cli.output import tell, user_message
 
@@ -72,12 +73,18 @@ def _version() -> None:
 
 for name, command in (
     ("ingest", ingest.ingest),
+    ("sync", sync.sync),
     ("search", questions.search),
     ("ask", questions.ask),
     ("list", library_commands.list_),
     ("show", library_commands.show),
     ("delete", library_commands.delete),
     ("export", library_commands.export),
+    ("cite", library_commands.cite),
+    ("set", properties.set_),
+    ("tag", properties.tag),
+    ("export-library", bundles.export_library),
+    ("import-library", bundles.import_library),
     ("verify", maintenance.verify),
     ("repair", maintenance.repair),
     ("gc", maintenance.gc),

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli.lookup import find_answer_id, find_document
-from app.cli.options import HomeOption, JsonOption, ModelOption, UserOption, library_of
+from app.cli.options import HomeOption, JsonOption, ModelOption, UserOption, WhereOption, library_of
 from app.cli.output import facts, one_line, printable, say, size, table, tell, write_json
+from retrieval.errors import NotFound
+from retrieval.types.places import place_of
 
 if TYPE_CHECKING:
     from retrieval.library import Library
+    from retrieval.types.records import Description
 
 LISTED_ANSWERS = 1000
 
@@ -29,8 +34,8 @@ class Listing:
     right: tuple[int, ...] = ()
 
 
-def _documents(library: Library, search: str) -> Listing:
-    found = library.documents(search=search)
+def _documents(library: Library, search: str, where: Sequence[str]) -> Listing:
+    found = library.documents(search=search, where=where)
     owned = any(one.owner for one in found)
     cells: list[tuple[object, ...]] = [
         (d.id, d.source, d.pages, f"{d.tokens:,}", size(d.size_bytes), d.state, d.added_at[:16])
@@ -38,7 +43,9 @@ def _documents(library: Library, search: str) -> Listing:
         for d in found
     ]
     heads = ("document", "source", "pages", "tokens", "size", "state", "added", *(["owner"] if owned else []))
-    return Listing([one.to_dict() for one in found], heads, cells, right=(2, 3, 4))
+    about = library.descriptions(found)
+    rows = [{**one.to_dict(), "description": about[one.id].to_dict() if one.id in about else None} for one in found]
+    return Listing(rows, heads, cells, right=(2, 3, 4))
 
 
 def _collections(library: Library, search: str) -> Listing:
@@ -74,6 +81,7 @@ def list_(
     search: Annotated[
         str, typer.Option("--search", metavar="TEXT", help="Only those whose name or text contains TEXT.")
     ] = "",
+    where: WhereOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
     model: ModelOption = None,
@@ -84,9 +92,11 @@ def list_(
     if sum(chosen.values()) > 1:
         raise typer.BadParameter("choose one of --collections, --jobs and --answers.")
     kind = next((name for name, flag in chosen.items() if flag), "documents")
-    listing_of = {"documents": _documents, "collections": _collections, "jobs": _jobs, "answers": _answers}[kind]
+    if where and kind != "documents":
+        raise typer.BadParameter("--where chooses among documents.")
+    listing_of = {"collections": _collections, "jobs": _jobs, "answers": _answers}
     with library_of(context, home, model, user) as library:
-        listing = listing_of(library, search)
+        listing = _documents(library, search, where or ()) if kind == "documents" else listing_of[kind](library, search)
     if as_json:
         for row in listing.rows:
             write_json(row)
@@ -111,13 +121,27 @@ def show(
     with library_of(context, home, model, user) as library:
         found = find_document(library, document)
         text = library.page_text(found.id, page) if page is not None else None
+        about = library.description(found.id) if found.state == "ready" else None
     if as_json:
-        write_json({**found.to_dict(), **({"page": text.to_dict()} if text else {})})
+        described = {"description": about.to_dict() if about else None}
+        write_json({**found.to_dict(), **described, **({"page": text.to_dict()} if text else {})})
         return
     say(printable(facts(found.to_dict())))
+    if about is not None:
+        _say_description(about)
     if text is not None:
-        say(f"\npage {text.label or page}, {len(text.blocks)} blocks{', ' + text.note if text.note else ''}\n")
+        place = place_of([text.page], [text.label]) or "the whole text"
+        say(f"\n{place}, {len(text.blocks)} blocks{', ' + text.note if text.note else ''}\n")
         say(printable(text.text))
+
+
+def _say_description(about: Description) -> None:
+    say(f"\n{one_line(about.first_lines, 300)}")
+    if about.key_terms:
+        say(f"\nIt speaks most of: {printable(', '.join(about.key_terms))}")
+    if about.questions:
+        say("It can be asked:")
+        say("\n".join(f"  {printable(question)}" for question in about.questions))
 
 
 def delete(
@@ -163,7 +187,7 @@ def export(
     user: UserOption = None,
 ) -> None:
     """Write an answer with its evidence as an HTML page or JSON."""
-    from app.export import answer_as_html, answer_as_json
+    from app.exports.answers import answer_as_html, answer_as_json
 
     with library_of(context, home, model, user) as library:
         record = library.answer(find_answer_id(library, answer))
@@ -173,3 +197,37 @@ def export(
     else:
         output.write_text(text, encoding="utf-8")
         tell(f"Written to {output}.")
+
+
+class CitationFormat(StrEnum):
+    """How citations are written."""
+
+    TEXT = "text"
+    BIBTEX = "bibtex"
+    CSL_JSON = "csl-json"
+
+
+def cite(
+    context: typer.Context,
+    what: Annotated[
+        str, typer.Argument(metavar="DOCUMENT", help="A document (id or file name), or an answer (id, or `last`).")
+    ],
+    format: Annotated[CitationFormat, typer.Option("--format", help="How to write it.")] = CitationFormat.TEXT,
+    page: Annotated[
+        str, typer.Option("--page", metavar="LABEL", help="The page, as printed; of an answer: its own.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format csl-json.")] = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+    user: UserOption = None,
+) -> None:
+    """Write a citation of a document, or of what an answer is taken from. `cairn set` adds author and date."""
+    from app.exports import citations
+
+    kind = "csl-json" if as_json else format.value
+    with library_of(context, home, model, user) as library:
+        try:
+            text = citations.FORMATS[kind](find_document(library, what), page)
+        except NotFound:
+            text = citations.of_answer(library, library.answer(find_answer_id(library, what)), kind)
+    say(text)

@@ -46,13 +46,18 @@ def find_answer_id(library: Library, key: str) -> str:
     return fits[0]
 
 
-def scope_of(library: Library, documents: Sequence[str] | None, collections: Sequence[str] | None) -> Scope | None:
-    """--document and --collection -> what a question may see; None if neither was given."""
-    if not documents and not collections:
+def scope_of(
+    library: Library,
+    documents: Sequence[str] | None,
+    collections: Sequence[str] | None,
+    where: Sequence[str] | None = None,
+) -> Scope | None:
+    """--document, --collection and --where -> what a question may see; None if none was given."""
+    if not documents and not collections and not where:
         return None
     chosen = tuple(find_document(library, key).id for key in documents or ())
     known = {key: one.id for one in library.collections() for key in (one.id, one.name)} if collections else {}
     for name in collections or ():
         if name not in known:
             raise NotFound("collection", name)
-    return Scope(document_ids=chosen, collection_ids=tuple(known[name] for name in collections or ()))
+    return Scope(chosen, tuple(known[name] for name in collections or ()), tuple(where or ()))

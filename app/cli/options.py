@@ -49,6 +49,14 @@ DocumentsOption = Annotated[
 CollectionsOption = Annotated[
     list[str] | None, typer.Option("--collection", metavar="NAME", help="Only this collection; repeatable.")
 ]
+WhereOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="CONDITION",
+        help="Only documents that meet it: author=Lindqvist, date>=2024, tag!=draft, title~dam; repeatable.",
+    ),
+]
 LengthOption = Annotated[
     int | None,
     typer.Option(

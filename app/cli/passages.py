@@ -1,11 +1,14 @@
-"""Passages as the command line writes them, for programs and for people."""
+"""Passages as the command line writes them, for programs and for people, and what a written answer rests on."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from app.cli.output import one_line, printable
-from retrieval.types.passages import Passage
+from app.cli.output import one_line, printable, say
+from retrieval.types.passages import Answer, Passage
+
+_MARKS = {"supported": "+", "partly": "~", "not_found": "-"}
+_WORDS = {"supported": "supported", "partly": "partly", "not_found": "not found"}
 
 
 def passage_row(passage: Passage) -> dict[str, Any]:
@@ -15,6 +18,7 @@ def passage_row(passage: Passage) -> dict[str, Any]:
         "source": passage.source,
         "pages": list(passage.pages),
         "page_labels": list(passage.page_labels),
+        "place": passage.place,
         "start_index": passage.start_index,
         "end_index": passage.end_index,
         "text": passage.text,
@@ -24,6 +28,24 @@ def passage_row(passage: Passage) -> dict[str, Any]:
 
 
 def passage_text(number: int, passage: dict[str, Any], width: int = 160) -> str:
-    pages = ", ".join(passage["page_labels"]) or ", ".join(map(str, passage["pages"]))
-    head = f"{number:2}. {passage['score']:.3f}  {printable(passage['source'])}, page {printable(pages)}"
+    where = ", ".join(printable(part) for part in (passage["source"], passage["place"]) if part)
+    head = f"{number:2}. {passage['score']:.3f}  {where}"
     return f"{head}\n    {one_line(passage['text'], width)}"
+
+
+def print_written(answer: Answer) -> None:
+    """Behind the answer's words: passages by number, and what the documents say to each sentence."""
+    if answer.problem:
+        say(f"\n{printable(answer.problem)}")
+    if answer.claims:
+        say("\nWhat the documents say to each sentence:")
+    for claim in answer.claims:
+        missing = ", ".join(printable(answer.text[start:end]) for start, end in claim.unfounded)
+        note = f" (in no passage cited: {missing})" if missing else ""
+        say(f" {_MARKS[claim.verdict]} {_WORDS[claim.verdict]}: {one_line(claim.text, 160)}{note}")
+    if answer.passages:
+        numbers = {citation.passage: citation.number for citation in answer.citations}
+        assert answer.writer is not None
+        say(f"\nPassages that {printable(answer.writer.name)} was given, or that a sentence was found in:")
+        rows = [(numbers.get(at, at + 1), passage_row(passage)) for at, passage in enumerate(answer.passages)]
+        say("\n".join(passage_text(number, row) for number, row in rows))

@@ -22,16 +22,17 @@ from app.cli.options import (
     ModelOption,
     QuestionsOption,
     UserOption,
+    WhereOption,
     WholeOption,
     WriterOption,
     library_of,
 )
 from app.cli.output import duration, one_line, printable, say, tell, user_message, write_json
-from app.cli.passages import passage_row, passage_text
-from app.cli.written import print_written
-from app.written_rows import written_row
+from app.cli.passages import passage_row, passage_text, print_written
+from app.exports.written_rows import written_row
 from retrieval.errors import InvalidRequest
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE
+from retrieval.types.outcomes import outcome_note, read_once_more
 from retrieval.types.passages import Answer
 from retrieval.types.written import Progress
 
@@ -54,6 +55,7 @@ def search(
     top_k: BlocksOption = DEFAULT_K,
     document: DocumentsOption = None,
     collection: CollectionsOption = None,
+    where: WhereOption = None,
     questions: QuestionsOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -63,7 +65,7 @@ def search(
     """Show the passages that attention chooses for QUERY, best first."""
     asked = _questions(query, questions)
     with library_of(context, home, model, user) as library:
-        scope = scope_of(library, document, collection)
+        scope = scope_of(library, document, collection, where)
         if questions is not None:
             _answer_all(asked, lambda question: search_row(library, question, top_k, scope))
             return
@@ -72,7 +74,8 @@ def search(
             write_json(row)
             return
         passages = library_passages(row)
-        say("\n\n".join(passages) if passages else "Nothing is stored yet. Add documents with `cairn ingest PATH`.")
+        nothing = "Nothing is stored yet. Add documents with `cairn ingest PATH`."
+        say("\n\n".join(passages) or (nothing if scope is None else "No document that was chosen holds anything."))
 
 
 def ask(
@@ -93,6 +96,7 @@ def ask(
     whole: WholeOption = None,
     document: DocumentsOption = None,
     collection: CollectionsOption = None,
+    where: WhereOption = None,
     questions: QuestionsOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -106,7 +110,7 @@ def ask(
     """
     asked = _questions(question, questions)
     with library_of(context, home, model, user, writer=writer) as library:
-        scope = scope_of(library, document, collection)
+        scope = scope_of(library, document, collection, where)
 
         def answer(one: Question, on_token: Callable[[str], None] = lambda _text: None) -> Answer:
             items = library.ask(one.text, k=top_k, within=scope, quote=quote, max_tokens=max_tokens, whole=whole)
@@ -224,10 +228,13 @@ def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> None:
         say()
     if "".join(streamed).strip() != printable(result.text).strip():
         say(printable(result.text).strip())
-    if result.outcome == "perhaps":
-        say("This is a guess: nothing in the documents answers the question clearly. Check it in the passages below.")
+    if note := outcome_note(result):
+        say(note)
     if result.short and result.short != result.text:
         say(f"In short: {printable(result.short)}")
+    if result.quotation is not None:
+        row = passage_row(result.quotation.passage)
+        say(f"From: {', '.join(printable(part) for part in (row['source'], row['place']) if part)}")
     if result.other_sentences:
         say("\nOther possible answers:")
         others = [passage_row(other.passage) for other in result.other_sentences]
@@ -240,6 +247,8 @@ def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> None:
     if not result.found and result.near_misses:
         say("\nNearest passages:")
         say("\n".join(passage_text(at, passage_row(passage)) for at, passage in enumerate(result.near_misses, 1)))
+    if line := read_once_more(result):
+        say(f"\n{line}")
     timings = result.timings
     say(
         f"\nanswer {result.id}, first word after {duration(timings.first_token_seconds)}, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -30,6 +31,10 @@ def serve(
     port: Annotated[
         int | None, typer.Option("--port", metavar="PORT", help="Or CAIRN_PORT; default 7860, 0 takes a free one.")
     ] = None,
+    watch: Annotated[
+        list[Path] | None,
+        typer.Option("--watch", metavar="DIR", help="Follow this folder while serving, as `sync` does; repeatable."),
+    ] = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
     model: ModelOption = None,
@@ -38,7 +43,9 @@ def serve(
 
     With --json, one line says where once it answers.
     """
-    settings = settings_of(context, home, model, host=host, port=port)
+    settings = settings_of(
+        context, home, model, host=host, port=port, watch=os.pathsep.join(map(str, watch)) if watch else None
+    )
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     for chatty in ("alembic", "asyncio", "faiss", "httpx", "mcp", "PIL"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
@@ -61,6 +68,7 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
     import uvicorn
 
     from app.api import build_app
+    from app.folder_watcher import FolderWatcher
     from app.forwarded import DeclaredProxies
     from app.jobs import JobRunner
     from app.limits.connections import ConnectionLimits, allow_open_files, limited_protocol
@@ -92,7 +100,9 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
             http=limited_protocol(limits, DeclaredProxies(settings.proxies)),
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
-        with JobRunner(library):
+        given = [Path(path) for path in settings.watch.split(os.pathsep) if path]
+        watcher = FolderWatcher(library, given, interval_seconds=settings.watch_seconds)
+        with JobRunner(library), watcher:
             server = Server(config)
             app.state.changes.stopping = lambda: server.should_exit
             server.run(sockets=[listener])

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cachetools import TTLCache
 
@@ -33,6 +34,7 @@ class TooManyAttempts(Exception):
         self.wait_seconds = wait_seconds
 
 
+@lru_cache(MAX_TRACKED)
 def network_of(address: str) -> str:
     """What counts as one address: of IPv6 the network of 64 bits, which one person has as a whole."""
     try:

@@ -19,18 +19,13 @@ from pydantic import ValidationError
 
 from app.api.preferences import MAX_ANSWER_TOKENS, MAX_TOP_K, PreferenceFile, PreferenceFolder, Preferences
 from app.http_security import principal_of
+from app.web.bundle import page_assets
 from retrieval.types.defaults import WRITTEN_TOKENS
 
 SANS = ("ui-sans-serif", "system-ui", "sans-serif")
 MONO = ("ui-monospace", "Consolas", "monospace")
-HEAD = """
-<meta name="color-scheme" content="light dark">
-<link rel="icon" href="./ui/mark.svg" type="image/svg+xml">
-<link rel="stylesheet" href="./ui/frame.css">
-<link rel="stylesheet" href="./ui/cairn.css">
-<link rel="stylesheet" href="./ui/writer.css">
-<script type="module" src="./ui/main.js"></script>
-"""
+# Gradio's styles come after ours (see `bundle.page_head`), and ours have the last word.
+STYLE_AGAIN = '<link rel="stylesheet" href="./ui/{style}">'
 VOTER_CHOICES = [
     ("Together: one choice per group of heads (fastest, default)", "group"),
     ("Each head for itself", "head"),
@@ -53,7 +48,7 @@ def mount_ui(app: FastAPI, *, preferences: PreferenceFolder, home: Path, own_wor
         build_blocks(preferences, own_words),
         path="/",
         theme=_theme(),
-        head=HEAD,
+        head=STYLE_AGAIN.format(style=page_assets()[1].name),
         show_error=False,
         run_history=False,
         footer_links=[],
@@ -73,48 +68,51 @@ def build_blocks(preferences: PreferenceFolder, own_words: Callable[[], bool]) -
             for name in ("Ask", "Library", "History"):
                 with gr.Tab(name, id=name.lower(), render_children=True):
                     gr.Column(elem_id=f"cairn-{name.lower()}")
-            with gr.Tab("Settings", id="settings", render_children=True):
-                _settings(blocks, preferences, own_words)
+            settings = gr.Tab("Settings", id="settings", render_children=True)
+            with settings, gr.Column(elem_id="cairn-settings"):
+                gr.Column(elem_id="cairn-appearance")
+                gr.Column(elem_id="cairn-writer")
+                _settings(settings, preferences, own_words)
             with gr.Tab("Machine", id="machine", render_children=True):
                 gr.Column(elem_id="cairn-machine")
     blocks.queue(api_open=False, max_size=64)
     return blocks
 
 
-def _settings(blocks: gr.Blocks, preferences: PreferenceFolder, own_words: Callable[[], bool]) -> None:
-    """Each control saves itself; the next question uses it. Until what is stored has arrived, none can be moved: it
-    would fall back."""
-    with gr.Column(elem_id="cairn-settings"):
-        gr.Column(elem_id="cairn-appearance")
-        gr.Column(elem_id="cairn-writer")
-        way = gr.Radio(WAYS, label="How answers are written", elem_id="setting-quote", interactive=False)
-        top_k = gr.Slider(
-            1, MAX_TOP_K, step=1, label="Blocks read at a time",
-            info="How many stored blocks each head may read for every word. More finds more and takes longer.",
-            elem_id="setting-top-k", interactive=False,
-        )  # fmt: skip
-        voters = gr.Radio(
-            VOTER_CHOICES, label="Who chooses the blocks", elem_id="setting-voters", interactive=False,
-            info="Attention heads choose what to read. They can decide together or one by one.",
-        )  # fmt: skip
-        length = gr.Slider(
-            16, MAX_ANSWER_TOKENS, step=16, label="Longest answer, in tokens",
-            info="About three quarters of a word each.", elem_id="setting-length", interactive=False,
-        )  # fmt: skip
-        low = gr.Slider(
-            0.0, 0.9, step=0.05, label="Warn below this share of attention on documents",
-            info="An answer written mostly from the question and itself deserves doubt.",
-            elem_id="setting-low", interactive=False,
-        )  # fmt: skip
-        state = gr.Markdown("", elem_id="setting-state", container=False)
+def _settings(tab: gr.Tab, preferences: PreferenceFolder, own_words: Callable[[], bool]) -> None:
+    """Drawn when they are opened: what Gradio needs for sliders and the like is not fetched for those who only ask."""
 
-    def current(request: gr.Request) -> list[dict[str, Any]]:
-        now = _own(preferences, request).current
-        way = AS_SUITS if now.quote is None else now.quote
-        stored = way, now.top_k, now.voters, now.max_tokens or WRITTEN_TOKENS, now.low_share
-        ways = [choice for choice in WAYS if choice[1] is not False or now.quote is False or own_words()]
-        updates = [gr.update(value=value, interactive=True) for value in stored]
-        return [gr.update(value=way, interactive=True, choices=ways), *updates[1:]]
+    @gr.render(triggers=[tab.select], show_progress="hidden")  # type: ignore[untyped-decorator]
+    def draw(request: gr.Request) -> None:
+        _controls(preferences, _own(preferences, request).current, own_words())
+
+
+def _controls(preferences: PreferenceFolder, now: Preferences, own_words: bool) -> None:
+    """Each control saves itself; the next question uses it."""
+    ways = [choice for choice in WAYS if choice[1] is not False or now.quote is False or own_words]
+    way = gr.Radio(
+        ways, value=AS_SUITS if now.quote is None else now.quote, label="How answers are written",
+        elem_id="setting-quote", key="quote", interactive=True,
+    )  # fmt: skip
+    top_k = gr.Slider(
+        1, MAX_TOP_K, step=1, value=now.top_k, label="Blocks read at a time",
+        info="How many stored blocks each head may read for every word. More finds more and takes longer.",
+        elem_id="setting-top-k", key="top-k", interactive=True,
+    )  # fmt: skip
+    voters = gr.Radio(
+        VOTER_CHOICES, value=now.voters, label="Who chooses the blocks", elem_id="setting-voters", interactive=True,
+        info="Attention heads choose what to read. They can decide together or one by one.", key="voters",
+    )  # fmt: skip
+    length = gr.Slider(
+        16, MAX_ANSWER_TOKENS, step=16, value=now.max_tokens or WRITTEN_TOKENS, label="Longest answer, in tokens",
+        info="About three quarters of a word each.", elem_id="setting-length", key="length", interactive=True,
+    )  # fmt: skip
+    low = gr.Slider(
+        0.0, 0.9, step=0.05, value=now.low_share, label="Warn below this share of attention on documents",
+        info="An answer written mostly from the question and itself deserves doubt.",
+        elem_id="setting-low", key="low", interactive=True,
+    )  # fmt: skip
+    state = gr.Markdown("", elem_id="setting-state", container=False, key="state")
 
     def save(field: str) -> Callable[[Any, gr.Request], str]:
         def saved(value: Any, request: gr.Request) -> str:
@@ -127,7 +125,6 @@ def _settings(blocks: gr.Blocks, preferences: PreferenceFolder, own_words: Calla
         return saved
 
     controls = {way: "quote", top_k: "top_k", voters: "voters", length: "max_tokens", low: "low_share"}
-    blocks.load(current, outputs=list(controls), api_visibility="private", show_progress="hidden")
     for control, field in controls.items():
         listen = getattr(control, "input")  # noqa: B009 - events are made when Gradio starts; types do not know them
         listen(

@@ -17,8 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PARTS: tuple[tuple[tuple[str, ...], str, int], ...] = (
     (("-m", "tests.storage.crash"), "--kills", 1000),
-    (("benchmarks/crash.py",), "--kills", 1000),
-    (("benchmarks/corruption.py",), "--damages", 10_000),
+    (("benchmarks/campaign/crash.py",), "--kills", 1000),
+    (("benchmarks/campaign/corruption.py",), "--damages", 10_000),
     (("benchmarks/campaign/failing_disk.py",), "--failures", 500),
     (("benchmarks/campaign/clocks.py",), "--jumps", 500),
     (("benchmarks/campaign/duplicates.py",), "--rounds", 100),

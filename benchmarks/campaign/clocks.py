@@ -23,7 +23,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from campaign.shim import begin_again_with_shim  # noqa: E402
+from campaign.shim import begin_again_with_shim
 
 QUESTION = "What does the keeper of the tower carry?"
 MOST = 20 * 365 * 24 * 3600

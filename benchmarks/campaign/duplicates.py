@@ -21,15 +21,15 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import machine  # noqa: E402
-import torch  # noqa: E402
+import machine
+import torch
 
-from retrieval.errors import NotFound  # noqa: E402
-from retrieval.extraction import extract  # noqa: E402
-from retrieval.library import Library  # noqa: E402
-from tests.retrieval.conftest import prose  # noqa: E402
-from tests.retrieval.reading_here import ReadingHere  # noqa: E402
-from tests.tiny_model import tiny_model  # noqa: E402
+from retrieval.errors import NotFound
+from retrieval.extraction import extract
+from retrieval.library import Library
+from tests.retrieval.conftest import prose
+from tests.retrieval.reading_here import ReadingHere
+from tests.tiny_model import tiny_model
 
 PROCESSES = 6
 

@@ -30,7 +30,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # it forks
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from campaign.shim import KINDS, begin_again_with_shim  # noqa: E402
+from campaign.shim import KINDS, begin_again_with_shim
 
 QUESTION = "What does the keeper of the tower carry?"
 SHARD_BYTES = 20_000

@@ -22,20 +22,20 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import machine  # noqa: E402
-import torch  # noqa: E402
-from tokenizers import Tokenizer  # noqa: E402
-from transformers import PreTrainedTokenizerFast  # noqa: E402
+import machine
+import torch
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
 
-from model.checkpoint.landmark_model import LandmarkModel  # noqa: E402
-from model.checkpoint.load import load_backbone  # noqa: E402
-from retrieval.engine import workspace  # noqa: E402
-from retrieval.errors import MemoryMismatch  # noqa: E402
-from retrieval.extraction import extract  # noqa: E402
-from retrieval.library import Library  # noqa: E402
-from tests.retrieval.conftest import prose  # noqa: E402
-from tests.retrieval.reading_here import ReadingHere  # noqa: E402
-from tests.tiny_model import FAMILIES, tiny_model  # noqa: E402
+from model.checkpoint.landmark_model import LandmarkModel
+from model.checkpoint.load import load_backbone
+from retrieval.engine import workspace
+from retrieval.errors import MemoryMismatch
+from retrieval.extraction import extract
+from retrieval.library import Library
+from tests.retrieval.conftest import prose
+from tests.retrieval.reading_here import ReadingHere
+from tests.tiny_model import FAMILIES, tiny_model
 
 SETTINGS = {"block_size": 16, "window_blocks": 4, "context_blocks": 2}
 QUESTION = "What does the keeper of the tower carry?"

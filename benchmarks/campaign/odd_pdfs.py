@@ -2,14 +2,16 @@
 
     python benchmarks/campaign/odd_pdfs.py --pdfs FOLDER --files 1000
 
-The first pages of each PDF in FOLDER are cut short, bit-flipped, filled with zeros, joined, encrypted, nested, made
-huge, emptied, and more. Each file must end as text or as one line that says why not, also where its reader crashes.
-Prints one line for each file with `--list`, and one JSON object; exit status 1 if anything did not hold.
+The first pages of each PDF in FOLDER are cut short, bit-flipped, filled with zeros, joined, merged, relinearised,
+encrypted, nested, made huge, emptied, and more. Each file must end as text or as one line that says why not, also where
+its reader crashes. Prints one line for each file with `--list`, and one JSON object; exit status 1 if anything did not
+hold.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
 import random
@@ -19,17 +21,20 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import machine  # noqa: E402
-import pypdf  # noqa: E402
+import machine
+import pypdf
+from campaign.forked_readers import ForkedReaders
 
-from retrieval.errors import ExtractError  # noqa: E402
-from retrieval.extraction.extract import extract  # noqa: E402
-from retrieval.extraction.limits import ExtractLimits  # noqa: E402
+from retrieval.errors import ExtractError
+from retrieval.extraction import extract as extraction
+from retrieval.extraction.extract import extract
+from retrieval.extraction.limits import ExtractLimits
 
 Mutation = Callable[[random.Random, bytes], bytes]
 PAGES = 2
@@ -68,6 +73,26 @@ def shuffled(chance: random.Random, good: bytes) -> bytes:
 
 def joined(chance: random.Random, good: bytes) -> bytes:
     return good + chance.choice((b"", b"\n", b"\0" * 100)) + good[chance.randrange(len(good) // 2) :]
+
+
+def merged(chance: random.Random, good: bytes) -> bytes:
+    """Pages of two, the second of which is broken in places, under one tree."""
+    writer, out = pypdf.PdfWriter(), io.BytesIO()
+    for part in (good, flipped(chance, good)):
+        with contextlib.suppress(Exception):  # pypdf refuses it with whatever it comes upon
+            writer.append(pypdf.PdfReader(io.BytesIO(part)))
+    writer.write(out)
+    return out.getvalue()
+
+
+def relinearised(chance: random.Random, good: bytes) -> bytes:
+    """Says that it can be shown page by page as it arrives, with places that are not there."""
+    head, _, rest = good.partition(b"\n")
+    size = chance.choice((len(good), 0, 10**9))
+    claim = b"999 0 obj\n<< /Linearized 1 /L %d /H [%d %d] /O %d /E %d /N %d /T %d >>\nendobj\n" % (
+        size, *(chance.choice((0, 3, 500, len(good), 10**9)) for _ in range(6))
+    )  # fmt: skip
+    return head + b"\n" + claim + rest
 
 
 def encrypted(chance: random.Random, good: bytes) -> bytes:
@@ -115,10 +140,14 @@ def huge(chance: random.Random, _good: bytes) -> bytes:
 
 def unpacking(chance: random.Random, _good: bytes) -> bytes:
     """A small file whose page unpacks to many megabytes."""
-    once = zlib.compress(b"q " * chance.choice((10**6, 10**7, 10**8)), 9)
-    twice = zlib.compress(once, 9)
+    twice = packed_twice(chance.choice((10**6, 10**7, 10**8)))
     stream = b"<< /Length %d /Filter [/FlateDecode /FlateDecode] >>\nstream\n%s\nendstream" % (len(twice), twice)
     return objects([CATALOG, PAGE_TREE, PAGE, stream])
+
+
+@cache
+def packed_twice(times: int) -> bytes:
+    return zlib.compress(zlib.compress(b"q " * times, 9), 9)
 
 
 def almost_empty(chance: random.Random, good: bytes) -> bytes:
@@ -135,8 +164,8 @@ PAGE = (
 )
 TEXT = b"<< /Length 45 >>\nstream\nBT /F1 12 Tf 20 100 Td (The dam is old.) Tj ET   \nendstream"
 MUTATIONS: tuple[Mutation, ...] = (
-    truncated, flipped, zeroed, shuffled, joined, encrypted, numbers, references, nested, page_loop, huge, unpacking,
-    almost_empty,
+    truncated, flipped, zeroed, shuffled, joined, merged, relinearised, encrypted, numbers, references, nested,
+    page_loop, huge, unpacking, almost_empty,
 )  # fmt: skip
 
 
@@ -168,6 +197,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--list", action="store_true", help="a line for each file")
     given = parser.parse_args()
+    extraction._SANDBOX = ForkedReaders()
     chance = random.Random(given.seed)
     good = [first_pages(path) for path in sorted(given.pdfs.glob("*.pdf"))]
     states: dict[str, Counter[str]] = {mutation.__name__: Counter() for mutation in MUTATIONS}

@@ -12,11 +12,10 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from model.attention.plain_attention import KeyRows, PlainContext, PositionTables, plain_attention
-from model.attention.rotary import DeferredRotary
-from model.checkpoint.backbones import AttentionInterface
+from model.checkpoint.backbone_model import BackboneModel
 from model.checkpoint.chat_template import chat_frame
 from model.checkpoint.families import check_chat_backbone, rope_of
 from model.checkpoint.identity import text_digest, weights_digest
@@ -27,50 +26,17 @@ ATTENTION_NAME = "cairn_plain"
 PREAMBLE = "You answer questions from numbered passages of documents."
 
 
-class ChatModel(nn.Module):
+class ChatModel(BackboneModel):
     """A causal checkpoint with a chat template, and its tokenizer."""
 
     def __init__(self, backbone: Any, tokenizer: Any, *, source: str = "") -> None:
-        super().__init__()
         check_chat_backbone(backbone.config)
-        self.backbone: Any = backbone
-        self.tokenizer = tokenizer
-        self.source = source
+        super().__init__(backbone, tokenizer, source, ATTENTION_NAME, plain_attention)
         self.frame = chat_frame(tokenizer, PREAMBLE)
         self._weights = ""
-        if not isinstance(backbone.model.rotary_emb, DeferredRotary):
-            backbone.model.rotary_emb = DeferredRotary(backbone.model.rotary_emb)
-        AttentionInterface.register(ATTENTION_NAME, plain_attention)  # process-wide, so never at import
-        backbone.set_attn_implementation(ATTENTION_NAME)
         self._tables: PositionTables | None = None
 
     # shape
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device(self.backbone.device)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        dtype: torch.dtype = self.backbone.dtype
-        return dtype
-
-    @property
-    def num_layers(self) -> int:
-        return int(self.backbone.config.num_hidden_layers)
-
-    @property
-    def num_heads(self) -> int:
-        return int(self.backbone.config.num_attention_heads)
-
-    @property
-    def num_kv_heads(self) -> int:
-        return int(self.backbone.config.num_key_value_heads)
-
-    @property
-    def head_dim(self) -> int:
-        config = self.backbone.config
-        return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
     @property
     def max_positions(self) -> int:

@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from model.attention.block_grid import insert_landmarks
 from model.attention.context import LandmarkContext, LastLayerReached
 from model.attention.landmark_attention import landmark_attention
 from model.attention.memory import MemoryReader
-from model.attention.rotary import DeferredRotary
 from model.attention.selection import SelectionPolicy
-from model.checkpoint.backbones import AttentionInterface, DynamicCache
+from model.checkpoint.backbone_model import BackboneModel
+from model.checkpoint.backbones import DynamicCache
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.families import check_backbone, rope_of
 from model.checkpoint.identity import text_digest, weights_digest
@@ -54,7 +54,7 @@ class Prompt:
     question: slice
 
 
-class LandmarkModel(nn.Module):
+class LandmarkModel(BackboneModel):
     """A causal language model with landmark attention, its tokenizer and its settings."""
 
     def __init__(
@@ -66,17 +66,10 @@ class LandmarkModel(nn.Module):
         source: str = "",
         span_head: SpanHead | None = None,
     ) -> None:
-        super().__init__()
         check_backbone(backbone.config)
-        self.backbone: Any = backbone  # transformers types the parts of a model as "Tensor | Module"
-        self.tokenizer = tokenizer
+        super().__init__(backbone, tokenizer, source, ATTENTION_NAME, landmark_attention)
         self.config = config
-        self.source = source
         self.span_head: SpanHead | None = span_head
-        if not isinstance(backbone.model.rotary_emb, DeferredRotary):
-            backbone.model.rotary_emb = DeferredRotary(backbone.model.rotary_emb)
-        AttentionInterface.register(ATTENTION_NAME, landmark_attention)  # process-wide, so never at import
-        backbone.set_attn_implementation(ATTENTION_NAME)
         if not set(self.memory_layers) <= set(range(self.num_layers)):
             raise ModelError(
                 f"memory_layers {config.memory_layers} name layers that the model does not have "
@@ -90,32 +83,6 @@ class LandmarkModel(nn.Module):
             )
 
     # shape
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device(self.backbone.device)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        dtype: torch.dtype = self.backbone.dtype
-        return dtype
-
-    @property
-    def num_layers(self) -> int:
-        return int(self.backbone.config.num_hidden_layers)
-
-    @property
-    def num_heads(self) -> int:
-        return int(self.backbone.config.num_attention_heads)
-
-    @property
-    def num_kv_heads(self) -> int:
-        return int(self.backbone.config.num_key_value_heads)
-
-    @property
-    def head_dim(self) -> int:
-        config = self.backbone.config
-        return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
     @property
     def memory_layers(self) -> tuple[int, ...]:

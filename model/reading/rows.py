@@ -78,7 +78,3 @@ def join_rows(
     return JointRows(
         ids_RT.view(shape), segment_RT.view(shape), valid_RT.view(shape), passage_RT.view(shape), list(map(len, heads))
     )
-
-
-def _prefix(title: Sequence[int], colon: int) -> list[int]:
-    return [*title[:LONGEST_TITLE], colon]

@@ -118,18 +118,26 @@ class SecondLook:
         self.tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def load_second_look(folder: Path) -> SecondLook:
+def load_second_look(folder: Path, device: torch.device | None = None) -> SecondLook:
     """The reader in `folder`, in float32. Raises `ModelError` for files that are missing, damaged or do not fit."""
     try:
         config = BertConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
-        tokenizer = Tokenizer.from_str((folder / "tokenizer.json").read_text(encoding="utf-8"))
         reader = JointReader(config)
         reader.load_state_dict(read_int8(folder / "model.safetensors", torch.float32))
+        tokenizer = _open_tokenizer(folder / "tokenizer.json")
     except ModelError:
         raise
-    except Exception as error:  # tokenizers raises nothing more precise
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: weights of other names or shapes
         raise ModelError(f"{folder} cannot be used ({error}); copy the checkpoint again.") from error
-    return SecondLook(reader.eval(), tokenizer)
+    return SecondLook(reader.eval().to(device), tokenizer)
+
+
+def _open_tokenizer(file: Path) -> Tokenizer:
+    text = file.read_text(encoding="utf-8")
+    try:
+        return Tokenizer.from_str(text)
+    except Exception as error:  # tokenizers raises nothing more precise
+        raise ValueError(f"{file.name}: {error}") from error
 
 
 def _token_ranges(passage: ReadPassage, text: Encoding) -> list[tuple[int, int]]:

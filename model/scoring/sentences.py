@@ -12,6 +12,8 @@ _ENDS = (".", "!", "?", "…", ":", ";")
 _SHORTEST_LINE, _LONGEST_LINE = 60, 120
 _FEWEST_WORDS = 5
 _LEADERS = "....."  # dots that lead to a page number
+_BLANK = "____"
+_NUMBERED_HEADING = re.compile(r"\d{1,2}(?:\.\d{1,2})+\.? +[^\W\d_a-z][^:;]{0,80}[^\s.!?:;]")
 _ROW = re.compile(r"\S: \S.*; .*\S: \S")  # of a table: cells behind the names of their columns
 _LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
 _NEXT_WORD = re.compile(r"[\"'“‘(\[]*([\w'’-]*)")
@@ -67,10 +69,13 @@ def is_date(line: str) -> bool:
 
 
 def _goes_on(text: str, border: re.Match[str], width: int) -> bool:
-    """Whether a full stop or a line break is inside a sentence: after an abbreviation, or where the next line begins in
-    lower case, or its first word did not fit into a line of this width, as in text with hard line breaks."""
+    """Whether a full stop or a line break is inside a sentence: after an abbreviation, after a word that ends nothing,
+    or where the next line begins in lower case, or its first word did not fit into a line of this width, as in text
+    with hard line breaks."""
     breaks = border[0].count("\n")
     if breaks < 2 and _is_abbreviation(text, border):
+        return True
+    if 0 < breaks < 3 and _is_unfinished(text, border.start()):
         return True
     if breaks != 1 or text.endswith(_ENDS, 0, border.start()):
         return False
@@ -79,6 +84,11 @@ def _goes_on(text: str, border: re.Match[str], width: int) -> bool:
         return True
     length = border.start() - (text.rfind("\n", 0, border.start()) + 1)
     return length >= _SHORTEST_LINE and length + 1 + len(word) > width <= _LONGEST_LINE
+
+
+def _is_unfinished(text: str, stop: int) -> bool:
+    found = _LAST_WORD.search(text[max(0, stop - _LOOKED_AT) : stop])
+    return found is not None and found[0] in _words("unfinished")
 
 
 def _is_abbreviation(text: str, border: re.Match[str]) -> bool:
@@ -97,6 +107,8 @@ def _is_abbreviation(text: str, border: re.Match[str]) -> bool:
     lower, begins = word.lower(), following[1].lower() in _words("begin_sentences")
     if lower in _words("names_follow"):
         return True
+    if word.isdigit() and len(word) < 3 and following[1].lower() in _words("dates"):  # 8. Februar
+        return True
     if lower in _words("numbers_follow") and (following[0][:1] in "([" or following[1][:1].isdigit()):
         return True
     if "\n" in border[0]:  # a line that ends so is mostly a line of its own
@@ -104,8 +116,14 @@ def _is_abbreviation(text: str, border: re.Match[str]) -> bool:
     return (lower in _words("either") or bool(_INITIAL.fullmatch(word))) and not begins
 
 
+def is_hollow(sentence: str) -> bool:
+    """Whether it only looks like an answer: a line of contents, the heading of a numbered section ("2.9. Caches"), or a
+    blank that somebody is to fill in."""
+    return _LEADERS in sentence or _BLANK in sentence or bool(_NUMBERED_HEADING.fullmatch(sentence))
+
+
 def may_answer(sentence: str) -> bool:
-    """False for headings, which repeat the question's words and answer nothing, lines of contents, and questions."""
-    if sentence.endswith("?") or _LEADERS in sentence:
+    """False for headings, which repeat the question's words and answer nothing, questions, and what is hollow."""
+    if sentence.endswith("?") or is_hollow(sentence):
         return False
     return len(sentence.split()) >= _FEWEST_WORDS or bool(_ROW.search(sentence))

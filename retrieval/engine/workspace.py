@@ -136,18 +136,23 @@ class Workspace:
         )
         fields = {**model.identity(), "kv_dtype": self.kv_dtype, "format_version": str(FORMAT_VERSION)}
         fingerprint = MemoryFingerprint(fields)
-        # Model and libraries stay for good. Left to the collector, the first question waits 0.2 s while it walks them.
-        gc.freeze()
-        logger.info("model ready on %s, memory identity %s", model.device, fingerprint.digest)
         store = KVBlockStore(self.kv_folder, layout, fingerprint.digest)
-        return LoadedModel(model, fingerprint, store, self._load_second_look(model))
+        loaded = LoadedModel(model, fingerprint, store, self._load_second_look(model))
+        # Model and packages stay for good. Left to the collector, the first question waits 0.2 s while it walks them.
+        # Once a process: a second time would keep for good what earlier libraries left for the collector.
+        if not gc.get_freeze_count():
+            gc.freeze()
+        logger.info("model ready on %s, memory identity %s", model.device, fingerprint.digest)
+        return loaded
 
     def _load_second_look(self, model: LandmarkModel) -> SecondLook | None:
         """What lies beside the checkpoint; it has no part in the memory, so nor in its identity."""
         from model.reading.second_look import FOLDER, load_second_look
 
         folder = Path(model.source or "") / FOLDER
-        return load_second_look(folder) if self._second_look and model.source and folder.is_dir() else None
+        if not (self._second_look and model.source and folder.is_dir()):
+            return None
+        return load_second_look(folder, model.device)
 
     def check_memory(self) -> None:
         """Raises `MemoryMismatch`, naming the fields, if some document's memory was made by something else."""
@@ -156,6 +161,11 @@ class Workspace:
         for other in self.catalogue.fingerprints(in_use=True):
             if fields := mine.differences(other):
                 raise MemoryMismatch(fields, _values(fields, other, mine))
+
+    def close(self) -> None:
+        """Give back files and, as soon as nobody refers to it, the model."""
+        self.store.close()
+        gc.unfreeze()  # what `_load` froze; frozen objects are never freed, however many libraries a program opens
 
     def original(self, stored_file: str) -> Path:
         return self.files_folder / stored_file

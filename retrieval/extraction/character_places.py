@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from retrieval.extraction.document import ExtractedBox, ExtractedDocument, line_boxes
+from retrieval.extraction import exhibits
+from retrieval.extraction.document import Exhibits, ExtractedBox, ExtractedDocument, line_boxes
 
 FILE = "characters.npz"
 _STEPS = 65_535  # boxes are kept in this many steps of a page's width and height: a hundredth of a point
@@ -31,6 +32,7 @@ def keep(folder: Path, extracted: ExtractedDocument) -> None:
             box_N4=np.rint(extracted.box_N4.clip(0, 1) * _STEPS).astype(np.uint16),
         )
     unfinished.replace(folder / FILE)
+    exhibits.keep(folder, _digest(extracted.text).hex(), extracted.exhibits)
 
 
 def boxes(folder: Path, text: str, start: int, end: int) -> list[ExtractedBox] | None:
@@ -43,6 +45,11 @@ def boxes(folder: Path, text: str, start: int, end: int) -> list[ExtractedBox] |
             return None
         span = slice(max(0, start), max(0, end))
         return line_boxes(kept["page_N"][span], kept["line_N"][span], kept["box_N4"][span] / np.float32(_STEPS))
+
+
+def kept_exhibits(folder: Path, text: str) -> Exhibits | None:
+    """Figures and tables of the document with this text; None if they are not kept."""
+    return exhibits.kept(folder, _digest(text).hex())
 
 
 def _digest(text: str) -> bytes:

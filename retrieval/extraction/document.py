@@ -44,7 +44,8 @@ class ExtractedPage:
     """One page: `text[start:end]` is what stands on it; sizes in points (1/72 inch) as displayed.
 
     `number` counts from 0. `label` is the printed page number where the file states it ("iv", "12"), else `number` + 1;
-    "" for files without pages. `note` is "" or what is wrong with the page ("no text: scanned image?").
+    for files in other parts what the part is, in several words ("slide 4"); "" for files in one part. `note` is "" or
+    what is wrong with the page ("no text: scanned image?").
     """
 
     number: int
@@ -54,6 +55,32 @@ class ExtractedPage:
     start: int
     end: int
     note: str = ""
+
+
+@dataclass(frozen=True)
+class ExtractedFigure:
+    """`caption`: the line below or above it, "" for a picture without one. The box is the picture's, else the
+    line's."""
+
+    page: int
+    caption: str
+    box: ExtractedBox
+
+
+@dataclass(frozen=True)
+class ExtractedTable:
+    """`rows`: its cells as they stand; one that spans several is at their upper left. No box where nothing is drawn."""
+
+    page: int
+    caption: str
+    box: ExtractedBox | None
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Exhibits:
+    figures: tuple[ExtractedFigure, ...] = ()
+    tables: tuple[ExtractedTable, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,7 +100,9 @@ class ExtractedDocument:
     `page_N` (int32) is the 0-based page, `line_N` (int32) the printed line or table cell (numbered through the
     document; none spans two columns) and `box_N4` (float32: x0, y0, x1, y1) the box as fractions of the displayed page,
     rotation and CropBox applied, origin top left. White space and files without pages have page and line -1.
-    Files without pages (.txt, .md, .html, .docx) have one page with label "" and size 0, and no boxes.
+    `exhibits`: its figures and tables. `scanned`: pages (from 0) without usable text that are pictures, in which some
+    may be recognised.
+    Files without printed pages have one page for each part, of size 0, and no boxes.
     """
 
     title: str
@@ -85,6 +114,8 @@ class ExtractedDocument:
     line_N: np.ndarray
     box_N4: np.ndarray
     notes: tuple[str, ...] = field(default=())
+    scanned: tuple[int, ...] = field(default=())
+    exhibits: Exhibits = field(default=Exhibits())
 
     def __post_init__(self) -> None:
         length = len(self.text)
@@ -95,20 +126,3 @@ class ExtractedDocument:
         if not 0 <= start <= end <= len(self.text):
             raise ValueError(f"no span {start}:{end} in a text of {len(self.text)} characters")
         return line_boxes(self.page_N[start:end], self.line_N[start:end], self.box_N4[start:end])
-
-    def page_at(self, position: int) -> int:
-        """The page on which the character at `position` stands; for white space the page around it."""
-        if not 0 <= position <= len(self.text):
-            raise ValueError(f"no position {position} in a text of {len(self.text)} characters")
-        starts = [page.start for page in self.pages]
-        return max(0, int(np.searchsorted(starts, position, side="right")) - 1)
-
-
-def without_pages(
-    title: str, text: str, outline: tuple[OutlineEntry, ...], metadata: dict[str, str], notes: tuple[str, ...] = ()
-) -> ExtractedDocument:
-    """A document of a format that has no pages: one page, no boxes."""
-    nowhere_N = np.full(len(text), NO_PAGE, np.int32)
-    page = ExtractedPage(0, "", 0.0, 0.0, 0, len(text))
-    boxes_N4 = np.zeros((len(text), 4), np.float32)
-    return ExtractedDocument(title, text, (page,), outline, metadata, nowhere_N, nowhere_N, boxes_N4, notes)

@@ -1,7 +1,7 @@
 """Files to text with the place of every character; every file is read in a process of its own, with limits.
 
-`extract` reads every format of `retrieval.extraction.formats`; `render_page` draws a page of a PDF; `unlock` writes an
-encrypted PDF without its encryption.
+`extract` reads every format of `retrieval.extraction.formats`, and recognises text in pictures where a page has none;
+`render_page` draws a page of a PDF or a picture; `unlock` writes an encrypted PDF without its encryption.
 """
 
 from __future__ import annotations
@@ -11,23 +11,29 @@ import os
 import signal
 import subprocess
 import tempfile
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from retrieval.errors import ExtractError
-from retrieval.extraction.admission import Admission
+from retrieval.errors import ExtractError, NothingToRead
 from retrieval.extraction.document import ExtractedDocument, ExtractedPage, OutlineEntry
-from retrieval.extraction.formats import PDF, format_of
-from retrieval.extraction.ipc import IMAGE, read_document, read_result
+from retrieval.extraction.formats import format_of
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.sandbox import Sandbox
+from retrieval.extraction.ocr.languages import DEFAULT, language_files
+from retrieval.extraction.process.admission import Admission
+from retrieval.extraction.process.ipc import IMAGE, read_document, read_result
+from retrieval.extraction.process.sandbox import Sandbox
 
 __all__ = ["ExtractLimits", "ExtractedDocument", "ExtractedPage", "OutlineEntry", "extract", "render_page", "unlock"]
 
 _START_SECONDS = 20.0  # for the process itself to start on a busy machine
 _CLOCK_FACTOR = 3.0  # wall clock to processor time, for machines that do other work
+_PICTURES_AT_ONCE = 6
+_PICTURE_SECONDS = 40.0  # of the processor; a dense page takes two to four
+_PICTURE_BYTES = 1200 << 20
 _SANDBOX = Sandbox()
+_languages: str | None = DEFAULT
 atexit.register(_SANDBOX.close)
 
 
@@ -36,22 +42,100 @@ def set_reader_limits(processes: int, memory_bytes: int) -> None:
     _SANDBOX.admission = Admission(processes, memory_bytes)
 
 
+def set_ocr(languages: str | None) -> None:
+    """Languages ("eng+deu") in which text in pictures is recognised from now on, None for not at all.
+
+    Raises ValueError for a language that is not installed.
+    """
+    global _languages
+    if languages is not None:
+        language_files(languages)
+    _languages = languages
+
+
+def recognises_pictures() -> bool:
+    """Whether text in pictures is recognised, as `set_ocr` says."""
+    return _languages is not None
+
+
 def extract(
-    path: str | Path, *, limits: ExtractLimits | None = None, password: str | None = None, person: str = ""
+    path: str | Path,
+    *,
+    limits: ExtractLimits | None = None,
+    password: str | None = None,
+    person: str = "",
+    ocr: bool = True,
+    kept: Path | None = None,
+    watch: Callable[[int, int], None] = lambda done, total: None,
 ) -> ExtractedDocument:
     """Text, boxes and outline of a file. Raises ExtractError with a reason that a person understands.
 
-    `person`, here and below: for whom; people take turns.
+    `person`, here and below: for whom; people take turns. `ocr`: recognise text in pictures of pages without any, in
+    the languages of `set_ocr`; without it NothingToRead is raised for a file of such pages alone. `kept`: the folder
+    where what is recognised is kept, so that nothing is recognised twice; `watch` is called with the number of pictures
+    read so far, and their number.
     """
     path, limits = Path(path), limits or ExtractLimits()
-    format_of(path)
+    format_ = format_of(path)
     with tempfile.TemporaryDirectory(prefix="cairn-extract-") as name:
-        folder = Path(name)
-        facts = _run({"task": "extract", "password": password}, path, folder, limits, person)
+        languages = _languages if ocr and format_.drawn else None
+        if languages is None:
+            return _extract(path, Path(name), limits, password, person, None)
+        recognised = (kept or Path(name)) / f"recognised-{languages}"
+        recognised.mkdir(parents=True, exist_ok=True, mode=0o700)
+        scanned: Sequence[int]
         try:
-            return read_document(folder, facts, limits)
-        except (ValueError, KeyError, TypeError, OSError) as error:
-            raise ExtractError(f"Reading the file gave no usable result ({error}). It is probably damaged.") from error
+            document = _extract(path, Path(name), limits, password, person, recognised)
+            scanned = document.scanned
+        except NothingToRead as error:
+            scanned = error.pages
+        if not scanned:
+            return document
+        for first in range(0, len(scanned), _PICTURES_AT_ONCE):
+            watch(first, len(scanned))
+            pages = scanned[first : first + _PICTURES_AT_ONCE]
+            _recognise(path, pages, languages, recognised, limits, password, person)
+        return _extract(path, Path(name), limits, password, person, recognised)
+
+
+def _extract(
+    path: Path, folder: Path, limits: ExtractLimits, password: str | None, person: str, recognised: Path | None
+) -> ExtractedDocument:
+    result = Path(tempfile.mkdtemp(dir=folder))
+    request = {"task": "extract", "password": password, "recognised": recognised and str(recognised.resolve())}
+    facts = _run(request, path, result, limits.for_size(_size_of(path)), person)
+    try:
+        return read_document(result, facts, limits)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise ExtractError(f"Reading the file gave no usable result ({error}). It is probably damaged.") from error
+
+
+def _recognise(
+    path: Path,
+    pages: Sequence[int],
+    languages: str,
+    recognised: Path,
+    limits: ExtractLimits,
+    password: str | None,
+    person: str,
+) -> None:
+    """Have some pages recognised, with limits of their own: what a picture costs does not follow from its file's
+    size."""
+    limits = replace(
+        limits,
+        seconds=min(limits.seconds, len(pages) * _PICTURE_SECONDS),
+        memory_bytes=min(limits.memory_bytes, _PICTURE_BYTES),
+    )
+    request = {
+        "task": "recognise",
+        "password": password,
+        "pages": list(pages),
+        "languages": languages,
+        "models": [str(file) for file in language_files(languages)],
+        "recognised": str(recognised.resolve()),
+    }
+    with tempfile.TemporaryDirectory(prefix="cairn-recognise-") as name:
+        _run(request, path, Path(name), limits, person)
 
 
 def render_page(
@@ -63,19 +147,19 @@ def render_page(
     limits: ExtractLimits | None = None,
     person: str = "",
 ) -> bytes:
-    """PNG of one page (0-based) of a PDF, `width_px` wide or narrower where it would exceed `limits.pixels`.
+    """PNG of one page (0-based) of a PDF or a picture, `width_px` wide, or narrower beyond `limits.pixels`.
 
     Raises ExtractError.
     """
     path, limits = Path(path), limits or ExtractLimits()
     if width_px < 1:
         raise ValueError(f"width_px must be at least 1, not {width_px}")
-    if path.suffix.lower() not in PDF.suffixes:
-        raise ExtractError(f"{path.name} has no page images: only pages of PDF files can be drawn.")
+    if not format_of(path).drawn:
+        raise ExtractError(f"{path.name} has no page images: only pages of PDF files and pictures can be drawn.")
     with tempfile.TemporaryDirectory(prefix="cairn-render-") as name:
         folder = Path(name)
         task = {"task": "render", "password": password, "page": page, "width_px": width_px}
-        _run(task, path, folder, limits, person)
+        _run(task, path, folder, limits.for_size(_size_of(path)), person)
         image = (folder / IMAGE).read_bytes()
     if not image.startswith(b"\x89PNG"):
         raise ExtractError("Drawing the page gave no image. The file is probably damaged.")
@@ -93,7 +177,7 @@ def unlock(
     with tempfile.TemporaryDirectory(prefix="cairn-unlock-") as name:
         request = {"task": "unlock", "password": password, "into": str(into.resolve())}
         try:
-            return bool(_run(request, path, Path(name), limits, person)["unlocked"])
+            return bool(_run(request, path, Path(name), limits.for_size(_size_of(path)), person)["unlocked"])
         except BaseException:
             into.unlink(missing_ok=True)
             raise
@@ -101,7 +185,6 @@ def unlock(
 
 def _run(request: dict[str, Any], path: Path, folder: Path, limits: ExtractLimits, person: str) -> dict[str, Any]:
     """Have a worker serve the request; it writes to `folder`. Returns its facts."""
-    limits = limits.for_size(_size_of(path))
     request |= {"path": os.path.abspath(path), "folder": str(folder), "limits": asdict(limits), "caller": os.getpid()}
     try:
         status, complaint = _SANDBOX.serve(request, _CLOCK_FACTOR * limits.seconds + _START_SECONDS, person)

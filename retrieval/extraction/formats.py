@@ -8,6 +8,14 @@ from pathlib import PurePath
 from retrieval.errors import ExtractError
 
 HEAD_BYTES = 1024  # how much of a file `Format.matches` looks at
+CODE_SUFFIXES = (
+    ".code", ".py", ".pyi", ".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx", ".java", ".kt", ".scala", ".groovy", ".c",
+    ".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".cs", ".go", ".rs", ".swift", ".m", ".mm", ".rb", ".php", ".pl",
+    ".pm", ".lua", ".r", ".jl", ".hs", ".ml", ".fs", ".clj", ".ex", ".exs", ".erl", ".dart", ".zig", ".nim", ".f90",
+    ".pas", ".vb", ".sql", ".sh", ".bash", ".zsh", ".fish", ".ps1", ".bat", ".cmd", ".css", ".scss", ".less", ".vue",
+    ".svelte", ".json", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".properties", ".xml", ".xsd", ".proto",
+    ".graphql", ".tf", ".gradle", ".cmake", ".tex", ".bib", ".rst", ".org", ".adoc", ".log", ".diff", ".patch",
+)  # fmt: skip
 _UNICODE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")  # UTF-16 and UTF-32 text holds NUL bytes
 
 
@@ -16,8 +24,10 @@ class Format:
     """One format. `kind` is kept in the catalogue and ends the name of the stored file.
 
     `extractor` names a function (path, limits, password) -> ExtractedDocument as "module:function"; it is imported in
-    the sandbox only. `magic` stands at the start of every such file, or anywhere in its head if `magic_anywhere`; text
-    formats have none.
+    the sandbox only. One of `magic` stands at the start of every such file, or in its head if `magic_anywhere`; text
+    formats have none. `cells`: its text stands in cells, and the boxes of its characters are cells of sheets.
+    `drawn`: its pages can be drawn, and text recognised in them; the extractor takes the folder of what was, as fourth.
+    `ahead`: processes that wait for a file import the extractor; not where its libraries take a tenth of a second.
     """
 
     kind: str
@@ -25,34 +35,65 @@ class Format:
     suffixes: tuple[str, ...]
     media_type: str
     extractor: str
-    magic: bytes = b""
+    magic: tuple[bytes, ...] = ()
     magic_anywhere: bool = False
+    cells: bool = False
+    drawn: bool = False
+    ahead: bool = True
 
     def matches(self, head: bytes) -> bool:
         """Whether the first `HEAD_BYTES` bytes of a file may belong to this format."""
         if self.magic:
-            return self.magic in head if self.magic_anywhere else head.startswith(self.magic)
+            return any(each in head for each in self.magic) if self.magic_anywhere else head.startswith(self.magic)
         return b"\0" not in head or head.startswith(_UNICODE_MARKS)
 
 
+_HERE = "retrieval.extraction"
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+_PICTURES = f"{_HERE}.ocr.pictures:extract_picture"
+_ZIP, _OLE = (b"PK\x03\x04",), (b"\xd0\xcf\x11\xe0",)
 PDF = Format(
-    "pdf", "PDF", (".pdf",), "application/pdf", "retrieval.extraction.pdf.extract_pdf:extract_pdf", b"%PDF-", True
+    "pdf", "PDF", (".pdf",), "application/pdf", f"{_HERE}.pdf.extract_pdf:extract_pdf", (b"%PDF-",), True, drawn=True
 )
 DOCX = Format(
-    "docx",
-    "Word",
-    (".docx",),
-    "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    "retrieval.extraction.office:extract_docx",
-    b"PK\x03\x04",
-)
+    "docx", "Word", (".docx", ".docm"), f"{_OFFICE}.wordprocessingml.document",
+    f"{_HERE}.office.word:extract_docx", _ZIP,
+)  # fmt: skip
+XLSX = Format(
+    "xlsx", "Excel", (".xlsx", ".xlsm"), f"{_OFFICE}.spreadsheetml.sheet",
+    f"{_HERE}.office.workbook:extract_xlsx", _ZIP, cells=True, ahead=False,
+)  # fmt: skip
+PPTX = Format(
+    "pptx", "PowerPoint", (".pptx", ".pptm", ".ppsx"), f"{_OFFICE}.presentationml.presentation",
+    f"{_HERE}.office.slides:extract_pptx", _ZIP, ahead=False,
+)  # fmt: skip
 FORMATS = (
     PDF,
     DOCX,
-    Format("html", "HTML", (".html", ".htm"), "text/html", "retrieval.extraction.markup:extract_html"),
-    Format("md", "Markdown", (".md", ".markdown"), "text/markdown", "retrieval.extraction.markup:extract_markdown"),
-    Format("txt", "plain text", (".txt",), "text/plain", "retrieval.extraction.markup:extract_text"),
-)
+    XLSX,
+    PPTX,
+    Format("csv", "CSV", (".csv", ".tsv"), "text/csv", f"{_HERE}.office.delimited:extract_csv", cells=True),
+    Format(
+        "odt", "OpenDocument", (".odt",), "application/vnd.oasis.opendocument.text",
+        f"{_HERE}.office.opendocument:extract_odt", _ZIP,
+    ),
+    Format("rtf", "rich text", (".rtf",), "application/rtf", f"{_HERE}.office.rich_text:extract_rtf", (b"{\\rtf",)),
+    Format("epub", "e-book", (".epub",), "application/epub+zip", f"{_HERE}.books:extract_epub", _ZIP),
+    Format("eml", "e-mail", (".eml",), "message/rfc822", f"{_HERE}.mail.messages:extract_eml"),
+    Format("msg", "Outlook", (".msg",), "application/vnd.ms-outlook", f"{_HERE}.mail.outlook:extract_msg", _OLE),
+    Format("png", "PNG", (".png",), "image/png", _PICTURES, (b"\x89PNG\r\n\x1a\n",), drawn=True),
+    Format("jpg", "JPEG", (".jpg", ".jpeg"), "image/jpeg", _PICTURES, (b"\xff\xd8\xff",), drawn=True),
+    Format("tif", "TIFF", (".tif", ".tiff"), "image/tiff", _PICTURES, (b"II*\0", b"MM\0*"), drawn=True),
+    Format("html", "HTML", (".html", ".htm", ".xhtml"), "text/html", f"{_HERE}.markup:extract_html"),
+    Format(
+        "mhtml", "saved web page", (".mhtml", ".mht"), "multipart/related", f"{_HERE}.mail.messages:extract_mhtml"
+    ),
+    Format("md", "Markdown", (".md", ".markdown"), "text/markdown", f"{_HERE}.markup:extract_markdown"),
+    Format("txt", "plain text", (".txt", ".text"), "text/plain", f"{_HERE}.markup:extract_text"),
+    Format("code", "program code", CODE_SUFFIXES, "text/x-source", f"{_HERE}.source_code:extract_code"),
+)  # fmt: skip
+CELL_KINDS = frozenset(each.kind for each in FORMATS if each.cells)
+DRAWN_KINDS = frozenset(each.kind for each in FORMATS if each.drawn)
 SUFFIXES = tuple(suffix for each in FORMATS for suffix in each.suffixes)
 
 

@@ -14,8 +14,9 @@ from lxml import etree
 from markdown_it import MarkdownIt
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.document import ExtractedDocument, OutlineEntry, without_pages
+from retrieval.extraction.document import ExtractedDocument
 from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.parts import Block, from_blocks, too_long
 
 _BYTES_A_CHARACTER = 4
 _HTML_OVERHEAD = 20  # bytes of markup that are tolerated for each character of text
@@ -27,55 +28,35 @@ _DECLARED = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([\w-]+)", re.I)
 _LINE_ENDS = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
 
-Block = tuple[int, str]
-"""Heading level (1 is the highest; 0: running text) and text."""
-
 
 def extract_text(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A .txt file. Raises ExtractError."""
-    source, encoding = decode(_bytes_of(path, limits))
+    source, encoding = decode(text_bytes(path, limits))
     return from_blocks([(0, clean_text(source).strip("\n"))], "", path, {"encoding": encoding}, limits)
 
 
 def extract_markdown(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A Markdown file. The markup of words stays, as it is readable. Raises ExtractError."""
-    source, encoding = decode(_bytes_of(path, limits))
+    source, encoding = decode(text_bytes(path, limits))
     return from_blocks(_markdown_blocks(clean_text(source)), "", path, {"encoding": encoding}, limits)
 
 
 def extract_html(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A web page without its scripts and styles. Raises ExtractError."""
-    data = _bytes_of(path, limits, overhead=_HTML_OVERHEAD)
-    declared = _DECLARED.search(data[:4096])
-    source, encoding = decode(data, declared[1].decode() if declared else "")
+    title, blocks, encoding = html_blocks(text_bytes(path, limits, overhead=_HTML_OVERHEAD))
+    return from_blocks(blocks, title, path, {"encoding": encoding}, limits)
+
+
+def html_blocks(data: bytes, declared: str = "") -> tuple[str, list[Block], str]:
+    """Title, blocks and encoding of a web page. `declared`: the encoding that its envelope states."""
+    found = _DECLARED.search(data[:4096])
+    source, encoding = decode(data, declared or (found[1].decode() if found else ""))
     page = _Page()
     # Fed in UTF-8, whatever the page declares: it was decoded above.
     parser = etree.HTMLParser(target=page, encoding="utf-8", no_network=True, huge_tree=False)
     parser.feed(source.encode("utf-8", "replace"))
     parser.close()
-    return from_blocks(page.blocks, page.title, path, {"encoding": encoding}, limits)
-
-
-def from_blocks(
-    blocks: list[Block], title: str, path: Path, metadata: dict[str, str], limits: ExtractLimits
-) -> ExtractedDocument:
-    """A document without pages. The title defaults to the first heading, then to the file's name."""
-    texts: list[str] = []
-    outline: list[OutlineEntry] = []
-    position = 0
-    for level, text in blocks:
-        if not text.strip():
-            continue
-        if level:
-            outline.append(OutlineEntry(" ".join(text.split())[:500], level - 1, None, position))
-        texts.append(text)
-        position += len(text) + 2
-        if position > limits.characters:
-            raise _too_long(limits)
-    if not texts:
-        raise ExtractError("The file has no text.")
-    title = " ".join(title.split()) or (outline[0].title if outline else path.stem)
-    return without_pages(title[:300], "\n\n".join(texts), tuple(outline), metadata)
+    return page.title, page.blocks, encoding
 
 
 def decode(data: bytes, declared: str = "") -> tuple[str, str]:
@@ -108,14 +89,11 @@ def clean_text(text: str) -> str:
     return _BLANK_LINES.sub("\n\n", text)
 
 
-def _bytes_of(path: Path, limits: ExtractLimits, overhead: int = 1) -> bytes:
+def text_bytes(path: Path, limits: ExtractLimits, overhead: int = 1) -> bytes:
+    """The content of a text file. `overhead`: bytes of markup for each byte of text. Raises ExtractError."""
     if path.stat().st_size > limits.characters * _BYTES_A_CHARACTER * overhead:
-        raise _too_long(limits)
+        raise too_long(limits)
     return path.read_bytes()
-
-
-def _too_long(limits: ExtractLimits) -> ExtractError:
-    return ExtractError(f"The text has more than {limits.characters:,} characters. Split the file and add the parts.")
 
 
 # --- Markdown --------------------------------------------------------------------------------------------------------

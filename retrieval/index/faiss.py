@@ -3,7 +3,7 @@
 - One FAISS index over whole blocks: a block's vector is all its landmarks, [Y * G * D], and the query is laid out
   alike, so that the inner product is the same weighted mean landmark logit that `ExactLandmarkIndex` computes.
 - "Flat" gives what the exact index gives. Approximate kinds ("IVF1024,SQ8", "HNSW32") lose recall on attention keys,
-  because queries are not distributed like keys: measure with benchmarks/landmark_search.py before choosing one.
+  because queries are not distributed like keys: measure with benchmarks/speed/landmark_search.py before choosing one.
 - The landmarks themselves stay in the exact tensors: attention votes on the candidates' landmarks, whoever found the
   candidates.
 """

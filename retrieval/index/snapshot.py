@@ -28,10 +28,11 @@ from retrieval.index.visible_landmarks import VisibleLandmarks
 from retrieval.types.records import Scope
 from storage.catalogue import Catalogue
 from storage.errors import DamagedMemory as DamagedFile
+from storage.properties import condition
 from storage.records import BlockRefs, Shard
 
 # "auto" changes to FAISS here: an exact scan of this many blocks still takes well under a second
-# (benchmarks/landmark_search.py).
+# (benchmarks/speed/landmark_search.py).
 AUTO_FAISS_BLOCKS = 500_000
 FAISS_FACTORY = "IVF1024,SQ8"
 INDEX_KINDS = ("auto", "exact", "faiss")
@@ -290,12 +291,20 @@ def naming_damage(index: MemoryIndex) -> Iterator[None]:
 
 def scope_positions(workspace: Workspace, snapshot: MemorySnapshot, scope: Scope | None) -> Tensor | None:
     """Positions in scope, ascending; None for everything. Raises `NotFound` for unknown documents and collections."""
-    if scope is None or not (scope.document_ids or scope.collection_ids):
+    if scope is None or scope == Scope():
         return None
+    return snapshot.positions_of(list(scope_documents(workspace.catalogue, scope)))
+
+
+def scope_documents(catalogue: Catalogue, scope: Scope) -> set[str]:
+    """Ids of the documents in a scope. Raises `NotFound` for unknown ones, `ValueError` for what is no condition."""
+    conditions = [condition(text) for text in scope.where]
+    if not (scope.document_ids or scope.collection_ids):
+        return catalogue.documents_where(conditions)
     ids = list(scope.document_ids)
     for document_id in scope.document_ids:
-        workspace.catalogue.document(document_id)
+        catalogue.document(document_id)
     for collection_id in scope.collection_ids:
-        workspace.catalogue.collection(collection_id)
-        ids += [document.id for document in workspace.catalogue.documents(collection_id=collection_id)]
-    return snapshot.positions_of(ids)
+        catalogue.collection(collection_id)
+        ids += [document.id for document in catalogue.documents(collection_id=collection_id)]
+    return set(ids) & catalogue.documents_where(conditions) if conditions else set(ids)

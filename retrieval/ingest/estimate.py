@@ -8,11 +8,14 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from retrieval.engine.workspace import LoadedModel, Workspace
-from retrieval.extraction.extract import extract
+from retrieval.errors import NothingToRead
+from retrieval.extraction.extract import extract, recognises_pictures
 from retrieval.ingest.file_store import free_bytes, sha256_of
 from retrieval.types.records import Estimate
 
 _SAMPLE_CHARACTERS = 40_000  # the tokens of a longer text are extrapolated from these
+_TOKENS_A_PICTURE = 600  # of a page whose text is yet to be recognised
+_SECONDS_A_PICTURE = 3.0
 _TELLING_TOKENS = 2_000  # what was read says how fast this machine is from so many tokens on
 _measured: MutableMapping[LoadedModel, float] = WeakKeyDictionary()
 """Tokens per second, for as long as a model is loaded and little was read with it."""
@@ -29,25 +32,32 @@ def stored_bytes(loaded: LoadedModel, num_tokens: int) -> int:
 
 def estimate(workspace: Workspace, path: Path, password: str | None) -> Estimate:
     """Extracts the file and counts. Raises `ExtractError`."""
-    extracted = extract(path, password=password, person=workspace.person)
     loaded = workspace.loaded()
-    sample = extracted.text[:_SAMPLE_CHARACTERS]
+    try:
+        extracted = extract(path, password=password, person=workspace.person, ocr=False)
+        text, pages, pictures = extracted.text, len(extracted.pages), len(extracted.scanned)
+    except NothingToRead as error:
+        if not recognises_pictures():
+            raise
+        text, pages, pictures = "", len(error.pages), len(error.pages)
+    sample = text[:_SAMPLE_CHARACTERS]
     ids = loaded.model.tokenize(sample).ids
     tokens = len(ids)
-    exact = len(sample) == len(extracted.text)
-    if not exact:
-        tokens = int(tokens * len(extracted.text) / len(sample))
+    if len(sample) < len(text):
+        tokens = int(tokens * len(text) / len(sample))
+    pictures = pictures if recognises_pictures() else 0
+    tokens += pictures * _TOKENS_A_PICTURE
     known = workspace.catalogue.find_document(sha256_of(path), loaded.fingerprint.digest)
     return Estimate(
         source=path.name,
-        pages=len(extracted.pages),
+        pages=pages,
         tokens=tokens,
         blocks=num_blocks(loaded, tokens),
         size_bytes=stored_bytes(loaded, tokens) + path.stat().st_size,
-        seconds=tokens / _usual_speed(workspace, loaded, ids),
+        seconds=tokens / _usual_speed(workspace, loaded, ids) + pictures * _SECONDS_A_PICTURE,
         free_bytes=free_bytes(workspace),
         already_stored=known is not None,
-        exact=exact,
+        exact=len(sample) == len(text) and not pictures,
     )
 
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 from retrieval.engine.workspace import Workspace
-from retrieval.errors import ExtractError, InvalidRequest, NotEnoughSpace, NotFound
+from retrieval.errors import CairnError, ExtractError, FileChanged, InvalidRequest, NotEnoughSpace, NotFound
 from retrieval.extraction.extract import unlock
 from retrieval.extraction.formats import PDF, format_of
 from storage.errors import NotFound as NoRow
@@ -28,6 +30,7 @@ from storage.workers import is_alive, this_worker
 
 _INCOMING = ".incoming-"
 _RESERVED_BYTES = 64 << 20  # the catalogue must be able to write when the disk is full
+_KEPT_FREE_BYTES = 1 << 30  # by pictures of pages, which readers could otherwise fill the disk with
 _COPY_BYTES = 1 << 20
 
 
@@ -49,15 +52,27 @@ def check_space(workspace: Workspace, source: str, needed_bytes: int) -> None:
         raise NotEnoughSpace(source, needed_bytes, free, _RESERVED_BYTES)
 
 
+def has_room(workspace: Workspace, needed_bytes: int) -> bool:
+    """For what can be made again: it leaves much more free than a document must."""
+    return free_bytes(workspace) >= needed_bytes + _KEPT_FREE_BYTES
+
+
 def sha256_of(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def submit(
-    workspace: Workspace, path: Path, *, collection: str | None, source: str | None, password: str | None
+    workspace: Workspace,
+    path: Path,
+    *,
+    collection: str | None,
+    source: str | None,
+    password: str | None,
+    content_sha256: str | None = None,
 ) -> Submitted:
-    """Keep a copy and queue it. Raises `ExtractError`, `InvalidRequest`, `NotEnoughSpace`, `MemoryMismatch`."""
+    """Keep a copy and queue it. Raises `ExtractError`, `InvalidRequest`, `NotEnoughSpace`, `MemoryMismatch`, and
+    `FileChanged` unless the content is the one expected."""
     if not path.is_file():
         raise ExtractError(f"There is no file {path}.")
     kind = format_of(path).kind
@@ -66,6 +81,8 @@ def submit(
     document_id = uuid4().hex
     copies = [_copy_in(workspace, path, f"{document_id}.{kind}")]
     try:
+        if content_sha256 not in (None, copies[0].sha256):
+            raise FileChanged(path.name)
         if password is not None and kind == PDF.kind:
             copies += _unlocked(workspace, copies[0].path, document_id, password)
         kept = copies[-1]
@@ -156,6 +173,29 @@ def _copy_in(workspace: Workspace, path: Path, stored_file: str) -> _Copy:
         incoming.unlink(missing_ok=True)
         raise ExtractError(f"{path.name} could not be copied into the library: {error.strerror}.") from error
     return _Copy(incoming, stored_file, hasher.hexdigest())
+
+
+@contextmanager
+def keep_arrived(
+    workspace: Workspace, pieces: Iterable[bytes], stored_file: str, sha256: str
+) -> Iterator[Callable[[], None]]:
+    """Write an original that arrives with its memory; what is yielded gives it its name, once its row is committed.
+
+    Raises `CairnError` if its content is not the one expected; without being named, it is removed at the end.
+    """
+    incoming, hasher = _incoming(workspace, stored_file), hashlib.sha256()
+    try:
+        with open(incoming, "xb", opener=_private) as written:
+            for piece in pieces:
+                hasher.update(piece)
+                written.write(piece)
+            written.flush()
+            os.fsync(written.fileno())
+        if hasher.hexdigest() != sha256:
+            raise CairnError(f"The original {stored_file} is not the file that was exported. It was not imported.")
+        yield lambda: _keep(workspace, _Copy(incoming, stored_file, sha256))
+    finally:
+        incoming.unlink(missing_ok=True)
 
 
 def _incoming(workspace: Workspace, stored_file: str) -> Path:

@@ -14,7 +14,7 @@ from retrieval.errors import CairnError, NotFound
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest.file_store import abandoned_files, delete_original, original_of, sha256_of, stored_sha256
 from retrieval.types.records import DamageReport, Deleted, GcReport, Job, RepairReport, VerifyReport
-from retrieval.writers.memory_files import documents_folders
+from retrieval.writers.local.memory_files import documents_folders
 from storage import maintenance as storage_maintenance
 from storage.backups import keep_backup
 from storage.errors import NotFound as NoRow

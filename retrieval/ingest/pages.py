@@ -5,33 +5,38 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from itertools import islice
+from uuid import uuid4
 
 from retrieval.engine.workspace import Workspace
 from retrieval.extraction import character_places
+from retrieval.extraction.document import Exhibits, ExtractedBox
 from retrieval.extraction.extract import extract, render_page
-from retrieval.extraction.formats import PDF
-from retrieval.ingest.file_store import original_of
+from retrieval.extraction.formats import DRAWN_KINDS
+from retrieval.ingest.file_store import has_room, original_of
+from retrieval.types.exhibits import DocumentExhibits, Figure, Table
 from retrieval.types.passages import PageBox
+from retrieval.types.places import place_of
 from retrieval.types.records import Document, PageText, TextHit
-from retrieval.types.views import page_number, page_text_view
+from retrieval.types.views import page_number, page_of, page_text_view
 from storage.kv.shard import sync_folder
 
 MOST_HITS = 1000
 
 
 def page_image(workspace: Workspace, document: Document, page: int, width_px: int) -> bytes:
-    """PNG of a page (from 1), drawn once and kept. Raises `NotFound`, `ExtractError`."""
+    """PNG of a page (from 1), drawn once and kept while the disk has room. Raises `NotFound`, `ExtractError`."""
     number = page_number(page, document, max(1, document.pages))
     folder = workspace.pages_folder / document.id
     kept = folder / f"{number}-{width_px}.png"
     if kept.is_file():
         return kept.read_bytes()
     image = render_page(original_of(workspace, document.id), number, width_px=width_px, person=workspace.person)
-    folder.mkdir(exist_ok=True, mode=0o700)
-    unfinished = kept.with_name(f".{kept.name}")
-    unfinished.write_bytes(image)
-    unfinished.replace(kept)
-    sync_folder(folder)
+    if has_room(workspace, len(image)):  # else it is drawn again the next time
+        folder.mkdir(exist_ok=True, mode=0o700)
+        unfinished = folder / f".{uuid4().hex}"  # several may draw the same page at once
+        unfinished.write_bytes(image)
+        unfinished.replace(kept)
+        sync_folder(folder)
     return image
 
 
@@ -49,14 +54,46 @@ def boxes_of(workspace: Workspace, document: Document, text: str, start: int, en
     Where the places of the characters are not kept, the file is read again. If that gives another text, because it was
     stored by another release, there are no boxes: a wrong mark is worse than none. Raises `NotFound`, `ExtractError`.
     """
-    if document.kind != PDF.kind or start >= end:
+    if document.kind not in DRAWN_KINDS or start >= end:
         return []
     folder = workspace.pages_folder / document.id
     found = character_places.boxes(folder, text, start, end)
     if found is None:
-        character_places.keep(folder, extract(original_of(workspace, document.id)))
+        character_places.keep(folder, extract(original_of(workspace, document.id), kept=folder))
         found = character_places.boxes(folder, text, start, end)
-    return [PageBox(box.page + 1, *(round(side, 5) for side in box[1:])) for box in found or ()]
+    return [page_box(box) for box in found or ()]
+
+
+def exhibits_of(workspace: Workspace, document_id: str, kind: str, text: str) -> DocumentExhibits:
+    """Figures and tables of the document with this text. Raises `NotFound`, `ExtractError`."""
+    folder = workspace.pages_folder / document_id
+    found = character_places.kept_exhibits(folder, text)
+    if found is None:  # stored by another release
+        character_places.keep(folder, extract(original_of(workspace, document_id), kept=folder))
+        found = character_places.kept_exhibits(folder, text) or Exhibits()
+    labels = [row.label for row in workspace.catalogue.pages(document_id)]
+    is_drawn = kind in DRAWN_KINDS
+
+    def place(page: int) -> str:
+        return place_of([page_of(page)], [labels[page]])
+
+    return DocumentExhibits(
+        tuple(Figure(page_of(one.page), place(one.page), one.caption, page_box(one.box)) for one in found.figures),
+        tuple(
+            Table(
+                page_of(one.page),
+                place(one.page),
+                one.caption,
+                page_box(one.box) if one.box is not None and is_drawn else None,
+                one.rows,
+            )
+            for one in found.tables
+        ),
+    )
+
+
+def page_box(box: ExtractedBox) -> PageBox:
+    return PageBox(page_of(box.page), *(round(side, 5) for side in box[1:]))
 
 
 def find(workspace: Workspace, document: Document, text: str, words: str) -> list[TextHit]:

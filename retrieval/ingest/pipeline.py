@@ -29,6 +29,7 @@ from retrieval.ingest.file_store import check_space, original_of
 from retrieval.ingest.shard_writer import make_blocks, store_shard
 from storage.errors import CatalogueUnavailable, StorageError
 from storage.errors import NotFound as NoRow
+from storage.properties import stated_properties
 from storage.records import Job, JobProgress, NewBlock, Page, ShardFile
 from storage.sidecars import write_sidecar
 from storage.workers import this_worker
@@ -157,12 +158,11 @@ class Ingestion:
         document_id = self._job.document_id
         path = original_of(self._workspace, document_id)
         owner = self._catalogue.document(document_id).owner_id or ""
-        extracted = extract(path, person=owner)
+        kept = self._workspace.pages_folder / document_id
+        extracted = extract(path, person=owner, kept=kept, watch=self._watch_pictures)
         tokens = loaded.model.tokenize(extracted.text)
         if not tokens.ids:
-            raise ExtractError(
-                "The file holds no text. If it is a scan, make it searchable first (OCR) and add the result."
-            )
+            raise ExtractError("The file holds no text.")
         if self._catalogue.shards(document_id) and self._catalogue.extracted_text(document_id).text != extracted.text:
             self._workspace.store.delete(self._catalogue.drop_shards(document_id))
         first_time = self._catalogue.document(document_id).num_characters == 0  # later the title may be the user's own
@@ -179,9 +179,13 @@ class Ingestion:
                 "outline": [[o.title, o.level, o.page, o.start] for o in extracted.outline],
             },
         )
+        self._catalogue.put_stated_properties(document_id, stated_properties(extracted.metadata))
         keep_title(self._workspace, document)
         character_places.keep(self._workspace.pages_folder / document_id, extracted)
         return _Text(extracted, tokens)
+
+    def _watch_pictures(self, done: int, total: int) -> None:
+        self._report(JobProgress("extracting", pages_done=done, pages_total=total), force=True)
 
     def _shard(self, loaded: LoadedModel, text: _Text, first: int, last: int) -> None:
         """Blocks first..last-1: read, write, commit."""
@@ -281,5 +285,5 @@ def _page_notes(pages: Sequence[Page]) -> list[str]:
         return []
     shown = ", ".join(silent[:20]) + (f" and {len(silent) - 20} more" if len(silent) > 20 else "")
     return [
-        f"No text on {'page' if len(silent) == 1 else 'pages'} {shown}: scanned? Reading scans (OCR) is not built in."
+        f"No text on {'page' if len(silent) == 1 else 'pages'} {shown}: perhaps pictures in which none was recognised."
     ]

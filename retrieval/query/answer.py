@@ -24,16 +24,14 @@ from retrieval.query.decode import Decoded, Decoder
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import join_neighbours
 from retrieval.query.question import Question
-from retrieval.query.quoting import Quotation
+from retrieval.query.quotation.quoting import Quotation
 from retrieval.query.retrieve import Retrieved, retrieve
 from retrieval.query.search import hits_of
+from retrieval.types.outcomes import NOTHING_FOUND
 from retrieval.types.passages import Answer, AnswerToken, BlockEffect, Passage, QuotedSentence, Timings
 from retrieval.types.records import Scope
 from storage.errors import NotFound as NoRow
 
-NOT_IN_DOCUMENTS = "The documents do not say."
-"""For writers, which have read all that they were given."""
-NOTHING_FOUND = "No answer was found in the documents."
 NEAR_MISSES = 5
 
 
@@ -68,8 +66,8 @@ class Answerer:
             id=uuid4().hex,
             conversation_id=question.conversation_id,
             question=question.text,
-            text=text or NOTHING_FOUND,
-            found=bool(text),
+            text=text or ("" if decoded.interrupted else NOTHING_FOUND),
+            found=bool(text) or decoded.interrupted,
             confidence=retrieved.found.confidence,
             quote=retrieved.quote,
             tokens=tuple(tokens),
@@ -92,6 +90,7 @@ class Answerer:
                 "max_tokens": question.max_tokens,
                 "quote": retrieved.quote,
                 "anyway": question.anyway,
+                "interrupted": decoded.interrupted,
                 "second_look": any(quotation.chance is not None for quotation in decoded.quotations),
                 "scope": (question.scope or Scope()).to_dict(),
                 "asked": retrieved.asked,
@@ -102,7 +101,7 @@ class Answerer:
             created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
             other_sentences=tuple(self._sentences(decoded, decoded.quotations[1:])) if tokens else (),
             quotation=next(self._sentences(decoded, decoded.quotations[:1]), None) if tokens else None,
-            outcome=decoded.outcome if text else "not_found",
+            outcome=decoded.outcome if text or decoded.interrupted else "not_found",
         )
 
     def _read(self, retrieved: Retrieved, decoded: Decoded) -> _Evidence:

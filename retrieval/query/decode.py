@@ -19,9 +19,9 @@ from retrieval.query.confidence import outcome_of, outcome_of_reading, sureness
 from retrieval.query.evidence import AnswerMass
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
-from retrieval.query.quoting import Quotation, Quoting
+from retrieval.query.quotation.quoting import Quotation, Quoting
+from retrieval.query.quotation.sentence_search import best_sentences, quoting_from
 from retrieval.query.retrieve import Retrieved
-from retrieval.query.sentence_search import best_sentences, quoting_from
 from retrieval.types.defaults import Outcome
 from retrieval.types.passages import AnswerToken
 
@@ -42,6 +42,8 @@ class Decoded:
     quotations: Sequence[Quotation] = ()
     """Where a whole sentence is quoted: it, and those that came next."""
     outcome: Outcome = "not_found"
+    interrupted: bool = False
+    """Whether it was stopped before its end."""
 
     @property
     def quoted(self) -> set[int]:
@@ -58,8 +60,8 @@ class Decoder:
         self._policy, self._sampling = question.policy(), question.sampling(self._model)
         self._asked, self._anyway = question.text, question.anyway
 
-    def decode(self, retrieved: Retrieved, cancelled: Callable[[], bool]) -> Generator[AnswerToken, None, Decoded]:
-        """Gives the tokens as they come; returns all of them with their evidence."""
+    def look(self, retrieved: Retrieved) -> Decoded:
+        """The sentences that may be quoted, and the outcome; nothing is generated."""
         model, candidates = self._model, retrieved.candidates
         mass = AnswerMass(model.memory_layers, model.num_heads, len(candidates), model.search_weights_YH)
         decoded = Decoded(mass)
@@ -80,6 +82,11 @@ class Decoder:
                     read=None if look is None else partial(look.read, self._asked),
                 )
         decoded.outcome = self._outcome(retrieved, decoded.quotations)
+        return decoded
+
+    def decode(self, retrieved: Retrieved, cancelled: Callable[[], bool]) -> Generator[AnswerToken, None, Decoded]:
+        """Gives the tokens as they come; returns all of them with their evidence."""
+        decoded, model, candidates = self.look(retrieved), self._model, retrieved.candidates
         if decoded.outcome == "not_found":
             return decoded
         quotation = decoded.quotations[0] if decoded.quotations else None
@@ -99,6 +106,7 @@ class Decoder:
             token = _answer_token(step, decoded, candidates.block_ids, pointed=pointed)
             decoded.tokens.append(token)
             yield token
+        decoded.interrupted = cancelled()
         return decoded
 
     def _outcome(self, retrieved: Retrieved, quotations: Sequence[Quotation]) -> Outcome:

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 from cachetools import LRUCache
 
-from retrieval.query.asides import Asides
+from retrieval.query.cell_places import cell_place
 from retrieval.query.passage_spans import Hit, readable_span
+from retrieval.query.quotation.asides import Asides
 from retrieval.types.passages import Passage, PassageBlock
 from retrieval.types.views import boxes_of, page_of
 from storage.catalogue import Catalogue
@@ -65,12 +67,13 @@ class _Texts:
 class PassageBuilder:
     """Reads documents' text and pages, keeping recently used ones. Thread-safe."""
 
-    def __init__(self, catalogue: Catalogue, kept: _Texts | None = None):
-        self._catalogue, self._kept = catalogue, kept or _Texts()
+    def __init__(self, catalogue: Catalogue, places: Path, kept: _Texts | None = None):
+        """`places`: the folder where the places of characters are kept, by document."""
+        self._catalogue, self._places, self._kept = catalogue, places, kept or _Texts()
 
     def with_catalogue(self, catalogue: Catalogue) -> PassageBuilder:
         """The same texts with another view of the catalogue, which is asked each time."""
-        return PassageBuilder(catalogue, self._kept)
+        return PassageBuilder(catalogue, self._places, self._kept)
 
     def passages(
         self, groups: Sequence[Sequence[Hit]], joined: Callable[[Iterable[float]], float] = sum
@@ -80,17 +83,16 @@ class PassageBuilder:
         `joined` makes a passage's score of those of its blocks.
         """
         blocks = self._catalogue.blocks_by_id([hit.block_id for group in groups for hit in group])
-        made = []
-        for group in groups:
-            present = [(hit, blocks[hit.block_id]) for hit in group if hit.block_id in blocks]
-            if not present:
-                continue
-            try:
-                source = self._source(present[0][1].document_id)
-            except NoRow:
-                continue
-            made.append(_passage(source, present, joined))
-        return made
+        found = [[(hit, blocks[hit.block_id]) for hit in group if hit.block_id in blocks] for group in groups]
+        sources: dict[str, _Source] = {}
+        for document_id in {present[0][1].document_id for present in found if present}:
+            with suppress(NoRow):
+                sources[document_id] = self._source(document_id)
+        return [
+            self._placed(_passage(source, present, joined), source)
+            for present in found
+            if present and (source := sources.get(present[0][1].document_id)) is not None
+        ]
 
     def sentence(self, hits: Sequence[Hit], start: int, end: int) -> Passage | None:
         """Characters start..end of the document whose neighbouring blocks `hits` hold them; the score is the best of
@@ -113,7 +115,7 @@ class PassageBuilder:
         shown = tuple(
             replace(block, boxes=tuple(box for box in block.boxes if box.page in on_pages)) for block in passage.blocks
         )
-        return replace(
+        found = replace(
             passage,
             start_index=start,
             end_index=end,
@@ -121,7 +123,17 @@ class PassageBuilder:
             pages=tuple(page_of(page.number) for page in pages),
             page_labels=tuple(page.label for page in pages),
             blocks=shown,
+            place="",
         )
+        return self._placed(found, source)
+
+    def _placed(self, passage: Passage, source: _Source) -> Passage:
+        """With the cells that it stands in, where it stands in cells. Their boxes are on no picture."""
+        span = passage.start_index, passage.end_index
+        place = cell_place(self._places, source.document, source.text.text, source.pages, *span)
+        if not place:
+            return passage
+        return replace(passage, place=place, blocks=tuple(replace(block, boxes=()) for block in passage.blocks))
 
     def forget(self, document_ids: Sequence[str]) -> None:
         """Documents that were deleted or read again."""

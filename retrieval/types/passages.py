@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from retrieval.types.defaults import Outcome
+from retrieval.types.places import place_of
 from retrieval.types.serialisation import Record
 from retrieval.types.written import Citation, Claim, WriterUse
 
@@ -48,7 +49,8 @@ class Passage(Record):
     `score` (0..1): in an answer the attention that its blocks received (the sum of their gate mass). In a search the
     gate mass that the question gives them, or for a model that ranks by tokens the best late-interaction score of its
     blocks (0 for scores below). `text` is the document's text from `start_index` to `end_index`, cut
-    at sentence borders where there are any; the blocks may reach a little beyond it.
+    at sentence borders where there are any; the blocks may reach a little beyond it. `place` names pages, slides or
+    cells as people do ("page 12", "slide 4", "sheet Budget, B17:D17"); "" where a file has one part only.
     """
 
     document_id: str
@@ -63,6 +65,11 @@ class Passage(Record):
     block_ids: tuple[int, ...]
     blocks: tuple[PassageBlock, ...]
     total_pages: int = 0
+    place: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.place:
+            object.__setattr__(self, "place", place_of(self.pages, self.page_labels))
 
     @property
     def boxes(self) -> tuple[PageBox, ...]:
@@ -74,7 +81,7 @@ def _next_pages(passage: Passage) -> Passage:
     blocks = (
         replace(block, boxes=tuple(replace(box, page=box.page + 1) for box in block.boxes)) for block in passage.blocks
     )
-    return replace(passage, pages=tuple(page + 1 for page in passage.pages), blocks=tuple(blocks))
+    return replace(passage, pages=tuple(page + 1 for page in passage.pages), blocks=tuple(blocks), place="")
 
 
 @dataclass(frozen=True)

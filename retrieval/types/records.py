@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from retrieval.types.passages import PageBox
 from retrieval.types.serialisation import Record
@@ -13,10 +14,12 @@ ACTIVE_STATES = ("queued", "running")
 
 @dataclass(frozen=True)
 class Scope(Record):
-    """Which documents a question may see: these documents and all of these collections; both empty = everything."""
+    """Which documents a question may see: these documents and all of these collections (both empty = everything), of
+    them those that meet all conditions in `where`, written as in `storage.properties`."""
 
     document_ids: tuple[str, ...] = ()
     collection_ids: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ class Collection(Record):
 @dataclass(frozen=True)
 class Document(Record):
     """`state`: "ingesting" until its whole memory is stored, then "ready"; "failed" / "cancelled" when its job ended
-    so. `kind`: the file's format ("pdf", "docx", "html", "md", "txt"). `owner` and `mine` as in `Collection`."""
+    so. `kind`: the file's format ("pdf", "docx", "html", "md", "txt"). `owner` and `mine` as in `Collection`.
+    `properties`: author, date and the like, each with its values."""
 
     id: str
     source: str
@@ -54,6 +58,28 @@ class Document(Record):
     notes: tuple[str, ...] = ()
     owner: str = ""
     mine: bool = True
+    properties: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Description(Record):
+    """What a document is about. `kind`: of file, in words; `first_lines`: how its text begins; `key_terms`: what it
+    speaks of most; `questions`: such as it can really answer, none until they have been tried."""
+
+    document_id: str
+    kind: str
+    first_lines: str
+    key_terms: tuple[str, ...]
+    questions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Suggestion(Record):
+    """A question that a document can answer."""
+
+    question: str
+    document_id: str
+    title: str
 
 
 ALREADY_STORED = "already stored"

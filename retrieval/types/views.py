@@ -22,7 +22,8 @@ class Views:
 
     def documents(self, found: Sequence[rows.Document]) -> list[Document]:
         names = self._owners(found)
-        return [_document_view(row, names, self._catalogue.principal) for row in found]
+        said = self._catalogue.properties_of([row.id for row in found])
+        return [_document_view(row, names, self._catalogue.principal, said.get(row.id, ())) for row in found]
 
     def document(self, row: rows.Document) -> Document:
         return self.documents([row])[0]
@@ -56,7 +57,13 @@ class Views:
         return _job_view(submitted.job, document)
 
 
-def _document_view(row: rows.Document, names: Mapping[str, str], principal: Principal) -> Document:
+def _document_view(
+    row: rows.Document, names: Mapping[str, str], principal: Principal, said: Sequence[rows.Property]
+) -> Document:
+    properties: dict[str, tuple[str, ...]] = {}
+    for one in said:
+        if one.value:
+            properties[one.name] = (*properties.get(one.name, ()), one.value)
     return Document(
         id=row.id,
         source=row.source,
@@ -73,6 +80,7 @@ def _document_view(row: rows.Document, names: Mapping[str, str], principal: Prin
         notes=row.notes,
         owner=names.get(row.owner_id or "", ""),
         mine=principal.may_change(row.owner_id),
+        properties=properties,
     )
 
 

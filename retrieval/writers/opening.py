@@ -34,10 +34,10 @@ class WriterSpec:
 def open_writer(spec: WriterSpec) -> Writer:
     """Neither loads weights nor calls a server."""
     if spec.name.startswith(("http://", "https://")):
-        from retrieval.writers.server import ServerWriter
+        from retrieval.writers.server.server_writer import ServerWriter
 
         return ServerWriter(spec.name, key=spec.key, timeout_seconds=spec.timeout_seconds)
-    from retrieval.writers.local import LocalWriter
+    from retrieval.writers.local.local_writer import LocalWriter
 
     return LocalWriter(
         spec.name,

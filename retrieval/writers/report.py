@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.errors import WriterError
-from retrieval.writers.local import LocalWriter
-from retrieval.writers.memory_files import stored_bytes
+from retrieval.writers.local.local_writer import LocalWriter
+from retrieval.writers.local.memory_files import stored_bytes
 from retrieval.writers.protocol import Writer
 
 

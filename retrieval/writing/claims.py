@@ -8,7 +8,7 @@ A claim is
 - not_found: none does.
 
 This compares words, not meaning: a claim that turns a sentence into its opposite, or names the right people in the
-wrong roles, passes (benchmarks/claim_check.py measures how often it is right).
+wrong roles, passes (benchmarks/quality/claim_check.py measures how often it is right).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from retrieval.engine.workspace import Workspace
 from retrieval.index.snapshot import MemoryIndex, MemorySnapshot, naming_damage
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import Hit, join_neighbours
+from retrieval.query.quotation.sentence_search import best_sentences, quoting_from
 from retrieval.query.retrieve import choose_candidates
 from retrieval.query.search import find_blocks, hits_of
-from retrieval.query.sentence_search import best_sentences, quoting_from
 from retrieval.types.passages import Passage
 from retrieval.types.records import Scope
 from retrieval.types.written import Citation, Claim, Verdict

@@ -9,7 +9,7 @@ from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.types.records import Scope
-from retrieval.writers.local import LocalWriter
+from retrieval.writers.local.local_writer import LocalWriter
 from retrieval.writers.protocol import Writer
 from retrieval.writing.found_passages import writer_passages
 from retrieval.writing.whole_passages import all_segments

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from model.scoring.sentences import sentence_borders
-from retrieval.query.answer import NOT_IN_DOCUMENTS
+from retrieval.types.outcomes import NOTHING_FOUND
 from retrieval.writing.citations import without_citations
 from retrieval.writing.facts import content_words
 
@@ -25,5 +25,5 @@ def claims_of(answer: str) -> Iterator[tuple[int, int, str]]:
         if _RULE.fullmatch(moved[start:end]) or moved[start:end].endswith((":", "?")):
             continue
         text = " ".join(_MARKS.sub("", _MARKS.sub("", without_citations(moved[start:end]))).split())
-        if len(content_words(text)) >= _FEWEST_WORDS and not text.startswith(NOT_IN_DOCUMENTS.rstrip(".")):
+        if len(content_words(text)) >= _FEWEST_WORDS and not text.startswith(NOTHING_FOUND.rstrip(".")):
             yield start, end, text

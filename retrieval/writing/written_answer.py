@@ -17,9 +17,10 @@ from uuid import uuid4
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import WriterError
 from retrieval.index.snapshot import MemoryIndex
-from retrieval.query.answer import NOT_IN_DOCUMENTS, store_answer
+from retrieval.query.answer import store_answer
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
+from retrieval.types.outcomes import NOTHING_FOUND
 from retrieval.types.passages import Answer, AnswerToken, Passage, PassageBlock, Timings
 from retrieval.types.records import Scope
 from retrieval.types.written import Progress, WriterUse
@@ -134,11 +135,14 @@ class WrittenAnswerer:
             citations = tuple(replace(one, passage=kept.index(one.passage)) for one in citations)
         checker = ClaimChecker(self._workspace, self._index, self._builder, self._question.scope)
         claims, shown = checker.check(text, passages, citations, cancelled)
-        silent = not text and not draft.problem and not cancelled()
-        refused = text.casefold().startswith(NOT_IN_DOCUMENTS.rstrip(".").casefold()) and not citations
+        interrupted = cancelled()
+        silent = not text and not draft.problem and not interrupted
+        refused = text.casefold().startswith(NOTHING_FOUND.rstrip(".").casefold()) and not citations
+        empty = self._empty(asked, found, whole)
         answer = replace(
-            self._empty(asked, found, whole),
-            text=NOT_IN_DOCUMENTS if silent else text,
+            empty,
+            settings={**empty.settings, "interrupted": interrupted},
+            text=NOTHING_FOUND if silent else text,
             found=not (silent or refused),
             outcome="not_found" if silent or refused else "found",
             tokens=tuple(draft.tokens),

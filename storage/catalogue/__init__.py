@@ -1,4 +1,4 @@
-"""What exists: documents with their pages and blocks, shards, jobs, collections, answers and accounts.
+"""What exists: documents with their pages and blocks, shards, jobs, collections, answers, accounts, followed folders.
 
     catalogue = Catalogue.open("sqlite:////home/me/cairn/cairn.sqlite3")     # backs up and migrates if needed
     ann = catalogue.acting_for(Principal(user.id, user.name))                # what this user may see and change
@@ -16,14 +16,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from storage.catalogue.answers import AnswerRepository
+from storage.catalogue.arrivals import ArrivalRepository
 from storage.catalogue.collections import CollectionRepository
-from storage.catalogue.database import Database
+from storage.catalogue.database.connection import Database
+from storage.catalogue.database.upgrade import HEAD, backup, bring_up_to_date
 from storage.catalogue.documents import DocumentRepository
+from storage.catalogue.folders import FolderRepository
 from storage.catalogue.home import Home
 from storage.catalogue.jobs import JobRepository
 from storage.catalogue.memory import MemoryRepository
+from storage.catalogue.properties import PropertyRepository
 from storage.catalogue.shards import ShardRepository
-from storage.catalogue.upgrade import HEAD, backup, bring_up_to_date
 from storage.catalogue.users import UserRepository
 from storage.records import ADMINISTRATOR, Principal
 
@@ -38,6 +41,9 @@ class Catalogue(
     JobRepository,
     AnswerRepository,
     UserRepository,
+    FolderRepository,
+    ArrivalRepository,
+    PropertyRepository,
 ):
     """All repositories as one object; see the module docstring."""
 

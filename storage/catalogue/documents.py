@@ -11,11 +11,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from storage.catalogue.collections import checked_name, find_or_insert_collection, one_collection
+from storage.catalogue.database.rows import document_of, one_row, record_of, reserve_numbers, search_text, update_row
+from storage.catalogue.database.schema import collections, document_texts, documents, pages
 from storage.catalogue.deletion import delete_with_contents
 from storage.catalogue.jobs import insert_job, latest_job
 from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, readable_documents
-from storage.catalogue.rows import document_of, one_row, record_of, reserve_numbers, search_text, update_row
-from storage.catalogue.schema import collections, document_texts, documents, pages
 from storage.errors import NotFound, PermissionDenied
 from storage.names import clean_name, encodable
 from storage.records import (
@@ -53,12 +53,12 @@ class DocumentRepository(Repository):
         owner_id = self.principal.user_id
         name = None if collection is None else checked_name(collection)
         with self._database.write() as connection:
-            same = _same_content(new.content_sha256, new.fingerprint, owner_id)
+            same = same_content(new.content_sha256, new.fingerprint, owner_id)
             same &= documents.c.state.in_(("ingesting", "ready"))
             existing = connection.execute(select(documents).where(same)).first()
             if existing is not None:
                 if name is not None and existing.collection_id is None:
-                    _move(connection, existing.id, find_or_insert_collection(connection, name, owner_id))
+                    move_to(connection, existing.id, find_or_insert_collection(connection, name, owner_id))
                 document = one_document(connection, self.principal, existing.id)
                 return Submitted(document, latest_job(connection, existing.id), already_stored=True)
             row = vars(new) | {
@@ -80,7 +80,7 @@ class DocumentRepository(Repository):
     @for_any_principal
     def find_document(self, content_sha256: str, fingerprint: str) -> Document | None:
         """The principal's own ready document with this content and model: nobody learns of other people's files."""
-        same = _same_content(content_sha256, fingerprint, self.principal.user_id) & (documents.c.state == "ready")
+        same = same_content(content_sha256, fingerprint, self.principal.user_id) & (documents.c.state == "ready")
         found = self._rows(select(documents).where(same))
         return document_of(found[0]) if found else None
 
@@ -129,7 +129,7 @@ class DocumentRepository(Repository):
             one_document(connection, self.principal, document_id, to_change=True)
             if collection_id is not None:
                 one_collection(connection, self.principal, collection_id, to_change=True)
-            _move(connection, document_id, collection_id)
+            move_to(connection, document_id, collection_id)
             return one_document(connection, self.principal, document_id)
 
     def replace_original(self, document_id: str, stored_file: str) -> None:
@@ -213,7 +213,7 @@ def one_document(
     return document_of(row)
 
 
-def _same_content(content_sha256: str, fingerprint: str, owner_id: str | None) -> ColumnElement[bool]:
+def same_content(content_sha256: str, fingerprint: str, owner_id: str | None) -> ColumnElement[bool]:
     return (
         (documents.c.content_sha256 == content_sha256)
         & (documents.c.fingerprint == fingerprint)
@@ -221,7 +221,7 @@ def _same_content(content_sha256: str, fingerprint: str, owner_id: str | None) -
     )
 
 
-def _move(connection: Connection, document_id: str, collection_id: str | None) -> None:
+def move_to(connection: Connection, document_id: str, collection_id: str | None) -> None:
     new_owner = select(collections.c.owner_id).where(collections.c.id == collection_id).scalar_subquery()
     moved = update(documents).where(documents.c.id == document_id)
     owner_id = func.coalesce(documents.c.owner_id, new_owner)

@@ -19,9 +19,9 @@ from portalocker import LockFlags
 from sqlalchemy import Connection, func, insert, inspect, select
 from sqlalchemy.exc import DBAPIError
 
-from storage.catalogue.database import Database
-from storage.catalogue.rows import batches
-from storage.catalogue.schema import counters, documents, home, shards
+from storage.catalogue.database.connection import Database
+from storage.catalogue.database.rows import batches
+from storage.catalogue.database.schema import counters, documents, home, shards
 from storage.errors import CatalogueDamaged, CatalogueUnavailable, ForeignCatalogue
 from storage.kv.shard import write_durably
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, update
 
+from storage.catalogue.database.rows import job_of, one_row, update_row
+from storage.catalogue.database.schema import documents, jobs, now
 from storage.catalogue.permissions import Repository, for_any_principal, in_owned_document
-from storage.catalogue.rows import job_of, one_row, update_row
-from storage.catalogue.schema import documents, jobs, now
 from storage.records import ADMINISTRATOR, Job, JobProgress, JobState, Principal
 from storage.workers import is_alive
 
@@ -46,6 +46,11 @@ class JobRepository(Repository):
         with self._database.write() as connection:
             job_id = _next_in_turn(connection, idle_owners_only)
             return None if job_id is None else _claim(connection, job_id, worker)
+
+    def latest_job_of(self, document_id: str) -> Job | None:
+        """None if no job of the document is known."""
+        with self._database.read() as connection:
+            return latest_job(connection, document_id)
 
     def others_wait(self, job_id: str) -> bool:
         """Whether somebody else than the owner of this job has one in the queue."""

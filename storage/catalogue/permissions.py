@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Row, Select, and_, exists, not_, or_, select, true
 
-from storage.catalogue.database import Database
-from storage.catalogue.schema import answer_documents, answers, collection_readers, collections, documents
+from storage.catalogue.database.connection import Database
+from storage.catalogue.database.schema import answer_documents, answers, collection_readers, collections, documents
 from storage.errors import PermissionDenied
 from storage.records import Principal
 

@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, delete, func, insert, select
 
-from storage.catalogue.documents import one_document
-from storage.catalogue.jobs import finish_job, has_active_job, insert_job, write_progress
-from storage.catalogue.permissions import Repository
-from storage.catalogue.rows import (
+from storage.catalogue.database.rows import (
     mark_memory_changed,
     one_row,
     pack_boxes,
@@ -20,7 +17,10 @@ from storage.catalogue.rows import (
     reserve_numbers,
     update_row,
 )
-from storage.catalogue.schema import blocks, counters, documents, jobs, shards
+from storage.catalogue.database.schema import blocks, counters, documents, jobs, shards
+from storage.catalogue.documents import one_document
+from storage.catalogue.jobs import finish_job, has_active_job, insert_job, write_progress
+from storage.catalogue.permissions import Repository
 from storage.records import ADMINISTRATOR, BlockRefs, Document, JobProgress, NewBlock, Shard, ShardFile
 
 
@@ -48,7 +48,7 @@ class ShardRepository(Repository):
             row = vars(shard) | {"document_id": document_id, "first_ordinal": first_ordinal}
             row["first_block_id"] = reserve_numbers(connection, "block", shard.num_blocks)
             committed = record_of(Shard, connection.execute(insert(shards).values(row).returning(shards)).one())
-            connection.execute(insert(blocks), [_block_row(committed, i, new) for i, new in enumerate(new_blocks)])
+            connection.execute(insert(blocks), [block_row(committed, i, new) for i, new in enumerate(new_blocks)])
             grown = {name: documents.c[name] + getattr(shard, name) for name in ("num_blocks", "size_bytes")}
             update_row(connection, documents, document_id, **grown)
             if job_id is not None and progress is not None:
@@ -158,7 +158,7 @@ def _drop_shards(connection: Connection, document_id: str, from_ordinal: int) ->
     return names
 
 
-def _block_row(shard: Shard, index: int, new: NewBlock) -> dict[str, Any]:
+def block_row(shard: Shard, index: int, new: NewBlock) -> dict[str, Any]:
     return {
         "id": shard.first_block_id + index,
         "document_id": shard.document_id,

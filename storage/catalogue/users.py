@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import Column, Connection, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from storage.catalogue.database.rows import one_row, record_of, update_row
+from storage.catalogue.database.schema import answers, collections, conversations, documents, folders, users
 from storage.catalogue.permissions import Repository, for_any_principal
-from storage.catalogue.rows import one_row, record_of, update_row
-from storage.catalogue.schema import answers, collections, conversations, documents, users
 from storage.errors import NameTaken, NotFound
 from storage.names import clean_name
 from storage.records import User
@@ -76,6 +76,8 @@ class UserRepository(Repository):
             if owner_id is None:
                 for table in (conversations, answers):
                     connection.execute(update(table).where(table.c.owner_id.is_(None)).values(owner_id=new_owner_id))
+            followed = update(folders).where(folders.c.owner_id.is_not_distinct_from(owner_id))
+            connection.execute(followed.values(owner_id=new_owner_id))
             given = update(documents).where(documents.c.owner_id.is_not_distinct_from(owner_id))
             return connection.execute(given.values(owner_id=new_owner_id)).rowcount
 
@@ -87,7 +89,7 @@ class UserRepository(Repository):
         with self._database.write() as connection:
             if connection.execute(select(documents.c.id).where(documents.c.owner_id == user_id).limit(1)).first():
                 raise ValueError("The user still owns documents.")
-            for table in (answers, conversations, collections):
+            for table in (answers, conversations, collections, folders):
                 connection.execute(delete(table).where(table.c.owner_id == user_id))
             if connection.execute(delete(users).where(users.c.id == user_id)).rowcount == 0:
                 raise NotFound("user", user_id)

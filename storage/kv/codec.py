@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from storage.kv.format import SCALES_BYTES, KVLayout, encode_front, front_bytes, piece_seed
+from storage.kv.checksums import piece_seed
+from storage.kv.format import SCALES_BYTES, KVLayout, encode_front, front_bytes
 from storage.kv.quantise import dequantise, quantise
 
 

@@ -122,15 +122,6 @@ def _padded(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def piece_seed(fingerprint: str, name: str, layer: int, head: int, block: int) -> int:
-    """Initial value of a piece's crc32, which binds its bytes to the model, the file and their place in it."""
-    return zlib.crc32(struct.pack("<III", layer, head, block), shard_seed(fingerprint, name))
-
-
-def shard_seed(fingerprint: str, name: str) -> int:
-    return zlib.crc32(f"{fingerprint} {name}".encode())
-
-
 def front_bytes(name: str, fingerprint: str, layout: KVLayout, num_blocks: int) -> int:
     """Size of everything before the pieces."""
     return _header(name, fingerprint, layout, num_blocks, dict.fromkeys(SECTIONS, b"")).pieces_offset

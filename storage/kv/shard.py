@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import uuid
 import weakref
@@ -23,9 +22,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from storage.errors import CannotWrite, Damage, DamagedBlock, DamagedShard, ForeignShard, MissingShard, StoreFull
-from storage.kv.format import PREFIX, Header, Section, decode_header, decode_prefix, shard_seed
+from storage.kv.checksums import PieceChecks, shard_seed
+from storage.kv.format import PREFIX, Header, Section, decode_header, decode_prefix
 
-_MOST_AT_ONCE = 256  # pieces
+MOST_AT_ONCE = 256  # pieces
 TEMPORARY = ".writing-"  # prefix of unfinished files
 SectionName: TypeAlias = Literal["lengths", "landmarks", "checksums"]
 
@@ -90,13 +90,14 @@ class OpenShard:
     def _load(self) -> None:
         state = self._stat()
         self.header = self._read_header(state[0])
-        self._seed = shard_seed(self.header.fingerprint, self.name)
         if state[0] != self.header.file_bytes:
             reason = f"it has {state[0]} bytes and should have {self.header.file_bytes}"
             raise DamagedShard(Damage(self.name, "file", reason))
-        self.checksums = np.frombuffer(self.section("checksums"), "<u4", self.header.num_pieces)
+        self._checks = PieceChecks(
+            np.frombuffer(self.section("checksums"), "<u4", self.header.num_pieces),
+            shard_seed(self.header.fingerprint, self.name),
+        )
         self.landmarks_NYGD: Tensor | None = None  # cached here by the store if it needs them often
-        self.verified = np.zeros(self.header.num_pieces, dtype=bool)
         self._state = state  # set last: if any of the above raises, the next reader checks again
 
     def _stat(self) -> tuple[int, int, int]:
@@ -157,12 +158,12 @@ class OpenShard:
         """
         order = np.argsort(place_P, kind="stable")
         place_P, row_P = place_P[order], row_P[order]
-        check_P = ~self.verified[place_P] | check
+        check_P = self._checks.due(place_P) | check
         borders = [0, *(np.flatnonzero(np.diff(place_P) != 1) + 1).tolist(), len(place_P)]
         runs = [
-            slice(first, min(first + _MOST_AT_ONCE, stop))
+            slice(first, min(first + MOST_AT_ONCE, stop))
             for start, stop in pairwise(borders)
-            for first in range(start, stop, _MOST_AT_ONCE)
+            for first in range(start, stop, MOST_AT_ONCE)
         ]
         if check_P.any() and hasattr(os, "posix_fadvise"):
             for run in runs:  # request all of them from the disk at once
@@ -191,9 +192,8 @@ class OpenShard:
         named_P3 = np.ascontiguousarray(np.stack(self._named(place_P), 1), "<u4")
         for number in np.flatnonzero(check_P).tolist():
             place = int(place_P[number])
-            if zlib.crc32(whole_PB[number], zlib.crc32(named_P3[number], self._seed)) != self.checksums[place]:
+            if not self._checks.holds(place, named_P3[number], whole_PB[number]):
                 raise DamagedBlock(self._piece_damage("its checksum does not match", place))
-            self.verified[place] = True
         into[row_P] = whole_PB[:, : into.shape[1]]
 
     def _offset(self, place: int) -> int:
@@ -212,47 +212,3 @@ class OpenShard:
     def _piece_damage(self, reason: str, place: int) -> Damage:
         layer, head, block = (int(number[0]) for number in self._named(np.array([place])))
         return Damage(self.name, "piece", reason, layer=layer, head=head, block=block)
-
-
-def verify_file(path: Path, name: str, *, checksum: str | None = None, **expected: object) -> list[Damage]:
-    """Every damaged part of a shard file, which is read completely.
-
-    The rest is what the catalogue knows of it: `checksum` of the whole file, `expected` fields of the header.
-    """
-    try:
-        shard = OpenShard(path, name)
-    except DamagedShard as error:
-        return [error.damage]
-    damages = [
-        Damage(name, "header", f"{field} is not that of the committed file")
-        for field, value in expected.items()
-        if getattr(shard.header, field) != value
-    ]
-    for which in ("lengths", "landmarks"):
-        try:
-            shard.section(which)
-        except DamagedShard as error:
-            damages.append(error.damage)
-    places = np.arange(shard.header.num_pieces)
-    for first in range(0, len(places), _MOST_AT_ONCE):
-        damages += _damaged_pieces(shard, places[first : first + _MOST_AT_ONCE])
-    if not damages and checksum is not None and file_checksum(path) != checksum:
-        damages.append(Damage(name, "file", "it is intact, but not the file that was committed"))
-    return damages
-
-
-def _damaged_pieces(shard: OpenShard, place_P: NDArray[np.int64]) -> list[Damage]:
-    pieces_PB = np.empty((len(place_P), shard.header.layout.piece_bytes), np.uint8)
-    try:
-        shard.read_pieces(pieces_PB, place_P, np.arange(len(place_P)), check=True)
-    except DamagedBlock as error:
-        if len(place_P) == 1:
-            return [error.damage]
-        return [damage for n in range(len(place_P)) for damage in _damaged_pieces(shard, place_P[n : n + 1])]
-    return []
-
-
-def file_checksum(path: Path) -> str:
-    """What `ShardFile.checksum` should be."""
-    with open(path, "rb") as file:
-        return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()

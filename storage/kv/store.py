@@ -85,6 +85,16 @@ class KVBlockStore:
         checksum = "sha256:" + hashlib.sha256(contents).hexdigest()
         return ShardFile(name, len(contents), checksum, len(lengths_N))
 
+    def new_name(self, group: str) -> str:
+        """A name for a shard that nothing ever had."""
+        return f"{group}/{uuid.uuid4().hex}{SUFFIX}"
+
+    def write_encoded(self, name: str, front: bytes, pieces: bytes, num_blocks: int) -> ShardFile:
+        """Store a shard whose bytes are complete (see `storage.kv.renaming`). Raises `StoreFull` and `CannotWrite`."""
+        contents = memoryview(front + pieces)
+        write_durably(self._path(name), contents)
+        return ShardFile(name, len(contents), "sha256:" + hashlib.sha256(contents).hexdigest(), num_blocks)
+
     # Reading
 
     def read_many(self, refs: Sequence[tuple[str, int]], layer: int) -> tuple[Tensor, Tensor]:

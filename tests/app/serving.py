@@ -41,6 +41,7 @@ class FakeSettings:
     max_questions: int = 64
     max_jobs: int = 100
     proxies: str = ""
+    watch_seconds: float = 60.0
 
 
 @contextmanager

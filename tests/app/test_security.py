@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import pytest
 from fastapi.testclient import TestClient
 
 from app.api import build_app
+from app.api.preferences import PreferenceFolder
 from app.auth import (
     SESSION_SECONDS,
     Authenticator,
@@ -20,6 +22,7 @@ from app.auth import (
     is_loopback,
 )
 from app.http_security import GRADIO_PATHS, OWN_PATHS, content_policy
+from app.web.frame import _controls
 from storage.records import ADMINISTRATOR
 from tests.app.serving import FakeSettings
 from tests.app.small_library import without_model
@@ -194,6 +197,15 @@ class TestOtherSites:
         response = local.post("/api/v1/collections", json={"name": "A"}, headers={"Sec-Fetch-Site": "cross-site"})
         assert response.status_code == 403
 
+    @pytest.mark.parametrize("site", ["cross-site", "same-site"])
+    def test_another_site_may_link_here_but_load_nothing_into_its_pages(self, local: TestClient, site: str) -> None:
+        loaded = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors"}
+        for path in ("/api/v1/documents", "/api/v1/events", "/ui/main.js"):
+            assert local.get(path, headers=loaded).status_code == 403
+        followed = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate"}
+        assert local.get("/docs", headers=followed).status_code == 200
+        assert local.post("/api/v1/collections", json={"name": "A"}, headers=followed).status_code == 403
+
     def test_no_other_site_is_ever_allowed_to_read(self, whole: TestClient) -> None:
         for path in ("/", "/api/v1/documents", "/config", "/ui/main.js"):
             assert "access-control-allow-origin" not in whole.get(path).headers
@@ -283,12 +295,22 @@ class TestGradio:
     def test_its_events_are_those_of_the_settings_and_take_no_id_of_anything(self, whole: TestClient) -> None:
         """What they change is the signed-in person's own (tests/browser/test_accounts.py)."""
         config = whole.get("/config").json()
+        (opened,) = config["dependencies"]  # the tab of the settings, whose controls are drawn when it is opened
+        (tab,) = (one for one in config["components"] if one["id"] == opened["targets"][0][0])
+        assert tab["type"] == "tabitem" and tab["props"]["label"] == "Settings" and opened["inputs"] == []
+
+    def test_the_events_of_the_controls_touch_the_controls_alone(self, tmp_path: Path) -> None:
+        """They are drawn when the settings are opened, so they do not stand in the page's configuration."""
+        with gr.Blocks() as drawn:
+            preferences = PreferenceFolder(tmp_path)
+            _controls(preferences, preferences.of(ADMINISTRATOR).current, own_words=True)
+        config = drawn.get_config_file()
         settings = {
             one["id"] for one in config["components"] if str(one["props"].get("elem_id")).startswith("setting-")
         }
-        assert len(config["dependencies"]) == 1 + 5
+        assert len(config["dependencies"]) == 5
         for event in config["dependencies"]:
-            assert set(event["inputs"]) | set(event["outputs"]) <= settings
+            assert event["inputs"] and set(event["inputs"]) | set(event["outputs"]) <= settings
 
     def test_nothing_of_a_run_is_kept_in_the_browser_and_nothing_is_reported(self, whole: TestClient) -> None:
         config = whole.get("/config").json()
@@ -307,6 +329,10 @@ class TestSizes:
 
         counted = local.post("/api/v1/search", content=pieces(), headers={"Content-Type": "application/json"})
         assert counted.status_code == 413 and counted.json()["error"]["code"] == "too_large"
+
+    def test_nobody_sends_much_without_signing_in(self, guarded: TestClient) -> None:
+        response = guarded.post("/login", data={"password": "x" * 20_000})
+        assert response.status_code == 413 and response.json()["error"]["code"] == "too_large"
 
     def test_errors_inside_show_nothing_of_the_inside(self, tmp_path: Path) -> None:
         def broken(**_named: Any) -> Any:

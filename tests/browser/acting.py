@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from playwright.sync_api import expect
@@ -9,8 +10,26 @@ from playwright.sync_api import expect
 expect.set_options(timeout=15_000)
 
 
+SHOWN = {
+    "Ask": "#send",
+    "Library": ".document",
+    "History": ".history .item",
+    "Settings": "#setting-top-k input[type=number]",
+    "Machine": ".machine .cards .card",
+}
+"""What each view shows when all that it fetches has come, of a library with documents and an answer."""
+
+
 def view(page: Any, name: str) -> None:
     page.get_by_role("tab", name=name, exact=True).click()
+
+
+def view_whole(page: Any, name: str) -> None:
+    """Opens a view and waits until what it fetches is there."""
+    view(page, name)
+    expect(page.locator(SHOWN[name]).first).to_be_visible()
+    if name == "Settings":
+        expect(page.locator(SHOWN[name]).first).to_have_value(re.compile("."))
 
 
 def ask(page: Any, question: str) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.app.conftest import cheap_passwords, filled_home, home, library, reading_here  # noqa: F401
+from tests.app.conftest import cheap_passwords, filled_home, home, library, one_reader, reading_here  # noqa: F401
 from tests.app.serving import FakeSettings, served
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -54,6 +54,7 @@ class Watch:
     def __init__(self) -> None:
         self.complaints: list[str] = []
         self.expected_statuses: set[int] = set()
+        self.expected_failures = False  # requests that reach no server
 
     def over(self, page: Any) -> None:
         page.on("console", self._console)
@@ -63,6 +64,7 @@ class Watch:
 
     def _console(self, message: Any) -> None:
         expected = any(f"status of {status}" in message.text for status in self.expected_statuses)
+        expected |= self.expected_failures and "net::ERR" in message.text
         if message.type == "error" and not expected:
             self.complaints.append(f"console: {message.text}")
 
@@ -91,7 +93,9 @@ def open_tab(chromium: Any, watch: Watch) -> Iterator[Callable[..., Any]]:
     def opened(url: str, *, same: Any = None, **options: Any) -> Any:
         if same is None:
             context = chromium.new_context(
-                accept_downloads=True, **{"viewport": {"width": 1360, "height": 880}, **options}
+                # Animations are drawn by the processor here.
+                accept_downloads=True,
+                **{"viewport": {"width": 1360, "height": 880}, "reduced_motion": "reduce", **options},
             )
             contexts.append(context)
         else:

@@ -1,14 +1,15 @@
-"""Takes the pictures of the README from a real run: `python -m tests.browser.pictures QUESTION [--pdf FILE] [--quote]`.
+"""Takes the pictures of docs/images from a real run: `python -m tests.browser.pictures QUESTION --pdf FILE`, or
+`make pictures QUESTION="..." PDFS="..."`.
 
-The sample document and the given PDFs are read with the shipped model (or `--model`), the question is asked in a
-browser, and each view is photographed in docs/images, in 256 colours.
+The sample document and the given PDFs are read and described with the shipped model (or `--model`), or a copy of the
+library in `--home` is taken; the question is asked in a browser, and each view is photographed, in 256 colours.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,6 @@ from playwright.sync_api import sync_playwright
 from app.api import build_app
 from app.api.startup import SAMPLE, SAMPLE_NAME
 from app.assembly import open_library
-from app.jobs import JobRunner
 from app.settings import load_settings
 from tests.app.serving import served
 from tests.browser.conftest import ARGUMENTS, CHROMIUM
@@ -31,17 +31,19 @@ PATIENCE_MS = 180_000
 
 
 @contextmanager
-def running(home: Path, model: str | None, pdfs: list[Path]) -> Iterator[str]:
+def running(home: Path, model: str | None, pdfs: list[Path], existing: Path | None) -> Iterator[str]:
     settings = load_settings(home=home, model=model, questions_at_once=1)
+    if existing is not None:
+        shutil.copytree(existing, home)
     home.mkdir(exist_ok=True)
     (home / "sample-offered").touch()
     with open_library(settings) as library:
-        library.submit(SAMPLE, source=SAMPLE_NAME)
-        for pdf in pdfs:
-            library.submit(pdf, collection="Papers")
-        with JobRunner(library), served(build_app(settings, library)) as url:
-            while library.jobs(active_only=True):
-                time.sleep(0.5)
+        if existing is None:
+            for pdf in (SAMPLE, *pdfs):
+                library.submit(pdf, source=SAMPLE_NAME if pdf == SAMPLE else None)
+        while library.run_next_job() or library.describe_next():
+            pass
+        with served(build_app(settings, library)) as url:
             yield url
 
 
@@ -55,10 +57,11 @@ def photograph(browser: Any, url: str, question: str, quote: bool) -> None:
     page = browser.new_page(viewport=DESKTOP, color_scheme="light")
     page.set_default_timeout(PATIENCE_MS)
     page.goto(url)
-    page.wait_for_timeout(1500)  # until the preferences are there
-    for _ in range(2):  # from "as suits the model" to "no" it takes two
-        if page.locator("#quote").get_attribute("aria-pressed") != str(quote).lower():
-            page.locator("#quote").click()
+    page.get_by_role("tab", name="Machine", exact=True).wait_for()
+    page.locator(".sample").first.wait_for()
+    keep(page, "welcome")
+    if quote:
+        page.locator("#quote").click()
     page.get_by_label("Question").fill(question)
     page.keyboard.press("Enter")
     page.locator(".turn .actions").wait_for()
@@ -103,12 +106,13 @@ def main() -> None:
     parser.add_argument("question")
     parser.add_argument("--pdf", type=Path, action="append", default=[])
     parser.add_argument("--model")
+    parser.add_argument("--home", type=Path, help="a library that has read its documents, to be copied")
     parser.add_argument("--quote", action="store_true", help="answer word for word from the documents")
     chosen = parser.parse_args()
     IMAGES.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,
-        running(Path(folder) / "home", chosen.model, chosen.pdf) as url,
+        running(Path(folder) / "home", chosen.model, chosen.pdf, chosen.home) as url,
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from app.exports.answers import answer_as_html
 from retrieval.library import Library
+from retrieval.types.outcomes import NOTHING_FOUND, OUTCOMES, READ_ONCE_MORE
 from tests.app.small_library import QUESTION, UNANSWERED, pdf_of, slowed
 
 pytest.importorskip("playwright")
@@ -118,6 +121,11 @@ def test_writing_can_be_stopped_and_gone_on_with(
     expect(page.locator(".turn .actions")).to_be_visible()
     assert page.locator(".answer-text .token").count() < 12
     slowed(library, 0.0)
+    expect(page.locator(".turn .interrupted")).to_be_visible()
+    page.get_by_role("button", name="Continue").click()
+    expect(page.locator(".turn .interrupted")).to_have_count(0)
+    expect(page.locator(".turn .actions")).to_have_count(1)
+    assert page.locator(".answer-text .token").count() >= 12
     ask(page, "And by how much?")
     page.get_by_role("button", name="New conversation").click()
     ask(page, "Something else?")
@@ -164,6 +172,28 @@ def test_the_answer_names_its_page_and_leads_to_the_quotation_on_it(
     assert page.url == address, "Back closed the page and nothing else"
 
 
+def test_the_viewer_goes_from_one_passage_that_was_read_to_the_next(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    ask(page, QUESTION)
+    page.locator(".turn .source").first.click()
+    answer = library.answer(library.answers()[0].id)
+    read = [one for one in answer.passages if one.document_id == answer.quotation.passage.document_id]  # type: ignore[union-attr]
+    count = page.locator(".walk-count")
+    at = 1 + sorted(one.start_index for one in read).index(read[0].start_index)
+    expect(count).to_have_text(f"{at} of {len(read)} read")
+    position = page.locator(".viewer .position")
+    assert position.inner_text() == "Page 1 of 6"
+    seen = set()
+    for number in range(at, at + len(read)):
+        page.get_by_role("button", name="Next passage that was read").click()
+        expect(count).to_have_text(f"{number % len(read) + 1} of {len(read)} read")
+        expect(page.locator(".viewer .box").first).to_be_visible()
+        seen.add(position.inner_text())
+    assert len(seen) > 1, "other pages that were read are reached, and then the first one again"
+
+
 def test_the_boxes_of_a_quotation_hold_its_words_and_no_others(library: Library) -> None:
     *_, answer = library.ask(QUESTION)
     assert answer.quotation is not None and answer.quotation.passage.pages == (1,)
@@ -188,7 +218,7 @@ def test_a_refusal_shows_what_is_nearest_and_answers_from_it_when_told_to(
     expect(page.locator(".viewer .page-words mark").first).to_be_visible()
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Answer from these anyway").click()
-    expect(page.locator(".turn .verdict")).to_contain_text("do not clearly say")
+    expect(page.locator(".turn .verdict")).to_contain_text(OUTCOMES["perhaps"][1])
     expect(page.locator(".turn .source")).to_contain_text("page")
     expect(page.locator(".turn")).to_have_count(1)
     (head,) = library.answers()
@@ -212,13 +242,31 @@ def test_a_question_that_is_too_long_is_told_so_before_it_is_sent_and_nothing_is
     expect(told).to_be_empty()
 
 
-def test_what_the_documents_do_not_say_is_said(
+def test_what_was_not_found_is_called_the_same_everywhere(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    url = serve(library)
+    page = open_tab(url)
+    ask(page, UNANSWERED)
+    expect(page.locator(".verdict")).to_contain_text(NOTHING_FOUND)
+    expect(page.locator(".verdict")).not_to_contain_text("still being read")
+    (head,) = library.answers()
+    assert NOTHING_FOUND in httpx.get(f"{url}/api/v1/answers/{head.id}/export", timeout=60).text
+    view(page, "History")
+    expect(page.locator(".history .item")).to_contain_text(NOTHING_FOUND)
+
+
+def test_passages_that_were_read_once_more_say_so(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
     page = open_tab(serve(library))
-    ask(page, UNANSWERED)
-    expect(page.locator(".verdict")).to_contain_text("The documents do not say.")
-    expect(page.locator(".verdict")).not_to_contain_text("still being read")
+    ask(page, QUESTION)
+    again = page.locator(".evidence").get_by_text(READ_ONCE_MORE)
+    expect(again).to_be_visible()
+    answer = library.answer(library.answers()[0].id)
+    assert answer.settings["second_look"] and READ_ONCE_MORE in answer_as_html(library, answer)
+    without = replace(answer, settings={**answer.settings, "second_look": False})
+    assert READ_ONCE_MORE not in answer_as_html(library, without)
 
 
 def test_a_quotation_does_not_rest_on_the_model_itself(

@@ -17,7 +17,7 @@ from tests.app.small_library import QUESTION, pdf_of
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import add_files, ask, view  # noqa: E402
+from tests.browser.acting import add_files, ask, view, view_whole  # noqa: E402
 
 HOSTILE = "${alert(1)} {{alert(2)}} <img src=x onerror=alert(3)> `alert(4)` </script><script>alert(5)</script>"
 ELSEWHERE = "http://198.51.100.7"
@@ -55,8 +55,7 @@ def test_every_control_has_a_name_for_screen_readers(
     page = open_tab(serve(library))
     ask(page, QUESTION)
     for name in ("Ask", "Library", "History", "Settings", "Machine"):
-        view(page, name)
-        page.wait_for_timeout(250)
+        view_whole(page, name)
         nameless = page.evaluate(
             """() => [...document.querySelectorAll('.mount :is(button, input, select, textarea, [role=button])')]
                 .filter((one) => one.offsetParent && !one.textContent.trim() && !one.getAttribute('aria-label')
@@ -197,8 +196,7 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
     page.keyboard.press("Escape")
     expect(evidence).to_be_hidden()
     for name in ("Ask", "Library", "History", "Settings", "Machine"):
-        view(page, name)
-        page.wait_for_timeout(200)
+        view_whole(page, name)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name
 
 

@@ -179,6 +179,22 @@ def test_a_document_is_searched_paged_through_and_fetched(
     assert Path(download.value.path()).read_bytes() == library.original(document.id).read_bytes()
 
 
+def test_small_pictures_of_the_pages_lead_to_them(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(f"{serve(library)}/#/library")
+    page.locator(".document", has_text="Handbook").locator(".item-title").click()
+    wanted = page.get_by_role("button", name="Small pictures of the pages")
+    expect(page.locator(".thumbnail")).to_have_count(0)
+    wanted.click()
+    expect(page.locator(".thumbnail")).to_have_count(6)
+    page.get_by_role("button", name="Page 3", exact=True).click()
+    expect(page.locator(".viewer .position")).to_have_text("Page 3 of 6")
+    expect(page.locator(".thumbnail[aria-current]")).to_have_attribute("aria-label", "Page 3")
+    wanted.click()
+    expect(page.locator(".thumbnails")).to_be_hidden()
+
+
 def test_files_dropped_on_the_ask_page_are_taken(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:

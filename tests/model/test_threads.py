@@ -24,7 +24,7 @@ ENTRY_POINTS = [
     "model.training.__main__",
     "retrieval.langchain",
     "retrieval.library",
-    "retrieval.extraction.worker",
+    "retrieval.extraction.process.worker",
 ]
 STOP_AT_TORCH = """
 import importlib.abc, os, sys

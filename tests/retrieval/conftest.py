@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from model.checkpoint.landmark_model import LandmarkModel
+from model.reading import second_look
 from retrieval.extraction import extract
 from retrieval.library import Library
 from retrieval.types.passages import Answer, AnswerToken
@@ -78,6 +80,14 @@ def reading_here() -> Iterator[None]:
     """Text is read without a process for each file; tests/retrieval/extraction has the processes back."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(extract, "_SANDBOX", ReadingHere())
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_reader() -> Iterator[None]:
+    """The reader of a checkpoint is loaded once a process, as the shipped checkpoint is, not once a library."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(second_look, "load_second_look", cache(second_look.load_second_look))
         yield
 
 

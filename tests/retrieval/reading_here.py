@@ -7,17 +7,17 @@ from typing import Any
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.formats import format_of
-from retrieval.extraction.ipc import write_document, write_result
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.sandbox import Sandbox
-from retrieval.extraction.worker import _function
+from retrieval.extraction.process.ipc import write_document, write_result
+from retrieval.extraction.process.sandbox import Sandbox
+from retrieval.extraction.process.worker import _function
 
 
 class ReadingHere(Sandbox):
-    """Extracts text in the calling process, as the worker does, but without its limits; PDFs get their process."""
+    """Extracts text in the calling process, without the worker's limits; PDFs and pictures get their process."""
 
     def serve(self, request: dict[str, Any], seconds: float, person: str = "") -> tuple[int, str]:
-        if request["task"] != "extract" or request["path"].lower().endswith(".pdf"):
+        if request["task"] != "extract" or format_of(request["path"]).drawn:
             return super().serve(request, seconds, person)
         path, folder, limits = Path(request["path"]), Path(request["folder"]), ExtractLimits(**request["limits"])
         try:

@@ -10,7 +10,7 @@ import pytest
 
 from model.errors import ModelError
 from retrieval.errors import InvalidRequest, MemoryMismatch, NotFound
-from retrieval.query.answer import NOTHING_FOUND
+from retrieval.types.outcomes import NOTHING_FOUND
 from retrieval.types.passages import Answer, AnswerToken
 from retrieval.types.records import Scope
 from storage.privacy import NotPrivate

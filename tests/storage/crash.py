@@ -30,10 +30,18 @@ import torch
 from storage.catalogue import Catalogue
 from storage.errors import NotFound
 from storage.kv.store import KVBlockStore
-from storage.maintenance import collect_garbage, verify
+from storage.maintenance import verify
 from storage.records import Document, JobProgress
 from storage.workers import this_worker
-from tests.storage.stored import LAYOUT, new_blocks, new_document, open_home, random_blocks, read_blocks
+from tests.storage.stored import (
+    LAYOUT,
+    collect_garbage,
+    new_blocks,
+    new_document,
+    open_home,
+    random_blocks,
+    read_blocks,
+)
 
 BLOCKS = 3
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 import uuid
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,12 @@ from storage.catalogue import Catalogue
 from storage.errors import Damage
 from storage.fingerprint import MemoryFingerprint
 from storage.kv.format import Header, KVLayout
-from storage.kv.shard import OpenShard, verify_file
+from storage.kv.shard import OpenShard
 from storage.kv.store import KVBlockStore
+from storage.kv.verify import verify_file
+from storage.maintenance import orphans, reclaim, require_trustworthy
 from storage.records import Document, NewBlock, NewDocument, Page, Shard, ShardFile
+from storage.trash import Trash, size_of
 
 LAYOUT = KVLayout(layers=(1, 2, 5), kv_heads=2, block_size=6, head_dim=4, dtype="bf16")
 FINGERPRINT = MemoryFingerprint({"weights": "w", "block_size": "6"})
@@ -119,3 +123,21 @@ def add_ready(
     for number in range(num_shards):
         commit(catalogue, store, document_id, seed=100 * seed + number, first=3 * number)
     return catalogue.finish_document(document_id, job_id=job.id)
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """`files`: what is in the trash now, `swept_bytes` of it; `freed_bytes`: what the disk got back."""
+
+    files: tuple[Path, ...]
+    swept_bytes: int
+    freed_bytes: int
+
+
+def collect_garbage(catalogue: Catalogue, home: Path, *, older_than_seconds: float = 3600.0) -> Garbage:
+    """Sweep orphans into the trash, then `reclaim`, as the library does with all its files."""
+    require_trustworthy(catalogue.database, home)
+    kv_folder = home / "kv"
+    garbage = [kv_folder / name for name in orphans(catalogue, kv_folder, older_than_seconds=older_than_seconds)]
+    swept_bytes = sum(map(size_of, garbage))
+    return Garbage(tuple(Trash(home).take(garbage)), swept_bytes, reclaim(catalogue.database, home))

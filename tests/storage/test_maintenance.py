@@ -6,10 +6,10 @@ import time
 
 from sqlalchemy import update
 
-from storage.catalogue.schema import documents, shards
+from storage.catalogue.database.schema import documents, shards
 from storage.kv.shard import TEMPORARY
-from storage.maintenance import collect_garbage, compact, database_problems, orphans, verify
-from tests.storage.stored import add_ready, new_document, sqlite_only, write_shard
+from storage.maintenance import compact, database_problems, orphans, verify
+from tests.storage.stored import add_ready, collect_garbage, new_document, sqlite_only, write_shard
 
 HOUR = 3600
 

@@ -9,7 +9,7 @@ import pytest
 
 from storage.backups import keep_backup
 from storage.catalogue import Catalogue
-from storage.catalogue.database import Database
+from storage.catalogue.database.connection import Database
 from storage.catalogue.home import Home, progress_of
 from storage.errors import CatalogueUnavailable, ForeignCatalogue
 from storage.maintenance import verify

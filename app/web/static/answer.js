@@ -4,6 +4,7 @@ import { address, get, remove } from "./api.js";
 import { announce, button, confirm, duration, h, icon, percent, placeOf, replace, toast, weight } from "./dom.js";
 import { cutAtSpan, opacity } from "./marking.js";
 import { openViewer } from "./viewer.js";
+import { OUTCOMES, READ_ONCE_MORE } from "./words.js";
 import { writtenEvidence, writtenText } from "./written.js";
 
 const NEAREST = 3;
@@ -17,7 +18,7 @@ export function tokenSpan(token, index) {
 }
 
 // Draws the finished answer into `node`; `options.lowShare` is where doubt begins.
-export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAnyway, onEvidence }) {
+export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAnyway, onContinue, onEvidence }) {
   const { answer } = reading;
   const spans = answer.tokens.map(tokenSpan);
   const words = answer.tokens.some((token) => token.text.trim()); // a model may end before its first word
@@ -37,8 +38,9 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
   replace(
     node,
     answer.found ? null : unsupported(answer),
-    answer.outcome === "perhaps" || (answer.settings.anyway && answer.found) ? perhapsNote() : null,
-    answer.found || words ? h("div", { class: answer.found ? "" : "unsupported" }, box) : null,
+    answer.settings.interrupted ? interruptedNote(onContinue) : null,
+    words && (answer.outcome === "perhaps" || (answer.settings.anyway && answer.found)) ? perhapsNote() : null,
+    answer.found || (words && !refusedBy(answer)) ? h("div", { class: answer.found ? "" : "unsupported" }, box) : null,
     answer.writer ? writtenEvidence(answer) : words ? source(answer, reading) : null,
     answer.found ? null : nearest(answer, { onAnyway: answer.settings.anyway ? null : onAnyway }),
     words ? otherSentences(answer) : null,
@@ -48,6 +50,9 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
     actions(answer, { onDeleted, onAgain }),
   );
 }
+
+// A writer that found nothing says the words of the outcome itself.
+const refusedBy = (answer) => Boolean(answer.writer) && answer.text.startsWith(OUTCOMES.not_found[0].slice(0, -1));
 
 const stoppedEarly = (answer) => (answer.problem ? "Nothing was written." : "Stopped before the first word.");
 
@@ -130,6 +135,7 @@ function nearest(answer, { onAnyway }) {
         ),
       ),
     ),
+    answer.settings.second_look ? h("p", { class: "fine" }, READ_ONCE_MORE) : null,
     onAnyway ? button("Answer from these anyway", { class: "button", onclick: onAnyway }, "quote") : null,
   );
 }
@@ -187,20 +193,15 @@ function unsupported(answer) {
     .map((token) => token.text)
     .join("")
     .trim();
-  const more = !words
-    ? ""
-    : words === answer.text.trim()
-      ? " The words below are not based on them."
-      : " Below is what the model would have written; it is not based on them.";
+  const more =
+    !words || refusedBy(answer)
+      ? ""
+      : words === answer.text.trim()
+        ? " The words below are not based on them."
+        : " Below is what the model would have written; it is not based on them.";
   const waiting = h("span", {});
   sayWhatIsBeingRead(waiting);
-  return h(
-    "div",
-    { class: "verdict", role: "note" },
-    h("strong", {}, "The documents do not say."),
-    ` No passage answers this question clearly.${more}`,
-    waiting,
-  );
+  return h("div", { class: "verdict", role: "note" }, h("strong", {}, OUTCOMES.not_found[0]), ` ${OUTCOMES.not_found[1]}${more}`, waiting);
 }
 
 // What is not read to its end yet is no part of an answer: perhaps it says.
@@ -215,13 +216,16 @@ async function sayWhatIsBeingRead(node) {
   }
 }
 
-const perhapsNote = () =>
+export const interruptedNote = (onContinue) =>
   h(
     "div",
-    { class: "verdict", role: "note" },
-    h("strong", {}, "Perhaps."),
-    " The documents do not clearly say. This is the nearest that they have: check it on its page.",
+    { class: "verdict interrupted", role: "note" },
+    h("strong", {}, "Interrupted."),
+    " This answer was stopped before its end. ",
+    button("Continue", { class: "button small", onclick: onContinue }, "retry"),
   );
+
+const perhapsNote = () => h("div", { class: "verdict", role: "note" }, h("strong", {}, OUTCOMES.perhaps[0]), ` ${OUTCOMES.perhaps[1]}`);
 
 // A quotation is copied from the documents, however it was read.
 function warning(answer, lowShare) {
@@ -282,6 +286,10 @@ function actions(answer, { onDeleted, onAgain }) {
       answer.quote && answer.tokens.length ? `Word for word from the document${exact ? ", what answers in bold" : ""}` : "",
     ),
     button("Copy", { class: "button quiet small", onclick: () => copy(answer.text) }),
+    answer.passages.length ? button("Copy source", { class: "button quiet small", onclick: () => copySource(at) }) : null,
+    answer.passages.length
+      ? h("a", { class: "button quiet small", href: address(`${at}/citations?format=bibtex`), download: "answer.bib" }, "BibTeX")
+      : null,
     link("Export HTML", "html"),
     link("Export JSON", "json"),
     button("Ask again", { class: "button quiet small", onclick: onAgain }),
@@ -298,6 +306,17 @@ function actions(answer, { onDeleted, onAgain }) {
       },
     }),
   );
+}
+
+// Where the answer comes from, with its page, as text.
+async function copySource(at) {
+  try {
+    const response = await fetch(address(`${at}/citations`));
+    if (!response.ok) throw new Error("The source could not be fetched.");
+    await copy(await response.text());
+  } catch (error) {
+    toast(error.message, "bad");
+  }
 }
 
 async function copy(text) {

@@ -13,7 +13,8 @@ export class ApiError extends Error {
 export const address = (path) => new URL(path, ROOT).toString();
 
 function query(values) {
-  const kept = Object.entries(values).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const every = Object.entries(values).flatMap(([name, value]) => (Array.isArray(value) ? value : [value]).map((one) => [name, one]));
+  const kept = every.filter(([, value]) => value !== undefined && value !== null && value !== "");
   return kept.length ? `?${new URLSearchParams(kept)}` : "";
 }
 
@@ -28,19 +29,26 @@ async function problem(response) {
   return new ApiError(response.status, error.code || "unknown", error.message || `The server answered ${response.status}.`);
 }
 
-async function call(method, path, body, signal) {
-  let response;
+// What a browser says of a broken connection ("Failed to fetch") tells nobody anything.
+async function reached(promise, sentence) {
   try {
-    response = await fetch(address(path), {
+    return await promise;
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, "unreachable", sentence);
+  }
+}
+
+async function call(method, path, body, signal) {
+  const response = await reached(
+    fetch(address(path), {
       method,
       signal,
       headers: body === undefined ? {} : { "Content-Type": "application/json" },
       body: body === undefined ? undefined : JSON.stringify(body),
-    });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "unreachable", "The server does not answer. Is it still running?");
-  }
+    }),
+    "The server does not answer. Is it still running?",
+  );
   if (!response.ok) throw await problem(response);
   return response.status === 204 ? null : response.json();
 }
@@ -59,7 +67,9 @@ export function upload(file, onProgress) {
     const request = new XMLHttpRequest();
     request.open("POST", address("uploads"));
     request.upload.addEventListener("progress", (event) => event.lengthComputable && onProgress(event.loaded / event.total));
-    request.addEventListener("error", () => reject(new ApiError(0, "unreachable", `${file.name} could not be sent.`)));
+    request.addEventListener("error", () =>
+      reject(new ApiError(0, "unreachable", `${file.name} could not be sent: the server does not answer.`)),
+    );
     request.addEventListener("load", () => {
       let body = {};
       try {
@@ -76,17 +86,20 @@ export function upload(file, onProgress) {
 
 // Put a question; `on` has handlers by event name: started, token, answer, error. Resolves when the stream ends.
 export async function ask(request, on, signal) {
-  const response = await fetch(address("ask"), {
-    method: "POST",
-    signal,
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(request),
-  });
+  const response = await reached(
+    fetch(address("ask"), {
+      method: "POST",
+      signal,
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(request),
+    }),
+    "The server does not answer. Is it still running?",
+  );
   if (!response.ok) throw await problem(response);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let buffer = "";
   for (;;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await reached(reader.read(), "The connection to the server broke off. Ask again when it is running.");
     if (done) return;
     buffer += value;
     for (let end = buffer.indexOf("\n\n"); end >= 0; end = buffer.indexOf("\n\n")) {

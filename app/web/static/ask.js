@@ -1,15 +1,15 @@
 // The conversation: put a question, watch the answer come, stop it, ask on. The state outlives redraws of the page.
 
-import { mountAnswer, tokenSpan } from "./answer.js";
+import { interruptedNote, mountAnswer, tokenSpan } from "./answer.js";
 import { ask, get, post, remove } from "./api.js";
-import { announce, button, h, icon, number, replace, toast } from "./dom.js";
+import { announce, button, h, icon, number, renew, replace, toast } from "./dom.js";
 import { mountEvidence } from "./evidence.js";
 import { takeDropped } from "./files.js";
 import { Reading } from "./reading.js";
-import { chooseScope, describeScope, emptyScope } from "./scope.js";
+import { addressDuring, forgetPending, rememberPending, reopened } from "./reopening.js";
+import { chooseScope, describeScope, emptyScope, within } from "./scope.js";
+import { suggestedQuestions, welcome } from "./welcome.js";
 import { writerLine } from "./writer.js";
-
-const SAMPLES = ["What is a landmark?", "Which port does Cairn answer on?", "How is the evidence for an answer chosen?"];
 
 const LONG_QUESTION = 600; // characters
 
@@ -23,14 +23,16 @@ const state = {
   mostCharacters: 4000, // until the server has said
   quote: undefined,
   documents: null,
+  suggestions: [],
   goTo: () => {},
+  keepAddress: () => {},
 };
 let parts = null;
 
 const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((one) => one.toString(16).padStart(2, "0")).join("");
 
-export function mountAsk(node, { goTo }) {
-  state.goTo = goTo;
+export function mountAsk(node, { goTo, keepAddress }) {
+  Object.assign(state, { goTo, keepAddress });
   const input = h("textarea", {
     id: "question",
     class: "question-input",
@@ -116,13 +118,22 @@ async function refreshFacts() {
     if (untouched || (state.preferred !== undefined && state.preferred !== preferences.quote)) state.quote = preferences.quote;
     state.preferred = preferences.quote; // when the settings change, the switch follows
     drawScope();
-    const before = state.documents;
     state.documents = documents.total;
-    if (!state.turns.length && before !== state.documents) drawTurns();
+    await refreshSuggestions();
   } catch {
     // the next question will say that the server is gone
   }
 }
+
+async function refreshSuggestions() {
+  if (state.turns.length) return;
+  state.suggestions = await suggestedQuestions(state.scope);
+  if (!state.turns.length) renew(parts.turns, hero());
+}
+
+document.addEventListener("cairn:library", () => {
+  if (parts?.node.offsetParent && !state.turns.length) refreshFacts();
+});
 
 function grow(input) {
   input.style.height = "auto";
@@ -153,7 +164,10 @@ function drawScope() {
     state.quote === null
       ? "Whatever suits the model: click to copy answers word for word"
       : "Copy the answer word for word from the documents";
-  parts.scope.classList.toggle("narrowed", Boolean(state.scope.documents.size + state.scope.collections.size));
+  parts.scope.classList.toggle(
+    "narrowed",
+    Object.values(within(state.scope)).some((one) => one.length),
+  );
 }
 
 async function pickScope() {
@@ -161,6 +175,7 @@ async function pickScope() {
   if (chosen) {
     state.scope = chosen;
     drawScope();
+    refreshSuggestions().catch((error) => toast(error.message, "bad"));
   }
   parts.scope.focus();
 }
@@ -206,13 +221,15 @@ async function stop() {
 // `again`: { anyway, within } where an earlier question is put once more in another way.
 async function put(question, again = {}) {
   state.conversation ||= newId();
-  const turn = { question, words: [], reading: null, status: "Searching the memory…", error: "", askId: null, node: null };
+  const turn = { question, again, words: [], reading: null, status: "Searching the memory…", error: "", askId: null, node: null };
   state.turns.push(turn);
   state.chosen = turn;
   const controller = new AbortController();
   state.running = controller;
   showRunning(true);
   drawTurns();
+  rememberPending(turn, state.conversation);
+  state.keepAddress();
   if (state.turns.length > 1) turn.node.scrollIntoView({ block: "start", behavior: "smooth" });
   try {
     await ask(
@@ -220,7 +237,7 @@ async function put(question, again = {}) {
         question,
         conversation_id: state.conversation,
         quote: state.quote ?? undefined,
-        within: { document_ids: [...state.scope.documents.keys()], collection_ids: [...state.scope.collections.keys()] },
+        within: within(state.scope),
         ...again,
       },
       {
@@ -243,6 +260,7 @@ async function put(question, again = {}) {
   } catch (error) {
     turn.error = error.name === "AbortError" ? "Stopped." : error.message;
   }
+  if (turn.reading) forgetPending(); // a page that is left fails its requests, too
   if (state.running === controller) {
     state.running = null;
     showRunning(false);
@@ -251,11 +269,13 @@ async function put(question, again = {}) {
   drawTurn(turn);
   drawEvidence();
   announce(turn.error || `Answer finished: ${turn.reading.answer.text}`);
-  if (turn.reading && state.turns.at(-1) === turn) state.goTo("ask", { answer: turn.reading.answer.id });
+  if (!parts.node.offsetParent) toast(turn.reading ? "Your answer is ready on the Ask page." : turn.error, turn.reading ? "" : "bad");
+  state.keepAddress();
 }
 
-// A refusal is answered after all, in its place.
-async function answerAnyway(turn) {
+// An earlier answer gives way to another one to the same question: a refusal that is answered after all, or an answer that was
+// interrupted and is gone on with.
+async function putAgain(turn, again) {
   if (state.running) return;
   const { answer } = turn.reading;
   try {
@@ -265,7 +285,14 @@ async function answerAnyway(turn) {
     return;
   }
   state.turns = state.turns.filter((one) => one !== turn);
-  put(turn.question, { anyway: true, within: answer.settings.scope });
+  put(turn.question, { ...again, within: answer.settings.scope });
+}
+
+// A question without an answer is put once more, in its place.
+function putInstead(turn) {
+  if (state.running) return;
+  state.turns = state.turns.filter((one) => one !== turn);
+  put(turn.question, turn.again);
 }
 
 function showRunning(running) {
@@ -330,7 +357,8 @@ function drawTurn(turn) {
       onAgain: () => {
         if (!state.running) put(turn.question);
       },
-      onAnyway: () => answerAnyway(turn),
+      onAnyway: () => putAgain(turn, { anyway: true }),
+      onContinue: () => putAgain(turn, { anyway: turn.reading.answer.settings.anyway ?? false }),
       onEvidence: () => {
         choose(turn);
         parts.evidence.classList.add("open"); // a sheet from below where there is no room beside the answer
@@ -342,6 +370,11 @@ function drawTurn(turn) {
         drawTurns();
       },
     });
+  } else if (turn.left) {
+    replace(
+      body,
+      interruptedNote(() => putInstead(turn)),
+    );
   } else if (turn.error) {
     replace(
       body,
@@ -353,7 +386,7 @@ function drawTurn(turn) {
         button("Ask again", {
           class: "button small",
           onclick: () => {
-            if (!state.running) put(turn.question);
+            putInstead(turn);
           },
         }),
       ),
@@ -374,6 +407,7 @@ function choose(turn) {
   state.chosen = turn;
   for (const one of state.turns) one.node.classList.toggle("current", one === turn);
   drawEvidence();
+  state.keepAddress();
 }
 
 function drawEvidence() {
@@ -394,48 +428,29 @@ function drawEvidence() {
     );
 }
 
-function hero() {
-  const nothing = state.documents === 0;
-  return h(
-    "div",
-    { class: "hero" },
-    h("img", { src: new URL("mark.svg", import.meta.url), alt: "", width: "64", height: "64" }),
-    h("h2", {}, "Ask your documents"),
-    h(
-      "p",
-      {},
-      "The model finds its answer in them with its own attention. For every word you can see which passages it looked at, on the page.",
-    ),
-    nothing
-      ? h(
-          "div",
-          { class: "row centre" },
-          button("Add documents first", { class: "button primary", onclick: () => state.goTo("library") }, "up"),
-        )
-      : h(
-          "div",
-          { class: "samples" },
-          SAMPLES.map((text) =>
-            h(
-              "button",
-              {
-                type: "button",
-                class: "sample",
-                onclick: () => {
-                  if (!state.running) put(text);
-                },
-              },
-              text,
-            ),
-          ),
-        ),
-  );
+const hero = () =>
+  welcome({
+    documents: state.documents,
+    suggestions: state.suggestions,
+    onAdd: () => state.goTo("library"),
+    onAsk: (question) => {
+      if (!state.running) put(question);
+    },
+  });
+
+// What stands in the address for what is shown, so that a reload and Back bring it again.
+export function openId() {
+  const newest = state.turns.at(-1);
+  if (newest && !newest.reading) return addressDuring(state.conversation);
+  return (state.chosen ?? newest)?.reading?.answer.id ?? "";
 }
 
 // Open a stored answer with the whole conversation that it belongs to.
 export async function openAnswer(id) {
-  if (state.turns.some((turn) => turn.reading?.answer.id === id)) {
-    choose(state.turns.find((turn) => turn.reading?.answer.id === id));
+  if (id === openId()) return;
+  const here = state.turns.find((turn) => turn.reading?.answer.id === id);
+  if (here) {
+    choose(here);
     return;
   }
   if (state.running) {
@@ -443,17 +458,11 @@ export async function openAnswer(id) {
     return;
   }
   try {
-    const answer = await get(`answers/${encodeURIComponent(id)}`);
-    const conversation = answer.conversation_id;
-    const heads = conversation ? (await get("answers", { conversation_id: conversation, limit: 20 })).answers.reverse() : [];
-    const answers = await Promise.all(heads.map((head) => (head.id === id ? answer : get(`answers/${encodeURIComponent(head.id)}`))));
-    if (!answers.some((one) => one.id === id)) answers.push(answer);
-    state.conversation = conversation;
-    state.turns = answers.map((one) => ({ question: one.question, words: [], reading: new Reading(one), error: "", node: null }));
-    state.chosen = state.turns.find((turn) => turn.reading.answer.id === id);
+    Object.assign(state, await reopened(id));
     drawTurns();
-    if (state.turns.length > 1) state.chosen.node?.scrollIntoView({ block: "start" });
+    if (state.turns.length > 1) state.chosen?.node?.scrollIntoView({ block: "start" });
   } catch (error) {
     toast(error.message, "bad");
   }
+  state.keepAddress();
 }

@@ -5,6 +5,7 @@ import { address } from "./api.js";
 
 const RETRY_MS = 4000;
 let source = null;
+let begun = false; // the first stream begins with news of what has just been loaded
 
 const tell = (name, detail) => document.dispatchEvent(new CustomEvent(`cairn:${name}`, { detail }));
 
@@ -17,7 +18,10 @@ export function followChanges() {
   if (source) return;
   source = new EventSource(address("events"));
   source.addEventListener("files", (event) => tell("files", JSON.parse(event.data)));
-  source.addEventListener("library", () => tell("library"));
+  source.addEventListener("library", () => {
+    if (begun) tell("library");
+    begun = true;
+  });
   source.addEventListener("error", () => {
     if (source?.readyState !== EventSource.CLOSED) return; // it tries again by itself
     source = null;

@@ -61,9 +61,13 @@ const ICONS = {
   trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
   close: "M6 6l12 12M18 6L6 18",
   back: "M15 5l-7 7 7 7",
+  "up-small": "M6 15l6-6 6 6",
+  "down-small": "M6 9l6 6 6-6",
+  grid: "M5 4h6v7H5zM14 4h5v7h-5zM5 14h6v6H5zM14 14h5v6h-5z",
   next: "M9 5l7 7-7 7",
   plus: "M12 5v14M5 12h14",
   minus: "M5 12h14",
+  table: "M4 5h16v14H4zM4 10h16M4 14.5h16M10 5v14",
   width: "M4 12h16M8 8l-4 4 4 4M16 8l4 4-4 4",
   edit: "M5 19h3l10-10-3-3L5 16zM13 8l3 3",
   retry: "M19 12a7 7 0 1 1-2-5M19 4v4h-4",
@@ -126,11 +130,8 @@ export function when(text) {
     : date.toLocaleDateString([], { day: "numeric", month: "short", year: "numeric" });
 }
 
-export function pagesOf(passage) {
-  const labels = passage.page_labels.length ? passage.page_labels : passage.pages.map(String);
-  if (!labels[0]) return ""; // text files have one page without a number
-  return labels.length === 1 ? `page ${labels[0]}` : `pages ${labels[0]}–${labels[labels.length - 1]}`;
-}
+// "page 12", "slide 4", "sheet Budget, B17:D17"; "" for files in one part.
+export const pagesOf = (passage) => passage.place;
 
 export const nameOf = (thing) => thing.title || thing.source;
 export const placeOf = (passage) => [nameOf(passage), pagesOf(passage)].filter(Boolean).join(", ");

@@ -5,6 +5,7 @@ import { button, h, iconButton, nameOf, pagesOf, percent, placeOf, plural, repla
 import { heatMap, timeline } from "./maps.js";
 import { cutAtBlocks, opacity, withQuote } from "./marking.js";
 import { openViewer } from "./viewer.js";
+import { READ_ONCE_MORE } from "./words.js";
 
 const PANELS = [
   ["passages", "Passages"],
@@ -67,7 +68,8 @@ export function mountEvidence(node, reading) {
     onclick: () => node.classList.remove("open"),
   });
   const title = h("span", { class: "grow" }, writer ? `What ${writer.name} was given` : "What the model read");
-  replace(node, h("h2", { class: "evidence-title row" }, title, close), focus, tabs, panel);
+  const again = reading.answer.settings.second_look ? h("p", { class: "fine" }, READ_ONCE_MORE) : null;
+  replace(node, h("h2", { class: "evidence-title row" }, title, close), again, focus, tabs, panel);
   drawFocus(focus, reading);
   show(chosenPanel);
 }

@@ -74,7 +74,7 @@ function item(head) {
       "button",
       { type: "button", class: "plain grow", onclick: () => parts.goTo("ask", { answer: head.id }) },
       h("div", { class: "item-title serif" }, head.question),
-      h("div", { class: "soft line" }, head.found === false ? "The documents do not say." : head.text),
+      h("div", { class: "soft line" }, head.text || "Stopped before the first word."),
     ),
     h("span", { class: "soft date" }, when(head.created_at)),
     iconButton("Delete this answer", "trash", {

@@ -328,6 +328,7 @@ function documentItem(one) {
           .filter(Boolean)
           .join(" · "),
       ),
+      one.description ? h("div", { class: "about" }, aboutOf(one.description)) : null,
       one.notes.length
         ? h(
             "div",
@@ -352,6 +353,20 @@ function documentItem(one) {
         ]
       : null,
   );
+}
+
+// How it begins, and what it speaks of most.
+function aboutOf({ first_lines: begins, key_terms: terms }) {
+  return [
+    h("div", { class: "about-lines" }, begins),
+    terms.length
+      ? h(
+          "div",
+          { class: "about-terms" },
+          terms.map((term) => h("span", { class: "term" }, term)),
+        )
+      : null,
+  ];
 }
 
 async function rename(one) {

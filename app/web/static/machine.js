@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { button, bytes, duration, h, number, replace } from "./dom.js";
+import { drawFolders, mountFolders } from "./folders.js";
 
 let parts = null;
 
@@ -20,6 +21,7 @@ export function mountMachine(node) {
         button("Look again", { class: "button small", onclick: draw }, "retry"),
       ),
       body,
+      mountFolders(),
       h(
         "p",
         { class: "soft" },
@@ -35,7 +37,10 @@ export function mountMachine(node) {
 }
 
 document.addEventListener("cairn:view", (event) => {
-  if (event.detail.view === "machine" && parts) draw();
+  if (event.detail.view === "machine" && parts) {
+    draw();
+    drawFolders();
+  }
 });
 
 async function draw() {

@@ -1,7 +1,7 @@
 // Fills the columns that the Gradio page provides, and keeps the address bar in step with what is shown.
 
 import { mountAccount } from "./account.js";
-import { mountAsk, openAnswer } from "./ask.js";
+import { mountAsk, openAnswer, openId } from "./ask.js";
 import { followChanges } from "./changes.js";
 import { h, icon, replace } from "./dom.js";
 import { mountHistory } from "./history.js";
@@ -13,7 +13,7 @@ import { mountWriter } from "./writer.js";
 const TABS = ["ask", "library", "history", "settings", "machine"];
 const MOUNTS = {
   "cairn-header": mountHeader,
-  "cairn-ask": (node) => mountAsk(node, { goTo }),
+  "cairn-ask": (node) => mountAsk(node, { goTo, keepAddress }),
   "cairn-library": (node) => mountLibrary(node, { goTo }),
   "cairn-history": (node) => mountHistory(node, { goTo }),
   "cairn-machine": (node) => mountMachine(node, { goTo }),
@@ -21,6 +21,8 @@ const MOUNTS = {
   "cairn-writer": mountWriter,
 };
 const mounted = new Map();
+const LATER = { ask: "Ask", library: "Library", history: "History", settings: "Settings", machine: "Machine" };
+let shell = null; // what is shown until Gradio has drawn its frame: { node, own: Map }
 
 function mountHeader(node) {
   const theme = h("button", {
@@ -60,8 +62,40 @@ function mountHeader(node) {
   );
 }
 
+// Gradio's frame takes a while to come: until then the header, and the Ask page if that is wanted, stand by themselves. They
+// move into the frame as they are, with what was typed meanwhile.
+function mountShell() {
+  const [, view = ""] = location.hash.split("/");
+  const own = new Map(["cairn-header", "cairn-ask"].map((id) => [id, h("div", { class: "mount" })]));
+  const names = Object.entries(LATER).map(([name, label]) => h("span", { class: name === (view || "ask") ? "now" : "" }, label));
+  const node = h("main", { id: "cairn-shell" }, own.get("cairn-header"), h("div", { class: "shell-tabs", "aria-hidden": "true" }, names));
+  if (view === "" || view === "ask") node.append(own.get("cairn-ask"));
+  else own.delete("cairn-ask");
+  document.body.prepend(node);
+  shell = { node, own };
+  for (const [id, mount] of own) MOUNTS[id](mount);
+}
+
+function moveIntoFrame() {
+  if (!shell || !tabButton("machine") || ![...shell.own.keys()].every((id) => document.getElementById(id))) return;
+  const active = document.activeElement,
+    typed = active && shell.node.contains(active) ? [active.selectionStart, active.selectionEnd] : null;
+  for (const [id, own] of shell.own) {
+    const column = document.getElementById(id);
+    mounted.set(id, column);
+    column.append(own);
+  }
+  shell.node.remove();
+  shell = null;
+  if (!typed) return;
+  active.focus({ preventScroll: true });
+  if (typed[0] !== undefined && typed[0] !== null) active.setSelectionRange(...typed);
+}
+
 // Gradio draws and redraws on its own time: fill whatever has appeared and is not ours yet.
 function mountAll() {
+  moveIntoFrame();
+  if (shell) return;
   for (const [id, mount] of Object.entries(MOUNTS)) {
     const node = document.getElementById(id);
     if (!node || mounted.get(id) === node) continue;
@@ -81,13 +115,37 @@ function tabButton(name) {
   return document.querySelector(`#cairn-tabs [role=tablist] button[data-tab-id="${name}"]`);
 }
 
-export function goTo(view, detail = {}) {
+// The Ask page's address names the conversation that it shows.
+const hashOf = (view, answer = view === "ask" ? openId() : "") => `#/${view}${answer ? `/${answer}` : ""}`;
+
+// The conversation that is shown has changed: its address follows, in the same entry of the browser's history.
+function keepAddress() {
+  if (tabButton("ask")?.getAttribute("aria-selected") !== "true") return;
+  const hash = hashOf("ask");
+  if (location.hash !== hash) history.replaceState(history.state, "", hash);
+}
+
+function goTo(view, detail = {}) {
   const button = tabButton(view);
+  if (!button && view !== "ask") {
+    // Gradio's frame is not there yet: the address says where to go once it is.
+    history.pushState(null, "", hashOf(view));
+    followHash();
+    return;
+  }
   if (button && button.getAttribute("aria-selected") !== "true") button.click();
   if (view === "ask" && detail.answer) openAnswer(detail.answer);
-  const hash = `#/${view}${detail.answer ? `/${detail.answer}` : ""}`;
+  const hash = hashOf(view, detail.answer);
   if (location.hash !== hash) history.pushState(null, "", hash);
-  document.dispatchEvent(new CustomEvent("cairn:view", { detail: { view, ...detail } }));
+  tellView(view, detail);
+}
+
+// The Ask page stands there from the beginning: nobody needs to be told.
+let told = "ask";
+function tellView(view, detail = {}) {
+  const news = view !== told || detail.answer;
+  told = view;
+  if (news) document.dispatchEvent(new CustomEvent("cairn:view", { detail: { view, ...detail } }));
 }
 
 function followHash() {
@@ -97,20 +155,24 @@ function followHash() {
     setTimeout(followHash, 60);
     return;
   }
-  goTo(view, answer && /^[\w-]{1,64}$/.test(answer) ? { answer } : {});
+  const detail = answer && /^[\w-]{1,64}$/.test(answer) ? { answer } : {};
+  if (view === "ask" && !detail.answer && openId()) history.replaceState(history.state, "", hashOf("ask")); // Back adds no entry
+  goTo(view, detail);
 }
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest?.("#cairn-tabs [role=tablist] button[data-tab-id]");
   if (!button || !event.isTrusted) return;
   const view = button.dataset.tabId;
-  history.pushState(null, "", `#/${view}`);
-  document.dispatchEvent(new CustomEvent("cairn:view", { detail: { view } }));
+  const hash = hashOf(view);
+  if (location.hash !== hash) history.pushState(null, "", hash);
+  tellView(view);
 });
 window.addEventListener("popstate", followHash);
 
 new MutationObserver(mountAll).observe(document.documentElement, { childList: true, subtree: true });
 applyTheme();
 followChanges();
+mountShell();
 mountAll();
 followHash();

@@ -3,10 +3,18 @@
 import { get } from "./api.js";
 import { button, h, nameOf, plural, replace, toast } from "./dom.js";
 
-export const emptyScope = () => ({ documents: new Map(), collections: new Map() });
+export const emptyScope = () => ({ documents: new Map(), collections: new Map(), where: [] });
 
-export function describeScope({ documents, collections }) {
+// What is sent with a question.
+export const within = ({ documents, collections, where }) => ({
+  document_ids: [...documents.keys()],
+  collection_ids: [...collections.keys()],
+  where: where || [],
+});
+
+export function describeScope({ documents, collections, where }) {
   const count = documents.size + collections.size;
+  if (where?.length) return `${count ? `${describeScope({ documents, collections })} ` : "Documents "}with ${where.join(", ")}`;
   if (!count) return "All documents";
   if (count === 1) return [...documents.values(), ...collections.values()][0];
   return [documents.size ? plural(documents.size, "document") : "", collections.size ? plural(collections.size, "collection") : ""]
@@ -16,7 +24,7 @@ export function describeScope({ documents, collections }) {
 
 // Resolves to a new scope, or null when the dialog was left.
 export function chooseScope(current) {
-  const chosen = { documents: new Map(current.documents), collections: new Map(current.collections) };
+  const chosen = { documents: new Map(current.documents), collections: new Map(current.collections), where: current.where || [] };
   return new Promise((resolve) => {
     const list = h("div", { class: "pick-list" });
     const search = h("input", {
@@ -26,6 +34,13 @@ export function chooseScope(current) {
       "aria-label": "Find a document",
       oninput: () => later(),
     });
+    const where = h("input", {
+      class: "input",
+      id: "scope-where",
+      value: chosen.where.join("; "),
+      placeholder: "author=Lindqvist; date>=2024; tag!=draft",
+      autocomplete: "off",
+    });
     const dialog = h(
       "dialog",
       { class: "dialog wide", "aria-label": "Which documents may be read" },
@@ -33,11 +48,13 @@ export function chooseScope(current) {
       h("p", { class: "soft" }, "Nothing chosen means all of them."),
       search,
       list,
+      h("label", { class: "soft", for: "scope-where" }, "Only those that meet these conditions"),
+      where,
       h(
         "div",
         { class: "row end" },
         button("All documents", { class: "button quiet", onclick: () => finish(emptyScope()) }),
-        button("Use these", { class: "button primary", onclick: () => finish(chosen) }),
+        button("Use these", { class: "button primary", onclick: () => use() }),
       ),
     );
     let timer,
@@ -51,6 +68,19 @@ export function chooseScope(current) {
       result = scope;
       resolve(scope);
       dialog.close();
+    };
+    // What is no condition is said at once, by the server, before a question is put with it.
+    const use = async () => {
+      chosen.where = where.value
+        .split(";")
+        .map((one) => one.trim())
+        .filter(Boolean);
+      try {
+        if (chosen.where.length) await get(`documents?${new URLSearchParams(chosen.where.map((one) => ["where", one]))}&limit=1`);
+        finish(chosen);
+      } catch (error) {
+        toast(error.message, "bad");
+      }
     };
     dialog.addEventListener("close", () => {
       dialog.remove();

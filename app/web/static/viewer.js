@@ -2,8 +2,11 @@
 
 import { address, get } from "./api.js";
 import { h, icon, iconButton, nameOf, replace, weight } from "./dom.js";
+import { exhibits } from "./exhibits.js";
 import { cutAtBlocks, opacity, withQuote } from "./marking.js";
+import { pageRead, placesRead, placeWalk, thumbnails } from "./walking.js";
 
+const DRAWN = new Set(["pdf", "png", "jpg", "tif"]); // kinds of documents whose pages can be drawn
 const WIDTHS = [60, 80, 100, 140, 190]; // zoom, percent of the pane
 
 // `target`: { passage, reading, quote } from an answer, or { document } from the library. What is quoted has its own mark.
@@ -36,11 +39,26 @@ export function openViewer(target) {
     },
   });
   const position = h("span", { class: "position", "aria-live": "polite" });
+  const places = placesRead(passage, reading);
+  let place = null; // of the passages that were read, the one gone to
+  const walk = placeWalk(places, passage?.start_index, (to) => {
+    place = to;
+    found = null;
+    goTo(to.page);
+  });
+  const small = thumbnails(documentId, count ?? 0, new Set(places.map((one) => one.page)), (to) => goTo(to));
   const finder = findIn(documentId, (hit) => {
     found = hit;
+    pointed = null;
     goTo(hit.page);
   });
   let found = null; // { start, end } of the words that were looked for
+  let pointed = null; // the box of a figure or table that was chosen
+  const shownExhibits = exhibits(documentId, ({ page: to, box }) => {
+    found = null;
+    pointed = box;
+    goTo(to);
+  });
   const back = iconButton("Previous page", "back", { onclick: () => turn(-1) });
   const next = iconButton("Next page", "next", { onclick: () => turn(1) });
   const dialog = h(
@@ -50,8 +68,9 @@ export function openViewer(target) {
       "header",
       {},
       h("div", { class: "grow viewer-title" }, title),
+      walk,
       finder,
-      h("div", { class: "row" }, back, pageBox, position, next),
+      h("div", { class: "row" }, count > 1 ? small.button : null, back, pageBox, position, next),
       h(
         "div",
         { class: "row zoom" },
@@ -59,6 +78,7 @@ export function openViewer(target) {
         iconButton("Larger", "plus", { onclick: () => scale(1) }),
         iconButton("As wide as there is room", "width", { onclick: () => scale(WIDTHS.indexOf(100) - zoom) }),
       ),
+      shownExhibits.toggle,
       h(
         "a",
         {
@@ -75,8 +95,10 @@ export function openViewer(target) {
     h(
       "div",
       { class: "viewer-body" },
+      small.strip,
       h("div", { class: "sheet-pane", tabindex: "0", role: "region", "aria-label": "Picture of the page" }, sheet),
       text,
+      shownExhibits.list,
     ),
   );
   // Back closes the page, as it would on a phone; closing it any other way goes back, too.
@@ -97,6 +119,13 @@ export function openViewer(target) {
   });
 
   const weights = () => (reading ? reading.weights() : own);
+
+  let begun = false;
+  function begin() {
+    if (!begun && count > 1) small.begin();
+    begun = true;
+    small.update(page);
+  }
 
   function turn(step) {
     const to = page + step;
@@ -131,10 +160,14 @@ export function openViewer(target) {
     try {
       kind ??= (await get(`documents/${encodeURIComponent(documentId)}`)).kind;
       if (mine !== sequence) return;
-      dialog.classList.toggle("text-only", kind !== "pdf");
-      if (kind === "pdf") image.src = address(`${path}.png?width_px=1200`);
+      const drawn = DRAWN.has(kind);
+      dialog.classList.toggle("text-only", !drawn);
+      if (drawn) begin();
+      if (drawn) image.src = address(`${path}.png?width_px=1200`);
       const shown = await get(path);
-      if (mine === sequence) draw(shown);
+      if (mine !== sequence) return;
+      if (shown.label.includes(" ")) replace(position, count ? `${shown.label} · ${page} of ${count}` : shown.label);
+      draw(shown);
     } catch (error) {
       if (mine === sequence) replace(text, h("p", { class: "soft" }, error.message));
     }
@@ -207,14 +240,16 @@ export function openViewer(target) {
     const { boxes } = (await asked?.catch(() => null)) ?? { boxes: [] };
     if (mine !== sequence) return;
     for (const box of boxes.filter((one) => one.page === page)) layer.append(h("div", { class: "box answer", style: placed(box) }));
-    if (boxes.length) bringIntoSight();
+    if (pointed?.page === page) layer.append(h("div", { class: "box answer", style: placed(pointed) }));
+    if (boxes.length || pointed?.page === page) bringIntoSight();
   }
 
   function bringIntoSight() {
     requestAnimationFrame(() => {
-      const words = text.querySelector(".quoted") ?? text.querySelector("mark");
+      const inPlace = (one) => place?.page === page && place.blocks.includes(Number(one.dataset.block));
+      const words = [...text.querySelectorAll("mark")].find(inPlace) ?? text.querySelector(".quoted") ?? text.querySelector("mark");
       if (words) text.scrollTop = Math.max(0, words.offsetTop - text.offsetTop - 60);
-      const box = layer.querySelector(".box.answer") ?? layer.querySelector(".box"),
+      const box = [...layer.children].find(inPlace) ?? layer.querySelector(".box.answer") ?? layer.querySelector(".box"),
         pane = sheet.parentElement;
       if (box) pane.scrollTop = Math.max(0, box.offsetTop - pane.clientHeight / 3);
     });
@@ -290,11 +325,4 @@ function quoteIn({ passage, reading, quote }) {
 }
 
 // The page of the quotation, else that where most of the passage's strongest block stands.
-function firstPage(passage, quote, reading) {
-  if (quote) return (reading?.answer.quotation?.passage ?? passage).pages[0];
-  const best = [...passage.blocks].sort((a, b) => b.score - a.score)[0];
-  const lines = new Map();
-  for (const { page } of best?.boxes ?? []) lines.set(page, (lines.get(page) || 0) + 1);
-  const [most] = [...lines].sort((a, b) => b[1] - a[1]);
-  return most?.[0] ?? passage.pages[0] ?? 1;
-}
+const firstPage = (passage, quote, reading) => (quote ? (reading?.answer.quotation?.passage ?? passage).pages[0] : pageRead(passage));

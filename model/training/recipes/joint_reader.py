@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from model.checkpoint.backbones import BertConfig
+from model.checkpoint.int8 import WEIGHTS_FILE, read_int8
 from model.precision import fast_precision
 from model.reading.network import JointReader
 from model.reading.second_look import SecondLook
@@ -38,10 +39,21 @@ SOURCES = (
     "nq_openbook",
     "quac",
     "factbook_templated:3000",
-    "openstax_glossary:2000",
+    "openstax_glossary",
+    "medquad",
     "tables:5000",
 )
-DEV = ("squad11", "squad20", "policyqa", "qed_nq", TABLES)
+DEV = ("squad11", "squad20", "policyqa", "qed_nq", "openstax_glossary", TABLES)
+HELD_OUT = tuple(
+    f"Psychology 2e — {section}"
+    for section in (
+        "How Memory Functions",
+        "Parts of the Brain Involved with Memory",
+        "Problems with Memory",
+        "Ways to Enhance Memory",
+    )
+)
+"""A textbook chapter that stands among the public PDFs of the benchmarks."""
 _STATE = "state.safetensors"
 
 
@@ -61,12 +73,15 @@ class JointRun(RunSettings):
     """The lowest layers, which keep the encoder's weights, as the embeddings do."""
     dropout: float = 0.1
     seed: int = 0
+    held_out: tuple[str, ...] = HELD_OUT
+    """Titles of documents about which nothing is taught."""
 
 
 def training_questions(run: JointRun, data: Path) -> list[SpanQuestion]:
     made = [int(source.partition(":")[2] or 5000) for source in run.sources if source.startswith(TABLES)]
     read = [source for source in run.sources if not source.startswith(TABLES)]
-    return [*read_span_questions(data, "train", read), *make_table_questions(sum(made), seed=run.seed)]
+    human = read_span_questions(data, "train", read, held_out=run.held_out)
+    return [*human, *make_table_questions(sum(made), seed=run.seed)]
 
 
 def development_questions(data: Path, source: str, most: int) -> list[SpanQuestion]:
@@ -80,7 +95,7 @@ def train(
 ) -> None:
     """Train to the last step, continuing from what `out` holds; the reader is written there too.
 
-    `encoder`: folder of a BERT-like checkpoint with the vocabulary of BERT, uncased."""
+    `encoder`: folder of a BERT-like checkpoint with the vocabulary of BERT, uncased, or of a reader to train on."""
     run.keep(out)
     tokenizer = open_tokenizer(encoder)
     maker = JointBatchMaker(tokenizer, training_questions(run, data), batch=run.batch, rows=run.rows, seed=run.seed)
@@ -109,11 +124,14 @@ def train(
 
 
 def start(encoder: Path, run: JointRun) -> JointReader:
-    """A reader with the encoder's weights; those that do not learn require no gradient."""
+    """A reader with the weights of an encoder, or of another reader; those that do not learn require no gradient."""
     config = BertConfig.from_pretrained(encoder)
     config.hidden_dropout_prob, config.attention_probs_dropout_prob = run.dropout, 0.0
     reader = JointReader(config)
-    missing, _ = reader.encoder.load_state_dict(load_file(encoder / "model.safetensors"), strict=False)
+    part, weights = reader.encoder, load_file(encoder / WEIGHTS_FILE)
+    if "points.weight" in weights:
+        part, weights = reader, read_int8(encoder / WEIGHTS_FILE, torch.float32)
+    missing, _ = part.load_state_dict(weights, strict=False)
     if missing:
         raise ValueError(f"{encoder} is not a BERT-like encoder: it has no {missing[0]}.")
     reader.encoder.embeddings.requires_grad_(False)

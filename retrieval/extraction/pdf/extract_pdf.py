@@ -6,39 +6,40 @@ Runs inside the worker process only (PDFium is neither thread-safe nor safe from
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pypdf
 import pypdfium2 as pdfium
+import pypdfium2.raw as pdfium_c
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.document import ExtractedDocument, ExtractedPage, OutlineEntry
+from retrieval.extraction.document import ExtractedBox, ExtractedDocument, ExtractedPage, OutlineEntry
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.pdf.characters import PageCharacters, read_characters
-from retrieval.extraction.pdf.headers_footers import body_size, find_headers_footers, notes_last
-from retrieval.extraction.pdf.hidden_numbers import without_hidden_numbers
-from retrieval.extraction.pdf.layout import read_lines
-from retrieval.extraction.pdf.normalise import TextLine, plain_line
+from retrieval.extraction.ocr.recognised import kept
+from retrieval.extraction.pdf.assemble import DAMAGED, NO_TEXT, UNREADABLE, Page, assemble, read_blocks, read_page
+from retrieval.extraction.pdf.characters import Display, PageCharacters, read_characters
 from retrieval.extraction.pdf.opening import NEEDS_PASSWORD, WRONG_PASSWORD, check_signature, opened
-from retrieval.extraction.pdf.paragraphs import join_lines
-from retrieval.extraction.pdf.tables.find_tables import find_tables
-from retrieval.extraction.pdf.tables.rows import Names, table_lines
-from retrieval.extraction.pdf.tables.rules import Rules, read_rules
-from retrieval.extraction.pdf.titles import title_of
+from retrieval.extraction.pdf.tables.rows import Names
+from retrieval.extraction.pdf.tables.rules import read_rules
 
-NO_TEXT = "no text: scanned image?"
-ONLY_HEADERS = "no text beside running heads: scanned image?"
-DAMAGED = "damaged page: cannot be read"
-UNREADABLE = "text without character codes: cannot be read"
+STAMPED = "a picture with a few words beside it: scanned image?"
 _OUTLINE_ENTRIES = 20_000
-_LINES_A_PAGE = 100_000  # more than any page has; numbers the tables of a document
+_STAMP_CHARACTERS = 100  # that a program may have written on a scan
+_PICTURE_SHARE = 0.6  # of the page
+_PICTURES = 200  # of a page, looked at
+_LEAST_PICTURE = 0.03  # of the page
 
 
-def extract_pdf(path: Path, limits: ExtractLimits, password: str | None) -> ExtractedDocument:
-    """Text, character boxes, outline and metadata of a PDF. Raises ExtractError with the reason."""
+def extract_pdf(
+    path: Path, limits: ExtractLimits, password: str | None, recognised: Path | None = None
+) -> ExtractedDocument:
+    """Text, character boxes, outline and metadata of a PDF. Raises ExtractError with the reason.
+
+    `recognised`: folder of what was recognised in the pictures of pages; it takes the place of their own text.
+    """
     check_signature(path)
     notes: list[str] = []
     metadata, outline = _describe(path, password, notes)
@@ -48,8 +49,8 @@ def extract_pdf(path: Path, limits: ExtractLimits, password: str | None) -> Extr
             raise ExtractError(
                 f"This PDF has {count:,} pages; at most {limits.pages:,} are read. Split it and add the parts."
             )
-        pages_lines, facts = _read_pages(document, limits)
-        return _assemble(path, pages_lines, facts, metadata, outline or _outline_of_pdfium(document), notes)
+        pages = _read_pages(document, limits, recognised)
+        return assemble(path, pages, metadata, outline or _outline_of_pdfium(document), notes)
 
 
 def _describe(path: Path, password: str | None, notes: list[str]) -> tuple[dict[str, str], tuple[OutlineEntry, ...]]:
@@ -100,12 +101,8 @@ def _outline_of_pdfium(document: pdfium.PdfDocument) -> tuple[OutlineEntry, ...]
     return tuple(entries)
 
 
-def _read_pages(
-    document: pdfium.PdfDocument, limits: ExtractLimits
-) -> tuple[list[list[TextLine]], list[ExtractedPage]]:
-    """The lines of each page, and the pages themselves; their spans in the text are filled in later."""
-    all_lines: list[list[TextLine]] = []
-    facts: list[ExtractedPage] = []
+def _read_pages(document: pdfium.PdfDocument, limits: ExtractLimits, recognised: Path | None) -> list[Page]:
+    pages: list[Page] = []
     characters = 0
     names: Names | None = None
     for number in range(len(document)):
@@ -113,8 +110,7 @@ def _read_pages(
         try:
             page = document[number]
         except pdfium.PdfiumError:
-            facts.append(ExtractedPage(number, label, 0.0, 0.0, 0, 0, DAMAGED))
-            all_lines.append([])
+            pages.append(Page(ExtractedPage(number, label, 0.0, 0.0, 0, 0, DAMAGED), []))
             continue
         text_page = page.get_textpage()
         characters += text_page.count_chars()
@@ -123,90 +119,52 @@ def _read_pages(
                 f"The text has more than {limits.characters:,} characters (page {number + 1} of {len(document)}). "
                 "Split the file and add the parts."
             )
-        sheet = read_characters(page, text_page)
-        lines, names = _read_page(number, sheet, read_rules(page), names)
-        facts.append(ExtractedPage(number, label, sheet.width, sheet.height, 0, 0, _note(sheet)))
-        all_lines.append(lines)
+        sheet, found = read_characters(page, text_page), kept(recognised, number)
+        facts = ExtractedPage(number, label, sheet.width, sheet.height, 0, 0, _note(page, sheet))
+        if found is not None:
+            read = read_blocks(number, found, read_rules(page))
+        else:
+            read = read_page(number, sheet, read_rules(page), names)
+        names = read.names
+        is_picture, pictures = found is None and _draws_something(page), _pictures(page, number)
+        pages.append(Page(facts, read.lines, is_picture, found is not None, read.tables, pictures))
         text_page.close()
         page.close()
-    return all_lines, facts
+    return pages
 
 
-def _read_page(
-    number: int, sheet: PageCharacters, rules: Rules, names: Names | None
-) -> tuple[list[TextLine], Names | None]:
-    """The lines of a page, and the column names of its last table. `names`: those of the page before."""
-    lines: list[TextLine] = []
-    found = None
-    for count, line in enumerate(read_lines(sheet, find_tables(sheet, rules))):
-        if line.table is None:
-            made = plain_line(number, sheet, line)
-            lines += [made] if made is not None else []
-        else:
-            rows, found = table_lines(number, sheet, line, number * _LINES_A_PAGE + count + 1, names)
-            names = None
-            lines += rows
-    return lines, found
-
-
-def _note(sheet: PageCharacters) -> str:
+def _note(page: pdfium.PdfPage, sheet: PageCharacters) -> str:
     readable = len(sheet.code_N)
     if readable == 0:
         return UNREADABLE if sheet.unreadable else NO_TEXT
-    return UNREADABLE if sheet.unreadable > readable else ""
+    if sheet.unreadable > readable:
+        return UNREADABLE
+    return STAMPED if readable <= _STAMP_CHARACTERS and _picture_share(page) > _PICTURE_SHARE else ""
 
 
-def _assemble(
-    path: Path,
-    pages_lines: list[list[TextLine]],
-    facts: list[ExtractedPage],
-    metadata: dict[str, str],
-    outline: tuple[OutlineEntry, ...],
-    notes: list[str],
-) -> ExtractedDocument:
-    pages_lines = without_hidden_numbers(pages_lines)
-    dropped = find_headers_footers(pages_lines, [page.height for page in facts])
-    heads = [lines[i] for lines, out in zip(pages_lines, dropped, strict=True) for i in sorted(out)]
-    usual = body_size(pages_lines)
-    kept = [
-        notes_last([line for i, line in enumerate(lines) if i not in out], usual)
-        for lines, out in zip(pages_lines, dropped, strict=True)
-    ]
-    running = join_lines(kept)
-    if not running.text.strip():
-        raise ExtractError(_no_text_reason(facts))
-    pages = tuple(
-        replace(page, start=start, end=end, note=page.note or ("" if end > start else ONLY_HEADERS))
-        for page, (start, end) in zip(facts, running.spans, strict=True)
-    )
-    unreadable = [page.number + 1 for page in pages if page.note]
-    if unreadable:
-        shown = ", ".join(map(str, unreadable[:20])) + (" ..." if len(unreadable) > 20 else "")
-        notes.append(f"{len(unreadable)} of {len(pages)} pages have no readable text (scanned images?): page {shown}.")
-    outline = tuple(_with_start(entry, pages) for entry in outline)
-    return ExtractedDocument(
-        title_of(metadata, kept, heads, path), running.text, pages, outline, metadata,
-        running.page_N, running.line_N, running.box_N4, tuple(notes),
-    )  # fmt: skip
+def _draws_something(page: pdfium.PdfPage) -> bool:
+    return int(pdfium_c.FPDFPage_CountObjects(page.raw)) > 0
 
 
-def _no_text_reason(facts: list[ExtractedPage]) -> str:
-    """The reason why a document has no text at all."""
-    if all(page.note == DAMAGED for page in facts):
-        return "No page of this PDF can be loaded: its page tree is damaged or malicious. Export it again."
-    if all(page.note == UNREADABLE for page in facts):
-        return (
-            "The text of this PDF has no character codes, only shapes. Reading shapes (OCR) is not built in yet. "
-            "Make it searchable first, for instance with `ocrmypdf --force-ocr in.pdf out.pdf`, and add the result."
-        )
-    which = f"None of the {len(facts)} pages of this PDF has" if len(facts) > 1 else "The one page of this PDF has no"
-    return (
-        f"{which} text: it is probably a scan without text layer. Reading scans (OCR) is not built in yet. "
-        "Make it searchable first, for instance with `ocrmypdf in.pdf out.pdf`, and add the result."
-    )
+def _picture_share(page: pdfium.PdfPage) -> float:
+    """The part of the page that its largest picture covers."""
+    return max((_area(box) for box in _picture_boxes(page, 0)), default=0.0)
 
 
-def _with_start(entry: OutlineEntry, pages: tuple[ExtractedPage, ...]) -> OutlineEntry:
-    if entry.page is None or not 0 <= entry.page < len(pages):
-        return OutlineEntry(entry.title, entry.level)
-    return OutlineEntry(entry.title, entry.level, entry.page, pages[entry.page].start)
+def _pictures(page: pdfium.PdfPage, number: int) -> list[ExtractedBox]:
+    """Pictures that show something: neither ornaments nor the ground of the page."""
+    return [box for box in _picture_boxes(page, number) if _LEAST_PICTURE < _area(box) < _PICTURE_SHARE]
+
+
+def _picture_boxes(page: pdfium.PdfPage, number: int) -> list[ExtractedBox]:
+    show = Display(page)
+    if show.width <= 0 or show.height <= 0:
+        return []
+    pictures = islice(page.get_objects(filter=[pdfium_c.FPDF_PAGEOBJ_IMAGE], max_depth=1), _PICTURES)
+    bounds = np.array([picture.get_bounds() for picture in pictures], np.float64).reshape(-1, 4)
+    boxes = (show.boxes(bounds) / [show.width, show.height, show.width, show.height]).clip(0, 1)
+    return [ExtractedBox(number, *box) for box in boxes.tolist()]
+
+
+def _area(box: ExtractedBox) -> float:
+    return (box.x1 - box.x0) * (box.y1 - box.y0)

@@ -9,7 +9,7 @@ from itertools import groupby, takewhile
 
 import numpy as np
 
-from retrieval.extraction.pdf.normalise import TextLine
+from retrieval.extraction.pdf.text_boxes import TextLine
 
 _SHORTEST_DOCUMENT = 3  # pages; with fewer, repetition proves nothing
 _OUTERMOST = 4  # lines from the top and from the bottom of a page that may be headers and footers

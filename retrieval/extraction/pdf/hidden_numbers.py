@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from retrieval.extraction.pdf.normalise import TextLine
+from retrieval.extraction.pdf.text_boxes import TextLine
 
 _HIDDEN = re.compile(r"(\d{1,4})B(?=[A-Z]\w)")
 _FEWEST = 3  # with fewer, "4BAll" may be a name

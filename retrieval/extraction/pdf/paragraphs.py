@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from retrieval.extraction.pdf.normalise import LINE_HYPHENS, SOFT_HYPHEN, TextLine
+from retrieval.extraction.pdf.text_boxes import LINE_HYPHENS, SOFT_HYPHEN, TextLine
 
 PARAGRAPH, ROW, SPACE, NOTHING = "\n\n", "\n", " ", ""
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from retrieval.extraction.pdf.normalise import TextLine
+from retrieval.extraction.pdf.text_boxes import TextLine
 
 _LONGEST = 300
 _LONGEST_PRINTED = 200

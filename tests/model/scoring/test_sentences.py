@@ -2,7 +2,7 @@
 
 import pytest
 
-from model.scoring.sentences import is_date, may_answer, sentence_borders
+from model.scoring.sentences import is_date, is_hollow, may_answer, sentence_borders
 
 
 def test_a_sentence_goes_on_over_a_hard_line_break() -> None:
@@ -86,3 +86,35 @@ def test_what_only_holds_numbers_is_no_date():
 def test_a_row_of_a_table_may_answer_however_short_it_is():
     assert may_answer("Region: North; Price: 41.50.")
     assert not may_answer("Region: North.")
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        'All extensions must have a namespace flag set to\n"https://example.org/ns".',
+        "Our next virtual meeting will be on\n\nThursday, February 8, at noon.",
+        "Die nächste Sitzung ist am\n\nDonnerstag, dem 8. Februar.",
+    ],
+)
+def test_a_line_that_ends_with_a_word_that_ends_nothing_goes_on(whole):
+    assert [whole[start:end] for start, end in sentence_borders(whole)] == [whole]
+
+
+def test_headings_and_blank_lines_end_what_stands_before_them():
+    text = "How to Log In\n\nOpen the page. The list of\n\n\nNotes"
+    assert [text[a:b] for a, b in sentence_borders(text)] == ["How to Log In", "Open the page.", "The list of", "Notes"]
+
+
+@pytest.mark.parametrize(
+    ("line", "hollow"),
+    [
+        ("2.9. The mime.cache files", True),
+        ("4.2.4.1 If No Plan Exists", True),
+        ("2.9 is the version that was tested.", False),
+        ("2.9 million people live there", False),
+        ("3.1. Tools must validate the files that they write.", False),
+        ("1. Paris", False),
+    ],
+)
+def test_headings_of_numbered_sections_are_hollow(line, hollow):
+    assert is_hollow(line) is hollow

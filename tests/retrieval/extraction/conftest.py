@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from retrieval.extraction import extract
-from retrieval.extraction.sandbox import Sandbox
+from retrieval.extraction.process.sandbox import Sandbox
 
 
 @pytest.fixture(scope="session")

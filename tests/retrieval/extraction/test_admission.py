@@ -14,9 +14,9 @@ import pytest
 
 from retrieval.errors import ExtractError
 from retrieval.extraction import extract as extraction
-from retrieval.extraction.admission import Admission
 from retrieval.extraction.extract import extract
 from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.process.admission import Admission
 from tests.retrieval.extraction.test_limits import flate_bomb
 
 
@@ -119,7 +119,7 @@ def test_a_file_may_cost_what_its_size_suggests() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="address space is limited on Linux")
 def test_a_small_file_that_unpacks_to_gigabytes_never_gets_them(tmp_path: Path, monkeypatch: Any) -> None:
     path = tmp_path / "bomb.pdf"
-    path.write_bytes(flate_bomb(1000))
+    path.write_bytes(flate_bomb(600))
     asked: list[int] = []
     turn = Admission.turn
     monkeypatch.setattr(Admission, "turn", lambda self, *a, **k: (asked.append(a[1]), turn(self, *a, **k))[1])

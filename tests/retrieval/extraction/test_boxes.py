@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks.check_boxes import spans_of, wrong_spans
+from benchmarks.extraction.check_boxes import spans_of, wrong_spans
 from retrieval.extraction.extract import ExtractedDocument, ExtractLimits, extract
 from retrieval.extraction.pdf.extract_pdf import extract_pdf
 from retrieval.extraction.pdf.render import render_pdf_page

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from retrieval.extraction.extract import ExtractedDocument, ExtractLimits
-from retrieval.extraction.pdf.extract_pdf import NO_TEXT, extract_pdf
-from retrieval.extraction.pdf.normalise import spell
+from retrieval.extraction.pdf.assemble import NO_TEXT
+from retrieval.extraction.pdf.extract_pdf import extract_pdf
+from retrieval.extraction.pdf.text_boxes import spell
 from tests.retrieval.pdf_maker import Sheet, column, make_pdf
 
 
@@ -193,5 +194,4 @@ def test_pages_cover_the_text_in_order(tmp_path):
     document = read(tmp_path, *pages_with_heads(4))
     for before, after in zip(document.pages[:-1], document.pages[1:], strict=True):
         assert before.end <= after.start and not document.text[before.end : after.start].strip()
-    assert document.page_at(document.pages[2].start) == 2
-    assert document.page_at(0) == 0
+    assert [int(document.page_N[page.start]) for page in document.pages] == [0, 1, 2, 3]

@@ -10,6 +10,7 @@ import sys
 import time
 import zlib
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 
 import pypdf
@@ -18,8 +19,8 @@ from PIL import Image
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.extract import ExtractLimits, extract, render_page, unlock
-from retrieval.extraction.ipc import EXIT_IDLE
-from retrieval.extraction.sandbox import Sandbox
+from retrieval.extraction.process.ipc import EXIT_IDLE
+from retrieval.extraction.process.sandbox import Sandbox
 from tests.retrieval.pdf_maker import Sheet, make_pdf, write_objects
 
 GOOD = make_pdf([Sheet([(72, 700, 12, "Hello world of letters")])], title="A title")
@@ -38,6 +39,7 @@ def slow_pdf(strings: int) -> bytes:
     return make_pdf([Sheet(content=b"BT /F1 1 Tf 9 9 Td " + b"(aaaaaaaaaaaaaaaaaaaaaaaa) Tj " * strings + b"ET")])
 
 
+@cache
 def flate_bomb(megabytes: int) -> bytes:
     """A page whose content unpacks, in two steps, to so many megabytes."""
     packer = zlib.compressobj(9)
@@ -61,7 +63,7 @@ def flate_bomb(megabytes: int) -> bytes:
         (
             "scan.pdf",
             make_pdf([Sheet(content=b"0 0 9 9 re f")] * 2),
-            r"None of the 2 pages .*OCR\) is not built in yet",
+            r"no text, and none was recognised in its pictures",
         ),
         ("pages.exe", b"MZ", r"\.exe files cannot be read.*\.docx"),
         ("noending", b"x", "without a name ending"),
@@ -258,8 +260,8 @@ def test_a_page_image_is_as_wide_as_asked_and_never_larger_than_allowed(tmp_path
 
 def test_the_worker_starts_without_the_model_or_the_index():
     code = (
-        "import sys, retrieval.extraction.worker, retrieval.extraction.pdf.extract_pdf, retrieval.extraction.office, "
-        "retrieval.extraction.markup, retrieval.extraction.pdf.render; "
+        "import sys, retrieval.extraction.process.worker, retrieval.extraction.pdf.extract_pdf, "
+        "retrieval.extraction.office, retrieval.extraction.markup, retrieval.extraction.pdf.render; "
         "print([name for name in ('torch', 'faiss', 'transformers', 'sqlalchemy') if name in sys.modules])"
     )
     root = Path(__file__).resolve().parents[3]

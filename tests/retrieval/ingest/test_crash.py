@@ -17,7 +17,7 @@ KILLS = int(os.environ.get("CAIRN_TEST_KILLS", "5"))
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the script forks its victims")
 def test_no_kill_loses_or_halves_a_document_or_changes_an_answer():
-    command = [sys.executable, str(ROOT / "benchmarks" / "crash.py"), "--kills", str(KILLS), "--seed", "3"]
+    command = [sys.executable, str(ROOT / "benchmarks" / "campaign" / "crash.py"), "--kills", str(KILLS), "--seed", "3"]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120 + 20 * KILLS)
     assert ended.returncode == 0, ended.stderr[-2000:] + ended.stdout
     assert json.loads(ended.stdout.splitlines()[-1])["violations"] == []

@@ -2,8 +2,8 @@
 
 import pytest
 
-from retrieval.query.announcements import LONGEST, announced_end
-from retrieval.query.asides import Asides
+from retrieval.query.quotation.announcements import LONGEST, announced_end
+from retrieval.query.quotation.asides import Asides
 
 PAPER = """Method
 

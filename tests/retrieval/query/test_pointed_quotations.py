@@ -6,7 +6,7 @@ import torch
 
 from model.scoring.span_head import SpanHead
 from model.scoring.span_selection import span_head_logits
-from retrieval.query import sentence_search
+from retrieval.query.quotation import sentence_search
 from tests.retrieval.conftest import FOX, TEXTS, add, ask
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 from tests.tiny_model import ONE_LAYER, tiny_model

@@ -6,7 +6,7 @@ import torch
 
 from model.reading.second_look import FoundSpan, Reading
 from retrieval.query.passage_builder import QuotableText
-from retrieval.query.quoting import Quoting
+from retrieval.query.quotation.quoting import Quoting
 from retrieval.query.retrieve import with_neighbours
 from retrieval.types.passages import Answer, AnswerToken, Timings
 from storage.records import Block
@@ -84,6 +84,19 @@ def test_the_second_look_decides_and_may_choose_a_heading_or_a_question() -> Non
         "The cairn was built by surveyors of the line.",
         "Does anybody remember the old road?",
     ]
+
+
+def test_lines_of_contents_and_blanks_are_not_quoted_even_after_a_second_look() -> None:
+    model = tiny_model(block_size=16)
+    text = (
+        "Who built the cairn ......... 12\n\nThe cairn was built by ________.\n\nSurveyors of the line built the cairn."
+    )
+    blocks = blocks_of(model, text)
+    quoting, zeros = Quoting(model, blocks), torch.zeros(1, len(blocks), 16)
+    found = quoting.best_sentences(zeros, {"d": QuotableText(text)}, read=reading_of(Who=0.5, cairn=0.4), count=3)
+    said = [text[slice(*quoting.span(each.places))].strip() for each in found]
+    assert said[0] == "Surveyors of the line built the cairn."
+    assert not any("..." in each or "____" in each for each in said)
 
 
 def test_the_second_look_points_at_words() -> None:

@@ -11,9 +11,9 @@ import torch
 
 from model.checkpoint.load import load_chat_model
 from retrieval.errors import InvalidRequest, WriterError
-from retrieval.writers import guard
-from retrieval.writers.local import LoadedWriter, LocalWriter, loaded_writer
-from retrieval.writers.memory_files import documents_folders, stored_bytes
+from retrieval.writers.local import guard
+from retrieval.writers.local.local_writer import LoadedWriter, LocalWriter, loaded_writer
+from retrieval.writers.local.memory_files import documents_folders, stored_bytes
 from retrieval.writers.opening import WriterSpec, open_writer
 from retrieval.writers.prompt import passage_body
 from retrieval.writers.protocol import WriterOptions, WriterPassage, WriterRequest, WriterToken, Written

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from retrieval.errors import WriterError
 from retrieval.writers.opening import WriterSpec, open_writer
 from retrieval.writers.protocol import WriterOptions, WriterPassage, WriterRequest, Written
-from retrieval.writers.server import ServerWriter
+from retrieval.writers.server.server_writer import ServerWriter
 from tests.chat_server import ChatServer, chat_server
 from tests.tiny_model import SHAPE, byte_tokenizer
 

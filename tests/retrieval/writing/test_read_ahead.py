@@ -8,16 +8,15 @@ import pytest
 
 from retrieval.errors import WriterError
 from retrieval.library import Library
-from retrieval.writers import local
-from retrieval.writers.local import LocalWriter, loaded_writer
-from retrieval.writers.memory_files import documents_folders
+from retrieval.writers.local.local_writer import LocalWriter, loaded_writer
+from retrieval.writers.local.memory_files import documents_folders
 from tests.tiny_model import tiny_chat_model
 
 
 @pytest.fixture
 def local_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalWriter:
     loaded = loaded_writer(tiny_chat_model(), tmp_path)
-    monkeypatch.setattr(local.LocalWriter, "loaded", lambda _: loaded)
+    monkeypatch.setattr(LocalWriter, "loaded", lambda _: loaded)
     return LocalWriter("tiny", home=tmp_path, reads_ahead=True)
 
 

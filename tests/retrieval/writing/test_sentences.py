@@ -25,7 +25,7 @@ def test_items_of_a_list_and_rows_of_a_table_are_claims_without_their_marks() ->
 
 
 def test_what_says_nothing_is_no_claim() -> None:
-    assert texts("Yes. The documents do not say. Here they are:") == []
+    assert texts("Yes. No answer was found in the documents. Here they are:") == []
 
 
 def test_a_citation_is_a_number_that_a_passage_has() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from retrieval.errors import InvalidRequest, NotFound, PermissionDenied
 from retrieval.library import Library
-from retrieval.query.answer import NOT_IN_DOCUMENTS
+from retrieval.types.outcomes import NOTHING_FOUND
 from retrieval.types.passages import Answer, AnswerToken
 from retrieval.types.records import Scope
 from retrieval.types.written import Progress
@@ -82,9 +82,9 @@ def test_numbers_that_no_passage_has_are_not_citations(library: Library, writer:
 
 
 def test_an_answer_that_is_not_in_the_documents_is_said_as_such(library: Library, writer: ScriptedWriter) -> None:
-    writer.reply = lambda _request: NOT_IN_DOCUMENTS
+    writer.reply = lambda _request: NOTHING_FOUND
     answer = ask(library)
-    assert not answer.found and answer.text == NOT_IN_DOCUMENTS and not answer.claims and answer.passages
+    assert not answer.found and answer.text == NOTHING_FOUND and not answer.claims and answer.passages
 
 
 def test_a_library_without_documents_asks_no_writer(open_library) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from storage.catalogue import Catalogue, database
+from storage.catalogue import Catalogue
+from storage.catalogue.database import connection
 from storage.errors import CatalogueDamaged, CatalogueFull, CatalogueUnavailable
 from tests.storage.stored import FINGERPRINT, add_ready, new_document, open_home, sqlite_only
 
@@ -36,7 +37,7 @@ def writing_elsewhere(path: Path) -> Iterator[None]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0)
+    monkeypatch.setattr(connection, "BUSY_SECONDS", 0)
 
 
 def test_a_file_that_is_no_database_is_called_damaged_and_rescue_is_named(filled):
@@ -83,8 +84,11 @@ def test_a_full_disk_is_called_full_and_nothing_is_changed(home):
     assert catalogue.documents() == [document]
 
 
-def test_a_catalogue_that_may_only_be_read_says_so_when_something_is_to_be_written(filled):
+def test_a_catalogue_that_may_only_be_read_says_so_when_something_is_to_be_written(filled, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     catalogue = Catalogue.open(f"sqlite:///file:{filled}?mode=ro&uri=true")
+    assert catalogue.database.path == filled
+    assert not (tmp_path / "file:").exists(), "a URI is no folder"
     assert len(catalogue.documents()) == 20
     with pytest.raises(CatalogueUnavailable, match="cannot be written"):
         catalogue.create_collection("Reports")

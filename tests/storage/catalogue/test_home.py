@@ -11,11 +11,18 @@ from pathlib import Path
 import pytest
 
 from storage.catalogue import Catalogue
+from storage.catalogue.database.upgrade import HEAD
 from storage.catalogue.home import Home
-from storage.catalogue.upgrade import HEAD
 from storage.errors import CatalogueDamaged, CatalogueUnavailable, ForeignCatalogue
-from storage.maintenance import collect_garbage
-from tests.storage.stored import add_ready, database_url, new_document, open_home, sqlite_only, write_shard
+from tests.storage.stored import (
+    add_ready,
+    collect_garbage,
+    database_url,
+    new_document,
+    open_home,
+    sqlite_only,
+    write_shard,
+)
 
 pytestmark = sqlite_only
 GOLDEN = Path(__file__).parents[1] / "golden"

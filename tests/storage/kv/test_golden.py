@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from storage.catalogue import Catalogue
-from storage.catalogue.upgrade import HEAD
+from storage.catalogue.database.upgrade import HEAD
 from storage.kv.codec import encode_shard
 from storage.kv.format import FORMAT_VERSION, KVLayout
 from storage.kv.store import KVBlockStore

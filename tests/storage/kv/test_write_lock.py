@@ -12,8 +12,8 @@ from pathlib import Path
 
 from storage.kv.lock import nobody_writing, writing
 from storage.kv.shard import write_durably
-from storage.maintenance import collect_garbage, orphans
-from tests.storage.stored import add_ready, new_blocks, new_document, write_shard
+from storage.maintenance import orphans
+from tests.storage.stored import add_ready, collect_garbage, new_blocks, new_document, write_shard
 
 ROOT = Path(__file__).resolve().parents[3]
 WRITER = """

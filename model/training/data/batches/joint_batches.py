@@ -21,10 +21,9 @@ from tokenizers import Encoding, Tokenizer
 from torch import Tensor
 
 from model.reading.rows import JointRows, RowTokens, join_rows
+from model.training.data.batches.length_batches import batches_by_length
 from model.training.data.span_questions import SpanQuestion
 
-POOL = 16
-"""Batches that are drawn together and sorted by length, so that little is padded."""
 LONGEST_PASSAGE = 128
 """Tokens of a passage in training; a longer one is cut at random around its answer."""
 _SMALL_WORDS = frozenset(
@@ -94,15 +93,7 @@ class JointBatchMaker:
 
     @lru_cache(maxsize=2)  # noqa: B019 - the maker lives as long as the run
     def _order(self, epoch: int) -> list[np.ndarray]:
-        random_ = np.random.default_rng((self._seed, epoch))
-        order = random_.permutation(len(self._questions))[: self.batches_per_epoch * self._batch]
-        batches: list[np.ndarray] = []
-        for start in range(0, len(order), POOL * self._batch):
-            pool = order[start : start + POOL * self._batch]
-            pool = pool[self._lengths[pool].argsort(kind="stable")]
-            batches += np.split(pool, len(pool) // self._batch)
-        random_.shuffle(batches)
-        return batches
+        return batches_by_length(self._lengths, self._batch, self._seed, epoch)
 
     def _nearest(self, number: int) -> list[str]:
         question = self._questions[number]

@@ -12,16 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from model.scoring.span_reader import GAP, lay_out
+from model.training.data.batches.length_batches import batches_by_length
 from model.training.data.span_questions import SpanQuestion
 from model.training.data.token_states import StateCache
 
-POOL = 16
-"""Batches that are drawn together and sorted by length, so that little is padded."""
 NEAREST = 24
 """Pieces nearest to a question that are kept for it."""
 LONGEST_QUESTION = 48
@@ -112,23 +110,11 @@ class ReaderBatchMaker:
     def make(self, index: int) -> ReaderBatch:
         """Micro-batch number `index`."""
         epoch, place = divmod(index, self.batches_per_epoch)
-        numbers = self._order(epoch)[place]
+        numbers = batches_by_length(self._lengths, self._batch, self._seed, epoch)[place]
         random_ = random.Random(f"{self._seed}-{index}")
         # All questions of a batch or none: a single crowded one would pad all others to its length.
         crowded = random_.random() < self._crowded
         return self.collate([self._show(int(number), random_, crowded=crowded) for number in numbers])
-
-    def _order(self, epoch: int) -> list[NDArray[np.int64]]:
-        """Batches of one pass through all questions; similar lengths together, in random order."""
-        random_ = np.random.default_rng((self._seed, epoch))
-        order = random_.permutation(len(self._questions))[: self.batches_per_epoch * self._batch]
-        batches: list[NDArray[np.int64]] = []
-        for start in range(0, len(order), POOL * self._batch):
-            pool = order[start : start + POOL * self._batch]
-            pool = pool[self._lengths[pool].argsort(kind="stable")]
-            batches += np.split(pool, len(pool) // self._batch)
-        random_.shuffle(batches)
-        return batches
 
     def _show(self, number: int, random_: random.Random, *, crowded: bool) -> Shown:
         question = self._questions[number]

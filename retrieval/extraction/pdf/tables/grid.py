@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from retrieval.extraction.pdf.characters import PageCharacters
+from retrieval.extraction.table_rows import is_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +77,3 @@ def has_numbers(page: PageCharacters, grid: Grid) -> bool:
 def _is_bold(page: PageCharacters, cells: Sequence[Cell]) -> bool:
     weights = [page.weight_N[cell.members_N] for cell in cells]
     return bool(weights) and float(np.mean(np.concatenate(weights) >= _BOLD)) > 0.6
-
-
-def is_number(text: str) -> bool:
-    """Whether a cell holds a number, perhaps with a unit or a sign."""
-    digits, letters = sum(letter.isdigit() for letter in text), sum(letter.isalpha() for letter in text)
-    return digits > 0 and digits > letters

@@ -15,8 +15,9 @@ import numpy as np
 
 from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.fragments import Fragments, make_fragments, rows_by_height, upright
-from retrieval.extraction.pdf.tables.grid import Cell, Grid, has_heading, has_numbers, is_number
+from retrieval.extraction.pdf.tables.grid import Cell, Grid, has_heading, has_numbers
 from retrieval.extraction.pdf.tables.rules import Rules
+from retrieval.extraction.table_rows import is_number
 
 _WORD_GAP = 0.18  # em
 _GUTTER = 0.7  # em; a gap between two columns

@@ -10,23 +10,22 @@ Legend: C characters of a line.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from retrieval.extraction.document import ExtractedBox, ExtractedTable
 from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.layout import Line, lines_of_cell
-from retrieval.extraction.pdf.normalise import TextLine, plain_line
 from retrieval.extraction.pdf.paragraphs import join_lines
 from retrieval.extraction.pdf.tables.grid import Cell, Grid, has_heading
+from retrieval.extraction.pdf.text_boxes import TextLine, plain_line
+from retrieval.extraction.table_rows import LONGEST_NAME, SENTENCE_ENDS, Piece, in_between, named, row_sentence
 
-_LONGEST_NAME = 100  # characters
 _LONGEST_REPEATED = 60  # characters of a cell that is repeated in the rows it stands beside
 _ONE_LINE = 160  # characters; shorter cells have no line breaks
 _SAME_EDGE = 6.0  # points
 _LEADERS = re.compile(r"\s*(?:\.\s?){4,}")
-_SENTENCE_ENDS = (".", "!", "?", "…", ":", ";")
 
 
 @dataclass(frozen=True)
@@ -43,25 +42,16 @@ class Names:
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """Some text of a row with its places; printed nowhere if it has none."""
+class ReadTable:
+    """A table as sentences (`lines`) and as cells (`shown`), and the names of its columns."""
 
-    text: str
-    placed_C: np.ndarray
-    box_C4: np.ndarray
-    run_C: np.ndarray
-
-    @classmethod
-    def unprinted(cls, text: str) -> _Piece:
-        count = len(text)
-        return cls(text, np.zeros(count, bool), np.zeros((count, 4), np.float32), np.zeros(count, np.int32))
+    lines: list[TextLine]
+    names: Names | None
+    shown: ExtractedTable
 
 
-def table_lines(
-    page_number: int, page: PageCharacters, whole: Line, number: int, before: Names | None
-) -> tuple[list[TextLine], Names | None]:
-    """The rows of a table as lines, and the names of its columns. `before`: those of a table that this one may
-    continue; `number` distinguishes it from others."""
+def read_table(page_number: int, page: PageCharacters, whole: Line, number: int, before: Names | None) -> ReadTable:
+    """`before`: the names of a table that this one may continue; `number` distinguishes it from others."""
     assert whole.table is not None
     grid = whole.table
     cells = {id(cell): _text_of(page_number, page, cell) for cell in grid.cells}
@@ -73,47 +63,56 @@ def table_lines(
     for row in sorted({cell.row for cell in grid.cells}):
         if row < heading:
             shown = [cell for cell in grid.cells if cell.row == row]
-            pieces = _in_between([cells[id(cell)] for cell in sorted(shown, key=lambda cell: cell.column)], "\t")
+            pieces = in_between([cells[id(cell)] for cell in sorted(shown, key=lambda cell: cell.column)], "\t")
         else:
             pieces = _row_pieces(grid, cells, row, heading, names)
         if pieces:
             own = np.concatenate([cell.members_N for cell in grid.cells if cell.row == row])
-            lines.append(_line(page_number, page, whole, own, pieces, number, is_heading=row < heading))
-    return lines, names
+            lines.append(_line(page_number, page, whole, own, pieces, number))
+    return ReadTable(lines, names, _shown(page_number, page, grid, cells))
 
 
-def _names(grid: Grid, cells: dict[int, _Piece]) -> Names | None:
+def _shown(page_number: int, page: PageCharacters, grid: Grid, cells: dict[int, Piece]) -> ExtractedTable:
+    """The cells as they stand on the page."""
+    rows = [[""] * (len(grid.edges) - 1) for _ in range(max(cell.row_end for cell in grid.cells))]
+    for cell in grid.cells:
+        rows[cell.row][cell.column] = " ".join(cells[id(cell)].text.split())
+    low, high = page.box_N4[grid.members_N, :2].min(axis=0), page.box_N4[grid.members_N, 2:].max(axis=0)
+    sides = (low[0] / page.width, low[1] / page.height, high[0] / page.width, high[1] / page.height)
+    filled = tuple(tuple(row) for row in rows if any(row))
+    return ExtractedTable(page_number, "", ExtractedBox(page_number, *map(float, sides)), filled)
+
+
+def _names(grid: Grid, cells: dict[int, Piece]) -> Names | None:
     names = [""] * (len(grid.edges) - 1)
     for cell in grid.cells:
         if cell.row == 0:
             for column in range(cell.column, cell.column_end):
                 names[column] = " ".join(cells[id(cell)].text.split())
-    return Names(grid.edges, tuple(names)) if max(map(len, names)) <= _LONGEST_NAME else None
+    return Names(grid.edges, tuple(names)) if max(map(len, names)) <= LONGEST_NAME else None
 
 
-def _row_pieces(grid: Grid, cells: dict[int, _Piece], row: int, heading: int, names: Names | None) -> list[_Piece]:
+def _row_pieces(grid: Grid, cells: dict[int, Piece], row: int, heading: int, names: Names | None) -> list[Piece]:
     """The sentence of one row; a cell that stands beside several rows is repeated."""
     here = sorted((cell for cell in grid.cells if cell.row <= row < cell.row_end), key=lambda cell: cell.column)
     own = [cell for cell in here if cell.row == row]
     if len(own) == 1 and own[0].column_end - own[0].column == len(grid.edges) - 1 > 1:
         return [cells[id(own[0])]]  # a line across the whole table
-    parts: list[list[_Piece]] = []
+    parts: list[list[Piece]] = []
     label = _label_above(grid, row, heading) if here and here[0].column > 0 else None
     for cell in [label, *here] if label is not None else here:
         piece = cells[id(cell)]
         if cell.row < row:
             if len(piece.text) > _LONGEST_REPEATED:
                 continue
-            piece = _Piece.unprinted(piece.text)
+            piece = Piece.unprinted(piece.text)
         name = names.names[cell.column] if names is not None else ""
         if not piece.text or piece.text == name:
             continue
-        behind = name if name.endswith(_SENTENCE_ENDS) else f"{name}:"
-        parts.append([*([_Piece.unprinted(f"{behind} ")] if name else []), piece])
+        parts.append(named(name, piece))
     # Of two columns without names, the first asks what is filled in behind it.
     is_form = names is None and len(parts) == 2 and len(grid.edges) == 3
-    pieces = [piece for part in parts for piece in part]
-    return _closed(_in_between(pieces, ": ") if is_form else _in_between(parts, "; "))
+    return row_sentence(parts, is_form=is_form)
 
 
 def _label_above(grid: Grid, row: int, heading: int) -> Cell | None:
@@ -122,23 +121,7 @@ def _label_above(grid: Grid, row: int, heading: int) -> Cell | None:
     return max(above, key=lambda cell: cell.row, default=None)
 
 
-def _in_between(parts: Sequence[_Piece | list[_Piece]], separator: str) -> list[_Piece]:
-    pieces: list[_Piece] = []
-    for part in parts:
-        added = part if isinstance(part, list) else [part]
-        if pieces:
-            ends = pieces[-1].text.endswith(_SENTENCE_ENDS)
-            pieces.append(_Piece.unprinted(" " if ends and separator != "\t" else separator))
-        pieces += added
-    return pieces
-
-
-def _closed(pieces: list[_Piece]) -> list[_Piece]:
-    """With a full stop, so that the row is a sentence."""
-    return pieces if not pieces or pieces[-1].text.endswith(_SENTENCE_ENDS) else [*pieces, _Piece.unprinted(".")]
-
-
-def _text_of(page_number: int, page: PageCharacters, cell: Cell) -> _Piece:
+def _text_of(page_number: int, page: PageCharacters, cell: Cell) -> Piece:
     """The running text of a cell, in one line if it is short."""
     lines = [plain_line(page_number, page, line) for line in lines_of_cell(page, cell.members_N, cell.column)]
     joined = join_lines([[replace(line, page=0) for line in lines if line is not None]])
@@ -149,7 +132,7 @@ def _text_of(page_number: int, page: PageCharacters, cell: Cell) -> _Piece:
         if letter in "\n\t":
             if not letters or letters[-1] in " \n":
                 continue
-            breaks = letter == "\n" and not is_short and letters[-1] in _SENTENCE_ENDS
+            breaks = letter == "\n" and not is_short and letters[-1] in SENTENCE_ENDS
             letter = "\n" if breaks else " "
         letters.append(letter)
         kept.append(number)
@@ -158,7 +141,7 @@ def _text_of(page_number: int, page: PageCharacters, cell: Cell) -> _Piece:
         kept.pop()
     printed = np.array([not letter.isspace() for letter in letters], bool)  # dots that were left out are not
     boxes = np.where(printed[:, None], joined.box_N4[kept], 0.0).astype(np.float32)
-    return _Piece("".join(letters), printed, boxes, joined.line_N[kept].clip(0))
+    return Piece("".join(letters), printed, boxes, joined.line_N[kept].clip(0))
 
 
 def _line(
@@ -166,10 +149,8 @@ def _line(
     page: PageCharacters,
     whole: Line,
     own: np.ndarray,
-    pieces: list[_Piece],
+    pieces: list[Piece],
     number: int,
-    *,
-    is_heading: bool,
 ) -> TextLine:
     runs, run_parts = 0, []
     for piece in pieces:
@@ -180,5 +161,5 @@ def _line(
         page_number, whole.column, whole.turn, "".join(piece.text for piece in pieces),
         np.concatenate([piece.box_C4 for piece in pieces]), np.concatenate([piece.placed_C for piece in pieces]),
         np.concatenate(run_parts), float(low[0]), float(low[1]), float(high[0]), float(high[1]), float(high[1]),
-        whole.size, False, 1, number, is_heading,
+        whole.size, False, 1, number,
     )  # fmt: skip

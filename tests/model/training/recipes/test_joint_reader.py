@@ -160,3 +160,10 @@ def test_made_tables_hold_their_answers() -> None:
         ((piece, start, stop),) = question.spans
         assert question.pieces[piece][start:stop] == question.answers[0]
     assert len({question.text for question in questions}) > 50
+
+
+def test_training_goes_on_from_the_reader_of_another_run(data: Path, encoder: Path, tmp_path: Path) -> None:
+    joint_reader.train(RUN, data, encoder, tmp_path / "first")
+    first = load_second_look(tmp_path / "first" / FOLDER).reader.state_dict()
+    again = joint_reader.start(tmp_path / "first" / FOLDER, RUN).state_dict()
+    assert all(torch.equal(again[name], weight) for name, weight in first.items())

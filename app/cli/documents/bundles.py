@@ -1,0 +1,88 @@
+"""`cairn export-library` and `import-library`: documents with their memory, in one file from home to home."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.documents.sync import job_reader
+from app.cli.lookup import scope_of
+from app.cli.options import HomeOption, JsonOption, ModelOption, UserOption, library_of
+from app.cli.output import printable, say, size, tell, write_json
+from retrieval.types.bundles import Arrived
+
+
+def export_library(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The new file.")],
+    collection: Annotated[
+        str | None, typer.Option("--collection", metavar="NAME", help="Only the documents of this collection.")
+    ] = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+    user: UserOption = None,
+) -> None:
+    """Write documents to one file, with text, memory and originals, for another home.
+
+    There they answer at once: nothing is read again. Accounts, answers and settings stay here.
+    """
+    with library_of(context, home, model, user) as library:
+        scope = scope_of(library, None, [collection] if collection is not None else None)
+        collection_id = scope.collection_ids[0] if scope else None
+        done = library.bundles.export_to(file, collection_id=collection_id)
+    for source, reason in done.left_out:
+        tell(f"{printable(source)} is left out: {reason}.")
+    if as_json:
+        write_json(done.to_dict())
+    else:
+        say(f"{done.documents:,} documents, {done.blocks:,} blocks: {size(done.size_bytes)} in {done.path}.")
+
+
+def import_library(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export-library` wrote.")],
+    collection: Annotated[
+        str | None,
+        typer.Option("--collection", metavar="NAME", help="All go to this one; default: named as they were."),
+    ] = None,
+    reingest: Annotated[
+        bool, typer.Option("--reingest", help="Read the originals with this model, for memory that another one made.")
+    ] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+    user: UserOption = None,
+) -> None:
+    """Take in the documents of a file that `export-library` wrote, without reading them again.
+
+    The whole file is checked before anything is changed. What is stored already is recognised by its content.
+    """
+    failed = count = 0
+    with library_of(context, home, model, user, backup=True) as library:
+        arriving = library.bundles.import_from(
+            file,
+            collection=collection,
+            reingest=reingest,
+            on_checked=lambda documents: tell(f"{documents:,} documents, all as they were exported."),
+            run_job=job_reader(library, sys.stderr),
+        )
+        for arrived in arriving:
+            count += 1
+            failed += arrived.status == "failed"
+            write_json(arrived.to_dict()) if as_json else _report(arrived)
+    if not as_json:
+        tell(f"{count - failed:,} of {count:,} documents are stored.")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _report(arrived: Arrived) -> None:
+    source = printable(arrived.source)
+    if arrived.status == "failed":
+        tell(f"{source}: {arrived.error}")
+    else:
+        say(f"{source}: {arrived.status}, {arrived.blocks:,} blocks, document {arrived.document_id}")

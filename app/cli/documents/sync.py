@@ -1,0 +1,128 @@
+"""`cairn sync`: make the library follow a folder: what is new, changed, moved or gone there."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from app.cli.documents.ingest import WATCH_SECONDS
+from app.cli.documents.progress import ProgressBar
+from app.cli.options import HomeOption, JsonOption, ModelOption, UserOption, library_of
+from app.cli.output import duration, printable, say, tell, write_json
+from retrieval.types.folders import FileChange, FolderReport, FollowOptions
+from retrieval.types.records import Job
+
+if TYPE_CHECKING:
+    from retrieval.library import Library
+
+
+class Removed(StrEnum):
+    """What happens to documents of files that are gone."""
+
+    KEEP = "keep"
+    TRASH = "trash"
+    DELETE = "delete"
+
+
+def sync(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to follow, with the folders in it.")],
+    collection: Annotated[
+        str | None, typer.Option("--collection", metavar="NAME", help="New documents go to this collection.")
+    ] = None,
+    removed: Annotated[
+        Removed | None,
+        typer.Option(
+            "--removed",
+            help="Documents of files that are gone: they stay, go to the home's trash, or are deleted. "
+            "Remembered for later runs. Default: keep.",
+            show_default=False,
+        ),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Read also files whose documents were deleted in the library.")
+    ] = False,
+    checksum: Annotated[
+        bool, typer.Option("--checksum", help="Compare contents even where size and times are as they were.")
+    ] = False,
+    emptied: Annotated[
+        bool, typer.Option("--emptied", help="All files were really removed: the folder may be empty now.")
+    ] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+    user: UserOption = None,
+) -> None:
+    """Make the library follow a folder: read what is new or changed, notice what was moved or removed.
+
+    What did not change is not read again. A changed file's document is replaced once the new one is complete. After an
+    interruption the same command goes on where it stopped.
+    """
+    options = FollowOptions(again=again, every_byte=checksum, emptied=emptied)
+    with library_of(context, home, model, backup=True) as library:
+        owner_id = None if user is None else library.accounts.named(user).id
+        followed = library.folders.follow(
+            folder, owner_id=owner_id, collection=collection, removed=removed.value if removed else None
+        )
+        failed = False
+        for one in library.folders.run(followed.id, read=job_reader(library, sys.stderr), options=options):
+            if isinstance(one, FolderReport):
+                write_json({"report": one.to_dict()}) if as_json else tell(summary(one))
+                failed = bool(one.counts.get("failed"))
+            else:
+                write_json(_row(one)) if as_json else _report(one)
+    if failed:
+        raise typer.Exit(1)
+
+
+def job_reader(library: Library, stream: TextIO) -> Callable[[Job], Job]:
+    """Runs a job to its end, with a line on `stream` that shows how far it is."""
+
+    def read(job: Job) -> Job:
+        bar = ProgressBar(stream)
+        try:
+            while job.active:
+                job = library.run_job(job.id, on_progress=bar.show)
+                if job.active:  # a server on the same home took it first: watch
+                    bar.show(job)
+                    time.sleep(WATCH_SECONDS)
+        finally:
+            bar.clear()
+        return job
+
+    return read
+
+
+def _row(change: FileChange) -> dict[str, str | None]:
+    """The line that scripts read; `previous` and `reason` where there is something to say."""
+    plain = change.to_dict()
+    return {name: value for name, value in plain.items() if value or name == "document_id"}
+
+
+def _report(change: FileChange) -> None:
+    if change.change in ("same", "skipped"):
+        return
+    source = printable(change.source)
+    came = f" (was {printable(change.previous)})" if change.previous else ""
+    reason = f": {change.reason}" if change.reason else ""
+    if change.change in ("failed", "later"):
+        tell(f"{change.change:8}{source}{reason}")
+    else:
+        document = f", document {change.document_id}" if change.document_id and change.change != "removed" else ""
+        say(f"{change.change:8}{source}{came}{reason}{document}")
+
+
+def summary(report: FolderReport) -> str:
+    """`1,000 files in 2:10: 20 added, 980 the same; not followed: 3.`"""
+    words = {"same": "the same", "reading": "being read", "later": "still being written"}
+    done = [f"{count:,} {words.get(change, change)}" for change, count in report.counts.items() if change != "skipped"]
+    files = sum(count for change, count in report.counts.items() if change != "skipped")
+    skipped = report.counts.get("skipped", 0)
+    left = f"; not followed: {skipped:,} (--json lists them)" if skipped else ""
+    return f"{files:,} files in {duration(report.seconds)}: {', '.join(done) or 'nothing to do'}{left}."

@@ -1,0 +1,93 @@
+"""An answer with its evidence as one file: HTML that needs nothing else, or JSON.
+
+- The HTML shows question, answer, passages, marked page pictures, attention by head, and the record for programs.
+- Jinja escapes every text from a document or a person; the file holds no script and forbids any request.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from app.web.templates import TEMPLATES
+from retrieval.errors import CairnError
+from retrieval.library import Library
+from retrieval.types.outcomes import outcome_note, read_once_more
+from retrieval.types.passages import Answer, PageBox, Passage
+
+MAX_PICTURES = 12
+PICTURE_WIDTH_PX = 900
+
+
+def answer_as_json(_library: Library, answer: Answer) -> str:
+    """The whole record; `format` names its version."""
+    return json.dumps(answer.to_dict(), ensure_ascii=False, indent=1)
+
+
+def answer_as_html(library: Library, answer: Answer) -> str:
+    """One page for people. It names the pages that can no longer be drawn."""
+    strongest = max((block.score for passage in answer.passages for block in passage.blocks), default=0.0) or 1.0
+    marked = _marked_pages(answer, strongest)
+    return TEMPLATES.get_template("answer.html").render(
+        answer=answer,
+        passages=[(passage, list(_pieces(passage, strongest))) for passage in answer.passages],
+        pictures=[_picture(library, *page) for page in marked[:MAX_PICTURES]],
+        left_out=max(0, len(marked) - MAX_PICTURES),
+        heat=_heat(answer),
+        record=answer_as_json(library, answer),
+        outcome_note=outcome_note(answer),
+        read_once_more=read_once_more(answer),
+        numbers={citation.passage: citation.number for citation in answer.citations},
+    )
+
+
+def _opacity(score: float, strongest: float) -> float:
+    return 0.12 + 0.43 * min(1.0, score / strongest)
+
+
+def _pieces(passage: Passage, strongest: float) -> Iterator[tuple[str, float]]:
+    """The passage's text cut at its blocks, each piece with the opacity of its mark (0: none). Blocks that overlap or
+    reach beyond the passage are clipped."""
+    at, base = passage.start_index, passage.start_index
+    for block in sorted(passage.blocks, key=lambda one: one.start):
+        start, end = max(block.start, at), min(block.end, passage.end_index)
+        if start < end:
+            yield passage.text[at - base : start - base], 0.0
+            yield passage.text[start - base : end - base], _opacity(block.score, strongest)
+            at = end
+    yield passage.text[at - base :], 0.0
+
+
+Marks = list[tuple[PageBox, float]]
+
+
+def _marked_pages(answer: Answer, strongest: float) -> list[tuple[Passage, int, Marks]]:
+    """(a passage on the page, page, boxes with their opacities) of every page with boxes, strongest passage first."""
+    pages: dict[tuple[str, int], tuple[Passage, Marks]] = {}
+    for passage in answer.passages:
+        for block in passage.blocks:
+            for box in sorted(block.boxes, key=lambda one: one.page):
+                _, boxes = pages.setdefault((passage.document_id, box.page), (passage, []))
+                boxes.append((box, _opacity(block.score, strongest)))
+    return [(passage, page, boxes) for (_, page), (passage, boxes) in pages.items()]
+
+
+def _picture(library: Library, passage: Passage, page: int, boxes: Marks) -> dict[str, Any]:
+    shown = {"title": passage.title or passage.source, "page": page, "boxes": boxes}
+    try:
+        png = library.page_image(passage.document_id, page, width_px=PICTURE_WIDTH_PX)
+    except CairnError as error:
+        return {**shown, "problem": str(error), "png": ""}
+    return {**shown, "png": base64.b64encode(png).decode()}
+
+
+def _heat(answer: Answer) -> list[tuple[int, list[tuple[float, float]]]]:
+    """(layer, for each head its attention over all blocks and the opacity of its cell)."""
+    sums = [
+        [sum(rows[layer][head] for rows in answer.heat.values()) for head in range(answer.heads)]
+        for layer in range(len(answer.layers))
+    ]
+    top = max((mass for row in sums for mass in row), default=0.0) or 1.0
+    return [(layer, [(mass, 0.8 * mass / top) for mass in row]) for layer, row in zip(answer.layers, sums, strict=True)]

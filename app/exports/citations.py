@@ -1,0 +1,98 @@
+"""A document, or a page of it, as a citation to take away: text, BibTeX, CSL-JSON.
+
+Author, date and language are properties of the document; what is not known is left out, never guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from retrieval.library import Library
+from retrieval.types.passages import Answer
+from retrieval.types.records import Document
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+}  # fmt: skip
+
+
+def as_text(document: Document, page: str = "") -> str:
+    """`Ann Lee, Ben Ray: The dam. 2024-01-31. dam.pdf, page 12.`"""
+    authors = ", ".join(document.properties.get("author", ()))
+    where = f"{document.source}, {'pages' if ',' in page else 'page'} {page}" if page else document.source
+    parts = [f"{authors}: {document.title}" if authors else document.title, _first(document, "date"), where]
+    return " ".join(f"{part.rstrip('.')}." for part in parts if part)
+
+
+def as_bibtex(document: Document, page: str = "") -> str:
+    """One `@misc` entry. BibTeX reads years; biblatex also `date` and `langid`."""
+    date = _first(document, "date")
+    fields = {
+        "title": f"{{{_escaped(document.title)}}}",
+        "author": " and ".join(f"{{{_escaped(one)}}}" for one in document.properties.get("author", ())),
+        "year": date[:4],
+        "date": date,
+        "language": _escaped(_first(document, "language")),
+        "keywords": _escaped(", ".join(document.properties.get("keyword", ()))),
+        "howpublished": _escaped(document.source),
+        "pages": _escaped(page),
+    }
+    lines = [f"  {name} = {{{value}}}," for name, value in fields.items() if value]
+    return "\n".join([f"@misc{{{key_of(document)},", *lines, "}"])
+
+
+def as_csl(document: Document, page: str = "") -> str:
+    """A list of one item, as reference managers import it."""
+    date = _first(document, "date")
+    item: dict[str, Any] = {"id": key_of(document), "type": "document", "title": document.title}
+    if authors := document.properties.get("author"):
+        item["author"] = [{"literal": author} for author in authors]
+    if date:
+        item["issued"] = {"date-parts": [[int(part) for part in date.split("-")]]}
+    said = {"language": _first(document, "language"), "page": page, "source": document.source}
+    said["keyword"] = ", ".join(document.properties.get("keyword", ()))
+    return json.dumps([item | {name: value for name, value in said.items() if value}], ensure_ascii=False, indent=1)
+
+
+def of_answer(library: Library, answer: Answer, kind: str) -> str:
+    """Each document that the answer is taken from, with its pages: those cited, else of the sentence quoted, else of
+    the best passage."""
+    cited = [answer.passages[one.passage] for one in answer.citations]
+    quoted = [answer.quotation.passage] if answer.quotation is not None else []
+    pages: dict[str, list[str]] = {}
+    for passage in cited or quoted or answer.passages[:1]:
+        found = pages.setdefault(passage.document_id, [])
+        found += [label for label in passage.page_labels if label and label not in found]
+    citations = [FORMATS[kind](library.document(key), ", ".join(labels)) for key, labels in pages.items()]
+    if kind == "csl-json":
+        return json.dumps([item for one in citations for item in json.loads(one)], ensure_ascii=False, indent=1)
+    return ("\n" if kind == "text" else "\n\n").join(citations)
+
+
+FORMATS: Mapping[str, Callable[[Document, str], str]] = {"text": as_text, "bibtex": as_bibtex, "csl-json": as_csl}
+
+
+def key_of(document: Document) -> str:
+    """`lee2024dam`: family name of the first author, year, first long word of the title; always ASCII."""
+    author = (document.properties.get("author") or ("",))[0].replace(",", " ").split()
+    family = author[0] if "," in (document.properties.get("author") or ("",))[0] else (author or [""])[-1]
+    words = [word for word in re.split(r"\W+", _ascii(document.title)) if len(word) > 3]
+    key = "".join((_ascii(family), _first(document, "date")[:4], (words or [""])[0]))
+    return re.sub(r"[^a-z0-9]", "", key) or f"document{document.id[:8]}"
+
+
+def _first(document: Document, name: str) -> str:
+    return next(iter(document.properties.get(name, ())), "")
+
+
+def _ascii(text: str) -> str:
+    return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+
+
+def _escaped(text: str) -> str:
+    return "".join(_SPECIAL.get(character, character) for character in text)

@@ -1,0 +1,37 @@
+// What stands on the Ask page before the first question: what this is, and questions that the documents here can really answer.
+
+import { get } from "./api.js";
+import { button, h } from "./dom.js";
+
+const SUGGESTED = 3;
+
+// Questions of the newest documents, or of the chosen ones.
+export async function suggestedQuestions({ documents, collections }) {
+  const asked = { count: SUGGESTED, document_id: [...documents.keys()], collection_id: [...collections.keys()] };
+  return (await get("suggestions", asked)).suggestions;
+}
+
+// `documents`: how many there are, null while nobody knows.
+export function welcome({ documents, suggestions, onAsk, onAdd }) {
+  return h(
+    "div",
+    { class: "hero" },
+    h("img", { src: new URL("mark.svg", import.meta.url), alt: "", width: "64", height: "64" }),
+    h("h2", {}, "Ask your documents"),
+    h("p", {}, "The model finds its answer in them with its own attention, and shows for every word what it looked at, on the page."),
+    documents === 0
+      ? h("div", { class: "row centre" }, button("Add documents first", { class: "button primary", onclick: onAdd }, "up"))
+      : h(
+          "div",
+          { class: "samples", role: "group", "aria-label": "What can be asked" },
+          suggestions.map(({ question, title }) =>
+            h(
+              "button",
+              { type: "button", class: "sample", onclick: () => onAsk(question) },
+              h("span", {}, question),
+              h("span", { class: "sample-title" }, title),
+            ),
+          ),
+        ),
+  );
+}

@@ -1,0 +1,142 @@
+"""A writer over stored passages against itself reading them again: made facts, questions of one and of two hops.
+
+    python benchmarks/writers/writer_parity.py --writer Qwen/Qwen2.5-0.5B-Instruct
+
+Every way of reading answers the same questions over the same passages. Printed for each, by hops: the share of answers
+that hold the right word, the share whose words are those of reading again (F1), and how far the first token's
+distribution is from it (KL, in nats). Prints a table and one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import machine
+import made_facts
+import torch
+
+from model.checkpoint.load import load_chat_model
+from model.inference.reuse.assembled_text import AssembledText
+from model.inference.reuse.repair import read_question
+from model.inference.reuse.segments import Segment, read_segment
+from model.inference.reuse.writing import write_answer
+from model.inference.sampling import Sampling
+from retrieval.writers.local.guard import divergence, word_f1
+from retrieval.writers.local.local_writer import LoadedWriter, loaded_writer
+
+INSTRUCTION = "Answer briefly."
+MOST_TOKENS = 12
+
+
+@dataclass(frozen=True)
+class Way:
+    """How passages are read: the share repaired, or the gate's temperature and scale."""
+
+    name: str
+    share: float = 0.0
+    gate: tuple[float, float] | None = None
+    parallel: bool = False
+
+
+AGAIN = Way("read again (r = 1)", 1.0)
+WAYS = (
+    AGAIN,
+    Way("stored, in sequence (r = 0)"),
+    Way("stored, all at one place", parallel=True),
+    Way("gate 0.9, in sequence", gate=(0.9, 0.9)),
+    Way("gate 0.9, all at one place", gate=(0.9, 0.9), parallel=True),
+    Way("repair r = 0.05", 0.05),
+    Way("repair r = 0.1", 0.1),
+    Way("repair r = 0.2", 0.2),
+    Way("repair r = 0.3", 0.3),
+    Way("repair r = 0.5", 0.5),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    segments: Sequence[Segment]
+    question: made_facts.MadeQuestion
+
+
+@dataclass(frozen=True, eq=False)
+class Reply:
+    text: str
+    logprobs_V: torch.Tensor
+
+
+def cases(loaded: LoadedWriter, arguments: argparse.Namespace) -> Iterator[Case]:
+    """One question of each number of hops for each set of passages."""
+    chance = random.Random(arguments.seed)
+    words = {kind: known[: arguments.words] for kind, known in made_facts.WORDS.items()}
+    for _ in range(arguments.questions):
+        made = made_facts.made_library(chance, arguments.pairs, arguments.facts, words)
+        labels = chance.sample(range(100, 1000), len(made.passages))
+        texts = [f"[{n}] {one.title}\n{one.text}\n\n" for n, one in zip(labels, made.passages, strict=True)]
+        segments = [read_segment(loaded.model, loaded.prefix, loaded.model.tokenize(text)) for text in texts]
+        kept = [loaded.memory.as_stored(segment) for segment in segments]
+        for hops in (1, 2):
+            yield Case(kept, next(question for question in made.questions if question.hops == hops))
+
+
+def reply(loaded: LoadedWriter, case: Case, way: Way) -> Reply:
+    model = loaded.model
+    suffix = model.suffix_ids(f"{INSTRUCTION}\n\nQuestion: {case.question.text}")
+    text = AssembledText(
+        model, loaded.prefix, case.segments, room=len(suffix) + MOST_TOKENS, gate=way.gate, parallel=way.parallel
+    )
+    fed = read_question(text, suffix, way.share)
+    logprobs_V = model.logits(fed.hidden_QE[-1]).log_softmax(-1)
+    pieces = write_answer(text, fed, Sampling(max_tokens=MOST_TOKENS))
+    return Reply("".join(piece.text for piece in pieces), logprobs_V)
+
+
+def measured(loaded: LoadedWriter, asked: Sequence[Case]) -> dict[str, dict[str, float]]:
+    """By way: right, f1 and kl of one and of two hops."""
+    again = [reply(loaded, case, AGAIN) for case in asked]
+    rows = {}
+    for way in WAYS:
+        replies = again if way is AGAIN else [reply(loaded, case, way) for case in asked]
+        row: dict[str, float] = {}
+        for hops in (1, 2):
+            of = [n for n, case in enumerate(asked) if case.question.hops == hops]
+            right = [asked[n].question.answer.lower() in replies[n].text.lower() for n in of]
+            row[f"right_{hops}"] = sum(right) / len(of)
+            row[f"f1_{hops}"] = sum(word_f1(replies[n].text, again[n].text) for n in of) / len(of)
+            row[f"kl_{hops}"] = sum(divergence(again[n].logprobs_V, replies[n].logprobs_V) for n in of) / len(of)
+        rows[way.name] = {name: round(value, 4) for name, value in row.items()}
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--writer", required=True, help="a checkpoint's folder, or its name on the hub")
+    parser.add_argument("--questions", type=int, default=100, help="of each number of hops")
+    parser.add_argument("--pairs", type=int, default=4, help="half the number of passages")
+    parser.add_argument("--facts", type=int, default=3, help="in each passage")
+    parser.add_argument("--words", type=int, default=40, help="of each kind")
+    parser.add_argument("--seed", type=int, default=7)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as home:
+        loaded = loaded_writer(load_chat_model(arguments.writer), Path(home))
+        asked = list(cases(loaded, arguments))
+        rows = measured(loaded, asked)
+    print("| Way of reading | 1 hop right | F1 | KL | 2 hops right | F1 | KL |\n|---|---|---|---|---|---|---|")
+    for name, row in rows.items():
+        print(f"| {name} | " + " | ".join(f"{value:.3f}" for value in row.values()) + " |")
+    tokens = sum(len(segment.ids) for segment in asked[0].segments)
+    print(json.dumps({**machine.described(), **vars(arguments), "passage_tokens": tokens, "ways": rows}))
+
+
+if __name__ == "__main__":
+    main()

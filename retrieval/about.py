@@ -1,0 +1,110 @@
+"""What a library says about its documents: descriptions, questions that they can answer, pages. Part of `Library`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice, zip_longest
+from typing import TYPE_CHECKING
+
+from retrieval.errors import PermissionDenied, catalogue_errors
+from retrieval.ingest import pages
+from retrieval.types.passages import PageBox
+from retrieval.types.records import Description, Document, PageText, Scope, Suggestion, TextHit
+
+if TYPE_CHECKING:
+    from retrieval.describing.describer import Describer
+    from retrieval.engine.workspace import Workspace
+    from retrieval.query.passage_builder import PassageBuilder
+    from retrieval.types.views import Views
+    from storage.catalogue import Catalogue
+    from storage.records import Principal
+
+_LOOKED_AT = 24
+"""Documents among which suggested questions are looked for."""
+
+
+class About:
+    """Descriptions of documents."""
+
+    _workspace: Workspace
+    _catalogue: Catalogue
+    _passages: PassageBuilder
+    _views: Views
+    _describer: Describer
+    principal: Principal
+
+    @catalogue_errors()
+    def description(self, document_id: str) -> Description:
+        """What a document is about. Its questions are made later, see `describe_next`. Raises NotFound."""
+        document = self._views.document(self._catalogue.document(document_id))
+        return self._describer.description(document, lambda: self._passages.text(document_id))
+
+    def descriptions(self, documents: Sequence[Document]) -> dict[str, Description]:
+        """By document id, of those that have been described."""
+        found = {one.id: self._describer.kept(one.id) for one in documents}
+        return {document_id: one for document_id, one in found.items() if one is not None}
+
+    def suggestions(self, count: int = 3, *, within: Scope | None = None) -> list[Suggestion]:
+        """Questions that the newest documents in scope can answer, of as many documents as possible."""
+        scope = within or Scope()
+        newest = [
+            one
+            for one in self._views.documents(self._catalogue.documents(sort="added"))
+            if one.state == "ready"
+            and (scope == Scope() or one.id in scope.document_ids or one.collection_id in scope.collection_ids)
+        ][:_LOOKED_AT]
+        described = self.descriptions(newest)
+        each = [
+            [Suggestion(question, one.id, one.title or one.source) for question in described[one.id].questions]
+            for one in newest
+            if one.id in described
+        ]
+        rounds = (one for row in zip_longest(*each) for one in row if one is not None)
+        return list(islice(rounds, count))
+
+    @catalogue_errors()
+    def describe_next(self) -> bool:
+        """Describe one document that has no description yet, when there is nothing else to do. False if all have one.
+
+        The questions of a description are tried at the model, behind everybody's own. Raises PermissionDenied for a
+        user.
+        """
+        if not self.principal.is_administrator:
+            raise PermissionDenied("library")
+        return self._describer.next(self._views.documents(self._catalogue.documents(sort="added")))
+
+    @catalogue_errors()
+    def page_text(self, document_id: str, page: int) -> PageText:
+        """Text of one page (from 1) with its blocks. Raises NotFound."""
+        return pages.page_text(
+            self._workspace,
+            self._views.document(self._catalogue.document(document_id)),
+            self._passages.text(document_id),
+            page,
+        )
+
+    @catalogue_errors()
+    def boxes(self, document_id: str, start: int, end: int) -> list[PageBox]:
+        """Where these characters of the text stand: a box a line; none without pages. Raises NotFound, ExtractError."""
+        return pages.boxes_of(
+            self._workspace,
+            self._views.document(self._catalogue.document(document_id)),
+            self._passages.text(document_id),
+            start,
+            end,
+        )
+
+    @catalogue_errors()
+    def find(self, document_id: str, words: str) -> list[TextHit]:
+        """Where these words stand in a document, in any case. Raises NotFound."""
+        return pages.find(
+            self._workspace,
+            self._views.document(self._catalogue.document(document_id)),
+            self._passages.text(document_id),
+            words,
+        )
+
+    @property
+    def num_described(self) -> int:
+        """Descriptions made since the library was opened."""
+        return self._describer.made

@@ -1,0 +1,229 @@
+"""Documents on their way in: out of the file of a bundle, without being read again.
+
+- The whole file is checked before anything is changed: hashes, sizes, rows against text, memory against model.
+- Each document arrives at once: files first, then all of its rows in one transaction. After a crash the same command
+  goes on; what arrived is recognised by its content.
+- The memory of another model is of no use here: such a bundle is refused, or its originals are read.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+
+from retrieval.engine.workspace import LoadedModel, Workspace
+from retrieval.errors import CairnError, ForeignBundle
+from retrieval.extraction.formats import FORMATS
+from retrieval.ingest.file_store import check_space, keep_arrived
+from retrieval.types.bundles import Arrived
+from retrieval.types.records import Job
+from storage.bundle.archive import BundleReader
+from storage.bundle.rows import BundledRows, unpacked
+from storage.catalogue.arrivals import Arrival
+from storage.errors import DamagedMemory, ForeignShard
+from storage.fingerprint import MemoryFingerprint
+from storage.kv.lock import writing
+from storage.kv.renaming import renamed
+from storage.records import NewDocument, ShardFile
+from storage.sidecars import write_sidecar
+
+_MOST_ROWS_BYTES, _MOST_TEXT_BYTES, _MOST_SHARD_BYTES = 256 << 20, 64 << 20, 1 << 30
+_KINDS = frozenset(one.kind for one in FORMATS)
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A document of the bundle whose rows and text were found right."""
+
+    folder: str
+    rows: BundledRows
+    text: str
+
+    @property
+    def original(self) -> str:
+        return f"{self.folder}/original.{self.rows.kind}"
+
+    def shard(self, number: int) -> str:
+        return f"{self.folder}/{number}.kv"
+
+
+def import_bundle(
+    workspace: Workspace, path: Path, *, collection: str | None, on_checked: Callable[[int], None]
+) -> Iterator[Arrived]:
+    """`on_checked` gets the number of documents once everything was found right. Raises `BadBundle`, `ForeignBundle`,
+    `NotEnoughSpace`: then nothing was changed."""
+    with BundleReader(path) as bundle:
+        folders = _folders(bundle)
+        loaded = workspace.loaded()
+        fingerprint = fingerprint_of(bundle)
+        if fields := loaded.fingerprint.differences(fingerprint):
+            raise ForeignBundle(bundle.name, fields)
+        for folder in folders:
+            _check_whole(bundle, loaded, folder)
+        check_space(workspace, bundle.name, sum(map(bundle.size, bundle.names())))
+        workspace.catalogue.put_fingerprint(loaded.fingerprint)
+        on_checked(len(folders))
+        for folder in folders:
+            yield _take_in(workspace, loaded, bundle, _rows_of(bundle, loaded, folder), collection)
+
+
+def read_originals(
+    workspace: Workspace,
+    path: Path,
+    *,
+    collection: str | None,
+    read: Callable[[Path, str, str | None], Job],
+) -> Iterator[Arrived]:
+    """Read the originals of a bundle with the model in use. `read` stores a file under a name, in a collection."""
+    with BundleReader(path) as bundle:
+        for folder in _folders(bundle):
+            rows = _rows_of(bundle, None, folder).rows
+            name = f"{folder}/original.{rows.kind}"
+            with tempfile.TemporaryDirectory(dir=workspace.home, prefix="arriving-") as place:
+                file = Path(place) / f"original.{rows.kind}"
+                with open(file, "wb") as written:
+                    for piece in bundle.pieces(name):
+                        written.write(piece)
+                try:
+                    job = read(file, rows.source, collection or rows.collection)
+                except CairnError as error:
+                    yield Arrived(rows.source, None, "failed", error=str(error))
+                    continue
+            status = "failed" if job.state != "done" else "already stored" if job.note else "read again"
+            yield Arrived(rows.source, job.document_id, status, job.blocks, job.error)
+
+
+def fingerprint_of(bundle: BundleReader) -> MemoryFingerprint:
+    """Of the model that made the bundle's memory."""
+    fields = bundle.manifest.get("fingerprint")
+    try:
+        return MemoryFingerprint(fields if isinstance(fields, dict) else {})
+    except ValueError as error:
+        raise bundle.bad(str(error)) from error
+
+
+def _folders(bundle: BundleReader) -> list[str]:
+    listed = bundle.manifest.get("documents")
+    if not isinstance(listed, list) or not listed:
+        raise bundle.bad("it lists no documents")
+    folders = [f"documents/{number}" for number in range(len(listed))]
+    if set(folders) != {name.rpartition("/")[0] for name in bundle.names()}:
+        raise bundle.bad("it holds other documents than it lists")
+    return folders
+
+
+def _rows_of(bundle: BundleReader, loaded: LoadedModel | None, folder: str) -> _Checked:
+    """`loaded` None: only the original will be used."""
+    text = bundle.read(f"{folder}/text.txt", most_bytes=_MOST_TEXT_BYTES)
+    packed = bundle.read(f"{folder}/rows.json", most_bytes=_MOST_ROWS_BYTES)
+    vocabulary = 1 << 32 if loaded is None else int(loaded.model.backbone.config.vocab_size)
+    block_tokens = 1 << 20 if loaded is None else loaded.model.config.tokens_per_block
+    try:
+        decoded = text.decode("utf-8", "surrogatepass")
+        rows = unpacked(packed, decoded, vocabulary=vocabulary, block_tokens=block_tokens)
+    except ValueError as error:
+        raise bundle.bad(f"{folder}: {error}") from error
+    if rows.kind not in _KINDS:
+        raise bundle.bad(f"{folder} is of a kind that this release cannot read ({rows.kind[:16]!r})")
+    found = _Checked(folder, rows, decoded)
+    bundle.size(found.original)
+    return found
+
+
+def _check_whole(bundle: BundleReader, loaded: LoadedModel, folder: str) -> None:
+    """Everything of one document, without keeping it. Raises `BadBundle`."""
+    found = _rows_of(bundle, loaded, folder)
+    names = {f"{folder}/rows.json", f"{folder}/text.txt", found.original}
+    names |= {found.shard(number) for number in range(len(found.rows.shard_blocks))}
+    if names != {name for name in bundle.names() if name.rpartition("/")[0] == folder}:
+        raise bundle.bad(f"{folder} has other files than it should have")
+    for _piece in bundle.pieces(found.original):
+        pass
+    _check_title(bundle, loaded, found)
+    first = 0
+    for number, count in enumerate(found.rows.shard_blocks):
+        _, _, lengths = _memory(bundle, loaded, found.shard(number), "check")
+        if lengths != [len(tokens) for _, _, tokens, _ in found.rows.blocks[first : first + count]]:
+            raise bundle.bad(f"{found.shard(number)} holds other blocks than it should")
+        first += count
+
+
+def _check_title(bundle: BundleReader, loaded: LoadedModel, found: _Checked) -> None:
+    try:
+        keys = np.frombuffer(found.rows.title_bytes(), "<f2")
+    except ValueError as error:
+        raise bundle.bad(f"{found.folder}: the keys of its title are damaged") from error
+    width = len(loaded.model.searched_layers) * loaded.layout.kv_heads * loaded.layout.head_dim
+    if len(keys) % width or not np.isfinite(keys).all():
+        raise bundle.bad(f"{found.folder}: the keys of its title are not this model's")
+
+
+def _memory(bundle: BundleReader, loaded: LoadedModel, member: str, name: str) -> tuple[bytes, bytes, list[int]]:
+    """A memory file under another name: its front, its pieces, and the tokens in each block."""
+    contents = bundle.read(member, most_bytes=_MOST_SHARD_BYTES)
+    try:
+        return renamed(contents, name, fingerprint=loaded.fingerprint.digest, layout=loaded.layout)
+    except (DamagedMemory, ForeignShard) as error:
+        raise bundle.bad(f"{member}: {error}") from error
+
+
+def _take_in(
+    workspace: Workspace, loaded: LoadedModel, bundle: BundleReader, found: _Checked, collection: str | None
+) -> Arrived:
+    """Files first, then the rows: a crash in between leaves files that `gc` removes."""
+    rows, document_id, catalogue = found.rows, uuid4().hex, workspace.catalogue
+    digest = loaded.fingerprint.digest
+    name = collection or rows.collection
+    known = catalogue.find_document(rows.content_sha256, digest)
+    if known is not None:
+        return Arrived(rows.source, known.id, "already stored", known.num_blocks)
+    unlocked = "" if rows.original_sha256 == rows.content_sha256 else f".{rows.original_sha256}"
+    stored_file = f"{document_id}{unlocked}.{rows.kind}"
+    new = NewDocument(document_id, rows.source, rows.title, rows.kind, rows.content_sha256, digest, stored_file)
+    with keep_arrived(workspace, bundle.pieces(found.original), stored_file, rows.original_sha256) as keep:
+        written: list[ShardFile] = []
+        try:
+            with writing(workspace.kv_folder):
+                for number in range(len(rows.shard_blocks)):
+                    written.append(_write(loaded, bundle, found.shard(number), document_id))
+                arrival = Arrival(
+                    document=new,
+                    text=found.text,
+                    num_tokens=rows.num_tokens,
+                    pages=rows.page_rows(),
+                    shards=_with_blocks(written, rows),
+                    title_keys=rows.title_bytes(),
+                    notes=rows.notes,
+                    extras=rows.extras,
+                    properties=rows.property_rows(),
+                )
+                submitted = catalogue.add_arrival(arrival, collection=name)
+        except BaseException:
+            workspace.store.delete([one.name for one in written])
+            raise
+        if submitted.already_stored:  # by somebody else meanwhile
+            workspace.store.delete([one.name for one in written])
+            return Arrived(rows.source, submitted.document.id, "already stored", submitted.document.num_blocks)
+        keep()
+    write_sidecar(workspace.database, workspace.home, document_id)
+    return Arrived(rows.source, document_id, "imported", submitted.document.num_blocks)
+
+
+def _write(loaded: LoadedModel, bundle: BundleReader, member: str, document_id: str) -> ShardFile:
+    name = loaded.store.new_name(document_id)
+    front, pieces, lengths = _memory(bundle, loaded, member, name)
+    return loaded.store.write_encoded(name, front, pieces, len(lengths))
+
+
+def _with_blocks(files: Sequence[ShardFile], rows: BundledRows) -> list[tuple[ShardFile, Any]]:
+    blocks, found, first = rows.new_blocks(), [], 0
+    for file in files:
+        found.append((file, blocks[first : first + file.num_blocks]))
+        first += file.num_blocks
+    return found

@@ -1,0 +1,67 @@
+"""Bundles of one library: what its documents are exported to, and imported from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retrieval.bundles.leaving import export_bundle
+from retrieval.engine.workspace import Workspace
+from retrieval.errors import catalogue_errors
+from retrieval.types.bundles import Arrived, Exported
+from retrieval.types.records import Job
+from storage.catalogue import Catalogue
+
+if TYPE_CHECKING:
+    from retrieval.library import Library
+
+
+class Bundles:
+    """Of the library as one person sees it. `whole`: the administrator's catalogue."""
+
+    def __init__(self, library: Library, workspace: Workspace, whole: Catalogue):
+        self._library, self._workspace, self._whole = library, workspace, whole
+
+    @catalogue_errors()
+    def export_to(self, path: Path, *, collection_id: str | None = None) -> Exported:
+        """Write all documents that may be read, or those of one collection, to a new file.
+
+        Raises NotFound, InvalidRequest, DamagedMemory, NotEnoughSpace.
+        """
+        catalogue = self._workspace.catalogue
+        if collection_id is not None:
+            catalogue.collection(collection_id)
+        chosen = catalogue.documents(collection_id=collection_id)
+        return export_bundle(self._workspace, self._whole, chosen, Path(path))
+
+    @catalogue_errors()
+    def import_from(
+        self,
+        path: Path,
+        *,
+        collection: str | None = None,
+        reingest: bool = False,
+        on_checked: Callable[[int], None] = lambda documents: None,
+        run_job: Callable[[Job], Job] | None = None,
+    ) -> Iterator[Arrived]:
+        """Take in every document of a bundle, without reading it again; one result each, as they arrive.
+
+        `collection`: all go there, instead of to collections named as they were. `reingest`: read the originals with
+        this model (`run_job` runs a job to its end). `on_checked` is told the number of documents once the whole file
+        was found right. Raises ForeignBundle, NotEnoughSpace and `storage.bundle.archive.BadBundle`: then nothing was
+        changed.
+        """
+        from retrieval.bundles.arriving import import_bundle, read_originals  # the model's libraries take seconds
+
+        path = Path(path)
+        if not reingest:
+            yield from import_bundle(self._workspace, path, collection=collection, on_checked=on_checked)
+            return
+        run = run_job or (lambda job: self._library.run_job(job.id))
+
+        def read(file: Path, source: str, into: str | None) -> Job:
+            job = self._library.submit(file, source=source, collection=into)
+            return run(job) if job.active else job
+
+        yield from read_originals(self._workspace, path, collection=collection, read=read)

@@ -1,0 +1,255 @@
+"""Questions made from the sentences of a document by moving their parts: only such as people would ask.
+
+Few patterns, and strict ones: whatever is unclear beside its sentence ("this", "the following") is not asked for. Which
+of them the document answers is found out by asking (`retrieval.describing.answered`). English.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from model.scoring.sentences import sentence_borders
+from retrieval.describing.word_lists import asked_verbs, word_class
+
+_SHORTEST, _LONGEST = 40, 320  # characters of a sentence
+_MOST_SUBJECT_WORDS = 5
+_MOST_QUESTION_WORDS = 14
+_SUBJECT = r"(?P<subject>[\w\"“][\w’'/&\"”-]*(?: [\w&\"“(][\w’'/&.\"”)-]*){0,6}?)"
+_DEFINED = re.compile(
+    _SUBJECT + r" (?P<verb>is|are|refers? to|means|is defined as|are defined as|is known as|is called)"
+    r" (?P<rest>(?:an?|the|any|one|our|when|how|what|actively|usually|commonly)? ?[a-z][^;:]{20,})"
+)
+_WHEN = re.compile(
+    _SUBJECT + r" (?P<verb>was|were) (?P<rest>(?:\w+ly )?[a-z]+(?:ed|en|un|wn|ld|de|nt|lt|pt|ut|it|ought|aught)"
+    r"(?: (?!in\b|on\b)[\w’'-]+){0,5}?) (?:in|on) (?:the (?:year|spring|summer|autumn|winter) (?:of )?)?"
+    r"(?:[A-Z][a-z]+ (?:\d{1,2}, )?)?(?:1[5-9]|20)\d\d\b"
+)
+_PURPOSE = re.compile(
+    _SUBJECT + r" (?P<verb>is|are|was|were) (?P<rest>used|designed|intended|required|needed) (?:to|for|as) \w.{12,}"
+)
+_WHY = re.compile(
+    _SUBJECT
+    + r" (?P<verb>is|are|was|were|can|should|must|may|will) (?P<rest>(?!not\b)[a-z][^,;:()]{3,60}?),? because \w.{12,}"
+)
+_DOES = re.compile(
+    _SUBJECT + rf" (?P<verb>{'|'.join(sorted(map(re.escape, asked_verbs()), key=len, reverse=True))}) \w.{{15,}}"
+)
+_STANDS_FOR = re.compile(
+    r"(?P<name>(?:[A-Z][\w-]+(?: (?:of|and|for|the|to|in))? ){1,6}[A-Z][\w-]+) \((?P<short>[A-Z][A-Za-z]{1,6}[A-Z])\)"
+)
+_AIM = re.compile(
+    r"(?P<ask>The (?:(?:main|primary|overall|major|key|ultimate|central|chief) )?(?:goals?|aims?|purposes?|objectives?|"
+    r"mission|role|function|task|advantages?|benefits?|limitations?|drawbacks?|challenges?|focus) of "
+    r"(?P<subject>[\w’'-]+(?: [\w’'&-]+){0,5}?)) (?P<verb>is|are|was|were) \w.{20,}"
+)
+_MANY = re.compile(
+    r"(?:(?:More than|Over|About|Nearly|Almost|Approximately|Some|Around|Up to|At least|Only|A total of) )?"
+    r"(?P<number>\d{1,3}(?:,\d{3})+|\d+|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|Two|Three|Four|"
+    r"Five|Six|Seven|Eight|Nine|Ten|Eleven|Twelve|Twenty) "
+    r"(?P<subject>[a-z][\w-]*(?: [\w-]+){0,2}?s) (?P<rest>(?:were|are|have|took|take|participated|attended|received|"
+    r"completed|applied|joined|registered|came|live|died|voted|work|worked|contributed|showed|reported)\b[^,;:()]{4,70}?)"
+    r"(?=[,;(]|\.$| (?:which|who|where|while|although|but|and|whereas)\b)"
+)
+_WHO = re.compile(
+    r"(?P<subject>[A-Z][a-z]+(?: (?:[A-Z]\.|[A-Z][a-z]+|and|&|et al\.)){1,4})(?: \(\d{4}[a-z]?\))?,? "
+    r"(?:first |originally )?"
+    r"(?P<rest>(?:proposed|developed|introduced|discovered|invented|founded|created|coined|wrote|conducted|studied|described"
+    r"|designed|built|won|established|demonstrated|suggested|showed|found) (?:the|a|an|that|how) [^,;:()]{8,80}?)"
+    r"(?=[,;(]|\.$| (?:which|who|where|while|although|but|whereas|in which)\b)"
+)
+_RESPONSIBLE = re.compile(_SUBJECT + r" (?P<verb>is|are) (?P<rest>responsible) for \w.{12,}")
+_HEADING = re.compile(r"(?:\d+(?:\.\d+)*\.? )?(?P<question>(?:What|How|Why|When|Where|Who|Which) [^?.!:]{8,80}\?)")
+_NO_DEFINITION = ("same", "case", "result", "first", "most", "only", "best", "last", "main", "key", "number")
+_ELSEWHERE = {"table", "figure", "section", "appendix", "above", "below"}
+_BRACKETS = re.compile(r" \((?![A-Z][A-Za-z]{0,5}[A-Z]\))[^()]{0,160}\)")
+_PLURAL = re.compile(r"(?:\w{3,}[^su]s|people|children|data|men|women|criteria)$", re.I)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A question, where the sentence that should answer it stands, and how good a question of its kind mostly is."""
+
+    question: str
+    subject: str
+    start: int
+    stop: int
+    kind: str
+    worth: float
+
+
+def candidates(text: str, beside: Callable[[int], bool]) -> Iterator[Candidate]:
+    """All questions of a text, in its order. beside: whether a character stands beside the matter (references)."""
+    for start, stop in sentence_borders(text):
+        sentence = _without_asides(" ".join(text[start:stop].split()))
+        if beside(start) or not _SHORTEST <= len(sentence) <= _LONGEST or not _is_prose(sentence):
+            heading = _HEADING.fullmatch(sentence)
+            if heading and not beside(start) and not set(sentence.casefold().split()) & _ELSEWHERE:
+                yield Candidate(heading["question"], heading["question"], start, stop, "heading", 0.9)
+            continue
+        for kind, worth, make in _KINDS:
+            made = make(sentence)
+            if made is not None and len(made[0].split()) <= _MOST_QUESTION_WORDS:
+                yield Candidate(*made, start, stop, kind, worth)
+                break
+
+
+def _without_asides(sentence: str) -> str:
+    """Without brackets, unless they hold a short form: "(van Viegen et al., 2021)"."""
+    for _ in range(2):  # brackets within brackets
+        sentence = _BRACKETS.sub("", sentence)
+    return sentence
+
+
+def _is_prose(sentence: str) -> bool:
+    """A whole sentence: capital, full stop, few digits and brackets, no cells of tables."""
+    odd = sum(not (each.isalpha() or each in " ,.’'-“”\"()") for each in sentence)
+    return (
+        sentence[0].isupper()
+        and sentence.endswith((".", ".”", ".)"))
+        and odd <= 0.08 * len(sentence)
+        and not re.search(r"\S: \S.*; |\.\.\.|\|", sentence)
+    )
+
+
+def _subject(found: re.Match[str]) -> str | None:
+    """The subject as it stands in a question; None if it is unclear."""
+    subject: str = found["subject"]
+    words = subject.split()
+    first = words[0].casefold()
+    article = first in ("the", "a", "an")
+    noun = words[1:] if article else words
+    if not noun or len(noun) > _MOST_SUBJECT_WORDS or not _is_clear([word.casefold().strip('"“”()') for word in noun]):
+        return None
+    if any(mark in subject for mark in ",;:") or any(subject.count(a) != subject.count(b) for a, b in ("()", "“”")):
+        return None
+    if first == "the" and not any(word[0].isupper() for word in noun) and len(noun) < 2:
+        return None  # "the system": which one is not said
+    return " ".join((first, *_as_within(found.string, noun)) if article else _as_within(found.string, noun))
+
+
+def _is_clear(noun: list[str]) -> bool:
+    """Whether these words, lower case, mean something beside their sentence."""
+    common, unclear = word_class("common"), word_class("unclear")
+    if noun[0] in word_class("unclear_first") or any(word in unclear for word in noun):
+        return False
+    if noun[-1] in common or len(set(noun)) < len(noun) or all(len(word) < 3 or word in common for word in noun):
+        return False
+    return not any(word.endswith("ly") and len(word) > 4 for word in noun)
+
+
+def _as_within(sentence: str, words: list[str]) -> list[str]:
+    """Without the capital that begins the sentence, unless it is that of a name."""
+    head = words[0]
+    is_name = (
+        not head[1:].islower()  # OSCAL, fMRI
+        or (len(words) > 1 and words[1][0].isupper())
+        or not sentence.startswith(head)
+    )
+    return words if is_name else [head[0].lower() + head[1:], *words[1:]]
+
+
+Made = tuple[str, str] | None
+
+
+def _what_is(sentence: str) -> Made:
+    found = _DEFINED.match(sentence)
+    subject = _subject(found) if found else None
+    if found is None or subject is None or (subject.startswith("the ") and subject[4:].islower()):
+        return None
+    first, second = [*found["rest"].split(), ""][:2]
+    if found["verb"] in ("is", "are") and first not in ("a", "an", "the", "any", "one"):
+        return None
+    if first == "the" and second.strip(",") in _NO_DEFINITION:
+        return None
+    plural = found["verb"].startswith("are") or found["verb"] == "refer to"
+    return f"What {'are' if plural else 'is'} {subject}?", subject
+
+
+def _when(sentence: str) -> Made:
+    found = _WHEN.match(sentence)
+    subject = _subject(found) if found else None
+    return None if found is None or subject is None else (f"When {found['verb']} {subject} {found['rest']}?", subject)
+
+
+def _what_for(sentence: str) -> Made:
+    found = _PURPOSE.match(sentence)
+    subject = _subject(found) if found else None
+    return (
+        None if found is None or subject is None else (f"What {found['verb']} {subject} {found['rest']} for?", subject)
+    )
+
+
+def _what_aim(sentence: str) -> Made:
+    found = _AIM.match(sentence)
+    if found is None or found["subject"].split()[0].casefold() in word_class("unclear_first") - {"a", "an"}:
+        return None
+    if set(found["subject"].casefold().split()) & word_class("unclear"):
+        return None
+    return f"What {found['verb']} t{found['ask'][1:]}?", found["subject"]
+
+
+def _how_many(sentence: str) -> Made:
+    found = _MANY.match(sentence)
+    if found is None or set(found["rest"].casefold().split()) & word_class("pointing"):
+        return None
+    return f"How many {found['subject']} {found['rest']}?", found["subject"]
+
+
+def _who(sentence: str) -> Made:
+    found = _WHO.match(sentence)
+    if found is None or set(found["rest"].casefold().split()) & word_class("pointing") - {"that"}:
+        return None
+    return f"Who {found['rest']}?", found["rest"]
+
+
+def _what_responsible(sentence: str) -> Made:
+    found = _RESPONSIBLE.match(sentence)
+    subject = _subject(found) if found else None
+    return None if found is None or subject is None else (f"What {found['verb']} {subject} responsible for?", subject)
+
+
+def _why(sentence: str) -> Made:
+    found = _WHY.match(sentence)
+    subject = _subject(found) if found else None
+    if found is None or subject is None or set(found["rest"].casefold().split()) & word_class("unclear"):
+        return None
+    return f"Why {found['verb']} {subject} {found['rest']}?", subject
+
+
+def _what_does(sentence: str) -> Made:
+    found = _DOES.match(sentence)
+    subject = _subject(found) if found else None
+    if found is None or subject is None:
+        return None
+    verb = asked_verbs()[found["verb"]]
+    plural = found["verb"] == verb
+    if plural != bool(_PLURAL.search(subject)):
+        return None
+    return f"What {'do' if plural else 'does'} {subject} {verb}?", subject
+
+
+def _stands_for(sentence: str) -> Made:
+    found = _STANDS_FOR.search(sentence)
+    if found is None:
+        return None
+    initials = [word[0] for word in re.split(r"[ -]", found["name"]) if word[0].isupper()]
+    letters = [each for each in found["short"] if each.isupper()]
+    if initials[-len(letters) :] != letters or len(letters) < 3:
+        return None
+    return f"What does {found['short']} stand for?", found["short"]
+
+
+_KINDS: tuple[tuple[str, float, Callable[[str], Made]], ...] = (
+    ("why", 1.0, _why),
+    ("what aim", 1.2, _what_aim),
+    ("how many", 1.1, _how_many),
+    ("who", 1.1, _who),
+    ("what responsible", 1.0, _what_responsible),
+    ("when", 1.0, _when),
+    ("what for", 1.0, _what_for),
+    ("what is", 1.0, _what_is),
+    ("what does", 0.9, _what_does),
+    ("stands for", 0.5, _stands_for),
+)

@@ -1,0 +1,60 @@
+"""The words and phrases that a document speaks of most."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from retrieval.describing.word_lists import word_class
+
+_WORD = re.compile(r"[^\W\d_][\w’'-]*|[.;:!?,()\[\]|\n\t/]|\d+")
+_MOST_WORDS = 3
+_PHRASE_BONUS = 1.6  # for each further word: a phrase says more than its words
+_FEWEST = 3  # times that a term stands in the document
+
+
+def key_terms(text: str, count: int = 6) -> list[str]:
+    """The most telling terms of up to three words, the strongest first, as they are mostly written."""
+    seen: Counter[str] = Counter()
+    written: dict[str, Counter[str]] = {}
+    for phrase in _phrases(text):
+        key = phrase.casefold()
+        seen[key] += 1
+        written.setdefault(key, Counter())[phrase] += 1
+    scores = {
+        key: times * _PHRASE_BONUS ** (len(key.split()) - 1) * min(1.0, len(key) / 6)
+        for key, times in seen.items()
+        if times >= _FEWEST
+    }
+    chosen: list[str] = []
+    for key in sorted(scores, key=lambda each: (-scores[each], each)):
+        if any(_shares(key, other) for other in chosen):
+            continue
+        chosen.append(key)
+        if len(chosen) == count:
+            break
+    return [written[key].most_common(1)[0][0] for key in chosen]
+
+
+def _phrases(text: str) -> Iterator[str]:
+    """Runs of one to three words of a sentence whose first and last word tell something."""
+    common = word_class("common")
+    run: list[str] = []
+    for match in _WORD.finditer(text):
+        word = match[0]
+        if not word[0].isalpha():
+            run.clear()
+            continue
+        run.append(word)
+        for length in range(1, min(_MOST_WORDS, len(run)) + 1):
+            words = run[-length:]
+            if any(len(each) < 3 or each.casefold() in common for each in words):
+                continue
+            yield " ".join(words)
+
+
+def _shares(one: str, other: str) -> bool:
+    """Whether most of one's words stand in the other, plural or not."""
+    first, second = ({word.rstrip("s") for word in re.split(r"[ -]", each)} for each in (one, other))
+    return bool(first & second)

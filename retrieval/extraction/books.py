@@ -1,0 +1,95 @@
+"""E-books (.epub): the chapters in the order of reading."""
+
+from __future__ import annotations
+
+import posixpath
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+from lxml import etree
+
+from retrieval.errors import ExtractError
+from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.markup import html_blocks
+from retrieval.extraction.office.archive import opened_archive, parse_part
+from retrieval.extraction.parts import Part, from_parts
+
+_WHAT = "e-book"
+_OLDER = "The file is named .epub but is a file of an office program."
+_CONTAINER = "META-INF/container.xml"
+_PROTECTED = "This e-book is protected against copying (DRM): only its seller's programs can read it."
+_FONTS_ONLY = (b"http://www.idpf.org/2008/embedding", b"http://ns.adobe.com/pdf/enc#RC")
+_OPF = "{http://www.idpf.org/2007/opf}"
+_DC = "{http://purl.org/dc/elements/1.1/}"
+_PAGES = ("application/xhtml+xml", "text/html", "application/xml", "text/x-oeb1-document")
+_LONGEST_NAME = 80
+
+
+def extract_epub(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+    """Raises ExtractError."""
+    notes: list[str] = []
+    with opened_archive(path, _WHAT, _OLDER) as archive:
+        if _CONTAINER not in archive.namelist():
+            raise ExtractError("The file is named .epub but is not an e-book.")
+        _check_protection(archive)
+        package_name = _package_name(archive)
+        package = _part(archive, package_name)
+        metadata = _metadata(package)
+        chapters = _chapters(archive, package, posixpath.dirname(package_name), limits, notes)
+        return from_parts(chapters, metadata.get("title", ""), path, metadata, limits, notes)
+
+
+def _check_protection(archive: zipfile.ZipFile) -> None:
+    name = "META-INF/encryption.xml"
+    if name not in archive.namelist():
+        return
+    for method in _part(archive, name).iter("{http://www.w3.org/2001/04/xmlenc#}EncryptionMethod"):
+        if method.get("Algorithm", "").encode() not in _FONTS_ONLY:
+            raise ExtractError(_PROTECTED)
+
+
+def _package_name(archive: zipfile.ZipFile) -> str:
+    for root in _part(archive, _CONTAINER).iter("{*}rootfile"):
+        if root.get("full-path"):
+            return str(root.get("full-path"))
+    raise ExtractError("The e-book is damaged: it does not say where its list of chapters is.")
+
+
+def _part(archive: zipfile.ZipFile, name: str) -> etree._Element:
+    try:
+        return parse_part(archive, name, _WHAT, may_declare=True)
+    except KeyError as error:
+        raise ExtractError(f"The e-book is damaged: {name} is not in it.") from error
+
+
+def _metadata(package: etree._Element) -> dict[str, str]:
+    names = {"title": "title", "author": "creator", "language": "language", "date": "date", "publisher": "publisher"}
+    found = {ours: next(package.iter(_DC + theirs), None) for ours, theirs in names.items()}
+    return {key: one.text.strip()[:2000] for key, one in found.items() if one is not None and (one.text or "").strip()}
+
+
+def _chapters(
+    archive: zipfile.ZipFile, package: etree._Element, folder: str, limits: ExtractLimits, notes: list[str]
+) -> Iterator[Part]:
+    items = {item.get("id"): item for item in package.iter(f"{_OPF}item")}
+    number = 0
+    for reference in package.iter(f"{_OPF}itemref"):
+        item = items.get(reference.get("idref"))
+        if item is None or item.get("media-type") not in _PAGES:
+            continue
+        name = posixpath.normpath(posixpath.join(folder, unquote(item.get("href", ""))))
+        try:
+            data = archive.read(name)
+        except KeyError:
+            notes.append(f"{name} is missing in the e-book.")
+            continue
+        title, blocks, _ = html_blocks(data)
+        if not any(text.strip() for _, text in blocks):
+            continue
+        number += 1
+        heading = next((text for level, text in blocks if level), "") or title
+        heading = " ".join(heading.split())[:_LONGEST_NAME]
+        yield Part(f"chapter {number}" + (f" ({heading})" if heading else ""), blocks)

@@ -1,0 +1,100 @@
+"""Figures and tables of a document, found when it is read: where they are, what is written about them, their cells.
+
+Kept beside the places of its characters, and derived from the file like them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from retrieval.extraction.document import Exhibits, ExtractedBox, ExtractedFigure, ExtractedTable
+
+FILE = "exhibits.json"
+_MOST = 1000  # of each kind
+_MOST_CELLS = 200_000  # of all tables
+_LONGEST_CAPTION = 300
+_FIGURE = re.compile(
+    r"(?:Fig(?:ure|\.)?|Abb(?:ildung|\.)|Chart|Exhibit|Plate|Map)\s?[A-Z]?(?:\d+(?:[.-]\d+)*[.:|)]|\d+[.-]\d+)\s", re.I
+)
+_TABLE = re.compile(r"Tab(?:le|elle|leau|\.)?\s?[A-Z]?\d+(?:[.-]\d+)*[.:|)]?(?:\s|$)", re.I)
+
+
+def within_limits(exhibits: Exhibits) -> Exhibits:
+    """As many as are kept."""
+    tables, cells = [], 0
+    for table in exhibits.tables[:_MOST]:
+        cells += sum(map(len, table.rows))
+        if cells > _MOST_CELLS:
+            break
+        tables.append(table)
+    return Exhibits(exhibits.figures[:_MOST], tuple(tables))
+
+
+def from_plain(plain: Mapping[str, Any]) -> Exhibits:
+    """From JSON of `asdict`. Raises ValueError, KeyError or TypeError for anything else."""
+    figures = [ExtractedFigure(int(one["page"]), str(one["caption"]), _box(one["box"])) for one in plain["figures"]]
+    tables = [
+        ExtractedTable(
+            int(one["page"]),
+            str(one["caption"]),
+            _box(one["box"]) if one["box"] is not None else None,
+            tuple(tuple(map(str, row)) for row in one["rows"]),
+        )
+        for one in plain["tables"]
+    ]
+    return Exhibits(tuple(figures), tuple(tables))
+
+
+def keep(folder: Path, text_digest: str, exhibits: Exhibits) -> None:
+    """Write them into `folder` (a document's page images), in place of older ones."""
+    folder.mkdir(exist_ok=True, mode=0o700)
+    unfinished = folder / f".{FILE}"
+    unfinished.write_text(json.dumps({"text": text_digest, **asdict(exhibits)}), encoding="utf-8")
+    unfinished.replace(folder / FILE)
+
+
+def kept(folder: Path, text_digest: str) -> Exhibits | None:
+    """None if none of this text are kept."""
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        return from_plain(plain) if plain["text"] == text_digest else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _box(sides: Sequence[float]) -> ExtractedBox:
+    page, x0, y0, x1, y1 = sides
+    if not all(0 <= side <= 1 for side in (x0, y0, x1, y1)):
+        raise ValueError("a box beyond its page")
+    return ExtractedBox(int(page), float(x0), float(y0), float(x1), float(y1))
+
+
+def is_figure_caption(text: str) -> bool:
+    return bool(_FIGURE.match(text))
+
+
+def is_table_caption(text: str) -> bool:
+    return bool(_TABLE.match(text))
+
+
+def caption_of(text: str) -> str:
+    return " ".join(text.split())[:_LONGEST_CAPTION]
+
+
+def nearest_caption(captions: Sequence[tuple[str, ExtractedBox]], box: ExtractedBox, reach: float) -> int | None:
+    """The index of the caption that stands nearest above or below a box, within `reach` of the page's height."""
+    best, best_gap = None, reach
+    for number, (_, line) in enumerate(captions):
+        beside = line.x1 < box.x0 or line.x0 > box.x1
+        gap = max(box.y0 - line.y1, line.y0 - box.y1, 0.0)
+        if not beside and gap < best_gap:
+            best, best_gap = number, gap
+    return best

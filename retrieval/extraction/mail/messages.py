@@ -1,0 +1,128 @@
+"""E-mails as programs for mail save them (.eml), and web pages that browsers save as e-mails (.mhtml)."""
+
+from __future__ import annotations
+
+import email.policy
+from collections.abc import Iterator
+from email.message import EmailMessage
+from email.parser import BytesParser
+from pathlib import Path
+
+from retrieval.errors import ExtractError
+from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.mail.attachments import Attachment, Message, from_message
+from retrieval.extraction.markup import clean_text, decode, html_blocks, text_bytes
+from retrieval.extraction.parts import Block, from_blocks
+
+_OVERHEAD = 50  # bytes for each of text: attachments are in the file
+_HEAD = ("Subject", "From", "To", "Cc", "Date")
+_DEEPEST = 20
+_KNOWN = ("from", "to", "subject", "date", "mime-version", "content-type", "received", "return-path", "message-id")
+_NAMES = {"message/rfc822": "message.eml", "text/calendar": "invitation.txt", "text/html": "page.html"}
+
+
+def extract_eml(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+    """The head, the text and the attachments of an e-mail. Raises ExtractError."""
+    found = _parsed(path, limits)
+    if not any(found.get(name) for name in _KNOWN):
+        raise ExtractError("The file is not an e-mail: it has none of the lines that an e-mail begins with.")
+    notes: list[str] = []
+    if found.get_content_type() in ("multipart/encrypted", "application/pkcs7-mime", "application/x-pkcs7-mime"):
+        raise ExtractError("This e-mail is encrypted. Save it decrypted and add it again.")
+    head = {name: _line(str(found.get(name, ""))) for name in _HEAD}
+    blocks: list[Block] = []
+    attachments: list[Attachment] = []
+    for part in _leaves(found, 0):
+        if _is_text(part):
+            blocks += _text_blocks(part)
+        else:
+            attachments += _attachment(part, notes)
+    if found.defects or any(part.defects for part in found.walk()):
+        notes.append("The e-mail is irregular; parts of it may be missing.")
+    return from_message(Message(head, blocks, attachments, notes), path, limits)
+
+
+def extract_mhtml(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+    """A web page that was saved with its pictures in one file. Raises ExtractError."""
+    found = _parsed(path, limits)
+    for part in _leaves(found, 0):
+        if part.get_content_type() in ("text/html", "application/xhtml+xml"):
+            title, blocks, encoding = html_blocks(_bytes(part), part.get_content_charset("") or "")
+            address = _line(str(found.get("Snapshot-Content-Location", "")))
+            metadata = {"encoding": encoding} | ({"address": address} if address else {})
+            return from_blocks(blocks, title or _line(str(found.get("Subject", ""))), path, metadata, limits)
+    raise ExtractError("The file holds no web page. Save the page again, complete or as a single file.")
+
+
+def _parsed(path: Path, limits: ExtractLimits) -> EmailMessage:
+    data = text_bytes(path, limits, overhead=_OVERHEAD)
+    try:
+        return BytesParser(EmailMessage, policy=email.policy.default).parsebytes(data)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:  # the parser of odd headers may raise anything
+        raise ExtractError(f"The e-mail is damaged ({type(error).__name__}: {str(error)[:150]}).") from error
+
+
+def _leaves(part: EmailMessage, depth: int) -> Iterator[EmailMessage]:
+    """The parts that hold something; of alternatives the plainest that has words, of messages within it none."""
+    if depth > _DEEPEST:
+        raise ExtractError("The e-mail is nested too deeply: it is damaged or malicious.")
+    if part.get_content_type() == "multipart/alternative":
+        kinds = [one for one in part.iter_parts() if isinstance(one, EmailMessage)]
+        texts = [one for one in kinds if one.get_content_type() == "text/plain" and _bytes(one).strip()]
+        chosen = texts[:1] or kinds[-1:]
+        others = [
+            one for one in kinds if one not in chosen and not one.get_content_type().startswith(("text/", "multi"))
+        ]
+        for one in (*chosen, *others):
+            yield from _leaves(one, depth + 1)
+    elif part.get_content_maintype() == "multipart":
+        for inner in part.iter_parts():
+            assert isinstance(inner, EmailMessage)  # the parser makes all parts of this class
+            yield from _leaves(inner, depth + 1)
+    else:
+        yield part
+
+
+def _is_text(part: EmailMessage) -> bool:
+    named = part.get_filename() or part.get_content_disposition() == "attachment"
+    return not named and part.get_content_type() in ("text/plain", "text/html")
+
+
+def _text_blocks(part: EmailMessage) -> list[Block]:
+    charset = part.get_content_charset("") or ""
+    if part.get_content_type() == "text/html":
+        return html_blocks(_bytes(part), charset)[1]
+    text, _ = _decoded(_bytes(part), charset)
+    return [(0, clean_text(text).strip("\n"))]
+
+
+def _decoded(data: bytes, charset: str) -> tuple[str, str]:
+    """As stated first: unlike files, e-mails state their encoding."""
+    try:
+        return data.decode(charset or "utf-8"), charset
+    except (UnicodeDecodeError, LookupError):
+        return decode(data, charset)
+
+
+def _bytes(part: EmailMessage) -> bytes:
+    data = part.get_payload(decode=True)
+    return data if isinstance(data, bytes) else b""
+
+
+def _attachment(part: EmailMessage, notes: list[str]) -> list[Attachment]:
+    kind = part.get_content_type()
+    name = part.get_filename() or _NAMES.get(kind, "")
+    if kind == "message/rfc822":
+        inner = part.get_payload(0)
+        name = name if name.lower().endswith(".eml") else f"{name or 'message'}.eml"
+        return [Attachment(name, inner.as_bytes())]  # type: ignore[union-attr]
+    if not name or (kind.startswith("image/") and part.get("Content-ID")):  # a picture within the text
+        return []
+    return [Attachment(name, _bytes(part))]
+
+
+def _line(text: str) -> str:
+    return " ".join(clean_text(text).split())[:2000]

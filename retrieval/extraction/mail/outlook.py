@@ -1,0 +1,69 @@
+"""E-mails that Outlook saved (.msg)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from oxmsg import Message as OutlookMessage
+
+from retrieval.errors import ExtractError
+from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.mail.attachments import Attachment, Message, from_message
+from retrieval.extraction.markup import clean_text, html_blocks, text_bytes
+from retrieval.extraction.parts import Block
+
+_OVERHEAD = 50  # bytes for each of text: attachments are in the file
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_TO, _CC = 1, 2
+_RECIPIENT_TYPE = 0x0C15
+
+
+def extract_msg(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+    """The head, the text and the attachments of an e-mail. Raises ExtractError."""
+    if not text_bytes(path, limits, overhead=_OVERHEAD).startswith(_OLE):
+        raise ExtractError("The file is named .msg but was not saved by Outlook.")
+    try:
+        message = _message(OutlookMessage.load(str(path)))
+    except (ExtractError, MemoryError, RecursionError):
+        raise
+    except Exception as error:  # a third-party parser on a possibly hostile file may raise anything
+        raise ExtractError(f"The Outlook message is damaged ({type(error).__name__}: {str(error)[:150]}).") from error
+    return from_message(message, path, limits)
+
+
+def _message(found: Any) -> Message:
+    if (found.message_class or "").upper().startswith(("IPM.NOTE.SMIME", "IPM.NOTE.RPMSG")) and not found.body:
+        raise ExtractError("This e-mail is encrypted. Save it decrypted and add it again.")
+    recipients = [f"{one.name} <{one.email_address}>" if one.name != one.email_address else one.name
+                  for one in found.recipients]  # fmt: skip
+    sent = found.sent_date
+    head = {
+        "Subject": found.subject or "",
+        "From": found.sender or "",
+        "To": ", ".join(recipients),
+        "Date": sent.strftime("%Y-%m-%d %H:%M") if sent is not None else "",
+    }
+    notes: list[str] = []
+    attachments = []
+    for one in found.attachments:
+        name, data = one.file_name or "", one.file_bytes
+        if data is None:
+            notes.append(f"The attachment {name or 'without a name'} was not read: it is a message or an object.")
+        else:
+            attachments.append(Attachment(name, data))
+    return Message({name: _line(text) for name, text in head.items()}, _blocks(found), attachments, notes)
+
+
+def _blocks(found: Any) -> list[Block]:
+    if found.body and found.body.strip():
+        return [(0, clean_text(found.body).strip("\n"))]
+    if found.html_body:
+        data = found.html_body.encode() if isinstance(found.html_body, str) else found.html_body
+        return html_blocks(data)[1]
+    return []
+
+
+def _line(text: str) -> str:
+    return " ".join(clean_text(text).split())[:2000]

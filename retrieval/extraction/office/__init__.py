@@ -1,0 +1,1 @@
+"""Files of office programs: packed XML, spreadsheets, rich text."""

@@ -1,0 +1,100 @@
+"""Zip archives of XML, as office programs and e-books write them: read without resolving anything, and with limits on
+what they unpack to."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lxml import etree
+
+from retrieval.errors import ExtractError
+
+_PART_BYTES = 256 << 20  # of one part, unpacked
+_WHOLE_BYTES = 1 << 30  # of all parts, unpacked
+_PARTS = 50_000
+_RATIO = 400  # unpacked to packed, above one megabyte; text seldom packs better than 1:30
+_DC = "{http://purl.org/dc/elements/1.1/}"
+_DATES = "{http://purl.org/dc/terms/}"
+_CORE = "docProps/core.xml"
+_OLE = b"\xd0\xcf\x11\xe0"  # files of older programs, and encrypted files of newer ones
+
+
+@contextmanager
+def opened_archive(path: Path, what: str, older: str) -> Iterator[zipfile.ZipFile]:
+    """`what` names the kind of file in messages, "Word document"; `older` what else it may be, and the remedy.
+
+    Raises ExtractError, also for what the body of the `with` finds damaged in the archive.
+    """
+    with path.open("rb") as file:
+        if file.read(8).startswith(_OLE):
+            raise ExtractError(older)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            _check(archive, what)
+            yield archive
+    except zipfile.BadZipFile as error:
+        raise ExtractError(f"The {what} is damaged or cut off: its archive cannot be opened.") from error
+    except (NotImplementedError, RuntimeError) as error:  # unknown packing, or an archive with a password
+        if isinstance(error, RecursionError):
+            raise
+        raise ExtractError(f"The {what} cannot be unpacked ({error}).") from error
+
+
+def _check(archive: zipfile.ZipFile, what: str) -> None:
+    """No more is ever unpacked than the archive's directory states."""
+    parts = archive.infolist()
+    for info in parts:
+        _check_size(info, what)
+    total = sum(info.file_size for info in parts)
+    if len(parts) > _PARTS or total > _WHOLE_BYTES:
+        raise ExtractError(f"The {what} unpacks to {total / 1e6:,.0f} MB and was refused: it looks malicious.")
+
+
+def _check_size(info: zipfile.ZipInfo, what: str) -> None:
+    size = info.file_size
+    if size > _PART_BYTES or (size > 1 << 20 and size > _RATIO * max(1, info.compress_size)):
+        raise ExtractError(f"The {what} unpacks to {size / 1e6:,.0f} MB and was refused: it looks malicious.")
+
+
+def parse_part(archive: zipfile.ZipFile, name: str, what: str, *, may_declare: bool = False) -> etree._Element:
+    """One XML part. Document type declarations (entities, expansion bombs) are refused unless it `may_declare` one,
+    as e-books do; entities are never resolved."""
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
+    try:
+        with archive.open(name) as part:
+            tree = etree.parse(part, parser)
+    except (etree.XMLSyntaxError, EOFError) as error:
+        if "Excessive depth" in str(error):
+            raise ExtractError(f"The {what} is nested too deeply: it is damaged or malicious.") from error
+        raise ExtractError(f"The {what} is damaged: {name} is not well-formed XML ({error}).") from error
+    if tree.docinfo.doctype and not may_declare:
+        raise ExtractError(f"The {what} declares entities, which no {what} needs, and was refused.")
+    return tree.getroot()
+
+
+def refuse_declarations(archive: zipfile.ZipFile, what: str) -> None:
+    """For archives whose parts a library parses: none may declare a document type. Raises ExtractError."""
+    for info in archive.infolist():
+        if not info.filename.lower().endswith((".xml", ".rels", ".vml")):
+            continue
+        with archive.open(info) as part:
+            head = part.read(4096)
+        text = head.decode("utf-16", "replace") if head[:2] in (b"\xff\xfe", b"\xfe\xff") else head.decode("latin-1")
+        if "<!DOCTYPE" in text.replace("\0", "") or "<!ENTITY" in text.replace("\0", ""):
+            raise ExtractError(f"The {what} declares entities, which no {what} needs, and was refused.")
+
+
+def core_metadata(archive: zipfile.ZipFile, what: str) -> dict[str, str]:
+    """Title, author, subject and dates that a Word, PowerPoint or Excel file states."""
+    if _CORE not in archive.namelist():
+        return {}
+    core = parse_part(archive, _CORE, what)
+    names = {
+        "title": f"{_DC}title", "author": f"{_DC}creator", "subject": f"{_DC}subject",
+        "language": f"{_DC}language", "created": f"{_DATES}created", "modified": f"{_DATES}modified",
+    }  # fmt: skip
+    found = {ours: core.findtext(theirs) for ours, theirs in names.items()}
+    return {key: value.strip()[:2000] for key, value in found.items() if value and value.strip()}

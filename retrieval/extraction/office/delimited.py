@@ -1,0 +1,51 @@
+"""Tables in text files: values parted by commas, semicolons or tabs."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from retrieval.errors import ExtractError
+from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.markup import clean_text, decode, text_bytes
+from retrieval.extraction.office.sheets import Row, Sheet, from_sheets
+
+_SAMPLE_CHARACTERS = 32_768
+_DELIMITERS = ",;\t|"
+_STATED = re.compile(r"sep=(.)\r?\n")  # the first line, as Excel writes it
+LABEL = "the table"
+
+
+def extract_csv(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+    """A file of separated values, .csv or .tsv. Raises ExtractError."""
+    source, encoding = decode(text_bytes(path, limits))
+    csv.field_size_limit(limits.characters)
+    return from_sheets([Sheet(LABEL, _rows(source), named=True)], "", path, {"encoding": encoding}, limits)
+
+
+def _rows(source: str) -> Iterator[Row]:
+    stated = _STATED.match(source)
+    delimiter = stated[1] if stated else _delimiter(source)
+    lines = source.splitlines(keepends=True)
+    try:
+        for number, values in enumerate(csv.reader(lines, delimiter=delimiter)):
+            if stated and number == 0:
+                continue
+            texts = {column: clean_text(value).strip() for column, value in enumerate(values)}
+            yield Row(number, {column: text for column, text in texts.items() if text})
+    except csv.Error as error:
+        raise ExtractError(f"The table cannot be read ({error}). Export it again.") from error
+
+
+def _delimiter(source: str) -> str:
+    """By what the values are parted; a comma where nothing tells."""
+    sample = source[:_SAMPLE_CHARACTERS]
+    if len(source) > len(sample):
+        sample = sample[: sample.rfind("\n") + 1] or sample
+    try:
+        return csv.Sniffer().sniff(sample, _DELIMITERS).delimiter
+    except csv.Error:
+        return max(_DELIMITERS, key=sample.count) if any(one in sample for one in _DELIMITERS) else ","

@@ -1,0 +1,115 @@
+"""OpenDocument texts, as LibreOffice writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lxml import etree
+
+from retrieval.errors import ExtractError
+from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.markup import clean_text
+from retrieval.extraction.office.archive import opened_archive, parse_part
+from retrieval.extraction.parts import Block, from_blocks
+from retrieval.extraction.table_rows import text_rows
+
+_WHAT = "OpenDocument text"
+_OLDER = "The file is named .odt but is a file of another office program. Save it as .odt and retry."
+_LOCKED = "This OpenDocument text has a password. Save it without one and retry."
+_OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
+_TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
+_TABLE = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
+_META = "{urn:oasis:names:tc:opendocument:xmlns:meta:1.0}"
+_DC = "{http://purl.org/dc/elements/1.1/}"
+_MANIFEST = "META-INF/manifest.xml"
+_SILENT = {f"{_TEXT}tracked-changes", f"{_OFFICE}annotation", f"{_TEXT}note-citation", f"{_OFFICE}forms"}
+_MOST_REPEATED = 100  # cells that a file states once; spreadsheets fill rows with empty ones
+
+
+def extract_odt(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+    """Headings, paragraphs, lists, tables and notes of a text. Raises ExtractError."""
+    with opened_archive(path, _WHAT, _OLDER) as archive:
+        names = set(archive.namelist())
+        if "content.xml" not in names:
+            raise ExtractError("The file is named .odt but is not an OpenDocument text.")
+        if _MANIFEST in names and b"encryption-data" in archive.read(_MANIFEST):
+            raise ExtractError(_LOCKED)
+        body = parse_part(archive, "content.xml", _WHAT).find(f"{_OFFICE}body/{_OFFICE}text")
+        if body is None:
+            raise ExtractError("The file is named .odt but is not an OpenDocument text.")
+        metadata = _metadata(parse_part(archive, "meta.xml", _WHAT)) if "meta.xml" in names else {}
+        notes = (
+            ["The file holds macros: they were neither run nor read."]
+            if any(name.startswith(("Basic/", "Scripts/")) for name in names)
+            else []
+        )
+    return from_blocks(list(_blocks(body)), metadata.get("title", ""), path, metadata, limits, notes)
+
+
+def _metadata(root: etree._Element) -> dict[str, str]:
+    names = {
+        "title": f"{_DC}title", "author": f"{_DC}creator", "subject": f"{_DC}subject", "language": f"{_DC}language",
+        "created": f"{_META}creation-date", "modified": f"{_DC}date",
+    }  # fmt: skip
+    found = {ours: next(root.iter(theirs), None) for ours, theirs in names.items()}
+    return {key: one.text.strip()[:2000] for key, one in found.items() if one is not None and (one.text or "").strip()}
+
+
+def _blocks(parent: etree._Element) -> Iterator[Block]:
+    """What stands in an element, in order; also in sections, frames and tables of contents."""
+    for child in parent:
+        if child.tag in _SILENT or not isinstance(child.tag, str):
+            continue
+        if child.tag == f"{_TEXT}h":
+            stated = child.get(f"{_TEXT}outline-level", "1")
+            yield int(stated) if stated in tuple("123456789") else 1, " ".join(_words(child).split())
+        elif child.tag == f"{_TEXT}p":
+            yield 0, _words(child)
+            for note in child.iter(f"{_TEXT}note-body"):
+                yield from _blocks(note)
+            for frame in child.iter("{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}text-box"):
+                yield from _blocks(frame)
+        elif child.tag == f"{_TEXT}list":
+            yield 0, "\n".join(f"• {line}" for line in _items(child) if line)
+        elif child.tag == f"{_TABLE}table":
+            yield 0, "\n".join(text_rows([_cells(row) for row in child.iter(f"{_TABLE}table-row")]))
+        else:
+            yield from _blocks(child)
+
+
+def _items(parent: etree._Element) -> Iterator[str]:
+    for item in parent:
+        yield " ".join(" ".join(_words(one).split()) for one in item if one.tag in (f"{_TEXT}p", f"{_TEXT}h"))
+        for inner in item.findall(f"{_TEXT}list"):
+            yield from _items(inner)
+
+
+def _cells(row: etree._Element) -> list[str]:
+    cells: list[str] = []
+    for cell in row:
+        if cell.tag not in (f"{_TABLE}table-cell", f"{_TABLE}covered-table-cell"):
+            continue
+        repeated = cell.get(f"{_TABLE}number-columns-repeated", "1")
+        count = min(int(repeated), _MOST_REPEATED) if repeated.isdigit() and len(repeated) < 9 else 1
+        cells += [" ".join(" ".join(text for _, text in _blocks(cell)).split())] * count
+    return cells
+
+
+def _words(element: etree._Element) -> str:
+    """The running text of a paragraph, without notes and boxes that stand elsewhere."""
+    lines = clean_text("".join(_pieces(element))).split("\n")
+    return "\n".join(" ".join(line.split()) for line in lines if line.strip())
+
+
+def _pieces(element: etree._Element) -> Iterator[str]:
+    yield element.text or ""
+    for child in element:
+        if child.tag in (f"{_TEXT}s", f"{_TEXT}tab"):
+            yield " "
+        elif child.tag == f"{_TEXT}line-break":
+            yield "\n"
+        elif isinstance(child.tag, str) and child.tag not in _SILENT and not child.tag.endswith(("}note", "}frame")):
+            yield from _pieces(child)
+        yield child.tail or ""

@@ -1,0 +1,135 @@
+"""Word documents (.docx): a zip archive of XML, read without resolving anything and with limits on what it unpacks to.
+
+No pages and no boxes: where a page ends is decided by the printing program, it is not in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lxml import etree
+
+from retrieval.errors import ExtractError
+from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.markup import clean_text
+from retrieval.extraction.office.archive import core_metadata, opened_archive, parse_part
+from retrieval.extraction.parts import Block, from_blocks
+
+_W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
+_WHAT = "Word document"
+_OLDER = "This is an old .doc file or a Word document with a password. Save it as .docx without one and retry."
+
+Styles = dict[str, tuple[int, bool]]
+"""By style id: heading level (1 is the highest, as for a title; 0: running text), and whether it makes list items."""
+
+
+def extract_docx(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+    """Paragraphs, headings, table rows, foot- and endnotes of a Word document. Raises ExtractError."""
+    with opened_archive(path, _WHAT, _OLDER) as archive:
+        names = set(archive.namelist())
+        if "word/document.xml" not in names:
+            raise ExtractError("The file is named .docx but is not a Word document.")
+        body = parse_part(archive, "word/document.xml", _WHAT)
+        styles = _styles(parse_part(archive, "word/styles.xml", _WHAT)) if "word/styles.xml" in names else {}
+        metadata = core_metadata(archive, _WHAT)
+        blocks = list(_blocks(body, styles))
+        for part in ("word/footnotes.xml", "word/endnotes.xml"):
+            if part in names:
+                blocks += [block for block in _blocks(parse_part(archive, part, _WHAT), {}) if block[1].strip()]
+    return from_blocks(blocks, metadata.get("title", ""), path, metadata, limits)
+
+
+def _styles(root: etree._Element) -> Styles:
+    styles: Styles = {}
+    for style in root.iter(f"{_W}style"):
+        name = _value(style, "name").lower()
+        level = _outline_level(style)
+        if name == "title":
+            level = 1
+        elif name.startswith("heading ") and name[8:].isdigit():
+            level = int(name[8:])
+        styles[style.get(f"{_W}styleId", "")] = level, _is_numbered(style)
+    return styles
+
+
+def _value(element: etree._Element, path: str) -> str:
+    found = element.find("/".join(_W + step for step in path.split("/")))
+    return "" if found is None else found.get(f"{_W}val", "")
+
+
+def _outline_level(element: etree._Element) -> int:
+    """Heading level that a paragraph or a style states itself; 0 for running text."""
+    stated = _value(element, "pPr/outlineLvl")
+    return int(stated) + 1 if stated in tuple("012345678") else 0
+
+
+def _is_numbered(element: etree._Element) -> bool:
+    return element.find(f"{_W}pPr/{_W}numPr") is not None
+
+
+def _blocks(parent: etree._Element, styles: Styles) -> Iterator[Block]:
+    """Every paragraph and table in order, also inside content controls and text boxes."""
+    listed: list[str] = []
+    for child in parent:
+        if child.tag == f"{_W}p":
+            level, is_list = styles.get(_value(child, "pPr/pStyle"), (0, False))
+            level, is_list = _outline_level(child) or level, is_list or _is_numbered(child)
+            text = _paragraph_text(child)
+            if is_list and not level and text:
+                listed.append(f"• {text}")
+                continue
+            if listed:
+                yield 0, "\n".join(listed)
+                listed = []
+            if text:
+                yield level, text
+            for box in _text_boxes(child):
+                yield from _blocks(box, styles)
+            continue
+        if listed:
+            yield 0, "\n".join(listed)
+            listed = []
+        if child.tag == f"{_W}tbl":
+            rows = [_row_text(row, styles) for row in child.iter(f"{_W}tr")]
+            yield 0, "\n".join(row for row in rows if row)
+        elif child.tag != _FALLBACK:
+            yield from _blocks(child, styles)
+    if listed:
+        yield 0, "\n".join(listed)
+
+
+def _paragraph_text(paragraph: etree._Element) -> str:
+    pieces: list[str] = []
+
+    def walk(element: etree._Element) -> None:
+        for child in element:
+            if child.tag == f"{_W}t":
+                pieces.append(child.text or "")
+            elif child.tag == f"{_W}tab":
+                pieces.append(" ")
+            elif child.tag in (f"{_W}br", f"{_W}cr"):
+                pieces.append("\n")
+            elif child.tag == f"{_W}noBreakHyphen":
+                pieces.append("-")
+            elif child.tag not in (f"{_W}pPr", f"{_W}txbxContent", f"{_W}del", f"{_W}instrText", _FALLBACK):
+                walk(child)
+
+    walk(paragraph)
+    lines = clean_text("".join(pieces)).split("\n")
+    return "\n".join(" ".join(line.split()) for line in lines if line.strip())
+
+
+def _text_boxes(element: etree._Element) -> Iterator[etree._Element]:
+    for child in element:
+        if child.tag == f"{_W}txbxContent":
+            yield child
+        elif child.tag != _FALLBACK:
+            yield from _text_boxes(child)
+
+
+def _row_text(row: etree._Element, styles: Styles) -> str:
+    cells = [" ".join(" ".join(text for _, text in _blocks(cell, styles)).split()) for cell in row.findall(f"{_W}tc")]
+    return " | ".join(cells) if any(cells) else ""

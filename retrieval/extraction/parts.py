@@ -1,0 +1,95 @@
+"""Documents made of named parts instead of printed pages: slides, chapters, attachments, or the whole text as one part.
+
+A part takes the place of a page, and its label says what it is ("slide 4"). There are no boxes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from retrieval.errors import ExtractError
+from retrieval.extraction.document import NO_PAGE, ExtractedDocument, ExtractedPage, OutlineEntry
+from retrieval.extraction.limits import ExtractLimits
+
+_LONGEST_TITLE = 300
+_LONGEST_HEADING = 500
+_LONGEST_LABEL = 120
+_OUTLINE_ENTRIES = 20_000
+
+Block = tuple[int, str]
+"""Heading level (1 is the highest; 0: running text) and text."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """`label`: what it is, in words ("slide 4"); "" where a file has only one part."""
+
+    label: str
+    blocks: Sequence[Block]
+    note: str = ""
+
+
+def from_parts(
+    parts: Iterable[Part],
+    title: str,
+    path: Path,
+    metadata: dict[str, str],
+    limits: ExtractLimits,
+    notes: Sequence[str] = (),
+) -> ExtractedDocument:
+    """The title defaults to the first heading, then to the file's name. Raises ExtractError without text or beyond
+    the limits."""
+    texts: list[str] = []
+    pages: list[ExtractedPage] = []
+    outline: list[OutlineEntry] = []
+    position = 0
+    for number, part in enumerate(parts):
+        if number >= limits.pages:
+            raise ExtractError(f"The file has more than {limits.pages:,} parts. Split it and add the parts.")
+        start, end = position, position
+        for level, text in part.blocks:
+            if not text.strip():
+                continue
+            if level and len(outline) < _OUTLINE_ENTRIES:
+                outline.append(OutlineEntry(" ".join(text.split())[:_LONGEST_HEADING], level - 1, number, position))
+            texts.append(text)
+            end = position + len(text)
+            position = end + 2
+            if position > limits.characters:
+                raise too_long(limits)
+        pages.append(ExtractedPage(number, part.label[:_LONGEST_LABEL], 0.0, 0.0, start, end, part.note))
+    if not texts:
+        raise ExtractError("The file has no text.")
+    if len(pages) == 1 and not pages[0].label:
+        outline = [OutlineEntry(entry.title, entry.level, None, entry.start) for entry in outline]
+    text = "\n\n".join(texts)
+    pages = [
+        ExtractedPage(p.number, p.label, 0.0, 0.0, min(p.start, len(text)), min(p.end, len(text)), p.note)
+        for p in pages
+    ]
+    title = " ".join(title.split()) or (outline[0].title if outline else path.stem)
+    nowhere_N, boxes_N4 = np.full(len(text), NO_PAGE, np.int32), np.zeros((len(text), 4), np.float32)
+    return ExtractedDocument(
+        title[:_LONGEST_TITLE], text, tuple(pages), tuple(outline), metadata, nowhere_N, nowhere_N, boxes_N4,
+        tuple(notes),
+    )  # fmt: skip
+
+
+def from_blocks(
+    blocks: Sequence[Block],
+    title: str,
+    path: Path,
+    metadata: dict[str, str],
+    limits: ExtractLimits,
+    notes: Sequence[str] = (),
+) -> ExtractedDocument:
+    """A document of one part."""
+    return from_parts([Part("", blocks)], title, path, metadata, limits, notes)
+
+
+def too_long(limits: ExtractLimits) -> ExtractError:
+    return ExtractError(f"The text has more than {limits.characters:,} characters. Split the file and add the parts.")

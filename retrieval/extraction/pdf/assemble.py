@@ -1,0 +1,203 @@
+"""Pages of lines to a document: running heads left out, lines joined to running text, pages without text told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from retrieval.errors import ExtractError, NothingToRead
+from retrieval.extraction.document import (
+    Exhibits,
+    ExtractedBox,
+    ExtractedDocument,
+    ExtractedFigure,
+    ExtractedPage,
+    ExtractedTable,
+    OutlineEntry,
+)
+from retrieval.extraction.exhibits import (
+    caption_of,
+    is_figure_caption,
+    is_table_caption,
+    nearest_caption,
+    within_limits,
+)
+from retrieval.extraction.pdf.characters import PageCharacters
+from retrieval.extraction.pdf.headers_footers import body_size, find_headers_footers, notes_last
+from retrieval.extraction.pdf.hidden_numbers import without_hidden_numbers
+from retrieval.extraction.pdf.layout import read_lines
+from retrieval.extraction.pdf.paragraphs import join_lines
+from retrieval.extraction.pdf.tables.find_tables import find_tables
+from retrieval.extraction.pdf.tables.rows import Names, read_table
+from retrieval.extraction.pdf.tables.rules import Rules
+from retrieval.extraction.pdf.text_boxes import TextLine, plain_line
+from retrieval.extraction.pdf.titles import title_of
+
+NO_TEXT = "no text: scanned image?"
+ONLY_HEADERS = "no text beside running heads: scanned image?"
+DAMAGED = "damaged page: cannot be read"
+UNREADABLE = "text without character codes: cannot be read"
+WORDLESS = "no text, and none was recognised in the picture"
+_LINES_A_PAGE = 100_000  # more than any page has; numbers the tables of a document
+_CAPTION_REACH = 0.12  # of the height of the page, between a caption and what it is about
+_MOST_SHOWN = 20  # page numbers in a note
+_NO_RULES = Rules(np.zeros((0, 3)), np.zeros((0, 3)))
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page as it was read; its span in the text is filled in later.
+
+    `is_picture`: text may be recognised on it if it has none; `recognised`: that was done. `pictures`: where it shows
+    some.
+    """
+
+    facts: ExtractedPage
+    lines: Sequence[TextLine]
+    is_picture: bool = False
+    recognised: bool = False
+    tables: Sequence[ExtractedTable] = ()
+    pictures: Sequence[ExtractedBox] = ()
+
+
+@dataclass(frozen=True)
+class PageLines:
+    """The lines of a page, its tables, and the column names of the last one."""
+
+    lines: list[TextLine]
+    tables: list[ExtractedTable]
+    names: Names | None
+
+
+def read_page(number: int, sheet: PageCharacters, rules: Rules | None, names: Names | None) -> PageLines:
+    """`names`: those of the last table of the page before."""
+    lines: list[TextLine] = []
+    tables: list[ExtractedTable] = []
+    found = None
+    for count, line in enumerate(read_lines(sheet, find_tables(sheet, rules or _NO_RULES))):
+        if line.table is None:
+            made = plain_line(number, sheet, line)
+            lines += [made] if made is not None else []
+        else:
+            table = read_table(number, sheet, line, number * _LINES_A_PAGE + count + 1, names)
+            names, found = None, table.names
+            lines += table.lines
+            tables.append(table.shown)
+    return PageLines(lines, tables, found)
+
+
+def read_blocks(number: int, blocks: Sequence[PageCharacters], rules: Rules | None) -> PageLines:
+    """The same of a page whose blocks of print are known, in the order of reading."""
+    lines: list[TextLine] = []
+    tables: list[ExtractedTable] = []
+    for block in blocks:
+        found = read_page(number, block, rules, None)
+        column = 1 + lines[-1].column if lines else 0
+        lines += [replace(line, column=column + line.column) for line in found.lines]
+        tables += found.tables
+    return PageLines(lines, tables, None)
+
+
+def assemble(
+    path: Path,
+    read: Sequence[Page],
+    metadata: dict[str, str],
+    outline: tuple[OutlineEntry, ...],
+    notes: list[str],
+) -> ExtractedDocument:
+    """Raises ExtractError without any text; NothingToRead where some may be recognised."""
+    facts = [page.facts for page in read]
+    pages_lines = without_hidden_numbers([list(page.lines) for page in read])
+    dropped = find_headers_footers(pages_lines, [page.height for page in facts])
+    heads = [lines[i] for lines, out in zip(pages_lines, dropped, strict=True) for i in sorted(out)]
+    usual = body_size(pages_lines)
+    kept = [
+        notes_last([line for i, line in enumerate(lines) if i not in out], usual)
+        for lines, out in zip(pages_lines, dropped, strict=True)
+    ]
+    running = join_lines(kept)
+    pages = tuple(
+        replace(page.facts, start=start, end=end, note=_note(page, start, end))
+        for page, (start, end) in zip(read, running.spans, strict=True)
+    )
+    scanned = [page.number for page, each in zip(pages, read, strict=True) if page.note and each.is_picture]
+    if not running.text.strip():
+        reason = _no_text_reason(pages)
+        raise NothingToRead(reason, scanned) if scanned else ExtractError(reason)
+    if unreadable := [str(page.number + 1) for page in pages if page.note]:
+        shown = ", ".join(unreadable[:_MOST_SHOWN]) + (" ..." if len(unreadable) > _MOST_SHOWN else "")
+        notes.append(f"{len(unreadable)} of {len(pages)} pages have no readable text (scanned images?): page {shown}.")
+    recognised = [str(each.facts.number + 1) for each in read if each.recognised and each.lines]
+    if recognised:
+        shown = ", ".join(recognised[:_MOST_SHOWN]) + (" ..." if len(recognised) > _MOST_SHOWN else "")
+        which = f"page {shown}" if len(recognised) == 1 else f"pages {shown}"
+        notes.append(f"The text of {which} was recognised in pictures (OCR): it may have errors.")
+    outline = tuple(_with_start(entry, pages) for entry in outline)
+    return ExtractedDocument(
+        title_of(metadata, kept, heads, path), running.text, pages, outline, metadata,
+        running.page_N, running.line_N, running.box_N4, tuple(notes), tuple(scanned),
+        _exhibits(read),
+    )  # fmt: skip
+
+
+def _exhibits(read: Sequence[Page]) -> Exhibits:
+    """Tables and figures with their captions: lines that say so, near them."""
+    figures: list[ExtractedFigure] = []
+    tables: list[ExtractedTable] = []
+    for page in read:
+        of_tables = _captions(page, is_table_caption)
+        for table in page.tables:
+            assert table.box is not None
+            at = nearest_caption(of_tables, table.box, _CAPTION_REACH)
+            tables.append(replace(table, caption=of_tables[at][0] if at is not None else ""))
+        of_figures = _captions(page, is_figure_caption)
+        pictured = {nearest_caption(of_figures, box, _CAPTION_REACH): box for box in page.pictures}
+        pictured_alone = [box for box in page.pictures if nearest_caption(of_figures, box, _CAPTION_REACH) is None]
+        number = page.facts.number
+        figures += [ExtractedFigure(number, text, pictured.get(n, line)) for n, (text, line) in enumerate(of_figures)]
+        figures += [ExtractedFigure(number, "", box) for box in pictured_alone]
+    return within_limits(Exhibits(tuple(figures), tuple(tables)))
+
+
+def _captions(page: Page, is_one: Callable[[str], bool]) -> list[tuple[str, ExtractedBox]]:
+    found = []
+    for line in page.lines:
+        if line.table == 0 and is_one(line.text) and line.placed_C.any():
+            placed = line.box_C4[line.placed_C]
+            low, high = placed[:, :2].min(axis=0), placed[:, 2:].max(axis=0)
+            box = ExtractedBox(page.facts.number, *map(float, low), *map(float, high))
+            found.append((caption_of(line.text), box))
+    return found
+
+
+def _note(page: Page, start: int, end: int) -> str:
+    if page.recognised:
+        return "" if end > start else WORDLESS
+    return page.facts.note or ("" if end > start else ONLY_HEADERS)
+
+
+def _no_text_reason(pages: Sequence[ExtractedPage]) -> str:
+    """The reason why a document has no text at all."""
+    if all(page.note == DAMAGED for page in pages):
+        return "No page of this PDF can be loaded: its page tree is damaged or malicious. Export it again."
+    if all(page.note == WORDLESS for page in pages):
+        return "The file has no text, and none was recognised in its pictures (OCR)."
+    if all(page.note == UNREADABLE for page in pages):
+        return (
+            "The text of this file has no character codes, only shapes. Reading shapes (OCR) is switched off: "
+            "switch it on with CAIRN_OCR=auto, and add the file again."
+        )
+    which = f"None of the {len(pages)} pages of this file has" if len(pages) > 1 else "The one page of this file has no"
+    return (
+        f"{which} text: it is probably a scan. Reading text in pictures (OCR) is switched off: switch it on with "
+        "CAIRN_OCR=auto, and add the file again."
+    )
+
+
+def _with_start(entry: OutlineEntry, pages: tuple[ExtractedPage, ...]) -> OutlineEntry:
+    if entry.page is None or not 0 <= entry.page < len(pages):
+        return OutlineEntry(entry.title, entry.level)
+    return OutlineEntry(entry.title, entry.level, entry.page, pages[entry.page].start)

@@ -1,0 +1,89 @@
+"""What the worker process and its caller exchange: JSON, UTF-8 text and plain arrays in files, no pickle.
+
+The caller does not trust the worker (it read a possibly hostile file): sizes, shapes and ranges are checked.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from retrieval.errors import ExtractError, NothingToRead
+from retrieval.extraction.document import ExtractedDocument, ExtractedPage, OutlineEntry
+from retrieval.extraction.exhibits import from_plain
+from retrieval.extraction.limits import ExtractLimits
+
+AHEAD = "--ahead"
+"""Argument of a worker that is started before there is a request for it."""
+EXIT_IDLE = 75
+"""Exit status of a worker that got no request."""
+IMAGE = "page.png"
+_RESULT, _TEXT, _ARRAYS = "result.json", "text.txt", "places.npz"
+_RESULT_BYTES = 64 << 20
+
+
+def write_result(folder: Path, facts: dict[str, Any]) -> None:
+    """Last of all files: its presence says that all is written."""
+    (folder / _RESULT).write_text(json.dumps(facts), encoding="utf-8")
+
+
+def write_document(folder: Path, document: ExtractedDocument) -> dict[str, Any]:
+    """Writes text and arrays; returns the rest, for `write_result`."""
+    (folder / _TEXT).write_bytes(document.text.encode("utf-8"))
+    np.savez(folder / _ARRAYS, page_N=document.page_N, line_N=document.line_N, box_N4=document.box_N4)
+    return {
+        "title": document.title,
+        "pages": [asdict(page) for page in document.pages],
+        "outline": [asdict(entry) for entry in document.outline],
+        "metadata": document.metadata,
+        "notes": document.notes,
+        "scanned": document.scanned,
+        "exhibits": asdict(document.exhibits),
+    }
+
+
+def read_result(folder: Path) -> dict[str, Any] | None:
+    """The facts that the worker wrote, or None if it ended before it could. Raises ExtractError with its reason."""
+    path = folder / _RESULT
+    if not path.is_file() or path.stat().st_size > _RESULT_BYTES:
+        return None
+    try:
+        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:  # killed while writing
+        return None
+    if "error" in facts:
+        pages = [int(page) for page in facts.get("scanned", ())]
+        raise NothingToRead(str(facts["error"]), pages) if pages else ExtractError(str(facts["error"]))
+    return facts
+
+
+def read_document(folder: Path, facts: dict[str, Any], limits: ExtractLimits) -> ExtractedDocument:
+    """Raises ValueError, KeyError or TypeError where the files are not what a sound worker writes."""
+    for name, most in ((_TEXT, 8 * limits.characters), (_ARRAYS, 64 * limits.characters + 65_536)):
+        if (folder / name).stat().st_size > most:  # spelled-out ligatures may outnumber the printed characters
+            raise ValueError("result too large")
+    text = (folder / _TEXT).read_bytes().decode("utf-8")
+    with np.load(folder / _ARRAYS, allow_pickle=False) as arrays:
+        page_N, line_N, box_N4 = arrays["page_N"], arrays["line_N"], arrays["box_N4"]
+    pages = tuple(ExtractedPage(**page) for page in facts["pages"])
+    outline = tuple(OutlineEntry(**entry) for entry in facts["outline"])
+    sound = (
+        page_N.shape == line_N.shape == (len(text),)
+        and box_N4.shape == (len(text), 4)
+        and page_N.dtype == line_N.dtype == np.int32
+        and box_N4.dtype == np.float32
+        and bool(np.isfinite(box_N4).all())
+        and (len(text) == 0 or (page_N.max() < len(pages) and page_N.min() >= -1))
+        and all(0 <= page.start <= page.end <= len(text) for page in pages)
+    )
+    if not sound:
+        raise ValueError("result inconsistent")
+    return ExtractedDocument(
+        str(facts["title"]), text, pages, outline, {str(k): str(v) for k, v in facts["metadata"].items()},
+        page_N, line_N, box_N4.clip(0, 1), tuple(map(str, facts["notes"])), tuple(map(int, facts["scanned"])),
+        from_plain(facts["exhibits"]),
+    )  # fmt: skip

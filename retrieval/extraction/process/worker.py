@@ -1,0 +1,166 @@
+"""The process in which one file is read: limited in memory and time, so that a hostile file fails alone.
+
+Started by `retrieval.extraction.process.sandbox` as `python -m retrieval.extraction.process.worker`. The request is
+JSON on standard input (never in the arguments, which other users can list: it may hold a password); the result is files
+in a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from retrieval.errors import ExtractError, NothingToRead
+from retrieval.extraction.formats import FORMATS, PDF, format_of
+from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.process.ipc import AHEAD, EXIT_IDLE, IMAGE, write_document, write_result
+
+_PATIENCE_SECONDS = 60.0
+_NICENESS = 5  # a document's text is less urgent than an answer or a page's image
+
+
+def main(arguments: list[str]) -> int:
+    if AHEAD in arguments and not _request_comes():
+        return EXIT_IDLE
+    line = sys.stdin.read()
+    if not line:  # the caller has ended
+        return EXIT_IDLE
+    serve(json.loads(line))
+    return 0
+
+
+def serve(request: dict[str, Any]) -> None:
+    """Does what the request asks for, within its limits, which stay with this process."""
+    threading.Thread(target=_exit_with_caller, args=(request["caller"],), daemon=True).start()
+    folder, limits = Path(request["folder"]), ExtractLimits(**request["limits"])
+    os.chdir(folder)
+    try:
+        facts = _TASKS[request["task"]](request, folder, limits)
+    except NothingToRead as error:
+        facts = {"error": error.reason, "scanned": error.pages}
+    except ExtractError as error:
+        facts = {"error": error.reason}
+    except MemoryError:
+        facts = {"error": limits.out_of_memory()}
+    except RecursionError:
+        facts = {"error": "The file is nested too deeply: it is damaged or malicious."}
+    write_result(folder, facts)
+
+
+def _request_comes() -> bool:
+    """Import what any request may need, then wait for one; whether it came in time."""
+    import retrieval.extraction.pdf.render  # noqa: F401
+
+    for each in FORMATS:
+        if each.ahead:
+            _function(each.extractor)
+    if sys.platform == "win32":  # pipes cannot be waited for with a timeout
+        return True
+    return bool(select.select([sys.stdin], [], [], _PATIENCE_SECONDS)[0])
+
+
+def _exit_with_caller(caller: int) -> None:
+    """A caller that is killed can no longer stop this process.
+
+    The system's own signal for it (PR_SET_PDEATHSIG) already comes when the thread that started the process ends.
+    """
+    while os.getppid() == caller:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def _extract(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> dict[str, Any]:
+    path = Path(request["path"])
+    os.nice(_NICENESS)
+    format_ = format_of(path)
+    extractor = _function(format_.extractor)
+    arguments = [path, limits, request["password"]]
+    if format_.drawn and request.get("recognised"):
+        arguments.append(Path(request["recognised"]))
+    _restrict(limits)
+    return write_document(folder, extractor(*arguments))
+
+
+def _recognise(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> dict[str, Any]:
+    from retrieval.extraction.ocr.read_pictures import read_pictures
+    from retrieval.extraction.ocr.recognise import Recogniser
+
+    os.nice(_NICENESS)
+    models = folder / "models"
+    models.mkdir()
+    for file in request["models"]:
+        (models / Path(file).name).symlink_to(file)
+    recogniser = Recogniser(models, request["languages"])
+    _restrict(limits)
+    path, into = Path(request["path"]), Path(request["recognised"])
+    read_pictures(path, request["pages"], into, recogniser, limits, request["password"])
+    return {}
+
+
+def _render(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> dict[str, Any]:
+    from retrieval.extraction.ocr.pictures import draw_picture  # only what the task needs: each import takes its time
+    from retrieval.extraction.pdf.render import render_pdf_page
+
+    _restrict(limits)
+    path, page, width_px = Path(request["path"]), request["page"], request["width_px"]
+    if format_of(path) is PDF:
+        image = render_pdf_page(path, page, width_px, limits, request["password"])
+    else:
+        image = draw_picture(path, page, width_px, limits)
+    (folder / IMAGE).write_bytes(image)
+    return {}
+
+
+def _unlock(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> dict[str, Any]:
+    from retrieval.extraction.pdf.opening import save_unlocked
+
+    _restrict(limits)
+    return {"unlocked": save_unlocked(Path(request["path"]), Path(request["into"]), request["password"])}
+
+
+_TASKS = {"extract": _extract, "recognise": _recognise, "render": _render, "unlock": _unlock}
+
+
+def _function(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
+
+
+def _restrict(limits: ExtractLimits) -> None:
+    """Set the system's limits, where it has them; after the imports, whose own needs are not the file's."""
+    try:
+        import resource
+    except ImportError:  # Windows: the wall clock of the caller remains
+        return
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        own_bytes = pages * resource.getpagesize()
+    except OSError:
+        own_bytes = 2 << 30
+    wanted = {
+        resource.RLIMIT_CPU: int(limits.seconds) + 1,
+        resource.RLIMIT_AS: own_bytes + limits.memory_bytes,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: 2 << 30,
+    }
+    for kind, value in wanted.items():
+        _, hard = resource.getrlimit(kind)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        try:
+            resource.setrlimit(kind, (value, hard))
+        except (ValueError, OSError):  # macOS refuses RLIMIT_AS
+            continue
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    os._exit(status)  # all files are closed, and tearing the modules down takes a tenth of a second

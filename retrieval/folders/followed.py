@@ -1,0 +1,144 @@
+"""The folders that a library follows: adding, listing, forgetting, and running over them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import portalocker
+from portalocker import LockFlags
+
+from retrieval.bundles.leaving import export_bundle
+from retrieval.engine.workspace import Workspace
+from retrieval.errors import CairnError, InvalidRequest, catalogue_errors
+from retrieval.folders.run import FolderRun
+from retrieval.types.folders import FileChange, FolderReport, FollowedFolder, FollowOptions
+from retrieval.types.records import Job
+from storage.records import Document, Folder, Removed
+from storage.trash import Trash
+
+if TYPE_CHECKING:
+    from retrieval.library import Library
+
+REMOVED: tuple[Removed, ...] = ("keep", "trash", "delete")
+_MOST_PROBLEMS = 20
+
+
+class Folders:
+    """Of the whole library: paths of the machine are its administrator's business."""
+
+    def __init__(self, library: Library, workspace: Workspace):
+        self._library, self._workspace = library, workspace
+        self._catalogue, self._home = workspace.catalogue, workspace.home
+
+    def all(self) -> list[FollowedFolder]:
+        """In the order in which they were first followed."""
+        names = {user.id: user.name for user in self._catalogue.users()}
+        return [_view(folder, names.get(folder.owner_id or "", "")) for folder in self._catalogue.folders()]
+
+    @catalogue_errors()
+    def follow(
+        self,
+        path: Path,
+        *,
+        owner_id: str | None = None,
+        collection: str | None = None,
+        removed: str | None = None,
+        watched: bool | None = None,
+    ) -> FollowedFolder:
+        """Remember a folder, or change how it is followed; None leaves a setting as it is.
+
+        `owner_id`: whose its documents become. Raises InvalidRequest.
+        """
+        if removed is not None and removed not in REMOVED:
+            raise InvalidRequest(f"Documents of removed files: {', '.join(REMOVED)}, not {removed!r}.")
+        folder = self._catalogue.put_folder(
+            str(self._checked(path)),
+            owner_id=owner_id,
+            collection=collection,
+            removed=next((each for each in REMOVED if each == removed), None),
+            watched=watched,
+        )
+        return _view(folder, "")
+
+    def _checked(self, path: Path) -> Path:
+        """Raises InvalidRequest for what is no folder, and for the library's own."""
+        given, path = path, Path(path).expanduser().resolve()
+        if not path.is_dir():
+            raise InvalidRequest(f"There is no folder {given}.")
+        if path.is_relative_to(self._home) or self._home.is_relative_to(path):
+            raise InvalidRequest(f"{given} cannot be followed: the library itself is kept there ({self._home}).")
+        return path
+
+    @catalogue_errors()
+    def forget(self, folder_id: str) -> None:
+        """Follow it no longer; its documents stay. Raises NotFound."""
+        self._catalogue.forget_folder(folder_id)
+
+    @catalogue_errors()
+    def run(
+        self, folder_id: str, *, read: Callable[[Job], Job] | None = None, options: FollowOptions | None = None
+    ) -> Iterator[FileChange | FolderReport]:
+        """One look at a folder: what was done about each file as it happens, then the report, which is kept.
+
+        `read` runs a job to its end; without it files are handed to the queue, and a later run completes them. Raises
+        NotFound, InvalidRequest (also while another run looks at the same folder), and what concerns every file.
+        """
+        folder = self._catalogue.folder(folder_id)
+        began, counts, problems = time.monotonic(), Counter[str](), list[tuple[str, str]]()
+        with self._alone(folder):
+            at_work = FolderRun(
+                self._library,
+                self._catalogue,
+                folder,
+                read=read,
+                throw_away=self._throw_away,
+                options=options or FollowOptions(),
+            )
+            try:
+                for change in at_work.changes():
+                    counts[change.change] += 1
+                    if change.change == "failed" and len(problems) < _MOST_PROBLEMS:
+                        problems.append((change.source, change.reason))
+                    yield change
+            except CairnError as error:
+                self._catalogue.note_run(folder.id, {"problem": str(error)})
+                raise
+            report = FolderReport(folder.path, dict(counts), time.monotonic() - began, tuple(problems))
+            self._catalogue.note_run(folder.id, {"report": report.to_dict()})
+        yield report
+
+    def _throw_away(self, document: Document) -> None:
+        """A bundle in the trash, from which it can be imported again until the trash is emptied."""
+        into = Trash(self._home).place_for(f"{PurePosixPath(document.source).name[:100]}.cairn")
+        export_bundle(self._workspace, self._catalogue, [document], into)
+
+    @contextmanager
+    def _alone(self, folder: Folder) -> Iterator[None]:
+        locks = self._home / "folders"
+        locks.mkdir(exist_ok=True, mode=0o700)
+        with open(locks / f"{folder.id}.lock", "w") as file:
+            try:
+                portalocker.lock(file, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
+            except portalocker.AlreadyLocked:
+                raise InvalidRequest(f"The folder {folder.path} is being looked at already. Try again later.") from None
+            yield
+
+
+def _view(folder: Folder, owner: str) -> FollowedFolder:
+    report = folder.report.get("report")
+    return FollowedFolder(
+        id=folder.id,
+        path=folder.path,
+        owner=owner,
+        collection=folder.collection or "",
+        removed=folder.removed,
+        watched=folder.watched,
+        last_run_at=folder.last_run_at or "",
+        report=None if report is None else FolderReport.from_dict(report),
+        problem=folder.report.get("problem", ""),
+    )

@@ -1,0 +1,1 @@
+"""From the candidates to the sentence that is quoted: borders, asides, what a sentence announces, the choice."""

@@ -1,0 +1,292 @@
+"""Quotation from candidate blocks: which characters a quoted token stands for, and which sentence answers best.
+
+A model that is not trained to write an answer can still quote one: the sentence whose stored keys best match the
+question's queries (`model.scoring.late_interaction`). These are the keys that attention reads, so nothing is encoded
+again. A checkpoint with a second look (`model.reading.second_look`) reads the candidates once more, with the question.
+
+Axes: Q question tokens, C candidate blocks, L tokens in a block, S sentences, T tokens of a sentence.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from model.checkpoint.landmark_model import LandmarkModel
+from model.inference.constrained_decoding import Place, QuoteSource, word_starts
+from model.reading.second_look import FoundSpan, Reading, ReadPassage
+from model.scoring.late_interaction import score
+from model.scoring.sentences import is_hollow, may_answer, sentence_borders
+from model.scoring.span_selection import best_spans
+from retrieval.query.passage_builder import QuotableText
+from retrieval.query.passage_spans import Hit
+from retrieval.query.quotation.announcements import announced_end
+from retrieval.query.quotation.asides import ASIDE_SHARE
+from storage.records import Block
+
+SPAN_WEIGHT = 0.005
+"""Weight of the answer span's logits added to the sentence's score; it decides between similar sentences. Held-out
+questions show no difference between 0.0025 and 0.05 (docs/experiments.md)."""
+
+MATCH_WEIGHT = 25.0
+"""Weight of the late-interaction score beside the logarithm of the second look's chance. Answers are alike between 15
+and 40, and worse with either side alone (docs/experiments.md)."""
+
+
+@dataclass(frozen=True)
+class Quotation:
+    """Places of a sentence's tokens, which of them are the answer span, and its late-interaction score.
+
+    After a second look also the chance that the answer stands in it, and that it stands in none of the candidates.
+    """
+
+    places: list[Place]
+    pointed: range
+    score: float = 0.0
+    chance: float | None = None
+    not_here: float | None = None
+
+
+class Quoting:
+    """Quotation from the candidate blocks of one question, in the order of the reader."""
+
+    def __init__(self, model: LandmarkModel, blocks: Sequence[Block | None]):
+        self._model, self._blocks = model, blocks
+        number = {(block.document_id, block.ordinal): index for index, block in enumerate(blocks) if block is not None}
+        self._next = [None if b is None else number.get((b.document_id, b.ordinal + 1)) for b in blocks]
+        tokens = [() if block is None else block.tokens for block in blocks]
+        self.source = QuoteSource(tokens, self._next, word_starts(model.tokenizer))
+
+    def hits(self, quotation: Quotation) -> list[Hit]:
+        """The blocks that hold its tokens, in text order, each with its score."""
+        indices = sorted({index for index, _ in quotation.places}, key=lambda index: self._of(index).ordinal)
+        blocks = [self._of(index) for index in indices]
+        return [Hit(block.id, block.document_id, block.ordinal, quotation.score) for block in blocks]
+
+    def _of(self, index: int) -> Block:
+        block = self._blocks[index]
+        assert block is not None, "only blocks with tokens are quoted"
+        return block
+
+    def place(self, index: int, row: int) -> tuple[str, int, int]:
+        """(document id, start, end) of one token; characters that tokens share belong to each of them."""
+        block = self._of(index)
+        start = block.start + len(self._model.decode(block.tokens[:row]))
+        end = block.start + len(self._model.decode(block.tokens[: row + 1]))
+        return block.document_id, min(start, block.end), min(max(end, start), block.end)
+
+    def span(self, places: Sequence[Place]) -> tuple[int, int]:
+        """(start, end) of tokens that follow each other, as characters of their document."""
+        return self.place(*places[0])[1], self.place(*places[-1])[2]
+
+    def best_sentences(
+        self,
+        matches_QCL: Tensor,
+        text_of: Mapping[str, QuotableText],
+        span_logits_2CL: Tensor | None = None,
+        *,
+        read: Callable[[Sequence[ReadPassage]], Reading] | None = None,
+        title_of: Mapping[str, str] = MappingProxyType({}),
+        count: int = 1,
+    ) -> list[Quotation]:
+        """The best sentences of different wording, best first, each with its answer span. A single one without tokens
+        if the blocks hold no text.
+
+        `matches_QCL`: see `late_interaction.token_matches`; `span_logits_2CL`: see `span_selection.span_logits`,
+        if the model predicts answer spans; `read`: see `SecondLook.read`, whose chances then decide.
+        """
+        sentences = self._sentences(text_of)
+        if not sentences:
+            return [Quotation([], range(0))]
+        by_sentence = _Gather([each.places for each in sentences], matches_QCL.shape[2])
+        scores_S = score(by_sentence(matches_QCL))
+        ranked_S = scores_S * torch.tensor([ASIDE_SHARE if each.is_aside else 1.0 for each in sentences])
+        pointed = [range(0)] * len(sentences)
+        chances: Sequence[float | None] = [None] * len(sentences)
+        not_here = None
+        if read is not None:
+            spans, not_here = self._read(read, sentences, text_of, title_of)
+            chances = [each.chance for each in spans]
+            ranked_S = torch.tensor([each.chance for each in spans]).clamp_min(1e-9).log() + MATCH_WEIGHT * ranked_S
+            ranked_S = _without(ranked_S, [is_hollow(each.text) for each in sentences])
+            pointed = [each.tokens_within(span) for each, span in zip(sentences, spans, strict=True)]
+        else:
+            # Headings repeat the question's words and answer nothing; the second look knows better.
+            ranked_S = _without(ranked_S, [not each.announced and not may_answer(each.text) for each in sentences])
+            if span_logits_2CL is not None:
+                sums_S, first_S, last_S = best_spans(by_sentence(span_logits_2CL))
+                pointed = [range(a, b + 1) for a, b in zip(first_S.tolist(), last_S.tolist(), strict=True)]
+                ranked_S = ranked_S + SPAN_WEIGHT * sums_S
+        best: dict[str, Quotation] = {}
+        quoted: set[Place] = set()
+        for number in ranked_S.argsort(descending=True, stable=True).tolist():
+            if ranked_S[number] == -torch.inf:
+                break
+            sentence = sentences[number]
+            if sentence.places[0] in quoted:  # stands in a list that is quoted already
+                continue
+            whole = Quotation(
+                sentence.places + sentence.announced,
+                pointed[number],
+                float(scores_S[number]),
+                chances[number],
+                not_here,
+            )
+            if best.setdefault(_wording(sentence.text), whole) is whole:
+                quoted.update(whole.places)
+            if len(best) == count:
+                break
+        return list(best.values())
+
+    def _read(
+        self,
+        read: Callable[[Sequence[ReadPassage]], Reading],
+        sentences: Sequence[_Sentence],
+        text_of: Mapping[str, QuotableText],
+        title_of: Mapping[str, str],
+    ) -> tuple[list[FoundSpan], float]:
+        """Every sentence's chance and answer span, in characters of its document, and the chance of none; a run is a
+        passage."""
+        passages = []
+        runs = [list(group) for _, group in groupby(sentences, key=lambda sentence: sentence.run)]
+        for group in runs:
+            document_id, start = self._of(group[0].run).document_id, group[0].start
+            borders = [(each.start - start, each.stop - start) for each in group]
+            text = text_of[document_id].text[start : group[-1].stop] if document_id in text_of else ""
+            passages.append(ReadPassage(title_of.get(document_id, ""), text, borders))
+        reading = read(passages)
+        found = [
+            FoundSpan(span.chance, span.start + group[0].start, span.stop + group[0].start)
+            for group, spans in zip(runs, reading.spans, strict=True)
+            for span in spans
+        ]
+        return found, reading.not_here
+
+    def _sentences(self, text_of: Mapping[str, QuotableText]) -> list[_Sentence]:
+        """Sentences that stand whole in a run of neighbouring blocks.
+
+        Where none stands whole (a sentence longer than the run) the parts that do stand there.
+        """
+        return self._found(text_of, whole=True) or self._found(text_of, whole=False)
+
+    def _found(self, text_of: Mapping[str, QuotableText], *, whole: bool) -> list[_Sentence]:
+        return [
+            sentence
+            for run in self._runs()
+            for sentence in _sentences_of_run(
+                [self._placed(index) for index in run], run, self._text(run, text_of), whole=whole
+            )
+        ]
+
+    def _runs(self) -> list[list[int]]:
+        """Candidates that continue each other in their document."""
+        continued = {following for following in self._next if following is not None}
+        runs = []
+        for index, block in enumerate(self._blocks):
+            if block is None or index in continued:
+                continue
+            run, following = [index], self._next[index]
+            while following is not None:
+                run.append(following)
+                following = self._next[following]
+            runs.append(run)
+        return runs
+
+    def _text(self, run: Sequence[int], text_of: Mapping[str, QuotableText]) -> QuotableText:
+        return text_of.get(self._of(run[0]).document_id) or QuotableText("")
+
+    def _placed(self, index: int) -> _PlacedBlock:
+        block = self._of(index)
+        ends = [min(block.start + end, block.end) for end in self._model.token_text.ends(block.tokens)]
+        return _PlacedBlock(block.start, block.end, ends)
+
+
+def _without(ranked_S: Tensor, unfit: Sequence[bool]) -> Tensor:
+    """Ranks without those of unfit sentences, unless all are."""
+    return ranked_S if all(unfit) else ranked_S.masked_fill(torch.tensor(unfit), -torch.inf)
+
+
+def _wording(text: str) -> str:
+    return " ".join(text.lower().split())
+
+
+@dataclass(frozen=True)
+class _PlacedBlock:
+    start: int
+    end: int
+    token_ends: list[int]
+    """Character of the document behind each token."""
+
+
+@dataclass(frozen=True)
+class _Sentence:
+    """`run`: the first block of its run; `start`, `stop`: characters of the document; `ends`: of each token;
+    `announced`: tokens of what it announces; `is_aside`: it stands beside the matter of its document."""
+
+    places: list[Place]
+    text: str
+    run: int
+    start: int
+    stop: int
+    ends: list[int]
+    announced: list[Place]
+    is_aside: bool
+
+    def tokens_within(self, span: FoundSpan) -> range:
+        """Its tokens that hold characters of a span."""
+        first = bisect_right(self.ends, span.start)
+        return range(first, min(bisect_left(self.ends, span.stop) + 1, len(self.ends)))
+
+
+class _Gather:
+    """Values of tokens, gathered sentence by sentence."""
+
+    def __init__(self, places: Sequence[Sequence[Place]], length: int) -> None:
+        rows = [torch.tensor([index * length + row for index, row in each]) for each in places]
+        self._place_ST = pad_sequence(rows, batch_first=True)
+        self._there_ST = torch.arange(self._place_ST.shape[1]) < torch.tensor([len(each) for each in places])[:, None]
+
+    def __call__(self, x_XCL: Tensor) -> Tensor:
+        return x_XCL.flatten(1)[:, self._place_ST].masked_fill(~self._there_ST, -torch.inf)
+
+
+def _sentences_of_run(
+    placed: Sequence[_PlacedBlock], run: Sequence[int], quotable: QuotableText, *, whole: bool
+) -> Iterator[_Sentence]:
+    text = quotable.text
+    first, last = placed[0].start, placed[-1].end
+    # A sentence that begins before the run or ends behind it is not whole: look a little beyond both ends.
+    low, high = max(0, first - 200), min(len(text), last + 200)
+    for start, stop in sentence_borders(text, low, high):
+        at_a_border = start > low or low == 0
+        if whole and (start < first or stop > last or not at_a_border):
+            continue
+        tokens = _tokens_within(placed, run, start, stop)
+        if tokens:
+            places, ends = zip(*tokens, strict=True)
+            more = _tokens_within(placed, run, stop, announced_end(text, start, stop, last))
+            announced = [place for place, _ in more if place not in places]
+            is_aside = start in quotable.asides
+            start, stop = max(start, first), min(stop, last)
+            yield _Sentence(list(places), text[start:stop], run[0], start, stop, list(ends), announced, is_aside)
+
+
+def _tokens_within(
+    placed: Sequence[_PlacedBlock], run: Sequence[int], start: int, stop: int
+) -> list[tuple[Place, int]]:
+    """Tokens that hold characters of a span, each with the character behind it."""
+    found: list[tuple[Place, int]] = []
+    for index, block in zip(run, placed, strict=True):
+        before = block.start
+        for row, token_end in enumerate(block.token_ends):
+            if before < stop and token_end > start:
+                found.append(((index, row), token_end))
+            before = token_end
+    return found

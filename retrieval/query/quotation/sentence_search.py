@@ -1,0 +1,61 @@
+"""The sentences of the candidates that fit a question best, by the keys that attention reads.
+
+Axes: Q question tokens, C candidates, L tokens in a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from model.checkpoint.landmark_model import LandmarkModel
+from model.reading.second_look import Reading, ReadPassage
+from model.scoring.late_interaction import token_matches
+from model.scoring.span_selection import span_head_logits, span_logits
+from retrieval.engine.workspace import Workspace
+from retrieval.index.snapshot import MemoryIndex, naming_damage
+from retrieval.query.passage_builder import PassageBuilder
+from retrieval.query.question import EncodedQuestion
+from retrieval.query.quotation.quoting import Quotation, Quoting
+from retrieval.query.retrieve import Candidates
+from retrieval.query.search import Found
+
+
+def quoting_from(workspace: Workspace, candidates: Candidates) -> Quoting:
+    """Quotation from those candidates that may be quoted."""
+    ids, quotable = candidates.block_ids, candidates.quotable_C.tolist()
+    rows = workspace.catalogue.blocks_by_id([id_ for id_, may in zip(ids, quotable, strict=True) if may])
+    return Quoting(workspace.loaded().model, [rows.get(block_id) for block_id in ids])
+
+
+def best_sentences(
+    workspace: Workspace,
+    index: MemoryIndex,
+    passages: PassageBuilder,
+    found: Found,
+    candidates: Candidates,
+    quoting: Quoting,
+    count: int,
+    *,
+    read: Callable[[Sequence[ReadPassage]], Reading] | None = None,
+) -> list[Quotation]:
+    """The best sentences of different wording, best first; `read`: see `Quoting.best_sentences`. For models that rank
+    by tokens. Takes its own turn at the model."""
+    text_of = {document_id: passages.quotable_text(document_id) for document_id in set(candidates.document_ids)}
+    with naming_damage(index), workspace.scheduler.for_question():
+        keys = candidates.snapshot.token_keys(candidates.positions_C)
+        titles_QC = found.titles.of(candidates.document_ids)
+        matches_QCL = token_matches(found.question.queries_QWGD, *keys).cpu().maximum(titles_QC[..., None])
+        span_logits_2CL = _span_logits(workspace.loaded().model, found.question, keys)
+        title_of = {document_id: passages.title(document_id) for document_id in text_of}
+        return quoting.best_sentences(matches_QCL, text_of, span_logits_2CL, read=read, title_of=title_of, count=count)
+
+
+def _span_logits(
+    model: LandmarkModel, question: EncodedQuestion, keys: tuple[Sequence[Tensor], Tensor]
+) -> Tensor | None:
+    """span_logits_2CL of the candidates; None if the model predicts no answer spans."""
+    if model.span_head is not None:
+        return span_head_logits(model.span_head, question.queries_QWGD, question.span_queries_2WGD, *keys).cpu()
+    return span_logits(question.span_queries_2WGD, *keys).cpu() if len(question.span_queries_2WGD) else None

@@ -1,0 +1,34 @@
+"""What people are told of an answer's outcome and of its evidence: the one place of these words.
+
+The page (`/ui/words.js`), the command line, exports and chat clients take them from here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from retrieval.types.defaults import Outcome
+    from retrieval.types.passages import Answer
+
+NOTHING_FOUND: Final = "No answer was found in the documents."
+"""Of what was looked at. It is never said that the documents do not hold one: the nearest passages may."""
+
+OUTCOMES: dict[Outcome, tuple[str, str]] = {
+    "found": ("", ""),
+    "perhaps": ("Perhaps.", "No passage answers the question clearly. This is the nearest: check it on its page."),
+    "not_found": (NOTHING_FOUND, "No passage answers the question clearly."),
+}
+"""For each outcome what it is called, and what it means."""
+
+READ_ONCE_MORE: Final = "These passages were read once more together with the question."
+
+
+def read_once_more(answer: Answer) -> str:
+    """The line for the passages of an answer that had a second look; empty for others, and for older answers."""
+    return READ_ONCE_MORE if answer.settings.get("second_look") else ""
+
+
+def outcome_note(answer: Answer) -> str:
+    """What has to be said of an answer that is a guess; empty for others."""
+    return " ".join(OUTCOMES["perhaps"]) if answer.outcome == "perhaps" else ""

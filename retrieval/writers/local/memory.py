@@ -1,0 +1,150 @@
+"""What a local writer made of passages, on disk: keys and values of segments, kept until room is needed.
+
+writer/<start of the fingerprint>/<document>/<digest of the segment's tokens>.kv
+
+- The files are those of the library's memory (docs/kv-file-format.md), in blocks of 64 tokens; the landmark's row is
+  empty. Durable before they have their name, and checked when they are read.
+- No catalogue: a file's name says what it holds, and whatever is missing or damaged is read again from its text.
+- A budget over all writers: the segments that were not used for longest leave. A deleted document takes its own along.
+
+Axes: N blocks, Y layers, G KV heads, T tokens, L rows of a block, D head dim.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from model.inference.reuse.segments import Segment
+from retrieval.writers.local.memory_files import FOLDER, files_below
+from storage.errors import CannotWrite, DamagedMemory, ForeignShard, MissingShard
+from storage.fingerprint import MemoryFingerprint
+from storage.kv.format import FORMAT_VERSION, KVLayout
+from storage.kv.shard import TEMPORARY
+from storage.kv.store import SUFFIX, KVBlockStore
+
+logger = logging.getLogger(__name__)
+
+TOKENS_PER_BLOCK = 64
+# A file that is still being written is younger than this.
+_UNFINISHED_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class WriterShape:
+    """What a writer's keys and values look like."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    def layout(self) -> KVLayout:
+        """16 bit: bfloat16 as it was computed, or float16, which loses least of float32."""
+        kind = "bf16" if self.dtype == torch.bfloat16 else "fp16"
+        return KVLayout(tuple(range(self.layers)), self.kv_heads, TOKENS_PER_BLOCK + 1, self.head_dim, kind)
+
+
+class WriterMemory:
+    """Segments of one writer. Thread-safe; several processes may share the folder.
+
+    `identity`: what determines the numbers, field by field. `budget_bytes`: of all writers in `home`; 0 keeps nothing.
+    """
+
+    def __init__(self, home: Path, shape: WriterShape, identity: dict[str, str], budget_bytes: int) -> None:
+        self._layout = shape.layout()
+        fields = {**identity, "kv_dtype": self._layout.dtype, "format_version": str(FORMAT_VERSION)}
+        self.fingerprint = MemoryFingerprint(fields)
+        self.budget_bytes = budget_bytes
+        self._root = home / FOLDER
+        self.folder = self._root / self.fingerprint.digest.removeprefix("sha256:")[:16]
+        self._store = KVBlockStore(self.folder, self._layout, self.fingerprint.digest)
+        self._dtype = shape.dtype
+        self._lock = threading.Lock()
+
+    def as_stored(self, segment: Segment) -> Segment:
+        """The segment as it will be read back, so that an answer does not depend on what was stored before it."""
+        kept = self._layout.stored_dtype
+        return Segment(segment.ids, segment.keys_YGTD.to(kept), segment.values_YGTD.to(kept))
+
+    def load(self, document_id: str, ids: Sequence[int]) -> Segment | None:
+        """A segment in the store's dtype; None if it is not stored, or not intact any more."""
+        name = _name(document_id, ids)
+        path = self.folder / name
+        blocks = -(-len(ids) // TOKENS_PER_BLOCK)
+        try:
+            refs = [(name, block) for block in range(blocks)]
+            layers = [self._store.read_many(refs, layer) for layer in self._layout.layers]
+            used = path.stat()
+            os.utime(path, ns=(time.time_ns(), used.st_mtime_ns))  # the order in which segments leave
+        except (MissingShard, FileNotFoundError):
+            self._store.delete([name])  # closes it, where it was open when it left
+            return None
+        except (DamagedMemory, ForeignShard) as error:
+            logger.warning("a stored passage of the writer is read again from its text: %s", error)
+            self._store.delete([name])
+            return None
+        keys_YGTD, values_YGTD = (torch.stack([_joined(pair[which], len(ids)) for pair in layers]) for which in (0, 1))
+        return Segment(tuple(ids), keys_YGTD, values_YGTD)
+
+    def save(self, document_id: str, segment: Segment) -> bool:
+        """Store a segment, durable when this returns. False if it is larger than the budget or the disk is full."""
+        blocks = -(-len(segment.ids) // TOKENS_PER_BLOCK)
+        if blocks * self._layout.block_bytes > self.budget_bytes:
+            return False
+        lengths_N = torch.full((blocks,), TOKENS_PER_BLOCK)
+        lengths_N[-1] = len(segment.ids) - (blocks - 1) * TOKENS_PER_BLOCK
+        stem = _name(document_id, segment.ids).removesuffix(SUFFIX)
+        group, _, stem = stem.rpartition("/")
+        with self._lock:
+            self._make_room(blocks * self._layout.block_bytes)
+            try:
+                self._store.write(
+                    _in_blocks(segment.keys_YGTD, blocks),
+                    _in_blocks(segment.values_YGTD, blocks),
+                    lengths_N,
+                    group=group,
+                    stem=stem,
+                )
+            except CannotWrite as error:
+                logger.warning("a passage that the writer read is not kept: %s", error)
+                return False
+        return True
+
+    def _make_room(self, needed_bytes: int) -> None:
+        """Delete the segments used least recently, of any writer, until `needed_bytes` more fit."""
+        found = sorted(files_below(self._root), key=lambda file: file.used)
+        total = sum(file.size for file in found) + needed_bytes
+        for file in found:
+            abandoned = file.path.name.startswith(TEMPORARY) and time.time() - file.used > _UNFINISHED_SECONDS
+            if abandoned or (total > self.budget_bytes and file.path.suffix == SUFFIX):
+                with contextlib.suppress(FileNotFoundError):
+                    file.path.unlink()
+                total -= file.size
+
+
+def _name(document_id: str, ids: Sequence[int]) -> str:
+    digest = hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()
+    return f"{document_id}/{digest[:40]}{SUFFIX}"
+
+
+def _in_blocks(rows_YGTD: Tensor, blocks: int) -> Tensor:
+    """rows_NYGLD: padded, with an empty landmark row at the end of each block."""
+    padded = nn.functional.pad(rows_YGTD, (0, 0, 0, blocks * TOKENS_PER_BLOCK - rows_YGTD.shape[2]))
+    rows_YGNLD = nn.functional.pad(padded.unflatten(2, (blocks, TOKENS_PER_BLOCK)), (0, 0, 0, 1))
+    return rows_YGNLD.permute(2, 0, 1, 3, 4)
+
+
+def _joined(rows_NGLD: Tensor, tokens: int) -> Tensor:
+    """rows_GTD of one layer, without landmark rows and padding."""
+    return rows_NGLD[:, :, :TOKENS_PER_BLOCK].transpose(0, 1).flatten(1, 2)[:, :tokens]

@@ -1,0 +1,1 @@
+"""A writer behind an OpenAI-compatible server."""

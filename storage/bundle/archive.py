@@ -1,0 +1,169 @@
+"""The file of a bundle: a ZIP whose members are stored as they are, with a manifest of their sizes and hashes.
+
+    manifest.json                 format, the model's fingerprint, collections, every member with size and sha256
+    documents/0/rows.json         what the catalogue knows of the first document
+    documents/0/text.txt          its text
+    documents/0/original.pdf      the file it was read from
+    documents/0/0.kv              its memory files, in order
+
+Nothing is ever unpacked under a name from the file: names are looked up, never followed. Members are not compressed, so
+that none is larger than the file, and the sizes in the manifest, in the directory and of the file must agree.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from storage.errors import StorageError
+
+FORMAT, MANIFEST = "cairn-bundle/1", "manifest.json"
+COPY_BYTES = 1 << 20
+_MOST_MANIFEST_BYTES = 256 << 20
+_NAME = re.compile(r"documents/\d{1,9}/(rows\.json|text\.txt|original\.[a-z0-9]{1,16}|\d{1,9}\.kv)")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_BROKEN = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError, RecursionError)
+
+
+class BadBundle(StorageError):
+    """A file is no bundle, or a damaged one. Nothing was taken from it."""
+
+    def __init__(self, name: str, reason: str):
+        super().__init__(
+            f"{name} cannot be imported: {reason}. Nothing was changed. Export it again and copy it whole."
+        )
+
+
+class BundleWriter:
+    """Writes members as they come. `close` adds the manifest, without which the file is no bundle."""
+
+    def __init__(self, file: IO[bytes]):
+        self._zip = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED)
+        self._members: dict[str, dict[str, Any]] = {}
+
+    def add(self, name: str, pieces: Iterable[bytes]) -> str:
+        """Returns the sha256 of what was written."""
+        assert _NAME.fullmatch(name) and name not in self._members, name
+        hasher, size = hashlib.sha256(), 0
+        with self._zip.open(zipfile.ZipInfo(name), "w", force_zip64=True) as member:
+            for piece in pieces:
+                hasher.update(piece)
+                size += len(piece)
+                member.write(piece)
+        self._members[name] = {"size": size, "sha256": hasher.hexdigest()}
+        return hasher.hexdigest()
+
+    def close(self, **facts: Any) -> None:
+        manifest = {"format": FORMAT, **facts, "members": self._members}
+        self._zip.writestr(MANIFEST, json.dumps(manifest))
+        self._zip.close()
+
+
+class BundleReader:
+    """Reads members and checks every byte. Raises `BadBundle` for whatever is not as it should be."""
+
+    def __init__(self, path: Path):
+        self.name = path.name
+        with ExitStack() as opened, self._explained():
+            self._zip = opened.enter_context(zipfile.ZipFile(path))
+            self.manifest = self._read_manifest()
+            self._members: Mapping[str, Mapping[str, Any]] = self.manifest["members"]
+            self._compare(path.stat().st_size)
+            self._opened = opened.pop_all()
+
+    def __enter__(self) -> BundleReader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._opened.close()
+
+    def bad(self, reason: str) -> BadBundle:
+        return BadBundle(self.name, reason)
+
+    def names(self) -> list[str]:
+        return list(self._members)
+
+    def size(self, name: str) -> int:
+        """Raises `BadBundle` if there is no such member."""
+        if name not in self._members:
+            raise self.bad(f"{name} is missing")
+        return int(self._members[name]["size"])
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        """The member piece by piece; raises `BadBundle` at its end if its hash is wrong."""
+        self.size(name)
+        hasher = hashlib.sha256()
+        with self._explained(), self._zip.open(name) as member:
+            while piece := member.read(COPY_BYTES):
+                hasher.update(piece)
+                yield piece
+        if hasher.hexdigest() != self._members[name]["sha256"]:
+            raise self.bad(f"{name} is not what was exported")
+
+    def read(self, name: str, *, most_bytes: int) -> bytes:
+        """A whole member."""
+        if self.size(name) > most_bytes:
+            raise self.bad(f"{name} has {self.size(name):,} bytes; at most {most_bytes:,} can be right")
+        return b"".join(self.pieces(name))
+
+    def _read_manifest(self) -> dict[str, Any]:
+        if self._zip.getinfo(MANIFEST).file_size > _MOST_MANIFEST_BYTES:
+            raise self.bad("its manifest is too large")
+        manifest = json.loads(self._zip.read(MANIFEST))
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            shown = manifest.get("format") if isinstance(manifest, dict) else None
+            raise self.bad(f"it has format {shown!r}, and this release reads {FORMAT!r}")
+        members = manifest.get("members")
+        if not isinstance(members, dict) or not all(map(_is_member, members.items())):
+            raise self.bad("its manifest is damaged")
+        return manifest
+
+    def _compare(self, file_bytes: int) -> None:
+        """The directory, the manifest and the file must tell the same."""
+        infos = self._zip.infolist()
+        sizes = {info.filename: info.file_size for info in infos if info.filename != MANIFEST}
+        if len({info.filename for info in infos}) != len(infos):
+            raise self.bad("two of its members have the same name")
+        if any(info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size for info in infos):
+            raise self.bad("some of it is compressed")
+        if sizes != {name: member["size"] for name, member in self._members.items()}:
+            raise self.bad("its manifest names other members than it has")
+        if sum(info.file_size for info in infos) > file_bytes:
+            raise self.bad("its members are larger than the file")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except KeyError as error:
+            raise self.bad("it is no bundle of Cairn, or cut short") from error
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a place in the file that is none
+                raise
+            raise self.bad("it is no bundle of Cairn, or cut short") from error
+        except _BROKEN as error:
+            raise self.bad(f"it is no bundle of Cairn, or damaged ({_line(error)})") from error
+
+
+def _is_member(item: tuple[Any, Any]) -> bool:
+    name, member = item
+    return (
+        bool(_NAME.fullmatch(name))
+        and isinstance(member, dict)
+        and type(member.get("size")) is int
+        and member["size"] >= 0
+        and isinstance(member.get("sha256"), str)
+        and bool(_SHA256.fullmatch(member["sha256"]))
+    )
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")[:200]

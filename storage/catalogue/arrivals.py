@@ -1,0 +1,100 @@
+"""Documents that arrive whole, read elsewhere by the same model: all of their rows in one transaction."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import insert, select
+
+from storage.catalogue.collections import checked_name, find_or_insert_collection
+from storage.catalogue.database.rows import (
+    mark_memory_changed,
+    record_of,
+    reserve_numbers,
+    search_text,
+    update_row,
+)
+from storage.catalogue.database.schema import blocks, document_texts, documents, pages, shards, title_keys
+from storage.catalogue.documents import move_to, one_document, same_content
+from storage.catalogue.jobs import latest_job
+from storage.catalogue.permissions import Repository, for_any_principal
+from storage.catalogue.properties import insert_properties
+from storage.catalogue.shards import block_row
+from storage.names import clean_name
+from storage.records import NewBlock, NewDocument, Page, Property, Shard, ShardFile, Submitted
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A document with everything that was made from it; `shards` with the blocks of each."""
+
+    document: NewDocument
+    text: str
+    num_tokens: int
+    pages: Sequence[Page]
+    shards: Sequence[tuple[ShardFile, Sequence[NewBlock]]]
+    title_keys: bytes = b""
+    notes: Sequence[str] = ()
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    properties: Sequence[Property] = ()
+
+
+class ArrivalRepository(Repository):
+    @for_any_principal
+    def add_arrival(self, arrival: Arrival, *, collection: str | None = None) -> Submitted:
+        """Create a ready document of the principal's, unless they have the same content stored by the same model.
+
+        Its memory files are written before. `collection` as in `add_document`.
+        """
+        new = arrival.document
+        new = replace(new, source=clean_name(new.source) or "unnamed", title=clean_name(new.title) or "unnamed")
+        owner_id = self.principal.user_id
+        name = None if collection is None else checked_name(collection)
+        with self._database.write() as connection:
+            same = same_content(new.content_sha256, new.fingerprint, owner_id)
+            same &= documents.c.state.in_(("ingesting", "ready"))
+            existing = connection.execute(select(documents).where(same)).first()
+            if existing is not None:
+                if name is not None and existing.collection_id is None:
+                    move_to(connection, existing.id, find_or_insert_collection(connection, name, owner_id))
+                document = one_document(connection, self.principal, existing.id)
+                return Submitted(document, latest_job(connection, existing.id), already_stored=True)
+            row = vars(new) | {
+                "owner_id": owner_id,
+                "collection_id": None if name is None else find_or_insert_collection(connection, name, owner_id),
+                "search_text": search_text(new.title, new.source),
+                "state": "ready",
+                "num_pages": len(arrival.pages),
+                "num_characters": len(arrival.text),
+                "num_tokens": arrival.num_tokens,
+                "notes": json.dumps(list(arrival.notes)),
+            }
+            connection.execute(insert(documents).values(row))
+            reserve_numbers(connection, "document", 1)
+            _insert_contents(connection, new, arrival)
+            mark_memory_changed(connection)
+            return Submitted(one_document(connection, self.principal, new.id), None, already_stored=False)
+
+
+def _insert_contents(connection: Any, new: NewDocument, arrival: Arrival) -> None:
+    compressed = zlib.compress(arrival.text.encode("utf-8", "surrogatepass"), 6)
+    text = {"document_id": new.id, "text": compressed, "extras": json.dumps(dict(arrival.extras))}
+    connection.execute(insert(document_texts).values(text))
+    if arrival.pages:
+        connection.execute(insert(pages), [{"document_id": new.id} | vars(page) for page in arrival.pages])
+    insert_properties(connection, new.id, arrival.properties)
+    if arrival.title_keys:
+        keys = {"document_id": new.id, "title": new.title, "packed": arrival.title_keys}
+        connection.execute(insert(title_keys).values(keys))
+    first_ordinal = size_bytes = 0
+    for file, new_blocks in arrival.shards:
+        row = vars(file) | {"document_id": new.id, "first_ordinal": first_ordinal}
+        row["first_block_id"] = reserve_numbers(connection, "block", file.num_blocks)
+        committed = record_of(Shard, connection.execute(insert(shards).values(row).returning(shards)).one())
+        connection.execute(insert(blocks), [block_row(committed, n, one) for n, one in enumerate(new_blocks)])
+        first_ordinal, size_bytes = first_ordinal + file.num_blocks, size_bytes + file.size_bytes
+    update_row(connection, documents, new.id, num_blocks=first_ordinal, size_bytes=size_bytes)

@@ -1,0 +1,1 @@
+"""The database under the repositories: connection, tables, conversion of rows, failures, upgrades."""

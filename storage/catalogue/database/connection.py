@@ -1,0 +1,120 @@
+"""The connection to the catalogue's database: SQLite configured for durability, or PostgreSQL.
+
+- Readers and writers do not wait for each other (WAL); writers wait for other writers, up to 15 seconds.
+- A writer locks when it begins (BEGIN IMMEDIATE), so that a transaction that starts by reading cannot fail halfway.
+- `synchronous=FULL`: a committed row survives a power failure, as the fsynced shard file does. With a few commits a
+  second, this costs little.
+- Deleted rows are overwritten with zeros (`secure_delete`), so that deleted documents do not remain in the file.
+- PostgreSQL (`postgresql+psycopg://...`) behaves the same: one writer at a time, consistent reads.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+
+from storage.catalogue.database.failures import explained
+
+BUSY_SECONDS = 15
+_PROGRESS = "SELECT COALESCE(SUM(next_value), 0) FROM counters"
+WRITER_LOCK = 0x434149524E  # "CAIRN": the advisory lock by which PostgreSQL's writers take turns, as SQLite's do
+
+
+class Database:
+    """An engine and the two ways to use it, `read()` and `write()`, each a short transaction."""
+
+    def __init__(self, url: str):
+        parsed = make_url(url)
+        self.is_sqlite = parsed.get_backend_name() == "sqlite"
+        if not self.is_sqlite and parsed.get_backend_name() != "postgresql":
+            raise ValueError(f"The catalogue can be kept in SQLite or PostgreSQL, not in {parsed.get_backend_name()}.")
+        self.path: Path | None = None
+        self.place = parsed.render_as_string()  # without the password
+        if self.is_sqlite:
+            if not parsed.database or parsed.database == ":memory:":
+                raise ValueError("The catalogue must be a file, e.g. sqlite:////home/me/cairn/cairn.sqlite3")
+            # SQLite also takes a URI as the name: sqlite:///file:/srv/cairn.sqlite3?mode=ro&uri=true
+            self.path = Path(unquote(urlsplit(parsed.database).path) if "uri" in parsed.query else parsed.database)
+            self.place = str(self.path)
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            # As many connections as threads ask at once: a sixteenth reader would else wait for half a minute.
+            self.engine: Engine = create_engine(parsed, max_overflow=-1)
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"This catalogue needs a driver that is not installed: pip install {error.name}"
+            ) from error
+        self.on_progress: Callable[[int], None] | None = None  # told after each commit: see storage.catalogue.home
+        self.while_open = ExitStack()
+        self._writer = self.engine.execution_options(begin_immediate=True)
+        self._reader = self.engine
+        # Threads of this process queue here instead of polling for SQLite's lock.
+        self._writing = threading.Lock()
+        if self.is_sqlite:
+            event.listen(self.engine, "connect", _configure_sqlite)
+            event.listen(self.engine, "begin", _begin_sqlite)
+        else:
+            self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ")
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """One consistent view of the database, which takes no lock. Raises `CatalogueUnavailable`."""
+        with explained(self.place), self._reader.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """One writing transaction, committed at the end or rolled back. Keep it short; do not nest.
+
+        Raises `CatalogueUnavailable`; then nothing was changed.
+        """
+        with self._writing, explained(self.place), self._writer.connect() as connection:
+            progress = 0
+            with connection.begin():
+                if not self.is_sqlite:
+                    connection.execute(text(f"SELECT pg_advisory_xact_lock({WRITER_LOCK})"))
+                yield connection
+                if self.on_progress is not None:
+                    progress = connection.exec_driver_sql(_PROGRESS).scalar_one()
+            if self.on_progress is not None:
+                self.on_progress(int(progress))
+
+    def erase_deleted(self) -> None:
+        """After a deletion, empty the write-ahead log, which still holds the text. Does not wait for readers."""
+        if self.path is not None:
+            # The deletion is committed. If the log cannot be emptied now, the next checkpoint overwrites it.
+            with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self.path, timeout=0.2)) as connection:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        self.engine.dispose()
+        self.while_open.close()
+
+
+def _configure_sqlite(connection: Any, _record: Any) -> None:
+    # _begin_sqlite begins transactions, since the driver would begin none for SELECT and DDL.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
+    mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
+    if mode != "wal":  # changing it takes an exclusive lock, so only the first process does
+        mode = cursor.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+    if mode != "wal":
+        raise ValueError(f"The catalogue's folder cannot hold a write-ahead log ({mode}); use a local disk.")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA secure_delete=ON")
+    cursor.execute("PRAGMA journal_size_limit=67108864")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    immediate = connection.get_execution_options().get("begin_immediate", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")

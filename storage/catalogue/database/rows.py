@@ -1,0 +1,94 @@
+"""Conversion between rows and records, and the SQL idioms that all repositories share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Any, TypeVar
+
+import numpy as np
+from sqlalchemy import Connection, Row, Select, Table, insert, update
+
+from storage.catalogue.database.schema import counters
+from storage.errors import NotFound
+from storage.records import Block, Box, Document, Job, JobProgress
+
+Item = TypeVar("Item")
+Record = TypeVar("Record")
+BATCH = 500  # values in one IN (...): well below every database's limit
+
+
+def batches(items: Sequence[Item], size: int = BATCH) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def one_row(connection: Connection, chosen: Select[Any], kind: str, key: object) -> Row[Any]:
+    """The first row of `chosen`. Raises `NotFound`, which names `kind` and `key`."""
+    row = connection.execute(chosen).first()
+    if row is None:
+        raise NotFound(kind, key)
+    return row
+
+
+def update_row(connection: Connection, table: Table, row_id: Any, **values: Any) -> bool:
+    """Returns whether a row has this id."""
+    return connection.execute(update(table).where(table.c.id == row_id).values(values)).rowcount > 0
+
+
+def reserve_numbers(connection: Connection, counter: str, count: int) -> int:
+    """Reserve `count` consecutive numbers that were never used before. Returns the first."""
+    mine = counters.c.name == counter
+    raised = update(counters).where(mine).values(next_value=counters.c.next_value + count)
+    following = connection.execute(raised.returning(counters.c.next_value)).scalar()
+    if following is None:
+        connection.execute(insert(counters).values(name=counter, next_value=1 + count))
+        return 1
+    return int(following) - count
+
+
+def mark_memory_changed(connection: Connection) -> None:
+    """Increase `memory_version`, for all processes, in the transaction that changes what questions may read."""
+    reserve_numbers(connection, "memory version", 1)
+
+
+def search_text(*parts: str) -> str:
+    """The text that searches are matched against. Case is folded here because SQLite folds ASCII only."""
+    return "\n".join(parts).casefold()
+
+
+def pack_tokens(tokens: Sequence[int]) -> bytes:
+    """Two bytes per token if all ids fit, otherwise four; little-endian."""
+    numbers = np.asarray(tokens, dtype=np.int64)
+    return numbers.astype("<u2" if len(numbers) == 0 or numbers.max() < 1 << 16 else "<u4").tobytes()
+
+
+def unpack_tokens(packed: bytes, num_tokens: int) -> tuple[int, ...]:
+    width = len(packed) // num_tokens if num_tokens else 2
+    return tuple(np.frombuffer(packed, f"<u{width}").tolist())
+
+
+def pack_boxes(boxes: Sequence[Box]) -> str:
+    """JSON, with fractions rounded to 1/100,000 of the page: less than a hundredth of a millimetre on A4."""
+    return json.dumps([[box[0], *(round(side, 5) for side in box[1:])] for box in boxes], separators=(",", ":"))
+
+
+def record_of(record: type[Record], row: Row[Any], **converted: Any) -> Record:
+    """A dataclass from the columns that are named like its fields; `converted` holds the fields that need more work."""
+    names = (field.name for field in fields(record) if field.name not in converted)  # type: ignore[arg-type]
+    return record(**{name: getattr(row, name) for name in names}, **converted)
+
+
+def document_of(row: Row[Any]) -> Document:
+    return record_of(Document, row, notes=tuple(json.loads(row.notes)))
+
+
+def block_of(row: Row[Any]) -> Block:
+    """From a row of `blocks` joined with its shard's name as `shard`."""
+    boxes = tuple(tuple(box) for box in json.loads(row.boxes))
+    return record_of(Block, row, tokens=unpack_tokens(row.tokens, row.num_tokens), boxes=boxes)
+
+
+def job_of(row: Row[Any]) -> Job:
+    return record_of(Job, row, progress=record_of(JobProgress, row))

@@ -1,0 +1,99 @@
+"""Folders whose files are followed: which file became which document. The administrator's business."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Row, delete, func, insert, or_, select, update
+
+from storage.catalogue.database.rows import one_row, record_of, search_text, update_row
+from storage.catalogue.database.schema import documents, folder_files, folders, now
+from storage.catalogue.permissions import Repository
+from storage.catalogue.properties import copy_properties_by_hand
+from storage.names import clean_name
+from storage.records import Folder, FolderFile, Removed
+
+
+class FolderRepository(Repository):
+    def folders(self, *, watched_only: bool = False) -> list[Folder]:
+        """In the order in which they were first followed."""
+        chosen = select(folders).order_by(folders.c.created_at, folders.c.id)
+        if watched_only:
+            chosen = chosen.where(folders.c.watched)
+        return [_folder(row) for row in self._rows(chosen)]
+
+    def folder(self, folder_id: str) -> Folder:
+        """Raises `NotFound`."""
+        with self._database.read() as connection:
+            return _folder(one_row(connection, select(folders).where(folders.c.id == folder_id), "folder", folder_id))
+
+    def put_folder(
+        self, path: str, *, owner_id: str | None, collection: str | None, removed: Removed | None, watched: bool | None
+    ) -> Folder:
+        """The owner's folder with this path, made if new. None leaves a setting as it is."""
+        given = {"collection": collection, "removed": removed, "watched": watched}
+        values = {name: value for name, value in given.items() if value is not None}
+        with self._database.write() as connection:
+            mine = (folders.c.path == path) & folders.c.owner_id.is_not_distinct_from(owner_id)
+            found = connection.execute(select(folders).where(mine)).first()
+            if found is None:
+                row = values | {"path": path, "owner_id": owner_id}
+                return _folder(connection.execute(insert(folders).values(row).returning(folders)).one())
+            if values:
+                update_row(connection, folders, found.id, **values)
+            return _folder(one_row(connection, select(folders).where(folders.c.id == found.id), "folder", found.id))
+
+    def forget_folder(self, folder_id: str) -> None:
+        """Follow it no longer; its documents stay. Raises `NotFound`."""
+        with self._database.write() as connection:
+            one_row(connection, select(folders).where(folders.c.id == folder_id), "folder", folder_id)
+            connection.execute(delete(folders).where(folders.c.id == folder_id))
+
+    def note_run(self, folder_id: str, report: Mapping[str, Any]) -> None:
+        """What a run did, just now."""
+        with self._database.write() as connection:
+            update_row(connection, folders, folder_id, last_run_at=now(), report=json.dumps(dict(report)))
+
+    def folder_files(self, folder_id: str) -> list[FolderFile]:
+        """In order of their sources."""
+        chosen = select(folder_files).where(folder_files.c.folder_id == folder_id).order_by(folder_files.c.source)
+        return [record_of(FolderFile, row) for row in self._rows(chosen)]
+
+    def put_folder_file(self, folder_id: str, file: FolderFile, *, instead_of: str | None = None) -> None:
+        """Remember a file, `instead_of` another one if it moved."""
+        gone = {file.source} if instead_of is None else {file.source, instead_of}
+        with self._database.write() as connection:
+            mine = folder_files.c.folder_id == folder_id
+            connection.execute(delete(folder_files).where(mine, folder_files.c.source.in_(gone)))
+            connection.execute(insert(folder_files).values(vars(file) | {"folder_id": folder_id}))
+
+    def forget_folder_file(self, folder_id: str, source: str) -> None:
+        mine = (folder_files.c.folder_id == folder_id) & (folder_files.c.source == source)
+        with self._database.write() as connection:
+            connection.execute(delete(folder_files).where(mine))
+
+    def num_files_of(self, document_id: str) -> int:
+        """How many files, of all folders, became this document or are about to."""
+        of_it = or_(folder_files.c.document_id == document_id, folder_files.c.next_document_id == document_id)
+        with self._database.read() as connection:
+            return connection.execute(select(func.count()).select_from(folder_files).where(of_it)).scalar_one()
+
+    def hand_over(self, old: str, new: str) -> None:
+        """What people said of a document stays with its next reading."""
+        with self._database.write() as connection:
+            copy_properties_by_hand(connection, old, new)
+
+    def change_source(self, document_id: str, source: str) -> None:
+        """The file that a document was made from has another name now."""
+        source = clean_name(source) or "unnamed"
+        with self._database.write() as connection:
+            title = connection.execute(select(documents.c.title).where(documents.c.id == document_id)).scalar()
+            if title is not None:
+                values = {"source": source, "search_text": search_text(title, source)}
+                connection.execute(update(documents).where(documents.c.id == document_id).values(values))
+
+
+def _folder(row: Row[Any]) -> Folder:
+    return record_of(Folder, row, report=json.loads(row.report))

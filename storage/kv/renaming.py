@@ -1,0 +1,93 @@
+"""A memory file under another name: the same keys and values, each piece checked, with checksums for its new place.
+
+The checksums of pieces are seeded with the file's name, which holds the document's id; a document that comes from
+another home gets a new id. Nothing is decoded and encoded again, so not a bit of the memory changes.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+
+import numpy as np
+import torch
+
+from storage.errors import Damage, DamagedShard, ForeignShard
+from storage.kv.checksums import piece_seed
+from storage.kv.codec import decode_pieces
+from storage.kv.format import PREFIX, SECTIONS, Header, KVLayout, decode_header, decode_prefix, encode_front
+
+_AT_ONCE = 256  # pieces
+
+
+def renamed(contents: bytes, name: str, *, fingerprint: str, layout: KVLayout) -> tuple[bytes, bytes, list[int]]:
+    """(front, pieces, tokens in each block): the file `name` is the first two, one after the other.
+
+    Raises `ForeignShard` for the memory of another model, `DamagedShard` for anything that the model could not have
+    made: wrong checksums, numbers that are not finite.
+    """
+    header = _header(contents)
+    for field, expected in (("fingerprint", fingerprint), ("layout", layout)):
+        if getattr(header, field) != expected:
+            raise ForeignShard(header.name, field, getattr(header, field), expected)
+    if header.num_blocks < 1 or header.pieces_offset < PREFIX.size or len(contents) != header.file_bytes:
+        raise _damaged(header.name, "file", "it has another size than it should have")
+    sections = {which: _section(contents, header, which) for which in SECTIONS}
+    lengths = np.frombuffer(sections["lengths"], "<u4").tolist()
+    if not all(1 <= length < layout.block_size for length in lengths):
+        raise _damaged(header.name, "lengths", "a block holds too many tokens, or none")
+    _require_finite(header, torch.frombuffer(bytearray(sections["landmarks"]), dtype=layout.landmark_dtype))
+    pieces = np.frombuffer(contents, np.uint8, offset=header.pieces_offset).reshape(-1, layout.piece_bytes)
+    for first in range(0, len(pieces), _AT_ONCE):
+        raw_P = torch.from_numpy(pieces[first : first + _AT_ONCE].copy())
+        for numbers_PLD in decode_pieces(raw_P, layout):
+            _require_finite(header, numbers_PLD)
+    sections["checksums"] = _checksums(header, sections["checksums"], pieces, name)
+    front = encode_front(name, fingerprint, layout, header.num_blocks, sections)
+    return front, contents[header.pieces_offset :], lengths
+
+
+def _header(contents: bytes) -> Header:
+    try:
+        header_bytes, _ = decode_prefix(contents[: PREFIX.size])
+        return decode_header(contents[: PREFIX.size], contents[PREFIX.size : PREFIX.size + header_bytes])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged("a memory file", "header", str(error)) from error
+
+
+def _section(contents: bytes, header: Header, which: str) -> bytes:
+    """Its bytes, without padding."""
+    place, heads = getattr(header, which), len(header.layout.layers) * header.layout.kv_heads
+    sizes = {
+        "lengths": 4 * header.num_blocks,
+        "landmarks": math.prod(header.shape_NYGD) * header.layout.landmark_dtype.itemsize,
+        "checksums": 4 * header.num_blocks * heads,
+    }
+    inside = 0 <= place.offset <= place.offset + place.size <= header.pieces_offset
+    body = contents[place.offset : place.offset + place.size] if inside else b""
+    if len(body) < sizes[which] or zlib.crc32(body) != place.crc32:
+        raise _damaged(header.name, which, "its checksum does not match")
+    return body[: sizes[which]]
+
+
+def _checksums(header: Header, old: bytes, pieces: np.ndarray, name: str) -> bytes:
+    """Of all pieces for the new name, after those for the old one were found right."""
+    layout, expected = header.layout, np.frombuffer(old, "<u4")
+    new = np.empty(len(pieces), "<u4")
+    heads = [(layer, head) for layer in layout.layers for head in range(layout.kv_heads)]
+    places = ((layer, head, block) for layer, head in heads for block in range(header.num_blocks))
+    for index, place in enumerate(places):
+        if zlib.crc32(pieces[index], piece_seed(header.fingerprint, header.name, *place)) != expected[index]:
+            raise _damaged(header.name, "piece", "its checksum does not match")
+        new[index] = zlib.crc32(pieces[index], piece_seed(header.fingerprint, name, *place))
+    return new.tobytes()
+
+
+def _require_finite(header: Header, numbers: torch.Tensor) -> None:
+    least, most = torch.aminmax(numbers)
+    if not (torch.isfinite(least) and torch.isfinite(most)):
+        raise _damaged(header.name, "pieces", "it holds numbers that are not finite")
+
+
+def _damaged(name: str, section: str, reason: str) -> DamagedShard:
+    return DamagedShard(Damage(name[:200], section, reason))

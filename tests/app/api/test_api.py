@@ -1,0 +1,102 @@
+"""The HTTP API as a whole: what programs and the web page get, over a small library."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from retrieval.library import Library
+from storage.errors import CatalogueDamaged, CatalogueFull
+from tests.app.api_client import HOSTILE, error_code, opened, until
+from tests.app.serving import FakeSettings
+from tests.app.small_library import WALKS
+
+
+class TestWholeApp:
+    def test_health_needs_nothing(self, client: TestClient) -> None:
+        assert client.get("/healthz").json() == {"status": "ok"}
+
+    def test_the_api_page_and_description_name_every_route_and_load_nothing_foreign(self, client: TestClient) -> None:
+        page = client.get("/docs").text
+        assert "http://" not in page and "https://" not in page and "/ui/reference.js" in page
+        paths = client.get("/api/v1/openapi.json").json()["paths"]
+        assert {"/api/v1/ask", "/api/v1/search", "/api/v1/documents", "/api/v1/answers/{answer_id}/export"} <= set(
+            paths
+        )
+
+    def test_every_route_of_the_api_is_described(self, client: TestClient) -> None:
+        reference = (Path(__file__).parents[3] / "docs" / "http-api.md").read_text(encoding="utf-8")
+        for path, methods in client.get("/api/v1/openapi.json").json()["paths"].items():
+            for method in methods:
+                assert f"{method.upper()} {path.removeprefix('/api/v1')}`" in reference, f"{method} {path}"
+
+    def test_unknown_addresses_answer_in_the_one_shape(self, client: TestClient) -> None:
+        assert error_code(client.get("/api/v1/nothing")) == "not_found"
+        assert error_code(client.put("/api/v1/documents")) in {"wrong_method", "not_found"}
+
+    def test_validation_errors_do_not_repeat_what_was_sent(self, client: TestClient) -> None:
+        response = client.post("/api/v1/ask", json={"question": "x", "k": HOSTILE})
+        assert error_code(response) == "invalid_request" and "alert" not in response.text and "k" in response.text
+
+    def test_the_machine_page_says_what_there_is(self, client: TestClient) -> None:
+        assert client.get("/api/v1/machine").json()["problems"] == []
+
+    @pytest.mark.parametrize(
+        ("error", "status", "code"),
+        [
+            (CatalogueDamaged("/secret/home/cairn.sqlite3", "malformed"), 503, "unavailable"),
+            (CatalogueFull("/secret/home/cairn.sqlite3 cannot grow"), 507, "not_enough_space"),
+        ],
+    )
+    def test_a_catalogue_that_cannot_be_used_is_one_line_in_the_log_and_no_secret_outside(
+        self, client: TestClient, library: Library, error: Exception, status: int, code: str,
+        monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    ) -> None:  # fmt: skip
+        def broken(**_settings: object) -> None:
+            raise error
+
+        monkeypatch.setattr(library, "documents", broken)
+        response = client.get("/api/v1/documents")
+        assert (response.status_code, error_code(response)) == (status, code) and "secret" not in response.text
+        (line,) = [record for record in caplog.records if record.name == "cairn.api" and record.levelname == "ERROR"]
+        assert "/secret/home" in line.getMessage() and line.exc_info is None
+
+    def test_an_empty_library_is_offered_the_sample_once(self, empty_library: Library, tmp_path: Path) -> None:
+        settings = FakeSettings(tmp_path / "empty")
+        (settings.home / "sample-offered").unlink()
+        for _client in opened(empty_library, settings):
+            until(empty_library.documents)
+        assert [one.source for one in empty_library.documents()] == ["The Cairn handbook.pdf"]
+        empty_library.delete_documents([one.id for one in empty_library.documents()])
+        for _client in opened(empty_library, settings):
+            time.sleep(0.1)
+        assert not empty_library.documents()
+
+
+class TestMcp:
+    def call(self, client: TestClient, method: str, params: dict[str, Any]) -> Any:
+        response = client.post(
+            "/mcp/",
+            json={"jsonrpc": "2.0", "id": 1, "method": method, "params": params},
+            headers={"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"},
+        )
+        assert response.status_code == 200, response.text
+        return response.json()["result"]
+
+    def test_three_tools_are_offered_and_no_event_of_the_page(self, client: TestClient) -> None:
+        assert {tool["name"] for tool in self.call(client, "tools/list", {})["tools"]} == {"ask", "search", "list"}
+
+    def test_ask_answers_with_passages(self, client: TestClient) -> None:
+        result = self.call(client, "tools/call", {"name": "ask", "arguments": {"question": "When was the dam raised?"}})
+        answer = json.loads(result["content"][0]["text"])
+        assert answer["found"] is True and answer["passages"][0]["pages"][0] >= 1
+
+    def test_list_and_search_work(self, client: TestClient) -> None:
+        listed = self.call(client, "tools/call", {"name": "list", "arguments": {"search": "walks"}})
+        assert WALKS in str(listed) and "reservoir.pdf" not in str(listed)
+        assert "page" in str(self.call(client, "tools/call", {"name": "search", "arguments": {"query": "dam", "k": 2}}))

@@ -1,0 +1,67 @@
+"""HTTP and the watcher: folders that a server follows."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from app.api.application import build_app
+from app.folder_watcher import FolderWatcher
+from app.jobs import JobRunner
+from tests.app.serving import FakeSettings
+
+
+@pytest.fixture
+def papers(tmp_path: Path) -> Path:
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "crane.txt").write_text("The crane on the dam was painted yellow in 1971.")
+    return tmp_path / "papers"
+
+
+def test_a_folder_is_added_looked_at_and_forgotten(client: TestClient, library, papers: Path) -> None:
+    added = client.post("/api/v1/folders", json={"path": str(papers), "collection": "Cranes"}).json()
+    assert (added["path"], added["watched"], added["removed"]) == (str(papers), True, "keep")
+    report = client.post(f"/api/v1/folders/{added['id']}/run").json()
+    assert report["counts"] == {"reading": 1}
+    assert library.run_next_job().state == "done"
+    assert client.post(f"/api/v1/folders/{added['id']}/run").json()["counts"] == {"added": 1}
+    listed = client.get("/api/v1/folders").json()
+    assert listed["may_add"] and listed["folders"][0]["report"]["counts"] == {"added": 1}
+    assert client.delete(f"/api/v1/folders/{added['id']}").status_code == 204
+    assert client.get("/api/v1/folders").json()["folders"] == []
+    assert "crane.txt" in {one.source for one in library.documents()}
+    refused = client.post("/api/v1/folders", json={"path": "/no/such/folder"})
+    assert refused.status_code == 422 and "no folder" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("settings", [{"host": "0.0.0.0", "password": "long enough"}, {"proxies": "127.0.0.1"}])
+def test_whoever_comes_over_the_network_cannot_name_a_folder(library, home: Path, papers: Path, settings) -> None:
+    app = build_app(FakeSettings(home, token="t" * 40, **settings), library, page=False)
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        headers = {"Authorization": f"Bearer {'t' * 40}"}
+        assert not client.get("/api/v1/folders", headers=headers).json()["may_add"]
+        refused = client.post("/api/v1/folders", json={"path": str(papers)}, headers=headers)
+        assert refused.status_code == 403 and library.folders.all() == []
+
+
+def test_a_served_folder_is_followed_by_itself(library, papers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.folder_watcher.FIRST_LOOK_SECONDS", 0.05)
+
+    def sources() -> set[str]:
+        return {one.source for one in library.documents() if one.state == "ready"}
+
+    def wait_for(wanted: set[str]) -> None:
+        ends = time.monotonic() + 60
+        while not wanted <= sources() and time.monotonic() < ends:
+            time.sleep(0.05)
+        assert wanted <= sources()
+
+    with JobRunner(library, idle_seconds=0.05), FolderWatcher(library, [papers], interval_seconds=0.1):
+        wait_for({"crane.txt"})
+        (papers / "gate.txt").write_text("The gate of the dam was made in Rosental in 1962.")
+        wait_for({"crane.txt", "gate.txt"})
+    (folder,) = library.folders.all()
+    assert not folder.watched and folder.report is not None

@@ -1,0 +1,105 @@
+"""Choosing and trying a writer over HTTP, and what a served question with a writer gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from app.writers import CHOICE_FILE, chosen_on_the_page, writer_name
+from retrieval.library import Library
+from retrieval.types.written import Progress
+from tests.app.api_client import ask, error_code, events, opened
+from tests.app.serving import FakeSettings
+from tests.app.small_library import QUESTION
+from tests.chat_server import ChatServer, chat_server
+from tests.scripted_writer import ScriptedWriter
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ChatServer]:
+    with chat_server() as server:
+        yield server
+
+
+def test_without_a_writer_the_page_is_told_how_to_get_one(client: TestClient) -> None:
+    found = client.get("/api/v1/writer").json()
+    assert found["name"] is None and not found["own_words"] and found["may_choose"]
+    assert "name a writer in the settings" in found["how_to"]
+
+
+def test_a_writer_is_chosen_tried_and_kept(client: TestClient, home: Path, server: ChatServer) -> None:
+    server.reply = lambda _system, _user: "From November to March [1]."
+    chosen = client.put("/api/v1/writer", json={"name": server.address}).json()
+    assert chosen["kind"] == "server" and not chosen["leaves_machine"] and chosen["own_words"]
+    assert chosen_on_the_page(home) == server.address
+    trial = client.post("/api/v1/writer/test", json={}).json()
+    assert trial["text"] == "From November to March [1]." and trial["cites"] and not trial["problem"]
+    assert ask(client, QUESTION)["writer"]["name"] == "tiny"
+    gone = client.put("/api/v1/writer", json={"name": ""}).json()
+    assert gone["name"] is None and not (home / CHOICE_FILE).exists()
+
+
+def test_a_writer_can_be_tried_before_it_is_chosen_and_says_why_it_does_not_write(client: TestClient) -> None:
+    trial = client.post("/api/v1/writer/test", json={"name": "http://127.0.0.1:9/v1#m"}).json()
+    assert "cannot be reached" in trial["problem"] and client.get("/api/v1/writer").json()["name"] is None
+    assert error_code(client.post("/api/v1/writer/test", json={})) == "no_writer"
+
+
+def test_a_name_that_cannot_be_a_writer_is_not_kept(client: TestClient, home: Path) -> None:
+    refused = client.put("/api/v1/writer", json={"name": "http://user:secret@localhost/v1"})
+    assert refused.status_code >= 400 and "secret" not in refused.text and chosen_on_the_page(home) is None
+
+
+def test_a_writer_of_the_settings_is_not_changed_on_the_page(library: Library, home: Path) -> None:
+    for client in opened(library, FakeSettings(home, writer="http://localhost:1/v1#m", writer_key="sk-secret")):
+        assert not client.get("/api/v1/writer").json()["may_choose"]
+        assert error_code(client.put("/api/v1/writer", json={"name": "http://localhost:2/v1"})) == "fixed_writer"
+        assert error_code(client.post("/api/v1/writer/test", json={"name": "http://x/v1"})) == "fixed_writer"
+        assert "sk-secret" not in client.get("/api/v1/writer").text
+
+
+def test_whoever_does_not_sit_at_the_machine_cannot_make_the_server_call_an_address(
+    library: Library, home: Path, server: ChatServer
+) -> None:
+    token = "token-for-programs-0123456789"
+    signed_in = {"Authorization": f"Bearer {token}"}
+    calls = len(server.requests)
+    for settings in (
+        FakeSettings(home, host="0.0.0.0", token=token, writer_key="sk-secret"),
+        FakeSettings(home, proxies="10.0.0.1", token=token, writer_key="sk-secret"),
+    ):
+        for client in opened(library, settings):
+            assert not client.get("/api/v1/writer", headers=signed_in).json()["may_choose"]
+            for method, path in (("PUT", "/api/v1/writer"), ("POST", "/api/v1/writer/test")):
+                refused = client.request(method, path, json={"name": f"{server.address}#m"}, headers=signed_in)
+                assert error_code(refused) == "not_here"
+    assert len(server.requests) == calls and chosen_on_the_page(home) is None
+
+
+def test_a_command_or_the_environment_wins_over_the_page(home: Path) -> None:
+    (home / CHOICE_FILE).write_text('{"name": "http://localhost:1/v1"}')
+    assert writer_name(FakeSettings(home)) == "http://localhost:1/v1"  # type: ignore[arg-type]
+    assert writer_name(FakeSettings(home, writer="org/model")) == "org/model"  # type: ignore[arg-type]
+    (home / CHOICE_FILE).write_text("{")
+    assert writer_name(FakeSettings(home)) is None  # type: ignore[arg-type]
+
+
+def test_a_served_answer_has_citations_claims_and_progress(client: TestClient, library: Library) -> None:
+    writer = ScriptedWriter(
+        lambda request: f"The dam was raised in 1981 [{1 if request.notes else request.passages[0].number}]."
+    )
+    library.use_writer(lambda: writer)
+    answer = ask(client, QUESTION)
+    assert answer["citations"] == [{"number": 1, "passage": 0, "start": 27, "end": 30}]
+    (claim,) = answer["claims"]
+    assert claim["verdict"] == "supported" and "raised by three metres in 1981" in claim["sentence"]
+    page = client.get(f"/api/v1/answers/{answer['id']}/export").text
+    assert "What scripted was given" in page and "supported: The dam was raised in 1981." in page
+    assert "of the attention was" not in page and "Attention by layer" not in page
+    everything = client.post("/api/v1/ask", json={"question": "Summarise.", "whole": True})
+    names = [name for name, _ in events(everything.text)]
+    assert "progress" in names and names[-1] == "answer"
+    assert Progress.from_dict(dict(events(everything.text))["progress"]).total > 1

@@ -1,0 +1,29 @@
+"""Every benchmark finds what it imports, and says at its top how it is run: by its path, from the repository's root."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MAIN = 'if __name__ == "__main__"'
+FILES = sorted((ROOT / "benchmarks").glob("*/*.py"))
+PROGRAMS = [path for path in FILES if path.name != "__main__.py" and MAIN in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_a_benchmark_says_how_it_is_run_and_finds_what_it_imports(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = ast.get_docstring(ast.parse(program.read_text(encoding="utf-8"))) or ""
+    assert f"python {program.relative_to(ROOT)}" in usage
+    monkeypatch.setattr(sys, "path", [str(program.parent), *sys.path])
+    spec = importlib.util.spec_from_file_location(f"benchmark_{program.stem}", program)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)

@@ -1,0 +1,263 @@
+"""Libraries that travel in a file: the same answers elsewhere without reading, and nothing from a wrong file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retrieval.errors import ForeignBundle, InvalidRequest
+from retrieval.ingest import shard_writer
+from retrieval.library import Library
+from retrieval.types.folders import FolderReport, FollowOptions
+from storage.bundle.archive import MANIFEST, BadBundle
+from storage.records import Principal
+from tests.retrieval.conftest import OpenLibrary, add, ask, prose
+from tests.tiny_model import tiny_model
+
+QUESTIONS = ("What does the fox jump over?", "Do whales sing?", "Where does the rain fall?")
+
+
+@pytest.fixture
+def bundle(library: Library, three: dict[str, str], tmp_path: Path) -> Path:
+    shelf = library.create_collection("Animals")
+    library.move_document(three["fox"], shelf.id)
+    assert library.bundles.export_to(tmp_path / "all.cairn").documents == 3
+    return tmp_path / "all.cairn"
+
+
+@pytest.fixture
+def elsewhere(open_library: OpenLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
+    """An empty library of the same model, which must not read anything."""
+    monkeypatch.setattr(shard_writer, "prefill", lambda *a, **k: pytest.fail("the model was asked to read"))
+    return open_library(home=tmp_path / "elsewhere")
+
+
+def words(library: Library) -> list[Any]:
+    """What must be the same everywhere: answers, and passages with their scores."""
+    found = []
+    for question in QUESTIONS:
+        answer = ask(library, question)
+        passages = [(one.source, one.start_index, one.text, one.score) for one in library.search(question, 5)]
+        found.append((answer.text, [(one.source, one.text) for one in answer.passages], passages))
+    return found
+
+
+def stored(library: Library) -> tuple[int, int]:
+    home = library.folders._home
+    return len(library.documents()), sum(path.is_file() for path in [*home.glob("kv/**/*"), *home.glob("files/*")])
+
+
+def test_a_library_answers_elsewhere_as_it_did_without_being_read_again(library, bundle, elsewhere):
+    before = words(library)
+    arrived = list(elsewhere.bundles.import_from(bundle))
+    assert {(one.source, one.status) for one in arrived} == {
+        (f"{name}.txt", "imported") for name in ("fox", "whale", "rain")
+    }
+    assert words(elsewhere) == before
+    assert elsewhere.verify().ok and not elsewhere.verify().orphans
+    assert [(one.name, one.documents) for one in elsewhere.collections()] == [("Animals", 1)]
+    for one in elsewhere.documents():
+        twin = next(each for each in library.documents() if each.source == one.source)
+        assert one.id != twin.id and (one.blocks, one.tokens, one.title) == (twin.blocks, twin.tokens, twin.title)
+        assert elsewhere.original(one.id).read_bytes() == library.original(twin.id).read_bytes()
+        assert elsewhere.page_text(one.id, 1).text == library.page_text(twin.id, 1).text
+
+
+def test_what_is_stored_already_is_recognised_by_its_content(library, bundle, elsewhere):
+    list(elsewhere.bundles.import_from(bundle))
+    size = stored(elsewhere)
+    assert {one.status for one in elsewhere.bundles.import_from(bundle)} == {"already stored"}
+    assert {one.status for one in library.bundles.import_from(bundle)} == {"already stored"}
+    assert stored(elsewhere) == size and elsewhere.verify().ok
+
+
+def test_one_collection_travels_alone_and_everything_may_arrive_in_another(library, bundle, elsewhere, tmp_path):
+    (shelf,) = library.collections()
+    library.bundles.export_to(tmp_path / "one.cairn", collection_id=shelf.id)
+    (arrived,) = elsewhere.bundles.import_from(tmp_path / "one.cairn", collection="From Ann")
+    assert arrived.source == "fox.txt"
+    assert [one.name for one in elsewhere.collections()] == ["From Ann"]
+
+
+def test_a_catalogue_that_is_lost_after_an_import_can_be_rescued(bundle, elsewhere):
+    list(elsewhere.bundles.import_from(bundle))
+    assert len(list((elsewhere.folders._home / "sidecars").iterdir())) == 3
+
+
+def test_memory_of_another_model_is_refused_and_its_originals_can_be_read(bundle, tmp_path):
+    other = tiny_model(seed=5, block_size=16, window_blocks=4, context_blocks=2)
+    with Library.open(tmp_path / "other", other, shard_bytes=20_000) as library:
+        with pytest.raises(ForeignBundle, match="--reingest"):
+            list(library.bundles.import_from(bundle))
+        assert stored(library) == (0, 0)
+        assert {one.status for one in library.bundles.import_from(bundle, reingest=True)} == {"read again"}
+        assert {one.source for one in library.documents()} == {"fox.txt", "whale.txt", "rain.txt"}
+        assert library.verify().ok
+
+
+def test_a_user_exports_and_imports_what_is_theirs(open_library, tmp_path, write):
+    library = open_library()
+    users = [library.accounts.add(name, "x") for name in ("ann", "ben")]
+    ann, ben = (library.as_seen_by(Principal(user.id, user.name)) for user in users)
+    add(ann, write("ann.txt", prose(8, 300)))
+    assert ann.bundles.export_to(tmp_path / "ann.cairn").documents == 1
+    with pytest.raises(InvalidRequest, match="no document"):
+        ben.bundles.export_to(tmp_path / "ben.cairn")
+    (arrived,) = ben.bundles.import_from(tmp_path / "ann.cairn")
+    assert (arrived.status, ben.document(arrived.document_id).owner) == ("imported", "ben")
+    assert len(ann.documents()) == len(ben.documents()) == 1
+
+
+def test_an_existing_file_is_not_overwritten_and_a_failed_export_leaves_none(library, bundle, tmp_path):
+    with pytest.raises(InvalidRequest, match="exists already"):
+        library.bundles.export_to(bundle)
+    shard = next((tmp_path / "home" / "kv").glob("*/*.kv"))
+    damaged = bytearray(shard.read_bytes())
+    damaged[-1] ^= 1
+    shard.write_bytes(damaged)
+    with pytest.raises(Exception, match="damaged"):
+        library.bundles.export_to(tmp_path / "second.cairn")
+    assert not list(tmp_path.glob("second*"))
+
+
+def test_a_removed_file_of_a_followed_folder_comes_back_from_the_trash(library, tmp_path):
+    (folder := tmp_path / "docs").mkdir()
+    (folder / "a.txt").write_text(prose(3, 200))
+    (folder / "b.txt").write_text(prose(4, 200))
+    followed = library.folders.follow(folder, removed="trash")
+
+    def run() -> FolderReport:
+        return list(
+            library.folders.run(
+                followed.id, read=lambda job: library.run_job(job.id), options=FollowOptions(settle_seconds=0.01)
+            )
+        )[-1]
+
+    run()
+    (folder / "a.txt").unlink()
+    assert run().counts["removed"] == 1 and [one.source for one in library.documents()] == ["b.txt"]
+    (kept,) = (tmp_path / "home" / "trash").glob("*/a.txt.cairn")
+    (arrived,) = library.bundles.import_from(kept)
+    assert (arrived.source, arrived.status) == ("a.txt", "imported")
+
+
+# What is wrong with a file
+
+
+def rewritten(path: Path, change: Callable[[dict[str, bytes]], None], *, honest: bool = True) -> Path:
+    """The bundle with other members; `honest`: its manifest says so."""
+    with zipfile.ZipFile(path) as old:
+        members = {info.filename: old.read(info) for info in old.infolist()}
+    manifest = json.loads(members.pop(MANIFEST))
+    change(members)
+    if honest:
+        manifest["members"] = {
+            name: {"size": len(body), "sha256": hashlib.sha256(body).hexdigest()} for name, body in members.items()
+        }
+    new = path.with_name("hostile.cairn")
+    with zipfile.ZipFile(new, "w") as archive:
+        for name, body in members.items():
+            archive.writestr(name, body)
+        archive.writestr(MANIFEST, json.dumps(manifest))
+    return new
+
+
+def rows(**changes: Any) -> Callable[[dict[str, bytes]], None]:
+    def change(members: dict[str, bytes]) -> None:
+        found = json.loads(members["documents/1/rows.json"])
+        for name, value in changes.items():
+            found[name] = value(found[name]) if callable(value) else value
+        members["documents/1/rows.json"] = json.dumps(found).encode()
+
+    return change
+
+
+def flipped(name: str, at: int) -> Callable[[dict[str, bytes]], None]:
+    def change(members: dict[str, bytes]) -> None:
+        body = bytearray(members[name])
+        body[at] ^= 0x40
+        members[name] = bytes(body)
+
+    return change
+
+
+def swapped(members: dict[str, bytes]) -> None:
+    members["documents/0/0.kv"], members["documents/0/1.kv"] = members["documents/0/1.kv"], members["documents/0/0.kv"]
+
+
+HOSTILE = {
+    "a path that leads out": lambda members: members.update({"../../evil.txt": b"x"}),
+    "an absolute path": lambda members: members.update({"/etc/evil": b"x"}),
+    "a member too many": lambda members: members.update({"documents/1/99.kv": b"x"}),
+    "a member missing": lambda members: members.pop("documents/1/0.kv"),
+    "another text": lambda members: members.update({"documents/1/text.txt": b"short"}),
+    "memory with a flipped bit": flipped("documents/1/0.kv", -5),
+    "a header with a flipped bit": flipped("documents/1/0.kv", 40),
+    "rows that are no JSON": lambda members: members.update({"documents/1/rows.json": b"[[[["}),
+    "rows nested without end": lambda members: members.update({"documents/1/rows.json": b"[" * 200_000}),
+    "tokens that the model has not": rows(blocks=lambda old: [[old[0][0], old[0][1], [10**9], []], *old[1:]]),
+    "blocks outside the text": rows(blocks=lambda old: [[0, 10**9, old[0][2], []], *old[1:]]),
+    "a box that is no number": rows(blocks=lambda old: [[*old[0][:3], [[0, 0, 0, 0, float("inf")]]], *old[1:]]),
+    "pages outside the text": rows(pages=[[0, "1", 1.0, 1.0, 0, 10**9, ""]]),
+    "fewer blocks than memory": rows(blocks=lambda old: old[:-1], num_tokens=1),
+    "a kind that leads out": rows(kind="../../x"),
+    "a kind of its own": rows(kind="exe"),
+    "keys of a title that are too short": rows(title_keys="AAAA"),
+    "a wrong hash of the original": rows(original_sha256="0" * 63),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_bundle_is_refused_and_nothing_is_changed(what, bundle, elsewhere, tmp_path):
+    before = stored(elsewhere)
+    with pytest.raises(BadBundle, match="Nothing was changed"):
+        list(elsewhere.bundles.import_from(rewritten(bundle, HOSTILE[what])))
+    assert stored(elsewhere) == before == (0, 0) and elsewhere.collections() == []
+    assert not list(tmp_path.glob("**/evil*"))
+
+
+def test_a_damaged_or_cut_bundle_is_refused_and_nothing_is_changed(bundle, elsewhere, tmp_path):
+    whole = bundle.read_bytes()
+    broken = tmp_path / "broken.cairn"
+    pieces = [b"", b"PK", whole[:100], whole[: len(whole) // 2], whole[:-10], whole[1000:], b"x" * 1000]
+    pieces += [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(200, len(whole), len(whole) // 12)]
+    for piece in pieces:
+        broken.write_bytes(piece)
+        with pytest.raises(BadBundle):
+            list(elsewhere.bundles.import_from(broken))
+    assert stored(elsewhere) == (0, 0)
+
+
+def test_members_in_the_wrong_order_are_refused(bundle, elsewhere):
+    with pytest.raises(BadBundle, match="is not what was exported"):
+        list(elsewhere.bundles.import_from(rewritten(bundle, swapped, honest=False)))
+    assert stored(elsewhere) == (0, 0)
+
+
+def test_members_that_are_compressed_or_doubled_are_refused(bundle, elsewhere):
+    dishonest = rewritten(bundle, lambda members: members.update({"documents/1/text.txt": b"other"}), honest=False)
+    with pytest.raises(BadBundle):
+        list(elsewhere.bundles.import_from(dishonest))
+    with zipfile.ZipFile(bundle) as old, zipfile.ZipFile(dishonest, "w", zipfile.ZIP_DEFLATED) as new:
+        for info in old.infolist():
+            new.writestr(info.filename, old.read(info))
+    with pytest.raises(BadBundle, match="compressed"):
+        list(elsewhere.bundles.import_from(dishonest))
+
+
+def test_an_import_that_is_interrupted_goes_on_where_it_stopped(bundle, elsewhere):
+    arriving = elsewhere.bundles.import_from(bundle)
+    next(arriving)
+    arriving.close()  # type: ignore[attr-defined]
+    assert sorted(one.status for one in elsewhere.bundles.import_from(bundle)) == [
+        "already stored",
+        "imported",
+        "imported",
+    ]
+    assert elsewhere.verify().ok

@@ -1,0 +1,269 @@
+"""OpenDocument, rich text, e-books, saved web pages and program code; and those that are odd, broken or hostile."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from retrieval.errors import ExtractError
+from retrieval.extraction.extract import ExtractLimits, extract
+from tests.retrieval.extraction.reading import ENTITIES, SMALL, odd_archive, read, written
+from tests.retrieval.packed import repacked
+
+NAMESPACES = " ".join(
+    f'xmlns:{short}="urn:oasis:names:tc:opendocument:xmlns:{short if short != "draw" else "drawing"}:1.0"'
+    for short in ("office", "text", "table", "draw", "meta")
+)
+BODY = """<text:h text:outline-level="2">Mills<text:note><text:note-citation>1</text:note-citation></text:note></text:h>
+<text:p>One<text:s/>line<text:line-break/>and <text:span>more</text:span>.<text:note text:id="n1">
+<text:note-citation>1</text:note-citation><text:note-body><text:p>A note.</text:p></text:note-body></text:note></text:p>
+<text:list><text:list-item><text:p>first</text:p><text:list><text:list-item><text:p>inner</text:p></text:list-item>
+</text:list></text:list-item></text:list><text:tracked-changes><text:p>gone</text:p></text:tracked-changes>
+<table:table><table:table-row><table:table-cell><text:p>Item</text:p></table:table-cell><table:table-cell><text:p>Cost</text:p>
+</table:table-cell></table:table-row><table:table-row><table:table-cell><text:p>Pier</text:p></table:table-cell>
+<table:table-cell><text:p>12</text:p></table:table-cell></table:table-row></table:table>
+<text:section><text:p>In a section<office:annotation>
+<text:p>remark</text:p></office:annotation>.</text:p></text:section>"""
+CODE = "import os\n\n\n\ndef area(width, height):\n\treturn width * height\n"
+PAGE = "<html><head><title>{0}</title></head><body><h1>{0}</h1><p>{1}</p></body></html>"
+RTF = (
+    r"{\rtf1\ansi\ansicpg1252{\fonttbl{\f0 Arial;}}{\info{\title Mill papers}{\author A. Miller}}"
+    r"\f0 The mill was built in 1850.\par It is red, and K\'f6ln is far: \u937?.\par "
+    r"\trowd\cellx1000\cellx2000 Item\cell Cost\cell\row\trowd\cellx1000\cellx2000 Pier\cell 12\cell\row}"
+)
+
+
+def odt(folder: Path, body: str = BODY, name: str = "made.odt") -> Path:
+    with zipfile.ZipFile(folder / name, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("mimetype", "application/vnd.oasis.opendocument.text")
+        content = f"<office:body><office:text>{body}</office:text></office:body>"
+        archive.writestr("content.xml", f"<office:document-content {NAMESPACES}>{content}</office:document-content>")
+        meta = '<dc:title xmlns:dc="http://purl.org/dc/elements/1.1/">Old mills</dc:title>'
+        archive.writestr("meta.xml", f"<office:document-meta {NAMESPACES}>{meta}</office:document-meta>")
+    return folder / name
+
+
+def epub(folder: Path, chapters=(("Start", "The sea was calm."), ("Storm", "Then wind came."))) -> Path:
+    with zipfile.ZipFile(folder / "made.epub", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("mimetype", "application/epub+zip")
+        root = '<rootfile full-path="OPS/book.opf" media-type="application/oebps-package+xml"/>'
+        archive.writestr(
+            "META-INF/container.xml",
+            f'<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container">{root}</container>',
+        )
+        items = "".join(
+            f'<item id="c{n}" href="chapter%20{n}.xhtml" media-type="application/xhtml+xml"/>'
+            for n in range(len(chapters))
+        )
+        spine = "".join(f'<itemref idref="c{n}"/>' for n in reversed(range(len(chapters))))
+        archive.writestr(
+            "OPS/book.opf",
+            '<package xmlns="http://www.idpf.org/2007/opf" xmlns:dc="http://purl.org/dc/elements/1.1/"><metadata>'
+            f"<dc:title>At sea</dc:title><dc:creator>B. Sailor</dc:creator></metadata><manifest>{items}</manifest>"
+            f"<spine>{spine}</spine></package>",
+        )
+        for number, (heading, words) in enumerate(chapters):
+            page = f"<!DOCTYPE html>{PAGE.format(heading, words)}"
+            archive.writestr(f"OPS/chapter {number}.xhtml", page)
+    return folder / "made.epub"
+
+
+def mhtml(page: str = PAGE.format("Mill news", "The mill is sold=2E"), kind: str = "text/html; charset=utf-8") -> str:
+    return (
+        "From: <Saved by Blink>\r\nSnapshot-Content-Location: https://example.org/mill\r\nSubject: Mill\r\n"
+        'MIME-Version: 1.0\r\nContent-Type: multipart/related; boundary="B"\r\n\r\n--B\r\n'
+        f"Content-Type: {kind}\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n{page}\r\n--B\r\n"
+        "Content-Type: image/png\r\nContent-Transfer-Encoding: base64\r\n\r\niVBORw0KGgo=\r\n--B--\r\n"
+    )
+
+
+def test_an_opendocument_text_gives_headings_lists_notes_and_tables(tmp_path):
+    document = extract(odt(tmp_path))
+    assert document.text == (
+        "Mills\n\nOne line\nand more.\n\nA note.\n\n• first\n• inner\n\nItem\tCost\nItem: Pier; Cost: 12.\n\n"
+        "In a section."
+    )
+    assert document.title == "Old mills" and [entry.level for entry in document.outline] == [1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("cut", "damaged or cut off"),
+        ("words", "damaged or cut off"),
+        ("encrypted", "another office program"),
+        ("foreign", "not an OpenDocument text"),
+        ("entities", "declares entities"),
+        ("broken xml", "not well-formed"),
+        ("emptied", "not well-formed"),
+        ("deep", "nested too deeply"),
+        ("bomb", "unpacks to"),
+    ],
+)
+def test_odd_opendocument_texts_are_refused_with_their_reason(tmp_path, kind, reason):
+    with pytest.raises(ExtractError, match=reason):
+        read(odd_archive(odt(tmp_path), kind, "content.xml"))
+
+
+def test_locked_empty_and_endless_opendocument_texts_are_refused_and_repeated_cells_are_few(tmp_path):
+    locked = repacked(odt(tmp_path), {}, {"META-INF/manifest.xml": b"<m><encryption-data/></m>"})
+    with pytest.raises(ExtractError, match="has a password"):
+        read(locked)
+    with pytest.raises(ExtractError, match="no text"):
+        read(odt(tmp_path, ""))
+    with pytest.raises(ExtractError, match="more than 20,000 characters"):
+        read(odt(tmp_path, f"<text:p>{'word ' * 5000}</text:p>"), SMALL)
+    cell = '<table:table-cell table:number-columns-repeated="99999999"><text:p>x</text:p></table:table-cell>'
+    table = f"<table:table><table:table-row>{cell}</table:table-row></table:table>"
+    assert len(read(odt(tmp_path, table)).text) < 500
+
+
+def test_macros_of_an_opendocument_text_are_neither_run_nor_read(tmp_path):
+    path = repacked(odt(tmp_path), {}, {"Basic/Standard/Module1.xml": b"Sub Main Shell"})
+    document = read(path)
+    assert "Shell" not in document.text and "macros" in document.notes[0]
+
+
+def test_rich_text_gives_paragraphs_letters_and_table_rows(tmp_path):
+    document = extract(written(tmp_path, "made.rtf", RTF))
+    assert "The mill was built in 1850.\n\nIt is red, and Köln is far: Ω." in document.text
+    assert "Item\tCost\nItem: Pier; Cost: 12." in document.text
+    assert document.title == "Mill papers" and document.metadata["author"] == "A. Miller"
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"only words", "not rich text"),
+        (b"{\\rtf1}", "no text"),
+        (b"{\\rtf1 {\\pict\\pngblip " + b"89504e47" * 5000 + b"}}", "no text"),
+        (b"{\\rtf1 " + b"word " * 6000 + b"}", "more than 20,000 characters"),
+        (b"PK\x03\x04", "not rich text"),
+    ],
+)
+def test_odd_rich_text_is_refused_with_its_reason(tmp_path, data, reason):
+    with pytest.raises(ExtractError, match=reason):
+        read(written(tmp_path, "odd.rtf", data), SMALL)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"{\\rtf1 cut off in the mid", "cut off in the mid"),
+        (b"{\\rtf1 {\\*\\hidden gone}stays\\par}", "stays"),
+        (b"{\\rtf1 " + b"{" * 3000 + b"deep" + b"}" * 3000 + b"}", "deep"),
+        (b"{\\rtf1\\ansi\\ansicpg99999 odd page}", "odd page"),
+        (b"{\\rtf1 \\u-10179?\\u-8704? face}", "face"),
+        (b"{\\rtf1 {\\object\\objdata 4d5a90}{\\field{\\*\\fldinst DDEAUTO cmd}{\\fldrslt shown}}}", "shown"),
+    ],
+)
+def test_irregular_rich_text_gives_its_words(tmp_path, data, words):
+    text = read(written(tmp_path, "odd.rtf", data)).text
+    assert words in text and "gone" not in text and "DDEAUTO" not in text
+
+
+def test_the_chapters_of_an_e_book_are_parts_in_the_order_of_reading(tmp_path):
+    document = extract(epub(tmp_path))
+    assert document.text == "Storm\n\nThen wind came.\n\nStart\n\nThe sea was calm."
+    assert [page.label for page in document.pages] == ["chapter 1 (Storm)", "chapter 2 (Start)"]
+    assert document.title == "At sea" and document.metadata["author"] == "B. Sailor"
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "reason"),
+    [
+        ("cut", "", "damaged or cut off"),
+        ("words", "", "damaged or cut off"),
+        ("encrypted", "", "office program"),
+        ("foreign", "", "not an e-book"),
+        ("broken xml", "OPS/book.opf", "not well-formed"),
+        ("emptied", "META-INF/container.xml", "not well-formed"),
+        ("deep", "OPS/book.opf", "nested too deeply"),
+        ("bomb", "OPS/chapter 0.xhtml", "unpacks to"),
+    ],
+)
+def test_odd_e_books_are_refused_with_their_reason(tmp_path, kind, part, reason):
+    with pytest.raises(ExtractError, match=reason):
+        read(odd_archive(epub(tmp_path), kind, part))
+
+
+def test_protected_empty_and_endless_e_books_are_refused(tmp_path):
+    method = b'<x xmlns:e="http://www.w3.org/2001/04/xmlenc#"><e:EncryptionMethod Algorithm="%s"/></x>'
+    locked = {"META-INF/encryption.xml": method % b"http://www.w3.org/2001/04/xmlenc#aes128-cbc"}
+    with pytest.raises(ExtractError, match="protected against copying"):
+        read(repacked(epub(tmp_path), {}, locked))
+    fonts = {"META-INF/encryption.xml": method % b"http://www.idpf.org/2008/embedding"}
+    assert "calm" in read(repacked(epub(tmp_path), {}, fonts)).text
+    with pytest.raises(ExtractError, match="no text"):
+        read(epub(tmp_path, [("", "")]))
+    with pytest.raises(ExtractError, match="more than 20,000 characters"):
+        read(epub(tmp_path, [("Long", "word " * 5000)]), SMALL)
+
+
+def test_a_chapter_that_is_missing_is_noted_and_entities_of_a_chapter_stay_unresolved(tmp_path):
+    path = repacked(epub(tmp_path), {"OPS/book.opf": lambda xml: xml.replace(b"chapter%200", b"../../etc/passwd")})
+    assert read(path).notes == ("../etc/passwd.xhtml is missing in the e-book.",)
+    bomb = ENTITIES + b"<html><body><p>&c; words</p></body></html>"
+    document = read(repacked(epub(tmp_path), {"OPS/chapter 0.xhtml": lambda xml: bomb}))
+    assert "words" in document.text and Path("/etc/hostname").read_text().strip() not in document.text
+
+
+def test_a_web_page_saved_as_one_file_is_read(tmp_path):
+    document = extract(written(tmp_path, "made.mhtml", mhtml()))
+    assert document.text == "Mill news\n\nThe mill is sold."
+    assert document.metadata["address"] == "https://example.org/mill"
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (mhtml(kind="image/gif"), "holds no web page"),
+        ("only words", "holds no web page"),
+        (bytes(range(256)), "holds no web page"),
+        (mhtml(""), "no text"),
+        (mhtml("<p>" + "word " * 6000 + "</p>"), "more than 20,000 characters"),
+    ],
+)
+def test_odd_saved_web_pages_are_refused_with_their_reason(tmp_path, data, reason):
+    with pytest.raises(ExtractError, match=reason):
+        read(written(tmp_path, "odd.mht", data), SMALL)
+
+
+def test_program_code_is_text_whose_places_are_lines(tmp_path):
+    document = extract(written(tmp_path, "area.py", CODE))
+    assert document.text == "import os\n\ndef area(width, height):\n    return width * height"
+    long = "\n".join(f"line_{number} = {number}" for number in range(1, 131))
+    pages = read(written(tmp_path, "long.rs", long)).pages
+    assert [page.label for page in pages] == ["lines 1–60", "lines 61–120", "lines 121–130"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("old.c", "// f\xfcr".encode("latin-1"), "für"),
+        ("dos.bat", b"echo one\r\necho two\r\n", "echo one\necho two"),
+        ("mac.php", b"a = 1\rb = 2", "a = 1\nb = 2"),
+        ("wide.ps1", "Grüße".encode("utf-16"), "Grüße"),
+        ("one.json", b'{"a": [1, 2]}', '{"a": [1, 2]}'),
+        ("form\x0cfeed.txt".replace("\x0c", ""), b"a\x0cb", "a\nb"),
+        ("page.xml", ENTITIES + b"<x>&b;</x>", "&b;"),
+    ],
+)
+def test_code_of_every_making_is_read_as_it_stands(tmp_path, name, data, words):
+    assert words in read(written(tmp_path, name, data)).text
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [(b"\x7fELF" + bytes(500), "binary data"), (b"\n\n  \n", "no text"), (b"x = 1\n" * 9000, "more than 20,000")],
+)
+def test_odd_code_is_refused_with_its_reason(tmp_path, data, reason):
+    with pytest.raises(ExtractError, match=reason):
+        read(written(tmp_path, "odd.py", data), SMALL)
+
+
+def test_an_endless_part_of_a_file_is_no_part_of_its_own_beyond_the_limit(tmp_path):
+    with pytest.raises(ExtractError, match="more than 2 parts"):
+        read(written(tmp_path, "long.py", "x = 1\n" * 500), ExtractLimits(pages=2))

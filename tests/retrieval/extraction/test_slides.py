@@ -1,0 +1,109 @@
+"""PowerPoint files: slides as parts, tables, notes, and files that are odd, broken or hostile."""
+
+from __future__ import annotations
+
+import pptx
+import pytest
+from pptx.chart.data import CategoryChartData
+from pptx.enum.chart import XL_CHART_TYPE
+from pptx.util import Inches
+
+from retrieval.errors import ExtractError
+from retrieval.extraction.extract import extract
+from tests.retrieval.extraction.reading import SMALL, odd_archive, read
+from tests.retrieval.packed import repacked
+
+BOX = (Inches(1), Inches(1), Inches(5), Inches(2))
+SLIDE = "ppt/slides/slide1.xml"
+
+
+def presentation(folder, words: str = "The crane lifts 40 tonnes."):
+    made = pptx.Presentation()
+    first = made.slides.add_slide(made.slide_layouts[1])
+    first.shapes.title.text = "Harbour works"
+    body = first.placeholders[1].text_frame
+    body.text = words
+    body.add_paragraph().text = "Its arm is new."
+    body.paragraphs[1].level = 1
+    first.notes_slide.notes_text_frame.text = "Mention the price: 70."
+    second = made.slides.add_slide(made.slide_layouts[6])
+    table = second.shapes.add_table(3, 2, *BOX).table
+    for row, cells in enumerate([("Item", "Cost"), ("Pier", "12"), ("Crane", "70")]):
+        for column, text in enumerate(cells):
+            table.cell(row, column).text = text
+    made.slides.add_slide(made.slide_layouts[6])
+    made.core_properties.author = "A. Miller"
+    made.core_properties.title = "PowerPoint Presentation"
+    made.save(folder / "made.pptx")
+    return folder / "made.pptx"
+
+
+def test_each_slide_is_a_part_with_its_title_text_tables_and_notes(tmp_path):
+    document = extract(presentation(tmp_path))
+    assert document.text == (
+        "Harbour works\n\nThe crane lifts 40 tonnes.\n• Its arm is new.\n\nNotes: Mention the price: 70.\n\n"
+        "Item\tCost\nItem: Pier; Cost: 12.\nItem: Crane; Cost: 70."
+    )
+    assert [page.label for page in document.pages] == ["slide 1", "slide 2", "slide 3"]
+    assert document.pages[2].start == document.pages[2].end  # an empty slide keeps its number
+    assert document.title == "Harbour works" and document.metadata["author"] == "A. Miller"
+    assert [(entry.title, entry.page) for entry in document.outline] == [("Harbour works", 0)]
+
+
+def test_groups_and_charts_are_read_and_footers_are_not(tmp_path):
+    made = pptx.Presentation()
+    slide = made.slides.add_slide(made.slide_layouts[6])
+    group = slide.shapes.add_group_shape()
+    group.shapes.add_textbox(*BOX).text_frame.text = "inside a group"
+    data = CategoryChartData()
+    data.categories = ["2024", "2025"]
+    data.add_series("Ships", (12, 15.5))
+    slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *BOX, data)
+    made.save(tmp_path / "chart.pptx")
+    document = read(tmp_path / "chart.pptx")
+    assert "inside a group" in document.text and "2025: 15.5." in document.text.replace("; Ships", "")
+
+
+def test_hidden_slides_are_read_and_marked(tmp_path):
+    path = presentation(tmp_path)
+    hidden = repacked(path, {SLIDE: lambda xml: xml.replace(b"<p:sld ", b'<p:sld show="0" ', 1)})
+    assert read(hidden).pages[0].note == "hidden slide"
+
+
+def test_macros_are_neither_run_nor_read(tmp_path):
+    path = repacked(presentation(tmp_path), {}, {"ppt/vbaProject.bin": b"Sub Auto_Open() Shell"}, "macros.pptm")
+    document = read(path)
+    assert "Shell" not in document.text and "macros" in document.notes[0]
+
+
+def test_letters_of_every_writing_and_breaks_within_a_line_survive(tmp_path):
+    assert "Köln 東京\v" not in read(presentation(tmp_path, "Köln 東京 Ωμέγα\vnext")).text
+    assert "Köln 東京 Ωμέγα next" in read(presentation(tmp_path, "Köln 東京 Ωμέγα\vnext")).text
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("cut", "damaged or cut off"),
+        ("words", "damaged or cut off"),
+        ("encrypted", "old .ppt file or a PowerPoint file with a password"),
+        ("foreign", "not a PowerPoint file"),
+        ("entities", "declares entities"),
+        ("broken xml", "is damaged"),
+        ("emptied", "is damaged"),
+        ("deep", "is damaged"),
+        ("bomb", "unpacks to"),
+    ],
+)
+def test_odd_presentations_are_refused_with_their_reason(tmp_path, kind, reason):
+    with pytest.raises(ExtractError, match=reason):
+        read(odd_archive(presentation(tmp_path), kind, SLIDE))
+
+
+def test_a_presentation_without_words_or_with_too_many_is_refused(tmp_path):
+    empty = pptx.Presentation()
+    empty.save(tmp_path / "empty.pptx")
+    with pytest.raises(ExtractError, match="no text"):
+        read(tmp_path / "empty.pptx")
+    with pytest.raises(ExtractError, match="more than 20,000 characters"):
+        read(presentation(tmp_path, "word " * 5000), SMALL)

@@ -1,0 +1,216 @@
+"""Excel workbooks and CSV files: rows as sentences, cells as places, and files that are odd, broken or hostile."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import re
+import zipfile
+from pathlib import Path
+
+import openpyxl
+import pytest
+from openpyxl.styles import Font
+
+from retrieval.errors import ExtractError
+from retrieval.extraction.extract import ExtractLimits, extract
+from retrieval.extraction.office.cell_names import cells_of, column_name
+from tests.retrieval.extraction.reading import SMALL, read, written
+from tests.retrieval.packed import repacked
+
+
+def workbook(folder: Path, rows=(("Item", "Cost"), ("Pier", 12.5), ("Crane", 7)), name: str = "made.xlsx") -> Path:
+    book = openpyxl.Workbook()
+    book.active.title = "Budget"
+    for row in rows:
+        book.active.append(row)
+    book.save(folder / name)
+    return folder / name
+
+
+def place(document, words: str) -> str:
+    start = document.text.index(words)
+    (page,) = {box.page for box in document.boxes(start, start + len(words))}
+    return cells_of(
+        document.boxes(start, start + len(words)), document.pages[page].width, document.pages[page].height, 0
+    )
+
+
+def test_every_row_is_a_sentence_under_the_names_of_its_columns_and_every_word_has_its_cell(tmp_path):
+    rows = [["Harbour 2026"], [], ["Item", "Cost, EUR", "Due"], ["Pier", 1200.0, datetime.datetime(2026, 5, 1)]]
+    document = extract(workbook(tmp_path, [*rows, ["Crane", 0.1 + 0.2, None]]))
+    assert document.text == (
+        "Harbour 2026\n\nItem\tCost, EUR\tDue\nItem: Pier; Cost, EUR: 1200; Due: 2026-05-01.\n"
+        "Item: Crane; Cost, EUR: 0.3."
+    )
+    assert [page.label for page in document.pages] == ["sheet Budget"]
+    assert place(document, "Pier; Cost, EUR: 1200") == "A4:B4" and place(document, "0.3") == "B5"
+
+
+def test_sheets_are_pages_and_a_long_one_keeps_the_numbers_of_its_rows(tmp_path):
+    book = openpyxl.Workbook()
+    book.active.title = "Long"
+    for number in range(2500):
+        book.active.append([f"name {number}", number])
+    book.create_sheet("Other").append(["alone"])
+    book.save(tmp_path / "long.xlsx")
+    document = read(tmp_path / "long.xlsx")
+    assert [page.label for page in document.pages] == ["sheet Long"] * 3 + ["sheet Other"]
+    start = document.text.index("name 2100")
+    (box,) = document.boxes(start, start + 5)
+    assert box.page == 2 and cells_of([box], 2.0, 1000.0, 2000) == "A2101"
+
+
+def test_columns_are_named_as_spreadsheets_do():
+    assert [column_name(number) for number in (0, 25, 26, 701, 702, 16383)] == ["A", "Z", "AA", "ZZ", "AAA", "XFD"]
+
+
+def test_two_columns_of_words_are_a_form_unless_their_first_row_is_bold(tmp_path):
+    path = workbook(tmp_path, [["Name", "Anna"], ["Town", "Bern"]])
+    assert read(path).text == "Name: Anna.\nTown: Bern."
+    book = openpyxl.load_workbook(path)
+    for cell in book.active[1]:
+        cell.font = Font(bold=True)
+    book.save(path)
+    assert read(path).text == "Name\tAnna\nName: Town; Anna: Bern."
+
+
+def test_shown_values_are_read_and_formulas_without_one_are_shown_themselves(tmp_path):
+    path = workbook(tmp_path, [["Item", "Cost"], ["Pier", 2], ["All", "=SUM(B2:B2)"], ["Bad", "#DIV/0!"]])
+    document = read(path)
+    assert "Item: All; Cost: =SUM(B2:B2)." in document.text and "#DIV/0!" in document.text
+    assert document.notes == ("1 formulas have no stored result: the formulas themselves are shown.",)
+    computed = repacked(
+        path, {"xl/worksheets/sheet1.xml": lambda xml: re.sub(rb"</f><v ?/>|</f><v></v>", b"</f><v>2</v>", xml)}
+    )
+    assert "Item: All; Cost: 2." in read(computed).text
+
+
+def test_shares_truth_values_and_hidden_sheets_are_read(tmp_path):
+    book = openpyxl.Workbook()
+    book.active.append(["Part", "Share", "Sold"])
+    book.active.append(["Mill", 0.255, True])
+    book.active["B2"].number_format = "0.0%"
+    hidden = book.create_sheet("Notes")
+    hidden.append(["kept away"])
+    hidden.sheet_state = "hidden"
+    book.save(tmp_path / "shares.xlsx")
+    document = read(tmp_path / "shares.xlsx")
+    assert "Share: 25.5%; Sold: TRUE" in document.text and "kept away" in document.text
+    assert document.notes == ("The sheet Notes is hidden in the workbook.",)
+
+
+def test_macros_are_neither_run_nor_read(tmp_path):
+    path = repacked(workbook(tmp_path), {}, {"xl/vbaProject.bin": b"\xd0\xcf Sub Auto_Open() Shell"}, "macros.xlsm")
+    document = extract(path)
+    assert "Shell" not in document.text and "Pier" in document.text
+    assert document.notes == ("The workbook holds macros: they were neither run nor read.",)
+
+
+def entity(xml: bytes) -> bytes:
+    bomb = b'<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;"><!ENTITY c SYSTEM "file:///etc/passwd">]>'
+    return xml.replace(b"<worksheet", bomb + b"<worksheet", 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("empty", "empty"),
+        ("no cells", "all its cells are empty"),
+        ("cut", "damaged or cut off"),
+        ("words", "damaged or cut off"),
+        ("word document", "not an Excel workbook"),
+        ("encrypted", "old .xls file or an Excel workbook with a password"),
+        ("entities", "declares entities"),
+        ("broken xml", "damaged or not one"),
+        ("missing part", "damaged or not one"),
+        ("bomb", "unpacks to"),
+        ("too long", "more than 20,000 characters"),
+    ],
+)
+def test_odd_workbooks_are_refused_with_their_reason(tmp_path, kind, reason):
+    path, sheet = workbook(tmp_path), "xl/worksheets/sheet1.xml"
+    limits = None
+    if kind == "empty":
+        path = written(tmp_path, "odd.xlsx", b"")
+        with pytest.raises(ExtractError, match=reason):
+            extract(path)
+        return
+    if kind == "no cells":
+        path = workbook(tmp_path, [])
+    elif kind == "cut":
+        path.write_bytes(path.read_bytes()[:900])
+    elif kind == "words":
+        path.write_bytes(b"Item;Cost")
+    elif kind == "word document":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("word/document.xml", "<w/>")
+    elif kind == "encrypted":
+        path.write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600))
+    elif kind == "entities":
+        path = repacked(path, {sheet: entity})
+    elif kind == "broken xml":
+        path = repacked(path, {sheet: lambda xml: xml[:-60]})
+    elif kind == "missing part":
+        path = repacked(path, {"xl/workbook.xml": lambda xml: b""})
+    elif kind == "bomb":
+        path = repacked(path, {sheet: lambda xml: xml + b" " * 60_000_000})
+    else:
+        path, limits = workbook(tmp_path, [["word " * 100]] * 50), SMALL
+    with pytest.raises(ExtractError, match=reason):
+        read(path, limits)
+
+
+def test_a_lonely_cell_far_away_costs_little_and_keeps_its_place(tmp_path):
+    book = openpyxl.Workbook()
+    book.active["A1"], book.active["XFD40000"] = "near", "far away"
+    book.save(tmp_path / "far.xlsx")
+    document = extract(tmp_path / "far.xlsx")
+    start = document.text.index("far away")
+    (box,) = document.boxes(start, start + 8)
+    assert cells_of([box], 16384.0, 1000.0, 1000 * box.page) == "XFD40000"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "text"),
+    [
+        ("semicolons.csv", "Name;Born\nAnna;1980\n", "Name\tBorn\nName: Anna; Born: 1980."),
+        ("tabs.tsv", "Name\tBorn\nAnna\t1980\n", "Name\tBorn\nName: Anna; Born: 1980."),
+        ("stated.csv", "sep=|\nName|Born\nAnna|1980\n", "Name\tBorn\nName: Anna; Born: 1980."),
+        ("quoted.csv", 'Name,Says\nAnna,"Yes, ""so""\nit is"\n', 'Name\tSays\nName: Anna; Says: Yes, "so" it is.'),
+        ("utf16.csv", "Ort,Zahl\nKöln,5\n".encode("utf-16"), "Ort\tZahl\nOrt: Köln; Zahl: 5."),
+        ("latin.csv", "Ort;Zahl\nKöln;5\n".encode("cp1252"), "Ort\tZahl\nOrt: Köln; Zahl: 5."),
+        ("marked.csv", b"\xef\xbb\xbfName,Born\nAnna,1980\n", "Name\tBorn\nName: Anna; Born: 1980."),
+        ("ragged.csv", "Name,Born\nAnna,1980,extra\n\nBob\n", "Name\tBorn\nName: Anna; Born: 1980; extra.\n\nBob"),
+        ("one column.csv", "first\nsecond\n", "first\nsecond"),
+        ("open quote.csv", 'Name,Born\n"Anna,1980\n', "Name: Born.\nAnna,1980."),
+    ],
+)
+def test_csv_files_of_every_making_are_read(tmp_path, name, data, text):
+    assert read(written(tmp_path, name, data)).text == text
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("binary.csv", bytes(range(256)) * 20, "binary data"),
+        ("blank.csv", ",,,\n,,,\n", "all its cells are empty"),
+        ("workbook.csv", b"PK\x03\x04" + bytes(200), "binary data"),
+        ("long.csv", "a,b\n" + "word,word\n" * 9000, "more than 20,000 characters"),
+    ],
+)
+def test_odd_csv_files_are_refused_with_their_reason(tmp_path, name, data, reason):
+    with pytest.raises(ExtractError, match=reason):
+        read(written(tmp_path, name, data), SMALL)
+
+
+def test_formulas_in_csv_files_are_words(tmp_path):
+    document = read(written(tmp_path, "formula.csv", "Name,Sum,Link\nAnna,=1+1,=cmd|' /C calc'!A0\n"))
+    assert "Sum: =1+1; Link: =cmd|' /C calc'!A0." in document.text
+
+
+def test_a_csv_file_of_one_endless_line_ends_within_its_limits(tmp_path):
+    packed = io.StringIO()
+    packed.write("x," * 400_000)
+    with pytest.raises(ExtractError):
+        extract(written(tmp_path, "line.csv", packed.getvalue()), limits=ExtractLimits(seconds=4, characters=100_000))
