@@ -46,7 +46,7 @@ from storage.catalogue import Catalogue
 from storage.kv.format import KVLayout
 from storage.privacy import make_private
 from storage.properties import condition
-from storage.records import DeletedDocuments, DocumentSort, Principal
+from storage.records import DeletedDocuments, DocumentSort, FolderFile, Principal
 from storage.records import Job as JobRow
 from storage.sidecars import write_sidecar
 from storage.trash import GRACE_SECONDS
@@ -160,14 +160,16 @@ class Library(Asking, About):
         source: str | None = None,
         password: str | None = None,
         content_sha256: str | None = None,
+        of_folder: tuple[str, FolderFile] | None = None,
     ) -> Job:
         """Copy the file in and queue it. `collection` is a name, made if new; `source` the name shown (default: the
         file's).
 
         A file whose content is already stored by this model gives a job in state "done" with note "already stored"; one
         that is just being stored gives the job at work. Either is put into `collection` if it was in none; of one that
-        stays in another the note says so. `content_sha256`: what the file is known to hold. Raises ExtractError,
-        NotEnoughSpace, MemoryMismatch, FileChanged.
+        stays in another the note says so. `content_sha256`: what the file is known to hold. `of_folder`: the followed
+        folder in which it lies, and what is known of it there. Raises ExtractError, NotEnoughSpace, MemoryMismatch,
+        FileChanged.
         """
         submitted = file_store.submit(
             self._workspace,
@@ -176,6 +178,7 @@ class Library(Asking, About):
             source=source,
             password=password,
             content_sha256=content_sha256,
+            of_folder=of_folder,
         )
         return self._views.submitted(submitted, collection)
 

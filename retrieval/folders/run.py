@@ -58,21 +58,22 @@ class FolderRun:
         self._mine = library.as_seen_by(Principal(folder.owner_id, ""))
         self._wanted: set[str] = set()  # contents that files have now
         self._waiting: list[FolderFile] = []  # read, but the old document has what another file needs
-        self._adopted: list[tuple[str, str]] = []  # files whose content was stored already, with its document
 
     def changes(self) -> Iterator[FileChange]:
         """One for each file, as they happen. Raises `InvalidRequest`, and what every further file would raise too."""
         found = scan(self._root, SUFFIXES)
-        known = {file.source: file for file in self._catalogue.folder_files(self._folder.id)}
+        known = {file.source: file for file in self._files()}
         self._refuse_emptied(found, known.values())
         yield from (FileChange(source, None, "skipped", reason=reason) for source, reason in found.skipped)
-        fresh: list[_Fresh] = []
+        unclear: list[tuple[str, str]] = []
         for source, stamp in found.files.items():
             change = self._known(known.get(source), stamp)
             if change is None:
-                fresh.append(_Fresh(source, stamp, known.get(source)))
+                unclear.append((source, stamp))
             else:
                 yield change
+        known = {file.source: file for file in self._files()}  # what was being read may be complete by now
+        fresh = [_Fresh(source, stamp, known.get(source)) for source, stamp in unclear]
         missing = [file for file in known.values() if file.source not in found.files]
         missing = [file for file in missing if not found.knows_nothing_of(file.source)]
         self._settle([one.stamp for one in fresh])
@@ -80,9 +81,10 @@ class FolderRun:
         for file in self._waiting:
             self._wanted.clear()
             self._complete(file)
-        self._name_adopted()
         moved = {file.source for file in missing} - {file.source for file in self._files()}
         yield from (self._removed(file) for file in missing if file.source not in moved)
+        for document, source in self._catalogue.misnamed(self._folder.id):
+            self._rename(document, source)
 
     def _files(self) -> list[FolderFile]:
         return self._catalogue.folder_files(self._folder.id)
@@ -188,36 +190,34 @@ class FolderRun:
         if one.known is not None:
             self._drop_next(one.known)
         self._put(FolderFile(one.source, before.document_id, one.sha256, one.stamp), instead_of=before.source)
-        if before.document_id is not None:
-            self._rename(before.document_id, before.source, one.source)
         return FileChange(one.source, before.document_id, "moved", previous=before.source)
 
-    def _rename(self, document_id: str, before: str, source: str) -> None:
-        """A title that was the name of the file follows it."""
-        document = self._catalogue.document(document_id)
-        self._catalogue.change_source(document_id, source)
+    def _rename(self, document: Document, source: str) -> None:
+        """After its file, which moved, also while it was read. A title that was the name of the file follows it."""
+        self._catalogue.change_source(document.id, source)
         stem = PurePosixPath(source).stem
-        if document.title == PurePosixPath(before).stem != stem:
-            self._library.rename_document(document_id, stem)
+        if document.title == PurePosixPath(document.source).stem != stem:
+            self._library.rename_document(document.id, stem)
 
     def _new_content(self, one: _Fresh) -> FileChange:
         file = one.known or FolderFile(one.source)
+        if file.next_sha256 != one.sha256:
+            self._drop_next(file)
+            file = replace(file, next_document_id=None)
+        reading = replace(file, next_sha256=one.sha256, next_stamp=one.stamp, error="")
         try:
             job = self._mine.submit(
                 self._root / one.source,
                 collection=self._collection_for(file),
                 source=one.source,
                 content_sha256=one.sha256,
+                of_folder=(self._folder.id, reading),
             )
         except FileChanged:
             return self._later(one)
         except (ExtractError, InvalidRequest) as error:
-            reading = replace(file, next_sha256=one.sha256, next_stamp=one.stamp)
             return self._failed(reading, str(error))
-        if file.next_document_id not in (None, job.document_id):
-            self._drop_next(file)
-        file = replace(file, next_document_id=job.document_id, next_sha256=one.sha256, next_stamp=one.stamp, error="")
-        self._put(file)
+        file = replace(reading, next_document_id=job.document_id)
         if job.active and self._read is not None:
             job = self._read(job)
         if job.active:
@@ -225,17 +225,7 @@ class FolderRun:
         if job.state != "done":
             return self._failed(file, job.error or job.note)
         change = self._complete(file)
-        if not job.note.startswith(ALREADY_STORED):
-            return change
-        self._adopted.append((one.source, job.document_id))
-        return replace(change, reason=ALREADY_STORED)
-
-    def _name_adopted(self) -> None:
-        """A document that was stored already is named after its file, unless it has several."""
-        for source, document_id in self._adopted:
-            document = self._catalogue.document(document_id)
-            if document.source != source and self._catalogue.num_files_of(document_id) == 1:
-                self._rename(document_id, document.source, source)
+        return replace(change, reason=ALREADY_STORED) if job.note.startswith(ALREADY_STORED) else change
 
     def _collection_for(self, file: FolderFile) -> str | None:
         """A new reading goes where the document before it is now."""

@@ -24,7 +24,7 @@ from retrieval.extraction.extract import unlock
 from retrieval.extraction.formats import PDF, format_of
 from storage.errors import NotFound as NoRow
 from storage.kv.shard import sync_folder
-from storage.records import Job, NewDocument, Submitted
+from storage.records import FolderFile, Job, NewDocument, Submitted
 from storage.sidecars import write_sidecar
 from storage.workers import is_alive, this_worker
 
@@ -70,9 +70,13 @@ def submit(
     source: str | None,
     password: str | None,
     content_sha256: str | None = None,
+    of_folder: tuple[str, FolderFile] | None = None,
 ) -> Submitted:
-    """Keep a copy and queue it. Raises `ExtractError`, `InvalidRequest`, `NotEnoughSpace`, `MemoryMismatch`, and
-    `FileChanged` unless the content is the one expected."""
+    """Keep a copy and queue it; `of_folder` as in the catalogue's `add_document`.
+
+    Raises `ExtractError`, `InvalidRequest`, `NotEnoughSpace`, `MemoryMismatch`, and `FileChanged` unless the content is
+    the one expected.
+    """
     if not path.is_file():
         raise ExtractError(f"There is no file {path}.")
     kind = format_of(path).kind
@@ -97,7 +101,7 @@ def submit(
             stored_file=kept.stored_file,
         )
         try:
-            submitted = workspace.catalogue.add_document(new, collection=collection)
+            submitted = workspace.catalogue.add_document(new, collection=collection, of_folder=of_folder)
         except ValueError as error:
             raise InvalidRequest(str(error)) from error
         if not submitted.already_stored:

@@ -5,26 +5,22 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import insert
 
-from storage.catalogue.collections import checked_name, find_or_insert_collection
 from storage.catalogue.database.rows import (
     mark_memory_changed,
     record_of,
     reserve_numbers,
-    search_text,
     update_row,
 )
 from storage.catalogue.database.schema import blocks, document_texts, documents, pages, shards, title_keys
-from storage.catalogue.documents import move_to, one_document, same_content
-from storage.catalogue.jobs import latest_job
+from storage.catalogue.documents import insert_document, one_document
 from storage.catalogue.permissions import Repository, for_any_principal
 from storage.catalogue.properties import insert_properties
 from storage.catalogue.shards import block_row
-from storage.names import clean_name
 from storage.records import NewBlock, NewDocument, Page, Property, Shard, ShardFile, Submitted
 
 
@@ -50,31 +46,20 @@ class ArrivalRepository(Repository):
 
         Its memory files are written before. `collection` as in `add_document`.
         """
-        new = arrival.document
-        new = replace(new, source=clean_name(new.source) or "unnamed", title=clean_name(new.title) or "unnamed")
-        owner_id = self.principal.user_id
-        name = None if collection is None else checked_name(collection)
         with self._database.write() as connection:
-            same = same_content(new.content_sha256, new.fingerprint, owner_id)
-            same &= documents.c.state.in_(("ingesting", "ready"))
-            existing = connection.execute(select(documents).where(same)).first()
+            new, existing = insert_document(
+                connection,
+                self.principal,
+                arrival.document,
+                collection,
+                state="ready",
+                num_pages=len(arrival.pages),
+                num_characters=len(arrival.text),
+                num_tokens=arrival.num_tokens,
+                notes=json.dumps(list(arrival.notes)),
+            )
             if existing is not None:
-                if name is not None and existing.collection_id is None:
-                    move_to(connection, existing.id, find_or_insert_collection(connection, name, owner_id))
-                document = one_document(connection, self.principal, existing.id)
-                return Submitted(document, latest_job(connection, existing.id), already_stored=True)
-            row = vars(new) | {
-                "owner_id": owner_id,
-                "collection_id": None if name is None else find_or_insert_collection(connection, name, owner_id),
-                "search_text": search_text(new.title, new.source),
-                "state": "ready",
-                "num_pages": len(arrival.pages),
-                "num_characters": len(arrival.text),
-                "num_tokens": arrival.num_tokens,
-                "notes": json.dumps(list(arrival.notes)),
-            }
-            connection.execute(insert(documents).values(row))
-            reserve_numbers(connection, "document", 1)
+                return existing
             _insert_contents(connection, new, arrival)
             mark_memory_changed(connection)
             return Submitted(one_document(connection, self.principal, new.id), None, already_stored=False)

@@ -14,6 +14,7 @@ from storage.catalogue.collections import checked_name, find_or_insert_collectio
 from storage.catalogue.database.rows import document_of, one_row, record_of, reserve_numbers, search_text, update_row
 from storage.catalogue.database.schema import collections, document_texts, documents, pages
 from storage.catalogue.deletion import delete_with_contents
+from storage.catalogue.folder_files import write_folder_file
 from storage.catalogue.jobs import insert_job, latest_job
 from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, readable_documents
 from storage.errors import NotFound, PermissionDenied
@@ -24,6 +25,7 @@ from storage.records import (
     Document,
     DocumentSort,
     ExtractedText,
+    FolderFile,
     NewDocument,
     Page,
     Principal,
@@ -41,35 +43,31 @@ _ORDER: dict[DocumentSort, ColumnElement[Any]] = {
 
 class DocumentRepository(Repository):
     @for_any_principal
-    def add_document(self, new: NewDocument, *, collection: str | None = None, note: str = "") -> Submitted:
+    def add_document(
+        self,
+        new: NewDocument,
+        *,
+        collection: str | None = None,
+        note: str = "",
+        of_folder: tuple[str, FolderFile] | None = None,
+    ) -> Submitted:
         """Create a document owned by the principal and queue its job, unless the principal already has the same content
         stored, or being stored, by the same model.
 
         The document goes into the principal's collection named `collection`, which is created if needed. An existing
         document goes there too if it is in no collection; otherwise it stays where it is and no collection is created.
+        `of_folder`: a followed folder and the file there that it is read from, remembered with it in one transaction.
         Register the fingerprint with `put_fingerprint` first. Raises `ValueError` for an empty name.
         """
-        new = replace(new, source=clean_name(new.source) or "unnamed", title=clean_name(new.title) or "unnamed")
-        owner_id = self.principal.user_id
-        name = None if collection is None else checked_name(collection)
         with self._database.write() as connection:
-            same = same_content(new.content_sha256, new.fingerprint, owner_id)
-            same &= documents.c.state.in_(("ingesting", "ready"))
-            existing = connection.execute(select(documents).where(same)).first()
-            if existing is not None:
-                if name is not None and existing.collection_id is None:
-                    move_to(connection, existing.id, find_or_insert_collection(connection, name, owner_id))
-                document = one_document(connection, self.principal, existing.id)
-                return Submitted(document, latest_job(connection, existing.id), already_stored=True)
-            row = vars(new) | {
-                "owner_id": owner_id,
-                "collection_id": None if name is None else find_or_insert_collection(connection, name, owner_id),
-                "search_text": search_text(new.title, new.source),
-            }
-            connection.execute(insert(documents).values(row))
-            reserve_numbers(connection, "document", 1)  # an older catalogue is known by its counters
-            job = insert_job(connection, new.id, note=note)
-            return Submitted(one_document(connection, self.principal, new.id), job, already_stored=False)
+            new, submitted = insert_document(connection, self.principal, new, collection)
+            if submitted is None:
+                job = insert_job(connection, new.id, note=note)
+                submitted = Submitted(one_document(connection, self.principal, new.id), job, already_stored=False)
+            if of_folder is not None:
+                folder_id, file = of_folder
+                write_folder_file(connection, folder_id, replace(file, next_document_id=submitted.document.id))
+            return submitted
 
     @for_any_principal
     def document(self, document_id: str) -> Document:
@@ -219,6 +217,33 @@ def same_content(content_sha256: str, fingerprint: str, owner_id: str | None) ->
         & (documents.c.fingerprint == fingerprint)
         & documents.c.owner_id.is_not_distinct_from(owner_id)
     )
+
+
+def insert_document(
+    connection: Connection, principal: Principal, new: NewDocument, collection: str | None, **values: Any
+) -> tuple[NewDocument, Submitted | None]:
+    """The document as it was inserted, with clean names; or what the principal has of the same content and model.
+
+    `values`: of further columns. Raises `ValueError` for an empty name of the collection.
+    """
+    new = replace(new, source=clean_name(new.source) or "unnamed", title=clean_name(new.title) or "unnamed")
+    name = None if collection is None else checked_name(collection)
+    same = same_content(new.content_sha256, new.fingerprint, principal.user_id)
+    same &= documents.c.state.in_(("ingesting", "ready"))
+    existing = connection.execute(select(documents).where(same)).first()
+    if existing is not None:
+        if name is not None and existing.collection_id is None:
+            move_to(connection, existing.id, find_or_insert_collection(connection, name, principal.user_id))
+        document = one_document(connection, principal, existing.id)
+        return new, Submitted(document, latest_job(connection, existing.id), already_stored=True)
+    row = vars(new) | {
+        "owner_id": principal.user_id,
+        "collection_id": None if name is None else find_or_insert_collection(connection, name, principal.user_id),
+        "search_text": search_text(new.title, new.source),
+    }
+    connection.execute(insert(documents).values(row | values))
+    reserve_numbers(connection, "document", 1)  # an older catalogue is known by its counters
+    return new, None
 
 
 def move_to(connection: Connection, document_id: str, collection_id: str | None) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 
 from sqlalchemy import Row, delete, func, insert, or_, select, update
 
-from storage.catalogue.database.rows import one_row, record_of, search_text, update_row
+from storage.catalogue.database.rows import document_of, one_row, record_of, search_text, update_row
 from storage.catalogue.database.schema import documents, folder_files, folders, now
+from storage.catalogue.folder_files import write_folder_file
 from storage.catalogue.permissions import Repository
 from storage.catalogue.properties import copy_properties_by_hand
 from storage.names import clean_name
-from storage.records import Folder, FolderFile, Removed
+from storage.records import Document, Folder, FolderFile, Removed
 
 
 class FolderRepository(Repository):
@@ -63,11 +64,8 @@ class FolderRepository(Repository):
 
     def put_folder_file(self, folder_id: str, file: FolderFile, *, instead_of: str | None = None) -> None:
         """Remember a file, `instead_of` another one if it moved."""
-        gone = {file.source} if instead_of is None else {file.source, instead_of}
         with self._database.write() as connection:
-            mine = folder_files.c.folder_id == folder_id
-            connection.execute(delete(folder_files).where(mine, folder_files.c.source.in_(gone)))
-            connection.execute(insert(folder_files).values(vars(file) | {"folder_id": folder_id}))
+            write_folder_file(connection, folder_id, file, instead_of=instead_of)
 
     def forget_folder_file(self, folder_id: str, source: str) -> None:
         mine = (folder_files.c.folder_id == folder_id) & (folder_files.c.source == source)
@@ -80,6 +78,23 @@ class FolderRepository(Repository):
         with self._database.read() as connection:
             return connection.execute(select(func.count()).select_from(folder_files).where(of_it)).scalar_one()
 
+    def misnamed(self, folder_id: str) -> list[tuple[Document, str]]:
+        """Documents of one file each that are not named after it, with that file's source."""
+        alone = (
+            select(folder_files.c.document_id)
+            .where(folder_files.c.next_document_id.is_(None))
+            .group_by(folder_files.c.document_id)
+            .having(func.count() == 1)
+        )
+        chosen = (
+            select(documents, folder_files.c.source.label("file_source"))
+            .join(folder_files, folder_files.c.document_id == documents.c.id)
+            .where(folder_files.c.folder_id == folder_id, documents.c.source != folder_files.c.source)
+            .where(documents.c.id.in_(alone))
+        )
+        found = [(document_of(row), row.file_source) for row in self._rows(chosen)]
+        return [(document, source) for document, source in found if document.source != _name_of(source)]
+
     def hand_over(self, old: str, new: str) -> None:
         """What people said of a document stays with its next reading."""
         with self._database.write() as connection:
@@ -87,12 +102,16 @@ class FolderRepository(Repository):
 
     def change_source(self, document_id: str, source: str) -> None:
         """The file that a document was made from has another name now."""
-        source = clean_name(source) or "unnamed"
+        source = _name_of(source)
         with self._database.write() as connection:
             title = connection.execute(select(documents.c.title).where(documents.c.id == document_id)).scalar()
             if title is not None:
                 values = {"source": source, "search_text": search_text(title, source)}
                 connection.execute(update(documents).where(documents.c.id == document_id).values(values))
+
+
+def _name_of(source: str) -> str:
+    return clean_name(source) or "unnamed"
 
 
 def _folder(row: Row[Any]) -> Folder:

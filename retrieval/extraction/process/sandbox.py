@@ -23,7 +23,7 @@ _KEPT = ("PATH", "SYSTEMROOT", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP", "LD_LI
 
 
 class Sandbox:
-    """Starts `retrieval.extraction.process.worker`, a process for each request, when `admission` lets it. Thread-safe."""
+    """Starts the worker, a process for each request, when `admission` lets it. Thread-safe."""
 
     def __init__(self) -> None:
         self.admission = Admission()

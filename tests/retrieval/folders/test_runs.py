@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -278,6 +279,50 @@ def test_two_runs_over_one_folder_do_not_meet(follow):
         follow()
     first.close()  # type: ignore[attr-defined]
     follow()
+
+
+@pytest.mark.parametrize("read_to_its_end", [False, True])
+def test_a_file_that_moves_while_it_is_read_gives_its_document_its_new_name(library, folder, read_to_its_end):
+    """As after a kill: the file is known with what is being made of it, under the old name."""
+    follow = Follower(library, folder)
+    for change in library.folders.run(follow.id):
+        if isinstance(change, FileChange) and read_to_its_end:
+            (job,) = (one for one in library.jobs() if one.document_id == change.document_id)
+            library.run_job(job.id)
+    (folder / "a.txt").rename(folder / "deep" / "moved.txt")
+    follow()
+    assert follow.sources == ["b.txt", "deep/c.md", "deep/moved.txt"]
+    assert {one.title for one in library.documents()} == {"b", "c", "moved"}
+    assert set(follow.changes().values()) == {"same"}
+
+
+def test_a_file_that_changed_twice_since_a_kill_keeps_one_document(follow, folder):
+    """The second content was read when the third was written: nobody had noted yet that it was complete."""
+    write(folder, "a.txt", prose(61, 200), at=LONG_AGO + 1)
+    assert follow.changes(queued=True)["a.txt"] == "reading"
+    (job,) = follow.library.jobs(active_only=True)
+    follow.library.run_job(job.id)
+    write(folder, "a.txt", prose(62, 200), at=LONG_AGO + 2)
+    assert follow.changes()["a.txt"] == "changed"
+    assert follow.sources == ["a.txt", "b.txt", "deep/c.md"]
+    assert follow.changes()["a.txt"] == "same"
+
+
+def test_a_kill_right_after_a_file_was_handed_in_leaves_nothing_behind(library, folder, monkeypatch):
+    follow = Follower(library, folder)
+    submit = Library.submit
+
+    def killed(self: Library, *args: Any, **kwargs: Any) -> None:
+        submit(self, *args, **kwargs)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Library, "submit", killed)
+        follow()
+    write(folder, "a.txt", prose(63, 200), at=LONG_AGO + 1)
+    follow()
+    assert follow.sources == ["a.txt", "b.txt", "deep/c.md"]
+    assert not library.jobs(active_only=True)
 
 
 def _sync(home: Path, folder: Path) -> None:
