@@ -34,7 +34,7 @@ from storage.catalogue.database.schema import (
     shards,
     title_keys,
 )
-from storage.kv.shard import TEMPORARY
+from storage.blobs.durable import TEMPORARY
 
 FOLDER, SUFFIX = "sidecars", ".json.gz"
 FORMAT = "cairn-sidecar/1"

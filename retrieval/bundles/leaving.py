@@ -19,7 +19,7 @@ from storage.bundle.rows import BundledRows
 from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
 from storage.fingerprint import MemoryFingerprint
-from storage.kv.shard import sync_folder
+from storage.blobs.durable import sync_folder
 from storage.records import Document, Shard
 
 _SPARE_BYTES = 64 << 20

@@ -23,7 +23,7 @@ from retrieval.errors import CairnError, ExtractError, FileChanged, InvalidReque
 from retrieval.extraction.extract import unlock
 from retrieval.extraction.formats import PDF, format_of
 from storage.errors import NotFound as NoRow
-from storage.kv.shard import sync_folder
+from storage.blobs.durable import sync_folder
 from storage.records import FolderFile, Job, NewDocument, Submitted
 from storage.sidecars import write_sidecar
 from storage.workers import is_alive, this_worker

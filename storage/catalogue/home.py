@@ -23,7 +23,7 @@ from storage.catalogue.database.connection import Database
 from storage.catalogue.database.rows import batches
 from storage.catalogue.database.schema import counters, documents, home, shards
 from storage.errors import CatalogueDamaged, CatalogueUnavailable, ForeignCatalogue
-from storage.kv.shard import write_durably
+from storage.blobs.durable import write_durably
 
 ID_FILE, MARK_FILE, LOCK_FILE = "home.json", "home.mark", "home.lock"
 _MARK_DIGITS = 20

@@ -30,7 +30,7 @@ from retrieval.writers.local.memory_files import FOLDER, files_below
 from storage.errors import CannotWrite, DamagedMemory, ForeignShard, MissingShard
 from storage.fingerprint import MemoryFingerprint
 from storage.kv.format import FORMAT_VERSION, KVLayout
-from storage.kv.shard import TEMPORARY
+from storage.blobs.durable import TEMPORARY
 from storage.kv.store import SUFFIX, KVBlockStore
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from sqlalchemy import inspect, text
 from storage.catalogue.database.connection import Database
 from storage.catalogue.database.failures import explained
 from storage.errors import CatalogueDamaged, CatalogueTooNew
-from storage.kv.shard import sync_folder
+from storage.blobs.durable import sync_folder
 
 HEAD = "0005"  # the newest revision in migrations/versions, as a test checks
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
