@@ -211,7 +211,7 @@ def _take_in(
             workspace.store.delete([one.name for one in written])
             return Arrived(rows.source, submitted.document.id, "already stored", submitted.document.num_blocks)
         keep()
-    write_sidecar(workspace.database, workspace.home, document_id)
+    write_sidecar(workspace.database, workspace.home, document_id, workspace.blobs)
     return Arrived(rows.source, document_id, "imported", submitted.document.num_blocks)
 
 

@@ -142,7 +142,7 @@ class Ingestion:
     def _vanished(self) -> Job:
         """The document was deleted during the job: its rows are gone, and files written since must go too."""
         store = self._workspace.store
-        store.delete(name for name in store.files() if name.startswith(f"{self._job.document_id}/"))
+        store.delete(sorted(store.files(self._job.document_id)))
         return replace(self._job, state="cancelled", note="the document was deleted")
 
     def _work(self) -> None:
@@ -162,7 +162,7 @@ class Ingestion:
             if first + per_shard < all_blocks and self._turn_is_over():
                 raise _GaveWay
         self._catalogue.finish_document(self._job.document_id, job=self._job, num_tokens=total)
-        write_sidecar(self._workspace.database, self._workspace.home, self._job.document_id)
+        write_sidecar(self._workspace.database, self._workspace.home, self._job.document_id, self._workspace.blobs)
         self._notify(self._catalogue.job(self._job.id))
 
     def _turn_is_over(self) -> bool:

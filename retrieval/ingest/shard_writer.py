@@ -87,4 +87,4 @@ def rebuild_shard(workspace: Workspace, loaded: LoadedModel, shard: Shard) -> No
     ids = np.concatenate([block.tokens for block in own]).tolist()
     blocks = list(make_blocks(workspace, loaded, shard.document_id, shard.first_ordinal, ids))
     store_shard(loaded, blocks, shard.document_id, lambda made: catalogue.replace_shard(shard.name, made))
-    write_sidecar(workspace.database, workspace.home, shard.document_id)
+    write_sidecar(workspace.database, workspace.home, shard.document_id, workspace.blobs)

@@ -98,7 +98,7 @@ class FileBlobs:
         path.stat()  # FileNotFoundError
         return path
 
-    def list(self, folder: str = "") -> Iterator[BlobFacts]:
+    def listing(self, folder: str = "") -> Iterator[BlobFacts]:
         for parent, _, names in os.walk(self.folder / folder):
             for name in sorted(names):
                 path = Path(parent, name)

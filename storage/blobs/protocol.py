@@ -90,7 +90,7 @@ class Blobs(Protocol):
     def local(self, name: str, sha256: str) -> Path:
         """A whole file on this machine. A cached one was compared with `sha256` when it came (`DamagedOriginal`)."""
 
-    def list(self, folder: str = "") -> Iterator[BlobFacts]:
+    def listing(self, folder: str = "") -> Iterator[BlobFacts]:
         """All below a folder, unfinished ones included."""
 
     def size(self, names: Iterable[str]) -> int:

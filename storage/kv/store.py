@@ -248,7 +248,7 @@ class KVBlockStore:
 
     def files(self, group: str = "") -> set[str]:
         """Names of all files in the store or in a group, unfinished ones included."""
-        return {found.name for found in self.blobs.list(group)}
+        return {found.name for found in self.blobs.listing(group)}
 
     def close(self) -> None:
         """Close all files. The store can still be used."""

@@ -15,6 +15,7 @@ from sqlalchemy import create_engine, make_url, text
 from torch import Tensor
 
 from storage.catalogue import Catalogue
+from storage.catalogue.home import Home
 from storage.errors import Damage
 from storage.fingerprint import MemoryFingerprint
 from storage.kv.format import Header, KVLayout
@@ -136,7 +137,7 @@ class Garbage:
 
 def collect_garbage(catalogue: Catalogue, home: Path, *, older_than_seconds: float = 3600.0) -> Garbage:
     """Sweep orphans into the trash, then `reclaim`, as the library does with all its files."""
-    require_trustworthy(catalogue.database, home)
+    require_trustworthy(catalogue.database, Home(home))
     kv_folder = home / "kv"
     garbage = [kv_folder / name for name in orphans(catalogue, kv_folder, older_than_seconds=older_than_seconds)]
     swept_bytes = sum(map(size_of, garbage))
