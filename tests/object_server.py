@@ -69,7 +69,8 @@ def failing_proxy() -> Iterator[Proxy]:
             if fault is not None and fault != LOSE:
                 self.answer(fault, b"", {})
                 return
-            headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP}
+            headers = {"Content-Type": "application/octet-stream"}  # else urllib says it is a form
+            headers |= {name.title(): value for name, value in self.headers.items() if name.lower() not in _HOP}
             request = urllib.request.Request(
                 endpoint() + self.path, data=body or None, headers=headers, method=self.command
             )

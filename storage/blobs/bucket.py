@@ -32,6 +32,7 @@ _COALESCE_BYTES = 128 << 10
 _DELETED_AT_ONCE = 500
 _OPTIONS = ("endpoint", "region")
 _CLOCK = "clock"
+_FAILING, _SILENT = ("status code: 5", "status code: 429"), ("TimedOut", "timed out")
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,8 @@ class Bucket:
             try:
                 found = self._obstore.get(self._store, key, options={"range": (0, most_bytes)})
                 return bytes(found.bytes()), int(found.meta["size"])
-            except self._obstore.exceptions.GenericError:
-                if self._size(key) == 0:  # then no range can be had
+            except self._obstore.exceptions.GenericError as error:
+                if "code: 416" in str(error) and self._size(key) == 0:  # then no range can be had
                     return b"", 0
                 raise
 
@@ -145,7 +146,9 @@ class Bucket:
                     self._store, key, starts=starts, lengths=lengths, coalesce=_COALESCE_BYTES
                 )
                 return [bytes(each) for each in found]
-            except self._obstore.exceptions.BaseError:
+            except self._obstore.exceptions.BaseError as error:
+                if _names(str(error), *_FAILING, *_SILENT):
+                    raise
                 size = self._size(key)
                 if all(offset + length <= size for offset, length in ranges):
                     raise
@@ -227,17 +230,18 @@ class Bucket:
         said, exceptions = str(error), self._obstore.exceptions
         if "NoSuchBucket" in said:
             reason = f"there is no bucket {self._address.bucket}. Check CAIRN_STORE_URL, or make the bucket"
-        elif isinstance(error, exceptions.UnauthenticatedError) or _names(said, "InvalidAccessKeyId", "SignatureDoes"):
+        elif isinstance(error, exceptions.UnauthenticatedError) or _names(
+            said, "InvalidAccessKeyId", "SignatureDoes", "code: 401"
+        ):
             reason = "it does not accept the credentials. Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        elif isinstance(error, exceptions.PermissionDeniedError):
+        elif isinstance(error, exceptions.PermissionDeniedError) or "code: 403" in said:
             reason = "access is denied. Its owner can allow reading, writing, listing and deleting objects"
         elif "169.254.169.254" in said or "credential" in said.lower():
             reason = "no credentials were found. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        elif _names(said, "timed out", "timeout", "operation timed"):
+        elif _names(said, *_FAILING):
+            reason = f"its server fails, {self._retries + 1} times. Try again later"
+        elif _names(said, *_SILENT):
             reason = f"it did not answer within {self._seconds:g} seconds, {self._retries + 1} times. Try again later"
-        elif " 5" in said and "status code: 5" in said:
-            code = said.partition("status code: ")[2][:3]
-            reason = f"its server fails (status {code}), {self._retries + 1} times. Try again later"
         else:
             reason = f"it cannot be reached ({_line(said)}). Check the network and CAIRN_STORE_URL"
         return StoreUnavailable(f"The store {self.place} cannot be used: {reason}. Nothing was lost.")

@@ -18,7 +18,7 @@ from storage.catalogue import Catalogue
 from storage.catalogue.home import Home
 from storage.errors import Damage
 from storage.fingerprint import MemoryFingerprint
-from storage.kv.format import Header, KVLayout
+from storage.kv.format import PREFIX, Header, KVLayout, decode_header, decode_prefix
 from storage.kv.shard import OpenShard
 from storage.kv.store import KVBlockStore
 from storage.kv.verify import verify_file
@@ -80,6 +80,11 @@ def read_block(store: KVBlockStore, shard: str, layer: int, head: int, block: in
 
 def header_of(store: KVBlockStore, shard: str) -> Header:
     return OpenShard(store.folder / shard, shard).header
+
+
+def header_of_bytes(contents: bytes) -> Header:
+    header_bytes, _ = decode_prefix(contents[: PREFIX.size])
+    return decode_header(contents[: PREFIX.size], contents[PREFIX.size : PREFIX.size + header_bytes])
 
 
 def verify(store: KVBlockStore, shard: str, checksum: str | None = None) -> list[Damage]:

@@ -237,16 +237,16 @@ def test_a_store_knows_its_catalogue(books, blobs, url, tmp_path):
     add_ready(catalogue, store, 1)
     (tmp_path / "another").mkdir()
     with pytest.raises(ForeignCatalogue, match="empty"):
-        Catalogue.open(f"sqlite:///{tmp_path}/another/cairn.sqlite3", tmp_path / "another", blobs=elsewhere(url, tmp_path))
+        Catalogue.open(
+            f"sqlite:///{tmp_path}/another/cairn.sqlite3", tmp_path / "another", blobs=elsewhere(url, tmp_path)
+        )
 
 
 def test_reading_pieces_many_at_once_fills_each_row(blobs, url, tmp_path):
     store = kv_store(blobs, tmp_path)
     shards = [write_shard(store, 9, seed, group=f"document {seed}") for seed in range(5)]
     chance = np.random.default_rng(3)
-    pieces = [
-        (shards[chance.integers(5)].name, int(chance.integers(2)), int(chance.integers(9))) for _ in range(60)
-    ]
+    pieces = [(shards[chance.integers(5)].name, int(chance.integers(2)), int(chance.integers(9))) for _ in range(60)]
     reader = kv_store(elsewhere(url, tmp_path), tmp_path)
     for layer in LAYOUT.layers:
         keys_PLD, values_PLD = reader.read_pieces(layer, pieces)
