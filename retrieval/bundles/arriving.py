@@ -28,7 +28,7 @@ from storage.bundle.rows import BundledRows, unpacked
 from storage.catalogue.arrivals import Arrival
 from storage.errors import DamagedMemory, ForeignShard
 from storage.fingerprint import MemoryFingerprint
-from storage.kv.lock import writing
+from storage.kv.lock import require_fresh, uptime, writing
 from storage.kv.renaming import renamed
 from storage.records import NewDocument, ShardFile
 from storage.sidecars import write_sidecar
@@ -190,6 +190,7 @@ def _take_in(
         written: list[ShardFile] = []
         try:
             with writing(workspace.kv_folder):
+                began = uptime()
                 for number in range(len(rows.shard_blocks)):
                     written.append(_write(loaded, bundle, found.shard(number), document_id))
                 arrival = Arrival(
@@ -203,6 +204,7 @@ def _take_in(
                     extras=rows.extras,
                     properties=rows.property_rows(),
                 )
+                require_fresh(began, workspace.blobs.settle_seconds)
                 submitted = catalogue.add_arrival(arrival, collection=name)
         except BaseException:
             workspace.store.delete([one.name for one in written])

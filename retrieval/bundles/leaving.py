@@ -7,8 +7,8 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO
 
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, DamagedMemory, InvalidRequest, NotEnoughSpace, NotFound
@@ -108,7 +108,7 @@ def _add(bundle: BundleWriter, folder: str, workspace: Workspace, document: Docu
                 raise DamagedMemory(document.source, "a file of its memory has changed")
 
 
-def _open_original(opened: ExitStack, workspace: Workspace, document: Document) -> tuple[IO[bytes], str]:
+def _open_original(opened: ExitStack, workspace: Workspace, document: Document) -> tuple[BufferedIOBase, str]:
     try:
         name, file = copy_of_original(workspace, document.id)
     except NotFound as error:
@@ -144,6 +144,6 @@ def _rows(catalogue: Catalogue, document: Document, shards: Sequence[Shard], ori
     )
 
 
-def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+def _pieces(file: BufferedIOBase) -> Iterator[bytes]:
     while piece := file.read(COPY_BYTES):
         yield piece

@@ -15,8 +15,9 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
 from retrieval.engine.workspace import Workspace
@@ -24,6 +25,7 @@ from retrieval.errors import CairnError, ExtractError, FileChanged, InvalidReque
 from retrieval.extraction.extract import unlock
 from retrieval.extraction.formats import PDF, format_of
 from storage.blobs.durable import sync_folder
+from storage.errors import DamagedOriginal
 from storage.errors import NotFound as NoRow
 from storage.maintenance import settled
 from storage.records import FolderFile, Job, NewDocument, Submitted
@@ -229,12 +231,16 @@ def _private(path: str, flags: int) -> int:
 
 
 def original_of(workspace: Workspace, document_id: str) -> Path:
-    """The kept copy of a document's file, on this machine. Raises `NotFound` when it is gone, `DamagedOriginal`."""
+    """The kept copy of a document's file, on this machine. Raises `NotFound` when it is gone, `CairnError` if a bucket
+    has another file."""
     stored_file, sha256 = _stored(workspace, document_id)
-    return _found(workspace, stored_file, lambda: workspace.originals.local(stored_file, sha256))
+    try:
+        return _found(workspace, stored_file, lambda: workspace.originals.local(stored_file, sha256))
+    except DamagedOriginal as error:
+        raise CairnError(str(error)) from error
 
 
-def copy_of_original(workspace: Workspace, document_id: str) -> tuple[str, IO[bytes]]:
+def copy_of_original(workspace: Workspace, document_id: str) -> tuple[str, BufferedIOBase]:
     """Name and contents of the kept file as the store has it, whatever is cached here. Raises `NotFound`."""
     stored_file, _ = _stored(workspace, document_id)
     return stored_file, _found(workspace, stored_file, lambda: workspace.originals.copy(stored_file))

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import IO, TYPE_CHECKING, Any
+from io import BufferedIOBase
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from storage.blobs.protocol import BlobFacts, Range
@@ -156,7 +157,7 @@ class Bucket:
         inside = iter(self.ranges(key, [each for each in clipped if each[1]]) if any(n for _, n in clipped) else [])
         return [next(inside) if length else b"" for _, length in clipped]
 
-    def download(self, key: str, file: IO[bytes]) -> bytes:
+    def download(self, key: str, file: BufferedIOBase) -> bytes:
         """The whole object. Returns its sha256. Raises `FileNotFoundError`."""
         hasher = hashlib.sha256()
         for piece in self._parts(key):

@@ -9,8 +9,8 @@ import time
 import uuid
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO
 
 from storage.blobs.durable import TEMPORARY, sync_folder, write_durably
 from storage.blobs.protocol import BlobFacts, Range
@@ -87,7 +87,7 @@ class FileBlobs:
     def expect(self, names: Sequence[str]) -> None:
         """Nothing: they are here."""
 
-    def copy(self, name: str) -> IO[bytes]:
+    def copy(self, name: str) -> BufferedIOBase:
         return open(self._path(name), "rb")
 
     def read(self, name: str) -> bytes:

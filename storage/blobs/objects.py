@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
 from storage.blobs.bucket import Bucket
@@ -78,9 +79,11 @@ class ObjectBlobs:
 
         _all_at_once(begin, missing, self.at_once)
 
-    def copy(self, name: str) -> IO[bytes]:
+    def copy(self, name: str) -> BufferedIOBase:
         self._cache.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = tempfile.TemporaryFile(dir=self._cache.folder)  # noqa: SIM115 (the caller closes it)
+        descriptor, path = tempfile.mkstemp(dir=self._cache.folder)
+        os.unlink(path)
+        file = os.fdopen(descriptor, "w+b")
         try:
             self._bucket.download(self._key(name), file)
             file.seek(0)

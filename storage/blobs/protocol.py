@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 Range: TypeAlias = tuple[int, int]
 """Offset and length."""
@@ -81,7 +82,7 @@ class Blobs(Protocol):
     def expect(self, names: Sequence[str]) -> None:
         """Their first bytes will be read next: fetch together what is not on this machine."""
 
-    def copy(self, name: str) -> IO[bytes]:
+    def copy(self, name: str) -> BufferedIOBase:
         """An open file with what the store holds, not the cache; a deletion meanwhile takes nothing away from it."""
 
     def read(self, name: str) -> bytes:

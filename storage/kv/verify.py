@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ def verify_shard(
         return [missing(name).damage]
 
 
-def _damages(file: IO[bytes], name: str, checksum: str | None, expected: Mapping[str, object]) -> list[Damage]:
+def _damages(file: BufferedIOBase, name: str, checksum: str | None, expected: Mapping[str, object]) -> list[Damage]:
     try:
         shard = OpenShard(_Copy(file.fileno()), name)
     except DamagedShard as error:

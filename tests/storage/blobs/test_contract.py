@@ -15,7 +15,7 @@ from storage.blobs.files import FileBlobs
 from storage.blobs.location import open_blobs
 from storage.blobs.protocol import Blobs
 from storage.catalogue import Catalogue
-from storage.errors import DamagedMemory, DamagedOriginal, NameInUse
+from storage.errors import DamagedMemory, DamagedOriginal, ForeignCatalogue, NameInUse
 from storage.kv.store import KVBlockStore
 from storage.kv.verify import verify_shard
 from storage.maintenance import orphans, verify
@@ -231,8 +231,6 @@ def test_what_was_just_written_is_no_orphan(books, blobs):
 
 def test_a_store_knows_its_catalogue(books, blobs, url, tmp_path):
     """Another catalogue, with a home folder of its own, would sweep all that it does not know."""
-    from storage.errors import ForeignCatalogue
-
     catalogue, store = books
     add_ready(catalogue, store, 1)
     (tmp_path / "another").mkdir()
