@@ -105,11 +105,12 @@ def other_landmark() -> LandmarkModel:
 
 @contextmanager
 def format_version(number: int) -> Iterator[None]:
-    before, workspace.FORMAT_VERSION = workspace.FORMAT_VERSION, number
+    before = KVLayout.format_version
+    KVLayout.format_version = property(lambda _layout: number)  # type: ignore[assignment,method-assign]
     try:
         yield
     finally:
-        workspace.FORMAT_VERSION = before
+        KVLayout.format_version = before  # type: ignore[method-assign]
 
 
 MUTATIONS: dict[str, tuple[str, Callable[[], LandmarkModel]]] = {
