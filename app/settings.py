@@ -78,6 +78,14 @@ class Settings(BaseSettings):
         le=4096,
         description="Tokens in a block, for checkpoints that were not trained with landmarks.",
     )
+    query_prefix: str | None = Field(
+        default=None,
+        description="Text before every question, for encoders that were trained with one (`query: `); unset: what the "
+        "checkpoint's files say.",
+    )
+    passage_prefix: str | None = Field(
+        default=None, description="Text before every passage (`passage: `), likewise; documents are read with it."
+    )
     device: str = Field(
         default="auto", min_length=1, description="`auto` (the GPU if there is one), `cpu`, `cuda`, `cuda:1`."
     )

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 AUTO = "auto"
 # Where answers are quoted, values only weigh how likely the quoted words are; search and sentences come from keys.
-OF_QUOTING_MODELS, OF_OTHER_MODELS = "k4v2", "bf16"
+OF_FINDERS, OF_QUOTING_MODELS, OF_OTHER_MODELS = "k4", "k4v2", "bf16"
 
 # A shard is what a crash can cost and what one commit makes durable.
 SHARD_BYTES = 32 << 20
@@ -161,16 +161,20 @@ class Workspace:
         stored = [fingerprint.fields.get("kv_dtype", "") for fingerprint in self.catalogue.fingerprints(in_use=True)]
         if known := [kv_dtype for kv_dtype in stored if kv_dtype in KV_DTYPES]:
             return known[-1]
+        if not model.writes:
+            return OF_FINDERS
         return OF_QUOTING_MODELS if model.config.quotes else OF_OTHER_MODELS
 
     def _load_second_look(self, model: LandmarkModel) -> SecondLook | None:
         """What lies beside the checkpoint; it has no part in the memory, so nor in its identity."""
-        from model.reading.second_look import FOLDER, load_second_look
+        from model.reading.second_look import FOLDER, load_second_look, shipped_reader_for
 
-        folder = Path(model.source or "") / FOLDER
-        if not (self._second_look and model.source and folder.is_dir()):
+        if not (self._second_look and model.source):
             return None
-        return load_second_look(folder, model.device)
+        folder: Path | None = Path(model.source) / FOLDER
+        if not model.writes and not Path(model.source, FOLDER).is_dir():
+            folder = shipped_reader_for(model.tokenizer)
+        return load_second_look(folder, model.device) if folder is not None and folder.is_dir() else None
 
     def check_memory(self) -> None:
         """Raises `MemoryMismatch`, naming the fields, if some document's memory was made by something else."""

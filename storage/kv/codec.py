@@ -63,6 +63,8 @@ def _fill_pieces(
                 _require_finite(stored_GN2LD[:, :, which], what)
                 continue
             _require_finite(rows_GNLD, what)
+            if layout.bits is not None and not layout.bits[which]:
+                continue
             if layout.bits is not None:
                 rows_GNB, scales_GNX = quantise_channels(rows_GNLD, valid_GNL, layout.bits[which])
                 _require_finite(scales_GNX, f"{what}, the scales of their channels,")
@@ -99,7 +101,9 @@ def decode_keys(raw_P: Tensor, layout: KVLayout) -> Tensor:
 
 def _rounded(raw_P: Tensor, layout: KVLayout, which: int) -> Tensor:
     """float32 rows_PLD, keys (0) or values (1), of pieces that hold numbers in fewer bits."""
-    own_scales = layout.scales_bytes // 2
+    if layout.bits is not None and not layout.bits[which]:
+        return torch.zeros(len(raw_P), layout.block_size, layout.head_dim)
+    own_scales = layout.scales_bytes // (1 if layout.bits is not None and not layout.bits[1] else 2)
     scales_PB = raw_P[:, which * own_scales : (which + 1) * own_scales].contiguous()
     numbers_PB = raw_P[:, layout.keys_bytes :] if which else raw_P[:, layout.scales_bytes : layout.keys_bytes]
     if layout.bits is not None:

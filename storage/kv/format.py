@@ -32,7 +32,7 @@ SECTIONS = ("lengths", "landmarks", "checksums")
 SCALES_BYTES = 8  # an int8 piece starts with two float32: the scale of its keys and that of its values
 
 _EXACT = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-_FEW_BITS = {"int4": (4, 4), "k4v2": (4, 2)}
+_FEW_BITS = {"int4": (4, 4), "k4v2": (4, 2), "k4": (4, 0)}
 KV_DTYPES = (*_EXACT, "int8", *_FEW_BITS)
 
 
@@ -64,7 +64,8 @@ class KVLayout:
 
     @property
     def bits(self) -> tuple[int, int] | None:
-        """Bits of a key's number and of a value's, where every channel of a block has a scale; None otherwise."""
+        """Bits of a key's number and of a value's (0: values are not stored), where every channel of a block has a
+        scale; None otherwise."""
         return _FEW_BITS.get(self.dtype)
 
     @property
@@ -81,7 +82,7 @@ class KVLayout:
     def scales_bytes(self) -> int:
         """What a piece begins with: the scales of its keys, then those of its values."""
         if self.bits is not None:
-            return 2 * self.head_dim * torch.float16.itemsize
+            return sum(map(bool, self.bits)) * self.head_dim * torch.float16.itemsize
         return SCALES_BYTES if self.exact_dtype is None else 0
 
     @property

@@ -22,7 +22,7 @@ from tests.storage.stored import FINGERPRINT, LAYOUT, add_ready, open_home, read
 GOLDEN = Path(__file__).parents[1] / "golden"
 DTYPES = KV_DTYPES
 # Largest error of the recipe's numbers, which are at most 4: half a step of the number format.
-ERRORS = {"int8": (4 / 127, 4 / 127), "int4": (1 / 8, 1 / 4), "k4v2": (1 / 8, 1.0)}
+ERRORS = {"int8": (4 / 127, 4 / 127), "int4": (1 / 8, 1 / 4), "k4v2": (1 / 8, 1.0), "k4": (1 / 8, 4.0)}
 
 
 def blocks_of_the_recipe() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

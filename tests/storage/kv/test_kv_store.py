@@ -150,6 +150,16 @@ def test_few_bits_take_as_much_less_room_as_is_promised(tmp_path):
     assert layout.block_bytes * 16 <= shard.size_bytes <= layout.block_bytes * 16 + 2048
 
 
+def test_without_values_keys_are_the_same_and_values_are_zeros(tmp_path):
+    layouts = [layout_of("k4"), layout_of("k4v2")]
+    stores = [KVBlockStore(tmp_path / layout.dtype, layout, "f") for layout in layouts]
+    for store in stores:
+        write_shard(store, 4)
+    (alone, none), (keys, _) = (read_blocks(store, *store.files(), 2, range(4)) for store in stores)
+    assert torch.equal(alone, keys) and not none.any()
+    assert layouts[0].block_bytes < layouts[1].block_bytes
+
+
 def test_the_memory_of_another_model_is_refused_and_the_field_named(tmp_path, store):
     shard = write_shard(store)
     with pytest.raises(ForeignShard, match="fingerprint") as refused:
@@ -192,7 +202,7 @@ def test_tensors_of_another_shape_are_refused(store):
 
 
 def test_unknown_number_formats_are_refused():
-    with pytest.raises(ValueError, match="bf16, fp16, fp32, int8, int4, k4v2"):
+    with pytest.raises(ValueError, match="bf16, fp16, fp32, int8, int4, k4v2, k4"):
         layout_of("int3")
 
 
