@@ -167,8 +167,7 @@ def sizes_page() -> str:
                 "holds memory keeps its number format; `CAIRN_KV_DTYPE=k4v2 cairn repair --reingest` changes it, "
                 "reading all documents again.",
                 "| checkpoint | a token | int8 | int4 | k4v2 | a page | a million tokens |\n"
-                "|---|---:|---:|---:|---:|---:|---:|\n"
-                + "\n".join(rows),
+                "|---|---:|---:|---:|---:|---:|---:|\n" + "\n".join(rows),
             ]
         )
         + "\n"

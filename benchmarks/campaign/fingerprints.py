@@ -29,7 +29,6 @@ from transformers import PreTrainedTokenizerFast
 
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
-from retrieval.engine import workspace
 from retrieval.errors import MemoryMismatch
 from retrieval.extraction import extract
 from retrieval.library import Library

@@ -106,8 +106,7 @@ def catalogue_of(database: sqlite3.Connection) -> dict[str, int]:
     }
     marks = ", ".join("?" * len(OF_DOCUMENTS))
     pages = database.execute(
-        "SELECT sum(pgsize) FROM dbstat WHERE name IN"
-        f" (SELECT name FROM sqlite_schema WHERE tbl_name IN ({marks}))",
+        f"SELECT sum(pgsize) FROM dbstat WHERE name IN (SELECT name FROM sqlite_schema WHERE tbl_name IN ({marks}))",
         OF_DOCUMENTS,
     ).fetchone()[0]
     return sizes | {"catalogue: rows and indexes": pages - sum(sizes.values())}

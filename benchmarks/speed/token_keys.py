@@ -81,7 +81,9 @@ def measured(given: argparse.Namespace, kv_dtype: str) -> dict[str, list[float]]
             return cache.read_keys(LAYER, np.array(asked), [refs[block] for block in asked])
 
         def fresh(store: KVBlockStore) -> Callable[[Sequence[int]], torch.Tensor]:
-            return lambda asked: read(BlockCache(store, shape, HOT_BYTES, key_layers=(LAYER,), key_dtype=layout.landmark_dtype), asked)
+            return lambda asked: read(
+                BlockCache(store, shape, HOT_BYTES, key_layers=(LAYER,), key_dtype=layout.landmark_dtype), asked
+            )
 
         def cold(asked: Sequence[int]) -> torch.Tensor:
             return fresh(KVBlockStore(Path(folder), layout, "f"))(asked)

@@ -50,6 +50,7 @@ class EncoderModel(LandmarkModel):
     """
 
     writes = False
+    projection_EH: Tensor | None
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ def dequantise_channels(packed_PB: Tensor, scales_PD: Tensor, length: int, bits:
     numbers_PNB = torch.empty((count, 8 // bits, size), dtype=torch.float32)
     for plane in range(8 // bits):
         numbers_PNB[:, plane] = (packed_PB >> (bits * plane)) & mask
-    rows_PLD = numbers_PNB.flatten(1)[:, : length * width].unflatten(1, (length, width))
+    rows_PLD: Tensor = numbers_PNB.flatten(1)[:, : length * width].unflatten(1, (length, width))
     return rows_PLD.sub_(mask / 2).mul_(scales_PD.float()[:, None])
 
 
