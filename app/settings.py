@@ -103,7 +103,7 @@ class Settings(BaseSettings):
     kv_dtype: Literal["auto", "bf16", "fp16", "fp32", "int8", "int4", "k4v2"] = Field(
         default="auto",
         description="Data type of stored keys and values (`k4v2`: 4 bits for keys, 2 for values); `auto`: that of the "
-        "memory that the home holds, in a new home `k4v2` for checkpoints that quote (as the shipped one), else `bf16`.",
+        "memory that the home holds, in a new home `k4v2` for checkpoints that quote (the shipped one), else `bf16`.",
     )
     index: Literal["auto", "exact", "faiss"] = Field(
         default="auto",

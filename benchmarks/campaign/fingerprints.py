@@ -32,6 +32,7 @@ from model.checkpoint.load import load_backbone
 from retrieval.errors import MemoryMismatch
 from retrieval.extraction import extract
 from retrieval.library import Library
+from storage.kv.format import KVLayout
 from tests.retrieval.conftest import prose
 from tests.retrieval.reading_here import ReadingHere
 from tests.tiny_model import FAMILIES, tiny_model

@@ -80,6 +80,9 @@ def measured(given: argparse.Namespace, kv_dtype: str) -> dict[str, list[float]]
         def read(cache: BlockCache, asked: Sequence[int]) -> torch.Tensor:
             return cache.read_keys(LAYER, np.array(asked), [refs[block] for block in asked])
 
+        def keys_of(store: KVBlockStore) -> BlockCache:
+            return BlockCache(store, shape, HOT_BYTES, key_layers=(LAYER,), key_dtype=layout.landmark_dtype)
+
         def fresh(store: KVBlockStore) -> Callable[[Sequence[int]], torch.Tensor]:
             return lambda asked: read(
                 BlockCache(store, shape, HOT_BYTES, key_layers=(LAYER,), key_dtype=layout.landmark_dtype), asked
@@ -103,7 +106,7 @@ def measured(given: argparse.Namespace, kv_dtype: str) -> dict[str, list[float]]
         store = checked_store()
         figures["checked"] = median_ms(fresh(store), questions)
         figures["keys and values, checked"] = median_ms(whole, questions)
-        cache = BlockCache(store, shape, HOT_BYTES, key_layers=(LAYER,), key_dtype=layout.landmark_dtype)
+        cache = keys_of(store)
         for asked in questions:
             read(cache, asked)
         figures["hot"] = median_ms(lambda asked: read(cache, asked), questions)

@@ -1,4 +1,4 @@
-"""What lies in the folder of an encoder, read as a finder: network, projection of ColBERT-style checkpoints, prefixes."""
+"""What lies in the folder of an encoder, for a finder: network, projection of ColBERT-style checkpoints, prefixes."""
 
 import json
 from pathlib import Path

@@ -7,8 +7,8 @@
   separator. Only the text's tokens are kept.
 - Late interaction ranks what landmarks propose, as with the shipped checkpoint.
 
-Axes: B batch (rows), T tokens, N blocks, L tokens in a block (landmark last), E width of a key, H hidden width, Q question
-tokens.
+Axes: B batch (rows), T tokens, N blocks, L tokens in a block (landmark last), E width of a key, H hidden width, Q
+question tokens.
 """
 
 import json

@@ -23,8 +23,8 @@ def check_backbone(config: PreTrainedConfig) -> None:
         raise UnsupportedBackbone(
             f"model family {config.model_type!r} is not supported: landmark attention is tested on "
             f"{', '.join(TESTED_FAMILIES)} "
-            "(Llama 1-3 and SmolLM2, Mistral, Qwen2/2.5, Qwen3, StarCoder2). Choose a checkpoint of one of these, or an "
-            f"encoder as a finder: {', '.join(ENCODER_FAMILIES)}."
+            "(Llama 1-3 and SmolLM2, Mistral, Qwen2/2.5, Qwen3, StarCoder2). Choose a checkpoint of one of these, or "
+            f"an encoder as a finder: {', '.join(ENCODER_FAMILIES)}."
         )
     kind = (rope_of(config) or {}).get("rope_type", "default")
     if kind not in TESTED_ROPE:

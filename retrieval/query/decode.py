@@ -116,8 +116,8 @@ class Decoder:
         """The sentence as it stands in the document, for a finder without words of its own; no attention is read."""
         if decoded.quoting is None:
             raise InvalidRequest(
-                f"{self._model.source} only finds: it has no words of its own. Leave out --free (free), so that answers "
-                "are quoted, or name a writer (CAIRN_WRITER)."
+                f"{self._model.source} only finds: it has no words of its own. Leave out --free, so that answers are "
+                "quoted, or name a writer (CAIRN_WRITER)."
             )
         quotation = decoded.quotations[0]
         places = quotation.places[: self._sampling.max_tokens]

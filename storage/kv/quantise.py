@@ -4,10 +4,10 @@ int8, one scale for a block of a head:
 - value = integer * scale and scale = largest magnitude / 127, so the error is at most scale / 2.
 
 4 and 2 bits, a scale in 16 bit for each channel (a place on the axis D) of a block of a head:
-- value = (code - (2^bits - 1) / 2) * scale and scale = largest magnitude of the channel / 2^(bits - 1): the levels lie in
-  the middle of equal steps, none of them on zero, so the error is at most scale / 2.
+- value = (code - (2^bits - 1) / 2) * scale and scale = largest magnitude of the channel / 2^(bits - 1): the levels lie
+  in the middle of equal steps, none of them on zero, so the error is at most scale / 2.
 - A channel of zeros has the scale 0.
-- Codes are packed plane by plane: of n bytes, number i of a piece is in byte i mod n, in its bits from bits * (i div n) on.
+- Codes are packed plane by plane: of n bytes, number i of a piece is in byte i mod n, from its bit bits * (i div n) on.
   So unpacking is a mask and a copy for each plane.
 
 Scales are computed over the rows that are read: padding rows are stored as zero bits, and so is the landmark's row in

@@ -57,9 +57,15 @@ class Quotation:
 class Quoting:
     """Quotation from the candidate blocks of one question, in the order of the reader."""
 
-    def __init__(self, model: LandmarkModel, blocks: Sequence[Block | None], text_of: Callable[[str], str]):
-        """`text_of`: the text of a document by id, for models whose tokens do not spell it."""
-        self._model, self._blocks, self._text_of = model, blocks, text_of
+    def __init__(
+        self,
+        model: LandmarkModel,
+        blocks: Sequence[Block | None],
+        text_of: Callable[[str], str] | None = None,
+    ):
+        """`text_of`: the text of a document by id, which models need whose tokens do not spell it (`writes`)."""
+        self._model, self._blocks = model, blocks
+        self._text_of = text_of or (lambda _: "")
         self._token_ends: dict[int, list[int]] = {}
         number = {(block.document_id, block.ordinal): index for index, block in enumerate(blocks) if block is not None}
         self._next = [None if b is None else number.get((b.document_id, b.ordinal + 1)) for b in blocks]

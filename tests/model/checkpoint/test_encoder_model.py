@@ -1,4 +1,4 @@
-"""Encoders as finders: their states are the keys, their blocks' means the landmarks, their tokens are found in the text."""
+"""Encoders as finders: states are the keys, the blocks' means the landmarks, tokens are found in the text."""
 
 from __future__ import annotations
 

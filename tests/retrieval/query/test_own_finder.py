@@ -47,9 +47,8 @@ def test_the_answer_is_a_sentence_as_it_stands_in_the_document(found):
     assert answer.quotation is not None and answer.quotation.passage.text == answer.text
     assert not answer.short, "it points at no words"
     text = found._passages.text(answer.quotation.passage.document_id)
-    assert "".join(text[start:end] for _, start, end in (token.quoted_from for token in answer.tokens)) == "".join(
-        answer.text.split()
-    )
+    spoken = "".join(text[start:end] for _, start, end in (token.quoted_from for token in answer.tokens))
+    assert "".join(spoken.split()) == "".join(answer.text.split())
     assert all(token.logprob is None and not token.blocks for token in answer.tokens) and answer.heat == {}
     assert answer.passages[0].score > 0, "passages show what search gave them"
     assert Answer.from_dict(answer.to_dict()) == answer == found.answer(answer.id)
