@@ -21,7 +21,7 @@ from retrieval.asking import Asking
 from retrieval.auth.accounts import Accounts
 from retrieval.bundles.travelling import Bundles
 from retrieval.describing.describer import Describer
-from retrieval.engine.workspace import SHARD_BYTES, Workspace
+from retrieval.engine.workspace import AUTO, SHARD_BYTES, Workspace
 from retrieval.errors import PermissionDenied, catalogue_errors
 from retrieval.folders.followed import Folders
 from retrieval.index.snapshot import MemoryIndex
@@ -100,7 +100,7 @@ class Library(Asking, About):
         database_url: str | None = None,
         store_url: str | None = None,
         store_cache_bytes: int = CACHE_BYTES,
-        kv_dtype: str = "bf16",
+        kv_dtype: str = AUTO,
         index: str = "auto",
         hot_bytes: int = 1 << 30,
         shard_bytes: int = SHARD_BYTES,
@@ -110,18 +110,19 @@ class Library(Asking, About):
     ) -> Library:
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
-        `kv_dtype`: "bf16", "fp16", "fp32" or "int8". `index`: "exact", "faiss", or "auto" (exact up to a documented
-        size). `store_url`: where memory and originals lie, "s3://..." or the home folder; a bucket's cache on this disk
-        takes about `store_cache_bytes`. `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute
-        with; "auto" follows the machine's load. `second_look`: let a checkpoint that has a reader read passages again,
-        with the question. `writer`: see `use_writer`. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`,
-        `storage.errors.StoreUnavailable`, `storage.privacy.NotPrivate`.
+        `kv_dtype`: one of `storage.kv.format.KV_DTYPES`, or "auto" (that of the memory in `home`; in a new home what
+        suits the model). `index`: "exact", "faiss", or "auto" (exact up to a documented size). `store_url`: where memory
+        and originals lie, "s3://..." or the home folder; a bucket's cache on this disk takes about `store_cache_bytes`.
+        `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute with; "auto" follows the machine's
+        load. `second_look`: let a checkpoint that has a reader read passages again, with the question. `writer`: see
+        `use_writer`. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`, `storage.errors.StoreUnavailable`,
+        `storage.privacy.NotPrivate`.
         """
         home = Path(home).expanduser().resolve()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         make_private([home])
         with catalogue_errors():
-            KVLayout((0,), 1, 2, 1, kv_dtype)
+            KVLayout((0,), 1, 2, 1, "bf16" if kv_dtype == AUTO else kv_dtype)
             blobs = open_blobs(store_url, home, cache_bytes=store_cache_bytes)
             catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}", home, blobs=blobs)
         workspace = Workspace(

@@ -20,7 +20,7 @@ import numpy as np
 from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import CairnError, ForeignBundle
 from retrieval.extraction.formats import FORMATS
-from retrieval.ingest.file_store import check_space, keep_arrived
+from retrieval.ingest.file_store import check_store_space, keep_arrived
 from retrieval.types.bundles import Arrived
 from retrieval.types.records import Job
 from storage.bundle.archive import BundleReader
@@ -66,7 +66,7 @@ def import_bundle(
             raise ForeignBundle(bundle.name, fields)
         for folder in folders:
             _check_whole(bundle, loaded, folder)
-        check_space(workspace, bundle.name, sum(map(bundle.size, bundle.names())))
+        check_store_space(workspace, bundle.name, sum(map(bundle.size, bundle.names())))
         workspace.catalogue.put_fingerprint(loaded.fingerprint)
         on_checked(len(folders))
         for folder in folders:

@@ -57,6 +57,12 @@ def check_space(workspace: Workspace, source: str, needed_bytes: int) -> None:
         raise NotEnoughSpace(source, needed_bytes, free, _RESERVED_BYTES)
 
 
+def check_store_space(workspace: Workspace, source: str, needed_bytes: int) -> None:
+    """Where the store takes no space of this disk, nothing. Raises `NotEnoughSpace`."""
+    if workspace.blobs.free_bytes() is not None:
+        check_space(workspace, source, needed_bytes)
+
+
 def has_room(workspace: Workspace, needed_bytes: int) -> bool:
     """For what can be made again: it leaves much more free than a document must."""
     return free_bytes(workspace) >= needed_bytes + _KEPT_FREE_BYTES

@@ -1,4 +1,4 @@
-"""kill -9 of a writer to a bucket; 100 times: `python -m tests.storage.blobs.crash --kills 100`, or `pytest -m slow`."""
+"""kill -9 of a writer to a bucket. 100 kills: `python -m tests.storage.blobs.crash`, or `pytest -m slow`."""
 
 import json
 import subprocess
