@@ -111,8 +111,8 @@ class Library(Asking, About):
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
         `kv_dtype`: one of `storage.kv.format.KV_DTYPES`, or "auto" (that of the memory in `home`; in a new home what
-        suits the model). `index`: "exact", "faiss", or "auto" (exact up to a documented size). `store_url`: where memory
-        and originals lie, "s3://..." or the home folder; a bucket's cache on this disk takes about `store_cache_bytes`.
+        suits the model). `index`: "exact", "faiss", or "auto" (exact up to a documented size). `store_url`: where
+        memory and originals lie, "s3://..." or the home folder; a bucket's cache here takes about `store_cache_bytes`.
         `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute with; "auto" follows the machine's
         load. `second_look`: let a checkpoint that has a reader read passages again, with the question. `writer`: see
         `use_writer`. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`, `storage.errors.StoreUnavailable`,
