@@ -1,8 +1,8 @@
 """Does `search` find the block that answers? Landmarks alone, landmarks and then tokens, BM25 and a sentence encoder
 over the very same blocks, in one run.
 
-    python benchmarks/quality/retrieval_quality.py --data FOLDER [--model model/default] [--model ENCODER] [--minilm FOLDER]
-    [--questions 2000] [--documents 1000] [--out FILE.json]
+    python benchmarks/quality/retrieval_quality.py --data FOLDER [--model model/default] [--model ENCODER]
+    [--minilm FOLDER] [--questions 2000] [--documents 1000] [--out FILE.json]
 
 Several finders are measured one after the other, each on blocks of its own tokens.
 
