@@ -12,7 +12,7 @@ import copy
 import gc
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -21,7 +21,7 @@ import torch
 
 from model.threads import ThreadCount, Threads
 from retrieval.engine.scheduler import ModelScheduler
-from retrieval.errors import MemoryMismatch
+from retrieval.errors import InvalidRequest, MemoryMismatch
 from storage.blobs.files import FileBlobs
 from storage.blobs.protocol import Blobs
 from storage.catalogue import Catalogue
@@ -148,9 +148,10 @@ class Workspace:
 
     def _load(self) -> LoadedModel:
         model = self._model.load()
-        kv_dtype = self._kv_dtype_for(model)
+        identity = model.identity()
+        kv_dtype = self._kv_dtype_for(model, identity)
         layout = KVLayout(model.memory_layers, model.num_kv_heads, model.config.block_size, model.head_dim, kv_dtype)
-        fields = {**model.identity(), "kv_dtype": kv_dtype, "format_version": str(layout.format_version)}
+        fields = {**identity, "kv_dtype": kv_dtype, "format_version": str(layout.format_version)}
         fingerprint = MemoryFingerprint(fields)
         store = KVBlockStore(self.kv_folder, layout, fingerprint.digest, blobs=self.blobs.inside("kv"))
         loaded = LoadedModel(model, fingerprint, store, self._load_second_look(model))
@@ -161,14 +162,20 @@ class Workspace:
         logger.info("model ready on %s, memory identity %s", model.device, fingerprint.digest)
         return loaded
 
-    def _kv_dtype_for(self, model: LandmarkModel) -> str:
-        """The number format that was asked for. "auto": that of the memory in this home, so that it stays readable; in
-        a new home the smallest that leaves this model's answers as they are (docs/decisions/0042)."""
+    def _kv_dtype_for(self, model: LandmarkModel, identity: Mapping[str, str]) -> str:
+        """The number format that was asked for. "auto": that of this model's memory in this home, so that it stays
+        readable; where it has none the smallest that leaves its answers as they are
+        (docs/decisions/0042-keys-in-four-bits-values-in-two.md)."""
+        if self.kv_dtype == OF_FINDERS and model.writes:
+            raise InvalidRequest(
+                f"{OF_FINDERS} stores no values, which this checkpoint needs: choose another kv_dtype."
+            )
         if self.kv_dtype != AUTO:
             return self.kv_dtype
-        stored = [fingerprint.fields.get("kv_dtype", "") for fingerprint in self.catalogue.fingerprints(in_use=True)]
-        if known := [kv_dtype for kv_dtype in stored if kv_dtype in KV_DTYPES]:
-            return known[-1]
+        for fingerprint in reversed(self.catalogue.fingerprints(in_use=True)):
+            fields = fingerprint.fields
+            if identity.items() <= fields.items() and fields.get("kv_dtype") in KV_DTYPES:
+                return fields["kv_dtype"]
         if not model.writes:
             return OF_FINDERS
         return OF_QUOTING_MODELS if model.config.quotes else OF_OTHER_MODELS

@@ -83,6 +83,15 @@ def test_the_memory_is_bound_to_the_encoder_and_its_prefixes(found, open_library
     assert again.search(QUESTION, 2) == found.search(QUESTION, 2)
 
 
+def test_another_kind_of_finder_takes_the_home_over_with_numbers_that_suit_it(found, open_library, model):
+    """A landmark model needs the values that an encoder does not have."""
+    with pytest.raises(InvalidRequest, match="stores no values"):
+        open_library(model=model, kv_dtype="k4").search("fox")
+    other = open_library(model=model)
+    assert other.repair(reingest=True).failed == ()
+    assert other.doctor()["memory"]["kv_dtype"] == "bf16" and other.search("fox", 1)
+
+
 def test_a_reader_of_the_same_vocabulary_reads_again_and_points(found, folder, open_library, tmp_path, monkeypatch):
     """The shipped checkpoint's, here a tiny one in its place."""
     shipped = tmp_path / "model"
