@@ -1,6 +1,7 @@
 """How fast memory is written, fetched and checked, beside what it could be at best and the same blobs in SQLite.
 
     python benchmarks/speed/storage_speed.py [--documents 4] [--dtype bf16]
+    python benchmarks/speed/storage_speed.py --before CHECKOUT [--runs 5]     # beside an older release, alternating
 
 - cold: the file's pages are dropped from the page cache before each round; warm: they are in it.
 - memcpy: the same bytes copied from one buffer in RAM to another, piece by piece.
@@ -17,6 +18,7 @@ import os
 import random
 import sqlite3
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -61,11 +63,32 @@ def main() -> None:
     parser.add_argument("--dtype", default="bf16", choices=KV_DTYPES)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--folder", type=Path, help="where to write (default: a temporary folder)")
+    parser.add_argument("--before", type=Path, help="a checkout of an older release to measure beside this one")
+    parser.add_argument("--runs", type=int, default=5, help="of each, with --before")
     arguments = parser.parse_args()
+    if arguments.before is not None:
+        print(json.dumps(beside(arguments.before, arguments.runs, arguments.dtype, arguments.rounds), indent=2))
+        return
     torch.set_num_threads(1)
     layout = KVLayout(**LAYOUT, dtype=arguments.dtype)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         print(json.dumps(measure(Path(name), layout, arguments.documents, arguments.rounds), indent=2))
+
+
+def beside(before: Path, runs: int, dtype: str, rounds: int) -> dict[str, object]:
+    """Best milliseconds over alternating runs of both, each a process of its own, and this one's share of the other."""
+    best: dict[str, list[float]] = {}
+    for run in range(runs):
+        sides = [(0, before), (1, ROOT)]
+        for side, checkout in sides if run % 2 else sides[::-1]:
+            command = [sys.executable, "benchmarks/speed/storage_speed.py", "--dtype", dtype, "--rounds", str(rounds)]
+            told = json.loads(subprocess.run(command, cwd=checkout, check=True, capture_output=True, text=True).stdout)
+            found = {**told["fetch"], "write": told["write"], "verify": told["verify"]}
+            for name, summed in found.items():
+                kept = best.setdefault(name, [float("inf"), float("inf")])
+                kept[side] = min(kept[side], summed["best_milliseconds"])
+    shown = {name: {"before": old, "now": new, "ratio": round(new / old, 3)} for name, (old, new) in best.items()}
+    return {**machine.described(1), "runs of each": runs, "rounds of each run": rounds, "best milliseconds": shown}
 
 
 def write_shards(store: KVBlockStore, layout: KVLayout, number: int) -> tuple[list[float], list[ShardFile]]:

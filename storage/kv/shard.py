@@ -144,7 +144,8 @@ class OpenShard:
         self, into: NDArray[np.uint8], place_P: NDArray[np.int64], row_P: NDArray[np.int64], check_P: NDArray[np.bool_]
     ) -> list[_Wrong]:
         """Read adjacent pieces. Returns those that are not right, whose rows are not filled."""
-        alone = len(place_P) == 1 and not check_P.any()  # only then is a part enough: a checksum covers a whole piece
+        checked = bool(check_P.any())
+        alone = len(place_P) == 1 and not checked  # only then is a part enough: a checksum covers a whole piece
         whole_PB = np.empty((len(place_P), into.shape[1] if alone else self._piece_bytes), np.uint8)
         try:
             reason = "the file is cut short"
@@ -156,6 +157,9 @@ class OpenShard:
                 ones = [slice(n, n + 1) for n in range(len(place_P))]
                 return [bad for n in ones for bad in self._read_run(into, place_P[n], row_P[n], check_P[n])]
             return [(int(place_P[0]), int(row_P[0]), reason)]
+        if not checked:
+            into[row_P] = whole_PB[:, : into.shape[1]]
+            return []
         named_P3 = np.ascontiguousarray(np.stack(self._named(place_P), 1), "<u4")
         wrong: list[_Wrong] = []
         for number in np.flatnonzero(check_P).tolist():
