@@ -82,7 +82,7 @@ def test_gc_leaves_an_original_that_is_being_handed_in(library, write, open_libr
     submitting.join(60)
     job = library.jobs()[0]
     listed = file_store.abandoned_files(library._workspace)
-    assert listed == [] and library.run_job(job.id).state == "done"
+    assert listed == ([], []) and library.run_job(job.id).state == "done"
 
 
 def test_gc_leaves_what_was_handed_in_after_it_looked_at_the_rows(library, write, open_library, monkeypatch):
@@ -157,13 +157,13 @@ def test_doctor_and_verify_tolerate_a_document_that_is_deleted_meanwhile(library
     monkeypatch.setattr(Catalogue, "jobs", jobs)
     assert library.doctor()["problems"] == []
     monkeypatch.setattr(Catalogue, "jobs", plain)
-    original = maintenance.original_of
+    original = maintenance.copy_of_original
 
-    def original_of(workspace, document_id):
+    def copy_of_original(workspace, document_id):
         library.delete_documents([three["rain"]])
         return original(workspace, document_id)
 
-    monkeypatch.setattr(maintenance, "original_of", original_of)
+    monkeypatch.setattr(maintenance, "copy_of_original", copy_of_original)
     assert library.verify().ok
 
 
