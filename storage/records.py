@@ -190,6 +190,9 @@ class JobProgress:
 
 @dataclass(frozen=True)
 class Job:
+    """`worker` has it since `started_at`, and was heard of at `heartbeat_at`; these are its lease: see
+    `storage.catalogue.jobs`. `attempt` counts the claims since its last committed shard."""
+
     id: str
     document_id: str
     state: JobState
