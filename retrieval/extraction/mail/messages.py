@@ -89,6 +89,10 @@ def _leaves(part: EmailMessage, depth: int) -> Iterator[EmailMessage]:
         ]
         for one in (*chosen, *others):
             yield from _leaves(one, depth + 1)
+        for one in kinds:  # pictures of the wording that was not chosen
+            if one not in chosen and one.get_content_maintype() == "multipart":
+                inside = _leaves(one, depth + 1)
+                yield from (leaf for leaf in inside if leaf.get_content_maintype() == "image")
     elif part.get_content_maintype() == "multipart":
         for inner in part.iter_parts():
             assert isinstance(inner, EmailMessage)  # the parser makes all parts of this class
