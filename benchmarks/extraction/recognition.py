@@ -4,7 +4,7 @@
 
 N pages of each PDF with a text layer, spread evenly over those with at least 50 upright words, are drawn as grey
 pictures and recognised, on one core. Options try other ways: page segmentation, pictures enlarged, in black and white
-or in colour, other models, no dictionary, every word dropped that is doubtful by itself. Both texts become words in the
+or in colour, other models, no dictionary, another measure of which words are dropped. Both texts become words in the
 same way (words divided at the end of a line are joined). Word accuracy is the share of the words of the page that were
 recognised, in whatever order. For the error rate of characters, each word left over is compared with the nearest
 recognised one that is left over; what has no such word is wrong as a whole. `letters` is the accuracy of the letters of
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--no-dictionary", action="store_true")
     parser.add_argument("--models", type=Path, help="folder of other models")
     parser.add_argument("--language", default=DEFAULT)
-    parser.add_argument("--word-by-word", action="store_true", help="drop doubtful words also from lines of print")
+    parser.add_argument("--sure-line", type=float, help="percent from which a line is kept whole; 101: none is")
     arguments = parser.parse_args()
     chosen = {name: str(value) for name, value in vars(arguments).items() if name not in ("pdfs", "pages")}
     print(json.dumps(machine.described(1) | {"chosen": chosen}))
@@ -170,8 +170,8 @@ def tesseract(arguments: argparse.Namespace) -> Reader:
     files = [arguments.models / f"{arguments.language}.traineddata"] if arguments.models else language_files(DEFAULT)
     for file in files:
         (folder / file.name).symlink_to(file.resolve())
-    if arguments.word_by_word:
-        recognise._SURE_LINE = 101.0
+    if arguments.sure_line is not None:
+        recognise._SURE_LINE = arguments.sure_line
     recogniser = recognise.Recogniser(folder, arguments.language)
     if arguments.no_dictionary:
         recogniser._engine = recogniser._parts.PyTessBaseAPI(
