@@ -35,7 +35,7 @@ class Browser:
 
     def back(self, there: str) -> str:
         """Path and query with which the provider sends the browser back."""
-        location = httpx.get(there).headers["location"]
+        location = httpx.get(there, timeout=60).headers["location"]
         assert location.startswith(f"{ADDRESS}/login/sso/callback?")
         parts = urlsplit(location)
         return f"{parts.path}?{parts.query}"
