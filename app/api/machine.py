@@ -109,7 +109,7 @@ def sign_in_router(authenticator: Authenticator, sign_on_title: str = "") -> API
         return {"status": "ok"}
 
     @routes.get("/login")
-    async def login_page() -> Response:
+    async def sign_in_page() -> Response:
         return await authenticator.in_background(_login_page_if_needed, authenticator, sign_on_title)
 
     @routes.post("/login")

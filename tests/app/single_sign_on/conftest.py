@@ -92,5 +92,5 @@ def browsers(provider: ProviderServer, library: Library, tmp_path: Path) -> Iter
 
 
 @pytest.fixture
-def browser(browsers: Callable[..., Browser]) -> Browser:
+def visitor(browsers: Callable[..., Browser]) -> Browser:
     return browsers()

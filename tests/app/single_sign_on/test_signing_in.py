@@ -22,30 +22,30 @@ from tests.app.single_sign_on.provider_server import ProviderServer, made_key
 PASSWORD = "a quiet pile of stones"
 
 
-def test_somebody_new_gets_an_account_of_their_own(browser: Browser, library: Library) -> None:
-    assert "Sign in with Example" in browser.client.get("/login").text and browser.name() is None
-    response = browser.sign_in()
+def test_somebody_new_gets_an_account_of_their_own(visitor: Browser, library: Library) -> None:
+    assert "Sign in with Example" in visitor.client.get("/login").text and visitor.name() is None
+    response = visitor.sign_in()
     assert response.status_code == 200 and 'content="0; url=/"' in response.text
     cookie = next(one for one in response.headers.get_list("set-cookie") if one.startswith("cairn_session"))
     assert "HttpOnly" in cookie and "samesite=strict" in cookie.lower() and "Max-Age=43200" in cookie
-    assert browser.name() == "ann"
+    assert visitor.name() == "ann"
     assert library.accounts.named("ann").password_hash == "" and len(library.accounts.all()) == 1
-    browser.client.post("/logout")
-    assert browser.name() is None
-    browser.sign_in()
-    assert browser.name() == "ann" and len(library.accounts.all()) == 1
+    visitor.client.post("/logout")
+    assert visitor.name() is None
+    visitor.sign_in()
+    assert visitor.name() == "ann" and len(library.accounts.all()) == 1
 
 
 def test_the_account_follows_the_subject_whatever_name_and_address_it_has(
-    browser: Browser, provider: ProviderServer, library: Library
+    visitor: Browser, provider: ProviderServer, library: Library
 ) -> None:
-    browser.sign_in()
+    visitor.sign_in()
     provider.person = {"sub": "1", "preferred_username": "anna", "email": "new@example.org"}
-    browser.sign_in()
-    assert browser.name() == "ann"
+    visitor.sign_in()
+    assert visitor.name() == "ann"
     provider.person = {"sub": "2", "preferred_username": "ann"}
-    browser.sign_in()
-    assert browser.name() == "ann-2" and len(library.accounts.all()) == 2
+    visitor.sign_in()
+    assert visitor.name() == "ann-2" and len(library.accounts.all()) == 2
 
 
 @pytest.mark.parametrize(
@@ -58,82 +58,82 @@ def test_the_account_follows_the_subject_whatever_name_and_address_it_has(
     ],
 )
 def test_names_of_new_accounts_are_made_of_what_is_said(
-    browser: Browser, provider: ProviderServer, claims: dict[str, str], name: str
+    visitor: Browser, provider: ProviderServer, claims: dict[str, str], name: str
 ) -> None:
     provider.person = {"sub": "7", **claims}
-    browser.sign_in()
-    assert browser.name() == name
+    visitor.sign_in()
+    assert visitor.name() == name
 
 
-def test_accounts_with_passwords_stay_and_an_account_without_one_has_none(browser: Browser, library: Library) -> None:
-    browser.sign_in()
+def test_accounts_with_passwords_stay_and_an_account_without_one_has_none(visitor: Browser, library: Library) -> None:
+    visitor.sign_in()
     library.accounts.add("ben", hash_password(PASSWORD))
     for password in ("", "x", PASSWORD):
         data = {"name": "ann", "password": password}
-        assert browser.client.post("/login", data=data).status_code == 401
-    assert browser.client.post("/login", data={"name": "ben", "password": PASSWORD}).status_code == 303
-    assert browser.name() == "ben"
+        assert visitor.client.post("/login", data=data).status_code == 401
+    assert visitor.client.post("/login", data={"name": "ben", "password": PASSWORD}).status_code == 303
+    assert visitor.name() == "ben"
 
 
 class TestLinking:
     def test_an_existing_account_is_not_taken_over_by_its_name_or_address(
-        self, browser: Browser, provider: ProviderServer, library: Library
+        self, visitor: Browser, provider: ProviderServer, library: Library
     ) -> None:
         library.accounts.add("ann", hash_password(PASSWORD))
         provider.person |= {"email": "ann@example.org", "email_verified": True}
-        response = browser.sign_in()
+        response = visitor.sign_in()
         assert response.status_code == 403 and "is not linked to yours" in response.text
-        assert browser.name() is None and library.accounts.named("ann").subject is None
+        assert visitor.name() is None and library.accounts.named("ann").subject is None
 
-    def test_whoever_is_signed_in_links_their_own_account(self, browser: Browser, library: Library) -> None:
+    def test_whoever_is_signed_in_links_their_own_account(self, visitor: Browser, library: Library) -> None:
         library.accounts.add("carol", hash_password(PASSWORD))
-        browser.client.post("/login", data={"name": "carol", "password": PASSWORD})
-        assert browser.client.get("/api/v1/account").json()["single_sign_on"] == {
+        visitor.client.post("/login", data={"name": "carol", "password": PASSWORD})
+        assert visitor.client.get("/api/v1/account").json()["single_sign_on"] == {
             "title": "Example", "linked": False, "has_password": True, "groups": [],
         }  # fmt: skip
-        there = browser.client.post("/api/v1/account/link").json()["address"]
-        assert browser.client.get(browser.back(there)).status_code == 200
-        browser.client.post("/logout")
-        browser.sign_in()
-        assert browser.name() == "carol"
-        assert browser.client.get("/api/v1/account").json()["single_sign_on"]["linked"]
+        there = visitor.client.post("/api/v1/account/link").json()["address"]
+        assert visitor.client.get(visitor.back(there)).status_code == 200
+        visitor.client.post("/logout")
+        visitor.sign_in()
+        assert visitor.name() == "carol"
+        assert visitor.client.get("/api/v1/account").json()["single_sign_on"]["linked"]
 
-    def test_an_identity_of_somebody_else_cannot_be_linked(self, browser: Browser, library: Library) -> None:
-        browser.sign_in()
+    def test_an_identity_of_somebody_else_cannot_be_linked(self, visitor: Browser, library: Library) -> None:
+        visitor.sign_in()
         library.accounts.add("carol", hash_password(PASSWORD))
-        browser.client.post("/login", data={"name": "carol", "password": PASSWORD})
-        there = browser.client.post("/api/v1/account/link").json()["address"]
-        assert "You have another account here already, ann" in browser.client.get(browser.back(there)).text
+        visitor.client.post("/login", data={"name": "carol", "password": PASSWORD})
+        there = visitor.client.post("/api/v1/account/link").json()["address"]
+        assert "You have another account here already, ann" in visitor.client.get(visitor.back(there)).text
         assert library.accounts.named("carol").subject is None
 
     def test_an_account_that_is_linked_is_not_linked_again(
-        self, browser: Browser, provider: ProviderServer, library: Library
+        self, visitor: Browser, provider: ProviderServer, library: Library
     ) -> None:
-        browser.sign_in()
-        there = browser.client.post("/api/v1/account/link").json()["address"]
+        visitor.sign_in()
+        there = visitor.client.post("/api/v1/account/link").json()["address"]
         provider.person = {"sub": "2"}
-        assert "linked to somebody else" in browser.client.get(browser.back(there)).text
+        assert "linked to somebody else" in visitor.client.get(visitor.back(there)).text
         assert library.accounts.named("ann").subject == "1"
 
-    def test_a_link_needs_somebody_who_is_signed_in(self, browser: Browser) -> None:
-        assert browser.client.post("/api/v1/account/link").status_code == 401
+    def test_a_link_needs_somebody_who_is_signed_in(self, visitor: Browser) -> None:
+        assert visitor.client.post("/api/v1/account/link").status_code == 401
 
     def test_names_open_existing_accounts_only_where_that_is_declared(
         self, browsers: Any, provider: ProviderServer, library: Library
     ) -> None:
         library.accounts.add("ann", hash_password(PASSWORD))
         library.accounts.add("ben", hash_password(PASSWORD))
-        browser = browsers(oidc_link_names=True)
+        visitor = browsers(oidc_link_names=True)
         provider.person = {"sub": "2", "email": "ben@example.org", "email_verified": True}
-        assert browser.sign_in().status_code == 403, "an e-mail address is no name"
+        assert visitor.sign_in().status_code == 403, "an e-mail address is no name"
         provider.person = {"sub": "2", "preferred_username": "Ben"}
-        assert browser.sign_in().status_code == 403, "another name"
+        assert visitor.sign_in().status_code == 403, "another name"
         provider.person = {"sub": "1", "preferred_username": "ann"}
-        browser.sign_in()
-        assert browser.name() == "ann" and library.accounts.named("ann").subject == "1"
+        visitor.sign_in()
+        assert visitor.name() == "ann" and library.accounts.named("ann").subject == "1"
 
     def test_the_administrator_links_and_unlinks(
-        self, browser: Browser, provider: ProviderServer, library: Library, monkeypatch: pytest.MonkeyPatch
+        self, visitor: Browser, provider: ProviderServer, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def cairn(*words: str) -> Any:
             return CliRunner().invoke(cli, ["user", *words, "--home", str(library.folders._home)])
@@ -143,15 +143,15 @@ class TestLinking:
         monkeypatch.setenv("CAIRN_OIDC_ISSUER", provider.issuer)
         assert cairn("link", "carol", "--subject", "1").exit_code == 0
         assert json.loads(cairn("list", "--json").stdout)["linked"] is True
-        browser.sign_in()
-        assert browser.name() == "carol"
+        visitor.sign_in()
+        assert visitor.name() == "carol"
         assert cairn("unlink", "carol").exit_code == 0
-        assert browser.name() is None, "the session ended with the link"
+        assert visitor.name() is None, "the session ended with the link"
 
     def test_without_new_accounts_nobody_unknown_gets_in(self, browsers: Any, library: Library) -> None:
-        browser = browsers(oidc_new_accounts=False)
-        assert "You have no account here" in browser.sign_in().text
-        assert not library.accounts.any and browser.name() is None
+        visitor = browsers(oidc_new_accounts=False)
+        assert "You have no account here" in visitor.sign_in().text
+        assert not library.accounts.any and visitor.name() is None
 
 
 class TestGroups:
@@ -175,24 +175,24 @@ class TestGroups:
         assert ben.client.get("/api/v1/collections").json()["collections"] == []
 
     def test_a_group_may_be_needed(self, browsers: Any, provider: ProviderServer, library: Library) -> None:
-        browser = browsers(oidc_allowed_groups="legal, board")
-        assert "groups do not open this server" in browser.sign_in().text and not library.accounts.any
+        visitor = browsers(oidc_allowed_groups="legal, board")
+        assert "groups do not open this server" in visitor.sign_in().text and not library.accounts.any
         provider.person["groups"] = ["board"]
-        browser.sign_in()
-        assert browser.name() == "ann"
+        visitor.sign_in()
+        assert visitor.name() == "ann"
 
-    def test_groups_may_come_with_the_user_info(self, browser: Browser, provider: ProviderServer) -> None:
+    def test_groups_may_come_with_the_user_info(self, visitor: Browser, provider: ProviderServer) -> None:
         provider.person = {"sub": "1"}
         provider.user_info = {"sub": "1", "preferred_username": "ann", "groups": ["water"]}
-        browser.sign_in()
+        visitor.sign_in()
         assert (
-            browser.client.get("/api/v1/account").json()["single_sign_on"]["groups"] == ["water"]
-            and browser.name() == "ann"
+            visitor.client.get("/api/v1/account").json()["single_sign_on"]["groups"] == ["water"]
+            and visitor.name() == "ann"
         )
 
-    def test_groups_that_are_no_names_are_refused(self, browser: Browser, provider: ProviderServer) -> None:
+    def test_groups_that_are_no_names_are_refused(self, visitor: Browser, provider: ProviderServer) -> None:
         provider.person["groups"] = [{"id": 1}]
-        assert "about your groups cannot be used" in browser.sign_in().text and browser.name() is None
+        assert "about your groups cannot be used" in visitor.sign_in().text and visitor.name() is None
 
 
 class TestSettings:
@@ -215,19 +215,19 @@ class TestSettings:
             sign_on_of(FakeSettings(tmp_path, **(complete | given)), library.accounts)  # type: ignore[arg-type]
 
     def test_the_provider_is_asked_when_somebody_signs_in_and_not_before(
-        self, browser: Browser, provider: ProviderServer
+        self, visitor: Browser, provider: ProviderServer
     ) -> None:
-        browser.client.get("/login")
+        visitor.client.get("/login")
         assert not provider.asked
-        browser.sign_in()
+        visitor.sign_in()
         assert provider.asked == {"description": 1, "keys": 1, "token": 1}
 
     def test_before_the_first_account_the_server_is_shut(self, browsers: Any) -> None:
-        browser = browsers(password="the server's password", token="token-for-programs-0123456789")
-        assert browser.name() is None
-        assert browser.client.post("/login", data={"password": "the server's password"}).status_code == 401
+        visitor = browsers(password="the server's password", token="token-for-programs-0123456789")
+        assert visitor.name() is None
+        assert visitor.client.post("/login", data={"password": "the server's password"}).status_code == 401
         headers = {"Authorization": "Bearer token-for-programs-0123456789"}
-        assert browser.client.get("/api/v1/documents", headers=headers).status_code == 401
+        assert visitor.client.get("/api/v1/documents", headers=headers).status_code == 401
 
 
 def test_new_keys_count_at_once_and_unknown_ones_are_asked_for_twice_a_minute_at_most(
