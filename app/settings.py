@@ -103,6 +103,12 @@ class Settings(BaseSettings):
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL of the catalogue; unset: `cairn.sqlite3` in the home folder."
     )
+    lease_seconds: float = Field(
+        default=60.0,
+        ge=1,
+        description="How long a worker may be silent before its document is given to another; the same for all.",
+    )
+    jobs: bool = Field(default=True, description="Let `cairn serve` read documents; `cairn work` does in any case.")
     trash_days: float = Field(
         default=7.0, ge=0, le=3650, description="How long `cairn gc` keeps what it swept, in the home's `trash`."
     )

@@ -42,7 +42,7 @@ from retrieval.types.records import (
 from retrieval.types.views import Views
 from retrieval.writers.slot import WriterSlot
 from storage.backups import keep_backup_meanwhile
-from storage.catalogue import Catalogue
+from storage.catalogue import LEASE_SECONDS, Catalogue
 from storage.kv.format import KVLayout
 from storage.privacy import make_private
 from storage.properties import condition
@@ -97,6 +97,7 @@ class Library(Asking, About):
         model: LandmarkModel | Callable[[], LandmarkModel],
         *,
         database_url: str | None = None,
+        lease_seconds: float = LEASE_SECONDS,
         kv_dtype: str = "bf16",
         index: str = "auto",
         hot_bytes: int = 1 << 30,
@@ -110,7 +111,8 @@ class Library(Asking, About):
         `kv_dtype`: "bf16", "fp16", "fp32" or "int8". `index`: "exact", "faiss", or "auto" (exact up to a documented
         size). `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute with; "auto" follows the
         machine's load. `second_look`: let a checkpoint that has a reader read passages again, with the question.
-        `writer`: see `use_writer`. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`,
+        `writer`: see `use_writer`. `lease_seconds`: how long a worker may be silent before its document is given to
+        another. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`,
         `storage.privacy.NotPrivate`.
         """
         home = Path(home).expanduser().resolve()
@@ -118,7 +120,9 @@ class Library(Asking, About):
         make_private([home])
         with catalogue_errors():
             KVLayout((0,), 1, 2, 1, kv_dtype)
-            catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}", home)
+            catalogue = Catalogue.open(
+                database_url or f"sqlite:///{home / 'cairn.sqlite3'}", home, lease_seconds=lease_seconds
+            )
         workspace = Workspace(
             home,
             catalogue,
