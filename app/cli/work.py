@@ -40,7 +40,6 @@ def work(
     or at the second signal, it goes back into the queue, where what was read of it is kept.
     """
     from app import assembly
-    from app.jobs import JobRunner
 
     settings = settings_of(context, home, model)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
@@ -48,19 +47,20 @@ def work(
         logging.getLogger(chatty).setLevel(logging.WARNING)
     assembly.keep_quiet()
     assembly.check_model(settings.model)
-    with assembly.open_library(settings) as library:
+    from app.jobs import JobRunner
+
+    with _told_to_stop() as (drain, stop), assembly.open_library(settings) as library:
         library.keep_backup()
         runner = JobRunner(library)
-        with _told_to_stop() as (drain, stop):
-            runner.start()
-            tell(f"Reading documents for {settings.home} (Ctrl-C stops)")
-            while not drain.wait(0.5):
-                if until_empty and not library.num_active_jobs():
-                    break
-            runner.drain()
-            left = grace
-            while left > 0 and runner.busy and not stop.wait(0.1):
-                left -= 0.1
+        runner.start()
+        tell(f"Reading documents for {settings.home} (Ctrl-C stops)")
+        while not drain.wait(0.5):
+            if until_empty and not library.num_active_jobs():
+                break
+        runner.drain()
+        left = grace
+        while left > 0 and runner.busy and not stop.wait(0.1):
+            left -= 0.1
         ended = runner.stop()
     if as_json:
         write_json({"documents": runner.num_done, "seconds": round(runner.seconds_done, 1)})

@@ -110,7 +110,8 @@ class Site:
         self.counts["pauses"] += 1
 
     def stop(self) -> None:
-        for process in self.running:
+        while self.running:
+            process, _ = self.running.popitem()
             os.kill(process, signal.SIGKILL)
             os.waitpid(process, 0)
 
@@ -135,7 +136,7 @@ def answers(library: Library) -> dict[str, str]:
     chosen = sorted(library.documents(), key=lambda document: document.source)[:ASKED]
     said = {}
     for document in chosen:
-        *_, answer = library.ask("Who guards the tower?", scope=Scope((document.id,)), k=3, max_tokens=6)
+        *_, answer = library.ask("Who guards the tower?", within=Scope((document.id,)), k=3, max_tokens=6)
         said[document.source] = str(answer.text)
     return said
 
@@ -171,7 +172,6 @@ def campaign(site: Site) -> list[str]:
         with site.open() as library:
             while library.num_active_jobs():
                 if time.monotonic() - began > site.options.patience:
-                    site.stop()
                     return [f"{library.num_active_jobs()} documents were not stored in {site.options.patience} s"]
                 if time.monotonic() - struck >= site.options.every:
                     site.strike(dice)
@@ -210,7 +210,10 @@ def main() -> int:
     extract._SANDBOX = ReadingHere()
     with tempfile.TemporaryDirectory(prefix="cairn-machines-") as folder, catalogue_url(options.catalogue) as url:
         site = Site(Path(folder), url, options)
-        found = campaign(site)
+        try:
+            found = campaign(site)
+        finally:
+            site.stop()
     result = {"catalogue": options.catalogue, "documents": options.documents, "workers": options.workers}
     result |= {"lease": options.lease, "every": options.every, "counts": dict(site.counts), "violations": found[:20]}
     print(json.dumps({**machine.described(1), **result}))

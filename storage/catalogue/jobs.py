@@ -54,7 +54,7 @@ class JobRepository(Repository):
         """
         if not self._rows(select(jobs.c.id).where(jobs.c.state == "queued").limit(1)):
             return None  # a waiting worker asks twice a second and must not hold up those who write
-        with self._database.write(in_turn=False) as connection:
+        with self._database.claiming, self._database.write(in_turn=False) as connection:
             for owner in _owners_in_turn(connection, idle_owners_only):
                 oldest = select(jobs.c.id).select_from(_OWNED).where(jobs.c.state == "queued", _OWNER == owner)  # noqa: SIM300
                 oldest = oldest.order_by(jobs.c.created_at, jobs.c.id).limit(1)

@@ -65,6 +65,7 @@ class Database:
         self._reader = self.engine
         # Threads of this process queue here instead of polling for SQLite's lock.
         self._writing = threading.Lock()
+        self.claiming = threading.Lock()  # of jobs: whose turn it is, is known when the last claim is committed
         if self.is_sqlite:
             event.listen(self.engine, "connect", _configure_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
