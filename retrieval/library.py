@@ -21,7 +21,7 @@ from retrieval.asking import Asking
 from retrieval.auth.accounts import Accounts
 from retrieval.bundles.travelling import Bundles
 from retrieval.describing.describer import Describer
-from retrieval.engine.workspace import SHARD_BYTES, Workspace
+from retrieval.engine.workspace import AUTO, SHARD_BYTES, Workspace
 from retrieval.errors import PermissionDenied, catalogue_errors
 from retrieval.folders.followed import Folders
 from retrieval.index.snapshot import MemoryIndex
@@ -98,7 +98,7 @@ class Library(Asking, About):
         *,
         database_url: str | None = None,
         lease_seconds: float = LEASE_SECONDS,
-        kv_dtype: str = "bf16",
+        kv_dtype: str = AUTO,
         index: str = "auto",
         hot_bytes: int = 1 << 30,
         shard_bytes: int = SHARD_BYTES,
@@ -108,7 +108,8 @@ class Library(Asking, About):
     ) -> Library:
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
-        `kv_dtype`: "bf16", "fp16", "fp32" or "int8". `index`: "exact", "faiss", or "auto" (exact up to a documented
+        `kv_dtype`: one of `storage.kv.format.KV_DTYPES`, or "auto" (that of the memory in `home`; in a new home what
+        suits the model). `index`: "exact", "faiss", or "auto" (exact up to a documented
         size). `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute with; "auto" follows the
         machine's load. `second_look`: let a checkpoint that has a reader read passages again, with the question.
         `writer`: see `use_writer`. `lease_seconds`: how long a worker may be silent before its document is given to
@@ -119,10 +120,9 @@ class Library(Asking, About):
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         make_private([home])
         with catalogue_errors():
-            KVLayout((0,), 1, 2, 1, kv_dtype)
-            catalogue = Catalogue.open(
-                database_url or f"sqlite:///{home / 'cairn.sqlite3'}", home, lease_seconds=lease_seconds
-            )
+            KVLayout((0,), 1, 2, 1, "bf16" if kv_dtype == AUTO else kv_dtype)
+            url = database_url or f"sqlite:///{home / 'cairn.sqlite3'}"
+            catalogue = Catalogue.open(url, home, lease_seconds=lease_seconds)
         workspace = Workspace(
             home,
             catalogue,
