@@ -11,10 +11,10 @@ from uuid import uuid4
 
 from sqlalchemy import delete, func, insert, select, text
 
+from storage.blobs.durable import sync_folder
 from storage.catalogue.database.connection import Database
 from storage.catalogue.database.schema import metadata, shards
 from storage.catalogue.database.upgrade import backup, bring_up_to_date
-from storage.kv.shard import sync_folder
 
 _ROWS = 500  # at once
 
