@@ -124,11 +124,9 @@ class Library(Asking, About):
         make_private([home])
         with catalogue_errors():
             KVLayout((0,), 1, 2, 1, "bf16" if kv_dtype == AUTO else kv_dtype)
-            blobs, url = (
-                open_blobs(store_url, home, cache_bytes=store_cache_bytes),
-                f"sqlite:///{home / 'cairn.sqlite3'}",
-            )
-            catalogue = Catalogue.open(database_url or url, home, blobs=blobs, lease_seconds=lease_seconds)
+            blobs = open_blobs(store_url, home, cache_bytes=store_cache_bytes)
+            url = database_url or f"sqlite:///{home / 'cairn.sqlite3'}"
+            catalogue = Catalogue.open(url, home, blobs=blobs, lease_seconds=lease_seconds)
         workspace = Workspace(
             home,
             catalogue,
@@ -153,8 +151,7 @@ class Library(Asking, About):
         from retrieval.query.answer import Answerer  # noqa: F401
 
         with self._index.open_snapshot(self._catalogue):
-            model = self._workspace.loaded().model
-            model.tokenize("")
+            (model := self._workspace.loaded().model).tokenize("")
             word_starts(model.tokenizer)
 
     # Ingestion
