@@ -248,7 +248,7 @@ class Ingestion:
             self._reported = time.monotonic()
             self._catalogue.report_progress(self._job, progress)
         job = self._catalogue.job(self._job.id)
-        if (job.worker, job.started_at) != (self._job.worker, self._job.started_at):
+        if not job.is_same_claim(self._job):
             raise LeaseLost(job.id, job.worker)
         if job.cancel_requested:
             raise Cancelled("The job was cancelled.")
