@@ -74,6 +74,27 @@ class StoreFull(CannotWrite):
     """The disk, or the user's quota, has no room for a shard."""
 
 
+class NameInUse(CannotWrite):
+    """A name is given once, and this one has other contents."""
+
+    def __init__(self, name: str, place: str):
+        super().__init__(f"{name} in {place} is there already, with other contents. Nothing was changed; try again.")
+
+
+class StoreUnavailable(StorageError):
+    """The bucket cannot be asked: unreachable, silent, refused, missing. Nothing was lost, and no memory is damaged."""
+
+
+class DamagedOriginal(StorageError):
+    """An original came from the bucket with other contents than it was stored with."""
+
+    def __init__(self, name: str, place: str):
+        super().__init__(
+            f"The original {name} in {place} has changed since it was added, so it was not used. Its memory still "
+            "answers; delete the document and add it again."
+        )
+
+
 class NotFound(StorageError, LookupError):
     """The catalogue has no such row, or no longer."""
 
@@ -88,6 +109,15 @@ class PermissionDenied(StorageError):
     def __init__(self, kind: str):
         super().__init__(f"This {kind} is not yours, so you cannot change it. Its owner can.")
         self.kind = kind
+
+
+class LeaseLost(StorageError):
+    """A worker was silent for so long that its job was given to another. Nothing was changed."""
+
+    def __init__(self, job_id: str, worker: str):
+        by = f" by {worker}" if worker else ""
+        super().__init__(f"Job {job_id} was taken over{by}; this process goes on without it.")
+        self.job_id = job_id
 
 
 class NameTaken(StorageError, ValueError):
