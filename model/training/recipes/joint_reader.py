@@ -24,9 +24,9 @@ from model.reading.second_look import SecondLook
 from model.scoring.span_reader import SpanLogits
 from model.training.data.batches.joint_batches import JointBatch, JointBatchMaker
 from model.training.data.batches.wrong_passages import with_wrong_passages
+from model.training.data.questions.of_text.text_questions import KINDS, make_text_questions
 from model.training.data.questions.table_questions import SOURCE as TABLES
 from model.training.data.questions.table_questions import make_table_questions
-from model.training.data.questions.text_questions import KINDS, make_text_questions
 from model.training.data.span_questions import SpanQuestion, read_span_questions
 from model.training.engine.run_state import RunSettings, log_record, resume_state, save_state
 from model.training.evaluation.joint_reading import judge_joint

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from model.training.data.questions import text_questions
-from model.training.data.questions.abbreviations import abbreviation_questions
-from model.training.data.questions.listed_items import listed_questions
-from model.training.data.questions.manual_entries import manual_entry_questions
+from model.training.data.questions.of_text import text_questions
+from model.training.data.questions.of_text.abbreviations import abbreviation_questions
+from model.training.data.questions.of_text.listed_items import listed_questions
+from model.training.data.questions.of_text.manual_entries import manual_entry_questions
+from model.training.data.questions.of_text.real_tables import with_tables
+from model.training.data.questions.of_text.stated_details import address_questions, field_questions, made_front_matter
+from model.training.data.questions.of_text.text_questions import KINDS, make_text_questions
 from model.training.data.questions.pseudo_queries import MadeQuestion
-from model.training.data.questions.real_tables import with_tables
-from model.training.data.questions.stated_details import address_questions, field_questions, made_front_matter
-from model.training.data.questions.text_questions import KINDS, make_text_questions
 
 
 def pairs(text: str, made: Iterable[MadeQuestion]) -> list[tuple[str, str]]:

@@ -9,13 +9,13 @@ from collections.abc import Container, Sequence, Set
 from pathlib import Path
 
 from model.training.data.corpus import Text, sample_texts
-from model.training.data.questions.abbreviations import abbreviation_questions
-from model.training.data.questions.listed_items import listed_questions
-from model.training.data.questions.manual_entries import manual_entry_questions
+from model.training.data.questions.of_text.abbreviations import abbreviation_questions
+from model.training.data.questions.of_text.listed_items import listed_questions
+from model.training.data.questions.of_text.manual_entries import manual_entry_questions
+from model.training.data.questions.of_text.real_tables import with_tables
+from model.training.data.questions.of_text.stated_details import address_questions, field_questions, made_front_matter
 from model.training.data.questions.pseudo_queries import MadeQuestion
-from model.training.data.questions.real_tables import with_tables
 from model.training.data.questions.sentence_questions import sentence_questions
-from model.training.data.questions.stated_details import address_questions, field_questions, made_front_matter
 from model.training.data.span_questions import LONGEST_ANSWER, SpanQuestion, cut
 
 KINDS = ("abbreviations", "entries", "lists", "addresses", "fields", "front_matter", "real_tables", "sentences")
