@@ -61,12 +61,13 @@ def work(
         left = grace
         while left > 0 and runner.busy and not stop.wait(0.1):
             left -= 0.1
-        ended = runner.stop()
+        runner.stop()
+        stuck = runner.busy  # a description that is being made may be left off
     if as_json:
         write_json({"documents": runner.num_done, "seconds": round(runner.seconds_done, 1)})
     else:
         say(f"{runner.num_done} documents were read.")
-    if not ended:
+    if stuck:
         raise typer.Exit(1)
 
 

@@ -18,6 +18,7 @@ from model.reading.second_look import FOLDER as READER_FOLDER
 from model.reading.second_look import load_second_look
 from model.scoring.span_reader import load_span_reader
 from model.training.convert.llama_delta import PUBLISHED_CHECKSUM, convert_llama_delta
+from model.training.data.batches.wrong_passages import find_wrong_passages
 from model.training.data.documents import read_documents, write_token_file
 from model.training.data.span_questions import SOURCES
 from model.training.data.token_states import BidirectionalStates, LandmarkStates, StateEncoder
@@ -354,6 +355,20 @@ def _joint_train(
     """Train a reader; OUT/reader is what a checkpoint folder needs for its second look."""
     torch.set_num_threads(threads)
     joint_reader.train(joint_reader.JointRun().changed(changes), data, encoder, out)
+
+
+@joint.command("wrong-passages")
+def _joint_wrong_passages(
+    data: QuestionData,
+    model: Annotated[Path, typer.Option(help="Folder of the landmark checkpoint that searches.")],
+    out: Annotated[Path, typer.Option(help="Folder for wrong.jsonl and for what is stored to make it.")],
+    changes: Settings = [],  # noqa: B006
+    threads: Threads = 2,
+) -> None:
+    """Let search find wrong passages for the training questions; give OUT/wrong.jsonl to train as wrong_passages."""
+    torch.set_num_threads(threads)
+    questions = joint_reader.training_questions(joint_reader.JointRun().changed(changes), data)
+    find_wrong_passages(load_backbone(str(model), device="cpu", dtype=torch.float32), questions, out)
 
 
 @joint.command("measure")

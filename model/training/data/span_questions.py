@@ -38,6 +38,8 @@ class SpanQuestion:
     answers: tuple[str, ...]
     title: str = ""
     """Of the document that the passage stands in."""
+    wrong: tuple[str, ...] = ()
+    """Passages that search finds for the question and that do not answer it; without any, others of the document."""
 
 
 def read_span_questions(

@@ -23,6 +23,8 @@ from model.reading.network import JointReader
 from model.reading.second_look import SecondLook
 from model.scoring.span_reader import SpanLogits
 from model.training.data.batches.joint_batches import JointBatch, JointBatchMaker
+from model.training.data.batches.wrong_passages import with_wrong_passages
+from model.training.data.questions.of_text.text_questions import KINDS, make_text_questions
 from model.training.data.questions.table_questions import SOURCE as TABLES
 from model.training.data.questions.table_questions import make_table_questions
 from model.training.data.span_questions import SpanQuestion, read_span_questions
@@ -47,6 +49,7 @@ DEV = ("squad11", "squad20", "policyqa", "qed_nq", "openstax_glossary", TABLES)
 HELD_OUT = tuple(
     f"Psychology 2e — {section}"
     for section in (
+        "Memory",
         "How Memory Functions",
         "Parts of the Brain Involved with Memory",
         "Problems with Memory",
@@ -62,9 +65,12 @@ class JointRun(RunSettings):
     """Everything that decides which reader comes out."""
 
     sources: tuple[str, ...] = SOURCES
-    """Names of question sets, "name:2000" for at most so many training questions; "tables" are made."""
+    """Names of question sets, "name:2000" for at most so many training questions; "tables" and the kinds of
+    `text_questions` are made."""
     batch: int = 12
     rows: int = 2
+    keywords: float = 0.15
+    """How often a question is shortened to what people type into a search box."""
     steps: int = 4000
     learning_rate: float = 1.5e-4
     warmup: int = 150
@@ -75,13 +81,17 @@ class JointRun(RunSettings):
     seed: int = 0
     held_out: tuple[str, ...] = HELD_OUT
     """Titles of documents about which nothing is taught."""
+    wrong_passages: str = ""
+    """File of `find_wrong_passages`: what search found for questions, to be shown beside the right passage."""
 
 
 def training_questions(run: JointRun, data: Path) -> list[SpanQuestion]:
-    made = [int(source.partition(":")[2] or 5000) for source in run.sources if source.startswith(TABLES)]
-    read = [source for source in run.sources if not source.startswith(TABLES)]
+    named = [source.partition(":") for source in run.sources]
+    made = {name: int(most or 5000) for name, _, most in named if name in (TABLES, *KINDS)}
+    read = [source for source in run.sources if source.partition(":")[0] not in made]
     human = read_span_questions(data, "train", read, held_out=run.held_out)
-    return [*human, *make_table_questions(sum(made), seed=run.seed)]
+    tables = make_table_questions(made.pop(TABLES, 0), seed=run.seed)
+    return [*human, *tables, *make_text_questions(data, made, seed=run.seed, held_out=run.held_out)]
 
 
 def development_questions(data: Path, source: str, most: int) -> list[SpanQuestion]:
@@ -98,7 +108,10 @@ def train(
     `encoder`: folder of a BERT-like checkpoint with the vocabulary of BERT, uncased, or of a reader to train on."""
     run.keep(out)
     tokenizer = open_tokenizer(encoder)
-    maker = JointBatchMaker(tokenizer, training_questions(run, data), batch=run.batch, rows=run.rows, seed=run.seed)
+    questions = training_questions(run, data)
+    if run.wrong_passages:
+        questions = with_wrong_passages(questions, Path(run.wrong_passages))
+    maker = JointBatchMaker(tokenizer, questions, batch=run.batch, rows=run.rows, keywords=run.keywords, seed=run.seed)
     torch.manual_seed(run.seed)
     reader = start(encoder, run)
     trained = {name: p for name, p in reader.named_parameters() if p.requires_grad}

@@ -30,6 +30,7 @@ _SMALL_WORDS = frozenset(
     ("a", "an", "the", "of", "in", "on", "at", "to", "for", "by", "is", "are", "was", "were", "be", "do", "does", "did")
     + ("and", "or", "with", "from")
 )
+_QUESTION_WORDS = frozenset(("what", "which", "who", "whom", "whose", "when", "where", "why", "how", "many", "much"))
 _NEAREST = 6
 
 
@@ -97,6 +98,8 @@ class JointBatchMaker:
 
     def _nearest(self, number: int) -> list[str]:
         question = self._questions[number]
+        if question.wrong:
+            return list(question.wrong)
         answers = [answer.lower() for answer in question.answers]
         asked = {word.strip("?,.") for word in question.text.lower().split()} - _SMALL_WORDS
         near = []
@@ -114,7 +117,7 @@ class JointBatchMaker:
         ]
         asked = question.text
         if random_.random() < self._keywords:
-            asked = " ".join(word for word in asked.split() if word.lower() not in _SMALL_WORDS).rstrip("?")
+            asked = _keywords(asked, random_)
         shown = wrong
         if random_.random() >= self._withheld:
             piece = question.spans[0][0] if question.spans else random_.randrange(len(question.pieces))
@@ -162,6 +165,14 @@ class JointBatchMaker:
     @lru_cache(maxsize=100_000)  # noqa: B019 - the maker lives as long as the run
     def _encode(self, text: str) -> Encoding:
         return self.tokenizer.encode(text, add_special_tokens=False)
+
+
+def _keywords(question: str, random_: random.Random) -> str:
+    """Without its small words, mostly without its question word, sometimes in lower case; the question itself if
+    nothing else is left."""
+    dropped = _SMALL_WORDS | _QUESTION_WORDS if random_.random() < 0.7 else _SMALL_WORDS
+    kept = " ".join(word for word in question.split() if word.lower() not in dropped).rstrip("?")
+    return (kept.lower() if random_.random() < 0.5 else kept) or question
 
 
 def _or_none(right_QKT: Tensor, passage_QKT: Tensor) -> Tensor:

@@ -1,0 +1,1 @@
+"""Questions made of training text: what it explains, lists, tabulates, describes and says of itself."""
