@@ -159,7 +159,7 @@ class Ingestion:
         path = original_of(self._workspace, document_id)
         owner = self._catalogue.document(document_id).owner_id or ""
         kept = self._workspace.pages_folder / document_id
-        extracted = extract(path, person=owner, kept=kept, watch=self._watch_pictures)
+        extracted = extract(path, person=owner, kept=kept, watch=self._watch_pictures, check=self._go_on)
         tokens = loaded.model.tokenize(extracted.text)
         if not tokens.ids:
             raise ExtractError("The file holds no text.")
@@ -229,10 +229,14 @@ class Ingestion:
         if force or time.monotonic() - self._reported >= _REPORT_SECONDS:
             self._reported = time.monotonic()
             self._catalogue.report_progress(self._job.id, progress)
+        self._notify(self._go_on())
+
+    def _go_on(self) -> Job:
+        """The job as it stands, unless it is to stop. Raises `Cancelled`, `NoRow`."""
         job = self._catalogue.job(self._job.id)
         if job.cancel_requested:
             raise Cancelled("The job was cancelled.")
-        self._notify(job)
+        return job
 
 
 def _sentence(error: OSError | MemoryError | RuntimeError) -> str:

@@ -2,12 +2,14 @@
 
 import { get } from "./api.js";
 import { button, h } from "./dom.js";
+import { within } from "./scope.js";
 
 const SUGGESTED = 3;
 
-// Questions of the newest documents, or of the chosen ones.
-export async function suggestedQuestions({ documents, collections }) {
-  const asked = { count: SUGGESTED, document_id: [...documents.keys()], collection_id: [...collections.keys()] };
+// Questions of the newest documents that a question put now may read.
+export async function suggestedQuestions(scope) {
+  const { document_ids, collection_ids, where } = within(scope);
+  const asked = { count: SUGGESTED, document_id: document_ids, collection_id: collection_ids, where };
   return (await get("suggestions", asked)).suggestions;
 }
 
