@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from app.api.dependencies import OwnPreferences, RequestLibrary
 from app.api.documents import Plain
 from app.api.errors import Refused
-from app.api.preferences import PreferenceChange
+from app.api.preferences import PreferenceChange, PreferenceFile
 from app.api.questions import MAX_QUESTION_LENGTH
 from app.api.uploads import UploadLimits
 from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, WrongPassword, hash_password
@@ -23,6 +23,7 @@ from app.limits.sign_in_limit import TooManyAttempts
 from app.web.templates import TEMPLATES
 from retrieval.auth.accounts import Accounts
 from retrieval.extraction.formats import FORMATS, SUFFIXES
+from retrieval.library import Library
 
 WRONG, WRONG_OF_TWO = "Wrong password.", "Wrong name or password."
 TOO_MANY = "Too many wrong attempts. Wait a moment, then try again."
@@ -44,14 +45,7 @@ def router(limits: UploadLimits) -> APIRouter:
     @routes.get("/preferences", tags=["machine"])
     def read(preferences: OwnPreferences) -> Plain:
         """How questions are put when a request does not say, and what uploads may be."""
-        labels = [each.label for each in FORMATS]
-        accept = [*SUFFIXES, *(each.media_type for each in FORMATS)]
-        uploads = {**asdict(limits), "kinds": sorted(SUFFIXES), "labels": labels, "accept": accept}
-        return {
-            **preferences.current.model_dump(),
-            "uploads": uploads,
-            "question_characters": MAX_QUESTION_LENGTH,
-        }
+        return described_preferences(preferences, limits)
 
     @routes.patch("/preferences", tags=["machine"])
     def change(preferences: OwnPreferences, change: PreferenceChange) -> Plain:
@@ -60,13 +54,24 @@ def router(limits: UploadLimits) -> APIRouter:
     return routes
 
 
+def described_preferences(preferences: PreferenceFile, limits: UploadLimits) -> Plain:
+    labels = [each.label for each in FORMATS]
+    accept = [*SUFFIXES, *(each.media_type for each in FORMATS)]
+    uploads = {**asdict(limits), "kinds": sorted(SUFFIXES), "labels": labels, "accept": accept}
+    return {**preferences.current.model_dump(), "uploads": uploads, "question_characters": MAX_QUESTION_LENGTH}
+
+
+def described_account(library: Library) -> Plain:
+    return {"name": library.principal.name, "people": library.people()}
+
+
 def account_router(accounts: Accounts, authenticator: Authenticator) -> APIRouter:
     routes = APIRouter()
 
     @routes.get("/account", tags=["account"])
     def account(library: RequestLibrary) -> Plain:
         """Who is signed in, and with whom collections can be shared. `name` is empty while there are no accounts."""
-        return {"name": library.principal.name, "people": library.people()}
+        return described_account(library)
 
     @routes.post("/account/password", status_code=204, tags=["account"])
     async def change_password(library: RequestLibrary, change: PasswordChange, request: Request) -> None:

@@ -35,7 +35,7 @@ def router(settings: Settings) -> APIRouter:
     @routes.get("/writer")
     def current(library: RequestLibrary) -> Plain:
         """The writer, whether passages leave this machine for it, and whether this person may choose another."""
-        return _described(settings, library)
+        return described_writer(settings, library)
 
     @routes.put("/writer")
     def change(library: RequestLibrary, choice: Choice) -> Plain:
@@ -47,7 +47,7 @@ def router(settings: Settings) -> APIRouter:
             open_()  # refused before it is kept
         choose(settings.home, name)
         library.use_writer(open_)
-        return _described(settings, library)
+        return described_writer(settings, library)
 
     @routes.post("/writer/test")
     def test(library: RequestLibrary, choice: Choice) -> Plain:
@@ -83,7 +83,7 @@ def _check_may_choose(settings: Settings, library: Library) -> None:
         )
 
 
-def _described(settings: Settings, library: Library) -> Plain:
+def described_writer(settings: Settings, library: Library) -> Plain:
     may_choose = _may_choose(settings, library)
     plain: Plain = {
         "name": None,

@@ -176,6 +176,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "GET /api/v1/jobs": {},
     "GET /api/v1/documents": {"params": {"limit": 500}},
     "GET /api/v1/suggestions": {},
+    "GET /api/v1/first": {},
     "POST /api/v1/documents/delete": {"json": {"document_ids": ["{document_id}"]}},
     "GET /api/v1/collections": {},
     "POST /api/v1/collections": {"json": {"name": "Private papers"}},

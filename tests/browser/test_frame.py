@@ -164,11 +164,15 @@ def test_settings_are_kept_and_used(serve: Callable[..., str], open_tab: Callabl
     page.locator("#setting-top-k input[type=number]").fill("3")
     page.locator("#setting-top-k input[type=number]").press("Enter")
     page.wait_for_function("async () => (await (await fetch('/api/v1/preferences')).json()).top_k === 3")
+    page.get_by_label("Word for word from the documents").check()
+    expect(page.locator("#setting-state")).to_contain_text("answers word for word from the documents")
     page.reload()
     expect(page.locator("#setting-top-k input[type=number]")).to_have_value("3")
+    expect(page.get_by_label("Word for word from the documents")).to_be_checked()
     view(page, "Ask")
     ask(page, QUESTION)
-    assert library.answer(library.answers()[0].id).settings["k"] == 3
+    settings = library.answer(library.answers()[0].id).settings
+    assert (settings["k"], settings["quote"]) == (3, True)
 
 
 def test_light_and_dark_are_chosen_and_remembered(

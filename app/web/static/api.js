@@ -54,6 +54,17 @@ async function call(method, path, body, signal) {
 }
 
 export const get = (path, values = {}) => call("GET", path + query(values));
+
+// What the page shows first comes in one answer. Afterwards each part of it is asked for by itself.
+let first = null;
+export async function firstOf(name) {
+  first ||= get("first").catch((error) => {
+    first = null;
+    throw error;
+  });
+  return (await first)[name];
+}
+
 export const post = (path, body = {}) => call("POST", path, body);
 export const put = (path, body) => call("PUT", path, body);
 export const patch = (path, body) => call("PATCH", path, body);

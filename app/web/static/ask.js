@@ -1,7 +1,7 @@
 // The conversation: put a question, watch the answer come, stop it, ask on. The state outlives redraws of the page.
 
 import { tokenSpan } from "./answer.js";
-import { ask, get, post, remove } from "./api.js";
+import { ask, firstOf, get, post, remove } from "./api.js";
 import { composer, currentScope, focusQuestion, questionOptions, showConversation, showRunning, takePreferences } from "./composer.js";
 import { announce, h, renew, replace, toast } from "./dom.js";
 import { mountEvidence } from "./evidence.js";
@@ -45,11 +45,12 @@ export function mountAsk(node, { goTo, keepAddress }) {
     scope: () => refreshSuggestions().catch((error) => toast(error.message, "bad")),
     fresh: startOver,
   });
+  const facts = parts ? freshFacts : firstFacts;
   parts = { node, turns, evidence };
   replace(node, h("div", { class: "ask" }, h("section", { class: "conversation", "aria-label": "Conversation" }, turns, field), evidence));
   takeDropped(node, () => state.goTo("library"));
   drawTurns();
-  refreshFacts();
+  refreshFacts(facts);
 }
 
 document.addEventListener("cairn:view", (event) => {
@@ -57,22 +58,37 @@ document.addEventListener("cairn:view", (event) => {
   refreshFacts();
 });
 
-async function refreshFacts() {
-  try {
-    const [preferences, documents] = await Promise.all([get("preferences"), get("documents", { limit: 1 })]);
-    state.lowShare = preferences.low_share;
-    takePreferences(preferences);
-    state.documents = documents.total;
-    await refreshSuggestions();
-  } catch {
+async function firstFacts() {
+  const [preferences, documents, suggestions] = await Promise.all(["preferences", "documents", "suggestions"].map(firstOf));
+  takeFacts(preferences, documents);
+  suggest(suggestions);
+}
+
+async function freshFacts() {
+  const [preferences, documents] = await Promise.all([get("preferences"), get("documents", { limit: 1 })]);
+  takeFacts(preferences, documents.total);
+  await refreshSuggestions();
+}
+
+function refreshFacts(facts = freshFacts) {
+  facts().catch(() => {
     // the next question will say that the server is gone
-  }
+  });
+}
+
+function takeFacts(preferences, documents) {
+  state.lowShare = preferences.low_share;
+  state.documents = documents;
+  takePreferences(preferences);
+}
+
+function suggest(suggestions) {
+  state.suggestions = suggestions;
+  if (!state.turns.length) renew(parts.turns, hero());
 }
 
 async function refreshSuggestions() {
-  if (state.turns.length) return;
-  state.suggestions = await suggestedQuestions(currentScope());
-  if (!state.turns.length) renew(parts.turns, hero());
+  if (!state.turns.length) suggest(await suggestedQuestions(currentScope()));
 }
 
 document.addEventListener("cairn:library", () => {

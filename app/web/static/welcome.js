@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { button, h } from "./dom.js";
 import { within } from "./scope.js";
+import { MARK } from "./words.js";
 
 const SUGGESTED = 3;
 
@@ -18,7 +19,7 @@ export function welcome({ documents, suggestions, onAsk, onAdd }) {
   return h(
     "div",
     { class: "hero" },
-    h("img", { src: new URL("mark.svg", import.meta.url), alt: "", width: "64", height: "64" }),
+    h("img", { src: MARK, alt: "", width: "64", height: "64" }),
     h("h2", {}, "Ask your documents"),
     h("p", {}, "The model finds its answer in them with its own attention, and shows for every word what it looked at, on the page."),
     documents === 0
