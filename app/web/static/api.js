@@ -35,6 +35,7 @@ async function reached(promise, sentence) {
     return await promise;
   } catch (error) {
     if (error.name === "AbortError") throw error;
+    document.dispatchEvent(new CustomEvent("cairn:unreachable"));
     throw new ApiError(0, "unreachable", sentence);
   }
 }

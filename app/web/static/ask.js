@@ -91,6 +91,8 @@ async function refreshSuggestions() {
   if (!state.turns.length) suggest(await suggestedQuestions(currentScope()));
 }
 
+document.addEventListener("cairn:back", () => parts && refreshFacts());
+
 document.addEventListener("cairn:library", () => {
   if (parts?.node.offsetParent && !state.turns.length) refreshFacts();
 });

@@ -151,6 +151,7 @@ document.addEventListener("cairn:library", () => {
   drawDocuments();
   drawCollections();
 });
+document.addEventListener("cairn:back", () => parts && start());
 let inJobs = "";
 document.addEventListener("cairn:files", () => {
   const now = [...documentsInJobs()].join(" ");

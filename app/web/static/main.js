@@ -146,10 +146,32 @@ function goTo(view, detail = {}) {
 
 // The Ask page stands there from the beginning: nobody needs to be told.
 let told = "ask";
+let settingsOpened = false,
+  settingsMissing = false;
 function tellView(view, detail = {}) {
+  if (view === "settings" && settingsMissing) loadAnew();
+  settingsOpened ||= view === "settings";
   const news = view !== told || detail.answer;
   told = view;
   if (news) document.dispatchEvent(new CustomEvent("cairn:view", { detail: { view, ...detail } }));
+}
+
+// Gradio draws the controls of Settings when it is opened first. While the server was away none came, and none will by itself.
+document.addEventListener("cairn:back", () => {
+  settingsMissing = settingsOpened && !document.getElementById("setting-state");
+  if (settingsMissing && told === "settings") loadAnew();
+});
+
+const KEPT = "cairn:conversation"; // shown on the Ask page when another view had to be loaded anew
+function loadAnew() {
+  sessionStorage.setItem(KEPT, openId());
+  location.reload();
+}
+
+function reopenKept() {
+  const id = sessionStorage.getItem(KEPT);
+  sessionStorage.removeItem(KEPT);
+  if (id) openAnswer(id);
 }
 
 function followHash() {
@@ -179,4 +201,5 @@ applyTheme();
 followChanges();
 mountShell();
 mountAll();
+reopenKept();
 followHash();

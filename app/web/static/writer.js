@@ -10,13 +10,16 @@ export function writerLine() {
   const line = h("div", { class: "writer-line soft", id: "writer-line" });
   const draw = async (asked) => {
     try {
-      replace(line, lineOf(await asked));
+      const writer = await asked;
+      line.classList.toggle("advice", !writer.problem && !writer.name);
+      replace(line, lineOf(writer));
     } catch {
       // the next question will say that the server is gone
     }
   };
   document.addEventListener("cairn:writer", () => draw(get("writer")));
   document.addEventListener("cairn:view", (event) => event.detail.view === "ask" && draw(get("writer")));
+  document.addEventListener("cairn:back", () => draw(get("writer")));
   draw(firstOf("writer"));
   return line;
 }
@@ -72,5 +75,6 @@ export function mountWriter(node) {
   }
 
   replace(node, h("fieldset", { class: "writer" }, h("legend", {}, "Writer"), h("div", { class: "row" }, name, save, test), state));
+  document.addEventListener("cairn:back", draw);
   draw();
 }
