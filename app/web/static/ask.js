@@ -264,9 +264,12 @@ function choose(turn) {
   state.keepAddress();
 }
 
+// A refusal shows what is near itself; where a writer failed, what it was given is all there is.
+const hasEvidence = ({ tokens, writer, passages }) => tokens.length > 0 || Boolean(writer && passages.length);
+
 function drawEvidence() {
   const reading = state.chosen?.reading;
-  parts.evidence.hidden = !state.turns.length || Boolean(reading && !reading.answer.tokens.length); // a refusal shows what is near itself
+  parts.evidence.hidden = !state.turns.length || Boolean(reading && !hasEvidence(reading.answer));
   if (reading) mountEvidence(parts.evidence, reading);
   else
     replace(
