@@ -70,7 +70,9 @@ def load_model(settings: Settings) -> LandmarkModel:
     device = None if settings.device == "auto" else settings.device
     dtype = None if settings.dtype == "auto" else settings.dtype
     try:
-        return load_backbone(settings.model, device=device, dtype=dtype, block_size=settings.block_size)
+        return load_backbone(
+            settings.model, device=device, dtype=dtype, block_size=settings.block_size, **_prefixes(settings)
+        )
     except (AssertionError, RuntimeError) as error:  # how torch says that a device is missing or unknown
         if device is None:
             raise
@@ -78,6 +80,12 @@ def load_model(settings: Settings) -> LandmarkModel:
             f"The model cannot run on device {device!r}: {str(error).splitlines()[0]} "
             "Set CAIRN_DEVICE to cpu or auto; `cairn doctor` shows which devices there are."
         ) from error
+
+
+def _prefixes(settings: Settings) -> dict[str, str]:
+    """Those that are set."""
+    given = {"query_prefix": settings.query_prefix, "passage_prefix": settings.passage_prefix}
+    return {name: text for name, text in given.items() if text is not None}
 
 
 def check_model(model: str) -> None:

@@ -78,6 +78,14 @@ class Settings(BaseSettings):
         le=4096,
         description="Tokens in a block, for checkpoints that were not trained with landmarks.",
     )
+    query_prefix: str | None = Field(
+        default=None,
+        description="Text before every question, for encoders that were trained with one (`query: `); unset: what the "
+        "checkpoint's files say.",
+    )
+    passage_prefix: str | None = Field(
+        default=None, description="Text before every passage (`passage: `), likewise; documents are read with it."
+    )
     device: str = Field(
         default="auto", min_length=1, description="`auto` (the GPU if there is one), `cpu`, `cuda`, `cuda:1`."
     )
@@ -92,8 +100,10 @@ class Settings(BaseSettings):
         default=True,
         description="Read the passages found once more, together with the question, before a sentence is quoted.",
     )
-    kv_dtype: Literal["bf16", "fp16", "fp32", "int8"] = Field(
-        default="bf16", description="Data type of stored keys and values."
+    kv_dtype: Literal["auto", "bf16", "fp16", "fp32", "int8", "int4", "k4v2"] = Field(
+        default="auto",
+        description="Data type of stored keys and values (`k4v2`: 4 bits for keys, 2 for values); `auto`: that of the "
+        "memory that the home holds, in a new home `k4v2` for checkpoints that quote (the shipped one), else `bf16`.",
     )
     index: Literal["auto", "exact", "faiss"] = Field(
         default="auto",

@@ -21,7 +21,7 @@ from retrieval.asking import Asking
 from retrieval.auth.accounts import Accounts
 from retrieval.bundles.travelling import Bundles
 from retrieval.describing.describer import Describer
-from retrieval.engine.workspace import SHARD_BYTES, Workspace
+from retrieval.engine.workspace import AUTO, SHARD_BYTES, Workspace
 from retrieval.errors import PermissionDenied, catalogue_errors
 from retrieval.folders.followed import Folders
 from retrieval.index.snapshot import MemoryIndex
@@ -97,7 +97,7 @@ class Library(Asking, About):
         model: LandmarkModel | Callable[[], LandmarkModel],
         *,
         database_url: str | None = None,
-        kv_dtype: str = "bf16",
+        kv_dtype: str = AUTO,
         index: str = "auto",
         hot_bytes: int = 1 << 30,
         shard_bytes: int = SHARD_BYTES,
@@ -107,7 +107,8 @@ class Library(Asking, About):
     ) -> Library:
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
-        `kv_dtype`: "bf16", "fp16", "fp32" or "int8". `index`: "exact", "faiss", or "auto" (exact up to a documented
+        `kv_dtype`: one of `storage.kv.format.KV_DTYPES`, or "auto" (that of the memory in `home`; in a new home what
+        suits the model). `index`: "exact", "faiss", or "auto" (exact up to a documented
         size). `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute with; "auto" follows the
         machine's load. `second_look`: let a checkpoint that has a reader read passages again, with the question.
         `writer`: see `use_writer`. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`,
@@ -117,7 +118,7 @@ class Library(Asking, About):
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         make_private([home])
         with catalogue_errors():
-            KVLayout((0,), 1, 2, 1, kv_dtype)
+            KVLayout((0,), 1, 2, 1, "bf16" if kv_dtype == AUTO else kv_dtype)
             catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}", home)
         workspace = Workspace(
             home,
@@ -302,10 +303,13 @@ class Library(Asking, About):
         return self._views.collection(self._catalogue.rename_collection(collection_id, name))
 
     @catalogue_errors()
-    def share_collection(self, collection_id: str, *, everyone: bool = False, people: Sequence[str] = ()) -> Collection:
-        """From now on `people` (names) may read it, or everyone with an account; nobody else. Raises NotFound."""
+    def share_collection(
+        self, collection_id: str, *, everyone: bool = False, people: Sequence[str] = (), groups: Sequence[str] = ()
+    ) -> Collection:
+        """From now on `people` and members of `groups` (names) may read it, or everyone with an account; nobody else.
+        Raises NotFound."""
         readers = [self._catalogue.user_named(name).id for name in people]
-        row = self._catalogue.share_collection(collection_id, everyone=everyone, readers=readers)
+        row = self._catalogue.share_collection(collection_id, everyone=everyone, readers=readers, groups=groups)
         return self._views.collection(row)
 
     @catalogue_errors()
@@ -371,6 +375,10 @@ class Library(Asking, About):
     def people(self) -> list[str]:
         """Names of all who have an account."""
         return [user.name for user in self._catalogue.users()]
+
+    def groups(self) -> list[str]:
+        """Names of the groups that one is in, as single sign-on said; all of them for the administrator."""
+        return self._catalogue.own_groups()
 
     def close(self) -> None:
         self._administrator()._workspace.close()

@@ -57,6 +57,9 @@ class Prompt:
 class LandmarkModel(BackboneModel):
     """A causal language model with landmark attention, its tokenizer and its settings."""
 
+    writes: bool = True
+    """Whether it has words and values of its own; without them it finds, and answers are quoted."""
+
     def __init__(
         self,
         backbone: Any,
@@ -255,6 +258,10 @@ class LandmarkModel(BackboneModel):
     @cached_property
     def token_text(self) -> TokenText:
         return TokenText(self.tokenizer)
+
+    def token_ends(self, tokens: Sequence[int], text: str, start: int, end: int) -> list[int]:
+        """For each token of the block that stands at start..end of a document's text, the character behind it."""
+        return [min(start + length, end) for length in self.token_text.ends(tokens)]
 
     def with_landmarks(self, raw_ids: Iterable[int], *, filled: int = 0) -> list[int]:
         """Raw tokens with landmarks inserted (see `insert_landmarks`)."""

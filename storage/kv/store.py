@@ -106,7 +106,7 @@ class KVBlockStore:
     def read_pieces(self, layer: int, pieces: Sequence[tuple[str, int, int]]) -> tuple[Tensor, Tensor]:
         """keys_PLD, values_PLD of `(shard, head, block)` triples of one layer, in the order asked for.
 
-        Views of one buffer (each `[L, D]` is contiguous) in the stored dtype, or float32 for int8. Raises
+        Views of one buffer (each `[L, D]` is contiguous) in the stored dtype, or float32 if they were rounded. Raises
         `DamagedMemory`.
         """
         names = [name for name, _, _ in pieces]
@@ -116,7 +116,7 @@ class KVBlockStore:
     def read_keys(self, refs: Sequence[tuple[str, int]], layer: int) -> Tensor:
         """keys_NGLD of `(shard, block)` pairs, in the order asked for, in `layout.landmark_dtype`.
 
-        For int8 memory the landmark's row is not its key, which `landmarks` has. Reads half as much as `read_many`,
+        For rounded memory the landmark's row is not its key, which `landmarks` has. Reads half as much as `read_many`,
         except on a block's first read: a checksum covers keys and values. Raises `DamagedMemory`.
         """
         layout = self.layout
@@ -140,7 +140,7 @@ class KVBlockStore:
         shards = self._shards_of(rows)
         raw = self._raw(layer, shards, rows, heads_P, blocks_P, self.layout.piece_bytes)
         keys_PLD, values_PLD = decode_pieces(raw, self.layout)
-        if self.layout.dtype == "int8":
+        if self.layout.exact_dtype is None:
             for name, rows_P in rows.items():
                 kept_NGD = self._landmarks_of(shards[name])[:, self._layer_index[layer]]
                 places = torch.from_numpy(np.stack((blocks_P[rows_P], heads_P[rows_P])))
@@ -181,7 +181,7 @@ class KVBlockStore:
             numbers = torch.frombuffer(bytearray(shard.section("landmarks")), dtype=self.layout.landmark_dtype)
             shape = shard.header.shape_NYGD
             landmarks_NYGD = numbers[: math.prod(shape)].view(shape)
-            if self.layout.dtype != "int8":  # only int8 memory needs them for each read
+            if self.layout.exact_dtype is not None:  # only rounded memory needs them for each read
                 return landmarks_NYGD
             shard.landmarks_NYGD = landmarks_NYGD
         return shard.landmarks_NYGD
