@@ -21,6 +21,7 @@ from retrieval.library import Library
 from retrieval.writers.trial import try_writer
 
 HOW_TO = "Answers are quoted. To have them written, name a writer in the settings: a server such as Ollama, or a model."
+HOW_TO_ELSEWHERE = "Answers are quoted. Whoever runs this server can have them written: CAIRN_WRITER names a writer."
 
 
 class Choice(BaseModel):
@@ -90,7 +91,7 @@ def described_writer(settings: Settings, library: Library) -> Plain:
         "kind": None,
         "leaves_machine": False,
         "problem": "",
-        "how_to": HOW_TO,
+        "how_to": HOW_TO if may_choose else HOW_TO_ELSEWHERE,
         "may_choose": may_choose,
         "chosen": (settings.writer or chosen_on_the_page(settings.home) or "") if may_choose else "",
         "own_words": library.writes_own_words,
