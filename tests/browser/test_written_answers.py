@@ -110,7 +110,7 @@ def test_a_written_answer_is_stopped_and_begun_anew(
 ) -> None:
     page = open_tab(serve(library))
     choose_writer(page, server)
-    server.behaviour = "never ends"
+    server.behaviour = "goes on slowly"
     page.get_by_label("Question").fill(QUESTION)
     page.keyboard.press("Enter")
     expect(page.locator(".streaming .token")).not_to_have_count(0)
