@@ -35,6 +35,8 @@ def open_library(settings: Settings) -> Library:
         settings.home,
         lambda: load_model(settings),
         database_url=settings.database_url,
+        store_url=settings.store_url,
+        store_cache_bytes=int(settings.store_cache),
         kv_dtype=settings.kv_dtype,
         index=settings.index,
         hot_bytes=int(settings.hot_bytes),
@@ -47,6 +49,7 @@ def open_library(settings: Settings) -> Library:
 def rescue_catalogue(settings: Settings) -> RescueReport | None:
     """Make the catalogue of `settings.home` anew; None if that is not needed. Raises SettingsError for PostgreSQL's."""
     from retrieval.errors import catalogue_errors
+    from storage.blobs.location import open_blobs
     from storage.catalogue.database.connection import Database
     from storage.rescue import needs_rescue, rescue
 
@@ -54,11 +57,12 @@ def rescue_catalogue(settings: Settings) -> RescueReport | None:
     home = settings.home.resolve()
     with catalogue_errors():
         path = home / "cairn.sqlite3" if settings.database_url is None else Database(settings.database_url).path
+        blobs = open_blobs(settings.store_url, home, cache_bytes=int(settings.store_cache))
     if path is None:
         raise SettingsError(
             "Only a catalogue in SQLite can be rescued. Restore this one with your database server's tools."
         )
-    return rescue(path, home) if needs_rescue(path, home) else None
+    return rescue(path, home, blobs) if needs_rescue(path, home, blobs) else None
 
 
 def load_model(settings: Settings) -> LandmarkModel:

@@ -113,6 +113,16 @@ class Settings(BaseSettings):
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL of the catalogue; unset: `cairn.sqlite3` in the home folder."
     )
+    store_url: str | None = Field(
+        default=None,
+        description="Where memory and originals lie: `s3://bucket/prefix`, with `?endpoint=https://host` and "
+        "`&region=name` where they are needed (see object-store.md); unset: in the home folder.",
+    )
+    store_cache: ByteSize = Field(
+        default=ByteSize(20_000_000_000),
+        ge=0,
+        description="Disk for what was read of a bucket lately; what was not used for longest leaves.",
+    )
     trash_days: float = Field(
         default=7.0, ge=0, le=3650, description="How long `cairn gc` keeps what it swept, in the home's `trash`."
     )

@@ -42,6 +42,7 @@ from retrieval.types.records import (
 from retrieval.types.views import Views
 from retrieval.writers.slot import WriterSlot
 from storage.backups import keep_backup_meanwhile
+from storage.blobs.location import CACHE_BYTES, open_blobs
 from storage.catalogue import Catalogue
 from storage.kv.format import KVLayout
 from storage.privacy import make_private
@@ -97,6 +98,8 @@ class Library(Asking, About):
         model: LandmarkModel | Callable[[], LandmarkModel],
         *,
         database_url: str | None = None,
+        store_url: str | None = None,
+        store_cache_bytes: int = CACHE_BYTES,
         kv_dtype: str = AUTO,
         index: str = "auto",
         hot_bytes: int = 1 << 30,
@@ -108,10 +111,11 @@ class Library(Asking, About):
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
         `kv_dtype`: one of `storage.kv.format.KV_DTYPES`, or "auto" (that of the memory in `home`; in a new home what
-        suits the model). `index`: "exact", "faiss", or "auto" (exact up to a documented
-        size). `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute with; "auto" follows the
-        machine's load. `second_look`: let a checkpoint that has a reader read passages again, with the question.
-        `writer`: see `use_writer`. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`,
+        suits the model). `index`: "exact", "faiss", or "auto" (exact up to a documented size). `store_url`: where
+        memory and originals lie, "s3://..." or the home folder; a bucket's cache here takes about `store_cache_bytes`.
+        `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute with; "auto" follows the machine's
+        load. `second_look`: let a checkpoint that has a reader read passages again, with the question. `writer`: see
+        `use_writer`. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`, `storage.errors.StoreUnavailable`,
         `storage.privacy.NotPrivate`.
         """
         home = Path(home).expanduser().resolve()
@@ -119,7 +123,8 @@ class Library(Asking, About):
         make_private([home])
         with catalogue_errors():
             KVLayout((0,), 1, 2, 1, "bf16" if kv_dtype == AUTO else kv_dtype)
-            catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}", home)
+            blobs = open_blobs(store_url, home, cache_bytes=store_cache_bytes)
+            catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}", home, blobs=blobs)
         workspace = Workspace(
             home,
             catalogue,
@@ -128,6 +133,7 @@ class Library(Asking, About):
             shard_bytes=shard_bytes,
             threads=threads,
             second_look=second_look,
+            blobs=blobs,
         )
         if catalogue.database.path is not None:
             make_private([catalogue.database.path])  # it may lie elsewhere
@@ -275,7 +281,7 @@ class Library(Asking, About):
         """Set author, date, language, tag or any other property by hand; one without values is taken away. Raises
         NotFound, PermissionDenied, InvalidRequest."""
         self._catalogue.set_properties(document_id, properties)
-        write_sidecar(self._whole._catalogue.database, self._workspace.home, document_id)
+        write_sidecar(self._whole._catalogue.database, self._workspace.home, document_id, self._workspace.blobs)
         return self.document(document_id)
 
     @catalogue_errors()

@@ -24,7 +24,7 @@ from torch import Tensor
 from model.attention.context import LandmarkContext
 from model.attention.memory import in_text_order
 from model.attention.rotary import rotate
-from model.attention.selection import Positions, select_blocks
+from model.attention.selection import Positions, choose_blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,10 @@ def read_library(
     """Every block is scored and read in slot 0, so any memory can search."""
     reader, policy = context.memory
     searching_BHQD = context.search_frame(query_BHQD, key_BGKD.shape[2], scaling)
-    ids = reader.search(layer, policy.voter_rows(searching_BHQD, key_BGKD.shape[1]), policy.top_k)
+    queries_BGXRD = policy.voter_rows(searching_BHQD, key_BGKD.shape[1])
+    ids = policy.forced_blocks(layer, queries_BGXRD.shape[:3], reader.num_blocks)
+    if ids is None:
+        ids = reader.search(layer, queries_BGXRD, policy.top_k)
     keys, values, lengths = reader.read(layer, ids)
     cos, sin = context.table(0, context.block_size, keys)
     return SlottedBlocks(ids, rotate(keys, cos, sin), values, lengths)
@@ -69,8 +72,11 @@ def read_paper(
     cos, sin = context.table(0, context.local_start, query_BHQD)
     at_N = paper_landmark_slots(stored, policy.top_k, query_BHQD.device) * size + size - 1
     landmarks_BGND = rotate(memory.landmarks(layer), cos[at_N], sin[at_N])
-    queries_BGXRD = policy.voter_rows(rotated_BHQD * scaling, key_BGKD.shape[1])
-    ids = select_blocks(queries_BGXRD @ landmarks_BGND.unsqueeze(2).transpose(-1, -2), policy.top_k)
+    queries_BGXRD = policy.voter_rows(rotated_BHQD, key_BGKD.shape[1])
+    ids = policy.forced_blocks(layer, queries_BGXRD.shape[:3], stored)
+    if ids is None:
+        together = policy.voters == "all_heads"
+        ids = choose_blocks(queries_BGXRD, landmarks_BGND, policy.top_k, scaling=scaling, all_heads=together)
     keys, values, lengths = memory.read(layer, ids)
     token_L = torch.arange(size, device=query_BHQD.device)
     at_BGXSL = paper_read_slots(ids, stored, policy.top_k)[..., None] * size + token_L

@@ -1,7 +1,7 @@
 """What all of retrieval works with: the folder, the catalogue, the turns at the model, and the model once it is needed.
 
 - The home folder: cairn.sqlite3, kv/<document>/<shard>.kv, files/<document>.<kind>, pages/<document>/ (images),
-  backups/.
+  backups/. Memory, originals and sidecars may lie in a bucket instead (`blobs`).
 - Opening loads neither the model nor any memory; `loaded()` does, once, at the first question or the first ingestion.
 - A memory made by another model is refused there, before anything is read or written.
 """
@@ -22,6 +22,8 @@ import torch
 from model.threads import ThreadCount, Threads
 from retrieval.engine.scheduler import ModelScheduler
 from retrieval.errors import InvalidRequest, MemoryMismatch
+from storage.blobs.files import FileBlobs
+from storage.blobs.protocol import Blobs
 from storage.catalogue import Catalogue
 from storage.fingerprint import MemoryFingerprint
 from storage.kv.format import KV_DTYPES, KVLayout
@@ -91,8 +93,11 @@ class Workspace:
         shard_bytes: int = SHARD_BYTES,
         threads: Threads = "auto",
         second_look: bool = True,
+        blobs: Blobs | None = None,
     ):
         self.home = home
+        self.blobs: Blobs = FileBlobs(home) if blobs is None else blobs
+        self.originals = self.blobs.inside("files")
         self.kv_folder, self.files_folder, self.pages_folder = home / "kv", home / "files", home / "pages"
         for folder in (self.kv_folder, self.files_folder, self.pages_folder):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -102,7 +107,9 @@ class Workspace:
         self.stranded_jobs: set[Job] = set()  # running, but their worker had to give up on the catalogue
         self._model, self._second_look = _Model(model), second_look
         # Deleting and verifying need the store's files but no model, hence no layout.
-        self._files_only = KVBlockStore(self.kv_folder, KVLayout((0,), 1, 2, 1, "bf16"), fingerprint="")
+        self._files_only = KVBlockStore(
+            self.kv_folder, KVLayout((0,), 1, 2, 1, "bf16"), fingerprint="", blobs=self.blobs.inside("kv")
+        )
 
     @property
     def person(self) -> str:
@@ -146,7 +153,7 @@ class Workspace:
         layout = KVLayout(model.memory_layers, model.num_kv_heads, model.config.block_size, model.head_dim, kv_dtype)
         fields = {**identity, "kv_dtype": kv_dtype, "format_version": str(layout.format_version)}
         fingerprint = MemoryFingerprint(fields)
-        store = KVBlockStore(self.kv_folder, layout, fingerprint.digest)
+        store = KVBlockStore(self.kv_folder, layout, fingerprint.digest, blobs=self.blobs.inside("kv"))
         loaded = LoadedModel(model, fingerprint, store, self._load_second_look(model))
         # Model and packages stay for good. Left to the collector, the first question waits 0.2 s while it walks them.
         # Once a process: a second time would keep for good what earlier libraries left for the collector.
@@ -196,9 +203,6 @@ class Workspace:
         """Give back files and, as soon as nobody refers to it, the model."""
         self.store.close()
         gc.unfreeze()  # what `_load` froze; frozen objects are never freed, however many libraries a program opens
-
-    def original(self, stored_file: str) -> Path:
-        return self.files_folder / stored_file
 
 
 def _values(fields: list[str], stored: MemoryFingerprint, mine: MemoryFingerprint) -> str:

@@ -15,9 +15,10 @@ from sqlalchemy import create_engine, make_url, text
 from torch import Tensor
 
 from storage.catalogue import Catalogue
+from storage.catalogue.home import Home
 from storage.errors import Damage
 from storage.fingerprint import MemoryFingerprint
-from storage.kv.format import Header, KVLayout
+from storage.kv.format import PREFIX, Header, KVLayout, decode_header, decode_prefix
 from storage.kv.shard import OpenShard
 from storage.kv.store import KVBlockStore
 from storage.kv.verify import verify_file
@@ -81,6 +82,11 @@ def header_of(store: KVBlockStore, shard: str) -> Header:
     return OpenShard(store.folder / shard, shard).header
 
 
+def header_of_bytes(contents: bytes) -> Header:
+    header_bytes, _ = decode_prefix(contents[: PREFIX.size])
+    return decode_header(contents[: PREFIX.size], contents[PREFIX.size : PREFIX.size + header_bytes])
+
+
 def verify(store: KVBlockStore, shard: str, checksum: str | None = None) -> list[Damage]:
     return verify_file(store.folder / shard, shard, checksum=checksum, fingerprint=store.fingerprint)
 
@@ -136,7 +142,7 @@ class Garbage:
 
 def collect_garbage(catalogue: Catalogue, home: Path, *, older_than_seconds: float = 3600.0) -> Garbage:
     """Sweep orphans into the trash, then `reclaim`, as the library does with all its files."""
-    require_trustworthy(catalogue.database, home)
+    require_trustworthy(catalogue.database, Home(home))
     kv_folder = home / "kv"
     garbage = [kv_folder / name for name in orphans(catalogue, kv_folder, older_than_seconds=older_than_seconds)]
     swept_bytes = sum(map(size_of, garbage))

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from storage.blobs.durable import TEMPORARY
 from storage.errors import CannotWrite, DamagedShard, ForeignShard, MissingShard, StoreFull
 from storage.kv.format import KV_DTYPES, KVLayout
-from storage.kv.shard import TEMPORARY
 from storage.kv.store import KVBlockStore
 from tests.storage.stored import LAYOUT, random_blocks, read_block, read_blocks, write_shard
 
