@@ -35,6 +35,7 @@ def open_library(settings: Settings) -> Library:
         settings.home,
         lambda: load_model(settings),
         database_url=settings.database_url,
+        lease_seconds=settings.lease_seconds,
         store_url=settings.store_url,
         store_cache_bytes=int(settings.store_cache),
         kv_dtype=settings.kv_dtype,
@@ -60,9 +61,48 @@ def rescue_catalogue(settings: Settings) -> RescueReport | None:
         blobs = open_blobs(settings.store_url, home, cache_bytes=int(settings.store_cache))
     if path is None:
         raise SettingsError(
-            "Only a catalogue in SQLite can be rescued. Restore this one with your database server's tools."
+            "Only a catalogue in SQLite can be rescued. Restore this one with your database server's tools, or with "
+            "`cairn restore FILE` from a copy that `cairn backup FILE` made."
         )
     return rescue(path, home, blobs) if needs_rescue(path, home, blobs) else None
+
+
+def backup_catalogue(settings: Settings, path: Path) -> Path:
+    """Copy the catalogue into one file. Raises SettingsError if there is something at `path`."""
+    from contextlib import closing
+
+    from retrieval.errors import catalogue_errors
+    from storage.blobs.location import open_blobs
+    from storage.catalogue import Catalogue
+    from storage.copying import copy_catalogue
+
+    if path.exists():
+        raise SettingsError(f"There is something at {path} already. Choose another name for the copy.")
+    prepare_home(settings.home)
+    home = settings.home.resolve()
+    with catalogue_errors():
+        blobs = open_blobs(settings.store_url, home, cache_bytes=int(settings.store_cache))
+        with closing(Catalogue.open(catalogue_url(settings), home, blobs=blobs)) as catalogue:
+            return copy_catalogue(catalogue.database, path)
+
+
+def restore_catalogue(settings: Settings, copy: Path) -> RescueReport:
+    """Put a copy in place of the catalogue. Raises SettingsError if there is no such file."""
+    from retrieval.errors import catalogue_errors
+    from storage.blobs.location import open_blobs
+    from storage.rescue import restore
+
+    if not copy.is_file():
+        raise SettingsError(f"There is no file {copy}. `cairn restore` takes what `cairn backup` made.")
+    prepare_home(settings.home)
+    home = settings.home.resolve()
+    with catalogue_errors():
+        blobs = open_blobs(settings.store_url, home, cache_bytes=int(settings.store_cache))
+        return restore(copy.resolve(), catalogue_url(settings), home, blobs)
+
+
+def catalogue_url(settings: Settings) -> str:
+    return settings.database_url or f"sqlite:///{settings.home.resolve() / 'cairn.sqlite3'}"
 
 
 def load_model(settings: Settings) -> LandmarkModel:

@@ -113,6 +113,12 @@ class Settings(BaseSettings):
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL of the catalogue; unset: `cairn.sqlite3` in the home folder."
     )
+    lease_seconds: float = Field(
+        default=60.0,
+        ge=1,
+        description="How long a worker may be silent before its document is given to another; the same for all.",
+    )
+    jobs: bool = Field(default=True, description="Let `cairn serve` read documents; `cairn work` does in any case.")
     store_url: str | None = Field(
         default=None,
         description="Where memory and originals lie: `s3://bucket/prefix`, with `?endpoint=https://host` and "

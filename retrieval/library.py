@@ -43,7 +43,7 @@ from retrieval.types.views import Views
 from retrieval.writers.slot import WriterSlot
 from storage.backups import keep_backup_meanwhile
 from storage.blobs.location import CACHE_BYTES, open_blobs
-from storage.catalogue import Catalogue
+from storage.catalogue import LEASE_SECONDS, Catalogue
 from storage.kv.format import KVLayout
 from storage.privacy import make_private
 from storage.properties import condition
@@ -100,6 +100,7 @@ class Library(Asking, About):
         database_url: str | None = None,
         store_url: str | None = None,
         store_cache_bytes: int = CACHE_BYTES,
+        lease_seconds: float = LEASE_SECONDS,
         kv_dtype: str = AUTO,
         index: str = "auto",
         hot_bytes: int = 1 << 30,
@@ -113,10 +114,10 @@ class Library(Asking, About):
         `kv_dtype`: one of `storage.kv.format.KV_DTYPES`, or "auto" (that of the memory in `home`; in a new home what
         suits the model). `index`: "exact", "faiss", or "auto" (exact up to a documented size). `store_url`: where
         memory and originals lie, "s3://..." or the home folder; a bucket's cache here takes about `store_cache_bytes`.
-        `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute with; "auto" follows the machine's
-        load. `second_look`: let a checkpoint that has a reader read passages again, with the question. `writer`: see
-        `use_writer`. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`, `storage.errors.StoreUnavailable`,
-        `storage.privacy.NotPrivate`.
+        `lease_seconds`: how long a worker may be silent before its document is given to another. `hot_bytes` bounds the
+        cache of stored blocks. `threads`: how many to compute with; "auto" follows the machine's load. `second_look`:
+        let a checkpoint that has a reader read passages again, with the question. `writer`: see `use_writer`. Raises
+        `InvalidRequest` and, of storage, `CatalogueUnavailable`, `StoreUnavailable`, `NotPrivate`.
         """
         home = Path(home).expanduser().resolve()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -124,7 +125,8 @@ class Library(Asking, About):
         with catalogue_errors():
             KVLayout((0,), 1, 2, 1, "bf16" if kv_dtype == AUTO else kv_dtype)
             blobs = open_blobs(store_url, home, cache_bytes=store_cache_bytes)
-            catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}", home, blobs=blobs)
+            url = database_url or f"sqlite:///{home / 'cairn.sqlite3'}"
+            catalogue = Catalogue.open(url, home, blobs=blobs, lease_seconds=lease_seconds)
         workspace = Workspace(
             home,
             catalogue,
@@ -149,8 +151,7 @@ class Library(Asking, About):
         from retrieval.query.answer import Answerer  # noqa: F401
 
         with self._index.open_snapshot(self._catalogue):
-            model = self._workspace.loaded().model
-            model.tokenize("")
+            (model := self._workspace.loaded().model).tokenize("")
             word_starts(model.tokenizer)
 
     # Ingestion

@@ -1,4 +1,5 @@
 """`cairn rescue`: a new catalogue from the newest sound copy of the old one and from what is stored beside it.
+`cairn restore`: the same from a copy that somebody names, into either database.
 
 - It begins with the newest sound copy: the catalogue itself if it is one, or a backup; without any, with an empty one.
 - Documents that the copy does not know, or knows with other shards, come from their sidecars, with all their blocks.
@@ -23,9 +24,10 @@ from storage.blobs.files import FileBlobs
 from storage.blobs.protocol import Blobs
 from storage.catalogue import Catalogue
 from storage.catalogue.database.connection import Database
-from storage.catalogue.database.upgrade import backup
+from storage.catalogue.database.upgrade import backup, bring_up_to_date
 from storage.catalogue.home import Home, progress_of
-from storage.errors import CatalogueUnavailable, StorageError
+from storage.copying import copy_rows
+from storage.errors import CatalogueDamaged, CatalogueUnavailable, StorageError
 from storage.maintenance import database_problems, require_trustworthy
 from storage.merging import Merged, merge
 from storage.trash import Trash
@@ -70,24 +72,58 @@ def rescue(catalogue: Path, home: Path, blobs: Blobs | None = None) -> RescueRep
     with own.alone(), _workplace(home) as workplace:
         copies = [(progress, path) for path in _copies(catalogue, workplace) if (progress := _usable(path, own)) >= 0]
         progress, base = max(copies, key=lambda each: each[0], default=(0, None))
-        if base is not None and not own.stored_ids() and _knows_shards(base):
-            raise NothingToRescueFrom(
-                f"Neither memory nor originals are in {blobs.place}, although {base.name} knows of some. Are its "
-                "folders kv and files on a disk that is not mounted? Nothing was changed."
-            )
-        rescued = _rescued(base, own, workplace)
-        with contextlib.closing(rescued):
-            merged = merge(rescued, own, blobs)
-            here = {fact.name.partition("/")[2] for fact in blobs.listing("kv")}
+        origin = None if base is None else _origin(base, catalogue)
+        with _remade(base, origin, own, blobs, workplace) as (rescued, report):
             made = backup(rescued.database, workplace / "made.sqlite3")
-            report = RescueReport(
-                **vars(merged),
-                base=None if base is None else _origin(base, catalogue),
-                num_users=len(rescued.users()),
-                missing_shards=sum(shard.name not in here for shard in rescued.shards()),
-            )
         _replace(catalogue, made, own)
         return report
+
+
+def restore(copy: Path, database_url: str, home: Path, blobs: Blobs | None = None) -> RescueReport:
+    """Put a copy of the catalogue in place of the catalogue, and bring it up to what is stored by now.
+
+    Raises `CatalogueUnavailable` while others use the home and for a damaged copy, `ForeignCatalogue` for one of
+    another home, `NothingToRescueFrom`, `StoreUnavailable`; then nothing was changed.
+    """
+    blobs = FileBlobs(home) if blobs is None else blobs
+    own, target = Home(home, blobs), Database(database_url)
+    with contextlib.closing(target), own.alone(), _workplace(home) as workplace:
+        base = workplace / "copy.sqlite3"
+        shutil.copy(copy, base)
+        given = Database(f"sqlite:///{base}")
+        with contextlib.closing(given):
+            if problems := database_problems(given):
+                raise CatalogueDamaged(str(copy), problems[0])
+            own.progress_of_own(given)
+        with _remade(base, copy, own, blobs, workplace) as (rescued, report):
+            if target.path is None:
+                bring_up_to_date(target)
+                copy_rows(rescued.database, target)
+            made = backup(rescued.database, workplace / "made.sqlite3")
+        if target.path is not None:
+            _replace(target.path, made, own)
+        else:
+            _bind(target, own)
+        return report
+
+
+@contextlib.contextmanager
+def _remade(
+    base: Path | None, origin: Path | None, own: Home, blobs: Blobs, workplace: Path
+) -> Iterator[tuple[Catalogue, RescueReport]]:
+    """The catalogue to be, and what it was made of. Raises `NothingToRescueFrom`."""
+    if base is not None and not own.stored_ids() and _knows_shards(base):
+        raise NothingToRescueFrom(
+            f"Neither memory nor originals are in {blobs.place}, although {base.name} knows of some. Are its "
+            "folders kv and files on a disk that is not mounted? Nothing was changed."
+        )
+    rescued = _rescued(base, own, workplace)
+    with contextlib.closing(rescued):
+        merged = merge(rescued, own, blobs)
+        here = {fact.name.partition("/")[2] for fact in blobs.listing("kv")}
+        missing = sum(shard.name not in here for shard in rescued.shards())
+        report = RescueReport(**vars(merged), base=origin, num_users=len(rescued.users()), missing_shards=missing)
+        yield rescued, report
 
 
 def _rescued(base: Path | None, home: Home, workplace: Path) -> Catalogue:
@@ -106,12 +142,14 @@ def _replace(catalogue: Path, made: Path, home: Home) -> None:
     catalogue.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     shutil.move(made, catalogue)
     database = Database(f"sqlite:///{catalogue}")
-    try:
-        home.bind(database)
-        with database.read() as connection:
-            home.set_mark(progress_of(connection))
-    finally:
-        database.close()
+    with contextlib.closing(database):
+        _bind(database, home)
+
+
+def _bind(database: Database, home: Home) -> None:
+    home.bind(database)
+    with database.read() as connection:
+        home.set_mark(progress_of(connection))
 
 
 @contextlib.contextmanager

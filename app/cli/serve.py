@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from contextlib import nullcontext
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,6 +36,14 @@ def serve(
         list[Path] | None,
         typer.Option("--watch", metavar="DIR", help="Follow this folder while serving, as `sync` does; repeatable."),
     ] = None,
+    jobs: Annotated[
+        bool | None,
+        typer.Option(
+            "--jobs/--no-jobs",
+            show_default=False,
+            help="Read documents here (default), or leave that to `cairn work` (or CAIRN_JOBS).",
+        ),
+    ] = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
     model: ModelOption = None,
@@ -44,7 +53,13 @@ def serve(
     With --json, one line says where once it answers.
     """
     settings = settings_of(
-        context, home, model, host=host, port=port, watch=os.pathsep.join(map(str, watch)) if watch else None
+        context,
+        home,
+        model,
+        host=host,
+        port=port,
+        watch=os.pathsep.join(map(str, watch)) if watch else None,
+        jobs=jobs,
     )
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     for chatty in ("alembic", "asyncio", "faiss", "httpx", "mcp", "PIL"):
@@ -102,7 +117,7 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
         )
         given = [Path(path) for path in settings.watch.split(os.pathsep) if path]
         watcher = FolderWatcher(library, given, interval_seconds=settings.watch_seconds)
-        with JobRunner(library), watcher:
+        with JobRunner(library) if settings.jobs else nullcontext(), watcher:
             server = Server(config)
             app.state.changes.stopping = lambda: server.should_exit
             server.run(sockets=[listener])

@@ -38,6 +38,7 @@ from retrieval.extraction import extract
 from retrieval.library import Library
 from retrieval.types.passages import Answer
 from retrieval.types.records import Scope
+from storage.kv.format import KV_DTYPES
 from tests.retrieval.conftest import prose
 from tests.retrieval.damages import DAMAGERS, Damager
 from tests.retrieval.reading_here import ReadingHere
@@ -53,8 +54,8 @@ Outcome = Literal["refused", "answered as ever", "answered otherwise", "refused 
 class Corrupter:
     """Damages one library and examines what it then says."""
 
-    def __init__(self, folder: Path, seed: int):
-        self.random = Random(seed)
+    def __init__(self, folder: Path, seed: int, kv_dtype: str):
+        self.random, self.kv_dtype = Random(seed), kv_dtype
         self.home = folder / "home"
         self.model = tiny_model(block_size=16, window_blocks=4, context_blocks=2)
         self.outcomes: Counter[str] = Counter()
@@ -69,7 +70,7 @@ class Corrupter:
         self.calm = {document_id: self._answer(self.library, document_id) for document_id in self.sources}
 
     def _open(self) -> Library:
-        return Library.open(self.home, self.model, shard_bytes=SHARD_BYTES, hot_bytes=1)
+        return Library.open(self.home, self.model, kv_dtype=self.kv_dtype, shard_bytes=SHARD_BYTES, hot_bytes=1)
 
     def _answer(self, library: Library, document_id: str) -> list:
         """Tokens and passages of the finished answer."""
@@ -125,13 +126,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--damages", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kv-dtype", choices=KV_DTYPES, default="bf16")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     extract._SANDBOX = ReadingHere()
     began = time.monotonic()
     kinds: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="cairn-corruption-") as folder:
-        corrupter = Corrupter(Path(folder), arguments.seed)
+        corrupter = Corrupter(Path(folder), arguments.seed, arguments.kv_dtype)
         for number in range(arguments.damages):
             damage = DAMAGERS[number % len(DAMAGERS)]
             kinds[damage.__name__] += 1
@@ -140,6 +142,7 @@ def main() -> int:
     result = {
         **machine.described(1),
         "damages": arguments.damages,
+        "kv_dtype": arguments.kv_dtype,
         "kinds": dict(kinds),
         "outcomes": dict(sorted(corrupter.outcomes.items())),
         "violations": corrupter.violations,

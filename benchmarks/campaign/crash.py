@@ -40,6 +40,7 @@ from retrieval.library import Library
 from retrieval.types.passages import Answer
 from retrieval.types.records import Scope
 from storage.backups import kept_backups
+from storage.kv.format import KV_DTYPES
 from storage.rescue import needs_rescue, rescue
 from tests.retrieval.conftest import prose
 from tests.retrieval.reading_here import ReadingHere
@@ -51,8 +52,8 @@ QUESTION = "What does the keeper of the tower carry?"
 NUM_TEXTS = 6
 
 
-def open_library(home: Path, model: LandmarkModel) -> Library:
-    return Library.open(home, model, shard_bytes=SHARD_BYTES)
+def open_library(home: Path, model: LandmarkModel, kv_dtype: str) -> Library:
+    return Library.open(home, model, kv_dtype=kv_dtype, shard_bytes=SHARD_BYTES)
 
 
 def answer_of(library: Library, document_id: str) -> list[tuple]:
@@ -67,8 +68,8 @@ def answer_of(library: Library, document_id: str) -> list[tuple]:
 class Disturber:
     """Runs actions in child processes, kills them, and examines what is left."""
 
-    def __init__(self, folder: Path, seed: int):
-        self.random = random.Random(seed)
+    def __init__(self, folder: Path, seed: int, kv_dtype: str):
+        self.random, self.kv_dtype = random.Random(seed), kv_dtype
         self.home = folder / "home"
         self.model = tiny_model(block_size=16, window_blocks=4, context_blocks=2)
         self.files = []
@@ -83,7 +84,7 @@ class Disturber:
 
     def _calm(self, home: Path) -> dict[str, tuple[int, list[tuple]]]:
         """By source: blocks and answer of the undisturbed document."""
-        with open_library(home, self.model) as library:
+        with open_library(home, self.model, self.kv_dtype) as library:
             found = {}
             for path in self.files:
                 job = library.run_job(library.submit(path).id)
@@ -95,7 +96,7 @@ class Disturber:
         return sum(self.counts[f"{action} killed"] for action in self.seconds)
 
     def round(self) -> None:
-        with open_library(self.home, self.model) as library:
+        with open_library(self.home, self.model, self.kv_dtype) as library:
             ready = [document for document in library.documents() if document.state == "ready"]
         action = self.random.choice([*ACTIONS, "ingest"]) if ready else "ingest"
         if action in ("repair", "gc", "migrate", "rescue"):
@@ -163,7 +164,7 @@ class Disturber:
         if action == "rescue":
             rescue(self.home / "cairn.sqlite3", self.home)
             return
-        with open_library(self.home, self.model) as library:
+        with open_library(self.home, self.model, self.kv_dtype) as library:
             if action == "ingest":
                 job = library.submit(file)
                 if job.state != "done":
@@ -189,7 +190,7 @@ class Disturber:
             with closing(sqlite3.connect(copy)) as connection:
                 found = connection.execute("PRAGMA integrity_check").fetchall()
             self._expect(found == [("ok",)], f"a backup is damaged after {action}: {found}")
-        with open_library(self.home, self.model) as library:
+        with open_library(self.home, self.model, self.kv_dtype) as library:
             damaged = {each.document_id for each in library.verify().damage}
             if action != "repair" or "repaired" in acknowledged:
                 self._expect(not damaged, f"damage after {action}: {damaged}")
@@ -229,12 +230,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kv-dtype", choices=KV_DTYPES, default="bf16")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # a forked child must not wait for threads that it does not have
     extract._SANDBOX = ReadingHere()  # a process for each file would take most of the time
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="cairn-crash-") as folder:
-        disturber = Disturber(Path(folder), arguments.seed)
+        disturber = Disturber(Path(folder), arguments.seed, arguments.kv_dtype)
         for _ in range(3 * arguments.kills):  # some actions finish before their kill comes
             if disturber.kills >= arguments.kills:
                 break
@@ -242,6 +244,7 @@ def main() -> int:
     result = {
         **machine.described(1),
         "kills": disturber.kills,
+        "kv_dtype": arguments.kv_dtype,
         "counts": dict(disturber.counts),
         "violations": disturber.violations,
         "seconds": round(time.monotonic() - began, 1),

@@ -252,7 +252,7 @@ class Ingestion:
     def _go_on(self) -> Job:
         """The job as it stands, unless it is to stop. Raises `Cancelled`, `LeaseLost`, `NoRow`."""
         job = self._catalogue.job(self._job.id)
-        if (job.worker, job.started_at) != (self._job.worker, self._job.started_at):
+        if not job.is_same_claim(self._job):
             raise LeaseLost(job.id, job.worker)
         if job.cancel_requested:
             raise Cancelled("The job was cancelled.")

@@ -31,7 +31,7 @@ from storage.catalogue.shards import ShardRepository
 from storage.catalogue.users import UserRepository
 from storage.records import ADMINISTRATOR, Principal
 
-__all__ = ["Catalogue"]
+__all__ = ["LEASE_SECONDS", "Catalogue"]
 
 
 class Catalogue(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from sqlalchemy import create_engine, make_url, text
 from torch import Tensor
 
 from storage.catalogue import Catalogue
@@ -27,25 +24,21 @@ from storage.records import Document, NewBlock, NewDocument, Page, Shard, ShardF
 from storage.trash import Trash, size_of
 
 LAYOUT = KVLayout(layers=(1, 2, 5), kv_heads=2, block_size=6, head_dim=4, dtype="bf16")
+GIVEN = ".database-url"
 FINGERPRINT = MemoryFingerprint({"weights": "w", "block_size": "6"})
 
 
-# For running the suite on PostgreSQL, e.g. "postgresql+psycopg://postgres@/postgres?host=/run/postgresql": each test
-# makes a database there. Tests of what only SQLite has are skipped.
-SERVER = os.environ.get("CAIRN_TEST_POSTGRESQL", "")
-sqlite_only = pytest.mark.skipif(bool(SERVER), reason="about SQLite's file")
+sqlite_only = pytest.mark.sqlite_only  # about SQLite's file
 
 
 def database_url(home: Path) -> str:
-    if not SERVER:
-        return f"sqlite:///{home}/cairn.sqlite3"
-    name = "cairn_test_" + hashlib.sha256(str(home).encode()).hexdigest()[:16]
-    server = create_engine(SERVER, isolation_level="AUTOCOMMIT")
-    with server.connect() as connection:
-        if connection.execute(text("SELECT 1 FROM pg_database WHERE datname = :name"), {"name": name}).first() is None:
-            connection.execute(text(f"CREATE DATABASE {name}"))
-    server.dispose()
-    return make_url(SERVER).set(database=name).render_as_string(hide_password=False)
+    """Of the home's catalogue, also for other processes: a file, or what the test's `catalogue_kind` gave it."""
+    given = home.with_name(home.name + GIVEN)
+    return given.read_text() if given.exists() else f"sqlite:///{home}/cairn.sqlite3"
+
+
+def give_database(home: Path, url: str) -> None:
+    home.with_name(home.name + GIVEN).write_text(url)
 
 
 def open_home(home: Path, layout: KVLayout = LAYOUT) -> tuple[Catalogue, KVBlockStore]:

@@ -59,7 +59,7 @@ SIZES = {
                 hidden_size=96, intermediate_size=256, num_hidden_layers=3, num_attention_heads=4,
                 num_key_value_heads=4, max_position_embeddings=1 << 16, tie_word_embeddings=True,
             ),
-            window=128, per_block=15, rows=8, steps=600, rates=(3e-3,), lengths=(128, 512, 2048), segments=4,
+            window=128, per_block=15, rows=8, steps=60, rates=(3e-3,), lengths=(128, 512, 2048), segments=2,
             documents=12, top_ks=(2, 4), block_sizes=(7, 15, 31),
         ),
         Size(
