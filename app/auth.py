@@ -3,6 +3,7 @@
 - Without accounts the server has one password and one token (settings), or none; whoever is let in is its one owner.
 - With accounts each person signs in by name, each program by its user's token; password and token of the server open
   nothing any more. Accounts are read anew for every request: a new password or a removed account counts at once.
+- Sessions that single sign-on opened (`app.single_sign_on`) end with the link between account and identity.
 - Passwords are hashed in threads of their own, for each address in turn: nothing else waits for them. So are accounts
   looked up (`in_background`): a slow catalogue does not stop the loop that serves everybody.
 - No files, no network, no documents: what a `Principal` may see is decided in `storage.catalogue.permissions`.
@@ -67,8 +68,8 @@ def for_this_machine_only(host: str, proxies: str) -> bool:
 
 
 def check_binding(host: str, *, password: str | None, token: str | None, accounts: bool = False) -> None:
-    """Refuse to be reachable from other machines without a password, a token or accounts. Raises ValueError saying what
-    to do."""
+    """Refuse to be reachable from other machines without a password, a token or accounts (single sign-on makes them).
+    Raises ValueError saying what to do."""
     if is_loopback(host) or password or token or accounts:
         return
     raise ValueError(
@@ -104,16 +105,22 @@ def hash_password(password: str) -> str:
 
 @dataclass(frozen=True)
 class _Session:
+    """`password_hash`: with which it was opened, another password ends it; so with `identity` (issuer, subject), of a
+    session of single sign-on."""
+
     user_id: str | None
     password_hash: str
-    """With which it was opened: another password ends it."""
+    identity: tuple[str | None, str | None] | None = None
+    until: float = float("inf")
 
 
 class Authenticator:
     """Signs people and programs in.
 
-    `password` (of the server) may be plain or an argon2 hash (`$argon2...`). `required` is False only while there are
-    neither accounts nor secrets and `host` is this machine's own: then everybody who reaches the server is its owner.
+    `password` (of the server) may be plain or an argon2 hash (`$argon2...`). With `single_sign_on` people are asked for
+    their names also before there are accounts: the first is made when somebody signs in so. `required` is False only
+    while there are neither accounts nor secrets and `host` is this machine's own: then everybody who reaches the server
+    is its owner.
     Sessions live in memory: a restart asks again.
     """
 
@@ -124,6 +131,7 @@ class Authenticator:
         token: str | None = None,
         accounts: Accounts | None = None,
         host: str = "127.0.0.1",
+        single_sign_on: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ):
         if password and not password.startswith("$argon2") and len(password) < MIN_PASSWORD_LENGTH:
@@ -135,7 +143,8 @@ class Authenticator:
         if password:
             self._hash = password if password.startswith("$argon2") else self._hasher.hash(password)
         self._token_digest = _digest(token) if token else None
-        self._accounts, self._local = accounts, is_loopback(host)
+        self._accounts, self._local, self._single_sign_on = accounts, is_loopback(host), single_sign_on
+        self._clock = clock
         self._lock = threading.Lock()
         self._sessions: TTLCache[bytes, _Session] = TTLCache(MAX_SESSIONS, SESSION_SECONDS, clock)
         self._hashing = FairQueue(
@@ -151,8 +160,8 @@ class Authenticator:
 
     @property
     def by_name(self) -> bool:
-        """Whether there are accounts."""
-        return self._accounts is not None and self._accounts.any
+        """Whether there are accounts, or will be."""
+        return self._single_sign_on or (self._accounts is not None and self._accounts.any)
 
     @property
     def required(self) -> bool:
@@ -186,18 +195,31 @@ class Authenticator:
         expected = self._hash if not self.by_name else account.password_hash if account else self._decoy
         if expected is None or len(password) > MAX_PASSWORD_LENGTH:
             raise WrongPassword
-        # An unknown name takes as long as a wrong password: nobody learns who has an account.
-        if not self._verified(expected, password) or (self.by_name and account is None):
+        # An unknown name, or an account without a password, takes as long as a wrong password: nobody learns which.
+        known = not self.by_name or (account is not None and bool(account.password_hash))
+        if not self._verified(expected or self._decoy, password) or not known:
             raise WrongPassword
         self._attempts.succeeded(attempt)
+        return self._opened(_Session(account.id if account else None, expected))
+
+    def open_session(self, account: User, seconds: float) -> str:
+        """A session of somebody who signed in elsewhere: its cookie's value."""
+        identity = account.issuer, account.subject
+        return self._opened(_Session(account.id, account.password_hash, identity, self._clock() + seconds))
+
+    def _opened(self, kept: _Session) -> str:
         session = secrets.token_urlsafe(32)
         with self._lock:
-            self._sessions[_digest(session)] = _Session(account.id if account else None, expected)
+            self._sessions[_digest(session)] = kept
         return session
 
     def _check_password(self, name: str, password: str, attempt: Attempt) -> User:
         account = self._account(name)
-        if account is None or not self._verified(account.password_hash, password[:MAX_PASSWORD_LENGTH]):
+        if (
+            account is None
+            or not account.password_hash
+            or not self._verified(account.password_hash, password[:MAX_PASSWORD_LENGTH])
+        ):
             raise WrongPassword
         self._attempts.succeeded(attempt)
         return account
@@ -217,7 +239,9 @@ class Authenticator:
         if kept.user_id is None:
             return None if self.by_name else ADMINISTRATOR
         account = self._accounts.by_id(kept.user_id) if self._accounts else None
-        if account is None or account.password_hash != kept.password_hash:
+        if account is None or account.password_hash != kept.password_hash or self._clock() > kept.until:
+            return None
+        if kept.identity not in (None, (account.issuer, account.subject)):
             return None
         return Principal(account.id, account.name)
 

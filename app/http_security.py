@@ -29,13 +29,19 @@ INTERNAL = "Something went wrong on this machine. See the server's log."
 PRINCIPAL = "cairn.principal"
 NOBODY = Principal("")  # on public paths: no account has this id, so it sees nothing that is anybody's
 
-PUBLIC_PATHS = frozenset({"/healthz", "/login", "/favicon.ico", "/ui/login.css", "/ui/mark.svg"})
+SIGN_ON_PATH = "/login/sso"
+PUBLIC_PATHS = frozenset(
+    {"/healthz", "/login", "/favicon.ico", "/ui/login.css", "/ui/mark.svg", SIGN_ON_PATH}
+    | {f"{SIGN_ON_PATH}/{step}" for step in ("callback", "end")}
+)
 # All that Gradio's own page needs. Its other routes (files, URL proxy, code editing, monitoring, history) stay shut.
 GRADIO_PATHS = re.compile(
     r"/(config/?|theme\.css|favicon\.ico|manifest\.json|robots\.txt|(assets|static|svelte)/.*)?"
     r"|/gradio_api/(queue/(join|data)/?|heartbeat/[^/]+|startup-events|info/?|cancel|reset/?|theme\.css)"
 )
-OWN_PATHS = re.compile(r"/(api/v1|ui|mcp)(/.*)?|/v1/(models|chat/completions)|/(healthz|login|logout|docs)")
+OWN_PATHS = re.compile(
+    r"/(api/v1|ui|mcp)(/.*)?|/v1/(models|chat/completions)|/(healthz|login(/sso(/callback|/end)?)?|logout|docs)"
+)
 MAX_PUBLIC_BODY_BYTES = 10_000
 FOR_GOOD = "private, max-age=31536000, immutable"
 """Cache-Control of what has a digest in its name."""

@@ -1,7 +1,8 @@
 """Settings: what a person may choose outside a command, read once from CAIRN_* variables.
 
 - Nothing else reads the environment. Frozen: below `app`, functions take the values that they use.
-- Secrets may come from files: CAIRN_PASSWORD_FILE, CAIRN_TOKEN_FILE, CAIRN_WRITER_KEY_FILE (mode 0600).
+- Secrets may come from files: CAIRN_PASSWORD_FILE, CAIRN_TOKEN_FILE; CAIRN_WRITER_KEY_FILE and
+  CAIRN_OIDC_CLIENT_SECRET_FILE (mode 0600).
 - A CAIRN_* variable that is no setting is an error, not a typo that goes unnoticed.
 """
 
@@ -20,8 +21,8 @@ from app.errors import SettingsError
 
 PREFIX = "CAIRN_"
 SHIPPED_MODEL = Path(__file__).resolve().parent.parent / "model" / "default"
-SECRETS = ("password", "token", "writer_key")
-PRIVATE = ("writer_key",)
+SECRETS = ("password", "token", "writer_key", "oidc_client_secret")
+PRIVATE = ("writer_key", "oidc_client_secret")
 """Secrets of somebody else's server: their files must be nobody else's to read."""
 SECRET_FILE_LIMIT = 4096
 
@@ -143,6 +144,43 @@ class Settings(BaseSettings):
     )
     token: str | None = Field(
         default=None, repr=False, description="Bearer token for programs (HTTP API, MCP); without accounts."
+    )
+    oidc_issuer: str | None = Field(
+        default=None, description="Issuer of OpenID Connect at which people sign in (`https://id.example/realms/all`)."
+    )
+    oidc_client_id: str | None = Field(default=None, description="What this server is called there.")
+    oidc_client_secret: str | None = Field(
+        default=None, repr=False, description="Its secret there; unset for a public client."
+    )
+    oidc_address: str | None = Field(
+        default=None,
+        description="Address under which people open this server (`https://library.example`); it is registered there "
+        "with `/login/sso/callback` behind it.",
+    )
+    oidc_title: str = Field(
+        default="single sign-on", min_length=1, max_length=60, description="What the button calls it: Sign in with ..."
+    )
+    oidc_scopes: str = Field(default="openid profile email", description="What is asked for there.")
+    oidc_username_claim: str = Field(
+        default="preferred_username", min_length=1, description="Claim that names new accounts."
+    )
+    oidc_groups_claim: str | None = Field(
+        default=None, description="Claim with a person's groups, with which collections can be shared; often `groups`."
+    )
+    oidc_allowed_groups: str = Field(
+        default="",
+        description="Groups, separated by commas, of which one is needed to get in; unset: nobody needs any.",
+    )
+    oidc_new_accounts: bool = Field(
+        default=True, description="Make an account for whoever signs in there for the first time."
+    )
+    oidc_link_names: bool = Field(
+        default=False,
+        description="Whoever has an existing account's name there gets that account. Only where people cannot choose "
+        "their names there.",
+    )
+    oidc_session_hours: float = Field(
+        default=12.0, gt=0, le=168, description="How long people stay signed in after signing in there."
     )
     watch: str = Field(
         default="", description="Folders to follow while serving, separated by colons (semicolons on Windows)."

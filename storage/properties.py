@@ -22,6 +22,10 @@ _NAME = re.compile(r"[^\W\d][\w .-]{0,63}")
 _CONDITION = re.compile(r"\s*([^\W\d][\w .-]*?)\s*(!=|>=|<=|=|~|>|<)\s*(.*?)\s*", re.DOTALL)
 _DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
 _NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,15})?")
+_MONTHS = "janfebmaraprmayjunjulaugsepoctnovdec"
+_MAIL_DATE = re.compile(
+    r"(?:[a-z]{3},\s*)?(\d{1,2})\s+(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\s+(\d{4})\b", re.I
+)
 _PDF_DATE = re.compile(r"D:(\d{4})(\d{2})?(\d{2})?")
 _SAME = {"creationdate": "date", "created": "date", "lang": "language", "keywords": "keyword", "tags": "tag"}
 _STATED = ("author", "date", "language", "keyword", "subject")
@@ -99,7 +103,11 @@ def stated_properties(metadata: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _stated_date(value: str) -> str:
-    """A PDF's `D:20240131120000Z`, or an ISO date, as 2024-01-31; "" if it is neither."""
+    """A PDF's `D:20240131120000Z`, an e-mail's `Wed, 31 Jan 2024 12:00:00 +0100`, or an ISO date, as 2024-01-31; "" if
+    it is none of them."""
+    if mail := _MAIL_DATE.match(value.strip()):
+        month = _MONTHS.find(mail[2].lower()) // 3 + 1
+        value = f"{mail[3]}-{month:02}-{int(mail[1]):02}"
     if pdf := _PDF_DATE.match(value.strip()):
         value = "-".join(part for part in pdf.groups() if part)
     return value.strip()[:10] if _DATE.fullmatch(value.strip()[:10]) else ""

@@ -33,7 +33,10 @@ from app.forwarded import ForwardedHeaders
 from app.http_security import FOR_GOOD, AccessMiddleware, PageHeaders
 from app.limits.request_shares import RequestShares
 from app.settings import Settings
+from app.single_sign_on import routes as single_sign_on
+from app.single_sign_on.sign_on import SignOn
 from app.web.bundle import own_page, page_assets
+from retrieval.auth.accounts import Accounts
 from retrieval.library import Library
 
 log = logging.getLogger("cairn.api")
@@ -55,12 +58,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     Raises ValueError for an address that needs a password, or a password that is too short.
     """
     accounts = library.accounts
-    check_binding(settings.host, password=settings.password, token=settings.token, accounts=accounts.any)
-    authenticator = Authenticator(
-        password=settings.password, token=settings.token, accounts=accounts, host=settings.host
-    )
-    if accounts.any and (settings.password or settings.token):
-        log.warning("There are accounts: people sign in with these. The server's own password and token open nothing.")
+    sign_on, authenticator = _signing_in(settings, accounts)
     limits = _upload_limits(settings)
     uploads = Uploads(library, settings.home / "uploads", limits)
     preferences = PreferenceFolder(settings.home)
@@ -87,16 +85,19 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
         lifespan=lifespan,
     )
     errors.install(app)
-    app.include_router(machine.sign_in_router(authenticator))
+    app.include_router(machine.sign_in_router(authenticator, sign_on.title if sign_on else ""))
+    if sign_on is not None:
+        app.include_router(single_sign_on.router(sign_on, authenticator))
+        app.include_router(single_sign_on.link_router(sign_on), prefix="/api/v1")
     dependencies.install(app, library, preferences, changes)
     app.include_router(documents.router(uploads), prefix="/api/v1")
     app.include_router(questions.router(ask_queue), prefix="/api/v1")
     app.include_router(changing.router(changes, uploads), prefix="/api/v1")
     app.include_router(folders.router(settings), prefix="/api/v1")
     app.include_router(machine.router(limits), prefix="/api/v1")
-    app.include_router(machine.account_router(accounts, authenticator), prefix="/api/v1")
+    app.include_router(machine.account_router(accounts, authenticator, sign_on), prefix="/api/v1")
     app.include_router(writer_choice.router(settings), prefix="/api/v1")
-    app.include_router(first_page.router(settings, limits), prefix="/api/v1")
+    app.include_router(first_page.router(settings, limits, accounts, sign_on), prefix="/api/v1")
     app.include_router(openai_endpoint.router(ask_queue), prefix="/v1")
     _add_pages(app)
     app.mount("/mcp", tools_app)
@@ -107,6 +108,23 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     app.add_middleware(changing.TellChanges, changes=changes)
     _add_guards(app, authenticator, settings, with_page=page)
     return app
+
+
+def _signing_in(settings: Settings, accounts: Accounts) -> tuple[SignOn | None, Authenticator]:
+    """Raises ValueError as `build_app`."""
+    sign_on = single_sign_on.sign_on_of(settings, accounts)
+    by_name = accounts.any or sign_on is not None
+    check_binding(settings.host, password=settings.password, token=settings.token, accounts=by_name)
+    authenticator = Authenticator(
+        password=settings.password,
+        token=settings.token,
+        accounts=accounts,
+        host=settings.host,
+        single_sign_on=sign_on is not None,
+    )
+    if by_name and (settings.password or settings.token):
+        log.warning("There are accounts: people sign in with these. The server's own password and token open nothing.")
+    return sign_on, authenticator
 
 
 def _ask_queue(settings: Settings) -> questions.AskQueue:

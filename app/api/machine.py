@@ -20,6 +20,7 @@ from app.api.uploads import UploadLimits
 from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, WrongPassword, hash_password
 from app.http_security import client_of
 from app.limits.sign_in_limit import TooManyAttempts
+from app.single_sign_on.sign_on import SignOn
 from app.web.templates import TEMPLATES
 from retrieval.auth.accounts import Accounts
 from retrieval.extraction.formats import FORMATS, SUFFIXES
@@ -61,17 +62,28 @@ def described_preferences(preferences: PreferenceFile, limits: UploadLimits) -> 
     return {**preferences.current.model_dump(), "uploads": uploads, "question_characters": MAX_QUESTION_LENGTH}
 
 
-def described_account(library: Library) -> Plain:
-    return {"name": library.principal.name, "people": library.people()}
+def described_account(library: Library, accounts: Accounts, sign_on: SignOn | None) -> Plain:
+    plain = {"name": library.principal.name, "people": library.people()}
+    user_id = library.principal.user_id
+    found = None if user_id is None else accounts.by_id(user_id)
+    if sign_on is not None and found is not None:
+        plain["single_sign_on"] = {
+            "title": sign_on.title,
+            "linked": sign_on.is_linked(found),
+            "has_password": bool(found.password_hash),
+            "groups": library.groups(),
+        }
+    return plain
 
 
-def account_router(accounts: Accounts, authenticator: Authenticator) -> APIRouter:
+def account_router(accounts: Accounts, authenticator: Authenticator, sign_on: SignOn | None = None) -> APIRouter:
     routes = APIRouter()
 
     @routes.get("/account", tags=["account"])
     def account(library: RequestLibrary) -> Plain:
-        """Who is signed in, and with whom collections can be shared. `name` is empty while there are no accounts."""
-        return described_account(library)
+        """Who is signed in, and with whom collections can be shared. `name` is empty while there are no accounts;
+        `single_sign_on`, where it is configured, says how the account is linked to it, and the person's groups."""
+        return described_account(library, accounts, sign_on)
 
     @routes.post("/account/password", status_code=204, tags=["account"])
     async def change_password(library: RequestLibrary, change: PasswordChange, request: Request) -> None:
@@ -93,7 +105,8 @@ def account_router(accounts: Accounts, authenticator: Authenticator) -> APIRoute
     return routes
 
 
-def sign_in_router(authenticator: Authenticator) -> APIRouter:
+def sign_in_router(authenticator: Authenticator, sign_on_title: str = "") -> APIRouter:
+    """`sign_on_title`: what single sign-on is called; "" where there is none."""
     routes = APIRouter(include_in_schema=False)
 
     @routes.get("/healthz")
@@ -101,8 +114,8 @@ def sign_in_router(authenticator: Authenticator) -> APIRouter:
         return {"status": "ok"}
 
     @routes.get("/login")
-    async def login_page() -> Response:
-        return await authenticator.in_background(_login_page_if_needed, authenticator)
+    async def sign_in_page() -> Response:
+        return await authenticator.in_background(_login_page_if_needed, authenticator, sign_on_title)
 
     @routes.post("/login")
     async def log_in(
@@ -114,20 +127,13 @@ def sign_in_router(authenticator: Authenticator) -> APIRouter:
             begun = await authenticator.in_background(authenticator.log_in, password, client_of(request), name)
             session = await asyncio.wrap_future(begun)
         except WrongPassword:
-            return await authenticator.in_background(_login_page, authenticator, WRONG, 401)
+            return await authenticator.in_background(login_page, authenticator, sign_on_title, WRONG, 401)
         except TooManyAttempts as wait:
-            page = await authenticator.in_background(_login_page, authenticator, TOO_MANY, 429)
+            page = await authenticator.in_background(login_page, authenticator, sign_on_title, TOO_MANY, 429)
             page.headers["Retry-After"] = str(max(1, round(wait.wait_seconds)))
             return page
         response = RedirectResponse("/", status_code=303)
-        response.set_cookie(
-            SESSION_COOKIE,
-            session,
-            max_age=SESSION_SECONDS,
-            httponly=True,
-            samesite="strict",
-            secure=request.url.scheme == "https",
-        )
+        set_session(response, session, request, SESSION_SECONDS)
         return response
 
     @routes.post("/logout")
@@ -140,13 +146,26 @@ def sign_in_router(authenticator: Authenticator) -> APIRouter:
     return routes
 
 
-def _login_page_if_needed(authenticator: Authenticator) -> Response:
-    return _login_page(authenticator) if authenticator.has_password else RedirectResponse("/", status_code=303)
+def set_session(response: Response, session: str, request: Request, seconds: float) -> None:
+    response.set_cookie(
+        SESSION_COOKIE,
+        session,
+        max_age=int(seconds),
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
 
 
-def _login_page(authenticator: Authenticator, problem: str = "", status: int = 200) -> HTMLResponse:
+def _login_page_if_needed(authenticator: Authenticator, sign_on_title: str) -> Response:
+    if not authenticator.has_password:
+        return RedirectResponse("/", status_code=303)
+    return login_page(authenticator, sign_on_title)
+
+
+def login_page(authenticator: Authenticator, sign_on_title: str, problem: str = "", status: int = 200) -> HTMLResponse:
     by_name = authenticator.by_name
     if problem == WRONG and by_name:
         problem = WRONG_OF_TWO
-    page = TEMPLATES.get_template("login.html").render(by_name=by_name, problem=problem)
+    page = TEMPLATES.get_template("login.html").render(by_name=by_name, problem=problem, sign_on=sign_on_title)
     return HTMLResponse(page, status_code=status, headers={"Cache-Control": "no-store"})

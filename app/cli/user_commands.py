@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.options import HomeOption, JsonOption, ModelOption, library_of
+from app.cli.options import HomeOption, JsonOption, ModelOption, library_of, settings_of
 from app.cli.output import say, table, tell, write_json
 from retrieval.errors import InvalidRequest
 
@@ -56,13 +56,26 @@ def list_(
     """List accounts."""
     with library_of(context, home, model) as library:
         users = library.accounts.all()
-    rows = [{"name": one.name, "has_token": one.has_token, "created_at": one.created_at} for one in users]
+    rows = [
+        {
+            "name": one.name,
+            "has_token": one.has_token,
+            "has_password": bool(one.password_hash),
+            "linked": one.subject is not None,
+            "created_at": one.created_at,
+        }
+        for one in users
+    ]
     if as_json:
         for row in rows:
             write_json(row)
     elif rows:
-        cells = [(row["name"], "yes" if row["has_token"] else "no", str(row["created_at"])[:16]) for row in rows]
-        say(table(("user", "token", "made"), cells))
+        told = ("has_password", "has_token", "linked")
+        cells = [
+            (str(row["name"]), *("yes" if row[each] else "no" for each in told), str(row["created_at"])[:16])
+            for row in rows
+        ]
+        say(table(("user", "password", "token", "linked", "made"), cells))
     else:
         tell("There are no accounts: whoever reaches this library sees all of it. `cairn user add NAME` makes one.")
 
@@ -103,6 +116,43 @@ def token(
         one = library.accounts.named(name)
         library.accounts.set_token_digest(one, None if off else digest)
     _tell_secret(one.name, "token", None if off else made, as_json)
+
+
+@user.command("link")
+def link(
+    context: typer.Context,
+    name: NameArgument,
+    subject: Annotated[str, typer.Option("--subject", metavar="ID", help="What the provider calls this person (sub).")],
+    issuer: Annotated[
+        str | None, typer.Option("--issuer", metavar="URL", help="The provider; default: CAIRN_OIDC_ISSUER.")
+    ] = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+) -> None:
+    """Let a user sign in at the provider of single sign-on as well: this subject is this user from now on."""
+    issuer = issuer or settings_of(context, home, model).oidc_issuer
+    if not issuer:
+        raise typer.BadParameter("name the provider with --issuer, or set CAIRN_OIDC_ISSUER.")
+    with library_of(context, home, model) as library:
+        one = library.accounts.named(name)
+        library.accounts.link(one, issuer, subject)
+    _tell_link(one.name, True, as_json)
+
+
+@user.command("unlink")
+def unlink(
+    context: typer.Context,
+    name: NameArgument,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+) -> None:
+    """End the link to single sign-on, with the sessions opened through it and the groups that came from there."""
+    with library_of(context, home, model) as library:
+        one = library.accounts.named(name)
+        library.accounts.unlink(one)
+    _tell_link(one.name, False, as_json)
 
 
 @user.command("adopt")
@@ -170,6 +220,13 @@ def _password(from_stdin: bool) -> tuple[str, str | None]:
 
 def _common(library: Library) -> int:
     return sum(not document.owner for document in library.documents())
+
+
+def _tell_link(name: str, linked: bool, as_json: bool) -> None:
+    if as_json:
+        write_json({"name": name, "linked": linked})
+    else:
+        say(f"{name} is linked." if linked else f"{name} is no longer linked.")
 
 
 def _tell_secret(name: str, kind: str, secret: str | None, as_json: bool) -> None:

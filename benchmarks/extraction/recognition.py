@@ -3,11 +3,14 @@
     python benchmarks/extraction/recognition.py --pdfs FOLDER [--pages N] [--engine tesseract|rapidocr] [--dpi 200]
 
 N pages of each PDF with a text layer, spread evenly over those with at least 50 upright words, are drawn as grey
-pictures and recognised, on one core. Both texts become words in the same way (words divided at the end of a line are
-joined). Word accuracy is the share of the words of the page that were recognised, in whatever order. For the error rate
-of characters, each word left over is compared with the nearest recognised one that is left over; what has no such word
-is wrong as a whole. Seconds are of the processor. RapidOCR is no dependency of Cairn: `pip install rapidocr
-onnxruntime` for its side.
+pictures and recognised, on one core. Options try other ways: page segmentation, pictures enlarged, in black and white
+or in colour, other models, no dictionary, another measure of which words are dropped. Both texts become words in the
+same way (words divided at the end of a line are joined). Word accuracy is the share of the words of the page that were
+recognised, in whatever order. For the error rate of characters, each word left over is compared with the nearest
+recognised one that is left over; what has no such word is wrong as a whole. `letters` is the accuracy of the letters of
+words alone: numbers and raised marks of notes, which a text layer has as letters of the word before them, are left out
+on both sides. Seconds are of the processor. RapidOCR is no dependency of Cairn: `pip install rapidocr-onnxruntime` for
+its side.
 """
 
 import argparse
@@ -30,14 +33,15 @@ import numpy as np
 import pypdfium2 as pdfium
 from PIL import Image
 
+from retrieval.extraction.ocr import recognise
 from retrieval.extraction.ocr.languages import DEFAULT, language_files
-from retrieval.extraction.ocr.recognise import Recogniser
 from retrieval.extraction.pdf.characters import PageCharacters, read_characters
 from retrieval.extraction.pdf.layout import read_lines
 from retrieval.extraction.pdf.text_boxes import plain_line
 
 LEAST_WORDS = 50
 WORD = re.compile(r"\w+")
+LETTERS = re.compile(r"[^\W\d_]+")
 Reader = Callable[[Image.Image, float, float], str]
 
 
@@ -47,25 +51,36 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=3, help="of each PDF")
     parser.add_argument("--engine", choices=("tesseract", "rapidocr"), default="tesseract")
     parser.add_argument("--dpi", type=int, default=200)
+    parser.add_argument("--psm", type=int, help="page segmentation of Tesseract; default: 3, automatic")
+    parser.add_argument("--enlarge", type=float, default=1.0, help="times as large as drawn")
+    parser.add_argument("--colour", choices=("grey", "rgb", "black"), default="grey", help="black: by Otsu's threshold")
+    parser.add_argument("--no-dictionary", action="store_true")
+    parser.add_argument("--models", type=Path, help="folder of other models")
+    parser.add_argument("--language", default=DEFAULT)
+    parser.add_argument("--sure-line", type=float, help="percent from which a line is kept whole; 101: none is")
     arguments = parser.parse_args()
-    print(json.dumps(machine.described(1) | {"engine": arguments.engine, "dpi": arguments.dpi}))
-    read = tesseract() if arguments.engine == "tesseract" else rapidocr()
-    totals = np.zeros(4)  # words, words recognised, characters, wrong ones
+    chosen = {name: str(value) for name, value in vars(arguments).items() if name not in ("pdfs", "pages")}
+    print(json.dumps(machine.described(1) | {"chosen": chosen}))
+    read = tesseract(arguments) if arguments.engine == "tesseract" else rapidocr()
+    totals, letters = np.zeros(4), np.zeros(2)  # words, words recognised, characters, wrong ones
     seconds: list[float] = []
     for path in sorted(arguments.pdfs.glob("*.pdf")):
         for number, wanted, picture, size in pages(path, arguments.pages, arguments.dpi):
             began = time.process_time()
-            text = read(picture, *size)
+            text = read(prepared(picture, arguments), *size)
             seconds.append(time.process_time() - began)
             found = compared(wanted, words(text))
             totals += found
+            plain, theirs = letters_of(wanted), letters_of(words(text))
+            letters += len(plain), len(plain) - (Counter(plain) - Counter(theirs)).total()
             print(
                 f"{path.stem[:40]:40} page {number + 1:4} {found[0]:6.0f} words, accuracy {found[1] / found[0]:.3f}, "
                 f"wrong characters {found[3] / found[2]:.4f}, {seconds[-1]:.2f} s",
                 flush=True,
             )
     print(
-        f"{len(seconds)} pages, {totals[0]:.0f} words: word accuracy {totals[1] / totals[0]:.4f}, wrong characters "
+        f"{len(seconds)} pages, {totals[0]:.0f} words: word accuracy {totals[1] / totals[0]:.4f}, "
+        f"letters {letters[1] / letters[0]:.4f}, wrong characters "
         f"{totals[3] / totals[2]:.4f}, {np.mean(seconds):.2f} s a page, at most {max(seconds):.2f}"
     )
 
@@ -99,6 +114,32 @@ def words(text: str) -> list[str]:
     return WORD.findall(text.lower())
 
 
+def letters_of(found: list[str]) -> list[str]:
+    return [part for word in found for part in LETTERS.findall(word)]
+
+
+def prepared(picture: Image.Image, arguments: argparse.Namespace) -> Image.Image:
+    if arguments.enlarge != 1.0:
+        size = round(picture.width * arguments.enlarge), round(picture.height * arguments.enlarge)
+        picture = picture.resize(size, Image.Resampling.LANCZOS)
+    if arguments.colour == "rgb":
+        return picture.convert("RGB")
+    if arguments.colour == "black":
+        threshold = otsu(picture)
+        return picture.point(lambda value: 255 * (value > threshold))
+    return picture
+
+
+def otsu(picture: Image.Image) -> int:
+    """The value that parts dark from light best."""
+    counts = np.array(picture.histogram()[:256], float)
+    below, sums = counts.cumsum(), (counts * np.arange(256)).cumsum()
+    above = below[-1] - below
+    with np.errstate(divide="ignore", invalid="ignore"):
+        between = below * above * (sums / below - (sums[-1] - sums) / above) ** 2
+    return int(np.nanargmax(between))
+
+
 def compared(wanted: list[str], found: list[str]) -> tuple[int, int, int, int]:
     """(words, words recognised, characters, wrong characters)."""
     missing, extra = Counter(wanted) - Counter(found), Counter(found) - Counter(wanted)
@@ -123,29 +164,33 @@ def distance(one: str, other: str) -> int:
     return row[-1]
 
 
-def tesseract() -> Reader:
+def tesseract(arguments: argparse.Namespace) -> Reader:
+    """As Cairn does it, with what the arguments change."""
     folder = Path(tempfile.mkdtemp())
-    for file in language_files(DEFAULT):
-        (folder / file.name).symlink_to(file)
-    recogniser = Recogniser(folder, DEFAULT)
+    files = [arguments.models / f"{arguments.language}.traineddata"] if arguments.models else language_files(DEFAULT)
+    for file in files:
+        (folder / file.name).symlink_to(file.resolve())
+    if arguments.sure_line is not None:
+        recognise._SURE_LINE = arguments.sure_line
+    recogniser = recognise.Recogniser(folder, arguments.language)
+    if arguments.no_dictionary:
+        recogniser._engine = recogniser._parts.PyTessBaseAPI(
+            path=str(folder), lang=arguments.language, psm=recogniser._parts.PSM.AUTO,
+            oem=recogniser._parts.OEM.LSTM_ONLY, variables={"load_system_dawg": "0", "load_freq_dawg": "0"},
+        )  # fmt: skip
+    if arguments.psm is not None:
+        recogniser._engine.SetPageSegMode(arguments.psm)
     return lambda picture, width, height: text_of(recogniser.read(picture, width, height))
 
 
 def rapidocr() -> Reader:
-    from rapidocr import RapidOCR
+    from rapidocr_onnxruntime import RapidOCR
 
-    engine = RapidOCR(
-        params={
-            "EngineConfig.onnxruntime.intra_op_num_threads": 1,
-            "EngineConfig.onnxruntime.inter_op_num_threads": 1,
-            "Global.use_cls": False,
-            "Global.log_level": "error",
-        }
-    )
+    engine = RapidOCR(intra_op_num_threads=1, inter_op_num_threads=1)
 
     def read(picture: Image.Image, width: float, height: float) -> str:
-        lines = engine(np.asarray(picture.convert("RGB"))[:, :, ::-1]).txts or ()
-        return re.sub("-\n", "", "\n".join(lines))
+        found, _ = engine(np.asarray(picture.convert("RGB"))[:, :, ::-1], use_cls=False)
+        return re.sub("-\n", "", "\n".join(text for _, text, _ in found or ()))
 
     return read
 

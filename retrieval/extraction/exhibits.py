@@ -15,6 +15,7 @@ from typing import Any
 from retrieval.extraction.document import Exhibits, ExtractedBox, ExtractedFigure, ExtractedTable
 
 FILE = "exhibits.json"
+_MADE = 2  # counts what is found: what was kept before is found anew
 _MOST = 1000  # of each kind
 _MOST_CELLS = 200_000  # of all tables
 _LONGEST_CAPTION = 300
@@ -33,6 +34,16 @@ def within_limits(exhibits: Exhibits) -> Exhibits:
             break
         tables.append(table)
     return Exhibits(exhibits.figures[:_MOST], tuple(tables))
+
+
+def table_of(page: int, caption: str, rows: Sequence[Sequence[str]]) -> ExtractedTable | None:
+    """A table that is known by its cells alone; None for what is none: a single row or a single column."""
+    filled = [[" ".join(cell.split()) for cell in row] for row in rows if any(cell.strip() for cell in row)]
+    columns = max(map(len, filled), default=0)
+    if len(filled) < 2 or columns < 2:
+        return None
+    padded = tuple((*row, *[""] * (columns - len(row))) for row in filled)
+    return ExtractedTable(page, caption_of(caption), None, padded)
 
 
 def from_plain(plain: Mapping[str, Any]) -> Exhibits:
@@ -54,7 +65,7 @@ def keep(folder: Path, text_digest: str, exhibits: Exhibits) -> None:
     """Write them into `folder` (a document's page images), in place of older ones."""
     folder.mkdir(exist_ok=True, mode=0o700)
     unfinished = folder / f".{FILE}"
-    unfinished.write_text(json.dumps({"text": text_digest, **asdict(exhibits)}), encoding="utf-8")
+    unfinished.write_text(json.dumps({"made": _MADE, "text": text_digest, **asdict(exhibits)}), encoding="utf-8")
     unfinished.replace(folder / FILE)
 
 
@@ -65,7 +76,8 @@ def kept(folder: Path, text_digest: str) -> Exhibits | None:
         return None
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
-        return from_plain(plain) if plain["text"] == text_digest else None
+        is_current = plain["text"] == text_digest and plain.get("made") == _MADE
+        return from_plain(plain) if is_current else None
     except (ValueError, KeyError, TypeError):
         return None
 

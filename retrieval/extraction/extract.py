@@ -79,7 +79,7 @@ def extract(
     path, limits, caller = Path(path), limits or ExtractLimits(), Caller(person, check)
     format_ = format_of(path)
     with tempfile.TemporaryDirectory(prefix="cairn-extract-") as name:
-        languages = _languages if ocr and format_.drawn else None
+        languages = _languages if ocr and format_.may_hold_pictures else None
         if languages is None:
             return _extract(path, Path(name), limits, password, caller, None)
         recognised = (kept or Path(name)) / f"recognised-{languages}"
@@ -92,11 +92,22 @@ def extract(
             scanned = error.pages
         if not scanned:
             return document
+        failed: list[str] = []
         for first in range(0, len(scanned), _PICTURES_AT_ONCE):
             watch(first, len(scanned))
             pages = scanned[first : first + _PICTURES_AT_ONCE]
-            _recognise(path, pages, languages, recognised, limits, password, caller)
-        return _extract(path, Path(name), limits, password, caller, recognised)
+            try:
+                _recognise(path, pages, languages, recognised, limits, password, caller)
+            except ExtractError:
+                if format_.drawn:
+                    raise
+                for page in pages:  # one bad attachment is no reason to lose a message
+                    try:
+                        _recognise(path, [page], languages, recognised, limits, password, caller)
+                    except ExtractError as error:
+                        failed.append(f"A picture in it was not read: {error.reason}")
+        document = _extract(path, Path(name), limits, password, caller, recognised)
+        return replace(document, notes=(*document.notes, *failed)) if failed else document
 
 
 def _extract(

@@ -26,7 +26,8 @@ class Format:
     `extractor` names a function (path, limits, password) -> ExtractedDocument as "module:function"; it is imported in
     the sandbox only. One of `magic` stands at the start of every such file, or in its head if `magic_anywhere`; text
     formats have none. `cells`: its text stands in cells, and the boxes of its characters are cells of sheets.
-    `drawn`: its pages can be drawn, and text recognised in them; the extractor takes the folder of what was, as fourth.
+    `drawn`: its pages can be drawn, and text recognised in them; `attached` names a function (path, limits) -> the
+    files in it, some of which may be such. The extractor of both takes the folder of what was recognised, as fourth.
     `ahead`: processes that wait for a file import the extractor; not where its libraries take a tenth of a second.
     """
 
@@ -39,7 +40,12 @@ class Format:
     magic_anywhere: bool = False
     cells: bool = False
     drawn: bool = False
+    attached: str = ""
     ahead: bool = True
+
+    @property
+    def may_hold_pictures(self) -> bool:
+        return self.drawn or bool(self.attached)
 
     def matches(self, head: bytes) -> bool:
         """Whether the first `HEAD_BYTES` bytes of a file may belong to this format."""
@@ -79,8 +85,14 @@ FORMATS = (
     ),
     Format("rtf", "rich text", (".rtf",), "application/rtf", f"{_HERE}.office.rich_text:extract_rtf", (b"{\\rtf",)),
     Format("epub", "e-book", (".epub",), "application/epub+zip", f"{_HERE}.books:extract_epub", _ZIP),
-    Format("eml", "e-mail", (".eml",), "message/rfc822", f"{_HERE}.mail.messages:extract_eml"),
-    Format("msg", "Outlook", (".msg",), "application/vnd.ms-outlook", f"{_HERE}.mail.outlook:extract_msg", _OLE),
+    Format(
+        "eml", "e-mail", (".eml",), "message/rfc822", f"{_HERE}.mail.messages:extract_eml",
+        attached=f"{_HERE}.mail.messages:attached_to_eml",
+    ),  # fmt: skip
+    Format(
+        "msg", "Outlook", (".msg",), "application/vnd.ms-outlook", f"{_HERE}.mail.outlook:extract_msg", _OLE,
+        attached=f"{_HERE}.mail.outlook:attached_to_msg",
+    ),  # fmt: skip
     Format("png", "PNG", (".png",), "image/png", _PICTURES, (b"\x89PNG\r\n\x1a\n",), drawn=True),
     Format("jpg", "JPEG", (".jpg", ".jpeg"), "image/jpeg", _PICTURES, (b"\xff\xd8\xff",), drawn=True),
     Format("tif", "TIFF", (".tif", ".tiff"), "image/tiff", _PICTURES, (b"II*\0", b"MM\0*"), drawn=True),

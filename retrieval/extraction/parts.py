@@ -12,7 +12,15 @@ from pathlib import Path
 import numpy as np
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.document import NO_PAGE, ExtractedDocument, ExtractedPage, OutlineEntry
+from retrieval.extraction.document import (
+    NO_PAGE,
+    Exhibits,
+    ExtractedDocument,
+    ExtractedPage,
+    ExtractedTable,
+    OutlineEntry,
+)
+from retrieval.extraction.exhibits import table_of, within_limits
 from retrieval.extraction.limits import ExtractLimits
 
 _LONGEST_TITLE = 300
@@ -24,13 +32,18 @@ Block = tuple[int, str]
 """Heading level (1 is the highest; 0: running text) and text."""
 
 
+Cells = tuple[str, Sequence[Sequence[str]]]
+"""A table: its caption, or "", and its rows."""
+
+
 @dataclass(frozen=True)
 class Part:
-    """`label`: what it is, in words ("slide 4"); "" where a file has only one part."""
+    """`label`: what it is, in words ("slide 4"); "" where a file has only one part. `tables`: those in the blocks."""
 
     label: str
     blocks: Sequence[Block]
     note: str = ""
+    tables: Sequence[Cells] = ()
 
 
 def from_parts(
@@ -46,6 +59,7 @@ def from_parts(
     texts: list[str] = []
     pages: list[ExtractedPage] = []
     outline: list[OutlineEntry] = []
+    tables: list[ExtractedTable] = []
     position = 0
     for number, part in enumerate(parts):
         if number >= limits.pages:
@@ -61,6 +75,8 @@ def from_parts(
             position = end + 2
             if position > limits.characters:
                 raise too_long(limits)
+        found = (table_of(number, caption, rows) for caption, rows in part.tables)
+        tables += [table for table in found if table is not None]
         pages.append(ExtractedPage(number, part.label[:_LONGEST_LABEL], 0.0, 0.0, start, end, part.note))
     if not texts:
         raise ExtractError("The file has no text.")
@@ -75,7 +91,7 @@ def from_parts(
     nowhere_N, boxes_N4 = np.full(len(text), NO_PAGE, np.int32), np.zeros((len(text), 4), np.float32)
     return ExtractedDocument(
         title[:_LONGEST_TITLE], text, tuple(pages), tuple(outline), metadata, nowhere_N, nowhere_N, boxes_N4,
-        tuple(notes),
+        tuple(notes), exhibits=within_limits(Exhibits(tables=tuple(tables))),
     )  # fmt: skip
 
 
@@ -86,9 +102,10 @@ def from_blocks(
     metadata: dict[str, str],
     limits: ExtractLimits,
     notes: Sequence[str] = (),
+    tables: Sequence[Cells] = (),
 ) -> ExtractedDocument:
     """A document of one part."""
-    return from_parts([Part("", blocks)], title, path, metadata, limits, notes)
+    return from_parts([Part("", blocks, tables=tables)], title, path, metadata, limits, notes)
 
 
 def too_long(limits: ExtractLimits) -> ExtractError:

@@ -42,6 +42,18 @@ class FakeSettings:
     max_jobs: int = 100
     proxies: str = ""
     watch_seconds: float = 60.0
+    oidc_issuer: str | None = None
+    oidc_client_id: str | None = None
+    oidc_client_secret: str | None = None
+    oidc_address: str | None = None
+    oidc_title: str = "Example"
+    oidc_scopes: str = "openid profile email"
+    oidc_username_claim: str = "preferred_username"
+    oidc_groups_claim: str | None = "groups"
+    oidc_allowed_groups: str = ""
+    oidc_new_accounts: bool = True
+    oidc_link_names: bool = False
+    oidc_session_hours: float = 12.0
 
 
 @contextmanager

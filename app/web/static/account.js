@@ -5,7 +5,7 @@ import { askText, button, h, icon, replace, toast } from "./dom.js";
 
 let asked = null;
 
-// { name, people }: an empty name means that there are no accounts.
+// { name, people, single_sign_on }: an empty name means that there are no accounts.
 export function account() {
   asked ||= firstOf("account").catch(() => {
     asked = null;
@@ -36,9 +36,17 @@ async function changePassword() {
   }
 }
 
+async function linkAccount() {
+  try {
+    location.assign((await post("account/link", {})).address);
+  } catch (error) {
+    toast(error.message, "bad");
+  }
+}
+
 // A button with the person's name, for the head of the page; it opens what an account can do.
 export function mountAccount(node) {
-  account().then(({ name }) => {
+  account().then(({ name, single_sign_on: other }) => {
     if (!name) return;
     const open = () => {
       const dialog = h(
@@ -50,16 +58,19 @@ export function mountAccount(node) {
           { class: "soft" },
           "You see your documents, and those that are shared with you or with everybody. Your questions and answers are yours alone.",
         ),
+        other?.linked && h("p", { class: "soft" }, `Linked to ${other.title}.`),
         h(
           "div",
           { class: "row end" },
-          button("Change password", {
-            class: "button quiet",
-            onclick: () => {
-              dialog.close();
-              changePassword();
-            },
-          }),
+          other && !other.linked && button(`Link to ${other.title}`, { class: "button quiet", onclick: linkAccount }),
+          other?.has_password !== false &&
+            button("Change password", {
+              class: "button quiet",
+              onclick: () => {
+                dialog.close();
+                changePassword();
+              },
+            }),
           button("Sign out", { class: "button primary", onclick: signOut }),
         ),
       );
@@ -84,24 +95,29 @@ export function mountAccount(node) {
 export function sharingOf(one) {
   if (!one.mine) return one.owner ? `Shared by ${one.owner}` : "Everybody may read it";
   if (one.everyone) return "Shared with everybody";
-  return one.shared_with.length ? `Shared with ${one.shared_with.join(", ")}` : one.owner ? "Only you see it" : "";
+  const readers = [...one.shared_with, ...one.groups];
+  return readers.length ? `Shared with ${readers.join(", ")}` : one.owner ? "Only you see it" : "";
 }
 
 // A dialog in which the owner of a collection says who may read it. Resolves to true when something changed.
 export async function share(one) {
-  const { name, people } = await account();
+  const { name, people, single_sign_on: other } = await account();
   const chosen = new Set(one.shared_with);
-  const boxes = people
-    .filter((person) => person !== name)
-    .map((person) => {
-      const box = h("input", {
-        type: "checkbox",
-        checked: chosen.has(person),
-        disabled: one.everyone,
-        onchange: () => (box.checked ? chosen.add(person) : chosen.delete(person)),
-      });
-      return { box, node: h("label", { class: "pick" }, box, h("span", { class: "grow" }, person)) };
+  const chosenGroups = new Set(one.groups);
+  const pick = (set, of, kind) => {
+    const box = h("input", {
+      type: "checkbox",
+      checked: set.has(of),
+      disabled: one.everyone,
+      onchange: () => (box.checked ? set.add(of) : set.delete(of)),
     });
+    const said = kind && h("span", { class: "soft" }, kind);
+    return { box, node: h("label", { class: "pick" }, box, h("span", { class: "grow" }, of), said) };
+  };
+  const boxes = [
+    ...[...new Set([...(other?.groups || []), ...one.groups])].sort().map((group) => pick(chosenGroups, group, "group")),
+    ...people.filter((person) => person !== name).map((person) => pick(chosen, person, "")),
+  ];
   const everyone = h("input", {
     type: "checkbox",
     checked: one.everyone,
@@ -113,7 +129,8 @@ export async function share(one) {
     let changed = false;
     const save = async () => {
       try {
-        await put(`collections/${one.id}/sharing`, { everyone: everyone.checked, people: everyone.checked ? [] : [...chosen] });
+        const readers = everyone.checked ? {} : { people: [...chosen], groups: [...chosenGroups] };
+        await put(`collections/${one.id}/sharing`, { everyone: everyone.checked, ...readers });
         changed = true;
       } catch (error) {
         toast(error.message, "bad");

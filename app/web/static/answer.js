@@ -278,6 +278,8 @@ function actions(answer, { onDeleted, onAgain }) {
   const at = `answers/${answer.id}`;
   const link = (label, format) =>
     h("a", { class: "button quiet small", href: address(`${at}/export?format=${format}`), download: true }, label);
+  const citations = (label, format, file) =>
+    h("a", { class: "button quiet small", href: address(`${at}/citations?format=${format}`), download: file }, label);
   const exact = answer.tokens.some((token) => token.pointed);
   return h(
     "div",
@@ -289,9 +291,7 @@ function actions(answer, { onDeleted, onAgain }) {
     ),
     button("Copy", { class: "button quiet small", onclick: () => copy(answer.text) }),
     answer.passages.length ? button("Copy source", { class: "button quiet small", onclick: () => copySource(at) }) : null,
-    answer.passages.length
-      ? h("a", { class: "button quiet small", href: address(`${at}/citations?format=bibtex`), download: "answer.bib" }, "BibTeX")
-      : null,
+    answer.passages.length ? [citations("BibTeX", "bibtex", "answer.bib"), citations("CSL-JSON", "csl-json", "answer.json")] : null,
     link("Export HTML", "html"),
     link("Export JSON", "json"),
     button("Ask again", { class: "button quiet small", onclick: onAgain }),

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 
-from retrieval.errors import ExtractError
+from retrieval.errors import ExtractError, NothingToRead
 from retrieval.extraction.document import ExtractedDocument
 from retrieval.extraction.formats import HEAD_BYTES, format_of
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text
 from retrieval.extraction.parts import Block, Part, from_parts
 
+FRAMES = 1000
+"""Page `frame` of the attachment `n` is number `FRAMES * n + frame` among the pictures of a message."""
+IN_THE_TEXT = ""
+"""In place of the name of a picture within the text."""
 _DEEPEST = 3  # messages within messages
 _MOST = 500
+_MOST_PICTURES = 50
+_LEAST_WIDE, _LEAST_HIGH = 300, 100  # pixels; smaller pictures within the text are logos and lines
 _FOLDER = "attached-"
 _LONGEST_NAME = 60
 
 
 @dataclass(frozen=True)
 class Attachment:
+    """`inline`: shown within the text, which most pictures are there for decoration."""
+
     name: str
     data: bytes
+    inline: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,39 +47,88 @@ class Message:
     notes: list[str] = field(default_factory=list)
 
 
-def from_message(message: Message, path: Path, limits: ExtractLimits) -> ExtractedDocument:
+def from_message(
+    message: Message, path: Path, limits: ExtractLimits, recognised: Path | None = None
+) -> ExtractedDocument:
     """The message and after it every attachment that can be read; the others are named in notes."""
     subject = message.head.get("Subject", "")
     lines = "\n".join(f"{name}: {text}" for name, text in message.head.items() if text)
     blocks: list[Block] = [(1, subject), (0, lines), *message.blocks]
-    notes = list(message.notes)
-    parts = [Part("the message", blocks), *_attached(message.attachments, path, limits, notes)]
+    notes, scanned = list(message.notes), list[int]()
+    attached = _attached(message.attachments, path, limits, notes, scanned, recognised)
+    parts = [Part("the message", blocks), *attached]
     metadata = {
         ours: message.head[theirs][:2000]
         for ours, theirs in (("title", "Subject"), ("author", "From"), ("to", "To"), ("date", "Date"))
         if message.head.get(theirs)
     }
-    return from_parts(parts, subject or path.stem, path, metadata, limits, notes)
+    document = from_parts(parts, subject or path.stem, path, metadata, limits, notes)
+    if len(scanned) > _MOST_PICTURES:
+        note = f"Only {_MOST_PICTURES} of its {len(scanned)} pictures were read."
+        document = replace(document, notes=(*document.notes, note))
+    return replace(document, scanned=tuple(scanned[:_MOST_PICTURES]))
 
 
-def _attached(attachments: Sequence[Attachment], path: Path, limits: ExtractLimits, notes: list[str]) -> Iterator[Part]:
+def _attached(
+    attachments: Sequence[Attachment],
+    path: Path,
+    limits: ExtractLimits,
+    notes: list[str],
+    scanned: list[int],
+    recognised: Path | None,
+) -> Iterator[Part]:
+    """`recognised`: the folder of what was recognised in pictures; those that were not yet are added to `scanned`."""
     left = limits.characters
     for number, attachment in enumerate(attachments[:_MOST]):
         name = shown_name(attachment.name) or f"attachment {number + 1}"
-        try:
-            document = _read(attachment, name, path, replace(limits, characters=max(1, left)))
-        except ExtractError as error:
-            notes.append(f"The attachment {name} was not read: {error.reason}")
+        if attachment.inline and (recognised is None or not _may_hold_words(attachment)):
             continue
+        folder = recognised / f"attached-{number}" if recognised is not None else None
+        try:
+            document = _read(attachment, name, path, replace(limits, characters=max(1, left)), folder)
+        except NothingToRead as error:
+            if folder is None:
+                notes.append(f"The attachment {name} was not read: {error.reason}")
+            scanned += _numbers(number, error.pages) if folder is not None else []
+            continue
+        except ExtractError as error:
+            if not attachment.inline:
+                notes.append(f"The attachment {name} was not read: {error.reason}")
+            continue
+        scanned += _numbers(number, document.scanned) if folder is not None else []
         notes += [f"{name}: {note}" for note in document.notes]
         left -= len(document.text)
-        yield from _parts_of(document, name)
+        yield from _parts_of(document, IN_THE_TEXT if attachment.inline else name)
     if len(attachments) > _MOST:
         notes.append(f"Only the first {_MOST} of {len(attachments)} attachments were read.")
 
 
-def _read(attachment: Attachment, name: str, path: Path, limits: ExtractLimits) -> ExtractedDocument:
-    """Written beside the result, in the folder of the worker that goes when it ends."""
+def _numbers(attachment: int, pages: Sequence[int]) -> list[int]:
+    return [FRAMES * attachment + page for page in pages if page < FRAMES]
+
+
+def _may_hold_words(attachment: Attachment) -> bool:
+    from retrieval.extraction.ocr.pictures import size_of_picture  # here: most messages have no pictures
+
+    width, height = size_of_picture(attachment.data)
+    return width >= _LEAST_WIDE and height >= _LEAST_HIGH
+
+
+def _read(
+    attachment: Attachment, name: str, path: Path, limits: ExtractLimits, recognised: Path | None
+) -> ExtractedDocument:
+    format_ = format_of(name)
+    with unpacked(attachment, name, path) as file:
+        module, _, function = format_.extractor.partition(":")
+        arguments = (recognised,) if format_.drawn else ()
+        document: ExtractedDocument = getattr(import_module(module), function)(file, limits, None, *arguments)
+    return document
+
+
+@contextmanager
+def unpacked(attachment: Attachment, name: str, path: Path) -> Iterator[Path]:
+    """An attachment of the message at `path` as a file, beside the result, in the folder of the worker that goes when
+    it ends. Raises ExtractError."""
     format_ = format_of(name)
     if not attachment.data:
         raise ExtractError("It is empty (0 bytes).")
@@ -81,21 +140,22 @@ def _read(attachment: Attachment, name: str, path: Path, limits: ExtractLimits) 
     with TemporaryDirectory(prefix=_FOLDER, dir=path.parent if is_inner else Path.cwd()) as folder:
         file = Path(folder) / f"attached{PurePath(name).suffix.lower()}"
         file.write_bytes(attachment.data)
-        module, _, function = format_.extractor.partition(":")
-        document: ExtractedDocument = getattr(import_module(module), function)(file, limits, None)
-    return document
+        yield file
 
 
 def _parts_of(document: ExtractedDocument, name: str) -> Iterator[Part]:
     """The pages of an attachment, without boxes: nothing is there that could be drawn."""
     headings = {entry.start: entry.level + 1 for entry in document.outline if entry.start is not None}
+    is_picture = name == IN_THE_TEXT or format_of(name).label in ("PNG", "JPEG", "TIFF")
     for page in document.pages:
         if page.end <= page.start:
             continue
         where = page.label if not page.label or " " in page.label else f"page {page.label}"
-        label = f"attachment {name}" + (f", {where}" if where else "")
+        what = "picture in the text" if name == IN_THE_TEXT else f"attachment {name}"
+        label = what if not where or (is_picture and len(document.pages) == 1) else f"{what}, {where}"
         text = document.text[page.start : page.end]
-        yield Part(label, list(_blocks(text, page.start, headings)), page.note)
+        tables = [(table.caption, table.rows) for table in document.exhibits.tables if table.page == page.number]
+        yield Part(label, list(_blocks(text, page.start, headings)), page.note, tables)
 
 
 def _blocks(text: str, start: int, headings: dict[int, int]) -> Iterator[Block]:

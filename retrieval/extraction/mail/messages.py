@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import email.policy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from email.message import EmailMessage
 from email.parser import BytesParser
 from pathlib import Path
@@ -20,11 +20,22 @@ _HEAD = ("Subject", "From", "To", "Cc", "Date")
 _DEEPEST = 20
 _KNOWN = ("from", "to", "subject", "date", "mime-version", "content-type", "received", "return-path", "message-id")
 _NAMES = {"message/rfc822": "message.eml", "text/calendar": "invitation.txt", "text/html": "page.html"}
+_PICTURES = {"image/png": ".png", "image/jpeg": ".jpg", "image/tiff": ".tif"}
 
 
-def extract_eml(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+def extract_eml(
+    path: Path, limits: ExtractLimits, password: str | None = None, recognised: Path | None = None
+) -> ExtractedDocument:
     """The head, the text and the attachments of an e-mail. Raises ExtractError."""
-    found = _parsed(path, limits)
+    return from_message(_message(_parsed(path, limits)), path, limits, recognised)
+
+
+def attached_to_eml(path: Path, limits: ExtractLimits) -> Sequence[Attachment]:
+    """In the order in which `extract_eml` numbers them. Raises ExtractError."""
+    return _message(_parsed(path, limits)).attachments
+
+
+def _message(found: EmailMessage) -> Message:
     if not any(found.get(name) for name in _KNOWN):
         raise ExtractError("The file is not an e-mail: it has none of the lines that an e-mail begins with.")
     notes: list[str] = []
@@ -40,7 +51,7 @@ def extract_eml(path: Path, limits: ExtractLimits, password: str | None = None) 
             attachments += _attachment(part, notes)
     if found.defects or any(part.defects for part in found.walk()):
         notes.append("The e-mail is irregular; parts of it may be missing.")
-    return from_message(Message(head, blocks, attachments, notes), path, limits)
+    return Message(head, blocks, attachments, notes)
 
 
 def extract_mhtml(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
@@ -78,6 +89,10 @@ def _leaves(part: EmailMessage, depth: int) -> Iterator[EmailMessage]:
         ]
         for one in (*chosen, *others):
             yield from _leaves(one, depth + 1)
+        for one in kinds:  # pictures of the wording that was not chosen
+            if one not in chosen and one.get_content_maintype() == "multipart":
+                inside = _leaves(one, depth + 1)
+                yield from (leaf for leaf in inside if leaf.get_content_maintype() == "image")
     elif part.get_content_maintype() == "multipart":
         for inner in part.iter_parts():
             assert isinstance(inner, EmailMessage)  # the parser makes all parts of this class
@@ -119,9 +134,10 @@ def _attachment(part: EmailMessage, notes: list[str]) -> list[Attachment]:
         inner = part.get_payload(0)
         name = name if name.lower().endswith(".eml") else f"{name or 'message'}.eml"
         return [Attachment(name, inner.as_bytes())]  # type: ignore[union-attr]
-    if not name or (kind.startswith("image/") and part.get("Content-ID")):  # a picture within the text
-        return []
-    return [Attachment(name, _bytes(part))]
+    if kind.startswith("image/") and part.get("Content-ID") and part.get_content_disposition() != "attachment":
+        ending = _PICTURES.get(kind)
+        return [Attachment(f"picture{ending}", _bytes(part), inline=True)] if ending else []
+    return [Attachment(name, _bytes(part))] if name else []
 
 
 def _line(text: str) -> str:

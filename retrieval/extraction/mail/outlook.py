@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +18,32 @@ from retrieval.extraction.parts import Block
 
 _OVERHEAD = 50  # bytes for each of text: attachments are in the file
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_IN_THE_TEXT = re.compile(r"image\d{3}\.(?:png|jpe?g)")  # as Outlook names pictures within the text
 _TO, _CC = 1, 2
 _RECIPIENT_TYPE = 0x0C15
 
 
-def extract_msg(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+def extract_msg(
+    path: Path, limits: ExtractLimits, password: str | None = None, recognised: Path | None = None
+) -> ExtractedDocument:
     """The head, the text and the attachments of an e-mail. Raises ExtractError."""
+    return from_message(_loaded(path, limits), path, limits, recognised)
+
+
+def attached_to_msg(path: Path, limits: ExtractLimits) -> Sequence[Attachment]:
+    """In the order in which `extract_msg` numbers them. Raises ExtractError."""
+    return _loaded(path, limits).attachments
+
+
+def _loaded(path: Path, limits: ExtractLimits) -> Message:
     if not text_bytes(path, limits, overhead=_OVERHEAD).startswith(_OLE):
         raise ExtractError("The file is named .msg but was not saved by Outlook.")
     try:
-        message = _message(OutlookMessage.load(str(path)))
+        return _message(OutlookMessage.load(str(path)))
     except (ExtractError, MemoryError, RecursionError):
         raise
     except Exception as error:  # a third-party parser on a possibly hostile file may raise anything
         raise ExtractError(f"The Outlook message is damaged ({type(error).__name__}: {str(error)[:150]}).") from error
-    return from_message(message, path, limits)
 
 
 def _message(found: Any) -> Message:
@@ -52,7 +65,7 @@ def _message(found: Any) -> Message:
         if data is None:
             notes.append(f"The attachment {name or 'without a name'} was not read: it is a message or an object.")
         else:
-            attachments.append(Attachment(name, data))
+            attachments.append(Attachment(name, data, inline=bool(_IN_THE_TEXT.fullmatch(name))))
     return Message({name: _line(text) for name, text in head.items()}, _blocks(found), attachments, notes)
 
 

@@ -55,6 +55,15 @@ def opened_picture(path: Path, limits: ExtractLimits) -> Iterator[Image.Image]:
         Image.MAX_IMAGE_PIXELS = usual
 
 
+def size_of_picture(data: bytes) -> tuple[int, int]:
+    """Width and height in pixels as the file states them; 0 for what is no picture."""
+    try:
+        with Image.open(io.BytesIO(data), formats=_KINDS) as picture:
+            return picture.size
+    except (OSError, SyntaxError, ValueError, EOFError, KeyError, TypeError, IndexError, Image.DecompressionBombError):
+        return 0, 0  # whoever reads it says what is wrong with it
+
+
 def page_picture(path: Path, page: int, limits: ExtractLimits) -> tuple[Image.Image, float, float]:
     """One frame, upright, in colour or grey, and its size in points. Raises ExtractError."""
     with opened_picture(path, limits) as picture:

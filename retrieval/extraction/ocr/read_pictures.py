@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 
 import pypdfium2 as pdfium
@@ -11,6 +13,7 @@ from PIL import Image
 from retrieval.errors import ExtractError
 from retrieval.extraction.formats import PDF, format_of
 from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.mail.attachments import FRAMES, Attachment, shown_name, unpacked
 from retrieval.extraction.ocr.pictures import page_picture
 from retrieval.extraction.ocr.recognise import Recogniser
 from retrieval.extraction.ocr.recognised import keep
@@ -30,8 +33,13 @@ def read_pictures(
     limits: ExtractLimits,
     password: str | None,
 ) -> None:
-    """Keep in `folder` what is recognised on these pages (from 0). Raises ExtractError."""
-    if format_of(path) is not PDF:
+    """Keep in `folder` what is recognised on these pages (from 0; of attachments as they are numbered). Raises
+    ExtractError."""
+    format_ = format_of(path)
+    if format_.attached:
+        _read_attached(path, format_.attached, pages, folder, recogniser, limits)
+        return
+    if format_ is not PDF:
         for number in pages:
             picture, width, height = page_picture(path, number, limits)
             keep(folder, number, recogniser.read(_fitting(picture.convert("L")), width, height))
@@ -40,6 +48,19 @@ def read_pictures(
         for number in pages:
             picture, width, height = _drawn(document, number)
             keep(folder, number, recogniser.read(picture, width, height))
+
+
+def _read_attached(
+    path: Path, attached: str, pages: Sequence[int], folder: Path, recogniser: Recogniser, limits: ExtractLimits
+) -> None:
+    """Each attachment with a folder of its own."""
+    module, _, function = attached.partition(":")
+    attachments: Sequence[Attachment] = getattr(import_module(module), function)(path, limits)
+    for number, group in groupby(sorted(pages), key=lambda page: page // FRAMES):
+        into = folder / f"attached-{number}"
+        into.mkdir(exist_ok=True)
+        with unpacked(attachments[number], shown_name(attachments[number].name), path) as file:
+            read_pictures(file, [page % FRAMES for page in group], into, recogniser, limits, None)
 
 
 def _drawn(document: pdfium.PdfDocument, number: int) -> tuple[Image.Image, float, float]:

@@ -17,6 +17,7 @@ from PIL import Image
 from retrieval.extraction.pdf.characters import PageCharacters
 
 _LEAST_CONFIDENCE = 30.0  # percent, of a word; what is found in photographs has less
+_SURE_LINE = 60.0  # percent; in a line of print, words that are no words (addresses, marks of notes) have little, too
 _SAME_SIZE = 0.25  # lines whose height differs by less are of one size
 _ASCENT, _DESCENT = 0.95, 0.25  # of the size: what the line of a printed character spans
 _SIZE_OF_CAPITALS = 1.4  # size of print to the height of its capitals
@@ -27,9 +28,10 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class _Word:
-    """`box` in pixels; `capitals`: how high its letters are above the baseline `base`."""
+    """`box` in pixels; `capitals`: how high its letters are above the baseline `base`; `confidence` in percent."""
 
     text: str
+    confidence: float
     box: Box
     base: float
     capitals: float
@@ -53,7 +55,7 @@ class Recogniser:
         self._engine.SetImage(picture)
         self._engine.SetSourceResolution(max(70, round(72 / scale)))
         self._engine.Recognize()
-        blocks = [[line for line in block if line] for block in self._blocks()]
+        blocks = [[kept for line in block if (kept := _trusted(line))] for block in self._blocks()]
         self._engine.Clear()
         sizes = iter(_sizes([line for block in blocks for line in block], scale))
         return [_characters(block, [next(sizes) for _ in block], scale, width, height) for block in blocks if block]
@@ -75,11 +77,20 @@ class Recogniser:
             if word.Empty(level.WORD):  # a picture without words
                 continue
             text, box = (word.GetUTF8Text(level.WORD) or "").strip(), word.BoundingBox(level.WORD)
-            if text and box and word.Confidence(level.WORD) >= _LEAST_CONFIDENCE:
+            if text and box:
                 base = _baseline(word, level)
                 left, top, right, bottom = map(float, box)
-                line.append(_Word(text, (left, top, right, bottom), base, max(1.0, base - top)))
+                sure = float(word.Confidence(level.WORD))
+                line.append(_Word(text, sure, (left, top, right, bottom), base, max(1.0, base - top)))
         yield block
+
+
+def _trusted(line: Sequence[_Word]) -> list[_Word]:
+    """Every word of a line that is print as a whole; of others the words that are sure by themselves."""
+    letters = sum(len(word.text) for word in line)
+    if sum(word.confidence * len(word.text) for word in line) >= _SURE_LINE * letters:
+        return list(line)
+    return [word for word in line if word.confidence >= _LEAST_CONFIDENCE]
 
 
 def _baseline(symbol: Any, level: Any) -> float:

@@ -9,10 +9,11 @@ from lxml import etree
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.exhibits import is_table_caption
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text
 from retrieval.extraction.office.archive import opened_archive, parse_part
-from retrieval.extraction.parts import Block, from_blocks
+from retrieval.extraction.parts import Block, Cells, from_blocks
 from retrieval.extraction.table_rows import text_rows
 
 _WHAT = "OpenDocument text"
@@ -45,7 +46,9 @@ def extract_odt(path: Path, limits: ExtractLimits, password: str | None = None) 
             if any(name.startswith(("Basic/", "Scripts/")) for name in names)
             else []
         )
-    return from_blocks(list(_blocks(body)), metadata.get("title", ""), path, metadata, limits, notes)
+    tables: list[Cells] = []
+    blocks = list(_blocks(body, tables))
+    return from_blocks(blocks, metadata.get("title", ""), path, metadata, limits, notes, tables)
 
 
 def _metadata(root: etree._Element) -> dict[str, str]:
@@ -57,8 +60,10 @@ def _metadata(root: etree._Element) -> dict[str, str]:
     return {key: one.text.strip()[:2000] for key, one in found.items() if one is not None and (one.text or "").strip()}
 
 
-def _blocks(parent: etree._Element) -> Iterator[Block]:
-    """What stands in an element, in order; also in sections, frames and tables of contents."""
+def _blocks(parent: etree._Element, tables: list[Cells] | None = None) -> Iterator[Block]:
+    """What stands in an element, in order; also in sections, frames and tables of contents. The cells of tables are
+    added to `tables`, those of tables in cells only to their cell."""
+    before = ""
     for child in parent:
         if child.tag in _SILENT or not isinstance(child.tag, str):
             continue
@@ -66,17 +71,21 @@ def _blocks(parent: etree._Element) -> Iterator[Block]:
             stated = child.get(f"{_TEXT}outline-level", "1")
             yield int(stated) if stated in tuple("123456789") else 1, " ".join(_words(child).split())
         elif child.tag == f"{_TEXT}p":
-            yield 0, _words(child)
+            before = _words(child)
+            yield 0, before
             for note in child.iter(f"{_TEXT}note-body"):
                 yield from _blocks(note)
             for frame in child.iter("{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}text-box"):
-                yield from _blocks(frame)
+                yield from _blocks(frame, tables)
         elif child.tag == f"{_TEXT}list":
             yield 0, "\n".join(f"• {line}" for line in _items(child) if line)
         elif child.tag == f"{_TABLE}table":
-            yield 0, "\n".join(text_rows([_cells(row) for row in child.iter(f"{_TABLE}table-row")]))
+            rows = [_cells(row) for row in child.iter(f"{_TABLE}table-row")]
+            yield 0, "\n".join(text_rows(rows))
+            if tables is not None:
+                tables.append((before if is_table_caption(before) else "", rows))
         else:
-            yield from _blocks(child)
+            yield from _blocks(child, tables)
 
 
 def _items(parent: etree._Element) -> Iterator[str]:

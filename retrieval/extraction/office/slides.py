@@ -14,7 +14,7 @@ from retrieval.extraction.document import ExtractedDocument
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text
 from retrieval.extraction.office.archive import core_metadata, opened_archive, refuse_declarations
-from retrieval.extraction.parts import Block, Part, from_parts
+from retrieval.extraction.parts import Block, Cells, Part, from_parts
 from retrieval.extraction.table_rows import text_rows
 
 _WHAT = "PowerPoint file"
@@ -37,10 +37,7 @@ def extract_pptx(path: Path, limits: ExtractLimits, password: str | None = None)
             notes.append("The file holds macros: they were neither run nor read.")
     try:
         presentation = pptx.Presentation(str(path))
-        parts = [
-            Part(f"slide {number}", list(_slide_blocks(slide)), "" if _is_shown(slide) else "hidden slide")
-            for number, slide in enumerate(presentation.slides, 1)
-        ]
+        parts = [_part(number, slide) for number, slide in enumerate(presentation.slides, 1)]
     except (ExtractError, MemoryError, RecursionError):
         raise
     except Exception as error:  # a third-party parser on a possibly hostile file may raise anything
@@ -53,29 +50,38 @@ def _is_shown(slide: Any) -> bool:
     return slide._element.get("show", "1") not in ("0", "false")
 
 
-def _slide_blocks(slide: Any) -> Iterator[Block]:
+def _part(number: int, slide: Any) -> Part:
+    tables: list[Cells] = []
+    blocks = list(_slide_blocks(slide, tables))
+    return Part(f"slide {number}", blocks, "" if _is_shown(slide) else "hidden slide", tables)
+
+
+def _slide_blocks(slide: Any, tables: list[Cells]) -> Iterator[Block]:
+    """The cells of tables and charts are added to `tables`."""
     title = slide.shapes.title
     if title is not None and title.has_text_frame and title.text_frame.text.strip():
         yield 1, " ".join(clean_text(title.text_frame.text).split())
     own = None if title is None else title.shape_id
-    yield from _shape_blocks((shape for shape in slide.shapes if shape.shape_id != own), 0)
+    yield from _shape_blocks((shape for shape in slide.shapes if shape.shape_id != own), tables, 0)
     if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
         spoken = list(_paragraphs(slide.notes_slide.notes_text_frame))
         if spoken:
             yield 0, "Notes: " + "\n".join(spoken)
 
 
-def _shape_blocks(shapes: Iterable[Any], depth: int) -> Iterator[Block]:
+def _shape_blocks(shapes: Iterable[Any], tables: list[Cells], depth: int) -> Iterator[Block]:
     """In the order of the file, which is that of reading unless shapes were moved."""
     if depth > _DEEPEST_GROUP:
         raise RecursionError
     for shape in shapes:
         if shape.shape_type == MSO_SHAPE_TYPE.GROUP:
-            yield from _shape_blocks(shape.shapes, depth + 1)
+            yield from _shape_blocks(shape.shapes, tables, depth + 1)
         elif getattr(shape, "has_table", False) and shape.has_table:
-            yield 0, "\n".join(text_rows([[_cell(cell) for cell in row.cells] for row in shape.table.rows]))
+            rows = [[_cell(cell) for cell in row.cells] for row in shape.table.rows]
+            tables.append(("", rows))
+            yield 0, "\n".join(text_rows(rows))
         elif getattr(shape, "has_chart", False) and shape.has_chart:
-            yield from _chart_blocks(shape.chart)
+            yield from _chart_blocks(shape.chart, tables)
         elif shape.has_text_frame and not _is_small(shape):
             lines = list(_paragraphs(shape.text_frame))
             if lines:
@@ -97,10 +103,12 @@ def _cell(cell: Any) -> str:
     return "" if cell.is_spanned else " ".join(clean_text(cell.text_frame.text).split())
 
 
-def _chart_blocks(chart: Any) -> Iterator[Block]:
+def _chart_blocks(chart: Any, tables: list[Cells]) -> Iterator[Block]:
     """The title of a chart, and its values as a table."""
+    title = ""
     if chart.has_title and chart.chart_title.has_text_frame:
-        yield 0, " ".join(clean_text(chart.chart_title.text_frame.text).split())
+        title = " ".join(clean_text(chart.chart_title.text_frame.text).split())
+        yield 0, title
     for plot in chart.plots:
         series = list(plot.series)
         head = ["", *(clean_text(one.name or "") for one in series)]
@@ -108,6 +116,7 @@ def _chart_blocks(chart: Any) -> Iterator[Block]:
             [clean_text(str(category)), *("" if n >= len(one.values) else _value(one.values[n]) for one in series)]
             for n, category in enumerate(plot.categories)
         ]
+        tables.append((title, [head, *rows]))
         yield 0, "\n".join(text_rows([head, *rows]))
 
 

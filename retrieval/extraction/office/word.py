@@ -12,14 +12,16 @@ from lxml import etree
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.exhibits import is_table_caption
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text
 from retrieval.extraction.office.archive import core_metadata, opened_archive, parse_part
-from retrieval.extraction.parts import Block, from_blocks
+from retrieval.extraction.parts import Block, Cells, from_blocks
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _WHAT = "Word document"
+_MOST_SPANNED = 100  # columns
 _OLDER = "This is an old .doc file or a Word document with a password. Save it as .docx without one and retry."
 
 Styles = dict[str, tuple[int, bool]]
@@ -35,11 +37,12 @@ def extract_docx(path: Path, limits: ExtractLimits, password: str | None = None)
         body = parse_part(archive, "word/document.xml", _WHAT)
         styles = _styles(parse_part(archive, "word/styles.xml", _WHAT)) if "word/styles.xml" in names else {}
         metadata = core_metadata(archive, _WHAT)
-        blocks = list(_blocks(body, styles))
+        tables: list[Cells] = []
+        blocks = list(_blocks(body, styles, tables))
         for part in ("word/footnotes.xml", "word/endnotes.xml"):
             if part in names:
                 blocks += [block for block in _blocks(parse_part(archive, part, _WHAT), {}) if block[1].strip()]
-    return from_blocks(blocks, metadata.get("title", ""), path, metadata, limits)
+    return from_blocks(blocks, metadata.get("title", ""), path, metadata, limits, tables=tables)
 
 
 def _styles(root: etree._Element) -> Styles:
@@ -70,9 +73,11 @@ def _is_numbered(element: etree._Element) -> bool:
     return element.find(f"{_W}pPr/{_W}numPr") is not None
 
 
-def _blocks(parent: etree._Element, styles: Styles) -> Iterator[Block]:
-    """Every paragraph and table in order, also inside content controls and text boxes."""
+def _blocks(parent: etree._Element, styles: Styles, tables: list[Cells] | None = None) -> Iterator[Block]:
+    """Every paragraph and table in order, also inside content controls and text boxes. The cells of tables are added to
+    `tables`, those of tables in cells only to their cell."""
     listed: list[str] = []
+    before = ""
     for child in parent:
         if child.tag == f"{_W}p":
             level, is_list = styles.get(_value(child, "pPr/pStyle"), (0, False))
@@ -85,9 +90,10 @@ def _blocks(parent: etree._Element, styles: Styles) -> Iterator[Block]:
                 yield 0, "\n".join(listed)
                 listed = []
             if text:
+                before = text
                 yield level, text
             for box in _text_boxes(child):
-                yield from _blocks(box, styles)
+                yield from _blocks(box, styles, tables)
             continue
         if listed:
             yield 0, "\n".join(listed)
@@ -95,8 +101,11 @@ def _blocks(parent: etree._Element, styles: Styles) -> Iterator[Block]:
         if child.tag == f"{_W}tbl":
             rows = [_row_text(row, styles) for row in child.iter(f"{_W}tr")]
             yield 0, "\n".join(row for row in rows if row)
+            if tables is not None:
+                tables.append((before if is_table_caption(before) else "", _cells(child, styles)))
+            before = ""
         elif child.tag != _FALLBACK:
-            yield from _blocks(child, styles)
+            yield from _blocks(child, styles, tables)
     if listed:
         yield 0, "\n".join(listed)
 
@@ -131,5 +140,23 @@ def _text_boxes(element: etree._Element) -> Iterator[etree._Element]:
 
 
 def _row_text(row: etree._Element, styles: Styles) -> str:
-    cells = [" ".join(" ".join(text for _, text in _blocks(cell, styles)).split()) for cell in row.findall(f"{_W}tc")]
+    cells = [_cell_text(cell, styles) for cell in row.findall(f"{_W}tc")]
     return " | ".join(cells) if any(cells) else ""
+
+
+def _cells(table: etree._Element, styles: Styles) -> list[list[str]]:
+    """Row by row; a cell that spans several columns is at the left of them."""
+    rows = []
+    for row in table.iter(f"{_W}tr"):
+        if next(row.iterancestors(f"{_W}tbl")) is table:
+            cells: list[str] = []
+            for cell in row.findall(f"{_W}tc"):
+                span = _value(cell, "tcPr/gridSpan")
+                wide = min(int(span), _MOST_SPANNED) if span.isdigit() and len(span) < 5 else 1
+                cells += [_cell_text(cell, styles), *[""] * (wide - 1)]
+            rows.append(cells)
+    return rows
+
+
+def _cell_text(cell: etree._Element, styles: Styles) -> str:
+    return " ".join(" ".join(text for _, text in _blocks(cell, styles)).split())

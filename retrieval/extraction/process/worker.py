@@ -83,7 +83,7 @@ def _extract(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> di
     format_ = format_of(path)
     extractor = _function(format_.extractor)
     arguments = [path, limits, request["password"]]
-    if format_.drawn and request.get("recognised"):
+    if format_.may_hold_pictures and request.get("recognised"):
         arguments.append(Path(request["recognised"]))
     _restrict(limits)
     return write_document(folder, extractor(*arguments))

@@ -14,6 +14,7 @@ from retrieval.extraction.formats import format_of
 from retrieval.extraction.markup import extract_text
 from retrieval.extraction.office.word import extract_docx
 from retrieval.extraction.process.worker import _function
+from tests.retrieval.packed import repacked
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 STYLES = f'<w:styles {W}><w:style w:styleId="H1"><w:name w:val="heading 1"/></w:style></w:styles>'
@@ -107,6 +108,38 @@ def test_hostile_and_damaged_word_documents_are_refused(tmp_path, kind, reason):
         path.write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(100))
     with pytest.raises(ExtractError, match=reason):
         extract_docx(path, ExtractLimits())
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("", "no text"),
+        ("<w:tbl><w:tr/></w:tbl>", "no text"),
+        (f"<w:p><w:r><w:t>{'word ' * 5000}</w:t></w:r></w:p>", "more than 20,000 characters"),
+    ],
+)
+def test_word_documents_without_words_or_with_too_many_are_refused(tmp_path, body, reason):
+    with pytest.raises(ExtractError, match=reason):
+        extract_docx(docx(tmp_path, body), ExtractLimits(characters=20_000))
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("<w:p><w:r><w:instrText>DDEAUTO c:\\\\cmd.exe</w:instrText><w:t>shown</w:t></w:r></w:p>", "shown"),
+        ("<w:p><w:del><w:r><w:t>DDEAUTO</w:t></w:r></w:del><w:r><w:t>kept</w:t></w:r></w:p>", "kept"),
+        ('<w:p><w:pPr><w:outlineLvl w:val="99"/></w:pPr><w:r><w:t>odd level</w:t></w:r></w:p>', "odd level"),
+        (
+            '<w:tbl><w:tr><w:tc><w:tcPr><w:gridSpan w:val="99999999"/></w:tcPr><w:p><w:r><w:t>wide</w:t></w:r></w:p>'
+            "</w:tc></w:tr></w:tbl>",
+            "wide",
+        ),
+    ],
+)
+def test_irregular_word_documents_give_their_words_and_run_nothing(tmp_path, body, words):
+    path = repacked(docx(tmp_path, body), {}, {"word/vbaProject.bin": b"Sub AutoOpen() DDEAUTO"})
+    document = extract_docx(path, ExtractLimits())
+    assert document.text == words and not document.exhibits.tables
 
 
 def test_a_web_page_gives_its_words_and_nothing_of_its_scripts(tmp_path):

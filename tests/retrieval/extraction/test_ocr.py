@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
+from email.message import EmailMessage
 from pathlib import Path
 
 import numpy as np
@@ -196,3 +197,32 @@ def test_a_language_that_is_not_installed_is_named_with_those_that_are():
 
 def test_kinds_of_pictures_are_known_by_their_content():
     assert format_of("a.tif").matches(b"MM\0*") and not format_of("a.tif").matches(b"\x89PNG\r\n\x1a\n")
+
+
+def test_pictures_in_e_mails_are_read_and_a_bad_one_fails_alone(tmp_path):
+    made = EmailMessage()
+    made["Subject"], made["From"] = "Harbour plan", "bob@example.org"
+    made.set_content("See the pictures.")
+    html = "<p>See <img src='cid:one'><img src='cid:logo'></p>"
+    made.add_alternative(html, subtype="html")
+    related = made.get_payload()[1]
+    related.add_related(encoded("PNG", picture(["Inline words of the harbour."])), "image", "png", cid="<one>")
+    related.add_related(encoded("PNG", picture(["Logo"], (120, 60))), "image", "png", cid="<logo>")
+    made.add_attachment(encoded("JPEG"), "image", "jpeg", filename="crane.jpg")
+    made.add_attachment(encoded("PNG")[:900], "image", "png", filename="cut.png")
+    made.add_attachment(scan(tmp_path).read_bytes(), "application", "pdf", filename="scan.pdf")
+    document = extract(written(tmp_path, "made.eml", made.as_bytes()))
+    labels = [page.label for page in document.pages]
+    assert labels == ["the message", "picture in the text", "attachment crane.jpg", "attachment scan.pdf, page 1"]
+    assert "Inline words of the harbour." in document.text and document.text.count("raised in 1951") == 2
+    assert any("cut.png" in note or "picture in it was not read" in note for note in document.notes)
+    assert not any("Logo" in page for page in document.text.split())
+
+
+def test_without_recognition_the_pictures_of_an_e_mail_are_named(tmp_path, switched_off):
+    made = EmailMessage()
+    made["Subject"], made["From"] = "Plan", "bob@example.org"
+    made.set_content("See the picture.")
+    made.add_attachment(encoded("PNG"), "image", "png", filename="crane.png")
+    document = extract(written(tmp_path, "made.eml", made.as_bytes()))
+    assert "See the picture." in document.text and any("crane.png was not read" in note for note in document.notes)

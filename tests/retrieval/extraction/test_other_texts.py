@@ -231,6 +231,23 @@ def test_odd_saved_web_pages_are_refused_with_their_reason(tmp_path, data, reaso
         read(written(tmp_path, "odd.mht", data), SMALL)
 
 
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (mhtml()[:-30], "The mill"),
+        (mhtml(kind="text/html; charset=unknown-8"), "The mill is sold."),
+        (mhtml("<p>open <b>tags<div>everywhere"), "everywhere"),
+        (mhtml("<script>gone()</script><style>gone</style><p>stays</p>"), "stays"),
+        (mhtml("<div>" * 3000 + "deep" + "</div>" * 3000), "deep"),
+        (mhtml("<iframe src=3D'file:///etc/passwd'></iframe><img src=3Dhttp://gone.example/>seen"), "seen"),
+    ],
+    ids=range(6),
+)
+def test_irregular_saved_web_pages_give_their_words_and_fetch_nothing(tmp_path, data, words):
+    text = read(written(tmp_path, "odd.mhtml", data)).text
+    assert words in text and "gone" not in text and "root:" not in text
+
+
 def test_program_code_is_text_whose_places_are_lines(tmp_path):
     document = extract(written(tmp_path, "area.py", CODE))
     assert document.text == "import os\n\ndef area(width, height):\n    return width * height"

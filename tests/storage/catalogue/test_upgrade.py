@@ -11,6 +11,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy import text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
@@ -19,6 +20,7 @@ from storage.catalogue.database.connection import Database
 from storage.catalogue.database.schema import metadata
 from storage.catalogue.database.upgrade import HEAD, MIGRATIONS, bring_up_to_date, revision
 from storage.errors import CatalogueTooNew
+from storage.properties import condition
 from tests.storage.stored import add_ready, database_url, open_home, sqlite_only
 
 NEXT = '''
@@ -181,3 +183,23 @@ def test_every_connection_keeps_what_it_acknowledged(catalogue):
             for name in ("journal_mode", "foreign_keys", "synchronous", "busy_timeout")
         }
     assert settings == {"journal_mode": "wal", "foreign_keys": 1, "synchronous": 2, "busy_timeout": 15000}
+
+
+def test_documents_from_before_properties_get_what_their_files_state_and_keep_what_people_said(tmp_path):
+    catalogue, store = open_home(tmp_path)
+    old, tagged = add_ready(catalogue, store, 1), add_ready(catalogue, store, 2)
+    extras = '{"metadata": {"author": "Ann Lee; Ben Ray", "creationdate": "D:20240131120000Z", "encoding": "utf-8"}}'
+    with catalogue.database.write() as connection:
+        connection.execute(text("DELETE FROM document_properties"))
+        connection.execute(text("UPDATE document_texts SET extras = :extras"), {"extras": extras})
+        connection.execute(text("UPDATE alembic_version SET version_num = '0006'"))
+    catalogue.set_properties(tagged.id, {"author": ["Cy"], "tag": ["draft"]})
+    catalogue.close()
+    catalogue, _ = open_home(tmp_path)
+    found = catalogue.properties_of([old.id, tagged.id])
+    stated = [(one.name, one.value, one.by_hand) for one in found[old.id]]
+    assert stated == [("author", "Ann Lee", False), ("author", "Ben Ray", False), ("date", "2024-01-31", False)]
+    said = [(one.name, one.value, one.by_hand) for one in found[tagged.id]]
+    assert said == [("author", "Cy", True), ("date", "2024-01-31", False), ("tag", "draft", True)]
+    assert catalogue.documents_where([condition("date>=2024")]) == {old.id, tagged.id}
+    catalogue.close()

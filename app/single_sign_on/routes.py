@@ -1,0 +1,147 @@
+"""HTTP: the way to the provider and back, and what follows from the settings. Redirects go to the provider's own
+addresses, and to this server's declared one: no request says where."""
+
+from __future__ import annotations
+
+import logging
+from urllib.parse import urlencode, urlsplit
+
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from app.api.dependencies import RequestLibrary
+from app.api.documents import Plain
+from app.api.errors import Refused
+from app.api.machine import login_page, set_session
+from app.auth import Authenticator
+from app.errors import SettingsError
+from app.http_security import SIGN_ON_PATH, client_of
+from app.settings import Settings
+from app.single_sign_on.identity import Claims
+from app.single_sign_on.provider import Client, Provider, SignInFailed, trustworthy
+from app.single_sign_on.sign_on import BEGUN_SECONDS, Rules, SignOn
+from app.web.templates import TEMPLATES
+from retrieval.auth.accounts import Accounts
+
+log = logging.getLogger("cairn.sign_in")
+
+COOKIE = "cairn_sign_in"
+
+
+def sign_on_of(settings: Settings, accounts: Accounts) -> SignOn | None:
+    """As configured; None without an issuer. Raises SettingsError naming what is missing. Asks nobody."""
+    issuer = settings.oidc_issuer
+    if issuer is None:
+        return None
+    needed = {"CAIRN_OIDC_CLIENT_ID": settings.oidc_client_id, "CAIRN_OIDC_ADDRESS": settings.oidc_address}
+    missing = [name for name, value in needed.items() if not value]
+    if missing:
+        raise SettingsError(f"With CAIRN_OIDC_ISSUER, {missing[0]} is needed too (docs/single-sign-on.md).")
+    address = str(settings.oidc_address).rstrip("/")
+    if not trustworthy(issuer):
+        raise SettingsError("CAIRN_OIDC_ISSUER must begin with https:// (http:// only for a server on this machine).")
+    if not trustworthy(address) or urlsplit(address).path or urlsplit(address).query:
+        raise SettingsError(
+            "CAIRN_OIDC_ADDRESS must be an origin such as https://library.example, without a path "
+            "(http:// only for this machine)."
+        )
+    scopes = settings.oidc_scopes.split()
+    if "openid" not in scopes:
+        raise SettingsError("CAIRN_OIDC_SCOPES must contain openid.")
+    groups = frozenset(name.strip() for name in settings.oidc_allowed_groups.split(",") if name.strip())
+    if groups and settings.oidc_groups_claim is None:
+        raise SettingsError("CAIRN_OIDC_ALLOWED_GROUPS needs CAIRN_OIDC_GROUPS_CLAIM: without it nobody gets in.")
+    redirect_uri = f"{address}{SIGN_ON_PATH}/callback"
+    client = Client(str(settings.oidc_client_id), settings.oidc_client_secret, redirect_uri, " ".join(scopes))
+    return SignOn(
+        Provider(issuer, client),
+        accounts,
+        title=settings.oidc_title,
+        address=address,
+        session_seconds=settings.oidc_session_hours * 3600,
+        claims=Claims(settings.oidc_username_claim, settings.oidc_groups_claim),
+        rules=Rules(settings.oidc_new_accounts, settings.oidc_link_names, groups),
+    )
+
+
+def router(sign_on: SignOn, authenticator: Authenticator) -> APIRouter:
+    """The two steps of signing in, and the way out of the provider."""
+    routes = APIRouter(prefix=SIGN_ON_PATH, include_in_schema=False)
+
+    @routes.get("")
+    async def begin(request: Request) -> Response:
+        if request.headers.get("host", "") != urlsplit(sign_on.address).netloc:  # its cookie would be another host's
+            return RedirectResponse(f"{sign_on.address}{SIGN_ON_PATH}", status_code=303)
+        try:
+            address, browser = await run_in_threadpool(sign_on.begin, client_of(request))
+        except SignInFailed as error:
+            return await _refused(error, authenticator, sign_on)
+        response = RedirectResponse(address, status_code=303, headers={"Cache-Control": "no-store"})
+        _remember(response, browser, request)
+        return response
+
+    @routes.get("/callback")
+    async def complete(request: Request) -> Response:
+        answer = dict(request.query_params)
+        try:
+            done = await run_in_threadpool(sign_on.complete, answer, request.cookies.get(COOKIE, ""))
+        except SignInFailed as error:
+            return await _refused(error, authenticator, sign_on)
+        # Not a redirect: the browser would hold back the session's cookie, as the way here began at another site.
+        page = TEMPLATES.get_template("signed_in.html").render()
+        response = HTMLResponse(page, headers={"Cache-Control": "no-store"})
+        if not done.linked:
+            session = authenticator.open_session(done.account, sign_on.session_seconds)
+            set_session(response, session, request, sign_on.session_seconds)
+        response.delete_cookie(COOKIE, path="/login", httponly=True, samesite="lax")
+        return response
+
+    @routes.get("/end")
+    async def end() -> Response:
+        """Also out of the provider, which may ask whether this is meant."""
+        try:
+            there = await run_in_threadpool(sign_on.end_address)
+        except SignInFailed as error:
+            return await _refused(error, authenticator, sign_on)
+        if there is None:
+            return RedirectResponse("/login", status_code=303)
+        back = {"client_id": sign_on.client_id, "post_logout_redirect_uri": f"{sign_on.address}/login"}
+        return RedirectResponse(f"{there}{'&' if '?' in there else '?'}{urlencode(back)}", status_code=303)
+
+    return routes
+
+
+def link_router(sign_on: SignOn) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.post("/account/link", tags=["account"])
+    def link(library: RequestLibrary, request: Request, response: Response) -> Plain:
+        """Link your account to single sign-on: the browser goes to `address` and signs in there."""
+        user_id = library.principal.user_id
+        if user_id is None:
+            raise Refused(404, "not_found", "There are no accounts here.")
+        if request.headers.get("host", "") != urlsplit(sign_on.address).netloc:
+            raise Refused(409, "wrong_host", f"Open {sign_on.address} to do this.")
+        try:
+            address, browser = sign_on.begin(client_of(request), user_id)
+        except SignInFailed as error:
+            log.warning("sign-in failed: %s (%s)", error, error.detail)
+            raise Refused(502, "sign_in_failed", str(error)) from error
+        _remember(response, browser, request)
+        return {"address": address}
+
+    return routes
+
+
+def _remember(response: Response, browser: str, request: Request) -> None:
+    """The way back comes from another site, which a strict cookie would not survive."""
+    secure = request.url.scheme == "https"
+    response.set_cookie(
+        COOKIE, browser, max_age=int(BEGUN_SECONDS), path="/login", httponly=True, samesite="lax", secure=secure
+    )
+
+
+async def _refused(error: SignInFailed, authenticator: Authenticator, sign_on: SignOn) -> Response:
+    log.warning("sign-in failed: %s (%s)", error, error.detail[:500])
+    return await authenticator.in_background(login_page, authenticator, sign_on.title, str(error), 403)

@@ -1,0 +1,230 @@
+"""SignOn: from the button on the page to an account, in two steps with the provider between them.
+
+- Each sign-in has a state, a nonce and a PKCE verifier of its own, which serve once, for ten minutes, and only in the
+  browser that began: its cookie is compared.
+- An account is found by issuer and subject alone. The first time, an existing account is linked only if its owner asked
+  for it while signed in, if the administrator named the subject (`cairn user link`), or if the settings declare that
+  the provider's user names are this server's. E-mail addresses never open an account.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from app.limits.sign_in_limit import network_of
+from app.single_sign_on.identity import Claims, Identity, identity_of
+from app.single_sign_on.provider import Provider, SignInFailed
+from retrieval.auth.accounts import NAME, Accounts
+from retrieval.errors import InvalidRequest, NotFound
+from storage.records import User
+
+BEGUN_SECONDS = 600.0
+MAX_BEGUN, MAX_BEGUN_EACH = 5000, 20
+MAX_SAME_NAMES = 100
+STALE = "This sign-in took too long, was used already, or was begun in another browser. Begin again."
+REFUSALS = {
+    "access_denied": "The sign-in service did not let you in, or you stopped there.",
+    "login_required": "The sign-in service wants you to sign in there first. Begin again.",
+    "temporarily_unavailable": "The sign-in service does not answer. Try again in a moment.",
+    "server_error": "The sign-in service had a problem. Try again in a moment.",
+}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Who gets an account. `allowed_groups`: of which one must be in one, unless empty."""
+
+    new_accounts: bool = True
+    link_names: bool = False
+    allowed_groups: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A sign-in of which the provider's answer is awaited. `browser`: digest of the cookie's secret; `user_id`: of the
+    account that is to be linked."""
+
+    network: str
+    browser: bytes
+    nonce: str = field(repr=False)
+    verifier: str = field(repr=False)
+    user_id: str | None
+    until: float
+
+
+@dataclass(frozen=True)
+class SignedIn:
+    """`linked`: an account that was signed in already; no session is needed."""
+
+    account: User
+    linked: bool
+
+
+class SignOn:
+    """`title`: what the provider is called on the page; `address`: the origin under which people open this server."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        accounts: Accounts,
+        *,
+        title: str,
+        address: str,
+        session_seconds: float,
+        claims: Claims,
+        rules: Rules,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ):
+        self.title, self.address, self.session_seconds = title, address, session_seconds
+        self._provider, self._accounts, self._claims, self._rules = provider, accounts, claims, rules
+        self._clock, self._now = clock, now
+        self._lock = threading.Lock()
+        self._begun: OrderedDict[str, Begun] = OrderedDict()
+
+    def begin(self, client: str, user_id: str | None = None) -> tuple[str, str]:
+        """(the provider's address for this sign-in, secret for the browser's cookie). Raises SignInFailed."""
+        state, browser, nonce = (secrets.token_urlsafe(32) for _ in range(3))
+        verifier = secrets.token_urlsafe(48)
+        address = self._provider.authorization_address(state=state, nonce=nonce, verifier=verifier)
+        begun = Begun(network_of(client), _digest(browser), nonce, verifier, user_id, self._clock() + BEGUN_SECONDS)
+        with self._lock:
+            self._make_room(begun.network)
+            self._begun[state] = begun
+        return address, browser
+
+    def complete(self, answer: dict[str, str], browser: str) -> SignedIn:
+        """What the provider had the browser bring: `code` or `error`, `state`, perhaps `iss`. Raises SignInFailed."""
+        begun = self._taken(answer.get("state", ""), browser)
+        issuer = answer.get("iss")
+        if issuer is None and self._provider.description().names_itself:
+            raise SignInFailed(STALE, "the answer does not name its issuer")
+        if issuer not in (None, self._provider.issuer):
+            raise SignInFailed(STALE, f"the answer is of another issuer: {issuer!r}")
+        if error := answer.get("error"):
+            raise SignInFailed(
+                REFUSALS.get(error, "The sign-in service refused. Tell this server's administrator."), error
+            )
+        if not answer.get("code"):
+            raise SignInFailed(STALE, "no code")
+        tokens = self._provider.tokens(answer["code"], begun.verifier)
+        identity = identity_of(self._provider, tokens, nonce=begun.nonce, names=self._claims, now=self._now)
+        self._check_groups(identity)
+        account = self._linked(identity, begun.user_id) if begun.user_id else self._account(identity)
+        self._accounts.set_groups(account, identity.groups or ())
+        return SignedIn(account, begun.user_id is not None)
+
+    def is_linked(self, account: User) -> bool:
+        return account.subject is not None and account.issuer == self._provider.issuer
+
+    def end_address(self) -> str | None:
+        """Where people end their session at the provider; None where it has no such address. Raises SignInFailed."""
+        return self._provider.description().end_session_endpoint
+
+    @property
+    def client_id(self) -> str:
+        return self._provider.client.id
+
+    def _taken(self, state: str, browser: str) -> Begun:
+        """What was begun under this state; it serves once, whatever comes of it."""
+        with self._lock:
+            begun = self._begun.get(state)
+            if begun is None or not hmac.compare_digest(begun.browser, _digest(browser)):
+                raise SignInFailed(STALE, "unknown state, or another browser")
+            del self._begun[state]
+        if self._clock() > begun.until:
+            raise SignInFailed(STALE, "too late")
+        return begun
+
+    def _make_room(self, network: str) -> None:
+        """Who begins again and again loses their own older ones, and nobody else's."""
+        now = self._clock()
+        for state in [state for state, begun in self._begun.items() if begun.until < now]:
+            del self._begun[state]
+        own = [state for state, begun in self._begun.items() if begun.network == network]
+        for state in own[: max(0, len(own) + 1 - MAX_BEGUN_EACH)]:
+            del self._begun[state]
+        if len(self._begun) >= MAX_BEGUN:
+            raise SignInFailed("Too many people are signing in. Try again in a few minutes.", "too many were begun")
+
+    def _check_groups(self, identity: Identity) -> None:
+        allowed = self._rules.allowed_groups
+        if allowed and not allowed.intersection(identity.groups or ()):
+            raise SignInFailed("Your groups do not open this server. Ask its administrator.", f"{identity.groups}")
+
+    def _linked(self, identity: Identity, user_id: str) -> User:
+        """The account whose owner asked for the link while signed in."""
+        account, holder = self._accounts.by_id(user_id), self._of(identity)
+        if account is None:
+            raise SignInFailed(STALE, "the account is gone")
+        if holder is not None and holder.id != account.id:
+            raise SignInFailed(f"You have another account here already, {holder.name}. Ask the administrator.")
+        return self._link(account, identity)
+
+    def _account(self, identity: Identity) -> User:
+        account = self._of(identity)
+        if account is not None:
+            return account
+        same = self._named(identity.names[0]) if identity.names else None
+        if same is not None and same.subject is None:
+            if self._rules.link_names and identity.username == same.name:
+                return self._link(same, identity)
+            raise SignInFailed(
+                f"There is an account {same.name} here that is not linked to yours at {self.title}. If it is yours, "
+                "sign in with its password and choose "
+                f"“Link to {self.title}” in your account. Or ask the administrator.",
+                _how_to_link(identity, same.name),
+            )
+        if not self._rules.new_accounts:
+            raise SignInFailed(
+                f"You have no account here. Ask the administrator to link one to you ({identity.subject}).",
+                _how_to_link(identity, "NAME"),
+            )
+        return self._new(identity)
+
+    def _new(self, identity: Identity) -> User:
+        """An account without a password. Two people of one name get different ones."""
+        names = [name for name in identity.names if NAME.fullmatch(name)] or ["user"]
+        for number in range(1, MAX_SAME_NAMES):
+            name = names[0] if number == 1 else f"{names[0]}-{number}"
+            if self._named(name) is None:
+                try:
+                    return self._accounts.add(name, "", issuer=identity.issuer, subject=identity.subject)
+                except InvalidRequest:  # somebody else took the name, or this identity, at the same moment
+                    if (account := self._of(identity)) is not None:
+                        return account
+        raise SignInFailed("No name is left for your account. Ask the administrator.", names[0])
+
+    def _link(self, account: User, identity: Identity) -> User:
+        try:
+            self._accounts.link(account, identity.issuer, identity.subject)
+        except InvalidRequest as error:
+            raise SignInFailed(
+                f"Your account {account.name} is linked to somebody else at {self.title}. Ask the administrator.",
+                str(error),
+            ) from error
+        return self._of(identity) or account
+
+    def _of(self, identity: Identity) -> User | None:
+        return self._accounts.of_identity(identity.issuer, identity.subject)
+
+    def _named(self, name: str) -> User | None:
+        try:
+            return self._accounts.named(name)
+        except NotFound:
+            return None
+
+
+def _how_to_link(identity: Identity, name: str) -> str:
+    return f"`cairn user link {name} --subject {identity.subject}` links an account to this person"
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
