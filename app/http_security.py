@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -207,9 +208,9 @@ def content_policy(nonce: str) -> str:
 class PageHeaders:
     """Security headers on every response; a nonce on every script of an HTML page that Gradio rendered."""
 
-    def __init__(self, app: ASGIApp, *, head: bytes = b""):
-        """head: HTML that the page of Gradio begins with."""
-        self._app, self._head = app, head
+    def __init__(self, app: ASGIApp, *, rewrite: Callable[[bytes], bytes] = lambda page: page):
+        """`rewrite`: what is made of an HTML page."""
+        self._app, self._rewrite = app, rewrite
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -235,7 +236,7 @@ class PageHeaders:
             else:
                 page.extend(message.get("body", b""))
                 if not message.get("more_body"):
-                    body = _own_scripts_only(_with_head(bytes(page), self._head), nonce)
+                    body = _own_scripts_only(self._rewrite(bytes(page)), nonce)
                     MutableHeaders(scope=start)["content-length"] = str(len(body))
                     await send(start)
                     await send({"type": "http.response.body", "body": body})
@@ -264,11 +265,6 @@ class PageHeaders:
 
 _FOREIGN_META = re.compile(rb"<meta\b[^>]*\b(?:og:|twitter:)[^>]*>", re.IGNORECASE)
 _SCRIPT = re.compile(rb"<script(?=[\s>])", re.IGNORECASE)
-
-
-def _with_head(page: bytes, head: bytes) -> bytes:
-    """Only the frame has Gradio's element; other pages have heads of their own."""
-    return page.replace(b"<head>", b"<head>" + head, 1) if b"<gradio-app" in page else page
 
 
 def _own_scripts_only(page: bytes, nonce: str) -> bytes:

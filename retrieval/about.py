@@ -7,6 +7,7 @@ from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
 from retrieval.errors import PermissionDenied, catalogue_errors
+from retrieval.index.snapshot import scope_documents
 from retrieval.ingest import pages
 from retrieval.types.passages import PageBox
 from retrieval.types.records import Description, Document, PageText, Scope, Suggestion, TextHit
@@ -44,14 +45,15 @@ class About:
         found = {one.id: self._describer.kept(one.id) for one in documents}
         return {document_id: one for document_id, one in found.items() if one is not None}
 
+    @catalogue_errors()
     def suggestions(self, count: int = 3, *, within: Scope | None = None) -> list[Suggestion]:
-        """Questions that the newest documents in scope can answer, of as many documents as possible."""
-        scope = within or Scope()
+        """Questions that the newest documents in scope can answer, of as many documents as possible. Raises NotFound
+        and InvalidRequest for a scope that a question could not have either."""
+        wanted = scope_documents(self._catalogue, within) if within not in (None, Scope()) else None
         newest = [
             one
             for one in self._views.documents(self._catalogue.documents(sort="added"))
-            if one.state == "ready"
-            and (scope == Scope() or one.id in scope.document_ids or one.collection_id in scope.collection_ids)
+            if one.state == "ready" and (wanted is None or one.id in wanted)
         ][:_LOOKED_AT]
         described = self.descriptions(newest)
         each = [

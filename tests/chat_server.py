@@ -59,9 +59,9 @@ async def _badly(how: str) -> AsyncIterator[str]:
         yield 'data: {"choices": [{"delta": {"content": 7}, "finish_reason": null}]}\n\n'
     if how == "error in the middle":
         yield 'data: {"error": {"message": "out of memory"}}\n\n'
-    while how == "never ends":
+    while how in ("never ends", "goes on slowly"):
         yield _chunk(" and")
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.05 if how == "goes on slowly" else 0)
     # "ends without a reason": nothing more comes
 
 

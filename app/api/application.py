@@ -17,6 +17,7 @@ from app.api import (
     dependencies,
     documents,
     errors,
+    first_page,
     folders,
     machine,
     openai_endpoint,
@@ -34,7 +35,7 @@ from app.limits.request_shares import RequestShares
 from app.settings import Settings
 from app.single_sign_on import routes as single_sign_on
 from app.single_sign_on.sign_on import SignOn
-from app.web.bundle import page_assets, page_head
+from app.web.bundle import own_page, page_assets
 from retrieval.auth.accounts import Accounts
 from retrieval.library import Library
 
@@ -96,6 +97,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     app.include_router(machine.router(limits), prefix="/api/v1")
     app.include_router(machine.account_router(accounts, authenticator, sign_on), prefix="/api/v1")
     app.include_router(writer_choice.router(settings), prefix="/api/v1")
+    app.include_router(first_page.router(settings, limits, accounts, sign_on), prefix="/api/v1")
     app.include_router(openai_endpoint.router(ask_queue), prefix="/v1")
     _add_pages(app)
     app.mount("/mcp", tools_app)
@@ -104,7 +106,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
 
         mount_ui(app, preferences=preferences, home=settings.home, own_words=lambda: library.writes_own_words)
     app.add_middleware(changing.TellChanges, changes=changes)
-    _add_guards(app, authenticator, settings, head=page_head() if page else b"")
+    _add_guards(app, authenticator, settings, with_page=page)
     return app
 
 
@@ -143,7 +145,7 @@ def _upload_limits(settings: Settings) -> UploadLimits:
     )
 
 
-def _add_guards(app: FastAPI, authenticator: Authenticator, settings: Settings, *, head: bytes) -> None:
+def _add_guards(app: FastAPI, authenticator: Authenticator, settings: Settings, *, with_page: bool) -> None:
     app.add_middleware(RequestShares)
     app.add_middleware(
         AccessMiddleware,
@@ -152,7 +154,7 @@ def _add_guards(app: FastAPI, authenticator: Authenticator, settings: Settings, 
         max_body_bytes=MAX_BODY_BYTES,
         max_upload_bytes=settings.max_upload_bytes + MULTIPART_OVERHEAD_BYTES,
     )
-    app.add_middleware(PageHeaders, head=head)  # refusals carry the headers too
+    app.add_middleware(PageHeaders, **({"rewrite": own_page} if with_page else {}))  # refusals carry the headers too
     app.add_middleware(ForwardedHeaders, proxies=settings.proxies)
 
 
@@ -167,9 +169,9 @@ def _add_pages(app: FastAPI) -> None:
 
     assets = {asset.name: asset for asset in page_assets()}
 
-    @app.get("/ui/page.{digest}.{ending}", include_in_schema=False)
-    def page(request: Request, digest: str, ending: str) -> Response:
-        asset = assets.get(f"page.{digest}.{ending}")
+    @app.get("/ui/{part}.{digest}.{ending}", include_in_schema=False)
+    def page(request: Request, part: str, digest: str, ending: str) -> Response:
+        asset = assets.get(f"{part}.{digest}.{ending}")
         if asset is None:
             raise errors.Refused(404, "not_found", "The page has changed. Load it again.")
         headers = {"Cache-Control": FOR_GOOD, "Vary": "Accept-Encoding"}

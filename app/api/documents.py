@@ -179,9 +179,11 @@ def _add_suggestions(routes: APIRouter) -> None:
         count: Annotated[int, Query(ge=1, le=20)] = 3,
         document_id: Annotated[list[str] | None, Query(max_length=500)] = None,
         collection_id: Annotated[list[str] | None, Query(max_length=500)] = None,
+        where: Annotated[list[str], Query(max_length=20)] = [],  # noqa: B006 - FastAPI copies it
     ) -> Plain:
-        """Questions that the newest documents (of these, or of these collections) can really answer."""
-        scope = Scope(tuple(document_id or ()), tuple(collection_id or ()))
+        """Questions that the newest documents (of these, or of these collections, that meet all conditions in `where`)
+        can really answer."""
+        scope = Scope(tuple(document_id or ()), tuple(collection_id or ()), tuple(where))
         return {"suggestions": [one.to_dict() for one in library.suggestions(count, within=scope)]}
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from app.api.dependencies import OwnPreferences, RequestLibrary
 from app.api.documents import Plain
 from app.api.errors import Refused
-from app.api.preferences import PreferenceChange
+from app.api.preferences import PreferenceChange, PreferenceFile
 from app.api.questions import MAX_QUESTION_LENGTH
 from app.api.uploads import UploadLimits
 from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, WrongPassword, hash_password
@@ -24,6 +24,7 @@ from app.single_sign_on.sign_on import SignOn
 from app.web.templates import TEMPLATES
 from retrieval.auth.accounts import Accounts
 from retrieval.extraction.formats import FORMATS, SUFFIXES
+from retrieval.library import Library
 
 WRONG, WRONG_OF_TWO = "Wrong password.", "Wrong name or password."
 TOO_MANY = "Too many wrong attempts. Wait a moment, then try again."
@@ -45,20 +46,34 @@ def router(limits: UploadLimits) -> APIRouter:
     @routes.get("/preferences", tags=["machine"])
     def read(preferences: OwnPreferences) -> Plain:
         """How questions are put when a request does not say, and what uploads may be."""
-        labels = [each.label for each in FORMATS]
-        accept = [*SUFFIXES, *(each.media_type for each in FORMATS)]
-        uploads = {**asdict(limits), "kinds": sorted(SUFFIXES), "labels": labels, "accept": accept}
-        return {
-            **preferences.current.model_dump(),
-            "uploads": uploads,
-            "question_characters": MAX_QUESTION_LENGTH,
-        }
+        return described_preferences(preferences, limits)
 
     @routes.patch("/preferences", tags=["machine"])
     def change(preferences: OwnPreferences, change: PreferenceChange) -> Plain:
         return preferences.change(**change.model_dump(exclude_unset=True)).model_dump()
 
     return routes
+
+
+def described_preferences(preferences: PreferenceFile, limits: UploadLimits) -> Plain:
+    labels = [each.label for each in FORMATS]
+    accept = [*SUFFIXES, *(each.media_type for each in FORMATS)]
+    uploads = {**asdict(limits), "kinds": sorted(SUFFIXES), "labels": labels, "accept": accept}
+    return {**preferences.current.model_dump(), "uploads": uploads, "question_characters": MAX_QUESTION_LENGTH}
+
+
+def described_account(library: Library, accounts: Accounts, sign_on: SignOn | None) -> Plain:
+    plain = {"name": library.principal.name, "people": library.people()}
+    user_id = library.principal.user_id
+    found = None if user_id is None else accounts.by_id(user_id)
+    if sign_on is not None and found is not None:
+        plain["single_sign_on"] = {
+            "title": sign_on.title,
+            "linked": sign_on.is_linked(found),
+            "has_password": bool(found.password_hash),
+            "groups": library.groups(),
+        }
+    return plain
 
 
 def account_router(accounts: Accounts, authenticator: Authenticator, sign_on: SignOn | None = None) -> APIRouter:
@@ -68,17 +83,7 @@ def account_router(accounts: Accounts, authenticator: Authenticator, sign_on: Si
     def account(library: RequestLibrary) -> Plain:
         """Who is signed in, and with whom collections can be shared. `name` is empty while there are no accounts;
         `single_sign_on`, where it is configured, says how the account is linked to it, and the person's groups."""
-        plain = {"name": library.principal.name, "people": library.people()}
-        user_id = library.principal.user_id
-        found = None if user_id is None else accounts.by_id(user_id)
-        if sign_on is not None and found is not None:
-            plain["single_sign_on"] = {
-                "title": sign_on.title,
-                "linked": sign_on.is_linked(found),
-                "has_password": bool(found.password_hash),
-                "groups": library.groups(),
-            }
-        return plain
+        return described_account(library, accounts, sign_on)
 
     @routes.post("/account/password", status_code=204, tags=["account"])
     async def change_password(library: RequestLibrary, change: PasswordChange, request: Request) -> None:

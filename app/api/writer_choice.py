@@ -21,6 +21,7 @@ from retrieval.library import Library
 from retrieval.writers.trial import try_writer
 
 HOW_TO = "Answers are quoted. To have them written, name a writer in the settings: a server such as Ollama, or a model."
+HOW_TO_ELSEWHERE = "Answers are quoted. Whoever runs this server can have them written: CAIRN_WRITER names a writer."
 
 
 class Choice(BaseModel):
@@ -35,7 +36,7 @@ def router(settings: Settings) -> APIRouter:
     @routes.get("/writer")
     def current(library: RequestLibrary) -> Plain:
         """The writer, whether passages leave this machine for it, and whether this person may choose another."""
-        return _described(settings, library)
+        return described_writer(settings, library)
 
     @routes.put("/writer")
     def change(library: RequestLibrary, choice: Choice) -> Plain:
@@ -47,7 +48,7 @@ def router(settings: Settings) -> APIRouter:
             open_()  # refused before it is kept
         choose(settings.home, name)
         library.use_writer(open_)
-        return _described(settings, library)
+        return described_writer(settings, library)
 
     @routes.post("/writer/test")
     def test(library: RequestLibrary, choice: Choice) -> Plain:
@@ -83,14 +84,14 @@ def _check_may_choose(settings: Settings, library: Library) -> None:
         )
 
 
-def _described(settings: Settings, library: Library) -> Plain:
+def described_writer(settings: Settings, library: Library) -> Plain:
     may_choose = _may_choose(settings, library)
     plain: Plain = {
         "name": None,
         "kind": None,
         "leaves_machine": False,
         "problem": "",
-        "how_to": HOW_TO,
+        "how_to": HOW_TO if may_choose else HOW_TO_ELSEWHERE,
         "may_choose": may_choose,
         "chosen": (settings.writer or chosen_on_the_page(settings.home) or "") if may_choose else "",
         "own_words": library.writes_own_words,

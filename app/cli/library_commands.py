@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.lookup import find_answer_id, find_document
-from app.cli.options import HomeOption, JsonOption, ModelOption, UserOption, WhereOption, library_of
+from app.cli.options import DocumentArgument, HomeOption, JsonOption, ModelOption, UserOption, WhereOption, library_of
 from app.cli.output import facts, one_line, printable, say, size, table, tell, write_json
 from retrieval.errors import NotFound
 from retrieval.types.places import place_of
@@ -108,7 +108,7 @@ def list_(
 
 def show(
     context: typer.Context,
-    document: Annotated[str, typer.Argument(metavar="DOCUMENT", help="Its id, the start of it, or its file name.")],
+    document: DocumentArgument,
     page: Annotated[
         int | None, typer.Option("--page", min=1, metavar="N", help="Also show the text of page N, counted from 1.")
     ] = None,

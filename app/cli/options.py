@@ -49,6 +49,11 @@ DocumentsOption = Annotated[
 CollectionsOption = Annotated[
     list[str] | None, typer.Option("--collection", metavar="NAME", help="Only this collection; repeatable.")
 ]
+DocumentArgument = Annotated[str, typer.Argument(metavar="DOCUMENT", help="Its id, the start of it, or its file name.")]
+IntoCollectionOption = Annotated[
+    str | None,
+    typer.Option("--collection", metavar="NAME", help="New documents go to this collection, created if new."),
+]
 WhereOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from app.web.words import page_words
+from app.web import gradio_styles
+from app.web.words import mark_address, page_words
 
 STATIC = Path(__file__).parent / "static"
 STYLES = ("frame.css", "cairn.css", "writer.css")
@@ -23,6 +24,9 @@ STYLES = ("frame.css", "cairn.css", "writer.css")
 _IMPORT = re.compile(r'^import \{(?P<names>[^}]*)\} from "\./(?P<module>[\w-]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async function|function|class|const) (?P<name>\w+))", re.MULTILINE)
 _OTHERWISE = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
+
+_GRADIO_STYLE = re.compile(rb'<link rel="stylesheet"[^>]* href="\./assets/index-[\w-]+\.css">')
+_RESIZER = re.compile(rb"<script>(?:(?!</script>).)*/iframeResizer\.(?:(?!</script>).)*</script>", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -36,24 +40,36 @@ class Asset:
 
 
 @cache
-def page_assets() -> tuple[Asset, Asset]:
-    """The script and the style sheet of the page."""
+def page_assets() -> tuple[Asset, Asset, Asset]:
+    """The script and the style sheet of the page, and what Gradio's frame needs of its own styles."""
     modules = {path.name: path.read_text(encoding="utf-8") for path in sorted(STATIC.glob("*.js"))}
     script = bundle("main.js", {**modules, "words.js": page_words()})
     styles = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES)
-    return _asset("page", "js", "text/javascript", script), _asset("page", "css", "text/css", styles)
-
-
-def page_head() -> bytes:
-    """What stands in the head of the page before anything of Gradio: so the page is painted, and can be used, while
-    Gradio is still being fetched."""
-    script, style = page_assets()
     return (
+        _asset("page", "js", "text/javascript", script),
+        _asset("page", "css", "text/css", styles),
+        _asset("frame", "css", "text/css", gradio_styles.joined()),
+    )
+
+
+def own_page(page: bytes) -> bytes:
+    """Gradio's page with ours before it, so that ours is painted, and can be used, while Gradio is still being fetched.
+
+    Its style sheets come as one, and the script for pages inside others' pages, which this one refuses to be, goes.
+    Other pages are left alone: only this one has Gradio's element.
+    """
+    if b"<gradio-app" not in page:
+        return page
+    script, style, frame = page_assets()
+    head = (
         '<meta name="color-scheme" content="light dark">'
-        '<link rel="icon" href="./ui/mark.svg" type="image/svg+xml">'
+        f'<link rel="icon" href="{mark_address()}" type="image/svg+xml">'
         f'<link rel="stylesheet" href="./ui/{style.name}">'
         f'<script type="module" src="./ui/{script.name}"></script>'
     ).encode()
+    page = page.replace(b"<head>", b"<head>" + head, 1)
+    frame_link = f'<link rel="stylesheet" href="./ui/{frame.name}">'.encode()
+    return _GRADIO_STYLE.sub(frame_link, _RESIZER.sub(b"", page), count=1)
 
 
 def _asset(name: str, ending: str, media_type: str, text: str) -> Asset:

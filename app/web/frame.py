@@ -24,7 +24,7 @@ from retrieval.types.defaults import WRITTEN_TOKENS
 
 SANS = ("ui-sans-serif", "system-ui", "sans-serif")
 MONO = ("ui-monospace", "Consolas", "monospace")
-# Gradio's styles come after ours (see `bundle.page_head`), and ours have the last word.
+# Gradio puts this behind its styles once it has begun (ours stand before them, see `bundle.page_head`).
 STYLE_AGAIN = '<link rel="stylesheet" href="./ui/{style}">'
 VOTER_CHOICES = [
     ("Together: one choice per group of heads (fastest, default)", "group"),

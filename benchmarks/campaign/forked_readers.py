@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from retrieval.extraction.formats import FORMATS
@@ -24,7 +25,7 @@ class ForkedReaders(Sandbox):
         for each in FORMATS:
             worker._function(each.extractor)
 
-    def _serve(self, request: dict[str, Any], seconds: float) -> tuple[int, str]:
+    def _serve(self, request: dict[str, Any], seconds: float, check: Callable[[], object]) -> tuple[int, str]:
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:

@@ -23,7 +23,7 @@ from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.ocr.languages import DEFAULT, language_files
 from retrieval.extraction.process.admission import Admission
 from retrieval.extraction.process.ipc import IMAGE, read_document, read_result
-from retrieval.extraction.process.sandbox import Sandbox
+from retrieval.extraction.process.sandbox import Caller, Sandbox
 
 __all__ = ["ExtractLimits", "ExtractedDocument", "ExtractedPage", "OutlineEntry", "extract", "render_page", "unlock"]
 
@@ -67,25 +67,26 @@ def extract(
     ocr: bool = True,
     kept: Path | None = None,
     watch: Callable[[int, int], None] = lambda done, total: None,
+    check: Callable[[], object] = lambda: None,
 ) -> ExtractedDocument:
     """Text, boxes and outline of a file. Raises ExtractError with a reason that a person understands.
 
     `person`, here and below: for whom; people take turns. `ocr`: recognise text in pictures of pages without any, in
     the languages of `set_ocr`; without it NothingToRead is raised for a file of such pages alone. `kept`: the folder
     where what is recognised is kept, so that nothing is recognised twice; `watch` is called with the number of pictures
-    read so far, and their number.
+    read so far, and their number. `check` is called about twice a second meanwhile: what it raises ends the reading.
     """
-    path, limits = Path(path), limits or ExtractLimits()
+    path, limits, caller = Path(path), limits or ExtractLimits(), Caller(person, check)
     format_ = format_of(path)
     with tempfile.TemporaryDirectory(prefix="cairn-extract-") as name:
         languages = _languages if ocr and format_.may_hold_pictures else None
         if languages is None:
-            return _extract(path, Path(name), limits, password, person, None)
+            return _extract(path, Path(name), limits, password, caller, None)
         recognised = (kept or Path(name)) / f"recognised-{languages}"
         recognised.mkdir(parents=True, exist_ok=True, mode=0o700)
         scanned: Sequence[int]
         try:
-            document = _extract(path, Path(name), limits, password, person, recognised)
+            document = _extract(path, Path(name), limits, password, caller, recognised)
             scanned = document.scanned
         except NothingToRead as error:
             scanned = error.pages
@@ -96,25 +97,25 @@ def extract(
             watch(first, len(scanned))
             pages = scanned[first : first + _PICTURES_AT_ONCE]
             try:
-                _recognise(path, pages, languages, recognised, limits, password, person)
+                _recognise(path, pages, languages, recognised, limits, password, caller)
             except ExtractError:
                 if format_.drawn:
                     raise
                 for page in pages:  # one bad attachment is no reason to lose a message
                     try:
-                        _recognise(path, [page], languages, recognised, limits, password, person)
+                        _recognise(path, [page], languages, recognised, limits, password, caller)
                     except ExtractError as error:
                         failed.append(f"A picture in it was not read: {error.reason}")
-        document = _extract(path, Path(name), limits, password, person, recognised)
+        document = _extract(path, Path(name), limits, password, caller, recognised)
         return replace(document, notes=(*document.notes, *failed)) if failed else document
 
 
 def _extract(
-    path: Path, folder: Path, limits: ExtractLimits, password: str | None, person: str, recognised: Path | None
+    path: Path, folder: Path, limits: ExtractLimits, password: str | None, caller: Caller, recognised: Path | None
 ) -> ExtractedDocument:
     result = Path(tempfile.mkdtemp(dir=folder))
     request = {"task": "extract", "password": password, "recognised": recognised and str(recognised.resolve())}
-    facts = _run(request, path, result, limits.for_size(_size_of(path)), person)
+    facts = _run(request, path, result, limits.for_size(_size_of(path)), caller)
     try:
         return read_document(result, facts, limits)
     except (ValueError, KeyError, TypeError, OSError) as error:
@@ -128,7 +129,7 @@ def _recognise(
     recognised: Path,
     limits: ExtractLimits,
     password: str | None,
-    person: str,
+    caller: Caller,
 ) -> None:
     """Have some pages recognised, with limits of their own: what a picture costs does not follow from its file's
     size."""
@@ -146,7 +147,7 @@ def _recognise(
         "recognised": str(recognised.resolve()),
     }
     with tempfile.TemporaryDirectory(prefix="cairn-recognise-") as name:
-        _run(request, path, Path(name), limits, person)
+        _run(request, path, Path(name), limits, caller)
 
 
 def render_page(
@@ -170,7 +171,7 @@ def render_page(
     with tempfile.TemporaryDirectory(prefix="cairn-render-") as name:
         folder = Path(name)
         task = {"task": "render", "password": password, "page": page, "width_px": width_px}
-        _run(task, path, folder, limits.for_size(_size_of(path)), person)
+        _run(task, path, folder, limits.for_size(_size_of(path)), Caller(person))
         image = (folder / IMAGE).read_bytes()
     if not image.startswith(b"\x89PNG"):
         raise ExtractError("Drawing the page gave no image. The file is probably damaged.")
@@ -188,17 +189,17 @@ def unlock(
     with tempfile.TemporaryDirectory(prefix="cairn-unlock-") as name:
         request = {"task": "unlock", "password": password, "into": str(into.resolve())}
         try:
-            return bool(_run(request, path, Path(name), limits.for_size(_size_of(path)), person)["unlocked"])
+            return bool(_run(request, path, Path(name), limits.for_size(_size_of(path)), Caller(person))["unlocked"])
         except BaseException:
             into.unlink(missing_ok=True)
             raise
 
 
-def _run(request: dict[str, Any], path: Path, folder: Path, limits: ExtractLimits, person: str) -> dict[str, Any]:
+def _run(request: dict[str, Any], path: Path, folder: Path, limits: ExtractLimits, caller: Caller) -> dict[str, Any]:
     """Have a worker serve the request; it writes to `folder`. Returns its facts."""
     request |= {"path": os.path.abspath(path), "folder": str(folder), "limits": asdict(limits), "caller": os.getpid()}
     try:
-        status, complaint = _SANDBOX.serve(request, _CLOCK_FACTOR * limits.seconds + _START_SECONDS, person)
+        status, complaint = _SANDBOX.serve(request, _CLOCK_FACTOR * limits.seconds + _START_SECONDS, caller)
     except subprocess.TimeoutExpired:
         raise _took_too_long(limits) from None
     _SANDBOX.start_next()

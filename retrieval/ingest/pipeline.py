@@ -175,7 +175,7 @@ class Ingestion:
         path = original_of(self._workspace, document_id)
         owner = self._catalogue.document(document_id).owner_id or ""
         kept = self._workspace.pages_folder / document_id
-        extracted = extract(path, person=owner, kept=kept, watch=self._watch_pictures)
+        extracted = extract(path, person=owner, kept=kept, watch=self._watch_pictures, check=self._go_on)
         tokens = loaded.model.tokenize(extracted.text)
         if not tokens.ids:
             raise ExtractError("The file holds no text.")
@@ -247,12 +247,16 @@ class Ingestion:
         if force or time.monotonic() - self._reported >= _REPORT_SECONDS:
             self._reported = time.monotonic()
             self._catalogue.report_progress(self._job, progress)
+        self._notify(self._go_on())
+
+    def _go_on(self) -> Job:
+        """The job as it stands, unless it is to stop. Raises `Cancelled`, `LeaseLost`, `NoRow`."""
         job = self._catalogue.job(self._job.id)
         if not job.is_same_claim(self._job):
             raise LeaseLost(job.id, job.worker)
         if job.cancel_requested:
             raise Cancelled("The job was cancelled.")
-        self._notify(job)
+        return job
 
 
 def _sentence(error: OSError | MemoryError | RuntimeError) -> str:

@@ -89,7 +89,8 @@ ALREADY_STORED = "already stored"
 
 @dataclass(frozen=True)
 class Job(Record):
-    """One file on its way into the memory. `eta_seconds` is None while unknown; `note` e.g. `ALREADY_STORED`."""
+    """One file on its way into the memory. `eta_seconds` is None while unknown; `note` e.g. `ALREADY_STORED`;
+    `cancelling`: it was told to stop and has not yet."""
 
     id: str
     document_id: str
@@ -109,6 +110,7 @@ class Job(Record):
     error: str
     note: str
     created_at: str
+    cancelling: bool = False
 
     @property
     def active(self) -> bool:

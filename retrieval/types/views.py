@@ -121,6 +121,7 @@ def _job_view(row: rows.Job, document: rows.Document | None) -> Job:
         error=row.error,
         note=row.note,
         created_at=row.created_at,
+        cancelling=row.cancel_requested and row.state == "running",
     )
 
 

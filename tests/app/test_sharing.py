@@ -176,6 +176,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "GET /api/v1/jobs": {},
     "GET /api/v1/documents": {"params": {"limit": 500}},
     "GET /api/v1/suggestions": {},
+    "GET /api/v1/first": {},
     "POST /api/v1/documents/delete": {"json": {"document_ids": ["{document_id}"]}},
     "GET /api/v1/collections": {},
     "POST /api/v1/collections": {"json": {"name": "Private papers"}},
@@ -208,7 +209,7 @@ BODIES: dict[str, dict[str, Any]] = {
 # The same for all, or nothing but signing in and out.
 FOR_ALL = {
     "GET /healthz", "GET /login", "POST /login", "POST /logout", "GET /docs", "GET /api/{rest:path}",
-    "GET /api/v1/openapi.json", "ANY /ui", "GET /ui/page.{digest}.{ending}", "ANY /mcp",
+    "GET /api/v1/openapi.json", "ANY /ui", "GET /ui/{part}.{digest}.{ending}", "ANY /mcp",
 }  # fmt: skip
 WITHIN = [
     ("search", {"query": "keeper", "within": {"document_ids": ["{document_id}"]}}),

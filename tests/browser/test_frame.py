@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.api import changes
 from retrieval.library import Library
 from tests.app.api_client import PDF
 from tests.app.small_library import QUESTION, pdf_of
@@ -164,11 +165,33 @@ def test_settings_are_kept_and_used(serve: Callable[..., str], open_tab: Callabl
     page.locator("#setting-top-k input[type=number]").fill("3")
     page.locator("#setting-top-k input[type=number]").press("Enter")
     page.wait_for_function("async () => (await (await fetch('/api/v1/preferences')).json()).top_k === 3")
+    page.get_by_label("Word for word from the documents").check()
+    expect(page.locator("#setting-state")).to_contain_text("answers word for word from the documents")
     page.reload()
     expect(page.locator("#setting-top-k input[type=number]")).to_have_value("3")
+    expect(page.get_by_label("Word for word from the documents")).to_be_checked()
     view(page, "Ask")
     ask(page, QUESTION)
-    assert library.answer(library.answers()[0].id).settings["k"] == 3
+    settings = library.answer(library.answers()[0].id).settings
+    assert (settings["k"], settings["quote"]) == (3, True)
+
+
+def test_a_server_that_comes_back_is_noticed(
+    serve: Callable[..., str],
+    open_tab: Callable[..., Any],
+    library: Library,
+    watch: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(changes, "STREAM_SECONDS", 1.0)
+    watch.expected_failures = True
+    page = open_tab(f"{serve(library)}/#/machine")
+    expect(page.locator(".machine .cards .card").first).to_be_visible()
+    page.context.set_offline(True)
+    page.get_by_role("button", name="Look again").click()
+    expect(page.locator(".machine .verdict.bad")).to_have_text("The server does not answer. Is it still running?")
+    page.context.set_offline(False)
+    expect(page.locator(".machine .cards .card").first).to_be_visible()
 
 
 def test_light_and_dark_are_chosen_and_remembered(

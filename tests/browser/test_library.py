@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from app.jobs import JobRunner
+from retrieval.extraction.process import sandbox
 from retrieval.library import Library
 from tests.app.api_client import PDF, locked_pdf
 from tests.app.small_library import PAGES, RESERVOIR, WALKS, ByHand, pdf_of
@@ -72,6 +76,37 @@ def test_files_are_estimated_read_and_deleted_and_a_second_tab_sees_the_same(
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.locator(".toast")).to_contain_text("freed")
     expect(page.locator(".document", has_text="first.pdf")).to_have_count(0)
+
+
+def test_cancelling_while_the_text_is_extracted_leaves_nothing(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, home = serve(library), library._workspace.home
+    before = {path for path in home.rglob("*") if path.is_file()}
+    page = open_tab(f"{url}/#/library")
+    add_files(page, ("slow.pdf", SIX_PAGES))
+    expect(page.get_by_role("button", name="Read it")).to_be_visible()
+    never_ends = [sys.executable, "-c", "import time; time.sleep(60)"]
+    readers: list[Any] = []
+
+    def start(*_arguments: str) -> Any:
+        readers.append(subprocess.Popen(never_ends, stdin=subprocess.PIPE, stderr=subprocess.PIPE))
+        return readers[-1]
+
+    monkeypatch.setattr(sandbox, "_start", start)
+    with JobRunner(library, idle_seconds=0.02):
+        page.get_by_role("button", name="Read it").click()
+        expect(page.locator(".job")).to_contain_text("Extracting the text")
+        other = open_tab(f"{url}/#/library", same=page)
+        page.get_by_role("button", name="Cancel slow.pdf").click()
+        expect(page.locator(".job")).to_contain_text("Cancelling…", timeout=500)
+        for tab in (page, other):
+            expect(tab.locator(".job")).to_have_count(0, timeout=8_000)
+            expect(tab.locator(".documents .document")).to_have_count(2)
+    assert [reader.poll() is not None for reader in readers] == [True]
+    left = {path.name for path in home.rglob("*") if path.is_file()} - {path.name for path in before}
+    assert {name for name in left if "slow" in name or name.endswith((".pdf", ".kv"))} == set()
+    assert {one.source for one in library.documents()} == {RESERVOIR, WALKS}
 
 
 def test_documents_are_found_renamed_and_put_into_collections(

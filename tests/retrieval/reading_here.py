@@ -9,16 +9,16 @@ from retrieval.errors import ExtractError
 from retrieval.extraction.formats import format_of
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.process.ipc import write_document, write_result
-from retrieval.extraction.process.sandbox import Sandbox
+from retrieval.extraction.process.sandbox import Caller, Sandbox
 from retrieval.extraction.process.worker import _function
 
 
 class ReadingHere(Sandbox):
     """Extracts text in the calling process, without the worker's limits; PDFs and pictures get their process."""
 
-    def serve(self, request: dict[str, Any], seconds: float, person: str = "") -> tuple[int, str]:
+    def serve(self, request: dict[str, Any], seconds: float, caller: Caller) -> tuple[int, str]:
         if request["task"] != "extract" or format_of(request["path"]).drawn:
-            return super().serve(request, seconds, person)
+            return super().serve(request, seconds, caller)
         path, folder, limits = Path(request["path"]), Path(request["folder"]), ExtractLimits(**request["limits"])
         try:
             facts = write_document(folder, _function(format_of(path).extractor)(path, limits, request["password"]))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.documents.progress import ProgressBar
-from app.cli.options import HomeOption, JsonOption, ModelOption, UserOption, library_of
+from app.cli.options import HomeOption, IntoCollectionOption, JsonOption, ModelOption, UserOption, library_of
 from app.cli.output import duration, printable, say, size, tell, user_message, write_json
 from app.errors import SettingsError
 from retrieval.errors import MemoryMismatch
@@ -36,9 +36,7 @@ class OcrChoice(StrEnum):
 def ingest(
     context: typer.Context,
     paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Files, or folders to search for files.")],
-    collection: Annotated[
-        str | None, typer.Option("--collection", metavar="NAME", help="Add them to this collection, created if new.")
-    ] = None,
+    collection: IntoCollectionOption = None,
     password: Annotated[str | None, typer.Option("--password", metavar="TEXT", help="For encrypted PDFs.")] = None,
     ocr: Annotated[
         OcrChoice | None,

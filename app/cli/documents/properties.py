@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.lookup import find_document
-from app.cli.options import HomeOption, JsonOption, ModelOption, UserOption, library_of
+from app.cli.options import DocumentArgument, HomeOption, JsonOption, ModelOption, UserOption, library_of
 from app.cli.output import facts, printable, say, tell, user_message, write_json
 from retrieval.errors import CairnError, InvalidRequest
 
@@ -25,7 +25,8 @@ SEPARATOR = ";"
 def set_(
     context: typer.Context,
     document: Annotated[
-        str | None, typer.Argument(metavar="DOCUMENT", show_default=False, help="Its id, or its file name.")
+        str | None,
+        typer.Argument(metavar="DOCUMENT", show_default=False, help="Its id, the start of it, or its file name."),
     ] = None,
     assignments: Annotated[
         list[str] | None,
@@ -73,7 +74,7 @@ def set_(
 
 def tag(
     context: typer.Context,
-    document: Annotated[str, typer.Argument(metavar="DOCUMENT", help="Its id, or its file name.")],
+    document: DocumentArgument,
     tags: Annotated[list[str], typer.Argument(metavar="TAG", help="One or several.")],
     remove: Annotated[bool, typer.Option("--remove", help="Take these away instead.")] = False,
     as_json: JsonOption = False,

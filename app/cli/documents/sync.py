@@ -13,7 +13,7 @@ import typer
 
 from app.cli.documents.ingest import WATCH_SECONDS
 from app.cli.documents.progress import ProgressBar
-from app.cli.options import HomeOption, JsonOption, ModelOption, UserOption, library_of
+from app.cli.options import HomeOption, IntoCollectionOption, JsonOption, ModelOption, UserOption, library_of
 from app.cli.output import duration, printable, say, tell, write_json
 from retrieval.types.folders import FileChange, FolderReport, FollowOptions
 from retrieval.types.records import Job
@@ -33,9 +33,7 @@ class Removed(StrEnum):
 def sync(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to follow, with the folders in it.")],
-    collection: Annotated[
-        str | None, typer.Option("--collection", metavar="NAME", help="New documents go to this collection.")
-    ] = None,
+    collection: IntoCollectionOption = None,
     removed: Annotated[
         Removed | None,
         typer.Option(

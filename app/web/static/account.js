@@ -1,13 +1,13 @@
 // Who is signed in, and with whom collections can be shared. Without accounts nothing of this is shown.
 
-import { address, get, post, put } from "./api.js";
+import { address, firstOf, post, put } from "./api.js";
 import { askText, button, h, icon, replace, toast } from "./dom.js";
 
 let asked = null;
 
 // { name, people, single_sign_on }: an empty name means that there are no accounts.
 export function account() {
-  asked ||= get("account").catch(() => {
+  asked ||= firstOf("account").catch(() => {
     asked = null;
     return { name: "", people: [] };
   });

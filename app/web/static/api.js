@@ -35,6 +35,7 @@ async function reached(promise, sentence) {
     return await promise;
   } catch (error) {
     if (error.name === "AbortError") throw error;
+    document.dispatchEvent(new CustomEvent("cairn:unreachable"));
     throw new ApiError(0, "unreachable", sentence);
   }
 }
@@ -54,6 +55,17 @@ async function call(method, path, body, signal) {
 }
 
 export const get = (path, values = {}) => call("GET", path + query(values));
+
+// What the page shows first comes in one answer. Afterwards each part of it is asked for by itself.
+let first = null;
+export async function firstOf(name) {
+  first ||= get("first").catch((error) => {
+    first = null;
+    throw error;
+  });
+  return (await first)[name];
+}
+
 export const post = (path, body = {}) => call("POST", path, body);
 export const put = (path, body) => call("PUT", path, body);
 export const patch = (path, body) => call("PATCH", path, body);

@@ -1,27 +1,22 @@
 // The conversation: put a question, watch the answer come, stop it, ask on. The state outlives redraws of the page.
 
-import { interruptedNote, mountAnswer, tokenSpan } from "./answer.js";
-import { ask, get, post, remove } from "./api.js";
-import { announce, button, h, icon, number, renew, replace, toast } from "./dom.js";
+import { tokenSpan } from "./answer.js";
+import { ask, firstOf, get, post, remove } from "./api.js";
+import { composer, currentScope, focusQuestion, questionOptions, showConversation, showRunning, takePreferences } from "./composer.js";
+import { announce, h, renew, replace, toast } from "./dom.js";
 import { mountEvidence } from "./evidence.js";
 import { takeDropped } from "./files.js";
 import { Reading } from "./reading.js";
 import { addressDuring, forgetPending, rememberPending, reopened } from "./reopening.js";
-import { chooseScope, describeScope, emptyScope, within } from "./scope.js";
+import { drawTurn } from "./turn.js";
 import { suggestedQuestions, welcome } from "./welcome.js";
-import { writerLine } from "./writer.js";
-
-const LONG_QUESTION = 600; // characters
 
 const state = {
   conversation: null,
   turns: [],
   chosen: null,
-  scope: emptyScope(),
   running: null,
   lowShare: 0.25,
-  mostCharacters: 4000, // until the server has said
-  quote: undefined,
   documents: null,
   suggestions: [],
   goTo: () => {},
@@ -33,46 +28,6 @@ const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((one) =>
 
 export function mountAsk(node, { goTo, keepAddress }) {
   Object.assign(state, { goTo, keepAddress });
-  const input = h("textarea", {
-    id: "question",
-    class: "question-input",
-    rows: "1",
-    placeholder: "Ask your documents…",
-    "aria-label": "Question",
-    "aria-describedby": "question-length",
-    oninput: () => {
-      grow(input);
-      checkLength();
-    },
-    onkeydown: (event) => {
-      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-        event.preventDefault();
-        submit();
-      }
-    },
-  });
-  const send = h("button", { type: "button", class: "send", id: "send", "aria-label": "Ask", onclick: submitOrStop }, icon("send"));
-  const scope = h("button", { type: "button", class: "scope", id: "scope", onclick: pickScope });
-  const quote = h(
-    "button",
-    {
-      type: "button",
-      class: "quote",
-      id: "quote",
-      title: "Copy the answer word for word from the documents",
-      onclick: () => {
-        state.quote = state.quote !== true;
-        drawScope();
-      },
-    },
-    icon("quote"),
-    h("span", {}, "Word for word"),
-  );
-  const fresh = button(
-    "New conversation",
-    { class: "button quiet small", id: "new-conversation", "aria-label": "New conversation", onclick: startOver },
-    "plus",
-  );
   const turns = h("div", { class: "turns" });
   const evidence = h("aside", {
     class: "evidence",
@@ -84,24 +39,18 @@ export function mountAsk(node, { goTo, keepAddress }) {
       state.chosen?.node?.querySelector(".open-evidence")?.focus();
     },
   });
-  const length = h("div", { class: "question-length", id: "question-length", "aria-live": "polite" });
-  const composer = h(
-    "div",
-    { class: "composer" },
-    h("div", { class: "composer-box" }, input, send),
-    length,
-    h("div", { class: "row composer-foot" }, scope, quote, h("span", { class: "grow" }), fresh),
-    writerLine(),
-  );
-  parts = { node, input, send, scope, quote, fresh, turns, evidence, length };
-  replace(
-    node,
-    h("div", { class: "ask" }, h("section", { class: "conversation", "aria-label": "Conversation" }, turns, composer), evidence),
-  );
+  const field = composer({
+    submit: (question) => put(question),
+    stop,
+    scope: () => refreshSuggestions().catch((error) => toast(error.message, "bad")),
+    fresh: startOver,
+  });
+  const facts = parts ? freshFacts : firstFacts;
+  parts = { node, turns, evidence };
+  replace(node, h("div", { class: "ask" }, h("section", { class: "conversation", "aria-label": "Conversation" }, turns, field), evidence));
   takeDropped(node, () => state.goTo("library"));
-  drawScope();
   drawTurns();
-  refreshFacts();
+  refreshFacts(facts);
 }
 
 document.addEventListener("cairn:view", (event) => {
@@ -109,76 +58,44 @@ document.addEventListener("cairn:view", (event) => {
   refreshFacts();
 });
 
-async function refreshFacts() {
-  try {
-    const [preferences, documents] = await Promise.all([get("preferences"), get("documents", { limit: 1 })]);
-    state.lowShare = preferences.low_share;
-    state.mostCharacters = preferences.question_characters;
-    const untouched = state.preferred === undefined && state.quote === undefined;
-    if (untouched || (state.preferred !== undefined && state.preferred !== preferences.quote)) state.quote = preferences.quote;
-    state.preferred = preferences.quote; // when the settings change, the switch follows
-    drawScope();
-    state.documents = documents.total;
-    await refreshSuggestions();
-  } catch {
+async function firstFacts() {
+  const [preferences, documents, suggestions] = await Promise.all(["preferences", "documents", "suggestions"].map(firstOf));
+  takeFacts(preferences, documents);
+  suggest(suggestions);
+}
+
+async function freshFacts() {
+  const [preferences, documents] = await Promise.all([get("preferences"), get("documents", { limit: 1 })]);
+  takeFacts(preferences, documents.total);
+  await refreshSuggestions();
+}
+
+function refreshFacts(facts = freshFacts) {
+  facts().catch(() => {
     // the next question will say that the server is gone
-  }
+  });
+}
+
+function takeFacts(preferences, documents) {
+  state.lowShare = preferences.low_share;
+  state.documents = documents;
+  takePreferences(preferences);
+}
+
+function suggest(suggestions) {
+  state.suggestions = suggestions;
+  if (!state.turns.length) renew(parts.turns, hero());
 }
 
 async function refreshSuggestions() {
-  if (state.turns.length) return;
-  state.suggestions = await suggestedQuestions(state.scope);
-  if (!state.turns.length) renew(parts.turns, hero());
+  if (!state.turns.length) suggest(await suggestedQuestions(currentScope()));
 }
+
+document.addEventListener("cairn:back", () => parts && refreshFacts());
 
 document.addEventListener("cairn:library", () => {
   if (parts?.node.offsetParent && !state.turns.length) refreshFacts();
 });
-
-function grow(input) {
-  input.style.height = "auto";
-  input.style.height = `${Math.min(input.scrollHeight, 220)}px`;
-}
-
-// What is too long is said while it is typed; nothing is cut.
-function checkLength() {
-  const count = parts.input.value.trim().length,
-    most = state.mostCharacters;
-  const over = count > most;
-  replace(
-    parts.length,
-    over
-      ? `This is ${number(count - most)} characters longer than a question may be (${number(most)}). Shorten it to send it.`
-      : count > LONG_QUESTION
-        ? `${number(count)} of ${number(most)} characters. A single sentence is answered faster and better.`
-        : null,
-  );
-  parts.length.classList.toggle("bad-text", over);
-  parts.send.disabled = over && !state.running;
-}
-
-function drawScope() {
-  replace(parts.scope, icon("filter"), h("span", {}, describeScope(state.scope)));
-  parts.quote.setAttribute("aria-pressed", state.quote === null ? "mixed" : String(Boolean(state.quote)));
-  parts.quote.title =
-    state.quote === null
-      ? "Whatever suits the model: click to copy answers word for word"
-      : "Copy the answer word for word from the documents";
-  parts.scope.classList.toggle(
-    "narrowed",
-    Object.values(within(state.scope)).some((one) => one.length),
-  );
-}
-
-async function pickScope() {
-  const chosen = await chooseScope(state.scope);
-  if (chosen) {
-    state.scope = chosen;
-    drawScope();
-    refreshSuggestions().catch((error) => toast(error.message, "bad"));
-  }
-  parts.scope.focus();
-}
 
 function startOver() {
   state.running?.abort();
@@ -187,21 +104,7 @@ function startOver() {
   state.chosen = null;
   drawTurns();
   state.goTo("ask");
-  parts.input.focus();
-}
-
-function submitOrStop() {
-  if (state.running) stop();
-  else submit();
-}
-
-function submit() {
-  const question = parts.input.value.trim();
-  if (!question || state.running || question.length > state.mostCharacters) return;
-  parts.input.value = "";
-  grow(parts.input);
-  checkLength();
-  put(question);
+  focusQuestion();
 }
 
 async function stop() {
@@ -236,8 +139,7 @@ async function put(question, again = {}) {
       {
         question,
         conversation_id: state.conversation,
-        quote: state.quote ?? undefined,
-        within: within(state.scope),
+        ...questionOptions(),
         ...again,
       },
       {
@@ -266,7 +168,7 @@ async function put(question, again = {}) {
     showRunning(false);
   }
   if (!state.turns.includes(turn)) return;
-  drawTurn(turn);
+  redraw(turn);
   drawEvidence();
   announce(turn.error || `Answer finished: ${turn.reading.answer.text}`);
   if (!parts.node.offsetParent) toast(turn.reading ? "Your answer is ready on the Ask page." : turn.error, turn.reading ? "" : "bad");
@@ -295,13 +197,6 @@ function putInstead(turn) {
   put(turn.question, turn.again);
 }
 
-function showRunning(running) {
-  replace(parts.send, icon(running ? "stop" : "send"));
-  parts.send.setAttribute("aria-label", running ? "Stop" : "Ask");
-  parts.send.classList.toggle("stop", running);
-  checkLength();
-}
-
 function setStatus(turn, text) {
   turn.status = text;
   if (turn.statusNode) turn.statusNode.textContent = text;
@@ -326,80 +221,39 @@ function drawTurns() {
       parts.turns,
       state.turns.map((turn) => {
         turn.node = h("article", { class: "turn" });
-        drawTurn(turn);
+        redraw(turn);
         return turn.node;
       }),
     );
   }
-  parts.fresh.hidden = !state.turns.length;
+  showConversation(state.turns.length > 0);
   parts.node.classList.toggle("empty", !state.turns.length);
   drawEvidence();
 }
 
-function drawTurn(turn) {
-  const body = h("div", { class: "turn-body" });
-  const question = h(
-    "h2",
-    {
-      class: "question",
-      tabindex: turn.reading ? "0" : undefined,
-      onclick: () => choose(turn),
-      onkeydown: (event) => event.key === "Enter" && choose(turn),
-    },
-    turn.question,
-  );
-  replace(turn.node, question, body);
-  body.onclick = () => choose(turn); // whatever of an earlier answer is touched, its evidence comes
-  turn.node.classList.toggle("current", turn === state.chosen);
-  if (turn.reading) {
-    mountAnswer(body, turn.reading, {
-      lowShare: state.lowShare,
-      onAgain: () => {
-        if (!state.running) put(turn.question);
-      },
-      onAnyway: () => putAgain(turn, { anyway: true }),
-      onContinue: () => putAgain(turn, { anyway: turn.reading.answer.settings.anyway ?? false }),
-      onEvidence: () => {
-        choose(turn);
-        parts.evidence.classList.add("open"); // a sheet from below where there is no room beside the answer
-        parts.evidence.querySelector(".sheet-close").focus({ preventScroll: true });
-      },
-      onDeleted: () => {
-        state.turns = state.turns.filter((one) => one !== turn);
-        state.chosen = state.turns.at(-1) || null;
-        drawTurns();
-      },
-    });
-  } else if (turn.left) {
-    replace(
-      body,
-      interruptedNote(() => putInstead(turn)),
-    );
-  } else if (turn.error) {
-    replace(
-      body,
-      turn.words.length ? h("div", { class: "answer-text" }, turn.words.map(tokenSpan)) : null,
-      h("div", { class: "verdict bad", role: "alert" }, turn.error),
-      h(
-        "div",
-        { class: "actions" },
-        button("Ask again", {
-          class: "button small",
-          onclick: () => {
-            putInstead(turn);
-          },
-        }),
-      ),
-    );
-  } else {
-    turn.stream = h(
-      "div",
-      { class: "answer-text streaming", role: "log", "aria-live": "polite", "aria-label": "Answer" },
-      turn.words.map(tokenSpan),
-    );
-    turn.statusNode = turn.words.length ? null : h("div", { class: "status-line", role: "status" }, turn.status);
-    replace(body, turn.stream, turn.statusNode);
-  }
+// What can be done with a turn where it stands.
+const onTurn = (turn) => ({
+  choose: () => choose(turn),
+  again: () => {
+    if (!state.running) put(turn.question);
+  },
+  anyway: () => putAgain(turn, { anyway: true }),
+  goOn: () => putAgain(turn, { anyway: turn.reading.answer.settings.anyway ?? false }),
+  instead: () => putInstead(turn),
+  evidence: () => {
+    choose(turn);
+    parts.evidence.classList.add("open"); // a sheet from below where there is no room beside the answer
+    parts.evidence.querySelector(".sheet-close").focus({ preventScroll: true });
+  },
+  deleted: () => {
+    state.turns = state.turns.filter((one) => one !== turn);
+    state.chosen = state.turns.at(-1) || null;
+    drawTurns();
+  },
+});
+
+function redraw(turn) {
+  drawTurn(turn, { chosen: turn === state.chosen, lowShare: state.lowShare, on: onTurn(turn) });
 }
 
 function choose(turn) {
@@ -410,9 +264,12 @@ function choose(turn) {
   state.keepAddress();
 }
 
+// A refusal shows what is near itself; where a writer failed, what it was given is all there is.
+const hasEvidence = ({ tokens, writer, passages }) => tokens.length > 0 || Boolean(writer && passages.length);
+
 function drawEvidence() {
   const reading = state.chosen?.reading;
-  parts.evidence.hidden = !state.turns.length || Boolean(reading && !reading.answer.tokens.length); // a refusal shows what is near itself
+  parts.evidence.hidden = !state.turns.length || Boolean(reading && !hasEvidence(reading.answer));
   if (reading) mountEvidence(parts.evidence, reading);
   else
     replace(

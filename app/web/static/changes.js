@@ -1,10 +1,11 @@
 // What changed on the server, told to whoever shows it: "cairn:files" (waiting files and jobs) and "cairn:library" (documents or
-// collections). Only a tab that is looked at listens: a browser has few connections to one server.
+// collections), and "cairn:back" when it is there again after a request found nobody. Only a tab that is looked at listens: a browser has few connections to one server.
 
 import { address } from "./api.js";
 
 const RETRY_MS = 4000;
 let source = null;
+let missed = false; // a request found no server
 let begun = false; // the first stream begins with news of what has just been loaded
 
 const tell = (name, detail) => document.dispatchEvent(new CustomEvent(`cairn:${name}`, { detail }));
@@ -22,6 +23,10 @@ export function followChanges() {
     if (begun) tell("library");
     begun = true;
   });
+  source.addEventListener("open", () => {
+    if (missed) tell("back");
+    missed = false;
+  });
   source.addEventListener("error", () => {
     if (source?.readyState !== EventSource.CLOSED) return; // it tries again by itself
     source = null;
@@ -29,6 +34,9 @@ export function followChanges() {
   });
 }
 
+document.addEventListener("cairn:unreachable", () => {
+  missed = true;
+});
 document.addEventListener("visibilitychange", followChanges);
 window.addEventListener("pagehide", () => {
   source?.close();

@@ -150,6 +150,17 @@ export function toast(text, kind = "") {
   setTimeout(() => one.remove(), kind === "bad" ? 9000 : 4500);
 }
 
+// An action on each of some items; what goes wrong with one is told and holds up no other.
+export async function oneByOne(items, action) {
+  for (const item of [...items]) {
+    try {
+      await action(item);
+    } catch (error) {
+      toast(error.message, "bad");
+    }
+  }
+}
+
 // A question before something that cannot be undone. Resolves to true or false.
 export function confirm(title, text, yes) {
   return new Promise((resolve) => {

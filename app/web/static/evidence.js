@@ -76,6 +76,7 @@ export function mountEvidence(node, reading) {
 
 // The line that says what is being looked at, with the two numbers of a chosen block.
 function drawFocus(node, reading) {
+  const { writer } = reading.answer;
   const { block } = reading;
   const token = reading.shownToken;
   const letGo = iconButton("Back to the whole answer", "close", { onclick: () => reading.clear() });
@@ -106,7 +107,9 @@ function drawFocus(node, reading) {
       h(
         "div",
         { class: "focus-line soft" },
-        "The whole answer. Point at a word to see what it was read from, or at a passage to see which words used it.",
+        writer && !reading.answer.memory_share
+          ? "These passages were found and given to the writer. Each number in its answer leads to one of them."
+          : "The whole answer. Point at a word to see what it was read from, or at a passage to see which words used it.",
       ),
     );
   }

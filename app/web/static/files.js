@@ -2,7 +2,7 @@
 // nothing.
 
 import { post, remove, upload } from "./api.js";
-import { about, announce, askText, button, bytes, duration, h, iconButton, number, plural, renew, toast } from "./dom.js";
+import { about, announce, askText, button, bytes, duration, h, iconButton, number, oneByOne, plural, renew, toast } from "./dom.js";
 
 const SENDING_AT_ONCE = 3;
 const state = { uploads: [], jobs: [], sending: [], cancelling: new Set(), collections: [], ended: null };
@@ -108,7 +108,10 @@ function drawStaged() {
       { class: "row head" },
       h("h2", { class: "grow" }, "Ready to be read"),
       uploads.length > 1
-        ? button("Discard all", { class: "button quiet small", onclick: () => each(state.uploads, (one) => remove(`uploads/${one.id}`)) })
+        ? button("Discard all", {
+            class: "button quiet small",
+            onclick: () => oneByOne(state.uploads, (one) => remove(`uploads/${one.id}`)),
+          })
         : null,
     ),
     sending.map(sendingItem),
@@ -143,7 +146,7 @@ function startRow(into) {
 
 function startAll() {
   const collection = document.getElementById("into").value || null;
-  each(startable(), (one) => post(`uploads/${one.id}/start`, { collection }));
+  oneByOne(startable(), (one) => post(`uploads/${one.id}/start`, { collection }));
 }
 
 function sendingItem(item) {
@@ -178,24 +181,13 @@ function stagedItem(one) {
     locked
       ? button("Enter password", { class: "button small", "aria-label": `Enter password of ${one.name}`, onclick: () => unlock(one) })
       : null,
-    iconButton(`Discard ${one.name}`, "close", { onclick: () => each([one], () => remove(`uploads/${one.id}`)) }),
+    iconButton(`Discard ${one.name}`, "close", { onclick: () => oneByOne([one], () => remove(`uploads/${one.id}`)) }),
   );
 }
 
 async function unlock(one) {
   const password = await askText("This document is locked", `Password of ${one.name}`, "", { type: "password", yes: "Read it" });
-  if (password) each([one], () => post(`uploads/${one.id}/start`, { password }));
-}
-
-// The server tells of what came of it.
-async function each(items, action) {
-  for (const item of [...items]) {
-    try {
-      await action(item);
-    } catch (error) {
-      toast(error.message, "bad");
-    }
-  }
+  if (password) oneByOne([one], () => post(`uploads/${one.id}/start`, { password }));
 }
 
 // Jobs
@@ -225,8 +217,10 @@ function drawJobs() {
 
 const STAGES = { extracting: "Extracting the text", reading: "Reading", saving: "Saving" };
 
+const isCancelling = (job) => job.cancelling || state.cancelling.has(job.id);
+
 function facts(job) {
-  if (state.cancelling.has(job.id)) return "Cancelling…";
+  if (isCancelling(job)) return "Cancelling…";
   if (job.state === "queued") return "Waiting";
   const known = job.eta_seconds !== null && job.eta_seconds !== undefined;
   return [
@@ -250,7 +244,7 @@ function activeJob({ id, source }) {
     onclick: async () => {
       state.cancelling.add(id);
       drawJobs();
-      await each([id], () => post(`jobs/${id}/cancel?discard=true`));
+      await oneByOne([id], () => post(`jobs/${id}/cancel?discard=true`));
     },
   });
   const node = h(
@@ -264,7 +258,7 @@ function activeJob({ id, source }) {
     node.dataset.state = job.state;
     bar.update(share, job.state === "running" && !job.tokens_done);
     words.textContent = facts(job);
-    cancel.disabled = state.cancelling.has(id);
+    cancel.disabled = isCancelling(job);
   };
   return { node, update };
 }
@@ -281,7 +275,7 @@ function endedJob(job) {
       h("div", { class: failed ? "bad-text" : "soft" }, failed ? job.error : "Cancelled."),
     ),
     button("Try again", { class: "button small", "aria-label": `Try ${job.source} again`, onclick: () => retry(job) }),
-    iconButton(`Remove ${job.source}`, "close", { onclick: () => each([job], () => remove(`documents/${job.document_id}`)) }),
+    iconButton(`Remove ${job.source}`, "close", { onclick: () => oneByOne([job], () => remove(`documents/${job.document_id}`)) }),
   );
 }
 
@@ -291,7 +285,7 @@ async function retry(job) {
     ? await askText("This document is locked", `Password of ${job.source}`, "", { type: "password", yes: "Try again" })
     : null;
   if (locked && !password) return;
-  each([job], () => post(`jobs/${job.id}/retry`, password ? { password } : {}));
+  oneByOne([job], () => post(`jobs/${job.id}/retry`, password ? { password } : {}));
 }
 
 // { node, update(share, unknown) }

@@ -35,6 +35,10 @@ document.addEventListener("cairn:view", (event) => {
   if (event.detail.view === "history" && parts) draw();
 });
 
+document.addEventListener("cairn:back", () => {
+  if (parts) draw();
+});
+
 let drawing = 0;
 async function draw() {
   const mine = ++drawing;

@@ -1,9 +1,25 @@
 // The library: documents and collections. All of it is what the server says; a refresh changes nothing.
 
-import { share, sharingOf } from "./account.js";
-import { get, patch, post, remove } from "./api.js";
-import { askText, button, bytes, confirm, h, icon, iconButton, nameOf, placeOf, plural, renew, replace, toast, when } from "./dom.js";
-import { documentsInJobs, knowCollections, mountFiles, send, takeDropped } from "./files.js";
+import { get, patch, post } from "./api.js";
+import { collections, drawCollections, mountCollections } from "./collections.js";
+import {
+  askText,
+  button,
+  bytes,
+  confirm,
+  h,
+  icon,
+  iconButton,
+  nameOf,
+  oneByOne,
+  placeOf,
+  plural,
+  renew,
+  replace,
+  toast,
+  when,
+} from "./dom.js";
+import { documentsInJobs, mountFiles, send, takeDropped } from "./files.js";
 import { openViewer } from "./viewer.js";
 
 const PAGE = 50;
@@ -15,7 +31,7 @@ const SORTS = [
   ["pages", "Most pages"],
 ];
 
-const view = { search: "", collection: "", sort: "added", offset: 0, selected: new Set(), collections: [], kinds: "" };
+const view = { search: "", sort: "added", offset: 0, selected: new Set(), kinds: "" };
 let parts = null;
 
 export function mountLibrary(node) {
@@ -63,11 +79,10 @@ export function mountLibrary(node) {
     },
     SORTS.map(([value, label]) => h("option", { value, selected: value === view.sort }, label)),
   );
-  const collections = h("div", { class: "collections", role: "group", "aria-label": "Collections" });
   const list = h("section", { class: "documents", "aria-label": "Documents" });
   const bulk = h("div", { class: "bulk", hidden: true });
   const passages = h("section", { class: "in-text", "aria-label": "Found in the text" });
-  parts = { node, collections, list, bulk, passages };
+  parts = { node, list, bulk, passages };
   replace(
     node,
     h(
@@ -76,7 +91,10 @@ export function mountLibrary(node) {
       input,
       drop,
       mountFiles(),
-      collections,
+      mountCollections(() => {
+        view.offset = 0;
+        drawDocuments();
+      }),
       h("div", { class: "row tools" }, search, sort),
       bulk,
       list,
@@ -104,7 +122,7 @@ async function drawPassages() {
     replace(parts.passages);
     return;
   }
-  const within = { collection_ids: view.collection ? [view.collection] : [] };
+  const within = { collection_ids: collections.chosen ? [collections.chosen] : [] };
   const { passages } = await post("search", { query, k: 5, within }).catch(() => ({ passages: [] }));
   if (mine !== searching) return;
   replace(
@@ -133,6 +151,7 @@ document.addEventListener("cairn:library", () => {
   drawDocuments();
   drawCollections();
 });
+document.addEventListener("cairn:back", () => parts && start());
 let inJobs = "";
 document.addEventListener("cairn:files", () => {
   const now = [...documentsInJobs()].join(" ");
@@ -159,81 +178,6 @@ async function start() {
 
 // Documents
 
-async function drawCollections() {
-  try {
-    view.collections = (await get("collections")).collections;
-    knowCollections(view.collections);
-  } catch {
-    return;
-  }
-  if (view.collection && !view.collections.some((one) => one.id === view.collection)) view.collection = "";
-  const chip = (id, label, count) =>
-    h(
-      "button",
-      {
-        type: "button",
-        class: "chip",
-        "aria-pressed": String(view.collection === id),
-        onclick: () => {
-          view.collection = id;
-          view.offset = 0;
-          drawCollections();
-          drawDocuments();
-        },
-      },
-      label,
-      count === undefined ? null : h("span", { class: "count" }, count),
-    );
-  const chosen = view.collections.find((one) => one.id === view.collection);
-  renew(
-    parts.collections,
-    chip("", "All"),
-    view.collections.map((one) => chip(one.id, one.mine ? one.name : `${one.name} · ${one.owner || "everybody"}`, one.documents)),
-    iconButton("New collection", "plus", { onclick: newCollection }),
-    chosen?.mine && chosen.owner
-      ? iconButton(`Share ${chosen.name}`, "people", {
-          onclick: async () => {
-            if (await share(chosen)) drawCollections();
-          },
-        })
-      : null,
-    chosen?.mine
-      ? [
-          iconButton(`Rename ${chosen.name}`, "edit", { onclick: () => renameCollection(chosen) }),
-          iconButton(`Remove ${chosen.name}`, "trash", { onclick: () => dropCollection(chosen) }),
-        ]
-      : null,
-    chosen && sharingOf(chosen) ? h("span", { class: "soft sharing" }, sharingOf(chosen)) : null,
-  );
-}
-
-async function each(items, action) {
-  for (const item of items) {
-    try {
-      await action(item);
-    } catch (error) {
-      toast(error.message, "bad");
-    }
-  }
-  drawDocuments();
-  drawCollections();
-}
-
-async function newCollection() {
-  const name = await askText("New collection", "Name");
-  if (name) each([name], () => post("collections", { name }));
-}
-
-async function renameCollection(one) {
-  const name = await askText("Rename collection", "Name", one.name);
-  if (name && name !== one.name) each([one], () => patch(`collections/${one.id}`, { name }));
-}
-
-async function dropCollection(one) {
-  if (await confirm(`Remove “${one.name}”?`, "Its documents stay, in no collection.", "Remove"))
-    each([one], () => remove(`collections/${one.id}`));
-}
-
 let drawing = 0;
 async function drawDocuments() {
   const mine = ++drawing;
@@ -241,7 +185,7 @@ async function drawDocuments() {
   try {
     found = await get("documents", {
       search: view.search,
-      collection_id: view.collection,
+      collection_id: collections.chosen,
       sort: view.sort,
       limit: PAGE,
       offset: view.offset,
@@ -292,7 +236,7 @@ const empty = () =>
   h(
     "p",
     { class: "empty-note" },
-    view.search || view.collection ? "Nothing found." : "No documents yet. Drop some above: they are read once and remembered.",
+    view.search || collections.chosen ? "Nothing found." : "No documents yet. Drop some above: they are read once and remembered.",
   );
 
 function documentItem(one) {
@@ -306,7 +250,7 @@ function documentItem(one) {
       drawBulk();
     },
   });
-  const group = view.collections.find((item) => item.id === one.collection_id);
+  const group = collections.all.find((item) => item.id === one.collection_id);
   return h(
     "div",
     { class: "item document", data: { document: one.id } },
@@ -369,9 +313,15 @@ function aboutOf({ first_lines: begins, key_terms: terms }) {
   ];
 }
 
+async function change(ids, action) {
+  await oneByOne(ids, action);
+  drawDocuments();
+  drawCollections();
+}
+
 async function rename(one) {
   const title = await askText("Rename document", "Title", nameOf(one));
-  if (title && title !== one.title) each([one], () => patch(`documents/${one.id}`, { title }));
+  if (title && title !== one.title) change([one.id], (id) => patch(`documents/${id}`, { title }));
 }
 
 async function removeAll(documents) {
@@ -408,12 +358,12 @@ function drawBulk() {
       onchange: () => {
         const target = move.value === "none" ? null : move.value;
         view.selected.clear();
-        each(ids, (id) => patch(`documents/${id}`, { collection_id: target }));
+        change(ids, (id) => patch(`documents/${id}`, { collection_id: target }));
       },
     },
     h("option", { value: "" }, "Move to…"),
     h("option", { value: "none" }, "No collection"),
-    view.collections.filter((one) => one.mine).map((one) => h("option", { value: one.id }, one.name)),
+    collections.all.filter((one) => one.mine).map((one) => h("option", { value: one.id }, one.name)),
   );
   replace(
     parts.bulk,

@@ -43,6 +43,10 @@ document.addEventListener("cairn:view", (event) => {
   }
 });
 
+document.addEventListener("cairn:back", () => {
+  if (parts) draw();
+});
+
 async function draw() {
   let report;
   try {

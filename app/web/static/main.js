@@ -8,6 +8,7 @@ import { mountHistory } from "./history.js";
 import { mountLibrary } from "./library.js";
 import { mountMachine } from "./machine.js";
 import { applyTheme, mountAppearance, nextTheme, themeName } from "./theme.js";
+import { FRAME_STYLES, MARK } from "./words.js";
 import { mountWriter } from "./writer.js";
 
 const TABS = ["ask", "library", "history", "settings", "machine"];
@@ -23,6 +24,9 @@ const MOUNTS = {
 const mounted = new Map();
 const LATER = { ask: "Ask", library: "Library", history: "History", settings: "Settings", machine: "Machine" };
 let shell = null; // what is shown until Gradio has drawn its frame: { node, own: Map }
+
+// Gradio fetches no style sheet that the page has a link to. These have come as one: the links only say so.
+for (const href of FRAME_STYLES) document.head.append(h("link", { rel: "stylesheet", href, disabled: true }));
 
 function mountHeader(node) {
   const theme = h("button", {
@@ -52,7 +56,7 @@ function mountHeader(node) {
     h(
       "header",
       { class: "brand" },
-      h("img", { src: new URL("mark.svg", import.meta.url), alt: "", width: "26", height: "26" }),
+      h("img", { src: MARK, alt: "", width: "26", height: "26" }),
       h("span", { class: "brand-name" }, "Cairn"),
       heading,
       h("span", { class: "brand-line" }, "answers that show what was read"),
@@ -142,10 +146,32 @@ function goTo(view, detail = {}) {
 
 // The Ask page stands there from the beginning: nobody needs to be told.
 let told = "ask";
+let settingsOpened = false,
+  settingsMissing = false;
 function tellView(view, detail = {}) {
+  if (view === "settings" && settingsMissing) loadAnew();
+  settingsOpened ||= view === "settings";
   const news = view !== told || detail.answer;
   told = view;
   if (news) document.dispatchEvent(new CustomEvent("cairn:view", { detail: { view, ...detail } }));
+}
+
+// Gradio draws the controls of Settings when it is opened first. While the server was away none came, and none will by itself.
+document.addEventListener("cairn:back", () => {
+  settingsMissing = settingsOpened && !document.getElementById("setting-state");
+  if (settingsMissing && told === "settings") loadAnew();
+});
+
+const KEPT = "cairn:conversation"; // shown on the Ask page when another view had to be loaded anew
+function loadAnew() {
+  sessionStorage.setItem(KEPT, openId());
+  location.reload();
+}
+
+function reopenKept() {
+  const id = sessionStorage.getItem(KEPT);
+  sessionStorage.removeItem(KEPT);
+  if (id) openAnswer(id);
 }
 
 function followHash() {
@@ -175,4 +201,5 @@ applyTheme();
 followChanges();
 mountShell();
 mountAll();
+reopenKept();
 followHash();

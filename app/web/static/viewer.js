@@ -19,7 +19,8 @@ export function openViewer(target) {
   const own = new Map((passage?.blocks || []).map((one) => [one.block_id, one.score]));
   let kind = target.document?.kind; // asked for where a passage is shown
   const boxesOf = ({ start, end }) => get(`documents/${encodeURIComponent(documentId)}/boxes`, { start, end });
-  let quoteBoxes = null;
+  let quoteBoxes = null,
+    arrived = false; // where the quoted words are
   let page = passage ? firstPage(passage, quote, reading) : 1,
     zoom = 2,
     sequence = 0;
@@ -239,6 +240,12 @@ export function openViewer(target) {
     const asked = found ? boxesOf(found) : quoteBoxes;
     const { boxes } = (await asked?.catch(() => null)) ?? { boxes: [] };
     if (mine !== sequence) return;
+    const first = !arrived && !found && boxes.length;
+    arrived = true;
+    if (first && boxes.every((one) => one.page !== page)) {
+      goTo(boxes[0].page); // a passage of several pages: the quoted words are on another one than it begins on
+      return;
+    }
     for (const box of boxes.filter((one) => one.page === page)) layer.append(h("div", { class: "box answer", style: placed(box) }));
     if (pointed?.page === page) layer.append(h("div", { class: "box answer", style: placed(pointed) }));
     if (boxes.length || pointed?.page === page) bringIntoSight();

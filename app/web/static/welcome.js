@@ -2,12 +2,15 @@
 
 import { get } from "./api.js";
 import { button, h } from "./dom.js";
+import { within } from "./scope.js";
+import { MARK } from "./words.js";
 
 const SUGGESTED = 3;
 
-// Questions of the newest documents, or of the chosen ones.
-export async function suggestedQuestions({ documents, collections }) {
-  const asked = { count: SUGGESTED, document_id: [...documents.keys()], collection_id: [...collections.keys()] };
+// Questions of the newest documents that a question put now may read.
+export async function suggestedQuestions(scope) {
+  const { document_ids, collection_ids, where } = within(scope);
+  const asked = { count: SUGGESTED, document_id: document_ids, collection_id: collection_ids, where };
   return (await get("suggestions", asked)).suggestions;
 }
 
@@ -16,7 +19,7 @@ export function welcome({ documents, suggestions, onAsk, onAdd }) {
   return h(
     "div",
     { class: "hero" },
-    h("img", { src: new URL("mark.svg", import.meta.url), alt: "", width: "64", height: "64" }),
+    h("img", { src: MARK, alt: "", width: "64", height: "64" }),
     h("h2", {}, "Ask your documents"),
     h("p", {}, "The model finds its answer in them with its own attention, and shows for every word what it looked at, on the page."),
     documents === 0

@@ -1,6 +1,6 @@
 // Who words answers: chosen and tried in the settings, and named below the question.
 
-import { get, post, put } from "./api.js";
+import { firstOf, get, post, put } from "./api.js";
 import { button, h, replace } from "./dom.js";
 
 const changed = () => document.dispatchEvent(new CustomEvent("cairn:writer"));
@@ -8,17 +8,19 @@ const changed = () => document.dispatchEvent(new CustomEvent("cairn:writer"));
 // One line below the question, where passages leave this machine or answers can only be quoted.
 export function writerLine() {
   const line = h("div", { class: "writer-line soft", id: "writer-line" });
-  const draw = async () => {
+  const draw = async (asked) => {
     try {
-      const writer = await get("writer");
+      const writer = await asked;
+      line.classList.toggle("advice", !writer.problem && !writer.name);
       replace(line, lineOf(writer));
     } catch {
       // the next question will say that the server is gone
     }
   };
-  document.addEventListener("cairn:writer", draw);
-  document.addEventListener("cairn:view", (event) => event.detail.view === "ask" && draw());
-  draw();
+  document.addEventListener("cairn:writer", () => draw(get("writer")));
+  document.addEventListener("cairn:view", (event) => event.detail.view === "ask" && draw(get("writer")));
+  document.addEventListener("cairn:back", () => draw(get("writer")));
+  draw(firstOf("writer"));
   return line;
 }
 
@@ -73,5 +75,6 @@ export function mountWriter(node) {
   }
 
   replace(node, h("fieldset", { class: "writer" }, h("legend", {}, "Writer"), h("div", { class: "row" }, name, save, test), state));
+  document.addEventListener("cairn:back", draw);
   draw();
 }

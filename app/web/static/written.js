@@ -43,10 +43,21 @@ function citationButton(answer, citation, text) {
       class: "citation",
       title: placeOf(passage),
       "aria-label": `Citation ${citation.number}: ${placeOf(passage)}`,
-      onclick: () => openViewer({ passage, reading: null }),
+      onclick: () => openViewer({ passage, reading: null, quote: quoteOf(passage, supporting(answer, citation)) }),
     },
     text,
   );
+}
+
+// The sentence of the cited passage that supports what it is cited for, if one does.
+const supporting = (answer, { passage, start, end }) =>
+  answer.claims.find((claim) => claim.passage === passage && claim.start <= start && end <= claim.end)?.sentence;
+
+function quoteOf(passage, sentence) {
+  const at = sentence ? passage.text.indexOf(sentence) : -1;
+  if (at < 0) return null;
+  const start = passage.start_index + at;
+  return { document_id: passage.document_id, start, end: start + sentence.length, exact: null };
 }
 
 // What happened to the writer, who wrote, and the check of the sentences.
@@ -58,7 +69,7 @@ export function writtenEvidence(answer) {
     { class: "written-evidence", "aria-label": "Check of the answer" },
     answer.problem ? h("div", { class: "verdict", role: "note" }, answer.problem) : null,
     answer.claims.length ? check(answer) : null,
-    h("div", { class: "soft" }, `Written by ${writer.name}.${away}`),
+    answer.text || away ? h("div", { class: "soft" }, `${answer.text ? `Written by ${writer.name}.` : ""}${away}`.trim()) : null,
   );
 }
 
@@ -81,7 +92,12 @@ function support(answer, claim) {
   if (!passage) return h("div", { class: "soft" }, `${VERDICTS[claim.verdict]}.`);
   return h(
     "button",
-    { type: "button", class: "plain", title: "Show on the page", onclick: () => openViewer({ passage, reading: null }) },
+    {
+      type: "button",
+      class: "plain",
+      title: "Show on the page",
+      onclick: () => openViewer({ passage, reading: null, quote: quoteOf(passage, claim.sentence) }),
+    },
     h("span", { class: "soft" }, `${VERDICTS[claim.verdict]}: `),
     h("span", {}, `“${claim.sentence}” `),
     h("span", { class: "soft" }, placeOf(passage)),

@@ -8,12 +8,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 PROCESSES = 4
 MEMORY_BYTES = 4 << 30
+CHECK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,19 +38,22 @@ class Admission:
         self._last_turn: dict[str, int] = {}  # of those who wait or are inside
 
     @contextmanager
-    def turn(self, person: str, memory_bytes: int, *, draws: bool = False) -> Iterator[None]:
-        """Waits until a process that may take so much memory may start."""
+    def turn(
+        self, person: str, memory_bytes: int, *, draws: bool = False, check: Callable[[], object] = lambda: None
+    ) -> Iterator[None]:
+        """Waits until a process that may take so much memory may start. `check` is called every `CHECK_SECONDS`
+        meanwhile: what it raises ends the waiting."""
         ticket = _Ticket(person, draws, memory_bytes)
         with self._condition:
             self._waiting.append(ticket)
-            try:
-                self._condition.wait_for(lambda: self._next() is ticket)
-                self._inside.append(ticket)
-                self._turns += 1
-                self._last_turn[person] = self._turns
-            finally:
+        try:
+            while not self._let_in(ticket):
+                check()
+        except BaseException:
+            with self._condition:
                 self._waiting.remove(ticket)
                 self._condition.notify_all()
+            raise
         try:
             yield
         finally:
@@ -58,6 +62,17 @@ class Admission:
                 here = {ticket.person for ticket in (*self._waiting, *self._inside)}
                 self._last_turn = {person: turn for person, turn in self._last_turn.items() if person in here}
                 self._condition.notify_all()
+
+    def _let_in(self, ticket: _Ticket) -> bool:
+        with self._condition:
+            if not self._condition.wait_for(lambda: self._next() is ticket, CHECK_SECONDS):
+                return False
+            self._waiting.remove(ticket)
+            self._inside.append(ticket)
+            self._turns += 1
+            self._last_turn[ticket.person] = self._turns
+            self._condition.notify_all()
+            return True
 
     def _next(self) -> _Ticket | None:
         """Whose turn it is, if there is room for it. Nobody overtakes: what needs much memory would never get it."""

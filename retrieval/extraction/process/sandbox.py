@@ -11,15 +11,26 @@ import os
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from retrieval.extraction.process.admission import Admission
+from retrieval.extraction.process.admission import CHECK_SECONDS, Admission
 from retrieval.extraction.process.ipc import AHEAD, EXIT_IDLE
 
 _ROOT = Path(__file__).resolve().parents[3]
 # Nothing else of the caller's environment, which may hold secrets, is passed on.
 _KEPT = ("PATH", "SYSTEMROOT", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """For whom a file is read. `check` is called now and then while it waits or is read: what it raises ends it."""
+
+    person: str = ""
+    check: Callable[[], object] = lambda: None
 
 
 class Sandbox:
@@ -37,21 +48,22 @@ class Sandbox:
         self._lock = threading.Lock()
         self._waiting: subprocess.Popen[bytes] | None = None
 
-    def serve(self, request: dict[str, Any], seconds: float, person: str = "") -> tuple[int, str]:
+    def serve(self, request: dict[str, Any], seconds: float, caller: Caller) -> tuple[int, str]:
         """Exit status and standard error of the process that served the request, once this person's turn came.
 
-        Raises subprocess.TimeoutExpired after so many seconds of its own. The process has ended in any case.
+        Raises subprocess.TimeoutExpired after so many seconds of its own, and what `caller.check` raises. The process
+        has ended in any case.
         """
-        memory_bytes = request["limits"]["memory_bytes"]
-        with self.admission.turn(person, memory_bytes, draws=request["task"] == "render"):
-            return self._serve(request, seconds)
+        memory_bytes, draws = request["limits"]["memory_bytes"], request["task"] == "render"
+        with self.admission.turn(caller.person, memory_bytes, draws=draws, check=caller.check):
+            return self._serve(request, seconds, caller.check)
 
-    def _serve(self, request: dict[str, Any], seconds: float) -> tuple[int, str]:
+    def _serve(self, request: dict[str, Any], seconds: float, check: Callable[[], object]) -> tuple[int, str]:
         with self._lock:
             process, self._waiting = self._waiting or _start(), None
-        status, complaint = _communicate(process, request, seconds)
+        status, complaint = _communicate(process, request, seconds, check)
         if status == EXIT_IDLE:  # it gave up waiting just as the request came
-            status, complaint = _communicate(_start(), request, seconds)
+            status, complaint = _communicate(_start(), request, seconds, check)
         return status, complaint
 
     def start_next(self) -> None:
@@ -84,9 +96,22 @@ def _start(*arguments: str) -> subprocess.Popen[bytes]:
     )
 
 
-def _communicate(process: subprocess.Popen[bytes], request: dict[str, Any], seconds: float) -> tuple[int, str]:
+def _communicate(
+    process: subprocess.Popen[bytes], request: dict[str, Any], seconds: float, check: Callable[[], object]
+) -> tuple[int, str]:
+    ends = time.monotonic() + seconds
+    given: bytes | None = json.dumps(request).encode()
     try:
-        _, complaint = process.communicate(json.dumps(request).encode(), timeout=seconds)
+        while True:
+            left = ends - time.monotonic()
+            try:
+                _, complaint = process.communicate(given, timeout=max(0.0, min(left, CHECK_SECONDS)))
+                break
+            except subprocess.TimeoutExpired:
+                if left <= CHECK_SECONDS:
+                    raise
+                given = None  # the first call has it
+                check()
     finally:
         if process.poll() is None:
             process.kill()

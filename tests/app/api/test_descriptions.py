@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -28,6 +29,26 @@ def test_every_suggested_question_is_answered_by_its_document_and_surely(library
     ids = {one.source: one.id for one in library.documents()}
     narrowed = library.suggestions(9, within=Scope(document_ids=(ids[WALKS],)))
     assert {one.document_id for one in narrowed} == {ids[WALKS]}
+
+
+def test_suggested_questions_are_of_documents_that_a_question_may_read(client: TestClient, library: Library) -> None:
+    while library.describe_next():
+        pass
+    ids = {one.source: one.id for one in library.documents()}
+    library.set_properties(ids[WALKS], {"tag": ["outdoors"]})
+
+    def asked(**params: Any) -> set[str]:
+        answer = client.get("/api/v1/suggestions", params={"count": 9, **params})
+        assert answer.status_code == 200, answer.text
+        return {one["document_id"] for one in answer.json()["suggestions"]}
+
+    assert asked() == {ids[WALKS]}, "the other one is too short for questions"
+    assert asked(where="tag=outdoors") == {ids[WALKS]}
+    assert asked(where="tag!=outdoors") == set()
+    assert asked(where="tag=outdoors", document_id=ids[RESERVOIR]) == set()
+    assert asked(where="tag!=outdoors", document_id=ids[WALKS]) == set()
+    refused = client.get("/api/v1/suggestions", params={"where": "no condition"})
+    assert refused.status_code == client.get("/api/v1/documents", params={"where": "no condition"}).status_code == 422
 
 
 def test_a_server_with_nothing_to_read_describes_what_it_holds(library: Library) -> None:

@@ -72,7 +72,8 @@ def test_whoever_does_not_sit_at_the_machine_cannot_make_the_server_call_an_addr
         FakeSettings(home, proxies="10.0.0.1", token=token, writer_key="sk-secret"),
     ):
         for client in opened(library, settings):
-            assert not client.get("/api/v1/writer", headers=signed_in).json()["may_choose"]
+            told = client.get("/api/v1/writer", headers=signed_in).json()
+            assert not told["may_choose"] and "in the settings" not in told["how_to"]
             for method, path in (("PUT", "/api/v1/writer"), ("POST", "/api/v1/writer/test")):
                 refused = client.request(method, path, json={"name": f"{server.address}#m"}, headers=signed_in)
                 assert error_code(refused) == "not_here"

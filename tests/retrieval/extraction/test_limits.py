@@ -20,7 +20,7 @@ from PIL import Image
 from retrieval.errors import ExtractError
 from retrieval.extraction.extract import ExtractLimits, extract, render_page, unlock
 from retrieval.extraction.process.ipc import EXIT_IDLE
-from retrieval.extraction.process.sandbox import Sandbox
+from retrieval.extraction.process.sandbox import Caller, Sandbox
 from tests.retrieval.pdf_maker import Sheet, make_pdf, write_objects
 
 GOOD = make_pdf([Sheet([(72, 700, 12, "Hello world of letters")])], title="A title")
@@ -200,7 +200,9 @@ def test_a_reader_that_went_home_is_replaced(tmp_path):
         folder = tmp_path / str(stale)
         folder.mkdir()
         request = {"task": "extract", "suffix": ".txt", "password": None, "path": str(path), "folder": str(folder)}
-        status, complaint = sandbox.serve(request | {"limits": asdict(ExtractLimits()), "caller": os.getpid()}, 60)
+        status, complaint = sandbox.serve(
+            request | {"limits": asdict(ExtractLimits()), "caller": os.getpid()}, 60, Caller()
+        )
         assert (status, complaint) == (0, "") and (folder / "result.json").is_file()
     sandbox.close()
 
