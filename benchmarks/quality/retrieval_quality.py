@@ -18,6 +18,7 @@ block, D head dim, C proposed blocks, X documents, T tokens of a title.
 """
 
 import argparse
+import copy
 import json
 import math
 import random
@@ -109,7 +110,11 @@ def development(model: LandmarkModel, folder: Path) -> tuple[TokenDocuments, set
     ids = [model.tokenize(text).ids for text in sets.texts]
     idf = document_frequency(ids, len(model.tokenizer), model.config.tokens_per_block)
     spans = {question.source for question in sets.questions if question.spans}
-    return encode_questions(model.tokenizer, sets, idf, longest_question=200), spans
+    tokenizer = model.tokenizer
+    if tokenizer.eos_token_id is None:  # an encoder's separator ends a text
+        tokenizer = copy.deepcopy(tokenizer)
+        tokenizer.eos_token = tokenizer.sep_token
+    return encode_questions(tokenizer, sets, idf, longest_question=200), spans
 
 
 class Blocks:
