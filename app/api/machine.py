@@ -63,7 +63,7 @@ def described_preferences(preferences: PreferenceFile, limits: UploadLimits) -> 
 
 
 def described_account(library: Library, accounts: Accounts, sign_on: SignOn | None) -> Plain:
-    plain = {"name": library.principal.name, "people": library.people()}
+    plain: dict[str, object] = {"name": library.principal.name, "people": library.people()}
     user_id = library.principal.user_id
     found = None if user_id is None else accounts.by_id(user_id)
     if sign_on is not None and found is not None:

@@ -8,7 +8,7 @@ Axes: B batch, H query heads, G KV heads, Q queries, X voter groups per KV head,
 blocks, S slots.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -58,7 +58,7 @@ class SelectionPolicy:
             if ids.dtype != torch.int64 or not ids.numel() or bool((ids[..., :1] < 0).any() | (ids.diff() <= 0).any()):
                 raise ModelError(f"forced blocks of layer {layer} must be int64, from 0 on, and strictly ascending.")
 
-    def forced_blocks(self, layer: int, shape_BGX: tuple[int, int, int], num_blocks: int) -> Tensor | None:
+    def forced_blocks(self, layer: int, shape_BGX: Sequence[int], num_blocks: int) -> Tensor | None:
         """ids_BGXS to read in a layer without choosing; None: choose. Raises `ModelError` for blocks not stored."""
         if self.forced is None or layer not in self.forced:
             return None
@@ -110,7 +110,9 @@ def choose_blocks(
 def logit_size(queries_BGXRD: Tensor, landmarks_BGND: Tensor) -> Tensor:
     """size_BGX: how large the terms of a logit get, which bounds the rounding of their sum."""
     some_BGND = landmarks_BGND[:, :, :: max(1, landmarks_BGND.shape[2] // NORMS_AT_MOST)]
-    return queries_BGXRD.float().norm(dim=-1).amax(-1) * some_BGND.float().norm(dim=-1).amax(-1, keepdim=True)
+    longest_BGX: Tensor = queries_BGXRD.float().norm(dim=-1).amax(-1)
+    longest_BG1: Tensor = some_BGND.float().norm(dim=-1).amax(-1, keepdim=True)
+    return longest_BGX * longest_BG1
 
 
 def select_blocks(logits_BGXRN: Tensor, k: int, size_BGX: Tensor | float = 0.0, *, all_heads: bool = False) -> Tensor:
