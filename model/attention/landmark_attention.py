@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from model.attention.blockwise import blockwise_attention
 from model.attention.context import LandmarkContext
-from model.attention.fused.attention import fused_attention, fused_fits
+from model.attention.fused.attention import fused_attention
+from model.attention.fused.trust import fused_is_right
 from model.attention.grouped_softmax import fold_far_blocks, fold_slots
 from model.attention.memory import Selection
 from model.attention.positions import SlottedBlocks, read_blocks
@@ -94,7 +95,7 @@ def _blockwise(
 ) -> Tensor:
     """out_BQHD in memory linear in the text, by kernels where there are any; the code around it is its twin."""
     num_keys, before = rotated_key.shape[2], rotated_key.shape[2] - rotated_query.shape[2]
-    attention = fused_attention if fused_fits(rotated_query, context.block_size) else blockwise_attention
+    attention = fused_attention if fused_is_right(rotated_query, context.block_size) else blockwise_attention
     out_BHKD = attention(
         nn.functional.pad(rotated_query, (0, 0, before, 0)),
         rotated_key,

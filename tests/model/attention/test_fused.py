@@ -128,7 +128,7 @@ def test_a_model_trains_through_the_kernels(device, monkeypatch) -> None:
     """They take the place of the plain form by themselves where they fit."""
     calls = []
     if device == "cpu":
-        monkeypatch.setattr("model.attention.landmark_attention.fused_fits", lambda *_: calls.append(1) is None)
+        monkeypatch.setattr("model.attention.landmark_attention.fused_is_right", lambda *_: calls.append(1) is None)
     model = tiny_model(block_size=16).train().to(device)
     ids = torch.randint(0, 250, (1, 37), generator=torch.Generator().manual_seed(3)).to(device)
     ids[:, 15::16] = model.config.landmark_token_id

@@ -1,0 +1,64 @@
+"""Kernels that are wrong or do not run on a device are not used there, and the log says so."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+from model.attention.blockwise import blockwise_attention
+from model.attention.fused import trust
+
+CPU = torch.device("cpu")
+
+
+def slightly_wrong(*leaves, **options):
+    return blockwise_attention(*leaves, **options) * 1.02
+
+
+def wrong_gradient(query, key, value, **options):
+    return blockwise_attention(query, key.detach() + 0.0 * key, value, **options)
+
+
+def not_finite(*leaves, **options):
+    return blockwise_attention(*leaves, **options) * float("nan")
+
+
+def crashing(*leaves, **options):
+    raise RuntimeError("out of resource: shared memory")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered():
+    trust.agrees.cache_clear()
+    yield
+    trust.agrees.cache_clear()
+
+
+def test_right_kernels_are_used(monkeypatch):
+    monkeypatch.setattr(trust, "fused_attention", blockwise_attention)
+    assert trust.agrees(CPU, torch.float32, 16, 8)
+    assert trust.largest_error(CPU, torch.float32, 16, 8) == 0
+
+
+@pytest.mark.parametrize(
+    ("kernels", "words"),
+    [(slightly_wrong, "off by"), (wrong_gradient, "off by"), (not_finite, "off by inf"), (crashing, "shared memory")],
+)
+def test_wrong_ones_are_not(monkeypatch, caplog, kernels, words):
+    monkeypatch.setattr(trust, "fused_attention", kernels)
+    with caplog.at_level(logging.WARNING):
+        assert not trust.agrees(CPU, torch.float32, 16, 8)
+    assert words in caplog.text
+
+
+def test_they_are_tried_also_while_gradients_are_off(monkeypatch):
+    monkeypatch.setattr(trust, "fused_attention", blockwise_attention)
+    with torch.inference_mode(), torch.autocast("cpu"):
+        assert trust.agrees(CPU, torch.float32, 16, 8)
+
+
+def test_off_a_gpu_nothing_is_tried(monkeypatch):
+    monkeypatch.setattr(trust, "agrees", lambda *sizes: pytest.fail("tried"))
+    assert not trust.fused_is_right(torch.zeros(1, 1, 8, 16), 8)
