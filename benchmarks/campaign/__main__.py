@@ -1,4 +1,4 @@
-"""Everything that could go wrong with what is stored, many times: kills, damage, failing disks, other models, clocks.
+"""Everything that could go wrong with what is stored, many times: kills, damage, failing disks, other models, clocks, questions.
 
     make campaign                          # the sizes below, hours
     python benchmarks/campaign --share 0.02
@@ -22,6 +22,8 @@ PARTS: tuple[tuple[tuple[str, ...], str, int], ...] = (
     (("benchmarks/campaign/failing_disk.py",), "--failures", 500),
     (("benchmarks/campaign/clocks.py",), "--jumps", 500),
     (("benchmarks/campaign/duplicates.py",), "--rounds", 100),
+    (("benchmarks/campaign/askers.py", "--askers", "8"), "--answers", 1000),
+    (("benchmarks/campaign/askers.py", "--askers", "1"), "--answers", 10_000),
     (("benchmarks/campaign/odd_pdfs.py",), "--files", 1000),
     (("benchmarks/campaign/machines.py", "--every", "10", "--lease", "5"), "--documents", 500),
 )

@@ -24,6 +24,7 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="the failing disk
         pytest.param(["clocks.py", "--jumps", "8"], marks=needs_compiler),
         ["duplicates.py", "--rounds", "3"],
         ["fingerprints.py"],
+        ["askers.py", "--askers", "3", "--answers", "10"],
         ["odd_pdfs.py", "--files", "15"],
     ],
     ids=lambda command: command[0],

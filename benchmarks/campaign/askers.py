@@ -1,0 +1,196 @@
+"""Many questions while documents come and go: is each answer the one it would have been alone?
+
+    python benchmarks/campaign/askers.py --askers 8 --answers 1000      # at once
+    python benchmarks/campaign/askers.py --askers 1 --answers 10000     # one after another, for memory and handles
+
+Some documents stay, each with a needle of its own; others are read and deleted all the time by another thread. Every
+second question is about one document that stays, and must give the tokens and passages that it gave before anything
+moved. The others see everything: each passage must be what its document says at that place, and no document may show
+that was deleted before the question was asked. In between, memory and open handles are counted: after the first tenth
+of the answers neither may go on growing. `--shipped` asks the checkpoint in model/default, whose answers must hold the
+needles. Prints one JSON object; exit status 1 if anything did not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import machine
+import psutil
+import torch
+
+from retrieval.errors import NotFound
+from retrieval.extraction import extract
+from retrieval.library import Library
+from retrieval.types.passages import Answer
+from retrieval.types.records import Scope
+from tests.retrieval.conftest import prose
+from tests.retrieval.reading_here import ReadingHere
+from tests.tiny_model import shipped_model, tiny_model
+
+STAYING = 6
+GROWTH = 1.15  # of memory after the first tenth of the answers
+GROWTH_BYTES = 64 << 20  # as much again as allocators and caches may take
+OWNERS = ("lighthouse", "harbour", "orchard", "mill", "quarry", "chapel")
+
+
+class Hall:
+    """A library with people who ask, and one who brings and takes documents."""
+
+    def __init__(self, folder: Path, *, shipped: bool, seed: int):
+        self.folder, self.seed = folder, seed
+        self.shipped = shipped
+        model = shipped_model() if shipped else tiny_model(block_size=16, window_blocks=4, context_blocks=2)
+        self.library = Library.open(folder / "home", model, shard_bytes=100_000)
+        self.texts: dict[str, str] = {}
+        self.deleted: dict[str, float] = {}
+        self.ended = threading.Event()
+        self.counts, self.violations = Counter[str](), list[str]()
+        self.memory: list[tuple[int, int, int]] = []  # answers, bytes, handles
+        self.needles = [f"{4000 + 37 * number}" for number in range(STAYING)]
+        self.staying = [self._bring(f"stays-{n}.txt", prose(n, 900, self._needle(n))) for n in range(STAYING)]
+        self.calm = [self._ask(number) for number in range(STAYING)]
+
+    def _needle(self, number: int) -> str:
+        return f"The secret number of the {OWNERS[number]} is {self.needles[number]}. "
+
+    def _bring(self, name: str, text: str) -> str:
+        path = self.folder / name
+        path.write_text(text)
+        job = self.library.submit(path)
+        self.texts[job.document_id] = text  # before anybody can read it
+        ended = self.library.run_job(job.id)
+        path.unlink()
+        assert ended.state == "done", ended
+        return job.document_id
+
+    def come_and_go(self) -> None:
+        try:
+            self._come_and_go()
+        except Exception as error:
+            self.violations.append(f"documents came and went until {type(error).__name__}: {error}")
+
+    def _come_and_go(self) -> None:
+        number, here = 0, list[str]()
+        while not self.ended.is_set():
+            number += 1
+            here.append(self._bring(f"passes-{number}.txt", prose(1000 + self.seed + number, 700)))
+            if len(here) > 3:
+                gone = here.pop(0)
+                self.library.delete_documents([gone])
+                self.deleted[gone] = time.monotonic()
+            self.counts["documents read"] = number
+
+    def _ask(self, number: int | None) -> Answer:
+        """About the document that stays with this number; None: about everything."""
+        question = f"What is the secret number of the {OWNERS[(number or 0) % STAYING]}?"
+        within = None if number is None else Scope((self.staying[number],))
+        *_, answer = self.library.ask(question, within=within, max_tokens=4 if not self.shipped else None)
+        assert isinstance(answer, Answer)
+        return answer
+
+    def ask_many(self, asker: int, answers: int) -> None:
+        chance = Random(f"{self.seed} {asker}")
+        for number in range(answers):
+            self._one(chance, calm=number % 2 == 0)
+            done = self.counts["answers"] = self.counts["answers"] + 1
+            if asker == 0 and number % max(1, answers // 20) == 0:
+                self._note_memory(done)
+
+    def _one(self, chance: Random, *, calm: bool) -> None:
+        asked_at = time.monotonic()
+        number = chance.randrange(STAYING) if calm else None
+        try:
+            answer = self._ask(number)
+        except Exception as error:
+            self.violations.append(f"{type(error).__name__}: {error}")
+            return
+        if number is not None:
+            before = self.calm[number]
+            if _shown(answer) != _shown(before):
+                self.violations.append(f"{OWNERS[number]}: {answer.text!r} where it was {before.text!r}")
+            if self.shipped and self.needles[number] not in answer.text:
+                self.violations.append(f"{OWNERS[number]}: {answer.text!r} has no {self.needles[number]}")
+        for passage in answer.passages:
+            said = self.texts[passage.document_id][passage.start_index : passage.end_index]
+            if said != passage.text:
+                self.violations.append(f"{passage.source} does not say {passage.text!r}")
+            if self.deleted.get(passage.document_id, asked_at) < asked_at:
+                self.violations.append(f"{passage.source} was deleted before")
+
+    def _note_memory(self, answers: int) -> None:
+        process = psutil.Process()
+        self.memory.append((answers, process.memory_info().rss, process.num_fds()))
+
+    def examine_memory(self) -> None:
+        settled = self.memory[max(1, len(self.memory) // 10) :]
+        if len(settled) < 2:
+            return
+        (_, first_bytes, first_handles), (_, last_bytes, last_handles) = settled[0], settled[-1]
+        if last_bytes > GROWTH * first_bytes + GROWTH_BYTES:
+            self.violations.append(f"memory grew from {first_bytes:,} to {last_bytes:,} bytes")
+        if last_handles > first_handles + 16:
+            self.violations.append(f"open handles grew from {first_handles} to {last_handles}")
+
+    def close(self) -> None:
+        while self.library.run_next_job() is not None:
+            pass
+        report = self.library.verify()
+        if not report.ok:
+            self.violations.append(f"damage: {report.damage}")
+        for gone in self.deleted:
+            try:
+                self.library.document(gone)
+            except NotFound:
+                continue
+            self.violations.append(f"{gone} is there again")
+        self.library.close()
+
+
+def _shown(answer: Answer) -> list[object]:
+    return [answer.text, [(passage.document_id, passage.text) for passage in answer.passages]]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--askers", type=int, default=8)
+    parser.add_argument("--answers", type=int, default=1000, help="of each asker")
+    parser.add_argument("--shipped", action="store_true")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    extract._SANDBOX = ReadingHere()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="cairn-askers-") as folder:
+        hall = Hall(Path(folder), shipped=given.shipped, seed=given.seed)
+        mover = threading.Thread(target=hall.come_and_go)
+        askers = [threading.Thread(target=hall.ask_many, args=(n, given.answers)) for n in range(given.askers)]
+        for thread in (mover, *askers):
+            thread.start()
+        for thread in askers:
+            thread.join()
+        hall.ended.set()
+        mover.join()
+        hall.examine_memory()
+        hall.close()
+    result = {"askers": given.askers, "answers": given.answers, "counts": dict(hall.counts), "memory": hall.memory}
+    result |= {"violations": hall.violations[:20], "seconds": round(time.monotonic() - began, 1)}
+    print(json.dumps({**machine.described(1), **result}))
+    return 1 if hall.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
