@@ -114,8 +114,11 @@ class Disturber:
     def _before_migrate(self) -> None:
         (self.home / "home.json").unlink()
         with closing(sqlite3.connect(self.home / "cairn.sqlite3")) as connection:
-            for table in ("home", "document_properties", "folder_files", "folders"):
+            for table in ("home", "document_properties", "folder_files", "folders", "user_groups", "collection_groups"):
                 connection.execute(f"DROP TABLE {table}")
+            connection.execute("DROP INDEX uq_users_issuer_subject")
+            for column in ("issuer", "subject"):
+                connection.execute(f"ALTER TABLE users DROP COLUMN {column}")
             connection.execute("UPDATE alembic_version SET version_num = '0003'")
             connection.commit()
 
