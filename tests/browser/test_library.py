@@ -162,7 +162,10 @@ def test_what_is_still_being_checked_is_read_with_the_rest(
 
     monkeypatch.setattr(Library, "estimate", slow)
     page = open_tab(f"{serve(library)}/#/library")
-    add_files(page, ("quick.pdf", PDF), ("slow.pdf", SIX_PAGES))
+    add_files(page, ("quick.pdf", PDF))  # alone first: a person's files are checked one after the other
+    expect(page.locator(".staged .item")).to_have_count(1)
+    expect(page.locator(".start-row")).not_to_contain_text("being checked")
+    add_files(page, ("slow.pdf", SIX_PAGES))
     expect(page.locator(".start-row")).to_contain_text("1 file still being checked")
     page.get_by_role("button", name="Read all 2").click()
     expect(page.locator(".job")).to_have_count(2)
