@@ -20,13 +20,13 @@ from app.api import (
     first_page,
     folders,
     machine,
-    openai_endpoint,
     questions,
     startup,
     writer_choice,
 )
-from app.api.mcp_tools import build_mcp, mcp_app
 from app.api.preferences import PreferenceFolder
+from app.api.protocols import openai_endpoint
+from app.api.protocols.mcp_tools import build_mcp, mcp_app
 from app.api.uploads import UploadLimits, Uploads
 from app.auth import Authenticator, check_binding
 from app.forwarded import ForwardedHeaders

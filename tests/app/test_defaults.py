@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.api.mcp_tools import build_mcp
 from app.api.preferences import PreferenceChange, Preferences
+from app.api.protocols.mcp_tools import build_mcp
 from app.api.questions import AskRequest, SearchRequest
 from app.cli import questions
 from retrieval.library import Library

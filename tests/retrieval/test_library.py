@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import stat
-from pathlib import Path
 
 import pytest
 
 from model.errors import ModelError
-from retrieval.errors import InvalidRequest, MemoryMismatch, NotFound
+from retrieval.errors import InvalidRequest, NotFound
 from retrieval.types.outcomes import NOTHING_FOUND
 from retrieval.types.passages import Answer, AnswerToken
 from retrieval.types.records import Scope
-from storage.privacy import NotPrivate
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, WHALE, add, ask, substance
 from tests.tiny_model import tiny_model
 
@@ -161,58 +158,6 @@ def test_a_document_deleted_while_it_is_read_stays_readable_until_the_answer_is_
     assert not (library._workspace.kv_folder / three["rain"]).exists()
 
 
-def test_another_models_memory_is_refused_with_the_fields_that_differ(library, three, open_library):
-    other = open_library(model=tiny_model(block_size=BLOCK_SIZE, seed=2, window_blocks=4, context_blocks=2))
-    for use in (lambda: other.search("fox"), lambda: list(other.ask("fox?"))):
-        with pytest.raises(MemoryMismatch, match="weights.*cairn repair --reingest") as refused:
-            use()
-        assert refused.value.fields == ("weights",)
-    with pytest.raises(MemoryMismatch, match="kv_dtype is bf16 in the memory and int8 here"):
-        open_library(kv_dtype="int8").search("fox")
-    assert [document.state for document in other.documents()] == ["ready"] * 3, "looking and deleting still work"
-    assert any("does not belong" in problem for problem in other.doctor()["problems"])
-
-
-@pytest.mark.parametrize(("quotes", "dtype"), [(True, "k4v2"), (False, "bf16")])
-def test_a_new_home_takes_the_smallest_numbers_that_suit_its_model(open_library, write, quotes, dtype):
-    model = tiny_model(block_size=BLOCK_SIZE, window_blocks=4, context_blocks=2, quotes=quotes)
-    library = open_library(model=model)
-    add(library, write("fox.txt", FOX))
-    assert library.doctor()["memory"]["kv_dtype"] == dtype
-    assert library.search("fox", 1) and library.verify().damage == ()
-
-
-def test_a_home_keeps_the_numbers_of_its_memory(open_library, write):
-    model = tiny_model(block_size=BLOCK_SIZE, window_blocks=4, context_blocks=2, quotes=True)
-    earlier = open_library(model=model, kv_dtype="bf16")
-    add(earlier, write("fox.txt", FOX))
-    before = earlier.search("fox", 3)
-    later = open_library(model=model)
-    assert later.search("fox", 3) == before
-    add(later, write("whale.txt", WHALE))
-    assert {fingerprint.fields["kv_dtype"] for fingerprint in later._catalogue.fingerprints(in_use=True)} == {"bf16"}
-    size_bytes = later.doctor()["memory"]["size_bytes"]
-    smaller = open_library(model=model, kv_dtype="k4v2")
-    with pytest.raises(MemoryMismatch, match="kv_dtype is bf16 in the memory and k4v2 here"):
-        smaller.search("fox")
-    assert smaller.repair(reingest=True).failed == ()
-    assert open_library(model=model).doctor()["memory"]["size_bytes"] < size_bytes / 2
-
-
-def test_reading_again_hands_the_documents_to_another_model(library, three, open_library, write, tmp_path):
-    library.rename_document(three["fox"], "Mine")
-    new = tiny_model(block_size=BLOCK_SIZE, seed=2, window_blocks=4, context_blocks=2)
-    other = open_library(model=new)
-    report = other.repair(reingest=True)
-    assert sorted(report.repaired) == ["fox.txt", "rain.txt", "whale.txt"] and not report.failed
-    assert other.document(three["fox"]).title == "Mine"
-    fresh = open_library(model=new, home=tmp_path / "fresh")
-    for name, text in (("fox", FOX), ("whale", WHALE), ("rain", RAIN)):
-        add(fresh, write(f"{name}.txt", text))
-    assert ask(other, "What do whales do?").text == ask(fresh, "What do whales do?").text
-    assert other.verify().ok and not other.verify().orphans
-
-
 def test_an_empty_library_holds_no_answer(library):
     answer = ask(library, "What do whales do?")
     assert answer.outcome == "not_found"
@@ -356,25 +301,6 @@ def test_documents_and_collections_are_kept_in_order(library, three):
     assert library.document(three["fox"]).collection_id is None
 
 
-def test_the_library_opens_without_the_model(open_library, three, library):
-    def must_not_load():
-        raise AssertionError("the model was loaded")
-
-    idle = open_library(model=must_not_load)
-    assert len(idle.documents()) == 3 and idle.verify().ok
-    assert idle.delete_documents([three["fox"]]).documents == 1
-    assert idle.gc().files == ()
-
-
-def test_a_change_by_another_process_is_seen_by_the_next_question(library, three, open_library, write):
-    second = open_library()  # its own catalogue and index, as another process would have
-    assert len(library.search("fox", 200)) == len(second.search("fox", 200))
-    added = add(second, write("new.txt", "Something entirely new. " * 20))
-    assert added in {passage.document_id for passage in library.search("fox", 400)}
-    second.delete_documents([added, three["fox"]])
-    assert {passage.document_id for passage in library.search("fox", 400)} == {three["whale"], three["rain"]}
-
-
 def test_exact_and_faiss_give_the_same_answers(library, three, open_library):
     faiss = open_library(index="faiss")
     faiss._index._faiss_factory = "Flat"
@@ -394,26 +320,6 @@ def test_a_failing_model_is_not_taken_for_a_missing_answer(library, three, monke
     monkeypatch.setattr("retrieval.query.decode.generate", broken)
     with pytest.raises(InvalidRequest, match="cannot"):
         ask(library, "fox?")
-
-
-def test_a_home_that_others_can_read_is_closed_to_them(open_library, tmp_path):
-    home = tmp_path / "home"
-    home.mkdir(mode=0o755)
-    home.chmod(0o755)
-    library = open_library()
-    assert stat.S_IMODE(home.stat().st_mode) == 0o700
-    catalogue = home / "cairn.sqlite3"
-    assert stat.S_IMODE(catalogue.stat().st_mode) == 0o600
-    library.close()
-
-
-def test_a_home_that_cannot_be_closed_to_others_is_refused(open_library, tmp_path, monkeypatch):
-    home = tmp_path / "home"
-    home.mkdir()
-    home.chmod(0o755)
-    monkeypatch.setattr(Path, "chmod", lambda self, mode: None)  # as on a disk without access rights
-    with pytest.raises(NotPrivate, match="chmod -R go="):
-        open_library()
 
 
 def test_a_question_with_half_a_character_is_asked_without_it(library, three):

@@ -17,7 +17,8 @@ from retrieval.library import Library
 from tests.app.single_sign_on.conftest import ADDRESS, Browser
 from tests.app.single_sign_on.provider_server import ALGORITHMS, CLIENT_SECRET, ProviderServer, made_key
 
-HOUR = 3600
+# Times of the years 2000 and 2100: the same in every process, so that parallel runs collect the same tests.
+LONG_AGO, FAR_AHEAD = 946_684_800, 4_102_444_800
 
 
 def refused(visitor: Browser, response: httpx.Response, said: str = "was not valid") -> None:
@@ -52,12 +53,12 @@ def now() -> int:
         {"nonce": "another"},
         {"nonce": None},
         {"nonce": 1},
-        {"exp": now() - HOUR},
+        {"exp": LONG_AGO},
         {"exp": None},
         {"exp": "never"},
-        {"iat": now() + HOUR},
+        {"iat": FAR_AHEAD},
         {"iat": None},
-        {"nbf": now() + HOUR},
+        {"nbf": FAR_AHEAD},
         {"sub": None},
         {"sub": ""},
         {"sub": 1},
