@@ -26,7 +26,7 @@ from model.training.engine.trainer import TrainingResult
 from model.training.evaluation.passkey import passkey_scores
 from model.training.evaluation.perplexity import perplexity_scores
 from model.training.evaluation.report import heldout_tokens, report
-from model.training.paper.runs import Experiment
+from model.training.paper.runs import Experiment, experiment_tokenizer
 from model.training.paper.sizes import SIZES
 from model.training.paper.tables import TABLES, write_table
 from model.training.recipes import joint_reader, span_reader
@@ -272,16 +272,18 @@ def _paper(
     data: Annotated[list[Path], typer.Argument(metavar="DATA...", help="Text files to train on.")],
     out: Annotated[Path, typer.Option(help="Folder of the experiment; what is found there is not done again.")],
     heldout: Annotated[list[Path], typer.Option(help="Text file to evaluate on; repeatable.")],
-    size: Annotated[Literal["tiny", "small", "paper"], typer.Option(help="Of the network and the runs.")] = "small",
+    size: Annotated[Literal["tiny", "hour", "small", "paper"], typer.Option(help="Of the network and the runs.")] = "small",
     seeds: Annotated[int, typer.Option(help="Networks of each arm.")] = 3,
-    tokenizer: TokenizerName = "bytes",
+    tokenizer: Annotated[
+        str, typer.Option(help='Folder of a tokenizer, "bytes", or "bpe-N": one of N tokens, learned from DATA.')
+    ] = "bytes",
     threads: Threads = 2,
     device: Device = None,
 ) -> None:
     """Reproduce one of the paper's tables (docs/paper.md)."""
     torch.set_num_threads(threads)
     chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    experiment = Experiment(out, SIZES[size], open_tokenizer(tokenizer), chosen)
+    experiment = Experiment(out, SIZES[size], experiment_tokenizer(tokenizer, data, out), chosen)
     experiment.prepare(data, heldout)
     print(write_table(experiment, name, TABLES[name](experiment, seeds)))
 

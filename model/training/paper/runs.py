@@ -16,15 +16,18 @@ from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
 from model.training.data.documents import open_token_file, read_documents, write_token_file
 from model.training.data.packing import TokenRows
+from model.training.data.tokenizer import load_tokenizer, train_tokenizer
 from model.training.engine.settings import TrainingSettings
 from model.training.engine.trainer import run_training
 from model.training.evaluation.perplexity import perplexity_scores
 from model.training.paper.arms import Arm, recurrent_losses
 from model.training.paper.sizes import Size
 from model.training.recipes.presets import RowSettings
-from model.training.recipes.pretrain import new_model, plain_tokens
+from model.training.recipes.pretrain import new_model, open_tokenizer, plain_tokens
 
 Row = dict[str, Any]
+TOKENIZER_DOCUMENTS = 40
+"""Training documents that a tokenizer of the experiment is learned from."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,23 @@ class Experiment:
             unfinished.write_text(json.dumps(rows, indent=1))
             unfinished.replace(file)
         return [row | {"seed": seed} for row in json.loads(file.read_text())]
+
+
+def experiment_tokenizer(name: str, data: Sequence[Path], folder: Path) -> PreTrainedTokenizerBase:
+    """`open_tokenizer`, or for "bpe-N" one of N tokens that is learned from the first documents and kept in the folder.
+
+    Raises ValueError for a number of tokens that has no room for the bytes.
+    """
+    kind, _, number = name.partition("-")
+    if kind != "bpe":
+        return open_tokenizer(name)
+    if not number.isdigit() or int(number) < 300:
+        raise ValueError(f"{name!r} is not bpe-N, with N tokens, at least 300 (256 bytes, special tokens, merges).")
+    kept = folder / name
+    if not (kept / "tokenizer.json").exists():
+        texts = (text for source in data for text in read_documents(source))
+        train_tokenizer(islice(texts, TOKENIZER_DOCUMENTS), vocab_size=int(number)).save_pretrained(kept)
+    return load_tokenizer(kept)
 
 
 def evaluate(
