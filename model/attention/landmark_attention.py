@@ -51,8 +51,7 @@ def landmark_attention(
     num_keys, before = key.shape[2], key.shape[2] - query.shape[2]
     context.enter_layer(layer, query, num_keys, scaling)
 
-    start = context.local_start
-    rotated_query = rotate(query, *context.table(start + before, start + num_keys, query))
+    rotated_query = rotate(query, *context.local_table(before, num_keys, query))
     rotated_key = context.rotate_local(layer, key, before)
     reads = context.reads(layer)
     if not reads and not dropout and _blockwise_fits(context, query, before):

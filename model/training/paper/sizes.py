@@ -34,7 +34,10 @@ class Size:
         return self.window * self.rows
 
     def arm(self, name: str) -> Arm:
-        """One of `ARMS`, or landmark-N for blocks of N raw tokens. Raises ValueError for another name."""
+        """One of `ARMS`, landmark-jumps, landmark-cache, or landmark-N for blocks of N raw tokens.
+
+        Raises ValueError for another name.
+        """
         half, long = self.window // 2, 4 * self.window
         if name == "causal":
             return Arm(name=name, kind="causal", row_tokens=self.window, window=self.window)
@@ -42,13 +45,20 @@ class Size:
             return Arm(name=name, kind="causal", row_tokens=long, window=long)
         if name == "recurrence":
             return Arm(name=name, kind="recurrence", row_tokens=long, window=half, cache=half)
-        kind, _, number = name.partition("-")
-        if kind != "landmark" or (number and not number.isdigit()):
-            raise ValueError(f"No arm {name!r}: there are {', '.join(ARMS)}, and landmark-N.")
-        per_block = int(number or self.per_block)
-        return Arm(name=name, kind="landmark", row_tokens=self.window, window=self.window, block_size=per_block + 1)
+        kind, _, variant = name.partition("-")
+        if kind != "landmark" or (variant not in ("", "jumps", "cache") and not variant.isdigit()):
+            raise ValueError(f"No arm {name!r}: there are {', '.join(ARMS)}, landmark-jumps, -cache and landmark-N.")
+        per_block = int(variant) if variant.isdigit() else self.per_block
+        cached = variant == "cache"
+        return Arm(
+            name=name, kind="landmark", row_tokens=long if cached else self.window, window=self.window,
+            cache=self.window if cached else 0, block_size=per_block + 1,
+            jumps=POSITION_JUMPS if variant == "jumps" else 0,
+        )  # fmt: skip
 
 
+POSITION_JUMPS = 100
+"""As in appendix E of the paper."""
 ARMS = ("causal", "long", "recurrence", "landmark")
 SIZES = {
     size.name: size

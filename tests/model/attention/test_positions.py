@@ -98,3 +98,21 @@ def test_at_true_positions_reading_all_stored_blocks_equals_one_pass_over_the_te
     session = LandmarkSession(model, policy=SelectionPolicy(top_k=99, positions="true"), window_blocks=2)
     logits = torch.cat([model.logits(session.feed(piece).hidden_TE) for piece in (raw[:10], raw[10:33], raw[33:])])
     torch.testing.assert_close(logits, whole, atol=1e-5, rtol=1e-5)
+
+
+def test_given_positions_take_the_place_of_the_order() -> None:
+    """Two rows with jumps of their own, in the form for whole texts, against keys that are placed one by one."""
+    tokens = 3 * SIZE + 2
+    query, key, value = (drawn(2, 1, tokens, DIM, seed=seed) for seed in (1, 2, 3))
+    positions = torch.ones(2, tokens, dtype=torch.long)
+    positions[0, SIZE], positions[1, 2 * SIZE] = 30, 50
+    positions = positions.cumsum(1)
+    context = LandmarkContext(SIZE, ROTARY, positions_BT=positions)
+    out, _ = landmark_attention(SimpleNamespace(layer_idx=0), query, key, value, None, 0.4, landmark=context)
+    visible = torch.ones(tokens, tokens, dtype=torch.bool).tril()
+    landmark = torch.arange(tokens) % SIZE == SIZE - 1
+    for row in range(2):
+        at = positions[row].tolist()
+        scores = placed(query[row, 0], at) @ placed(key[row, 0], at).T * 0.4
+        weights = grouped_softmax(scores[None, None], visible[None], landmark[None])[0, 0]
+        torch.testing.assert_close(out[row, :, 0], weights @ value[row, 0], atol=1e-5, rtol=1e-5)
