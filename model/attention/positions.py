@@ -4,6 +4,7 @@ Frames (docs/landmark-attention.md, section 5), in slots of one block each, one 
 
     read_paper     slot 0, where all older blocks are scored | slots 1..k, the k newest at their distance | local window
     read_library   slot 0, where every block is scored and read | one empty slot | local window
+    read_one_slot  the library's frame for the memory of one text
     read_true      slots 0..N-1, each block where it stood in the text | local window
     read_none      blocks without positions | local window, from slot 0 on
 
@@ -81,6 +82,14 @@ def read_paper(
     )
 
 
+def read_one_slot(
+    context: LandmarkContext, layer: int, query_BHQD: Tensor, rotated_BHQD: Tensor, key_BGKD: Tensor, scaling: float
+) -> SlottedBlocks:
+    """Every block of one text is scored and read in slot 0."""
+    scored_N = torch.zeros(context.memory[0].num_blocks, dtype=torch.long, device=query_BHQD.device)
+    return _read_in_slots(context, layer, rotated_BHQD, key_BGKD, scaling, scored_N, torch.zeros_like)
+
+
 def read_true(
     context: LandmarkContext, layer: int, query_BHQD: Tensor, rotated_BHQD: Tensor, key_BGKD: Tensor, scaling: float
 ) -> SlottedBlocks:
@@ -136,6 +145,7 @@ def _chosen(
 _FRAMES: dict[Positions, Callable[[LandmarkContext, int, Tensor, Tensor, Tensor, float], SlottedBlocks]] = {
     "library": read_library,
     "paper": read_paper,
+    "one_slot": read_one_slot,
     "true": read_true,
     "none": read_none,
 }

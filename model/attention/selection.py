@@ -19,7 +19,7 @@ from model.attention.scores import exact_scores
 from model.errors import ModelError
 
 Voters = Literal["token", "head", "group", "all_heads"]
-Positions = Literal["paper", "library", "true", "none"]
+Positions = Literal["paper", "library", "one_slot", "true", "none"]
 POSITIONS: tuple[Positions, ...] = get_args(Positions)
 LIBRARY_LOCAL_SLOT = 2
 """Slot at which the local window starts under library positions, behind the far slot and an empty one."""
@@ -75,8 +75,12 @@ class SelectionPolicy:
     def local_slot(self, num_blocks: int) -> int:
         """Slot at which the local window starts when `num_blocks` are stored (see `model.attention.positions`)."""
         return {
-            "library": LIBRARY_LOCAL_SLOT, "paper": min(self.top_k, num_blocks) + 1, "true": num_blocks, "none": 0,
-        }[self.positions]  # fmt: skip
+            "library": LIBRARY_LOCAL_SLOT,
+            "one_slot": LIBRARY_LOCAL_SLOT,
+            "paper": min(self.top_k, num_blocks) + 1,
+            "true": num_blocks,
+            "none": 0,
+        }[self.positions]
 
     @property
     def of_one_text(self) -> bool:

@@ -75,11 +75,11 @@ SIZES = {
         Size(
             name="hour",
             architecture=Architecture(
-                hidden_size=128, intermediate_size=344, num_hidden_layers=3, num_attention_heads=4,
+                hidden_size=128, intermediate_size=344, num_hidden_layers=2, num_attention_heads=4,
                 num_key_value_heads=4, max_position_embeddings=1 << 16, tie_word_embeddings=True,
             ),
-            window=256, per_block=15, rows=8, steps=400, rates=(3e-3, 6e-3), lengths=(256, 1024, 4096), segments=4,
-            documents=60, top_ks=(2, 4), block_sizes=(7, 15, 31, 63),
+            window=128, per_block=7, rows=8, steps=300, rates=(3e-3, 6e-3), lengths=(128, 512, 2048), segments=6,
+            documents=60, top_ks=(2, 4), block_sizes=(3, 7, 15, 31),
         ),
         Size(
             name="small",

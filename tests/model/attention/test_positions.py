@@ -13,7 +13,7 @@ from model.attention.grouped_softmax import grouped_softmax
 from model.attention.landmark_attention import landmark_attention
 from model.attention.memory import InMemoryReader
 from model.attention.rotary import rotary_tables, rotate
-from model.attention.selection import Positions, SelectionPolicy
+from model.attention.selection import POSITIONS, Positions, SelectionPolicy
 from model.inference.session import LandmarkSession
 from tests.tiny_model import tiny_model
 
@@ -37,13 +37,14 @@ def frame(positions: Positions, chosen: list[int]) -> tuple[list[int] | None, in
     return {
         "paper": ([n + (block >= STORED - k) for n, block in enumerate(chosen)], k + 1),
         "library": ([0] * k, 2),
+        "one_slot": ([0] * k, 2),
         "true": (chosen, STORED),
         "none": (None, 0),
     }[positions]
 
 
 @pytest.mark.parametrize("chosen", [[0, 2], [1, 5], [4, 5]])
-@pytest.mark.parametrize("positions", ["paper", "library", "true", "none"])
+@pytest.mark.parametrize("positions", POSITIONS)
 def test_chosen_blocks_are_read_where_their_frame_puts_them(positions: Positions, chosen: list[int]) -> None:
     query, key, value = (drawn(1, 1, QUERIES, DIM, seed=seed) for seed in (1, 2, 3))
     memory = InMemoryReader([0])
@@ -73,7 +74,7 @@ def test_chosen_blocks_are_read_where_their_frame_puts_them(positions: Positions
     torch.testing.assert_close(out[0, :, 0], wanted, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("positions", ["true", "none"])
+@pytest.mark.parametrize("positions", ["one_slot", "true", "none"])
 def test_blocks_are_chosen_by_the_logit_that_gates_them(positions: Positions) -> None:
     query, key = drawn(1, 1, 1, DIM, seed=1), drawn(1, 1, 1, DIM, seed=2)
     keys = drawn(1, 1, STORED, SIZE, DIM, seed=4)
@@ -85,6 +86,8 @@ def test_blocks_are_chosen_by_the_logit_that_gates_them(positions: Positions) ->
     landmarks = keys[0, 0, :, -1]
     if positions == "none":
         logits = landmarks @ query[0, 0, 0]
+    elif positions == "one_slot":
+        logits = placed(landmarks, [SIZE - 1] * STORED) @ placed(query[0, 0], [2 * SIZE])[0]
     else:
         logits = placed(landmarks, [n * SIZE + SIZE - 1 for n in range(STORED)]) @ placed(query[0, 0], [STORED * SIZE])[0]
     (read,) = context.selections
