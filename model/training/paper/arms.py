@@ -62,13 +62,13 @@ class Arm:
         return jumping_loss(model, rows, self.jumps) if self.jumps else next_token_loss(model, rows)
 
 
-def jumping_loss(
-    model: LandmarkModel, rows: Rows, most: int
-) -> tuple[Tensor, dict[str, float | Tensor], int]:
+def jumping_loss(model: LandmarkModel, rows: Rows, most: int) -> tuple[Tensor, dict[str, float | Tensor], int]:
     """`next_token_loss` with position jumps: the network meets distances that its rows do not have."""
     ids_BT, targets_BT = rows.ids_BT.to(model.device), rows.targets_BT.to(model.device)
     context = model.context()
-    context.positions_BT = jumping_positions(*ids_BT.shape, model.config.block_size, most).to(model.device)
+    context.positions_BT = jumping_positions(len(ids_BT), ids_BT.shape[1], model.config.block_size, most).to(
+        model.device
+    )
     hidden_BTE, trained = model.encode(ids_BT, context), targets_BT != IGNORED
     total = summed_cross_entropy(model.logits, hidden_BTE[trained], targets_BT[trained])
     return total / max(1, rows.num_targets), {}, rows.num_targets

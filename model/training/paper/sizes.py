@@ -26,6 +26,8 @@ class Size:
     documents: int
     """Training documents."""
     top_ks: tuple[int, ...]
+    tuning_steps: int | None = None
+    """Steps of the runs that rates are compared by (default: as many as the others)."""
     block_sizes: tuple[int, ...] = field(default=())
     """Raw tokens of a block, in the table of block sizes."""
 
@@ -73,13 +75,22 @@ SIZES = {
             documents=12, top_ks=(2, 4), block_sizes=(7, 15, 31),
         ),
         Size(
+            name="minutes",
+            architecture=Architecture(
+                hidden_size=64, intermediate_size=176, num_hidden_layers=2, num_attention_heads=4,
+                num_key_value_heads=4, max_position_embeddings=1 << 16, tie_word_embeddings=True, initializer_range=0.1,
+            ),
+            window=64, per_block=7, rows=8, steps=1200, tuning_steps=500, rates=(2e-3, 4e-3), lengths=(64, 256, 1024),
+            segments=8, documents=160, top_ks=(2, 4), block_sizes=(3, 7, 15),
+        ),
+        Size(
             name="hour",
             architecture=Architecture(
                 hidden_size=128, intermediate_size=344, num_hidden_layers=2, num_attention_heads=4,
                 num_key_value_heads=4, max_position_embeddings=1 << 16, tie_word_embeddings=True,
             ),
-            window=128, per_block=7, rows=8, steps=300, rates=(3e-3, 6e-3), lengths=(128, 512, 2048), segments=6,
-            documents=60, top_ks=(2, 4), block_sizes=(3, 7, 15, 31),
+            window=128, per_block=7, rows=8, steps=300, tuning_steps=60, rates=(3e-3, 6e-3), lengths=(128, 512, 2048),
+            segments=4, documents=16, top_ks=(2, 4), block_sizes=(3, 7, 15, 31),
         ),
         Size(
             name="small",

@@ -89,7 +89,9 @@ def test_blocks_are_chosen_by_the_logit_that_gates_them(positions: Positions) ->
     elif positions == "one_slot":
         logits = placed(landmarks, [SIZE - 1] * STORED) @ placed(query[0, 0], [2 * SIZE])[0]
     else:
-        logits = placed(landmarks, [n * SIZE + SIZE - 1 for n in range(STORED)]) @ placed(query[0, 0], [STORED * SIZE])[0]
+        logits = (
+            placed(landmarks, [n * SIZE + SIZE - 1 for n in range(STORED)]) @ placed(query[0, 0], [STORED * SIZE])[0]
+        )
     (read,) = context.selections
     assert read.ids_BHQS.flatten().tolist() == logits.topk(2).indices.sort().values.tolist()
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from transformers import LlamaForCausalLM
 
 from model.training.__main__ import main
 from model.training.data.packing import Grid, pack
-from model.training.paper import sizes
 from model.training.losses.next_token import next_token_loss
+from model.training.paper import sizes
 from model.training.paper.arms import (
     NO_LANDMARKS,
     Arm,
@@ -22,6 +23,7 @@ from model.training.paper.arms import (
     recurrent_loss,
     recurrent_losses,
 )
+from model.training.paper.open_questions import yarn
 from model.training.paper.tables import summarise
 from model.training.recipes.presets import Architecture, RowSettings
 from model.training.recipes.pretrain import byte_tokenizer, new_model
@@ -72,7 +74,9 @@ def test_recurrent_training_minimises_the_loss_that_is_evaluated() -> None:
 
 
 def landmark_rows(num_raw: int = 36, per_block: int = 3):  # type: ignore[no-untyped-def]
-    model = new_model(ARCHITECTURE, byte_tokenizer(), RowSettings(raw_tokens=32, block_size=per_block + 1, rows=2), seed=0)
+    model = new_model(
+        ARCHITECTURE, byte_tokenizer(), RowSettings(raw_tokens=32, block_size=per_block + 1, rows=2), seed=0
+    )
     grid = Grid(num_raw, per_block + 1, model.config.landmark_token_id, "skip-landmarks", True, 256)
     raw = torch.randint(0, 250, (2, num_raw), generator=torch.Generator().manual_seed(3)).numpy()
     return model, pack(raw, grid)
@@ -158,6 +162,11 @@ def test_a_table_is_made_by_one_command_and_not_twice(tmp_path: Path, monkeypatc
     assert main([*command[:1], "choice", *command[2:], "--seeds", "1", "--threads", "1"]) == 0
     choices = json.loads((tmp_path / "run" / "choice.json").read_text())["rows"]
     assert [row["choice"] for row in choices] == ["head and token", "head", "token"]
+    assert main([*command[:1], "passages", *command[2:], "--seeds", "1", "--threads", "1"]) == 0
+    passages = json.loads((tmp_path / "run" / "passages.json").read_text())["rows"]
+    assert [(row["passages"], row["stride"]) for row in passages] == [
+        ("landmarks", 1), ("BM25", 1), ("newest", 1)
+    ]  # fmt: skip
     monkeypatch.setitem(sizes.SIZES, "small", replace(size, name="small"))
     command[-1] = "small"
     assert main(command) == 2
@@ -170,3 +179,25 @@ def test_arms_are_named() -> None:
     )
     with pytest.raises(ValueError):
         size.arm("something")
+
+
+def test_yarn_stretches_frequencies_for_a_while() -> None:
+    """The rotary embedding is that of transformers under `rope_type` "yarn", and the network's own again afterwards."""
+    model, tokens = plain_model(), torch.randint(0, 250, (40,)).tolist()
+    whole = recurrent_losses(model, tokens, window=64, cache=0)
+    with yarn(model, 4.0, 16):
+        stretched = recurrent_losses(model, tokens, window=64, cache=0)
+    config = deepcopy(model.backbone.config)
+    config.rope_parameters = {
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16
+    }  # fmt: skip
+    plain = LlamaForCausalLM(config)
+    plain.load_state_dict(model.backbone.state_dict())
+    plain.set_attn_implementation("sdpa")
+    logits = plain(torch.tensor([tokens])).logits[0, :-1].detach()
+    wanted = nn.functional.cross_entropy(logits, torch.tensor(tokens[1:]), reduction="none")
+    torch.testing.assert_close(stretched, wanted, atol=1e-5, rtol=1e-5)
+    assert not torch.equal(stretched, whole)
+    assert torch.equal(recurrent_losses(model, tokens, window=64, cache=0), whole)
+    with yarn(model, 1.0, 16):
+        assert torch.equal(recurrent_losses(model, tokens, window=64, cache=0), whole)
