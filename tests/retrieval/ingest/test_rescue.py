@@ -10,7 +10,7 @@ from storage.blobs.files import FileBlobs
 from storage.catalogue import Catalogue
 from storage.errors import CatalogueDamaged, ForeignCatalogue
 from storage.rescue import rescue
-from storage.sidecars import sidecars
+from storage.sidecars import read_sidecar, sidecars
 from tests.retrieval.conftest import FOX, add, ask, substance
 
 
@@ -116,7 +116,7 @@ def test_a_sidecar_without_its_document_is_swept(library, three):
 
 def test_a_sidecar_that_was_never_written_is_written_by_gc(library, three):
     blobs = FileBlobs(library._workspace.home)
-    before = {name: blobs.read(path) for name, path in sidecars(blobs).items()}
+    before = {name: read_sidecar(blobs, path) for name, path in sidecars(blobs).items()}
     blobs.inside("sidecars").delete([f"{three['fox']}.json.gz"])
     library.gc()
-    assert {name: blobs.read(path) for name, path in sidecars(blobs).items()} == before
+    assert {name: read_sidecar(blobs, path) for name, path in sidecars(blobs).items()} == before
