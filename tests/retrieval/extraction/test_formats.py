@@ -148,14 +148,17 @@ def test_a_web_page_gives_its_words_and_nothing_of_its_scripts(tmp_path):
     <table><tr><th>A</th><th>B</th></tr><tr><td>1</td><td>2</td></tr></table>
     <ul><li>one</li><li>two</li></ul><div>tail <span>x</span></div><pre>a\n  b</pre></body></html>"""
     document = markup(tmp_path, ".html", page)
-    assert document.text == "Top one\n\nPara & more\nnext\n\nab\n\nA\tB\nA: 1; B: 2.\n\n• one\n• two\n\ntail x\n\na\n  b"
+    assert document.text == (
+        "Top one\n\nPara & more\nnext\n\nab\n\nA\tB\nA: 1; B: 2.\n\n• one\n• two\n\ntail x\n\na\n  b"
+    )
     assert document.title == "My page"
     assert [entry.title for entry in document.outline] == ["Top one"]
 
 
 def test_rows_of_a_web_table_are_sentences_with_the_names_of_their_columns(tmp_path):
     rows = """<table><caption>Table 1. Mills</caption><thead><tr><th>Mill</th><th>Built</th><th>Owner</th></tr></thead>
-    <tr><td rowspan="2"><p>Low mill</p></td><td>1850</td><td>Ada</td></tr><tr><td>1870</td><td colspan="1">Bert</td></tr>
+    <tr><td rowspan="2"><p>Low mill</p></td><td>1850</td><td>Ada</td></tr>
+    <tr><td>1870</td><td colspan="1">Bert</td></tr>
     <tr><td>High mill</td><td></td><td>Cleo<br>Dora</td></tr></table>"""
     assert markup(tmp_path, ".html", f"<h1>Mills</h1>{rows}<p>End.</p>").text == (
         "Mills\n\nTable 1. Mills\n\nMill\tBuilt\tOwner\nMill: Low mill; Built: 1850; Owner: Ada.\n"
