@@ -1,4 +1,4 @@
-"""Several threads may be the first to need the model: a question, a job and the start of the server. Others need none."""
+"""Several threads may be the first to need the model; whoever only opens a library needs none of it."""
 
 import subprocess
 import sys
