@@ -290,8 +290,8 @@ function passageText(passage, reading, marks) {
   const text = h(
     "div",
     { class: "passage-text" },
-    pieces.map((piece) => {
-      const words = withQuote(piece.text, at, quote);
+    pieces.map((piece, index) => {
+      const words = index || piece.text.trim() ? withQuote(piece.text, at, quote) : null; // no empty lines above
       at += piece.text.length;
       if (piece.block === null) return words;
       const choose = () => reading.chooseBlock(piece.block);

@@ -20,6 +20,7 @@ import {
   when,
 } from "./dom.js";
 import { documentsInJobs, mountFiles, send, takeDropped } from "./files.js";
+import { chosenConditions, editProperties, propertyChips } from "./properties.js";
 import { openViewer } from "./viewer.js";
 
 const PAGE = 50;
@@ -31,7 +32,7 @@ const SORTS = [
   ["pages", "Most pages"],
 ];
 
-const view = { search: "", sort: "added", offset: 0, selected: new Set(), kinds: "" };
+const view = { search: "", sort: "added", where: [], offset: 0, selected: new Set(), kinds: "" };
 let parts = null;
 
 export function mountLibrary(node) {
@@ -82,7 +83,8 @@ export function mountLibrary(node) {
   const list = h("section", { class: "documents", "aria-label": "Documents" });
   const bulk = h("div", { class: "bulk", hidden: true });
   const passages = h("section", { class: "in-text", "aria-label": "Found in the text" });
-  parts = { node, list, bulk, passages };
+  const where = h("div", { class: "properties narrowed" });
+  parts = { node, list, bulk, passages, where };
   replace(
     node,
     h(
@@ -96,6 +98,7 @@ export function mountLibrary(node) {
         drawDocuments();
       }),
       h("div", { class: "row tools" }, search, sort),
+      where,
       bulk,
       list,
       passages,
@@ -122,7 +125,7 @@ async function drawPassages() {
     replace(parts.passages);
     return;
   }
-  const within = { collection_ids: collections.chosen ? [collections.chosen] : [] };
+  const within = { collection_ids: collections.chosen ? [collections.chosen] : [], where: view.where };
   const { passages } = await post("search", { query, k: 5, within }).catch(() => ({ passages: [] }));
   if (mine !== searching) return;
   replace(
@@ -186,6 +189,7 @@ async function drawDocuments() {
     found = await get("documents", {
       search: view.search,
       collection_id: collections.chosen,
+      where: view.where,
       sort: view.sort,
       limit: PAGE,
       offset: view.offset,
@@ -232,11 +236,25 @@ async function drawDocuments() {
   drawBulk();
 }
 
+// Documents that meet these conditions, and no others.
+function narrow(where) {
+  view.where = where;
+  view.offset = 0;
+  renew(
+    parts.where,
+    chosenConditions(where, (one) => narrow(where.filter((other) => other !== one))),
+  );
+  drawDocuments();
+  drawPassages();
+}
+
 const empty = () =>
   h(
     "p",
     { class: "empty-note" },
-    view.search || collections.chosen ? "Nothing found." : "No documents yet. Drop some above: they are read once and remembered.",
+    view.search || collections.chosen || view.where.length
+      ? "Nothing found."
+      : "No documents yet. Drop some above: they are read once and remembered.",
   );
 
 function documentItem(one) {
@@ -256,31 +274,36 @@ function documentItem(one) {
     { class: "item document", data: { document: one.id } },
     box,
     h(
-      "button",
-      { type: "button", class: "plain grow", onclick: () => one.pages && openViewer({ document: one }) },
-      h("div", { class: "item-title" }, nameOf(one)),
+      "div",
+      { class: "grow entry" },
       h(
-        "div",
-        { class: "soft" },
-        [
-          one.source !== one.title ? one.source : "",
-          one.mine ? "" : one.owner ? `of ${one.owner}` : "everybody's",
-          plural(one.pages, "page"),
-          bytes(one.size_bytes),
-          when(one.added_at),
-        ]
-          .filter(Boolean)
-          .join(" · "),
+        "button",
+        { type: "button", class: "plain", onclick: () => one.pages && openViewer({ document: one }) },
+        h("div", { class: "item-title" }, nameOf(one)),
+        h(
+          "div",
+          { class: "soft" },
+          [
+            one.source !== one.title ? one.source : "",
+            one.mine ? "" : one.owner ? `of ${one.owner}` : "everybody's",
+            plural(one.pages, "page"),
+            bytes(one.size_bytes),
+            when(one.added_at),
+          ]
+            .filter(Boolean)
+            .join(" · "),
+        ),
+        one.description ? h("div", { class: "about" }, aboutOf(one.description)) : null,
+        one.notes.length
+          ? h(
+              "div",
+              { class: "note-text" },
+              one.notes.slice(0, 3).join(" "),
+              one.notes.length > 3 ? ` And ${one.notes.length - 3} more notes.` : "",
+            )
+          : null,
       ),
-      one.description ? h("div", { class: "about" }, aboutOf(one.description)) : null,
-      one.notes.length
-        ? h(
-            "div",
-            { class: "note-text" },
-            one.notes.slice(0, 3).join(" "),
-            one.notes.length > 3 ? ` And ${one.notes.length - 3} more notes.` : "",
-          )
-        : null,
+      propertyChips(one, (condition) => view.where.includes(condition) || narrow([...view.where, condition])),
     ),
     group ? h("span", { class: "tag" }, group.name) : null,
     one.state === "ready"
@@ -292,6 +315,7 @@ function documentItem(one) {
         ),
     one.mine
       ? [
+          iconButton(`Properties of ${nameOf(one)}`, "label", { onclick: () => properties(one) }),
           iconButton(`Rename ${nameOf(one)}`, "edit", { onclick: () => rename(one) }),
           iconButton(`Delete ${nameOf(one)}`, "trash", { onclick: () => removeAll([one]) }),
         ]
@@ -322,6 +346,10 @@ async function change(ids, action) {
 async function rename(one) {
   const title = await askText("Rename document", "Title", nameOf(one));
   if (title && title !== one.title) change([one.id], (id) => patch(`documents/${id}`, { title }));
+}
+
+async function properties(one) {
+  if (await editProperties(one, nameOf(one))) drawDocuments();
 }
 
 async function removeAll(documents) {
