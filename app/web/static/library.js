@@ -2,25 +2,10 @@
 
 import { get, patch, post } from "./api.js";
 import { collections, drawCollections, mountCollections } from "./collections.js";
-import {
-  askText,
-  button,
-  bytes,
-  confirm,
-  h,
-  icon,
-  iconButton,
-  nameOf,
-  oneByOne,
-  placeOf,
-  plural,
-  renew,
-  replace,
-  toast,
-  when,
-} from "./dom.js";
+import { documentRow } from "./document.js";
+import { askText, button, bytes, confirm, h, icon, iconButton, nameOf, oneByOne, placeOf, plural, renew, replace, toast } from "./dom.js";
 import { documentsInJobs, mountFiles, send, takeDropped } from "./files.js";
-import { chosenConditions, editProperties, propertyChips } from "./properties.js";
+import { chosenConditions, editProperties } from "./properties.js";
 import { openViewer } from "./viewer.js";
 
 const PAGE = 50;
@@ -257,85 +242,21 @@ const empty = () =>
       : "No documents yet. Drop some above: they are read once and remembered.",
   );
 
-function documentItem(one) {
-  const box = h("input", {
-    type: "checkbox",
-    "aria-label": `Choose ${nameOf(one)}`,
-    checked: view.selected.has(one.id),
-    disabled: !one.mine,
-    onchange: () => {
-      box.checked ? view.selected.add(one.id) : view.selected.delete(one.id);
-      drawBulk();
+const documentItem = (one) =>
+  documentRow(one, {
+    group: collections.all.find((item) => item.id === one.collection_id)?.name,
+    selected: view.selected.has(one.id),
+    on: {
+      choose: (chosen) => {
+        chosen ? view.selected.add(one.id) : view.selected.delete(one.id);
+        drawBulk();
+      },
+      narrow: (condition) => view.where.includes(condition) || narrow([...view.where, condition]),
+      properties: () => properties(one),
+      rename: () => rename(one),
+      remove: () => removeAll([one]),
     },
   });
-  const group = collections.all.find((item) => item.id === one.collection_id);
-  return h(
-    "div",
-    { class: "item document", data: { document: one.id } },
-    box,
-    h(
-      "div",
-      { class: "grow entry" },
-      h(
-        "button",
-        { type: "button", class: "plain", onclick: () => one.pages && openViewer({ document: one }) },
-        h("div", { class: "item-title" }, nameOf(one)),
-        h(
-          "div",
-          { class: "soft" },
-          [
-            one.source !== one.title ? one.source : "",
-            one.mine ? "" : one.owner ? `of ${one.owner}` : "everybody's",
-            plural(one.pages, "page"),
-            bytes(one.size_bytes),
-            when(one.added_at),
-          ]
-            .filter(Boolean)
-            .join(" · "),
-        ),
-        one.description ? h("div", { class: "about" }, aboutOf(one.description)) : null,
-        one.notes.length
-          ? h(
-              "div",
-              { class: "note-text" },
-              one.notes.slice(0, 3).join(" "),
-              one.notes.length > 3 ? ` And ${one.notes.length - 3} more notes.` : "",
-            )
-          : null,
-      ),
-      propertyChips(one, (condition) => view.where.includes(condition) || narrow([...view.where, condition])),
-    ),
-    group ? h("span", { class: "tag" }, group.name) : null,
-    one.state === "ready"
-      ? null
-      : h(
-          "span",
-          { class: `tag ${one.state}` },
-          { ingesting: "being read", failed: "not read", cancelled: "cancelled" }[one.state] || one.state,
-        ),
-    one.mine
-      ? [
-          iconButton(`Properties of ${nameOf(one)}`, "label", { onclick: () => properties(one) }),
-          iconButton(`Rename ${nameOf(one)}`, "edit", { onclick: () => rename(one) }),
-          iconButton(`Delete ${nameOf(one)}`, "trash", { onclick: () => removeAll([one]) }),
-        ]
-      : null,
-  );
-}
-
-// How it begins, and what it speaks of most.
-function aboutOf({ first_lines: begins, key_terms: terms }) {
-  return [
-    h("div", { class: "about-lines" }, begins),
-    terms.length
-      ? h(
-          "div",
-          { class: "about-terms" },
-          terms.map((term) => h("span", { class: "term" }, term)),
-        )
-      : null,
-  ];
-}
 
 async function change(ids, action) {
   await oneByOne(ids, action);
