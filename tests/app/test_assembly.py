@@ -19,6 +19,9 @@ def test_every_library_setting_reaches_the_library(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Library, "open", classmethod(lambda _cls, home, _model, **rest: seen.update(home=home, **rest)))
     monkeypatch.setenv("CAIRN_DATABASE_URL", "sqlite:///x")
     monkeypatch.setenv("CAIRN_KV_DTYPE", "int8")
+    monkeypatch.setenv("CAIRN_STORE_URL", "s3://bucket/library")
+    monkeypatch.setenv("CAIRN_STORE_CACHE", "3GB")
+    monkeypatch.setenv("CAIRN_LEASE_SECONDS", "45")
     assembly.open_library(load_settings(home=tmp_path / "new" / "home", index="exact", hot_bytes=5))
     assert seen == {
         "home": tmp_path / "new" / "home",
@@ -29,6 +32,9 @@ def test_every_library_setting_reaches_the_library(monkeypatch: pytest.MonkeyPat
         "threads": "auto",
         "second_look": True,
         "writer": None,
+        "lease_seconds": 45.0,
+        "store_url": "s3://bucket/library",
+        "store_cache_bytes": 3_000_000_000,
     }
     assert (tmp_path / "new" / "home").stat().st_mode & 0o777 == 0o700
 
