@@ -1,4 +1,4 @@
-"""Everything that could go wrong with what is stored, many times: kills, damage, failing disks, other models, clocks, questions.
+"""Everything that could go wrong with what is stored, many times: kills, damage, failing disks, clocks, questions.
 
     make campaign                          # the sizes below, hours
     python benchmarks/campaign --share 0.02
