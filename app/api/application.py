@@ -10,6 +10,7 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
+from starlette.routing import Mount
 
 from app import version
 from app.api import changes as changing
@@ -35,7 +36,7 @@ from app.limits.request_shares import RequestShares
 from app.operations import routes as operations
 from app.operations.metrics import CountProblems, Metrics, Standing
 from app.operations.readiness import Readiness
-from app.operations.requests import WatchedRequests, no_span
+from app.operations.requests import NotedRoutes, WatchedRequests, no_span
 from app.operations.tracing import request_spans
 from app.settings import Settings
 from app.single_sign_on import routes as single_sign_on
@@ -117,6 +118,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
         from app.web.frame import mount_ui  # here: importing Gradio takes seconds
 
         mount_ui(app, preferences=preferences, home=settings.home, own_words=lambda: library.writes_own_words)
+    app.add_middleware(NotedRoutes, mounts=[route.path for route in app.routes if isinstance(route, Mount)])
     app.add_middleware(changing.TellChanges, changes=changes)
     _add_guards(app, authenticator, settings, with_page=page)
     _add_watching(app, settings, metrics)

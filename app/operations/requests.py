@@ -1,6 +1,8 @@
 """Every request gets an id, which its answer and all that is logged about it carry, and is counted.
 
-An id that comes with the request (`X-Request-Id`, as a front proxy sends it) is kept if it is one.
+- An id that comes with the request (`X-Request-Id`, as a front proxy sends it) is kept if it is one.
+- Which route takes a request is known innermost only, because middleware on the way may pass on a copy of the scope:
+  `WatchedRequests`, around everything, puts a dict into the scope, which `NotedRoutes`, beside the router, fills.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -20,6 +22,8 @@ from app.operations.metrics import Metrics
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _OTHER = "other"
+_NOTED = "cairn.noted"
+"""Of the scope: a dict that the copies share, with the `route`."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 log = logging.getLogger("cairn.requests")
@@ -44,6 +48,8 @@ class WatchedRequests:
             return
         given = Headers(scope=scope).get("x-request-id", "")
         request_id = given if _ID.fullmatch(given) else secrets.token_hex(8)
+        noted: dict[str, str] = {}
+        scope[_NOTED] = noted
         began, status, head_seconds = time.perf_counter(), 500, 0.0
 
         async def answered(message: Message) -> None:
@@ -60,7 +66,7 @@ class WatchedRequests:
                 try:
                     await self._app(scope, receive, answered)
                 finally:
-                    route = _route_of(scope)
+                    route = noted.get("route", _OTHER)
                     seconds = time.perf_counter() - began
                     ended(route, status)
                     self._metrics.requests.labels(method, route, str(status)).inc()
@@ -70,6 +76,26 @@ class WatchedRequests:
                         log.info("%s %s %d", method, scope["path"], status, extra={"fields": told})
         finally:
             REQUEST_ID.reset(token)
+
+
+class NotedRoutes:
+    """Innermost ASGI middleware. `mounts`: where other apps are mounted ("" for "/"); they count as one route each."""
+
+    def __init__(self, app: ASGIApp, *, mounts: Collection[str] = ()):
+        self._app, self._mounts = app, sorted(mounts, key=len, reverse=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            if _NOTED in scope:
+                scope[_NOTED]["route"] = self._mount_of(scope) or _route_of(scope)
+
+    def _mount_of(self, scope: Scope) -> str | None:
+        if "app_root_path" not in scope:  # which Starlette sets when it hands a request on to a mounted app
+            return None
+        inside = (mount for mount in self._mounts if scope["path"].startswith(f"{mount}/"))
+        return next(inside, "") or "/"
 
 
 def _route_of(scope: Scope) -> str:
