@@ -31,7 +31,7 @@ NOBODY = Principal("")  # on public paths: no account has this id, so it sees no
 
 SIGN_ON_PATH = "/login/sso"
 PUBLIC_PATHS = frozenset(
-    {"/healthz", "/login", "/favicon.ico", "/ui/login.css", "/ui/mark.svg", SIGN_ON_PATH}
+    {"/healthz", "/readyz", "/login", "/favicon.ico", "/ui/login.css", "/ui/mark.svg", SIGN_ON_PATH}
     | {f"{SIGN_ON_PATH}/{step}" for step in ("callback", "end")}
 )
 # All that Gradio's own page needs. Its other routes (files, URL proxy, code editing, monitoring, history) stay shut.
@@ -40,8 +40,9 @@ GRADIO_PATHS = re.compile(
     r"|/gradio_api/(queue/(join|data)/?|heartbeat/[^/]+|startup-events|info/?|cancel|reset/?|theme\.css)"
 )
 OWN_PATHS = re.compile(
-    r"/(api/v1|ui|mcp)(/.*)?|/v1/(models|chat/completions)|/(healthz|login(/sso(/callback|/end)?)?|logout|docs)"
+    r"/(api/v1|ui|mcp)(/.*)?|/v1/(models|chat/completions)|/(healthz|readyz|metrics|login(/sso(/callback|/end)?)?|logout|docs)"
 )
+METRICS_PATH = "/metrics"
 MAX_PUBLIC_BODY_BYTES = 10_000
 FOR_GOOD = "private, max-age=31536000, immutable"
 """Cache-Control of what has a digest in its name."""
@@ -125,6 +126,8 @@ class AccessMiddleware:
         token = value.strip() if scheme.lower() == "bearer" else ""
         if token and (owner := self._authenticator.owner_of_token(token)) is not None:
             return owner
+        if token and connection.scope["path"] == METRICS_PATH and self._authenticator.opens_metrics(token):
+            return ADMINISTRATOR
         if not self._authenticator.required:
             return ADMINISTRATOR
         try:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
+from starlette.routing import Mount
 
 from app import version
 from app.api import changes as changing
@@ -32,6 +34,11 @@ from app.auth import Authenticator, check_binding
 from app.forwarded import ForwardedHeaders
 from app.http_security import FOR_GOOD, AccessMiddleware, PageHeaders
 from app.limits.request_shares import RequestShares
+from app.operations import routes as operations
+from app.operations.metrics import CountProblems, Metrics, Standing
+from app.operations.readiness import Readiness
+from app.operations.requests import NotedRoutes, WatchedRequests, no_span
+from app.operations.tracing import request_spans
 from app.settings import Settings
 from app.single_sign_on import routes as single_sign_on
 from app.single_sign_on.sign_on import SignOn
@@ -62,33 +69,32 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     limits = _upload_limits(settings)
     uploads = Uploads(library, settings.home / "uploads", limits)
     preferences = PreferenceFolder(settings.home)
-    ask_queue = _ask_queue(settings)
+    metrics, readiness = Metrics(), Readiness()
+    ask_queue = _ask_queue(settings, metrics)
+    metrics.registry.register(Standing(library, readiness, ask_queue.counts))
+    problems = CountProblems(metrics)
     changes = changing.Changes()
     tools = build_mcp(library, ask_queue)
     tools_app = mcp_app(tools)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        startup.start(library, settings.home)
+        logging.getLogger().addHandler(problems)
+        startup.start(library, settings.home, readiness)
         async with tools.session_manager.run():
             yield
         ask_queue.close()
         uploads.close()
+        logging.getLogger().removeHandler(problems)
 
-    app = FastAPI(
-        title="Cairn",
-        description=DESCRIPTION,
-        version=version(),
-        docs_url=None,  # FastAPI's page loads its scripts from elsewhere; /docs is our own
-        redoc_url=None,
-        openapi_url="/api/v1/openapi.json",
-        lifespan=lifespan,
-    )
+    app = _bare_app(lifespan)
     errors.install(app)
     app.include_router(machine.sign_in_router(authenticator, sign_on.title if sign_on else ""))
     if sign_on is not None:
         app.include_router(single_sign_on.router(sign_on, authenticator))
         app.include_router(single_sign_on.link_router(sign_on), prefix="/api/v1")
+    app.include_router(operations.router(library, readiness, metrics))
+    app.state.readiness, app.state.ask_queue = readiness, ask_queue
     dependencies.install(app, library, preferences, changes)
     app.include_router(documents.router(uploads), prefix="/api/v1")
     app.include_router(questions.router(ask_queue), prefix="/api/v1")
@@ -105,9 +111,23 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
         from app.web.frame import mount_ui  # here: importing Gradio takes seconds
 
         mount_ui(app, preferences=preferences, home=settings.home, own_words=lambda: library.writes_own_words)
+    app.add_middleware(NotedRoutes, mounts=[route.path for route in app.routes if isinstance(route, Mount)])
     app.add_middleware(changing.TellChanges, changes=changes)
     _add_guards(app, authenticator, settings, with_page=page)
+    _add_watching(app, settings, metrics)
     return app
+
+
+def _bare_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) -> FastAPI:
+    return FastAPI(
+        title="Cairn",
+        description=DESCRIPTION,
+        version=version(),
+        docs_url=None,  # FastAPI's page loads its scripts from elsewhere; /docs is our own
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+        lifespan=lifespan,
+    )
 
 
 def _signing_in(settings: Settings, accounts: Accounts) -> tuple[SignOn | None, Authenticator]:
@@ -121,17 +141,19 @@ def _signing_in(settings: Settings, accounts: Accounts) -> tuple[SignOn | None, 
         accounts=accounts,
         host=settings.host,
         single_sign_on=sign_on is not None,
+        metrics_token=settings.metrics_token,
     )
     if by_name and (settings.password or settings.token):
         log.warning("There are accounts: people sign in with these. The server's own password and token open nothing.")
     return sign_on, authenticator
 
 
-def _ask_queue(settings: Settings) -> questions.AskQueue:
+def _ask_queue(settings: Settings, metrics: Metrics) -> questions.AskQueue:
     return questions.AskQueue(
         settings.questions_at_once,
         each_at_once=settings.questions_at_once_each,
         each_waiting=settings.max_questions,
+        metrics=metrics,
     )
 
 
@@ -156,6 +178,11 @@ def _add_guards(app: FastAPI, authenticator: Authenticator, settings: Settings, 
     )
     app.add_middleware(PageHeaders, **({"rewrite": own_page} if with_page else {}))  # refusals carry the headers too
     app.add_middleware(ForwardedHeaders, proxies=settings.proxies)
+
+
+def _add_watching(app: FastAPI, settings: Settings, metrics: Metrics) -> None:
+    span = request_spans() if settings.tracing else no_span
+    app.add_middleware(WatchedRequests, metrics=metrics, tell=settings.log_format == "json", span=span)
 
 
 def _add_pages(app: FastAPI) -> None:

@@ -1,4 +1,4 @@
-"""HTTP: health, what this machine can do, preferences, accounts, signing in and out."""
+"""HTTP: what this machine can do, preferences, accounts, signing in and out."""
 
 from __future__ import annotations
 
@@ -108,10 +108,6 @@ def account_router(accounts: Accounts, authenticator: Authenticator, sign_on: Si
 def sign_in_router(authenticator: Authenticator, sign_on_title: str = "") -> APIRouter:
     """`sign_on_title`: what single sign-on is called; "" where there is none."""
     routes = APIRouter(include_in_schema=False)
-
-    @routes.get("/healthz")
-    async def healthy() -> Plain:  # on the loop: it answers also when all threads are at work
-        return {"status": "ok"}
 
     @routes.get("/login")
     async def sign_in_page() -> Response:

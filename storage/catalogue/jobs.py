@@ -88,6 +88,12 @@ class JobRepository(Repository):
             counted = select(func.count()).select_from(jobs).where(jobs.c.state.in_(ACTIVE), own)
             return connection.execute(counted).scalar_one()
 
+    def num_jobs_by_state(self) -> dict[str, int]:
+        """How many jobs of everybody's are in each state that some job is in."""
+        counted = select(jobs.c.state, func.count().label("number")).group_by(jobs.c.state)
+        with self._database.read() as connection:
+            return {row.state: row.number for row in connection.execute(counted)}
+
     def claim_job(self, job_id: str, worker: str) -> Job | None:
         """Take this job. Returns None if it is no longer queued. Raises `NotFound`."""
         with self._database.write(in_turn=False) as connection:
@@ -216,6 +222,14 @@ def latest_job(connection: Connection, document_id: str) -> Job | None:
 def has_active_job(connection: Connection, document_id: str) -> bool:
     active = select(jobs.c.id).where(jobs.c.document_id == document_id, jobs.c.state.in_(ACTIVE))
     return connection.execute(active).first() is not None
+
+
+def take_back(connection: Connection, document_id: str) -> bool:
+    """Inside the caller's transaction: the document's active job waits again, from the beginning, and whoever works on
+    it has lost its lease. False if there is none."""
+    active = (jobs.c.document_id == document_id) & jobs.c.state.in_(ACTIVE)
+    again = {"state": "queued", "worker": "", "attempt": 0, "cancel_requested": False}
+    return connection.execute(update(jobs).where(active).values(again)).rowcount > 0
 
 
 def write_progress(connection: Connection, job: Job, progress: JobProgress) -> bool:
