@@ -27,9 +27,14 @@ def is_alive(worker: str) -> bool:
         return False
 
 
+def is_here(worker: str) -> bool:
+    """Whether the process of this name is one of this machine, alive or not."""
+    return _process_here(worker) is not None
+
+
 def is_dead(worker: str) -> bool:
     """Whether the process of this name is known to have ended: it was on this machine."""
-    return _process_here(worker) is not None and not is_alive(worker)
+    return is_here(worker) and not is_alive(worker)
 
 
 def _process_here(worker: str) -> int | None:

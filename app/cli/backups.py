@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from app.cli.maintenance import tell_rescue
 from app.cli.options import HomeOption, JsonOption, ModelOption, settings_of
 from app.cli.output import say, size, write_json
+
+if TYPE_CHECKING:
+    from app.settings import Settings
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The copy of the catalogue.")]
 
@@ -23,7 +26,8 @@ def backup(
 ) -> None:
     """Copy the catalogue into one file, while it is in use.
 
-    Then copy the home's folders kv and files with any tool: what is in them never changes.
+    Then copy the home's folders kv and files with any tool: what is in them never changes. Where memory and originals
+    lie in a bucket (CAIRN_STORE_URL), they are not copied: the bucket's own replication or versions keep them.
     """
     from app.assembly import backup_catalogue
 
@@ -32,9 +36,18 @@ def backup(
     if as_json:
         write_json({"file": str(made), "size_bytes": made.stat().st_size})
     else:
-        say(
-            f"The catalogue was copied to {made} ({size(made.stat().st_size)}). Now copy {settings.home}/kv and /files."
-        )
+        say(f"The catalogue was copied to {made} ({size(made.stat().st_size)}). {_what_else(settings)}")
+
+
+def _what_else(settings: Settings) -> str:
+    """What a whole backup needs beside the catalogue."""
+    store = settings.store_url
+    if store is None or store == "file:":
+        return f"Now copy {settings.home}/kv and /files."
+    return (
+        f"Memory and originals stay in {store.partition('?')[0]}: they are kept by that bucket's own replication or "
+        "versions, and need no copy to be restored there."
+    )
 
 
 def restore(

@@ -1,14 +1,15 @@
 """Two machines, one catalogue, workers that are killed and paused: is each document stored exactly once?
 
-    python benchmarks/campaign/machines.py --documents 500 --every 10 --lease 5 --catalogue postgresql
+    python benchmarks/campaign/machines.py --documents 500 --every 10 --lease 5
     python benchmarks/campaign/machines.py --documents 60 --every 2 --lease 1 --unchecked     # must find violations
+    python benchmarks/campaign/machines.py --catalogue sqlite --store file                    # one shared home folder
 
-Four workers, two on each of two machines (processes that take each other for processes of another machine) with one
-home, work off a queue of documents. Again and again two of them are struck: one is killed and started anew, the other
-is paused for longer than a lease, so that it goes on with a job which is another's by then. At the end every document
-is compared with what one worker alone made in SQLite: blocks, keys and values bit for bit, answers token for token.
-Prints one JSON object; exit status 1 if anything did not hold. `--unchecked` lets workers commit without comparing
-their lease.
+Four workers, two on each of two machines (processes that take each other for processes of another machine), work off a
+queue of documents: the catalogue in PostgreSQL, memory and originals in a bucket (moto, a real S3 server), each machine
+with a home of its own. Again and again two of them are killed and started anew, and a third is paused for longer than
+a lease, so that it goes on with a job which is another's by then. At the end every document is compared with what one
+worker alone made in SQLite and files: blocks, keys and values bit for bit, answers token for token. Prints one JSON
+object; exit status 1 if anything did not hold. `--unchecked` lets workers commit without comparing their lease.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import argparse
 import hashlib
 import json
 import logging
+import multiprocessing
 import os
 import random
 import signal
@@ -26,10 +28,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
@@ -43,7 +46,7 @@ from storage import workers
 from storage.catalogue import documents as document_rows
 from storage.catalogue import shards as shard_rows
 from storage.records import Job
-from tests import postgresql
+from tests import object_server, postgresql
 from tests.retrieval.conftest import prose
 from tests.retrieval.reading_here import ReadingHere
 from tests.tiny_model import tiny_model
@@ -54,66 +57,108 @@ CHARACTERS = 1500
 ASKED = 5
 
 
+# Workers are forked from a process that has imported everything and has opened nothing: neither threads of a bucket's
+# client nor connections to a database outlive a fork.
+PROCESSES = multiprocessing.get_context("forkserver")
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Where everything lies that the machines share. `store_url` None: in one home folder."""
+
+    folder: Path
+    database_url: str
+    store_url: str | None
+    lease_seconds: float
+    unchecked: bool
+
+    def open(self, machine_name: str) -> Library:
+        """The library as this machine has it."""
+        home = self.folder / ("shared" if self.store_url is None else machine_name)
+        return opened(home, self.lease_seconds, database_url=self.database_url, store_url=self.store_url)
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / "journal"
+
+
+def opened(home: Path, lease_seconds: float, **places: str | None) -> Library:
+    torch.set_num_threads(1)
+    extract._SANDBOX = ReadingHere()
+    model = tiny_model(block_size=16, window_blocks=4, context_blocks=2)
+    settings: dict[str, Any] = {"shard_bytes": SHARD_BYTES, "lease_seconds": lease_seconds, "threads": 1}
+    return Library.open(home, model, **settings, **places)
+
+
+def work(shared: Shared, host: str) -> None:
+    """What one worker does until it is killed."""
+    workers._this_machine = lambda: host  # type: ignore[assignment]
+    logging.getLogger("retrieval.ingest").addHandler(logging.FileHandler(shared.journal))
+    if shared.unchecked:
+        shard_rows.hold = document_rows.hold = lambda connection, job: None  # type: ignore[attr-defined]
+        Job.is_same_claim = lambda self, other: True  # type: ignore[method-assign]
+    with shared.open(host) as library:
+        while True:
+            if library.run_next_job() is None:
+                time.sleep(0.05)
+
+
 class Site:
-    """One shared home and catalogue, with workers of two machines."""
+    """The workers of both machines, and who is struck."""
 
-    def __init__(self, folder: Path, url: str | None, options: argparse.Namespace):
-        self.folder, self.url, self.options = folder, url, options
-        self.model = tiny_model(block_size=16, window_blocks=4, context_blocks=2)
-        self.journal = folder / "journal"
-        self.journal.touch()
-        self.running: dict[int, str] = {}
+    def __init__(self, shared: Shared, seed: int):
+        self.shared, self._dice = shared, random.Random(seed)
+        self._running: list[tuple[str, Any]] = []
+        self._paused: list[tuple[float, int]] = []  # until when, and which process
         self.counts = Counter[str]()
-
-    def open(self, home: str = "shared") -> Library:
-        settings: dict[str, Any] = {"database_url": self.url} if home == "shared" else {}
-        lease = self.options.lease
-        return Library.open(self.folder / home, self.model, shard_bytes=SHARD_BYTES, lease_seconds=lease, **settings)
-
-    def submit(self, library: Library) -> None:
-        for number in range(self.options.documents):
-            path = self.folder / f"{number}.txt"
-            path.write_text(prose(number, CHARACTERS))
-            library.submit(path)
+        shared.journal.touch()
 
     def start(self, host: str) -> None:
-        child = os.fork()
-        if child == 0:
-            try:
-                self._work(host)
-            finally:
-                os._exit(1)
-        self.running[child] = host
+        worker = PROCESSES.Process(target=work, args=(self.shared, host), daemon=True)
+        worker.start()
+        self._running.append((host, worker))
 
-    def _work(self, host: str) -> None:
-        workers._this_machine = lambda: host  # type: ignore[assignment]
-        handler = logging.FileHandler(self.journal)
-        logging.getLogger("retrieval.ingest").addHandler(handler)
-        if self.options.unchecked:
-            shard_rows.hold = document_rows.hold = lambda connection, job: None  # type: ignore[attr-defined]
-            Job.is_same_claim = lambda self, other: True  # type: ignore[method-assign]
-        with self.open() as library:
-            while True:
-                if library.run_next_job() is None:
-                    time.sleep(0.05)
+    def strike(self) -> None:
+        """Kill two workers of any machine and start them anew; pause a third until its lease has expired."""
+        *killed, (_, paused) = self._dice.sample(self._running, min(3, len(self._running)))
+        if not self._paused:
+            os.kill(paused.pid, signal.SIGSTOP)
+            self._paused.append((time.monotonic() + 2 * self.shared.lease_seconds, paused.pid))
+            self.counts["pauses"] += 1
+        for one in killed:
+            self._end(one)
+            self.start(one[0])
+            self.counts["kills"] += 1
 
-    def strike(self, dice: random.Random) -> None:
-        """Kill one worker, pause another until its lease has expired; both are on any machine."""
-        killed, paused = dice.sample(sorted(self.running), 2)
-        os.kill(killed, signal.SIGKILL)
-        os.waitpid(killed, 0)
-        os.kill(paused, signal.SIGSTOP)
-        self.start(self.running.pop(killed))
-        time.sleep(2 * self.options.lease)
-        os.kill(paused, signal.SIGCONT)
-        self.counts["kills"] += 1
-        self.counts["pauses"] += 1
+    def wake(self) -> None:
+        for until, process in list(self._paused):
+            if time.monotonic() >= until:
+                self._paused.remove((until, process))
+                os.kill(process, signal.SIGCONT)
 
     def stop(self) -> None:
-        while self.running:
-            process, _ = self.running.popitem()
-            os.kill(process, signal.SIGKILL)
-            os.waitpid(process, 0)
+        for one in list(self._running):
+            self._end(one)
+
+    def check_alive(self) -> None:
+        """Raises RuntimeError if a worker ended that nobody killed."""
+        for host, worker in self._running:
+            if worker.exitcode is not None:
+                raise RuntimeError(f"A worker of {host} ended by itself, with {worker.exitcode}.")
+
+    def _end(self, one: tuple[str, Any]) -> None:
+        worker = one[1]
+        worker.kill()
+        worker.join()
+        self._running.remove(one)
+        self._paused = [(until, process) for until, process in self._paused if process != worker.pid]
+
+
+def submit(library: Library, folder: Path, documents: int) -> None:
+    for number in range(documents):
+        path = folder / f"{number}.txt"
+        path.write_text(prose(number, CHARACTERS))
+        library.submit(path)
 
 
 def made(library: Library) -> dict[str, list[str]]:
@@ -158,36 +203,42 @@ def violations(site: Site, shared: Library, alone: Library) -> list[str]:
     return wrong
 
 
-def campaign(site: Site) -> list[str]:
-    dice = random.Random(site.options.seed)
-    with site.open("alone") as alone:
-        site.submit(alone)
+def campaign(site: Site, options: argparse.Namespace) -> list[str]:
+    shared, folder = site.shared, site.shared.folder
+    with opened(folder / "alone", shared.lease_seconds) as alone:
+        submit(alone, folder, options.documents)
         while alone.run_next_job() is not None:
             pass
-        with site.open() as library:
-            site.submit(library)
-        for number in range(site.options.workers):
+        with shared.open(HOSTS[0]) as library:
+            submit(library, folder, options.documents)
+        for number in range(options.workers):
             site.start(HOSTS[number % 2])
         struck = began = time.monotonic()
-        with site.open() as library:
-            while library.num_active_jobs():
-                if time.monotonic() - began > site.options.patience:
-                    return [f"{library.num_active_jobs()} documents were not stored in {site.options.patience} s"]
-                if time.monotonic() - struck >= site.options.every:
-                    site.strike(dice)
+        with shared.open("machine-c") as library:
+            while left := library.num_active_jobs():
+                if time.monotonic() - began > options.patience:
+                    return [f"{left} documents were not stored in {options.patience} s"]
+                site.check_alive()
+                site.wake()
+                if time.monotonic() - struck >= options.every:
                     struck = time.monotonic()
+                    site.strike()
+                    print(f"{left} left", file=sys.stderr, flush=True)
                 time.sleep(0.1)
             site.counts["seconds at work"] = round(time.monotonic() - began)
-            time.sleep(2 * site.options.lease)  # for whoever was paused to do harm
+            until = time.monotonic() + 3 * shared.lease_seconds  # for whoever was paused to do harm
+            while time.monotonic() < until:
+                site.wake()
+                time.sleep(0.1)
             site.stop()
-            site.counts["leases lost"] = site.journal.read_text().count("was taken over")
+            site.counts["leases lost"] = shared.journal.read_text().count("was taken over")
             return violations(site, library, alone)
 
 
 @contextmanager
-def catalogue_url(kind: str) -> Iterator[str | None]:
+def database(kind: str, folder: Path) -> Iterator[str]:
     if kind == "sqlite":
-        yield None
+        yield f"sqlite:///{folder / 'shared.sqlite3'}"
         return
     with postgresql.running_server() as server:
         databases = postgresql.Databases(server)
@@ -195,7 +246,14 @@ def catalogue_url(kind: str) -> Iterator[str | None]:
         databases.close()
 
 
-def main() -> int:
+def bucket(kind: str) -> str | None:
+    if kind == "file":
+        return None
+    os.environ |= object_server.ACCESS
+    return object_server.new_store()
+
+
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--documents", type=int, default=60)
     parser.add_argument("--workers", type=int, default=4)
@@ -203,19 +261,27 @@ def main() -> int:
     parser.add_argument("--lease", type=float, default=1.0, help="seconds")
     parser.add_argument("--patience", type=float, default=3600.0, help="seconds until it counts as stuck")
     parser.add_argument("--catalogue", choices=["sqlite", "postgresql"], default="postgresql")
+    parser.add_argument("--store", choices=["file", "s3"], default="s3")
     parser.add_argument("--unchecked", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    torch.set_num_threads(1)  # a forked child must not wait for threads that it does not have
-    extract._SANDBOX = ReadingHere()
-    with tempfile.TemporaryDirectory(prefix="cairn-machines-") as folder, catalogue_url(options.catalogue) as url:
-        site = Site(Path(folder), url, options)
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parsed()
+    PROCESSES.set_forkserver_preload(["__main__"])
+    with (
+        tempfile.TemporaryDirectory(prefix="cairn-machines-") as name,
+        database(options.catalogue, Path(name)) as database_url,
+    ):
+        store_url = bucket(options.store)
+        site = Site(Shared(Path(name), database_url, store_url, options.lease, options.unchecked), options.seed)
         try:
-            found = campaign(site)
+            found = campaign(site, options)
         finally:
             site.stop()
-    result = {"catalogue": options.catalogue, "documents": options.documents, "workers": options.workers}
-    result |= {"lease": options.lease, "every": options.every, "counts": dict(site.counts), "violations": found[:20]}
+    result = {name: getattr(options, name) for name in ("catalogue", "store", "documents", "workers", "lease", "every")}
+    result |= {"unchecked": options.unchecked, "counts": dict(site.counts), "violations": found[:20]}
     print(json.dumps({**machine.described(1), **result}))
     return 1 if found else 0
 

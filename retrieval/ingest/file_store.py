@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,13 +31,14 @@ from storage.errors import NotFound as NoRow
 from storage.maintenance import settled
 from storage.records import FolderFile, Job, NewDocument, Submitted
 from storage.sidecars import write_sidecar
-from storage.workers import is_alive, this_worker
+from storage.workers import is_alive, is_here, this_worker
 
 _T = TypeVar("_T")
 _INCOMING = ".incoming-"
 _RESERVED_BYTES = 64 << 20  # the catalogue must be able to write when the disk is full
 _KEPT_FREE_BYTES = 1 << 30  # by pictures of pages, which readers could otherwise fill the disk with
 _COPY_BYTES = 1 << 20
+_SILENT_SECONDS = 3600.0  # after which a copy that a process of another machine makes counts as unfinished for good
 
 
 @dataclass(frozen=True)
@@ -286,12 +288,19 @@ def delete_original(workspace: Workspace, stored_file: str) -> None:
 def abandoned_files(workspace: Workspace) -> tuple[list[str], list[Path]]:
     """Originals that no document needs, and unfinished copies that no living process needs either."""
     # Before the rows: a file has its name after its row is committed, or for less than `settle_seconds` before it.
-    staged = sorted(workspace.files_folder.glob(f"{_INCOMING}*"))
+    staged = [path for path in sorted(workspace.files_folder.glob(f"{_INCOMING}*")) if _is_left_over(path)]
     kept = [name for name in settled(workspace.originals) if not name.startswith(_INCOMING)]
     needed = {document.stored_file for document in workspace.catalogue.documents()}
-    abandoned = []
-    for path in staged:
-        worker, _, stored_file = path.name.removeprefix(_INCOMING).rpartition("-")
-        if not is_alive(worker.replace("~", "/")) and stored_file not in needed:
-            abandoned.append(path)
+    abandoned = [path for path in staged if path.name.rpartition("-")[2] not in needed]
     return [name for name in kept if name not in needed], abandoned
+
+
+def _is_left_over(incoming: Path) -> bool:
+    """Of a process of another machine nothing is known but when it last wrote."""
+    worker = incoming.name.removeprefix(_INCOMING).rpartition("-")[0].replace("~", "/")
+    if is_here(worker):
+        return not is_alive(worker)
+    try:
+        return time.time() - incoming.stat().st_mtime > _SILENT_SECONDS
+    except FileNotFoundError:  # it has its name by now
+        return False

@@ -224,6 +224,14 @@ def has_active_job(connection: Connection, document_id: str) -> bool:
     return connection.execute(active).first() is not None
 
 
+def take_back(connection: Connection, document_id: str) -> bool:
+    """Inside the caller's transaction: the document's active job waits again, from the beginning, and whoever works on
+    it has lost its lease. False if there is none."""
+    active = (jobs.c.document_id == document_id) & jobs.c.state.in_(ACTIVE)
+    again = {"state": "queued", "worker": "", "attempt": 0, "cancel_requested": False}
+    return connection.execute(update(jobs).where(active).values(again)).rowcount > 0
+
+
 def write_progress(connection: Connection, job: Job, progress: JobProgress) -> bool:
     """Inside the caller's transaction. False means that the job should stop."""
     reported = update(jobs).where(_held(job)).values(**vars(progress), heartbeat_at=clock(connection))

@@ -19,7 +19,7 @@ from storage.catalogue.database.rows import (
 )
 from storage.catalogue.database.schema import blocks, counters, documents, jobs, shards
 from storage.catalogue.documents import one_document
-from storage.catalogue.jobs import finish_job, has_active_job, hold, insert_job, write_progress
+from storage.catalogue.jobs import finish_job, hold, insert_job, take_back, write_progress
 from storage.catalogue.permissions import Repository
 from storage.records import ADMINISTRATOR, BlockRefs, Document, Job, JobProgress, NewBlock, Shard, ShardFile
 
@@ -83,7 +83,8 @@ class ShardRepository(Repository):
             return _drop_shards(connection, document_id, from_ordinal)
 
     def reassign_model(self, document_id: str, fingerprint: str, *, note: str = "") -> tuple[str, ...]:
-        """Assign a document to another model: its memory is dropped and a job to read it again is queued.
+        """Assign a document to another model: its memory is dropped and a job to read it again is queued. A worker that
+        reads it for the model before loses its lease, as what it would store is not the new one's.
 
         Returns the names of files that are no longer needed. Raises `NotFound`.
         """
@@ -91,7 +92,7 @@ class ShardRepository(Repository):
             one_document(connection, ADMINISTRATOR, document_id)
             names = _drop_shards(connection, document_id, 0)
             update_row(connection, documents, document_id, fingerprint=fingerprint)
-            if not has_active_job(connection, document_id):
+            if not take_back(connection, document_id):
                 insert_job(connection, document_id, note=note)
             return names
 

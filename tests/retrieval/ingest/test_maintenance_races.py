@@ -11,6 +11,7 @@ import pytest
 
 from retrieval.ingest import file_store, maintenance
 from storage import maintenance as storage_maintenance
+from storage import workers
 from storage.catalogue import Catalogue
 from tests.retrieval.conftest import RAIN, add, ask, prose, substance
 from tests.retrieval.damages import flip
@@ -83,6 +84,23 @@ def test_gc_leaves_an_original_that_is_being_handed_in(library, write, open_libr
     job = library.jobs()[0]
     listed = file_store.abandoned_files(library._workspace)
     assert listed == ([], []) and library.run_job(job.id).state == "done"
+
+
+def test_gc_leaves_what_another_machine_is_handing_in_until_it_was_silent_for_an_hour(library, write, monkeypatch):
+    pause = Pause(monkeypatch, Catalogue, "add_document")
+    monkeypatch.setattr(workers, "_this_machine", lambda: "machine-a")
+    submitting = pause.run(lambda: library.submit(write("a.txt", RAIN)))
+    monkeypatch.setattr(workers, "_this_machine", lambda: "machine-b")
+    (incoming,) = library._workspace.files_folder.glob(".incoming-machine-a~*")
+    assert library.gc().files == () and incoming.exists()
+    pause.go_on.set()
+    submitting.join(60)
+    assert library.original(library.documents()[0].id).read_text() == RAIN
+    left = incoming.with_name(incoming.name.replace("machine-a", "machine-c").replace(".txt", "0.txt"))
+    left.write_text("half of")
+    assert library.gc().files == ()
+    os.utime(left, (0, 0))
+    assert library.gc().files == (f"files/{left.name}",) and not left.exists()
 
 
 def test_gc_leaves_what_was_handed_in_after_it_looked_at_the_rows(library, write, open_library, monkeypatch):

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from storage.errors import LeaseLost, NotFound
+from storage.fingerprint import MemoryFingerprint
 from storage.records import JobProgress
 from storage.workers import this_worker
 from tests.storage.stored import commit, new_blocks, new_document, write_shard
@@ -87,6 +88,24 @@ def test_the_worker_that_has_the_job_now_goes_on_behind_what_the_first_one_store
     assert catalogue.finish_document(second.document_id, job=second).num_blocks == 6
     with pytest.raises(LeaseLost):
         catalogue.finish_document(second.document_id, job=first)
+
+
+def test_a_document_that_another_model_is_to_read_is_no_longer_its_workers(home):
+    catalogue, store = home
+    catalogue.add_document(new_document())
+    old = catalogue.claim_next_job(ELSEWHERE)
+    commit(catalogue, store, old.document_id)
+    digest = catalogue.put_fingerprint(MemoryFingerprint({"model": "another"}))
+    assert len(catalogue.reassign_model(old.document_id, digest)) == 1
+    shard = write_shard(store, group=old.document_id)
+    with pytest.raises(LeaseLost):
+        catalogue.commit_shard(old.document_id, shard, new_blocks(3), job=old)
+    assert catalogue.shards() == [] and catalogue.document(old.document_id).fingerprint == digest
+    again = catalogue.claim_next_job(ELSEWHERE)
+    assert (again.id, again.attempt) == (old.id, 1)
+    assert len(catalogue.jobs()) == 1, "it is the same job, not a second one"
+    catalogue.commit_shard(again.document_id, shard, new_blocks(3), job=again)
+    assert catalogue.finish_document(again.document_id, job=again).num_blocks == 3
 
 
 def test_of_a_deleted_document_the_lease_is_gone_and_not_lost(home, lost):
