@@ -124,13 +124,17 @@ class Authenticator:
         token: str | None = None,
         accounts: Accounts | None = None,
         host: str = "127.0.0.1",
+        metrics_token: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
         if password and not password.startswith("$argon2") and len(password) < MIN_PASSWORD_LENGTH:
             raise ValueError(f"The password is too short: use {MIN_PASSWORD_LENGTH} characters or more.")
         if token and len(token) < MIN_TOKEN_LENGTH:
             raise ValueError(f"The token is too short: use {MIN_TOKEN_LENGTH} characters or more.")
+        if metrics_token and len(metrics_token) < MIN_TOKEN_LENGTH:
+            raise ValueError(f"The token for /metrics is too short: use {MIN_TOKEN_LENGTH} characters or more.")
         self._hasher = PasswordHasher()
+        self._metrics_digest = _digest(metrics_token) if metrics_token else None
         self._hash = None
         if password:
             self._hash = password if password.startswith("$argon2") else self._hasher.hash(password)
@@ -236,6 +240,10 @@ class Authenticator:
         if self._token_digest is None or self.by_name:
             return None
         return ADMINISTRATOR if hmac.compare_digest(_digest(token), self._token_digest) else None
+
+    def opens_metrics(self, token: str) -> bool:
+        """Whether it is the token for /metrics."""
+        return self._metrics_digest is not None and hmac.compare_digest(_digest(token), self._metrics_digest)
 
     def _account(self, name: str) -> User | None:
         try:

@@ -28,13 +28,16 @@ INTERNAL = "Something went wrong on this machine. See the server's log."
 PRINCIPAL = "cairn.principal"
 NOBODY = Principal("")  # on public paths: no account has this id, so it sees nothing that is anybody's
 
-PUBLIC_PATHS = frozenset({"/healthz", "/login", "/favicon.ico", "/ui/login.css", "/ui/mark.svg"})
+PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/login", "/favicon.ico", "/ui/login.css", "/ui/mark.svg"})
 # All that Gradio's own page needs. Its other routes (files, URL proxy, code editing, monitoring, history) stay shut.
 GRADIO_PATHS = re.compile(
     r"/(config/?|theme\.css|favicon\.ico|manifest\.json|robots\.txt|(assets|static|svelte)/.*)?"
     r"|/gradio_api/(queue/(join|data)/?|heartbeat/[^/]+|startup-events|info/?|cancel|reset/?|theme\.css)"
 )
-OWN_PATHS = re.compile(r"/(api/v1|ui|mcp)(/.*)?|/v1/(models|chat/completions)|/(healthz|login|logout|docs)")
+OWN_PATHS = re.compile(
+    r"/(api/v1|ui|mcp)(/.*)?|/v1/(models|chat/completions)|/(healthz|readyz|metrics|login|logout|docs)"
+)
+METRICS_PATH = "/metrics"
 MAX_PUBLIC_BODY_BYTES = 10_000
 FOR_GOOD = "private, max-age=31536000, immutable"
 """Cache-Control of what has a digest in its name."""
@@ -118,6 +121,8 @@ class AccessMiddleware:
         token = value.strip() if scheme.lower() == "bearer" else ""
         if token and (owner := self._authenticator.owner_of_token(token)) is not None:
             return owner
+        if token and connection.scope["path"] == METRICS_PATH and self._authenticator.opens_metrics(token):
+            return ADMINISTRATOR
         if not self._authenticator.required:
             return ADMINISTRATOR
         try:

@@ -60,6 +60,10 @@ class JobRunner:
             thread.join(max(0.0, until - time.monotonic()))
         return not any(thread.is_alive() for thread in alive)
 
+    def stop_soon(self) -> None:
+        """Begin nothing more; what is being read stops after its window."""
+        self._stopping.set()
+
     def __enter__(self) -> JobRunner:
         self.start()
         return self

@@ -1,7 +1,8 @@
 """Settings: what a person may choose outside a command, read once from CAIRN_* variables.
 
 - Nothing else reads the environment. Frozen: below `app`, functions take the values that they use.
-- Secrets may come from files: CAIRN_PASSWORD_FILE, CAIRN_TOKEN_FILE, CAIRN_WRITER_KEY_FILE (mode 0600).
+- Secrets may come from files: CAIRN_PASSWORD_FILE, CAIRN_TOKEN_FILE, CAIRN_WRITER_KEY_FILE (mode 0600),
+  CAIRN_METRICS_TOKEN_FILE.
 - A CAIRN_* variable that is no setting is an error, not a typo that goes unnoticed.
 """
 
@@ -20,7 +21,7 @@ from app.errors import SettingsError
 
 PREFIX = "CAIRN_"
 SHIPPED_MODEL = Path(__file__).resolve().parent.parent / "model" / "default"
-SECRETS = ("password", "token", "writer_key")
+SECRETS = ("password", "token", "writer_key", "metrics_token")
 PRIVATE = ("writer_key",)
 """Secrets of somebody else's server: their files must be nobody else's to read."""
 SECRET_FILE_LIMIT = 4096
@@ -117,6 +118,22 @@ class Settings(BaseSettings):
     )
     token: str | None = Field(
         default=None, repr=False, description="Bearer token for programs (HTTP API, MCP); without accounts."
+    )
+    metrics_token: str | None = Field(
+        default=None,
+        repr=False,
+        description="Bearer token that opens /metrics and nothing else; needed for it where there are accounts.",
+    )
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="The server's log: lines for people, or a JSON object a line and one a request."
+    )
+    tracing: bool = Field(
+        default=False,
+        description="Send OpenTelemetry spans of requests, as the OTEL_* variables say; needs "
+        "`pip install cairn[tracing]`.",
+    )
+    drain_seconds: float = Field(
+        default=30.0, ge=0, le=3600, description="How long answers may go on after the server is told to end (SIGTERM)."
     )
     watch: str = Field(
         default="", description="Folders to follow while serving, separated by colons (semicolons on Windows)."

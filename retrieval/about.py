@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from retrieval.errors import PermissionDenied, catalogue_errors
 from retrieval.ingest import pages
+from retrieval.ingest.file_store import free_bytes
+from retrieval.types.figures import Figures
 from retrieval.types.passages import PageBox
 from retrieval.types.records import Description, Document, PageText, Scope, Suggestion, TextHit
 
 if TYPE_CHECKING:
     from retrieval.describing.describer import Describer
     from retrieval.engine.workspace import Workspace
+    from retrieval.index.snapshot import MemoryIndex
     from retrieval.query.passage_builder import PassageBuilder
     from retrieval.types.views import Views
     from storage.catalogue import Catalogue
@@ -31,7 +34,27 @@ class About:
     _passages: PassageBuilder
     _views: Views
     _describer: Describer
+    _index: MemoryIndex
     principal: Principal
+
+    def check_administrator(self) -> None:
+        """Raises PermissionDenied for a user."""
+        if not self.principal.is_administrator:
+            raise PermissionDenied("library")
+
+    @catalogue_errors()
+    def figures(self) -> Figures:
+        """What whoever runs this watches; cheap. Raises PermissionDenied for a user."""
+        self.check_administrator()
+        totals = self._catalogue.totals()
+        return Figures(
+            jobs=self._catalogue.num_jobs_by_state(),
+            num_documents=totals.num_documents,
+            num_tokens=totals.num_tokens,
+            stored_bytes=totals.size_bytes,
+            resident_bytes=self._index.size_bytes,
+            free_bytes=free_bytes(self._workspace),
+        )
 
     @catalogue_errors()
     def description(self, document_id: str) -> Description:

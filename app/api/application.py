@@ -31,6 +31,11 @@ from app.auth import Authenticator, check_binding
 from app.forwarded import ForwardedHeaders
 from app.http_security import FOR_GOOD, AccessMiddleware, PageHeaders
 from app.limits.request_shares import RequestShares
+from app.operations import routes as operations
+from app.operations.metrics import CountProblems, Metrics, Standing
+from app.operations.readiness import Readiness
+from app.operations.requests import WatchedRequests, no_span
+from app.operations.tracing import request_spans
 from app.settings import Settings
 from app.web.bundle import page_assets, page_head
 from retrieval.library import Library
@@ -56,25 +61,34 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     accounts = library.accounts
     check_binding(settings.host, password=settings.password, token=settings.token, accounts=accounts.any)
     authenticator = Authenticator(
-        password=settings.password, token=settings.token, accounts=accounts, host=settings.host
+        password=settings.password,
+        token=settings.token,
+        accounts=accounts,
+        host=settings.host,
+        metrics_token=settings.metrics_token,
     )
     if accounts.any and (settings.password or settings.token):
         log.warning("There are accounts: people sign in with these. The server's own password and token open nothing.")
     limits = _upload_limits(settings)
     uploads = Uploads(library, settings.home / "uploads", limits)
     preferences = PreferenceFolder(settings.home)
-    ask_queue = _ask_queue(settings)
+    metrics, readiness = Metrics(), Readiness()
+    ask_queue = _ask_queue(settings, metrics)
+    metrics.registry.register(Standing(library, readiness, ask_queue.counts))
+    problems = CountProblems(metrics)
     changes = changing.Changes()
     tools = build_mcp(library, ask_queue)
     tools_app = mcp_app(tools)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        startup.start(library, settings.home)
+        logging.getLogger().addHandler(problems)
+        startup.start(library, settings.home, readiness)
         async with tools.session_manager.run():
             yield
         ask_queue.close()
         uploads.close()
+        logging.getLogger().removeHandler(problems)
 
     app = FastAPI(
         title="Cairn",
@@ -87,6 +101,8 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     )
     errors.install(app)
     app.include_router(machine.sign_in_router(authenticator))
+    app.include_router(operations.router(library, readiness, metrics))
+    app.state.readiness, app.state.ask_queue = readiness, ask_queue
     dependencies.install(app, library, preferences, changes)
     app.include_router(documents.router(uploads), prefix="/api/v1")
     app.include_router(questions.router(ask_queue), prefix="/api/v1")
@@ -104,14 +120,16 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
         mount_ui(app, preferences=preferences, home=settings.home, own_words=lambda: library.writes_own_words)
     app.add_middleware(changing.TellChanges, changes=changes)
     _add_guards(app, authenticator, settings, head=page_head() if page else b"")
+    _add_watching(app, settings, metrics)
     return app
 
 
-def _ask_queue(settings: Settings) -> questions.AskQueue:
+def _ask_queue(settings: Settings, metrics: Metrics) -> questions.AskQueue:
     return questions.AskQueue(
         settings.questions_at_once,
         each_at_once=settings.questions_at_once_each,
         each_waiting=settings.max_questions,
+        metrics=metrics,
     )
 
 
@@ -136,6 +154,11 @@ def _add_guards(app: FastAPI, authenticator: Authenticator, settings: Settings, 
     )
     app.add_middleware(PageHeaders, head=head)  # refusals carry the headers too
     app.add_middleware(ForwardedHeaders, proxies=settings.proxies)
+
+
+def _add_watching(app: FastAPI, settings: Settings, metrics: Metrics) -> None:
+    span = request_spans() if settings.tracing else no_span
+    app.add_middleware(WatchedRequests, metrics=metrics, tell=settings.log_format == "json", span=span)
 
 
 def _add_pages(app: FastAPI) -> None:

@@ -1,4 +1,4 @@
-"""HTTP: health, what this machine can do, preferences, accounts, signing in and out."""
+"""HTTP: what this machine can do, preferences, accounts, signing in and out."""
 
 from __future__ import annotations
 
@@ -90,10 +90,6 @@ def account_router(accounts: Accounts, authenticator: Authenticator) -> APIRoute
 
 def sign_in_router(authenticator: Authenticator) -> APIRouter:
     routes = APIRouter(include_in_schema=False)
-
-    @routes.get("/healthz")
-    async def healthy() -> Plain:  # on the loop: it answers also when all threads are at work
-        return {"status": "ok"}
 
     @routes.get("/login")
     async def login_page() -> Response:

@@ -5,6 +5,7 @@ Served at /mcp (streamable HTTP, no sessions); `AccessMiddleware` checks token, 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Annotated, Any
@@ -69,8 +70,11 @@ def build_mcp(library: Library, ask_queue: AskQueue) -> MCPServer:
         """Answer from the documents. outcome: found; perhaps (a guess); not_found (see the nearest passages).
         `citations`: its numbers, with their index in `passages`; `claims`: how far documents support each sentence."""
 
+        arrived = time.perf_counter()
+
         def answered(mine: Library) -> dict[str, Any]:
-            for item in mine.ask(question, k=k, within=_scope(document_ids, where), quote=quote):
+            asked = mine.ask(question, k=k, within=_scope(document_ids, where), quote=quote)
+            for item in ask_queue.watched(arrived, asked):
                 if isinstance(item, Answer):
                     return _answer(item)
             raise RuntimeError("the question was stopped before an answer was written")

@@ -7,8 +7,10 @@ import contextlib
 import json
 import secrets
 import threading
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Annotated, ParamSpec, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Response
@@ -17,11 +19,12 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from app.api.dependencies import OwnPreferences, Person, RequestLibrary
 from app.api.documents import CITATION_TYPES, PAGE_SIZES, CitationFormat, Conditions, Plain
-from app.api.errors import Refused, error_body
+from app.api.errors import Refused, describe, error_body
 from app.api.preferences import AnswerLength, Preferences, TopK, Voters
 from app.exports import citations
 from app.exports.answers import answer_as_html, answer_as_json
 from app.limits.fair_queue import FairQueue, QueueFull
+from app.operations.metrics import Metrics
 from retrieval.library import Library
 from retrieval.types.defaults import DEFAULT_K
 from retrieval.types.passages import Answer, AnswerToken
@@ -33,6 +36,7 @@ MAX_QUESTION_LENGTH = 4000
 MAX_PASSAGES = 200
 P = ParamSpec("P")
 T = TypeVar("T")
+Item = Progress | AnswerToken | Answer
 _EVENTS: dict[type, str] = {Answer: "answer", AnswerToken: "token", Progress: "progress"}
 EXPORTS = {"html": ("text/html; charset=utf-8", answer_as_html), "json": ("application/json", answer_as_json)}
 
@@ -87,11 +91,21 @@ class AskRequest(BaseModel):
 class AskQueue:
     """Questions being answered: some at once, and of one person one after the other. People take turns."""
 
-    def __init__(self, at_once: int, *, each_at_once: int = 1, each_waiting: int = 16):
+    def __init__(self, at_once: int, *, each_at_once: int = 1, each_waiting: int = 16, metrics: Metrics | None = None):
+        self.metrics = metrics or Metrics()
+        self._draining = False
         self._queue = FairQueue("cairn-ask", at_once=at_once, each_at_once=each_at_once, each_waiting=each_waiting)
         self._most_present, self._present = each_at_once + each_waiting, Counter[str]()
         self._stops: dict[str, tuple[str | None, threading.Event]] = {}  # by ask id: who asked, and how to stop it
         self._lock = threading.Lock()
+
+    def counts(self) -> tuple[int, int]:
+        """How many questions are at work, and how many wait."""
+        return self._queue.counts()
+
+    def drain(self) -> None:
+        """Take no more questions; those that came go on."""
+        self._draining = True
 
     def close(self) -> None:
         with self._lock:
@@ -109,7 +123,9 @@ class AskQueue:
 
     @contextlib.contextmanager
     def present(self, person: str) -> Iterator[None]:
-        """While a question of this person is answered or waits. Raises Refused where there are too many."""
+        """While a question of this person is answered or waits. Raises Refused where there are too many, or the server
+        stops."""
+        self._check_open()
         if self._present[person] >= self._most_present:
             raise _too_many(QueueFull(own=True))
         self._present[person] += 1
@@ -121,6 +137,7 @@ class AskQueue:
 
     async def run(self, person: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Other work of the model for this person, in the same turns. Raises Refused."""
+        self._check_open()
         try:
             return await asyncio.wrap_future(self._queue.submit(person, function, *args, **kwargs))
         except QueueFull as full:
@@ -128,7 +145,7 @@ class AskQueue:
 
     async def stream(self, person: str, answer: Answering) -> AsyncGenerator[ServerSentEvent, None]:
         """Events of one question: started, token..., then answer or error. A client that goes away stops the work."""
-        ask_id, stop = secrets.token_hex(16), threading.Event()
+        ask_id, stop, arrived = secrets.token_hex(16), threading.Event(), time.perf_counter()
         events: asyncio.Queue[ServerSentEvent | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -138,7 +155,7 @@ class AskQueue:
 
         ahead = self._queue.ahead(person)
         try:
-            asked = self._queue.submit(person, answer.run, stop, emit)
+            asked = self._queue.submit(person, answer.run, stop, emit, partial(self.watched, arrived))
         except QueueFull as full:
             yield _event("error", error_body(_too_many(full)))
             return
@@ -155,6 +172,14 @@ class AskQueue:
             with self._lock:
                 self._stops.pop(ask_id, None)
 
+    def watched(self, arrived: float, items: Iterator[Item]) -> Iterator[Item]:
+        """The items of one question, counted. `arrived`: by `time.perf_counter`."""
+        return self.metrics.watch(items, arrived, refused=lambda error: describe(error)[0] < 500)
+
+    def _check_open(self) -> None:
+        if self._draining:
+            raise Refused(503, "stopping", "The server is about to stop. Ask again in a moment.", 5)
+
 
 def _too_many(full: QueueFull) -> Refused:
     if full.own:
@@ -169,7 +194,12 @@ class Answering:
         self._library, self._request, self._defaults = library, request, defaults
         self.user_id = library.principal.user_id
 
-    def run(self, stop: threading.Event, emit: Callable[[ServerSentEvent | None], None]) -> None:
+    def run(
+        self,
+        stop: threading.Event,
+        emit: Callable[[ServerSentEvent | None], None],
+        watched: Callable[[Iterator[Item]], Iterator[Item]] = lambda items: items,
+    ) -> None:
         """Emits the events of the answer."""
         request, defaults = self._request, self._defaults
         try:
@@ -188,7 +218,7 @@ class Answering:
                 anyway=request.anyway,
                 cancelled=stop.is_set,
             )
-            for item in items:
+            for item in watched(items):
                 emit(_event(_EVENTS[type(item)], item.to_dict()))
         except Exception as error:  # the last handler of this thread: the client has to learn of it
             emit(_event("error", error_body(error)))

@@ -6,6 +6,7 @@ import logging
 import threading
 from pathlib import Path
 
+from app.operations.readiness import Readiness
 from retrieval.errors import CairnError
 from retrieval.library import Library
 
@@ -16,10 +17,10 @@ SAMPLE_NAME = "The Cairn handbook.pdf"
 OFFERED = "sample-offered"
 
 
-def start(library: Library, home: Path) -> threading.Thread:
+def start(library: Library, home: Path, readiness: Readiness) -> threading.Thread:
     """Backs up the catalogue, offers the sample and loads the model, without keeping anybody waiting."""
     library.keep_backup()
-    thread = threading.Thread(target=_run, args=(library, home), name="cairn-start", daemon=True)
+    thread = threading.Thread(target=_run, args=(library, home, readiness), name="cairn-start", daemon=True)
     thread.start()
     return thread
 
@@ -36,11 +37,14 @@ def offer_sample(library: Library, home: Path) -> bool:
     return empty
 
 
-def _run(library: Library, home: Path) -> None:
+def _run(library: Library, home: Path, readiness: Readiness) -> None:
     try:
         offer_sample(library, home)
         library.warm_up()
+        readiness.become("ready")
     except CairnError as error:
+        readiness.become("failed")
         log.warning("%s", error)
     except Exception:  # the app serves what it can; the first question will say what is wrong
+        readiness.become("failed")
         log.exception("preparing the library failed")

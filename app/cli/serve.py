@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,13 +12,12 @@ import typer
 from app.cli.options import HomeOption, JsonOption, ModelOption, settings_of
 from app.cli.output import tell, write_json
 from app.errors import SettingsError
+from app.operations.logs import log_to
 
 if TYPE_CHECKING:
     from app.settings import Settings
 
 SHUTDOWN_SECONDS = 5
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-LOG_BYTES, LOG_FILES = 10_000_000, 4
 
 
 def serve(
@@ -46,9 +43,6 @@ def serve(
     settings = settings_of(
         context, home, model, host=host, port=port, watch=os.pathsep.join(map(str, watch)) if watch else None
     )
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    for chatty in ("alembic", "asyncio", "faiss", "httpx", "mcp", "PIL"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
     run_server(settings, as_json=as_json)
 
 
@@ -59,7 +53,7 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
     assembly.keep_quiet()
     assembly.check_model(settings.model)
     assembly.prepare_home(settings.home)
-    _log_to(settings.home / "logs")
+    log_to(settings.home / "logs", settings.log_format)
     listener = listen(settings.host, settings.port)
     address, port = settings.host, listener.getsockname()[1]
     url = f"http://{f'[{address}]' if ':' in address else address}:{port}"
@@ -72,8 +66,9 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
     from app.forwarded import DeclaredProxies
     from app.jobs import JobRunner
     from app.limits.connections import ConnectionLimits, allow_open_files, limited_protocol
+    from app.operations.server import DrainingServer
 
-    class Server(uvicorn.Server):
+    class Server(DrainingServer):
         """Says where it is once requests are answered."""
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -102,18 +97,17 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
         )
         given = [Path(path) for path in settings.watch.split(os.pathsep) if path]
         watcher = FolderWatcher(library, given, interval_seconds=settings.watch_seconds)
-        with JobRunner(library), watcher:
-            server = Server(config)
+        ask_queue, readiness = app.state.ask_queue, app.state.readiness
+        with JobRunner(library) as jobs, watcher:
+            server = Server(
+                config,
+                at_work=lambda: any(ask_queue.counts()),
+                when_draining=[lambda: readiness.become("stopping"), ask_queue.drain, jobs.stop_soon],
+                cut_short=ask_queue.close,
+                drain_seconds=settings.drain_seconds,
+            )
             app.state.changes.stopping = lambda: server.should_exit
             server.run(sockets=[listener])
-
-
-def _log_to(folder: Path) -> None:
-    """Beside standard error, in files of bounded size."""
-    folder.mkdir(exist_ok=True, mode=0o700)
-    handler = RotatingFileHandler(folder / "cairn.log", maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8")
-    handler.setFormatter(logging.Formatter(LOG_FORMAT))
-    logging.getLogger().addHandler(handler)
 
 
 def listen(host: str, port: int) -> socket.socket:

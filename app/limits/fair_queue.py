@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
@@ -55,7 +56,8 @@ class FairQueue:
 
     def submit(self, person: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Cancel the future to withdraw a task that has not begun. Raises QueueFull."""
-        task = _Task(person, Future(), lambda: function(*args, **kwargs))
+        around = contextvars.copy_context()  # what is logged in the thread carries the request's id
+        task = _Task(person, Future(), lambda: around.run(function, *args, **kwargs))
         with self._lock:
             self._check_room(person)
             self._waiting.setdefault(person, deque()).append(task)
@@ -72,6 +74,12 @@ class FairQueue:
             own = len(self._waiting.get(person, ()))
             others = sum(min(len(tasks), own + 1) for other, tasks in self._waiting.items() if other != person)
             return running + own + others
+
+    def counts(self) -> tuple[int, int]:
+        """How many tasks run, and how many wait."""
+        with self._lock:
+            self._drop_withdrawn()
+            return self._running.total(), sum(map(len, self._waiting.values()))
 
     def close(self) -> None:
         """Withdraw everything that waits; what runs goes on."""

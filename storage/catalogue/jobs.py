@@ -72,6 +72,12 @@ class JobRepository(Repository):
             counted = select(func.count()).select_from(jobs).where(jobs.c.state.in_(ACTIVE), own)
             return connection.execute(counted).scalar_one()
 
+    def num_jobs_by_state(self) -> dict[str, int]:
+        """How many jobs of everybody's are in each state that some job is in."""
+        counted = select(jobs.c.state, func.count().label("number")).group_by(jobs.c.state)
+        with self._database.read() as connection:
+            return {row.state: row.number for row in connection.execute(counted)}
+
     def claim_job(self, job_id: str, worker: str) -> Job | None:
         """Take this job. Returns None if it is no longer queued. Raises `NotFound`."""
         with self._database.write() as connection:

@@ -23,6 +23,9 @@ class FakeSettings:
     host: str = "127.0.0.1"
     password: str | None = None
     token: str | None = None
+    metrics_token: str | None = None
+    log_format: str = "text"
+    tracing: bool = False
     max_upload_bytes: int = 20_000_000
     max_uploads: int = 20
     max_library_bytes: int | None = None

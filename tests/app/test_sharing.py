@@ -184,6 +184,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "GET /api/v1/answers": {"params": {"limit": 500}},
     "GET /api/v1/events": {},
     "GET /api/v1/machine": {},
+    "GET /metrics": {},
     "GET /api/v1/folders": {},
     "POST /api/v1/folders": {"json": {"path": "/"}},
     "GET /api/v1/preferences": {},
@@ -207,7 +208,7 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 # The same for all, or nothing but signing in and out.
 FOR_ALL = {
-    "GET /healthz", "GET /login", "POST /login", "POST /logout", "GET /docs", "GET /api/{rest:path}",
+    "GET /healthz", "GET /readyz", "GET /login", "POST /login", "POST /logout", "GET /docs", "GET /api/{rest:path}",
     "GET /api/v1/openapi.json", "ANY /ui", "GET /ui/page.{digest}.{ending}", "ANY /mcp",
 }  # fmt: skip
 WITHIN = [

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import serve
+from app.operations import logs
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_log_is_kept_in_private_files_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "LOG_BYTES", 1000)
+    monkeypatch.setattr(logs, "LOG_BYTES", 1000)
     before = list(logging.getLogger().handlers)
-    serve._log_to(tmp_path / "logs")
+    logs.log_to(tmp_path / "logs", "text")
     try:
         for number in range(500):
             logging.getLogger("cairn.api").warning("something happened for the %d. time", number)
@@ -27,7 +27,7 @@ def test_the_log_is_kept_in_private_files_of_bounded_size(tmp_path: Path, monkey
             logging.getLogger().removeHandler(handler)
             handler.close()
     files = sorted((tmp_path / "logs").iterdir())
-    assert len(files) == serve.LOG_FILES + 1 and all(file.stat().st_size <= 1000 for file in files)
+    assert len(files) == logs.LOG_FILES + 1 and all(file.stat().st_size <= 1000 for file in files)
     assert "for the 499. time" in files[0].read_text()
     assert (tmp_path / "logs").stat().st_mode & 0o077 == 0
 

@@ -1,0 +1,1 @@
+"""What whoever runs a server needs: figures, readiness, logs, an orderly end."""

@@ -1,0 +1,78 @@
+"""Every request gets an id, which its answer and all that is logged about it carry, and is counted.
+
+An id that comes with the request (`X-Request-Id`, as a front proxy sends it) is kept if it is one.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.operations.logs import REQUEST_ID
+from app.operations.metrics import Metrics
+
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_OTHER = "other"
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+log = logging.getLogger("cairn.requests")
+
+Span = Callable[[str, str], AbstractContextManager[Callable[[str, int], None]]]
+"""Begins a trace of a request (method, request id); it is told the route and the status at the end."""
+
+
+def no_span(_method: str, _request_id: str) -> AbstractContextManager[Callable[[str, int], None]]:
+    return nullcontext(lambda route, status: None)
+
+
+class WatchedRequests:
+    """ASGI middleware around all others: what they refuse counts too. `tell`: log a line for each request."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, tell: bool = False, span: Span = no_span):
+        self._app, self._metrics, self._tell, self._span = app, metrics, tell, span
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _ID.fullmatch(given) else secrets.token_hex(8)
+        began, status, head_seconds = time.perf_counter(), 500, 0.0
+
+        async def answered(message: Message) -> None:
+            nonlocal status, head_seconds
+            if message["type"] == "http.response.start":
+                status, head_seconds = message["status"], time.perf_counter() - began
+                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+            await send(message)
+
+        method = scope["method"] if scope["method"] in _METHODS else _OTHER
+        token = REQUEST_ID.set(request_id)
+        try:
+            with self._span(method, request_id) as ended:
+                try:
+                    await self._app(scope, receive, answered)
+                finally:
+                    route = _route_of(scope)
+                    seconds = time.perf_counter() - began
+                    ended(route, status)
+                    self._metrics.requests.labels(method, route, str(status)).inc()
+                    self._metrics.request_seconds.labels(route).observe(head_seconds or seconds)
+                    if self._tell:
+                        told = {"method": method, "path": scope["path"], "status": status, "seconds": round(seconds, 4)}
+                        log.info("%s %s %d", method, scope["path"], status, extra={"fields": told})
+        finally:
+            REQUEST_ID.reset(token)
+
+
+def _route_of(scope: Scope) -> str:
+    """The route's template, not the address: ids would make a series each. "other" for what no route took."""
+    path = getattr(scope.get("route"), "path", None)
+    return path if isinstance(path, str) and path else _OTHER

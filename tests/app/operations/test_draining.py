@@ -1,0 +1,116 @@
+"""A server that is told to stop finishes the answers that came, takes no new ones, and ends."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from app.api import build_app
+from app.operations.server import DrainingServer
+from retrieval.library import Library
+from tests.app.api_client import events, until
+from tests.app.serving import FakeSettings
+from tests.app.small_library import QUESTION
+
+
+@contextmanager
+def draining(library: Library, home: Path, drain_seconds: float) -> Iterator[tuple[DrainingServer, str]]:
+    app = build_app(FakeSettings(home), library, page=False)  # type: ignore[arg-type]
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2)
+    server = DrainingServer(
+        config,
+        at_work=lambda: any(app.state.ask_queue.counts()),
+        when_draining=[lambda: app.state.readiness.become("stopping"), app.state.ask_queue.drain],
+        cut_short=app.state.ask_queue.close,
+        drain_seconds=drain_seconds,
+    )
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    until(lambda: server.started)
+    try:
+        yield server, f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def held(library: Library) -> threading.Event:
+    """Answers stay open after their first item until the event is set."""
+    goes_on, asked = threading.Event(), library.ask
+
+    def slow(*args: Any, cancelled: Any, **named: Any) -> Iterator[Any]:
+        for number, item in enumerate(asked(*args, cancelled=cancelled, **named)):
+            while number == 0 and not goes_on.wait(0.02) and not cancelled():
+                pass
+            yield item
+
+    library.ask = slow  # type: ignore[method-assign,assignment]
+    return goes_on
+
+
+def asking(url: str, answers: list[str]) -> threading.Thread:
+    def run() -> None:
+        answers.append(httpx.post(f"{url}/api/v1/ask", json={"question": QUESTION}, timeout=60).text)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_running_answer_is_finished_and_no_new_one_is_begun(library: Library, home: Path) -> None:
+    goes_on, answers = held(library), []
+    with draining(library, home, 30) as (server, url):
+        thread = asking(url, answers)
+        until(lambda: httpx.get(f"{url}/readyz").status_code == 200)
+        until(lambda: "cairn_questions_running 1.0" in httpx.get(f"{url}/metrics").text)
+        server.handle_exit(signal.SIGTERM, None)
+        until(lambda: httpx.get(f"{url}/readyz").status_code == 503)
+        refused = httpx.post(f"{url}/api/v1/ask", json={"question": QUESTION}, timeout=60)
+        assert refused.status_code == 503 and refused.json()["error"]["code"] == "stopping"
+        assert refused.headers["retry-after"] and httpx.get(f"{url}/healthz").status_code == 200
+        goes_on.set()
+        thread.join(30)
+        until(lambda: server.should_exit)
+    name, answer = events(answers[0])[-1]
+    assert name == "answer" and answer["found"] and not answer["settings"]["interrupted"]
+
+
+def test_an_answer_that_takes_too_long_is_cut_short(library: Library, home: Path) -> None:
+    answers: list[str] = []
+    held(library)
+    with draining(library, home, 0.3) as (server, url):
+        thread = asking(url, answers)
+        until(lambda: "cairn_questions_running 1.0" in httpx.get(f"{url}/metrics").text)
+        began = time.monotonic()
+        server.handle_exit(signal.SIGTERM, None)
+        thread.join(30)
+        assert 0.3 <= time.monotonic() - began < 20
+    name, answer = events(answers[0])[-1]
+    assert name == "answer" and answer["settings"]["interrupted"]
+
+
+def test_an_idle_server_ends_at_once_and_a_second_signal_does_not_wait(library: Library, home: Path) -> None:
+    with draining(library, home, 3600) as (server, _):
+        server.handle_exit(signal.SIGTERM, None)
+        until(lambda: server.should_exit, 5)
+    answers: list[str] = []
+    goes_on = held(library)
+    with draining(library, home, 3600) as (server, url):
+        asking(url, answers)
+        until(lambda: "cairn_questions_running 1.0" in httpx.get(f"{url}/metrics").text)
+        server.handle_exit(signal.SIGTERM, None)
+        server.handle_exit(signal.SIGTERM, None)
+        assert server.should_exit
+        goes_on.set()
