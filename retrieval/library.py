@@ -302,10 +302,13 @@ class Library(Asking, About):
         return self._views.collection(self._catalogue.rename_collection(collection_id, name))
 
     @catalogue_errors()
-    def share_collection(self, collection_id: str, *, everyone: bool = False, people: Sequence[str] = ()) -> Collection:
-        """From now on `people` (names) may read it, or everyone with an account; nobody else. Raises NotFound."""
+    def share_collection(
+        self, collection_id: str, *, everyone: bool = False, people: Sequence[str] = (), groups: Sequence[str] = ()
+    ) -> Collection:
+        """From now on `people` and members of `groups` (names) may read it, or everyone with an account; nobody else.
+        Raises NotFound."""
         readers = [self._catalogue.user_named(name).id for name in people]
-        row = self._catalogue.share_collection(collection_id, everyone=everyone, readers=readers)
+        row = self._catalogue.share_collection(collection_id, everyone=everyone, readers=readers, groups=groups)
         return self._views.collection(row)
 
     @catalogue_errors()
@@ -371,6 +374,10 @@ class Library(Asking, About):
     def people(self) -> list[str]:
         """Names of all who have an account."""
         return [user.name for user in self._catalogue.users()]
+
+    def groups(self) -> list[str]:
+        """Names of the groups that one is in, as single sign-on said; all of them for the administrator."""
+        return self._catalogue.own_groups()
 
     def close(self) -> None:
         self._administrator()._workspace.close()

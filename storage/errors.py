@@ -90,6 +90,15 @@ class PermissionDenied(StorageError):
         self.kind = kind
 
 
+class LeaseLost(StorageError):
+    """A worker was silent for so long that its job was given to another. Nothing was changed."""
+
+    def __init__(self, job_id: str, worker: str):
+        by = f" by {worker}" if worker else ""
+        super().__init__(f"Job {job_id} was taken over{by}; this process goes on without it.")
+        self.job_id = job_id
+
+
 class NameTaken(StorageError, ValueError):
     """A collection or a user of that name already exists."""
 

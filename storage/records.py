@@ -36,18 +36,22 @@ ADMINISTRATOR = Principal()
 
 @dataclass(frozen=True)
 class User:
-    """An account. `has_token`: programs can sign in as this user."""
+    """An account. `password_hash` "": without a password; `has_token`: programs can sign in as this user; `issuer` and
+    `subject`: who else vouches for them (OpenID Connect), and as whom."""
 
     id: str
     name: str
     password_hash: str = field(repr=False)
     has_token: bool
     created_at: str
+    issuer: str | None = None
+    subject: str | None = None
 
 
 @dataclass(frozen=True)
 class Collection:
-    """`owner_id` None: unowned, so that everyone may read it. `readers`: ids of the users it is shared with."""
+    """`owner_id` None: unowned, so that everyone may read it. `readers`: ids of the users it is shared with; `groups`:
+    names of the groups."""
 
     id: str
     name: str
@@ -56,6 +60,7 @@ class Collection:
     owner_id: str | None = None
     everyone: bool = False
     readers: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -185,6 +190,9 @@ class JobProgress:
 
 @dataclass(frozen=True)
 class Job:
+    """`worker` has it since `started_at`, and was heard of at `heartbeat_at`; these are its lease: see
+    `storage.catalogue.jobs`. `attempt` counts the claims since its last committed shard."""
+
     id: str
     document_id: str
     state: JobState

@@ -52,6 +52,7 @@ class Sharing(BaseModel):
 
     everyone: bool = Field(False, description="Everybody with an account")
     people: list[str] = Field(default_factory=list, max_length=1000, description="Names of users")
+    groups: list[str] = Field(default_factory=list, max_length=1000, description="Groups of single sign-on")
 
 
 class DocumentChange(BaseModel):
@@ -258,8 +259,9 @@ def _add_collections(routes: APIRouter) -> None:
 
     @routes.put("/collections/{collection_id}/sharing", tags=["collections"])
     def share(library: RequestLibrary, collection_id: str, sharing: Sharing) -> Plain:
-        """Say who may read your collection: everyone with an account, some people, or nobody."""
-        return library.share_collection(collection_id, everyone=sharing.everyone, people=sharing.people).to_dict()
+        """Say who may read your collection: everyone with an account, some people and groups, or nobody."""
+        shared = library.share_collection(collection_id, **sharing.model_dump())
+        return shared.to_dict()
 
     @routes.delete("/collections/{collection_id}", status_code=204, tags=["collections"])
     def delete(library: RequestLibrary, collection_id: str) -> None:

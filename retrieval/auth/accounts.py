@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from retrieval.errors import InvalidRequest, catalogue_errors
 from storage.catalogue import Catalogue
@@ -42,15 +42,36 @@ class Accounts:
     def of_token(self, token_digest: str) -> User | None:
         return self._catalogue.user_of_token(token_digest)
 
-    def add(self, name: str, password_hash: str) -> User:
-        """Names are kept in lower case. Raises InvalidRequest for a name that is taken or not valid."""
+    def of_identity(self, issuer: str, subject: str) -> User | None:
+        """Whom this issuer calls `subject` (OpenID Connect)."""
+        return self._catalogue.user_of_identity(issuer, subject)
+
+    def link(self, user: User, issuer: str, subject: str) -> None:
+        """From now on whom the issuer calls `subject` is this user. Raises InvalidRequest if that is somebody else, or
+        the user is linked already."""
+        if user.subject is not None and (user.issuer, user.subject) != (issuer, subject):
+            raise InvalidRequest(f"{user.name} is linked already. `cairn user unlink {user.name}` ends that.")
+        with catalogue_errors():
+            self._catalogue.set_identity(user.id, issuer, subject)
+
+    def unlink(self, user: User) -> None:
+        """Sessions that were opened so end, and groups no longer count."""
+        self._catalogue.set_identity(user.id, None, None)
+        self._catalogue.set_groups(user.id, ())
+
+    def set_groups(self, user: User, names: Sequence[str]) -> None:
+        self._catalogue.set_groups(user.id, names)
+
+    def add(self, name: str, password_hash: str, *, issuer: str | None = None, subject: str | None = None) -> User:
+        """Names are kept in lower case; `password_hash` "" for an account that only its identity opens. Raises
+        InvalidRequest for a name that is taken or not valid."""
         name = name.strip().lower()
         if not NAME.fullmatch(name):
             raise InvalidRequest(
                 f"{name!r} cannot be a user's name: use letters a-z, digits, dots, dashes and underscores, at most 64."
             )
         with catalogue_errors():
-            return self._catalogue.add_user(name, password_hash)
+            return self._catalogue.add_user(name, password_hash, issuer=issuer, subject=subject)
 
     def set_password_hash(self, user: User, password_hash: str) -> None:
         self._catalogue.set_password_hash(user.id, password_hash)

@@ -26,6 +26,7 @@ from storage.catalogue import Catalogue
 from storage.fingerprint import MemoryFingerprint
 from storage.kv.format import FORMAT_VERSION, KVLayout
 from storage.kv.store import KVBlockStore
+from storage.records import Job
 
 if TYPE_CHECKING:
     from model.checkpoint.landmark_model import LandmarkModel
@@ -95,7 +96,7 @@ class Workspace:
         self._threads = ThreadCount(threads)
         self.scheduler = ModelScheduler(before_work=self._threads.apply, places=self._questions_at_once)
         self.kv_dtype, self.shard_bytes = kv_dtype, shard_bytes
-        self.stranded_jobs: set[str] = set()  # running, but their worker had to give up on the catalogue
+        self.stranded_jobs: set[Job] = set()  # running, but their worker had to give up on the catalogue
         self._model, self._second_look = _Model(model), second_look
         # Deleting and verifying need the store's files but no model, hence no layout.
         self._files_only = KVBlockStore(self.kv_folder, KVLayout((0,), 1, 2, 1, "bf16"), fingerprint="")

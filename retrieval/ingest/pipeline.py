@@ -2,6 +2,7 @@
 
 - Durable: all state is in the catalogue. A job resumes at its last committed shard and makes the same blocks as an
   undisturbed run, because every shard starts from blocks read back from the store.
+- Leased: whatever is written for a job is refused once another worker has it, and then this one goes on without it.
 - Yielding: a question waits for one layer of a window at most, and while one is open no other work is done either (it
   would compete for processors and Python's lock). Between windows the job checks whether it was cancelled.
 - Bounded: text, token ids and one shard are in RAM, never a document's keys and values.
@@ -26,8 +27,9 @@ from retrieval.extraction.extract import ExtractedDocument, extract
 from retrieval.index.title_keys import keep_title
 from retrieval.ingest.estimate import num_blocks, stored_bytes
 from retrieval.ingest.file_store import check_space, original_of
+from retrieval.ingest.lease import kept_lease
 from retrieval.ingest.shard_writer import make_blocks, store_shard
-from storage.errors import CatalogueUnavailable, StorageError
+from storage.errors import CatalogueUnavailable, LeaseLost, StorageError
 from storage.errors import NotFound as NoRow
 from storage.properties import stated_properties
 from storage.records import Job, JobProgress, NewBlock, Page, ShardFile
@@ -86,16 +88,21 @@ class Ingestion:
         self._begun_tokens = 0
 
     def run(self) -> Job:
-        """To its end: done, failed (with its reason), cancelled or queued again. What is stored stays for a retry."""
+        """To its end: done, failed (with its reason), cancelled or queued again. What is stored stays for a retry.
+
+        If the job was lost to another worker, as it is there."""
         job = self._job
         try:
-            self._work()
+            with kept_lease(self._catalogue, job):
+                self._work()
         except Cancelled:
             return self._end("cancelled", note="cancelled")
         except _GaveWay:
-            self._catalogue.release_job(job.id)
+            self._catalogue.release_job(job)
         except NoRow:
             return self._vanished()
+        except LeaseLost as error:
+            return self._lost(error)
         except CatalogueUnavailable:
             self._strand()
             raise
@@ -106,22 +113,31 @@ class Ingestion:
             logger.exception("job %s failed", job.id)
             return self._end("failed", error=_sentence(error))
         except BaseException:  # the process is told to stop: another one, or the next start, resumes the job
-            self._catalogue.release_job(job.id)
+            self._catalogue.release_job(job)
             raise
         return self._catalogue.job(job.id)
 
     def _end(self, state: Literal["failed", "cancelled"], *, error: str = "", note: str = "") -> Job:
         try:
-            return self._catalogue.end_job(self._job.id, state, error=error, note=note)
+            return self._catalogue.end_job(self._job, state, error=error, note=note)
         except NoRow:
             return self._vanished()
+        except LeaseLost as lost:
+            return self._lost(lost)
         except CatalogueUnavailable:
             self._strand()
             raise
 
     def _strand(self) -> None:
         """Nothing can be recorded now: whoever claims a job next puts this one back into the queue first."""
-        self._workspace.stranded_jobs.add(self._job.id)
+        self._workspace.stranded_jobs.add(self._job)
+
+    def _lost(self, error: LeaseLost) -> Job:
+        logger.warning("%s", error)
+        try:
+            return self._catalogue.job(self._job.id)
+        except NoRow:
+            return self._vanished()
 
     def _vanished(self) -> Job:
         """The document was deleted during the job: its rows are gone, and files written since must go too."""
@@ -145,7 +161,7 @@ class Ingestion:
             self._shard(loaded, text, first, min(first + per_shard, all_blocks))
             if first + per_shard < all_blocks and self._turn_is_over():
                 raise _GaveWay
-        self._catalogue.finish_document(self._job.document_id, job_id=self._job.id, num_tokens=total)
+        self._catalogue.finish_document(self._job.document_id, job=self._job, num_tokens=total)
         write_sidecar(self._workspace.database, self._workspace.home, self._job.document_id)
         self._notify(self._catalogue.job(self._job.id))
 
@@ -164,7 +180,7 @@ class Ingestion:
         if not tokens.ids:
             raise ExtractError("The file holds no text.")
         if self._catalogue.shards(document_id) and self._catalogue.extracted_text(document_id).text != extracted.text:
-            self._workspace.store.delete(self._catalogue.drop_shards(document_id))
+            self._workspace.store.delete(self._catalogue.drop_shards(document_id, job=self._job))
         first_time = self._catalogue.document(document_id).num_characters == 0  # later the title may be the user's own
         pages = [Page(p.number, p.label, p.width, p.height, p.start, p.end, p.note) for p in extracted.pages]
         document = self._catalogue.save_extracted(
@@ -178,6 +194,7 @@ class Ingestion:
                 "metadata": extracted.metadata,
                 "outline": [[o.title, o.level, o.page, o.start] for o in extracted.outline],
             },
+            job=self._job,
         )
         self._catalogue.put_stated_properties(document_id, stated_properties(extracted.metadata))
         keep_title(self._workspace, document)
@@ -189,7 +206,7 @@ class Ingestion:
 
     def _shard(self, loaded: LoadedModel, text: _Text, first: int, last: int) -> None:
         """Blocks first..last-1: read, write, commit."""
-        document_id, job_id, scheduler = self._job.document_id, self._job.id, self._workspace.scheduler
+        document_id, scheduler = self._job.document_id, self._workspace.scheduler
         per_block, total = loaded.model.config.tokens_per_block, len(text.tokens.ids)
         ids = text.tokens.ids[first * per_block : last * per_block]
         blocks: list[KVBlock] = []
@@ -204,7 +221,7 @@ class Ingestion:
         progress = self._progress(text, min(total, last * per_block))
 
         def commit(shard: ShardFile) -> None:
-            self._catalogue.commit_shard(document_id, shard, news, job_id=job_id, progress=progress)
+            self._catalogue.commit_shard(document_id, shard, news, job=self._job, progress=progress)
 
         scheduler.wait_for_queries()
         store_shard(loaded, blocks, document_id, commit)
@@ -225,11 +242,14 @@ class Ingestion:
         )
 
     def _report(self, progress: JobProgress, *, force: bool = False) -> None:
-        """Store progress now and then; check at every call whether to stop. Raises `Cancelled`, `NoRow`."""
+        """Store progress now and then; check at every call whether to stop. Raises `Cancelled`, `LeaseLost`,
+        `NoRow`."""
         if force or time.monotonic() - self._reported >= _REPORT_SECONDS:
             self._reported = time.monotonic()
-            self._catalogue.report_progress(self._job.id, progress)
+            self._catalogue.report_progress(self._job, progress)
         job = self._catalogue.job(self._job.id)
+        if (job.worker, job.started_at) != (self._job.worker, self._job.started_at):
+            raise LeaseLost(job.id, job.worker)
         if job.cancel_requested:
             raise Cancelled("The job was cancelled.")
         self._notify(job)
@@ -248,7 +268,8 @@ def _sentence(error: OSError | MemoryError | RuntimeError) -> str:
 
 
 def claim(workspace: Workspace, job_id: str) -> Job | None:
-    """Take a job; None if somebody else has it or it has ended. Jobs whose process died are taken over."""
+    """Take a job; None if somebody else has it or it has ended. Jobs of workers that died or fell silent are taken
+    over."""
     _recover(workspace)
     return workspace.catalogue.claim_job(job_id, this_worker())
 
@@ -259,16 +280,17 @@ def claim_next(workspace: Workspace, *, idle_owners_only: bool = False) -> Job |
 
 
 def _recover(workspace: Workspace) -> None:
-    """Back into the queue: jobs whose process died, and jobs of this process whose end could not be recorded."""
-    for job_id in list(workspace.stranded_jobs):
+    """Back into the queue: jobs whose worker died or fell silent, and those of this process whose end could not be
+    recorded."""
+    for job in list(workspace.stranded_jobs):
         try:
-            workspace.stranded_jobs.remove(job_id)
+            workspace.stranded_jobs.remove(job)
         except KeyError:  # another thread has just released it, and may run it already
             continue
         try:
-            workspace.catalogue.release_job(job_id)
+            workspace.catalogue.release_job(job)
         except BaseException:
-            workspace.stranded_jobs.add(job_id)
+            workspace.stranded_jobs.add(job)
             raise
     workspace.catalogue.recover_jobs()
 

@@ -13,6 +13,7 @@ import torch
 from model.attention.memory import KVBlock
 from model.inference.prefill import prefill
 from retrieval.engine.workspace import LoadedModel, Workspace
+from storage.errors import LeaseLost
 from storage.errors import NotFound as NoRow
 from storage.kv.lock import writing
 from storage.records import Shard, ShardFile
@@ -43,7 +44,7 @@ def store_shard(
 ) -> None:
     """Write a shard file and commit it, under the lock that keeps it from being collected as garbage in between.
 
-    The file is removed again if what it was made for is gone (`NoRow`).
+    The file is removed again if what it was made for is gone (`NoRow`), or another worker makes it (`LeaseLost`).
     """
     with writing(loaded.store.folder):
         shard = loaded.store.write(
@@ -54,7 +55,7 @@ def store_shard(
         )
         try:
             commit(shard)
-        except NoRow:
+        except (NoRow, LeaseLost):
             loaded.store.delete([shard.name])
             raise
 

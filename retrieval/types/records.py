@@ -24,8 +24,8 @@ class Scope(Record):
 
 @dataclass(frozen=True)
 class Collection(Record):
-    """`owner`: name of the user whose it is, empty if nobody's; `mine`: who looks may change it; `shared_with`: names
-    of users, told to its owner only."""
+    """`owner`: name of the user whose it is, empty if nobody's; `mine`: who looks may change it; `shared_with`,
+    `groups`: names of users and groups, told to its owner only."""
 
     id: str
     name: str
@@ -35,6 +35,7 @@ class Collection(Record):
     mine: bool = True
     everyone: bool = False
     shared_with: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

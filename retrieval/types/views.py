@@ -95,6 +95,7 @@ def _collection_view(row: rows.Collection, names: Mapping[str, str], principal: 
         mine=mine,
         everyone=row.everyone,
         shared_with=tuple(sorted(names[reader] for reader in row.readers if reader in names)) if mine else (),
+        groups=row.groups if mine else (),
     )
 
 

@@ -3,9 +3,9 @@
     catalogue = Catalogue.open("sqlite:////home/me/cairn/cairn.sqlite3")     # backs up and migrates if needed
     ann = catalogue.acting_for(Principal(user.id, user.name))                # what this user may see and change
     submitted = ann.add_document(NewDocument(...))               # document + queued job, or "already stored"
-    job = catalogue.claim_next_job(worker)
-    catalogue.commit_shard(document_id, shard, blocks, job_id=job.id, progress=JobProgress(...))    # now these exist
-    catalogue.finish_document(document_id, job_id=job.id)                    # now it is searched
+    job = catalogue.claim_next_job(worker)                       # a lease: `renew_lease` keeps it
+    catalogue.commit_shard(document_id, shard, blocks, job=job, progress=JobProgress(...))    # now these exist
+    catalogue.finish_document(document_id, job=job)              # now it is searched
 
 Every method is one transaction: complete when it returns, or without effect. Values are the frozen dataclasses of
 `storage.records`. `storage.catalogue.permissions` decides who may do what. Threads and processes may share a catalogue.
@@ -18,7 +18,7 @@ from pathlib import Path
 from storage.catalogue.answers import AnswerRepository
 from storage.catalogue.arrivals import ArrivalRepository
 from storage.catalogue.collections import CollectionRepository
-from storage.catalogue.database.connection import Database
+from storage.catalogue.database.connection import LEASE_SECONDS, Database
 from storage.catalogue.database.upgrade import HEAD, backup, bring_up_to_date
 from storage.catalogue.documents import DocumentRepository
 from storage.catalogue.folders import FolderRepository
@@ -48,14 +48,16 @@ class Catalogue(
     """All repositories as one object; see the module docstring."""
 
     @classmethod
-    def open(cls, database_url: str, home: Path | None = None) -> Catalogue:
+    def open(cls, database_url: str, home: Path | None = None, *, lease_seconds: float = LEASE_SECONDS) -> Catalogue:
         """Open or create the catalogue for the administrator; a backup precedes pending migrations.
 
-        `home` is the folder of the memory that it must belong to; without it nothing is compared. Raises
-        `CatalogueUnavailable`: `ForeignCatalogue` if it belongs to another home or is not the newest, `CatalogueTooNew`
-        if a newer release made it; `ValueError` for a URL that cannot be used.
+        `home` is the folder of the memory that it must belong to; without it nothing is compared.
+        `lease_seconds`: how long a worker may be silent before its job is given to another; the same for all who share
+        the catalogue. Raises `CatalogueUnavailable`: `ForeignCatalogue` if it belongs to another home or is not the
+        newest, `CatalogueTooNew` if a newer release made it; `ValueError` for a URL that cannot be used.
         """
         database = Database(database_url)
+        database.lease_seconds = lease_seconds
         try:
             if home is None:
                 bring_up_to_date(database)

@@ -10,7 +10,13 @@ from sqlalchemy import Connection, Row, Select, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from storage.catalogue.database.rows import record_of, update_row
-from storage.catalogue.database.schema import collection_readers, collections, documents
+from storage.catalogue.database.schema import (
+    collection_groups,
+    collection_readers,
+    collections,
+    documents,
+    user_groups,
+)
 from storage.catalogue.deletion import delete_with_contents
 from storage.catalogue.permissions import Repository, for_any_principal, owned, readable_collections
 from storage.errors import NameTaken, NotFound, PermissionDenied
@@ -50,20 +56,32 @@ class CollectionRepository(Repository):
             return one_collection(connection, self.principal, collection_id)
 
     @for_any_principal
-    def share_collection(self, collection_id: str, *, everyone: bool, readers: Iterable[str]) -> Collection:
-        """Share it with exactly these users, or with everyone. Raises `NotFound`, `PermissionDenied`."""
-        rows = [{"collection_id": collection_id, "user_id": user_id} for user_id in dict.fromkeys(readers)]
+    def share_collection(
+        self, collection_id: str, *, everyone: bool, readers: Iterable[str], groups: Iterable[str] = ()
+    ) -> Collection:
+        """Share it with exactly these users and groups, or with everyone. Users name groups that they are in, or that
+        it is shared with already. Raises `NotFound`, `PermissionDenied`."""
+        users = [{"collection_id": collection_id, "user_id": user_id} for user_id in dict.fromkeys(readers)]
+        members = [{"collection_id": collection_id, "name": name} for name in dict.fromkeys(groups)]
         try:
             with self._database.write() as connection:
-                one_collection(connection, self.principal, collection_id, to_change=True)
+                before = one_collection(connection, self.principal, collection_id, to_change=True)
+                self._check_groups(connection, {one["name"] for one in members} - set(before.groups))
                 update_row(connection, collections, collection_id, everyone=everyone)
-                previous = collection_readers.c.collection_id == collection_id
-                connection.execute(delete(collection_readers).where(previous))
-                if rows:
-                    connection.execute(insert(collection_readers), rows)
+                for table, rows in ((collection_readers, users), (collection_groups, members)):
+                    connection.execute(delete(table).where(table.c.collection_id == collection_id))
+                    if rows:
+                        connection.execute(insert(table), rows)
                 return one_collection(connection, self.principal, collection_id)
         except IntegrityError as error:
             raise NotFound("user among those to share with", collection_id) from error
+
+    def _check_groups(self, connection: Connection, names: set[str]) -> None:
+        known = select(user_groups.c.name)
+        if not self.principal.is_administrator:
+            known = known.where(user_groups.c.user_id == self.principal.user_id)
+        for name in sorted(names - set(connection.execute(known).scalars())):
+            raise NotFound("group", name)
 
     @for_any_principal
     def delete_collection(self, collection_id: str, *, with_documents: bool = False) -> DeletedDocuments:
@@ -128,8 +146,12 @@ def _counted() -> Select[Any]:
 
 def _with_readers(connection: Connection, rows: Sequence[Row[Any]]) -> list[Collection]:
     readers: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     if any(row.owner_id is not None for row in rows):
-        shared = select(collection_readers).order_by(collection_readers.c.user_id)
-        for collection_id, user_id in connection.execute(shared):
-            readers.setdefault(collection_id, []).append(user_id)
-    return [record_of(Collection, row, readers=tuple(readers.get(row.id, ()))) for row in rows]
+        for table, found in ((collection_readers, readers), (collection_groups, groups)):
+            for collection_id, one in connection.execute(select(table).order_by(*table.primary_key)):
+                found.setdefault(collection_id, []).append(one)
+    return [
+        record_of(Collection, row, readers=tuple(readers.get(row.id, ())), groups=tuple(groups.get(row.id, ())))
+        for row in rows
+    ]

@@ -15,7 +15,7 @@ from storage.catalogue.database.rows import document_of, one_row, record_of, res
 from storage.catalogue.database.schema import collections, document_texts, documents, pages
 from storage.catalogue.deletion import delete_with_contents
 from storage.catalogue.folder_files import write_folder_file
-from storage.catalogue.jobs import insert_job, latest_job
+from storage.catalogue.jobs import hold, insert_job, latest_job
 from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, readable_documents
 from storage.errors import NotFound, PermissionDenied
 from storage.names import clean_name, encodable
@@ -26,6 +26,7 @@ from storage.records import (
     DocumentSort,
     ExtractedText,
     FolderFile,
+    Job,
     NewDocument,
     Page,
     Principal,
@@ -146,10 +147,15 @@ class DocumentRepository(Repository):
         num_tokens: int = 0,
         notes: Sequence[str] = (),
         extras: Mapping[str, Any] | None = None,
+        job: Job | None = None,
     ) -> Document:
-        """Store what was extracted from the file, replacing what was stored before. Raises `NotFound`."""
+        """Store what was extracted from the file, replacing what was stored before. `job`: for which that was done.
+
+        Raises `NotFound`, `LeaseLost`.
+        """
         compressed = zlib.compress(text.encode("utf-8", "surrogatepass"), 6)
         with self._database.write() as connection:
+            hold(connection, job)
             before = one_document(connection, ADMINISTRATOR, document_id)
             title = clean_name(title or "") or before.title
             update_row(

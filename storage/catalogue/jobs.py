@@ -1,18 +1,29 @@
-"""Durable jobs: which documents are waiting to be ingested, how far each one is, and which worker has it."""
+"""Durable jobs: which documents are waiting to be ingested, how far each one is, and which worker has it.
+
+- A claimed job is a lease: it belongs to its `worker` from `started_at` on, as long as its heartbeat is not older than
+  the lease's seconds. `recover_jobs` takes it from a worker that died or fell silent; the next claim has other values.
+- Whoever changes a document for a job passes the `Job` that they claimed. In the same transaction it is compared with
+  the row, so that a worker that was paused or cut off, and whose job is another's by now, changes nothing: `LeaseLost`.
+- Moments of leases are told by one clock: the database server's, or this machine's for SQLite.
+- PostgreSQL's workers claim beside each other (`FOR UPDATE SKIP LOCKED`), SQLite's one after the other.
+"""
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, select, update
 
-from storage.catalogue.database.rows import job_of, one_row, update_row
+from storage.catalogue.database.rows import clock, job_of, one_row, update_row
 from storage.catalogue.database.schema import documents, jobs, now
 from storage.catalogue.permissions import Repository, for_any_principal, in_owned_document
+from storage.errors import LeaseLost
 from storage.records import ADMINISTRATOR, Job, JobProgress, JobState, Principal
-from storage.workers import is_alive
+from storage.workers import is_dead, this_worker
 
 ACTIVE = ("queued", "running")
+MAX_ATTEMPTS = 10
 _OWNED = jobs.join(documents, jobs.c.document_id == documents.c.id)
 _OWNER = func.coalesce(documents.c.owner_id, "")  # what nobody owns is one person's
 
@@ -43,9 +54,14 @@ class JobRepository(Repository):
         """
         if not self._rows(select(jobs.c.id).where(jobs.c.state == "queued").limit(1)):
             return None  # a waiting worker asks twice a second and must not hold up those who write
-        with self._database.write() as connection:
-            job_id = _next_in_turn(connection, idle_owners_only)
-            return None if job_id is None else _claim(connection, job_id, worker)
+        with self._database.write(in_turn=False) as connection:
+            for owner in _owners_in_turn(connection, idle_owners_only):
+                oldest = select(jobs.c.id).select_from(_OWNED).where(jobs.c.state == "queued", _OWNER == owner)  # noqa: SIM300
+                oldest = oldest.order_by(jobs.c.created_at, jobs.c.id).limit(1)
+                free = oldest.with_for_update(of=jobs, skip_locked=True)  # else another worker is claiming it
+                if (job_id := connection.execute(free).scalar()) is not None:
+                    return _claim(connection, job_id, worker)
+        return None
 
     def latest_job_of(self, document_id: str) -> Job | None:
         """None if no job of the document is known."""
@@ -80,38 +96,47 @@ class JobRepository(Repository):
 
     def claim_job(self, job_id: str, worker: str) -> Job | None:
         """Take this job. Returns None if it is no longer queued. Raises `NotFound`."""
-        with self._database.write() as connection:
-            return _claim(connection, job_id, worker) if _one(connection, job_id).state == "queued" else None
+        with self._database.write(in_turn=False) as connection:
+            free = _one(connection, job_id, lock=True).state == "queued"
+            return _claim(connection, job_id, worker) if free else None
 
-    def report_progress(self, job_id: str, progress: JobProgress) -> bool:
-        """Record a running job's progress, which is also its heartbeat. False means stop: cancelled or gone."""
-        with self._database.write() as connection:
-            return write_progress(connection, job_id, progress)
+    def renew_lease(self, job: Job) -> bool:
+        """The worker still has the job. False means stop: it is another's, or gone."""
+        with self._database.write(in_turn=False) as connection:
+            renewed = update(jobs).where(_held(job)).values(heartbeat_at=clock(connection))
+            return connection.execute(renewed).rowcount > 0
+
+    def report_progress(self, job: Job, progress: JobProgress) -> bool:
+        """Record a running job's progress, which also renews its lease. False means stop: cancelled, another's or
+        gone."""
+        with self._database.write(in_turn=False) as connection:
+            return write_progress(connection, job, progress)
 
     @for_any_principal
     def cancel_job(self, job_id: str) -> Job:
         """Cancel a queued job at once, ask a running one to stop, leave an ended one alone. Raises `NotFound`."""
         with self._database.write() as connection:
-            job = _one(connection, job_id, self.principal)
+            job = _one(connection, job_id, self.principal, lock=True)
             if job.state == "queued":
                 end(connection, job, "cancelled", note="cancelled before it began")
             elif job.state == "running":
                 update_row(connection, jobs, job_id, cancel_requested=True)
             return _one(connection, job_id)
 
-    def end_job(self, job_id: str, state: JobState, *, error: str = "", note: str = "") -> Job:
-        """End a job as "failed" or "cancelled" (`finish_document` ends it as "done"). Raises `NotFound`."""
+    def end_job(self, job: Job, state: JobState, *, error: str = "", note: str = "") -> Job:
+        """End a job as "failed" or "cancelled"; `finish_document` ends it as "done". Raises `NotFound`, `LeaseLost`."""
         assert state in ("failed", "cancelled"), state
         with self._database.write() as connection:
-            end(connection, _one(connection, job_id), state, error=error, note=note)
-            return _one(connection, job_id)
+            hold(connection, job)
+            end(connection, job, state, error=error, note=note)
+            return _one(connection, job.id)
 
-    def release_job(self, job_id: str) -> None:
-        """Put a running job back into the queue because its worker must stop; the next worker resumes it."""
+    def release_job(self, job: Job) -> None:
+        """Put a running job back into the queue because its worker must stop; the next worker resumes it. Nothing
+        happens if it is another's by now."""
         with self._database.write() as connection:
-            mine = (jobs.c.id == job_id) & (jobs.c.state == "running")
             handed_back = {"state": "queued", "worker": "", "attempt": jobs.c.attempt - 1}  # not a crash
-            connection.execute(update(jobs).where(mine).values(handed_back))
+            connection.execute(update(jobs).where(_held(job)).values(handed_back))
 
     @for_any_principal
     def retry_job(self, job_id: str) -> Job:
@@ -126,30 +151,40 @@ class JobRepository(Repository):
                 connection.execute(again.values(state="ingesting"))
             return _one(connection, job_id)
 
-    def recover_jobs(self, *, max_attempts: int = 100) -> list[Job]:
-        """Requeue the running jobs whose worker died; call it at startup. Jobs of live workers are left alone.
+    def recover_jobs(self, *, max_attempts: int = MAX_ATTEMPTS) -> list[Job]:
+        """Requeue the running jobs whose worker died or let its lease expire; workers call it before they claim.
 
-        A job whose process died `max_attempts` times without committing a shard in between fails instead. Writes only
-        if there is such a job, so that opening a library does not wait for writers.
+        A job that was lost `max_attempts` times without committing a shard in between fails instead: its file may be
+        what brings the workers down. Writes only if there is such a job, so that nobody waits for writers.
         """
-        is_running = jobs.c.state == "running"
-        if all(is_alive(row.worker) for row in self._rows(select(jobs.c.worker).where(is_running))):
-            return []
+        with self._database.read() as connection:
+            if not self._abandoned(connection):
+                return []
         with self._database.write() as connection:
-            running = map(job_of, connection.execute(select(jobs).where(is_running)))
-            dead = [job for job in running if not is_alive(job.worker)]
-            for job in dead:
+            lost = self._abandoned(connection, lock=True)
+            for job in lost:
                 if job.cancel_requested:
                     end(connection, job, "cancelled", note="cancelled")
                 elif job.attempt >= max_attempts:
-                    why = f"The process died {job.attempt} times while working on this document."
+                    why = f"The process died {job.attempt} times while working on this document, or fell silent."
                     end(connection, job, "failed", error=why)
                 else:
                     update_row(connection, jobs, job.id, state="queued", worker="")
-            return [_one(connection, job.id) for job in dead]
+            return [_one(connection, job.id) for job in lost]
+
+    def _abandoned(self, connection: Connection, *, lock: bool = False) -> list[Job]:
+        """Running jobs of workers of this machine that ended, and those with an expired lease. A job of this process
+        is not given up: it lives, and its heartbeat is only late."""
+        running = select(jobs).where(jobs.c.state == "running")
+        found = map(job_of, connection.execute(running.with_for_update(skip_locked=True) if lock else running).all())
+        of_others = [job for job in found if job.worker != this_worker()]
+        expired = _seconds_ago(connection, self._database.lease_seconds) if of_others else ""
+        return [job for job in of_others if is_dead(job.worker) or (job.heartbeat_at or "") < expired]
 
 
-def _next_in_turn(connection: Connection, idle_owners_only: bool) -> str | None:
+def _owners_in_turn(connection: Connection, idle_owners_only: bool) -> list[str]:
+    """Those with a queued job: see `claim_next_job`."""
+
     def of_state(state: str) -> dict[str, str]:
         """By owner: when the first of their jobs in this state was queued."""
         first = select(_OWNER, func.min(jobs.c.created_at)).select_from(_OWNED)
@@ -158,13 +193,9 @@ def _next_in_turn(connection: Connection, idle_owners_only: bool) -> str | None:
     waiting, working = of_state("queued"), of_state("running")
     if idle_owners_only:
         waiting = {owner: at for owner, at in waiting.items() if owner not in working}
-    if not waiting:
-        return None
     begun = select(_OWNER, func.max(jobs.c.started_at)).select_from(_OWNED).where(_OWNER.in_(waiting)).group_by(_OWNER)
     last_turn = {owner: at or "" for owner, at in connection.execute(begun)} if len(waiting) > 1 else {}
-    owner = min(waiting, key=lambda owner: (owner in working, last_turn.get(owner, ""), waiting[owner]))
-    oldest = select(jobs.c.id).select_from(_OWNED).where(jobs.c.state == "queued", _OWNER == owner)  # noqa: SIM300
-    return connection.execute(oldest.order_by(jobs.c.created_at, jobs.c.id).limit(1)).scalar()
+    return sorted(waiting, key=lambda owner: (owner in working, last_turn.get(owner, ""), waiting[owner]))
 
 
 def insert_job(connection: Connection, document_id: str, *, note: str = "") -> Job:
@@ -184,11 +215,25 @@ def has_active_job(connection: Connection, document_id: str) -> bool:
     return connection.execute(active).first() is not None
 
 
-def write_progress(connection: Connection, job_id: str, progress: JobProgress) -> bool:
+def write_progress(connection: Connection, job: Job, progress: JobProgress) -> bool:
     """Inside the caller's transaction. False means that the job should stop."""
-    mine = (jobs.c.id == job_id) & (jobs.c.state == "running")
-    connection.execute(update(jobs).where(mine).values(**vars(progress), heartbeat_at=now()))
-    return connection.execute(select(jobs.c.cancel_requested).where(mine)).scalar() is False
+    reported = update(jobs).where(_held(job)).values(**vars(progress), heartbeat_at=clock(connection))
+    return connection.execute(reported.returning(jobs.c.cancel_requested)).scalar() is False
+
+
+def hold(connection: Connection, job: Job | None) -> None:
+    """Inside the caller's transaction, until whose end nobody else can take the job. Raises `LeaseLost` if it is not
+    the caller's any more, `NotFound` if it is gone. None: no job is concerned."""
+    if job is None:
+        return
+    if connection.execute(select(jobs.c.id).where(_held(job)).with_for_update()).first() is None:
+        raise LeaseLost(job.id, _one(connection, job.id).worker)
+
+
+def _held(job: Job) -> ColumnElement[bool]:
+    """Whether the row is still that of this claim."""
+    mine = (jobs.c.worker == job.worker) & (jobs.c.started_at == job.started_at)
+    return and_(jobs.c.id == job.id, jobs.c.state == "running", mine)
 
 
 def end(connection: Connection, job: Job, state: JobState, *, error: str = "", note: str = "") -> None:
@@ -200,19 +245,24 @@ def end(connection: Connection, job: Job, state: JobState, *, error: str = "", n
         connection.execute(update(documents).where(unfinished).values(state=state))
 
 
-def finish_job(connection: Connection, job_id: str, note: str) -> None:
-    """Inside the caller's transaction."""
-    end(connection, _one(connection, job_id), "done", note=note)
+def finish_job(connection: Connection, job: Job, note: str) -> None:
+    """Inside the caller's transaction, which holds the job."""
+    end(connection, job, "done", note=note)
 
 
 def _claim(connection: Connection, job_id: str, worker: str) -> Job:
-    moment = now()
+    moment = clock(connection)
     values: dict[str, Any] = {"state": "running", "worker": worker, "attempt": jobs.c.attempt + 1}
     values |= {"started_at": moment, "heartbeat_at": moment, "cancel_requested": False, "error": ""}
     update_row(connection, jobs, job_id, **values)
     return _one(connection, job_id)
 
 
-def _one(connection: Connection, job_id: str, principal: Principal = ADMINISTRATOR) -> Job:
-    own = in_owned_document(jobs.c.document_id, principal)
-    return job_of(one_row(connection, select(jobs).where(jobs.c.id == job_id, own), "job", job_id))
+def _seconds_ago(connection: Connection, seconds: float) -> str:
+    moment = datetime.fromisoformat(connection.execute(select(clock(connection))).scalar_one())
+    return (moment - timedelta(seconds=seconds)).isoformat(timespec="microseconds")
+
+
+def _one(connection: Connection, job_id: str, principal: Principal = ADMINISTRATOR, *, lock: bool = False) -> Job:
+    chosen = select(jobs).where(jobs.c.id == job_id, in_owned_document(jobs.c.document_id, principal))
+    return job_of(one_row(connection, chosen.with_for_update(of=jobs) if lock else chosen, "job", job_id))

@@ -1,7 +1,8 @@
 """Who may see and change which rows, decided here and nowhere else.
 
 - A catalogue always acts for a principal. Every statement run for a user includes one of the conditions below.
-- A collection can be read by its owner, by the users it is shared with, and by everyone if it is public or unowned.
+- A collection can be read by its owner, by the users and members of groups it is shared with, and by everyone if it is
+  public or unowned.
 - A document can be read by its owner and by anyone who may read its collection; with neither, by everyone.
 - Only the owner may change a thing. Unowned things can be changed by the administrator only.
 - What a principal may not read does not exist for them (`NotFound`). Changing what they may only read raises
@@ -18,7 +19,15 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, Row, Select, and_, exists, not_, or_, select, true
 
 from storage.catalogue.database.connection import Database
-from storage.catalogue.database.schema import answer_documents, answers, collection_readers, collections, documents
+from storage.catalogue.database.schema import (
+    answer_documents,
+    answers,
+    collection_groups,
+    collection_readers,
+    collections,
+    documents,
+    user_groups,
+)
 from storage.errors import PermissionDenied
 from storage.records import Principal
 
@@ -74,7 +83,13 @@ def readable_collections(principal: Principal) -> ColumnElement[bool]:
         collections.c.owner_id == principal.user_id,
         collections.c.everyone,
         collections.c.id.in_(shared),
+        collections.c.id.in_(_shared_with_groups_of(principal)),
     )
+
+
+def _shared_with_groups_of(principal: Principal) -> Select[Any]:
+    theirs = select(user_groups.c.name).where(user_groups.c.user_id == principal.user_id)
+    return select(collection_groups.c.collection_id).where(collection_groups.c.name.in_(theirs))
 
 
 def readable_documents(principal: Principal) -> ColumnElement[bool]:

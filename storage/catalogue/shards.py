@@ -19,9 +19,9 @@ from storage.catalogue.database.rows import (
 )
 from storage.catalogue.database.schema import blocks, counters, documents, jobs, shards
 from storage.catalogue.documents import one_document
-from storage.catalogue.jobs import finish_job, has_active_job, insert_job, write_progress
+from storage.catalogue.jobs import finish_job, has_active_job, hold, insert_job, write_progress
 from storage.catalogue.permissions import Repository
-from storage.records import ADMINISTRATOR, BlockRefs, Document, JobProgress, NewBlock, Shard, ShardFile
+from storage.records import ADMINISTRATOR, BlockRefs, Document, Job, JobProgress, NewBlock, Shard, ShardFile
 
 
 class ShardRepository(Repository):
@@ -33,15 +33,17 @@ class ShardRepository(Repository):
         shard: ShardFile,
         new_blocks: Sequence[NewBlock],
         *,
-        job_id: str | None = None,
+        job: Job | None = None,
         progress: JobProgress | None = None,
     ) -> Shard:
-        """Append a written shard and its blocks to the document and record the job's progress.
+        """Append a written shard and its blocks to the document and record the progress of the job, as it was claimed.
 
-        Raises `NotFound` if the document was deleted in the meantime; then delete the file.
+        Raises `NotFound` if the document was deleted in the meantime, `LeaseLost` if the job is another worker's by
+        now; then delete the file.
         """
         assert len(new_blocks) == shard.num_blocks, (len(new_blocks), shard)
         with self._database.write() as connection:
+            hold(connection, job)
             one_document(connection, ADMINISTRATOR, document_id)
             following = select(func.coalesce(func.max(shards.c.first_ordinal + shards.c.num_blocks), 0))
             first_ordinal = connection.execute(following.where(shards.c.document_id == document_id)).scalar_one()
@@ -51,9 +53,9 @@ class ShardRepository(Repository):
             connection.execute(insert(blocks), [block_row(committed, i, new) for i, new in enumerate(new_blocks)])
             grown = {name: documents.c[name] + getattr(shard, name) for name in ("num_blocks", "size_bytes")}
             update_row(connection, documents, document_id, **grown)
-            if job_id is not None and progress is not None:
-                write_progress(connection, job_id, progress)
-                update_row(connection, jobs, job_id, attempt=1)  # after progress, earlier crashes no longer count
+            if job is not None and progress is not None:
+                write_progress(connection, job, progress)
+                update_row(connection, jobs, job.id, attempt=1)  # after progress, earlier crashes no longer count
             return committed
 
     def replace_shard(self, old: str, new: ShardFile) -> Shard:
@@ -71,12 +73,13 @@ class ShardRepository(Repository):
             update_row(connection, documents, row.document_id, size_bytes=grown)
             return record_of(Shard, row, **vars(new))
 
-    def drop_shards(self, document_id: str, *, from_ordinal: int = 0) -> tuple[str, ...]:
+    def drop_shards(self, document_id: str, *, from_ordinal: int = 0, job: Job | None = None) -> tuple[str, ...]:
         """Remove the document's shards from a block onwards, to be rewritten; until then it is not searched.
 
-        Returns the names of files that are no longer needed.
+        Returns the names of files that are no longer needed. `job` as in `commit_shard`.
         """
         with self._database.write() as connection:
+            hold(connection, job)
             return _drop_shards(connection, document_id, from_ordinal)
 
     def reassign_model(self, document_id: str, fingerprint: str, *, note: str = "") -> tuple[str, ...]:
@@ -93,18 +96,22 @@ class ShardRepository(Repository):
             return names
 
     def finish_document(
-        self, document_id: str, *, job_id: str | None = None, num_tokens: int | None = None, note: str = ""
+        self, document_id: str, *, job: Job | None = None, num_tokens: int | None = None, note: str = ""
     ) -> Document:
-        """Mark a document ready, once all its shards are committed, and its job done. Raises `NotFound`."""
+        """Mark a document ready, once all its shards are committed, and its job done.
+
+        Raises `NotFound`, `LeaseLost`.
+        """
         with self._database.write() as connection:
+            hold(connection, job)
             document = one_document(connection, ADMINISTRATOR, document_id)
             committed = select(func.count()).select_from(blocks).where(blocks.c.document_id == document_id)
             assert connection.execute(committed).scalar_one() == document.num_blocks, "blocks and shards disagree"
             num_tokens = document.num_tokens if num_tokens is None else num_tokens
             update_row(connection, documents, document_id, state="ready", num_tokens=num_tokens)
             mark_memory_changed(connection)
-            if job_id is not None:
-                finish_job(connection, job_id, note)
+            if job is not None:
+                finish_job(connection, job, note)
             return one_document(connection, ADMINISTRATOR, document_id)
 
     # Reading

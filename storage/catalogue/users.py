@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import Column, Connection, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from storage.catalogue.database.rows import one_row, record_of, update_row
-from storage.catalogue.database.schema import answers, collections, conversations, documents, folders, users
+from storage.catalogue.database.schema import (
+    answers,
+    collections,
+    conversations,
+    documents,
+    folders,
+    user_groups,
+    users,
+)
 from storage.catalogue.permissions import Repository, for_any_principal
 from storage.errors import NameTaken, NotFound
 from storage.names import clean_name
@@ -37,17 +46,33 @@ class UserRepository(Repository):
         found = self._rows(select(users).where(users.c.token_digest == token_digest))
         return _user(found[0]) if found else None
 
+    def user_of_identity(self, issuer: str, subject: str) -> User | None:
+        """Whom the issuer calls `subject`."""
+        found = self._rows(select(users).where(users.c.issuer == issuer, users.c.subject == subject))
+        return _user(found[0]) if found else None
+
+    @for_any_principal
+    def own_groups(self) -> list[str]:
+        """Groups that the principal was in when they last signed in elsewhere, by name; of all for the administrator."""
+        names = select(user_groups.c.name).distinct().order_by(user_groups.c.name)
+        if not self.principal.is_administrator:
+            names = names.where(user_groups.c.user_id == self.principal.user_id)
+        return [row.name for row in self._rows(names)]
+
     def _user_with(self, column: Column[str], value: str) -> User:
         with self._database.read() as connection:
             return _user(one_row(connection, select(users).where(column == value), "user", value))
 
-    def add_user(self, name: str, password_hash: str) -> User:
-        """Raises `NameTaken`, and `ValueError` for a name that `clean_name` would change."""
+    def add_user(self, name: str, password_hash: str, *, issuer: str | None = None, subject: str | None = None) -> User:
+        """Raises `NameTaken`, also for an identity that has an account; `ValueError` for a name that `clean_name` would
+        change."""
         if not name or name != clean_name(name):
             raise ValueError(f"{name!r} cannot be a user's name.")
         try:
             with self._database.write() as connection:
-                connection.execute(insert(users).values(name=name, password_hash=password_hash))
+                connection.execute(
+                    insert(users).values(name=name, password_hash=password_hash, issuer=issuer, subject=subject)
+                )
         except IntegrityError as error:
             raise NameTaken(f"There is already a user named {name!r}.") from error
         return self.user_named(name)
@@ -59,6 +84,22 @@ class UserRepository(Repository):
     def set_token_digest(self, user_id: str, token_digest: str | None) -> None:
         """A user has one token: a new one replaces the old one, None removes it. Raises `NotFound`."""
         self._change(user_id, token_digest=token_digest)
+
+    def set_identity(self, user_id: str, issuer: str | None, subject: str | None) -> None:
+        """From now on this identity is this user, None: none is. Raises `NotFound`, and `NameTaken` if it is another's."""
+        try:
+            self._change(user_id, issuer=issuer, subject=subject)
+        except IntegrityError as error:
+            raise NameTaken("This identity belongs to another account.") from error
+
+    def set_groups(self, user_id: str, names: Iterable[str]) -> None:
+        """The groups that the user is in from now on. Raises `NotFound`."""
+        rows = [{"user_id": user_id, "name": name} for name in dict.fromkeys(names)]
+        with self._database.write() as connection:
+            one_row(connection, select(users).where(users.c.id == user_id), "user", user_id)
+            connection.execute(delete(user_groups).where(user_groups.c.user_id == user_id))
+            if rows:
+                connection.execute(insert(user_groups), rows)
 
     def _change(self, user_id: str, **values: str | None) -> None:
         with self._database.write() as connection:

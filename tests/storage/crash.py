@@ -31,7 +31,7 @@ from storage.catalogue import Catalogue
 from storage.errors import NotFound
 from storage.kv.store import KVBlockStore
 from storage.maintenance import verify
-from storage.records import Document, JobProgress
+from storage.records import Document, Job, JobProgress
 from storage.workers import this_worker
 from tests.storage.stored import (
     LAYOUT,
@@ -68,7 +68,7 @@ class Writer:
         self.catalogue.recover_jobs()
         while (job := self.catalogue.claim_next_job(this_worker())) is not None:
             self.note("resumed", shards=len(self.catalogue.shards(job.document_id)))
-            self.finish(job.document_id, job.id)
+            self.finish(job)
         collect_garbage(self.catalogue, self.store.folder.parent, older_than_seconds=0)
         while True:
             self.ingest()
@@ -83,18 +83,19 @@ class Writer:
         self.note("submitted", id=submitted.document.id, seed=self.next_seed)
         job = self.catalogue.claim_next_job(this_worker())
         assert job is not None and job.document_id == submitted.document.id
-        self.finish(job.document_id, job.id)
+        self.finish(job)
 
-    def finish(self, document_id: str, job_id: str) -> None:
+    def finish(self, job: Job) -> None:
+        document_id = job.document_id
         seed = int(self.catalogue.document(document_id).content_sha256, 16)
         for number in range(len(self.catalogue.shards(document_id)), recipe(seed)):
             self.note("writing")
             shard = self.store.write(*random_blocks(LAYOUT, BLOCKS, 10 * seed + number), group=document_id)
             self.note("committing")
             blocks, progress = new_blocks(BLOCKS, BLOCKS * number), JobProgress("reading")
-            self.catalogue.commit_shard(document_id, shard, blocks, job_id=job_id, progress=progress)
+            self.catalogue.commit_shard(document_id, shard, blocks, job=job, progress=progress)
         self.note("finishing")
-        self.catalogue.finish_document(document_id, job_id=job_id)
+        self.catalogue.finish_document(document_id, job=job)
         self.note("ready", id=document_id, seed=seed)
         self.catalogue.save_answer(question="q", text="a", body="{}", document_ids=[document_id])
 

@@ -122,7 +122,7 @@ def add_ready(
     catalogue.save_extracted(document_id, text="x" * 60, pages_read=pages, num_tokens=9 * num_shards)
     for number in range(num_shards):
         commit(catalogue, store, document_id, seed=100 * seed + number, first=3 * number)
-    return catalogue.finish_document(document_id, job_id=job.id)
+    return catalogue.finish_document(document_id, job=job)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -23,6 +23,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from storage.catalogue.database.failures import explained
 
 BUSY_SECONDS = 15
+LEASE_SECONDS = 60.0  # how long a worker may be silent before its job is given to another
 _PROGRESS = "SELECT COALESCE(SUM(next_value), 0) FROM counters"
 WRITER_LOCK = 0x434149524E  # "CAIRN": the advisory lock by which PostgreSQL's writers take turns, as SQLite's do
 
@@ -52,6 +53,7 @@ class Database:
                 f"This catalogue needs a driver that is not installed: pip install {error.name}"
             ) from error
         self.on_progress: Callable[[int], None] | None = None  # told after each commit: see storage.catalogue.home
+        self.lease_seconds = LEASE_SECONDS
         self.while_open = ExitStack()
         self._writer = self.engine.execution_options(begin_immediate=True)
         self._reader = self.engine
@@ -70,20 +72,22 @@ class Database:
             yield connection
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self, *, in_turn: bool = True) -> Iterator[Connection]:
         """One writing transaction, committed at the end or rolled back. Keep it short; do not nest.
 
-        Raises `CatalogueUnavailable`; then nothing was changed.
+        `in_turn=False`: on PostgreSQL it does not wait for other writers. For what locks the one row that it changes,
+        and reserves no numbers. Raises `CatalogueUnavailable`; then nothing was changed.
         """
-        with self._writing, explained(self.place), self._writer.connect() as connection:
+        alone = self._writing if in_turn or self.is_sqlite else nullcontext()
+        with alone, explained(self.place), self._writer.connect() as connection:
             progress = 0
             with connection.begin():
-                if not self.is_sqlite:
+                if in_turn and not self.is_sqlite:
                     connection.execute(text(f"SELECT pg_advisory_xact_lock({WRITER_LOCK})"))
                 yield connection
-                if self.on_progress is not None:
+                if in_turn and self.on_progress is not None:
                     progress = connection.exec_driver_sql(_PROGRESS).scalar_one()
-            if self.on_progress is not None:
+            if in_turn and self.on_progress is not None:
                 self.on_progress(int(progress))
 
     def erase_deleted(self) -> None:

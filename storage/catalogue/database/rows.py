@@ -8,9 +8,9 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 import numpy as np
-from sqlalchemy import Connection, Row, Select, Table, insert, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, insert, literal, update
 
-from storage.catalogue.database.schema import counters
+from storage.catalogue.database.schema import counters, now
 from storage.errors import NotFound
 from storage.records import Block, Box, Document, Job, JobProgress
 
@@ -35,6 +35,13 @@ def one_row(connection: Connection, chosen: Select[Any], kind: str, key: object)
 def update_row(connection: Connection, table: Table, row_id: Any, **values: Any) -> bool:
     """Returns whether a row has this id."""
     return connection.execute(update(table).where(table.c.id == row_id).values(values)).rowcount > 0
+
+
+def clock(connection: Connection) -> ColumnElement[str]:
+    """The moment, as `now` writes it, told by the database server: clocks of several machines differ."""
+    if connection.dialect.name == "sqlite":
+        return literal(now())
+    return func.to_char(func.timezone("UTC", func.clock_timestamp()), 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"')
 
 
 def reserve_numbers(connection: Connection, counter: str, count: int) -> int:

@@ -94,9 +94,20 @@ users = Table(
     metadata,
     _random_id(),
     Column("name", String(64), nullable=False, unique=True),
-    Column("password_hash", Text, nullable=False),  # argon2
+    Column("password_hash", Text, nullable=False),  # argon2; "" for people who sign in elsewhere only
     Column("token_digest", String(64), unique=True),  # SHA-256 of the bearer token
+    Column("issuer", Text),  # who else vouches for this person (OpenID Connect), and as whom
+    Column("subject", Text),
     _created_at(),
+    Index("uq_users_issuer_subject", "issuer", "subject", unique=True),
+)
+
+user_groups = Table(  # as the issuer said when they last signed in there
+    "user_groups",
+    metadata,
+    Column("user_id", HexId, ForeignKey("users.id", ondelete="CASCADE"), primary_key=True),
+    Column("name", String(200), primary_key=True),
+    Index(None, "name"),
 )
 
 collections = Table(
@@ -123,6 +134,14 @@ collection_readers = Table(
     Column("collection_id", HexId, ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True),
     Column("user_id", HexId, ForeignKey("users.id", ondelete="CASCADE"), primary_key=True),
     Index(None, "user_id"),
+)
+
+collection_groups = Table(  # whose members may read it
+    "collection_groups",
+    metadata,
+    Column("collection_id", HexId, ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True),
+    Column("name", String(200), primary_key=True),
+    Index(None, "name"),
 )
 
 documents = Table(

@@ -22,7 +22,7 @@ from storage.catalogue.database.failures import explained
 from storage.errors import CatalogueDamaged, CatalogueTooNew
 from storage.kv.shard import sync_folder
 
-HEAD = "0005"  # the newest revision in migrations/versions, as a test checks
+HEAD = "0006"  # the newest revision in migrations/versions, as a test checks
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
 
 

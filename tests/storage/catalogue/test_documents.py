@@ -48,7 +48,7 @@ def test_the_same_content_made_by_the_same_model_is_not_added_twice(home):
 def test_content_that_failed_before_may_be_added_again(home):
     catalogue, _ = home
     failed = catalogue.add_document(new_document(1))
-    catalogue.end_job(catalogue.claim_next_job("test").id, "failed", error="locked")
+    catalogue.end_job(catalogue.claim_next_job("test"), "failed", error="locked")
     assert catalogue.document(failed.document.id).state == "failed"
     assert not catalogue.add_document(new_document(1)).already_stored
 

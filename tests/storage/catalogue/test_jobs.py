@@ -1,9 +1,9 @@
 """Durable jobs: claimed once, resumed after a crash, cancelled between two steps."""
 
 import os
-import socket
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +13,7 @@ from storage.workers import is_alive, this_worker
 from tests.storage.stored import FINGERPRINT, add_ready, commit, new_blocks, new_document, open_home, write_shard
 
 # A worker that was, on this machine, and is no more.
-DEAD = f"{socket.gethostname()}/{2**22 + 1}/1"
+DEAD = f"{this_worker().split('/')[0]}/{2**22 + 1}/1"
 
 
 @pytest.fixture
@@ -33,11 +33,11 @@ def test_jobs_are_claimed_oldest_first_and_once(catalogue, submitted):
 def test_progress_is_kept_and_says_whether_to_go_on(catalogue, submitted):
     job = catalogue.claim_next_job("worker")
     progress = JobProgress("reading", 1, 10, 500, 5000, 250.0, 18.0)
-    assert catalogue.report_progress(job.id, progress)
+    assert catalogue.report_progress(job, progress)
     assert catalogue.job(job.id).progress == progress
     assert catalogue.cancel_job(job.id).cancel_requested
-    assert not catalogue.report_progress(job.id, progress)
-    assert not catalogue.report_progress("gone", progress)
+    assert not catalogue.report_progress(job, progress)
+    assert not catalogue.report_progress(replace(job, id="gone"), progress)
 
 
 def test_a_committed_shard_moves_its_job_in_the_same_transaction(home, submitted):
@@ -45,7 +45,7 @@ def test_a_committed_shard_moves_its_job_in_the_same_transaction(home, submitted
     job = catalogue.claim_next_job("worker")
     shard = write_shard(store, group=job.document_id)
     progress = JobProgress("reading", tokens_done=9, tokens_total=18)
-    catalogue.commit_shard(job.document_id, shard, new_blocks(3), job_id=job.id, progress=progress)
+    catalogue.commit_shard(job.document_id, shard, new_blocks(3), job=job, progress=progress)
     assert catalogue.job(job.id).progress == progress
     assert catalogue.document(job.document_id).num_blocks == 3
 
@@ -62,7 +62,7 @@ def test_a_job_that_ended_badly_can_be_tried_again_behind_its_last_shard(home, s
     catalogue, store = home
     job = catalogue.claim_next_job("worker")
     commit(catalogue, store, job.document_id)
-    ended = catalogue.end_job(job.id, state, error="out of memory")
+    ended = catalogue.end_job(job, state, error="out of memory")
     assert (ended.state, ended.error) == (state, "out of memory")
     assert catalogue.document(job.document_id).state == state
     again = catalogue.retry_job(job.id)
@@ -82,11 +82,13 @@ def test_a_finished_job_is_left_alone_by_retry_and_cancel(home):
 
 def test_a_failed_job_does_not_take_a_whole_document_from_the_search(home):
     catalogue, store = home
-    document = add_ready(catalogue, store)
-    catalogue.end_job(catalogue.jobs()[0].id, "failed", error="x")
-    assert catalogue.document(document.id).state == "ready"
+    job = catalogue.claim_job(catalogue.add_document(new_document()).job.id, "worker")
+    commit(catalogue, store, job.document_id)
+    catalogue.finish_document(job.document_id)
+    assert catalogue.end_job(job, "failed", error="x").state == "failed"
+    assert catalogue.document(job.document_id).state == "ready"
     with pytest.raises(NotFound):
-        catalogue.end_job("nothing", "failed")
+        catalogue.end_job(replace(job, id="nothing"), "failed")
 
 
 def test_jobs_of_dead_workers_are_queued_again_and_those_of_living_ones_are_not(catalogue, submitted):
@@ -105,7 +107,7 @@ def test_a_job_that_brings_its_worker_down_again_and_again_is_given_up_but_not_i
     job = catalogue.claim_next_job(DEAD)
     assert job.attempt == 3
     shard = write_shard(store, group=job.document_id)
-    catalogue.commit_shard(job.document_id, shard, new_blocks(3), job_id=job.id, progress=JobProgress("reading"))
+    catalogue.commit_shard(job.document_id, shard, new_blocks(3), job=job, progress=JobProgress("reading"))
     for _ in range(2):
         catalogue.recover_jobs(max_attempts=3)
         assert catalogue.claim_next_job(DEAD).id == job.id
@@ -126,12 +128,12 @@ def test_a_job_whose_cancelling_the_crash_interrupted_is_cancelled_at_recovery(c
 
 def test_a_released_job_waits_for_the_next_worker(catalogue, submitted):
     job = catalogue.claim_next_job("worker")
-    catalogue.release_job(job.id)
+    catalogue.release_job(job)
     assert catalogue.claim_next_job("another").id == job.id
 
 
 def test_active_jobs_are_listed_newest_first(catalogue, submitted):
-    catalogue.end_job(catalogue.claim_next_job("worker").id, "failed")
+    catalogue.end_job(catalogue.claim_next_job("worker"), "failed")
     active = catalogue.jobs(active_only=True)
     assert [job.id for job in active] == [submitted[2].job.id, submitted[1].job.id]
     assert len(catalogue.jobs()) == 3
@@ -177,8 +179,9 @@ def test_owners_take_turns_whoever_queued_more(catalogue, people):
     few = [bob.add_document(new_document(seed)).job.id for seed in range(10, 12)]
     claimed = []
     for _ in range(7):
-        claimed.append(catalogue.claim_next_job("worker").id)
-        catalogue.end_job(claimed[-1], "failed")
+        job = catalogue.claim_next_job("worker")
+        claimed.append(job.id)
+        catalogue.end_job(job, "failed")
     assert claimed.index(few[0]) <= 1 and claimed.index(few[1]) <= 3
     assert [job for job in claimed if job in many] == many and [job for job in claimed if job in few] == few
 
@@ -188,8 +191,7 @@ def test_an_owner_with_a_running_job_comes_last(catalogue, people):
     first, second = (ann.add_document(new_document(seed)).job.id for seed in range(2))
     other = bob.add_document(new_document(10)).job.id
     assert catalogue.claim_job(first, "worker").state == "running"
-    catalogue.claim_job(other, "worker")
-    catalogue.end_job(other, "failed")
+    catalogue.end_job(catalogue.claim_job(other, "worker"), "failed")
     late = bob.add_document(new_document(11)).job.id
     assert [catalogue.claim_next_job("worker").id for _ in range(2)] == [late, second]
 

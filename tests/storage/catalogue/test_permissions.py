@@ -17,7 +17,7 @@ FOR_ANY_PRINCIPAL = {
     *("collection", "collections", "create_collection", "rename_collection", "share_collection", "delete_collection"),
     *("job", "jobs", "num_active_jobs", "cancel_job", "retry_job"),
     *("answer", "answers", "save_answer", "delete_answer", "ensure_conversation"),
-    *("title_keys", "put_title_keys", "users", "user_named", "put_fingerprint", "fingerprints"),
+    *("title_keys", "put_title_keys", "users", "user_named", "own_groups", "put_fingerprint", "fingerprints"),
     *("add_arrival", "properties_of", "set_properties", "documents_where"),
 }
 METHODS = [name for name, _ in inspect.getmembers(Catalogue, inspect.isfunction) if not name.startswith("_")]

@@ -26,7 +26,7 @@ seed, until = int(sys.argv[2]), time.monotonic() + float(sys.argv[3])
 while time.monotonic() < until:
     seed += 1
     document = add_ready(catalogue, store, seed)
-    catalogue.report_progress("none", JobProgress("reading"))
+    catalogue.report_progress(catalogue.jobs(limit=1)[0], JobProgress("reading"))
     if seed % 3 == 0:
         store.delete(catalogue.delete_documents([document.id]).shards)
 catalogue.close()

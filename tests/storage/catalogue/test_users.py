@@ -168,3 +168,46 @@ def test_an_account_goes_with_its_answers_and_its_shares_once_its_documents_are_
     assert as_ben.document(document).owner_id == ben and document in seen(catalogue, cy)
     catalogue.delete_user(cy)
     assert catalogue.collection(collection.id).readers == (ben,)
+
+
+def test_an_identity_belongs_to_one_account(catalogue, people):
+    catalogue.set_identity(people["ann"], "https://id.example", "1")
+    assert catalogue.user_of_identity("https://id.example", "1").name == "ann"
+    assert catalogue.user_of_identity("https://other.example", "1") is None
+    with pytest.raises(NameTaken):
+        catalogue.set_identity(people["ben"], "https://id.example", "1")
+    with pytest.raises(NameTaken):
+        catalogue.add_user("dan", "", issuer="https://id.example", subject="1")
+    catalogue.set_identity(people["ann"], None, None)
+    assert catalogue.user_of_identity("https://id.example", "1") is None
+    catalogue.set_identity(people["ben"], None, None)  # several have none
+
+
+def test_a_collection_is_read_by_members_of_its_groups_while_they_are_members(catalogue, people):
+    ann, ben, cy = people.values()
+    as_ann = catalogue.acting_for(Principal(ann))
+    collection = as_ann.create_collection("Reports")
+    document = add(catalogue, ann, "Reports", seed=1)
+    catalogue.set_groups(ann, ["water", "all"])
+    catalogue.set_groups(ben, ["water"])
+    assert as_ann.share_collection(collection.id, everyone=False, readers=[cy], groups=["water"]).groups == ("water",)
+    assert seen(catalogue, ben) == seen(catalogue, cy) == {document}
+    catalogue.set_groups(ben, ["legal"])
+    assert seen(catalogue, ben) == set() and seen(catalogue, cy) == {document}
+    as_ann.share_collection(collection.id, everyone=False, readers=[])
+    assert seen(catalogue, cy) == set() and catalogue.collection(collection.id).groups == ()
+
+
+def test_people_name_their_own_groups_only_and_may_keep_what_was_shared(catalogue, people):
+    ann, ben, _ = people.values()
+    as_ann = catalogue.acting_for(Principal(ann))
+    collection = as_ann.create_collection("Reports")
+    catalogue.set_groups(ann, ["water"])
+    catalogue.set_groups(ben, ["legal"])
+    assert as_ann.own_groups() == ["water"] and catalogue.own_groups() == ["legal", "water"]
+    with pytest.raises(NotFound):
+        as_ann.share_collection(collection.id, everyone=False, readers=[], groups=["legal"])
+    as_ann.share_collection(collection.id, everyone=False, readers=[], groups=["water"])
+    catalogue.set_groups(ann, [])
+    kept = as_ann.share_collection(collection.id, everyone=False, readers=[ben], groups=["water"])
+    assert kept.groups == ("water",) and kept.readers == (ben,)
