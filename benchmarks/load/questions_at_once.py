@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import random
+import resource
 import statistics
 import subprocess
 import sys
@@ -25,9 +26,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+SERVES = "--serve" in sys.argv  # a side, whose code is that of its own checkout
+sys.path[:0] = [] if SERVES else [str(ROOT), str(ROOT / "benchmarks")]
 
-import machine
+if not SERVES:
+    import machine
 
 AT_ONCE = 4
 """Questions that a server has at work (CAIRN_QUESTIONS_AT_ONCE); the others wait in its queue."""
@@ -81,7 +84,8 @@ def ask_all(library: Any, questions: list[str], askers: int) -> dict[str, Any]:
         person.join()
     took, worked = time.perf_counter() - began, time.process_time() - worked
     queue.close()
-    return {"took": took, "processor": worked, "seconds": seconds, "answers": answers}
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"took": took, "processor": worked, "seconds": seconds, "answers": answers, "memory": memory}
 
 
 class Side:
@@ -188,6 +192,7 @@ def main() -> None:
             "one_after_the_other": figures(one, given.questions),
             "at_once": figures(many, given.questions),
             "unlike": unlike(one[0]["answers"], many[0]["answers"]),
+            "peak_memory_megabytes": round(max(run["memory"] for run in many) / 1e6),
         }
         speeds = [result[name][kind]["answers_per_second"] for kind in ("at_once", "one_after_the_other")]
         result[name]["times_the_throughput"] = round(speeds[0] / speeds[1], 2)
