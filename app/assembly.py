@@ -35,6 +35,9 @@ def open_library(settings: Settings) -> Library:
         settings.home,
         lambda: load_model(settings),
         database_url=settings.database_url,
+        lease_seconds=settings.lease_seconds,
+        store_url=settings.store_url,
+        store_cache_bytes=int(settings.store_cache),
         kv_dtype=settings.kv_dtype,
         index=settings.index,
         hot_bytes=int(settings.hot_bytes),
@@ -47,6 +50,7 @@ def open_library(settings: Settings) -> Library:
 def rescue_catalogue(settings: Settings) -> RescueReport | None:
     """Make the catalogue of `settings.home` anew; None if that is not needed. Raises SettingsError for PostgreSQL's."""
     from retrieval.errors import catalogue_errors
+    from storage.blobs.location import open_blobs
     from storage.catalogue.database.connection import Database
     from storage.rescue import needs_rescue, rescue
 
@@ -54,11 +58,51 @@ def rescue_catalogue(settings: Settings) -> RescueReport | None:
     home = settings.home.resolve()
     with catalogue_errors():
         path = home / "cairn.sqlite3" if settings.database_url is None else Database(settings.database_url).path
+        blobs = open_blobs(settings.store_url, home, cache_bytes=int(settings.store_cache))
     if path is None:
         raise SettingsError(
-            "Only a catalogue in SQLite can be rescued. Restore this one with your database server's tools."
+            "Only a catalogue in SQLite can be rescued. Restore this one with your database server's tools, or with "
+            "`cairn restore FILE` from a copy that `cairn backup FILE` made."
         )
-    return rescue(path, home) if needs_rescue(path, home) else None
+    return rescue(path, home, blobs) if needs_rescue(path, home, blobs) else None
+
+
+def backup_catalogue(settings: Settings, path: Path) -> Path:
+    """Copy the catalogue into one file. Raises SettingsError if there is something at `path`."""
+    from contextlib import closing
+
+    from retrieval.errors import catalogue_errors
+    from storage.blobs.location import open_blobs
+    from storage.catalogue import Catalogue
+    from storage.copying import copy_catalogue
+
+    if path.exists():
+        raise SettingsError(f"There is something at {path} already. Choose another name for the copy.")
+    prepare_home(settings.home)
+    home = settings.home.resolve()
+    with catalogue_errors():
+        blobs = open_blobs(settings.store_url, home, cache_bytes=int(settings.store_cache))
+        with closing(Catalogue.open(catalogue_url(settings), home, blobs=blobs)) as catalogue:
+            return copy_catalogue(catalogue.database, path)
+
+
+def restore_catalogue(settings: Settings, copy: Path) -> RescueReport:
+    """Put a copy in place of the catalogue. Raises SettingsError if there is no such file."""
+    from retrieval.errors import catalogue_errors
+    from storage.blobs.location import open_blobs
+    from storage.rescue import restore
+
+    if not copy.is_file():
+        raise SettingsError(f"There is no file {copy}. `cairn restore` takes what `cairn backup` made.")
+    prepare_home(settings.home)
+    home = settings.home.resolve()
+    with catalogue_errors():
+        blobs = open_blobs(settings.store_url, home, cache_bytes=int(settings.store_cache))
+        return restore(copy.resolve(), catalogue_url(settings), home, blobs)
+
+
+def catalogue_url(settings: Settings) -> str:
+    return settings.database_url or f"sqlite:///{settings.home.resolve() / 'cairn.sqlite3'}"
 
 
 def load_model(settings: Settings) -> LandmarkModel:
@@ -70,7 +114,9 @@ def load_model(settings: Settings) -> LandmarkModel:
     device = None if settings.device == "auto" else settings.device
     dtype = None if settings.dtype == "auto" else settings.dtype
     try:
-        return load_backbone(settings.model, device=device, dtype=dtype, block_size=settings.block_size)
+        return load_backbone(
+            settings.model, device=device, dtype=dtype, block_size=settings.block_size, **_prefixes(settings)
+        )
     except (AssertionError, RuntimeError) as error:  # how torch says that a device is missing or unknown
         if device is None:
             raise
@@ -78,6 +124,12 @@ def load_model(settings: Settings) -> LandmarkModel:
             f"The model cannot run on device {device!r}: {str(error).splitlines()[0]} "
             "Set CAIRN_DEVICE to cpu or auto; `cairn doctor` shows which devices there are."
         ) from error
+
+
+def _prefixes(settings: Settings) -> dict[str, str]:
+    """Those that are set."""
+    given = {"query_prefix": settings.query_prefix, "passage_prefix": settings.passage_prefix}
+    return {name: text for name, text in given.items() if text is not None}
 
 
 def check_model(model: str) -> None:

@@ -1,4 +1,4 @@
-"""JobRunner: threads that work off the library's queue of documents while a server runs.
+"""JobRunner: threads that work off the library's queue of documents, in a server or in `cairn work`.
 
 - One takes whatever is next, the other only documents of people who have none at work: a file that takes long, or a
   person's thousand files, keep nobody else waiting. With one person, one document is read at a time.
@@ -12,6 +12,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from retrieval.library import Library
 from retrieval.types.records import Job
@@ -41,7 +43,11 @@ class JobRunner:
         self._library = library
         self._idle_seconds, self._pause_seconds = idle_seconds, pause_seconds
         self._stopping = threading.Event()
+        self._draining = threading.Event()
         self._undescribed = True  # for all that is known
+        self._counting = threading.Lock()
+        self._num_busy = 0
+        self.num_done, self.seconds_done = 0, 0.0
         self._threads = [
             threading.Thread(target=self._work, args=(idle_owners_only,), name="cairn-jobs", daemon=True)
             for idle_owners_only in (False, True)
@@ -50,6 +56,15 @@ class JobRunner:
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job is at work here."""
+        return self._num_busy > 0
+
+    def drain(self) -> None:
+        """Begin nothing any more; what is at work goes on to its end, or until `stop`."""
+        self._draining.set()
 
     def stop(self, timeout_seconds: float = 10.0) -> bool:
         """Stop after the windows that are being read; the jobs stay in the queue. True if the threads have ended."""
@@ -73,9 +88,10 @@ class JobRunner:
 
     def _work(self, idle_owners_only: bool) -> None:
         pause = self._pause_seconds
-        while not self._stopping.is_set():
+        while not (self._stopping.is_set() or self._draining.is_set()):
             try:
-                job = self._library.run_next_job(on_progress=self._check, idle_owners_only=idle_owners_only)
+                with self._counted():
+                    job = self._library.run_next_job(on_progress=self._check, idle_owners_only=idle_owners_only)
             except Stopped:
                 return
             except Exception as error:
@@ -93,7 +109,20 @@ class JobRunner:
                     self._stopping.wait(self._idle_seconds)
             else:
                 self._undescribed = True
+                if job.state == "done":
+                    with self._counting:
+                        self.num_done, self.seconds_done = self.num_done + 1, self.seconds_done + job.seconds
                 log.info("Job %s: %s after %.1f s", job.id, job.state, job.seconds)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._counting:
+            self._num_busy += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._num_busy -= 1
 
     def _describe(self) -> bool:
         """While no document waits: descriptions of those that have none. Whether there was one to make."""

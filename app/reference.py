@@ -149,8 +149,9 @@ def sizes_page() -> str:
     shipped = shipped_shape()
     rows = []
     for shape in (*([shipped] if shipped else []), *CHECKPOINTS):
-        wide, narrow = bytes_per_token(shape, "bf16"), bytes_per_token(shape, "int8")
-        sizes = f"{wide / 1e3:.1f} kB | {narrow / 1e3:.1f} kB | {500 * wide / 1e6:.1f} MB | {wide / 1e3:,.0f} GB"
+        wide = bytes_per_token(shape, "bf16")
+        narrow = (f"{bytes_per_token(shape, kv_dtype) / 1e3:.1f} kB" for kv_dtype in ("int8", "int4", "k4v2"))
+        sizes = f"{wide / 1e3:.1f} kB | {' | '.join(narrow)} | {500 * wide / 1e6:.1f} MB | {wide / 1e3:,.0f} GB"
         rows.append(f"| {shape.name} | {sizes} |")
     return (
         "\n\n".join(
@@ -161,9 +162,12 @@ def sizes_page() -> str:
                 "(except the first) and key/value head. This takes far more space than text or embeddings, and is why "
                 "answers can start immediately. `cairn ingest` compares the estimate with the free space before it "
                 "starts, and `cairn doctor` shows how much your checkpoint needs. The table assumes blocks of 64 "
-                "tokens, pages of 500 tokens, and `CAIRN_KV_DTYPE` bf16 unless the column says int8.",
-                "| checkpoint | a token | a token, int8 | a page | a million tokens |\n|---|---:|---:|---:|---:|\n"
-                + "\n".join(rows),
+                "tokens, pages of 500 tokens, and `CAIRN_KV_DTYPE` bf16 unless the column names another. By default "
+                "the shipped checkpoint, and any other that quotes, stores `k4v2`; all others store bf16. A home that "
+                "holds memory keeps its number format; `CAIRN_KV_DTYPE=k4v2 cairn repair --reingest` changes it, "
+                "reading all documents again.",
+                "| checkpoint | a token | int8 | int4 | k4v2 | a page | a million tokens |\n"
+                "|---|---:|---:|---:|---:|---:|---:|\n" + "\n".join(rows),
             ]
         )
         + "\n"

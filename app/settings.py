@@ -79,6 +79,14 @@ class Settings(BaseSettings):
         le=4096,
         description="Tokens in a block, for checkpoints that were not trained with landmarks.",
     )
+    query_prefix: str | None = Field(
+        default=None,
+        description="Text before every question, for encoders that were trained with one (`query: `); unset: what the "
+        "checkpoint's files say.",
+    )
+    passage_prefix: str | None = Field(
+        default=None, description="Text before every passage (`passage: `), likewise; documents are read with it."
+    )
     device: str = Field(
         default="auto", min_length=1, description="`auto` (the GPU if there is one), `cpu`, `cuda`, `cuda:1`."
     )
@@ -93,8 +101,10 @@ class Settings(BaseSettings):
         default=True,
         description="Read the passages found once more, together with the question, before a sentence is quoted.",
     )
-    kv_dtype: Literal["bf16", "fp16", "fp32", "int8"] = Field(
-        default="bf16", description="Data type of stored keys and values."
+    kv_dtype: Literal["auto", "bf16", "fp16", "fp32", "int8", "int4", "k4v2"] = Field(
+        default="auto",
+        description="Data type of stored keys and values (`k4v2`: 4 bits for keys, 2 for values); `auto`: that of the "
+        "memory that the home holds, in a new home `k4v2` for checkpoints that quote (the shipped one), else `bf16`.",
     )
     index: Literal["auto", "exact", "faiss"] = Field(
         default="auto",
@@ -103,6 +113,22 @@ class Settings(BaseSettings):
     hot_bytes: ByteSize = Field(default=ByteSize(1 << 30), ge=0, description="RAM for recently read blocks.")
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL of the catalogue; unset: `cairn.sqlite3` in the home folder."
+    )
+    lease_seconds: float = Field(
+        default=60.0,
+        ge=1,
+        description="How long a worker may be silent before its document is given to another; the same for all.",
+    )
+    jobs: bool = Field(default=True, description="Let `cairn serve` read documents; `cairn work` does in any case.")
+    store_url: str | None = Field(
+        default=None,
+        description="Where memory and originals lie: `s3://bucket/prefix`, with `?endpoint=https://host` and "
+        "`&region=name` where they are needed (see object-store.md); unset: in the home folder.",
+    )
+    store_cache: ByteSize = Field(
+        default=ByteSize(20_000_000_000),
+        ge=0,
+        description="Disk for what was read of a bucket lately; what was not used for longest leaves.",
     )
     trash_days: float = Field(
         default=7.0, ge=0, le=3650, description="How long `cairn gc` keeps what it swept, in the home's `trash`."

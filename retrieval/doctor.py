@@ -54,7 +54,7 @@ def examine(workspace: Workspace, index: MemoryIndex, writer: Writer | None = No
         "free_bytes": free,
         "model": model,
         **({"writer": written} if written else {}),
-        "memory": vars(workspace.catalogue.totals()) | {"kv_dtype": workspace.kv_dtype},
+        "memory": vars(workspace.catalogue.totals()) | {"kv_dtype": workspace.kv_dtype_in_use},
         "versions": {name: importlib.metadata.version(name) for name in ("torch", "transformers", "faiss-cpu")},
         "problems": problems,
     }

@@ -21,7 +21,7 @@ from retrieval.asking import Asking
 from retrieval.auth.accounts import Accounts
 from retrieval.bundles.travelling import Bundles
 from retrieval.describing.describer import Describer
-from retrieval.engine.workspace import SHARD_BYTES, Workspace
+from retrieval.engine.workspace import AUTO, SHARD_BYTES, Workspace
 from retrieval.errors import PermissionDenied, catalogue_errors
 from retrieval.folders.followed import Folders
 from retrieval.index.snapshot import MemoryIndex
@@ -42,7 +42,8 @@ from retrieval.types.records import (
 from retrieval.types.views import Views
 from retrieval.writers.slot import WriterSlot
 from storage.backups import keep_backup_meanwhile
-from storage.catalogue import Catalogue
+from storage.blobs.location import CACHE_BYTES, open_blobs
+from storage.catalogue import LEASE_SECONDS, Catalogue
 from storage.kv.format import KVLayout
 from storage.privacy import make_private
 from storage.properties import condition
@@ -97,7 +98,10 @@ class Library(Asking, About):
         model: LandmarkModel | Callable[[], LandmarkModel],
         *,
         database_url: str | None = None,
-        kv_dtype: str = "bf16",
+        store_url: str | None = None,
+        store_cache_bytes: int = CACHE_BYTES,
+        lease_seconds: float = LEASE_SECONDS,
+        kv_dtype: str = AUTO,
         index: str = "auto",
         hot_bytes: int = 1 << 30,
         shard_bytes: int = SHARD_BYTES,
@@ -107,18 +111,22 @@ class Library(Asking, About):
     ) -> Library:
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
-        `kv_dtype`: "bf16", "fp16", "fp32" or "int8". `index`: "exact", "faiss", or "auto" (exact up to a documented
-        size). `hot_bytes` bounds the cache of stored blocks. `threads`: how many to compute with; "auto" follows the
-        machine's load. `second_look`: let a checkpoint that has a reader read passages again, with the question.
-        `writer`: see `use_writer`. Raises `InvalidRequest`, `storage.errors.CatalogueUnavailable`,
-        `storage.privacy.NotPrivate`.
+        `kv_dtype`: one of `storage.kv.format.KV_DTYPES`, or "auto" (that of the memory in `home`; in a new home what
+        suits the model). `index`: "exact", "faiss", or "auto" (exact up to a documented size). `store_url`: where
+        memory and originals lie, "s3://..." or the home folder; a bucket's cache here takes about `store_cache_bytes`.
+        `lease_seconds`: how long a worker may be silent before its document is given to another. `hot_bytes` bounds the
+        cache of stored blocks. `threads`: how many to compute with; "auto" follows the machine's load. `second_look`:
+        let a checkpoint that has a reader read passages again, with the question. `writer`: see `use_writer`. Raises
+        `InvalidRequest` and, of storage, `CatalogueUnavailable`, `StoreUnavailable`, `NotPrivate`.
         """
         home = Path(home).expanduser().resolve()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         make_private([home])
         with catalogue_errors():
-            KVLayout((0,), 1, 2, 1, kv_dtype)
-            catalogue = Catalogue.open(database_url or f"sqlite:///{home / 'cairn.sqlite3'}", home)
+            KVLayout((0,), 1, 2, 1, "bf16" if kv_dtype == AUTO else kv_dtype)
+            blobs = open_blobs(store_url, home, cache_bytes=store_cache_bytes)
+            url = database_url or f"sqlite:///{home / 'cairn.sqlite3'}"
+            catalogue = Catalogue.open(url, home, blobs=blobs, lease_seconds=lease_seconds)
         workspace = Workspace(
             home,
             catalogue,
@@ -127,6 +135,7 @@ class Library(Asking, About):
             shard_bytes=shard_bytes,
             threads=threads,
             second_look=second_look,
+            blobs=blobs,
         )
         if catalogue.database.path is not None:
             make_private([catalogue.database.path])  # it may lie elsewhere
@@ -142,8 +151,7 @@ class Library(Asking, About):
         from retrieval.query.answer import Answerer  # noqa: F401
 
         with self._index.open_snapshot(self._catalogue):
-            model = self._workspace.loaded().model
-            model.tokenize("")
+            (model := self._workspace.loaded().model).tokenize("")
             word_starts(model.tokenizer)
 
     # Ingestion
@@ -274,7 +282,7 @@ class Library(Asking, About):
         """Set author, date, language, tag or any other property by hand; one without values is taken away. Raises
         NotFound, PermissionDenied, InvalidRequest."""
         self._catalogue.set_properties(document_id, properties)
-        write_sidecar(self._whole._catalogue.database, self._workspace.home, document_id)
+        write_sidecar(self._whole._catalogue.database, self._workspace.home, document_id, self._workspace.blobs)
         return self.document(document_id)
 
     @catalogue_errors()

@@ -74,6 +74,27 @@ class StoreFull(CannotWrite):
     """The disk, or the user's quota, has no room for a shard."""
 
 
+class NameInUse(CannotWrite):
+    """A name is given once, and this one has other contents."""
+
+    def __init__(self, name: str, place: str):
+        super().__init__(f"{name} in {place} is there already, with other contents. Nothing was changed; try again.")
+
+
+class StoreUnavailable(StorageError):
+    """The bucket cannot be asked: unreachable, silent, refused, missing. Nothing was lost, and no memory is damaged."""
+
+
+class DamagedOriginal(StorageError):
+    """An original came from the bucket with other contents than it was stored with."""
+
+    def __init__(self, name: str, place: str):
+        super().__init__(
+            f"The original {name} in {place} has changed since it was added, so it was not used. Its memory still "
+            "answers; delete the document and add it again."
+        )
+
+
 class NotFound(StorageError, LookupError):
     """The catalogue has no such row, or no longer."""
 

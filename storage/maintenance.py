@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage.backups import FOLDER as BACKUPS
+from storage.blobs.files import FileBlobs
+from storage.blobs.protocol import Blobs
 from storage.catalogue import Catalogue
 from storage.catalogue.database.connection import BUSY_SECONDS, Database
 from storage.catalogue.home import Home
 from storage.errors import CatalogueDamaged, Damage
 from storage.kv.lock import PATIENCE_SECONDS, nobody_writing
-from storage.kv.verify import verify_file
+from storage.kv.verify import verify_shard
 from storage.trash import GRACE_SECONDS, Trash, size_of
 
 OLD_BACKUP_SECONDS = 30 * 24 * 3600.0
@@ -62,13 +64,16 @@ def verify(
     *,
     document_ids: Iterable[str] | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
+    blobs: Blobs | None = None,
 ) -> StorageReport:
     """Read and verify all shards of all documents, or of some. `on_progress` gets the shards done and their total.
+    `blobs`: where the shards lie, if not in `kv_folder`; caches are passed over.
 
     Safe beside readers and writers: what another process deletes or replaces in the meantime is not reported.
     """
     started = time.monotonic()
-    orphan_names = orphans(catalogue, kv_folder)
+    blobs = FileBlobs(kv_folder) if blobs is None else blobs
+    orphan_names = orphans(catalogue, kv_folder, blobs=blobs)
     documents = {document.id: document for document in catalogue.documents()}
     wanted = documents.keys() if document_ids is None else set(document_ids) & documents.keys()
     chosen = [shard for shard in catalogue.shards() if shard.document_id in wanted]
@@ -76,8 +81,9 @@ def verify(
     for done, shard in enumerate(chosen):
         on_progress(done, len(chosen))
         document = documents[shard.document_id]
-        found = verify_file(
-            kv_folder / shard.name,
+        found = verify_shard(
+            blobs,
+            shard.name,
             shard.name,
             checksum=shard.checksum,
             fingerprint=document.fingerprint,
@@ -104,21 +110,29 @@ def orphans(
     *,
     older_than_seconds: float = 0.0,
     patience_seconds: float = PATIENCE_SECONDS,
+    blobs: Blobs | None = None,
 ) -> list[str]:
     """Names of the shard files, unfinished ones included, that have no row, never will, and have not been written to
     for that long. Empty if a writer does not commit its shard within `patience_seconds` (see `storage.kv.lock`)."""
+    blobs = FileBlobs(kv_folder) if blobs is None else blobs
     with nobody_writing(kv_folder, patience_seconds) as alone:
         if not alone:
             return []
-        old = _old(kv_folder, older_than_seconds)
+        old = settled(blobs, older_than_seconds)
         known = {shard.name for shard in catalogue.shards()}
-    return [name for name in (path.relative_to(kv_folder).as_posix() for path in old) if name not in known]
+    return [name for name in old if name not in known]
 
 
-def require_trustworthy(database: Database, home: Path) -> None:
+def settled(blobs: Blobs, older_than_seconds: float = 0.0) -> list[str]:
+    """Names of all blobs that old, without those whose writer may be about to commit a row."""
+    newest = blobs.now() - max(older_than_seconds, blobs.settle_seconds)
+    return sorted(fact.name for fact in blobs.listing() if fact.changed_at <= newest)
+
+
+def require_trustworthy(database: Database, home: Home) -> None:
     """Before anything is swept because no row knows it. Raises `ForeignCatalogue`, and `CatalogueDamaged` with the
     first problem that SQLite's own checks find."""
-    Home(home).check(database)
+    home.check(database)
     if problems := database_problems(database):
         raise CatalogueDamaged(database.place, problems[0])
 
@@ -127,12 +141,15 @@ def reclaim(
     database: Database,
     home: Path,
     *,
+    blobs: Blobs | None = None,
     grace_seconds: float = GRACE_SECONDS,
     backups_older_than_seconds: float = OLD_BACKUP_SECONDS,
 ) -> int:
     """Empty the trash of what was swept `grace_seconds` ago, remove old backups (which hold what was deleted since),
     and compact the catalogue. Returns the bytes freed."""
     freed_bytes = Trash(home).empty(grace_seconds)
+    if blobs is not None:
+        freed_bytes += blobs.empty_trash(grace_seconds)
     if database.path is not None:
         for path in _old(database.path.parent / BACKUPS, backups_older_than_seconds):
             freed_bytes += size_of(path)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from uuid import uuid4
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
+from storage.blobs.protocol import Blobs
 from storage.catalogue import Catalogue
 from storage.catalogue.database.rows import reserve_numbers, search_text
 from storage.catalogue.database.schema import (
@@ -44,37 +46,39 @@ class Merged:
     dropped: tuple[str, ...]
 
 
-def merge(catalogue: Catalogue, home: Path) -> Merged:
+def merge(catalogue: Catalogue, home: Home, blobs: Blobs) -> Merged:
     """In one transaction."""
-    here, copies = Home(home).stored_ids(), sidecars(home)
+    here, copies = home.stored_ids(), sidecars(blobs)
+    shards_here = {fact.name.partition("/")[2] for fact in blobs.listing("kv")}
     with catalogue.database.write() as connection:
         known = dict(connection.execute(select(documents.c.id, documents.c.source)).all())
         gone = [document_id for document_id in known if document_id not in here]
         delete_with_contents(connection, ADMINISTRATOR, gone)
         restored = []
         for document_id in sorted(here & copies.keys()):
-            rows = read_sidecar(copies[document_id])
-            if rows is not None and _is_newer(connection, rows, home):
+            rows = read_sidecar(blobs, copies[document_id])
+            if rows is not None and _is_newer(connection, rows, shards_here):
                 _restore(connection, rows)
                 restored.append(document_id)
         known |= dict(connection.execute(select(documents.c.id, documents.c.source)).all())
-        originals = {path.name.split(".")[0]: path for path in sorted((home / "files").glob("[!.]*"))}
+        names = sorted(fact.name.partition("/")[2] for fact in blobs.listing("files"))
+        originals = {name.split(".")[0]: name for name in names if not name.startswith(".")}
         reread = [each for each in originals if each not in known]
-        known |= {each: _read_again(connection, each, originals[each]) for each in reread}
+        known |= {each: _read_again(connection, each, originals[each], blobs) for each in reread}
         _queue_unfinished(connection)
-        _count_on(connection, Home(home).mark)
+        _count_on(connection, home.mark)
     kept = known.keys() - set(gone) - set(restored) - set(reread)
     return Merged(*(tuple(sorted(known[each] for each in ids)) for ids in (kept, restored, reread, gone)))
 
 
-def _is_newer(connection: Connection, rows: Rows, home: Path) -> bool:
+def _is_newer(connection: Connection, rows: Rows, shards_here: Set[str]) -> bool:
     """Whether the sidecar knows more of the document than the copy does: it, or shards of it that are there."""
     (document,) = rows["documents"]
     if connection.execute(select(documents.c.id).where(documents.c.id == document["id"])).first() is None:
         return True
     chosen = select(shards.c.name).where(shards.c.document_id == document["id"])
     names = {row["name"] for row in rows["shards"]}
-    return names != set(connection.execute(chosen).scalars()) and all((home / "kv" / name).exists() for name in names)
+    return names != set(connection.execute(chosen).scalars()) and names <= shards_here
 
 
 def _restore(connection: Connection, rows: Rows) -> None:
@@ -134,7 +138,7 @@ def _renumber(connection: Connection, rows: Rows) -> None:
         row["id"], row["shard_id"] = row["id"] + shift, new_ids[row["shard_id"]]
 
 
-def _read_again(connection: Connection, document_id: str, original: Path) -> str:
+def _read_again(connection: Connection, document_id: str, original: str, blobs: Blobs) -> str:
     """A row for an original of which nobody knows what it was called. Returns the name that it has now."""
     made_by = Counter(connection.execute(select(documents.c.fingerprint)).scalars()).most_common(1)
     if not made_by:
@@ -147,21 +151,21 @@ def _read_again(connection: Connection, document_id: str, original: Path) -> str
     anybody = select(users.c.id).union(select(documents.c.owner_id).where(documents.c.owner_id.is_not(None))).limit(1)
     row = {
         "id": document_id,
-        "source": original.name,
-        "title": original.stem,
-        "search_text": search_text(original.stem, original.name),
-        "kind": original.suffix.removeprefix("."),
-        "content_sha256": _sha256(original),
-        "stored_file": original.name,
+        "source": original,
+        "title": PurePath(original).stem,
+        "search_text": search_text(PurePath(original).stem, original),
+        "kind": PurePath(original).suffix.removeprefix("."),
+        "content_sha256": _sha256(blobs, original),
+        "stored_file": original,
         "fingerprint": made_by[0][0] if made_by else UNKNOWN_MODEL.digest,
         "owner_id": None if connection.execute(anybody).first() is None else uuid4().hex,
     }
     connection.execute(insert(documents).values(row))
-    return original.name
+    return original
 
 
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
+def _sha256(blobs: Blobs, original: str) -> str:
+    with blobs.copy(f"files/{original}") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -207,6 +207,9 @@ class Job:
     started_at: str | None
     finished_at: str | None
 
+    def is_same_claim(self, other: Job) -> bool:
+        return (self.worker, self.started_at) == (other.worker, other.started_at)
+
 
 @dataclass(frozen=True)
 class Folder:

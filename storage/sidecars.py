@@ -10,18 +10,17 @@ the disk, a torn one is skipped, and nothing but a rescue reads them.
 from __future__ import annotations
 
 import base64
-import contextlib
 import gzip
 import json
 import logging
-import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, LargeBinary, RowMapping, Table, select
 
+from storage.blobs.files import FileBlobs
+from storage.blobs.protocol import Blobs
 from storage.catalogue.database.connection import Database
 from storage.catalogue.database.schema import (
     blocks,
@@ -34,7 +33,7 @@ from storage.catalogue.database.schema import (
     shards,
     title_keys,
 )
-from storage.kv.shard import TEMPORARY
+from storage.errors import StoreUnavailable
 
 FOLDER, SUFFIX = "sidecars", ".json.gz"
 FORMAT = "cairn-sidecar/1"
@@ -52,53 +51,46 @@ Rows: TypeAlias = dict[str, list[dict[str, Any]]]
 logger = logging.getLogger(__name__)
 
 
-def write_sidecar(database: Database, home: Path, document_id: str) -> None:
+def write_sidecar(database: Database, home: Path, document_id: str, blobs: Blobs | None = None) -> None:
     """Write, or write again, the rows of a document. Nothing is left of a document that was deleted.
 
     A copy that cannot be written is a line in the log: the document itself is stored.
     """
-    path = sidecar_of(home, document_id)
+    blobs = FileBlobs(home) if blobs is None else blobs
+    name = sidecar_name(document_id)
     try:
         with database.read() as connection:
             rows = _rows_of(connection, document_id)
         if rows is None:
             return
-        path.parent.mkdir(exist_ok=True, mode=0o700)
-        temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
-        try:
-            content = gzip.compress(json.dumps({"format": FORMAT, "rows": rows}).encode(), compresslevel=1)
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(content)
-            temporary.rename(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
+        blobs.replace(name, gzip.compress(json.dumps({"format": FORMAT, "rows": rows}).encode(), compresslevel=1))
+    except (OSError, StoreUnavailable) as error:
         logger.warning("The rows of document %s were not copied: %s", document_id, error)
         return
     with database.read() as connection:
         if connection.execute(select(documents.c.id).where(documents.c.id == document_id)).first() is None:
-            path.unlink(missing_ok=True)  # deleted while it was copied
+            blobs.inside(FOLDER).delete([sidecar_file(document_id)])  # deleted while it was copied
 
 
-def delete_sidecar(home: Path, document_id: str) -> None:
-    sidecar_of(home, document_id).unlink(missing_ok=True)
+def sidecar_name(document_id: str) -> str:
+    return f"{FOLDER}/{sidecar_file(document_id)}"
 
 
-def sidecar_of(home: Path, document_id: str) -> Path:
-    return home / FOLDER / f"{document_id}{SUFFIX}"
+def sidecar_file(document_id: str) -> str:
+    """Its name inside the folder."""
+    return f"{document_id}{SUFFIX}"
 
 
-def sidecars(home: Path) -> dict[str, Path]:
-    """By document id; unfinished ones under their own name."""
-    with contextlib.suppress(FileNotFoundError):
-        return {path.name.removesuffix(SUFFIX): path for path in sorted((home / FOLDER).iterdir())}
-    return {}
+def sidecars(blobs: Blobs) -> dict[str, str]:
+    """Names by document id; unfinished ones under their own name."""
+    names = [fact.name for fact in blobs.listing(FOLDER)]
+    return {name.rpartition("/")[2].removesuffix(SUFFIX): name for name in names}
 
 
-def read_sidecar(path: Path) -> Rows | None:
+def read_sidecar(blobs: Blobs, name: str) -> Rows | None:
     """None if it is torn, damaged, or none."""
     try:
-        content = json.loads(gzip.decompress(path.read_bytes()))
+        content = json.loads(gzip.decompress(blobs.read(name)))
         if content["format"] != FORMAT:
             return None
         tables = {table.name: table for table in (documents, collections, memory_fingerprints, *CONTENTS)}

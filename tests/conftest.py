@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 # Tests run side by side, one process a core; set before torch is loaded, and passed on to processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+# Triton reads it when it is first imported: kernels are interpreted where no GPU is.
+if shutil.which("nvidia-smi") is None:
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
+
+if TYPE_CHECKING:
+    from tests.postgresql import Databases
 
 hypothesis.settings.register_profile("default", max_examples=25, deadline=None)
 hypothesis.settings.register_profile("slow", max_examples=500, deadline=None)
@@ -32,3 +42,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
                 item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Databases]:
+    """Empty catalogues on a PostgreSQL server."""
+    from tests import postgresql
+
+    if reason := postgresql.why_not():
+        pytest.skip(reason)
+    with postgresql.running_server() as url:
+        databases = postgresql.Databases(url)
+        yield databases
+        databases.close()

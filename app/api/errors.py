@@ -2,7 +2,8 @@
 
 - `{"error": {"code": "...", "message": "..."}}`; the code is for programs, the message for people.
 - Only errors written for people (CairnError) show their own text; others are logged and answered with a fixed sentence.
-- What is wrong with the catalogue is the administrator's business: the log says it in one line, the answer only that.
+- What is wrong with the catalogue or the store is the administrator's business: the log says it in one line, the
+  answer only that something is.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from retrieval.errors import (
     NotFound,
     PermissionDenied,
 )
-from storage.errors import CatalogueFull, CatalogueUnavailable
+from storage.errors import CatalogueFull, CatalogueUnavailable, StoreUnavailable
 
 log = logging.getLogger("cairn.api")
 
@@ -38,6 +39,7 @@ _STATUS: tuple[tuple[type[CairnError], int, str], ...] = (
     (ExtractError, 422, "unreadable_file"),
     (InvalidRequest, 422, "invalid_request"),
 )
+_UNAVAILABLE = (CatalogueUnavailable, StoreUnavailable)
 _CATALOGUE = "The library cannot be used at the moment. The server's log says why; try again later."
 _CATALOGUE_FULL = "The server's disk is full, so nothing can be kept. Nothing was changed; try again later."
 _HTTP_MESSAGES = {404: ("not_found", "Not found."), 405: ("wrong_method", "This address does not support that method.")}
@@ -63,7 +65,7 @@ def describe(error: Exception) -> tuple[int, str, str]:
         return 409, "refused", str(error)
     if isinstance(error, CatalogueFull):
         return 507, "not_enough_space", _CATALOGUE_FULL
-    if isinstance(error, CatalogueUnavailable):
+    if isinstance(error, _UNAVAILABLE):
         return 503, "unavailable", _CATALOGUE
     return 500, "internal", INTERNAL
 
@@ -73,7 +75,7 @@ def error_body(error: Exception) -> dict[str, object]:
     status, code, message = describe(error)
     if status == 500:
         log.error("request failed", exc_info=error)
-    elif isinstance(error, CatalogueUnavailable):
+    elif isinstance(error, _UNAVAILABLE):
         log.error("%s", error)
     return {"error": {"code": code, "message": message}}
 
@@ -83,7 +85,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(CairnError)
     @app.exception_handler(CatalogueUnavailable)
-    async def known(_request: Request, error: CairnError | CatalogueUnavailable) -> Response:
+    @app.exception_handler(StoreUnavailable)
+    async def known(_request: Request, error: CairnError | CatalogueUnavailable | StoreUnavailable) -> Response:
         headers = error.headers if isinstance(error, Refused) else None
         return JSONResponse(error_body(error), status_code=describe(error)[0], headers=headers)
 

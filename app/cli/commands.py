@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 import app
-from app.cli import library_commands, maintenance, questions, serve, user_commands
+from app.cli import backups, library_commands, maintenance, questions, serve, user_commands, work
 from app.cli.documents import bundles, ingest, properties, sync
 from app.cli.options import GlobalOptions, HomeOption, ModelOption
 from app.cli.output import tell, user_message
@@ -89,8 +89,11 @@ for name, command in (
     ("repair", maintenance.repair),
     ("gc", maintenance.gc),
     ("rescue", maintenance.rescue),
+    ("backup", backups.backup),
+    ("restore", backups.restore),
     ("doctor", maintenance.doctor),
     ("serve", serve.serve),
+    ("work", work.work),
 ):
     cli.command(name)(command)
 cli.add_typer(user_commands.user, name="user")

@@ -109,10 +109,10 @@ def rescue(
     elif report is None:
         say("The catalogue is sound and knows what is stored. There is nothing to rescue.")
     else:
-        _tell_rescue(report)
+        tell_rescue(report)
 
 
-def _tell_rescue(report: RescueReport) -> None:
+def tell_rescue(report: RescueReport) -> None:
     begun = "no sound copy of the old one was found" if report.base is None else f"begun with {report.base}"
     say(f"A new catalogue was made: {begun}; {report.num_users} accounts.")
     for documents, how in (

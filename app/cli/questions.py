@@ -242,7 +242,9 @@ def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> None:
     if result.writer is not None:
         print_written(result)
     elif result.passages:
-        say(f"\nWhat was read ({result.memory_share:.0%} of the attention went to documents):")
+        attended = any(token.logprob is not None for token in result.tokens)  # a finder only finds
+        share = f"{result.memory_share:.0%} of the attention went to documents"
+        say(f"\nWhat was {f'read ({share})' if attended else 'found'}:")
         say("\n".join(passage_text(at, passage_row(passage)) for at, passage in enumerate(result.passages, 1)))
     if not result.found and result.near_misses:
         say("\nNearest passages:")

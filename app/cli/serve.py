@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +33,14 @@ def serve(
         list[Path] | None,
         typer.Option("--watch", metavar="DIR", help="Follow this folder while serving, as `sync` does; repeatable."),
     ] = None,
+    jobs: Annotated[
+        bool | None,
+        typer.Option(
+            "--jobs/--no-jobs",
+            show_default=False,
+            help="Read documents here (default), or leave that to `cairn work` (or CAIRN_JOBS).",
+        ),
+    ] = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
     model: ModelOption = None,
@@ -41,7 +50,13 @@ def serve(
     With --json, one line says where once it answers.
     """
     settings = settings_of(
-        context, home, model, host=host, port=port, watch=os.pathsep.join(map(str, watch)) if watch else None
+        context,
+        home,
+        model,
+        host=host,
+        port=port,
+        watch=os.pathsep.join(map(str, watch)) if watch else None,
+        jobs=jobs,
     )
     run_server(settings, as_json=as_json)
 
@@ -98,11 +113,15 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
         given = [Path(path) for path in settings.watch.split(os.pathsep) if path]
         watcher = FolderWatcher(library, given, interval_seconds=settings.watch_seconds)
         ask_queue, readiness = app.state.ask_queue, app.state.readiness
-        with JobRunner(library) as jobs, watcher:
+        with JobRunner(library) if settings.jobs else nullcontext() as jobs, watcher:
             server = Server(
                 config,
                 at_work=lambda: any(ask_queue.counts()),
-                when_draining=[lambda: readiness.become("stopping"), ask_queue.drain, jobs.stop_soon],
+                when_draining=[
+                    lambda: readiness.become("stopping"),
+                    ask_queue.drain,
+                    *([] if jobs is None else [jobs.stop_soon]),
+                ],
                 cut_short=ask_queue.close,
                 drain_seconds=settings.drain_seconds,
             )

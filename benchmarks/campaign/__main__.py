@@ -23,6 +23,7 @@ PARTS: tuple[tuple[tuple[str, ...], str, int], ...] = (
     (("benchmarks/campaign/clocks.py",), "--jumps", 500),
     (("benchmarks/campaign/duplicates.py",), "--rounds", 100),
     (("benchmarks/campaign/odd_pdfs.py",), "--files", 1000),
+    (("benchmarks/campaign/machines.py", "--every", "10", "--lease", "5"), "--documents", 500),
 )
 ONCE = ("benchmarks/campaign/fingerprints.py",)
 

@@ -29,10 +29,10 @@ from transformers import PreTrainedTokenizerFast
 
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
-from retrieval.engine import workspace
 from retrieval.errors import MemoryMismatch
 from retrieval.extraction import extract
 from retrieval.library import Library
+from storage.kv.format import KVLayout
 from tests.retrieval.conftest import prose
 from tests.retrieval.reading_here import ReadingHere
 from tests.tiny_model import FAMILIES, tiny_model
@@ -105,11 +105,12 @@ def other_landmark() -> LandmarkModel:
 
 @contextmanager
 def format_version(number: int) -> Iterator[None]:
-    before, workspace.FORMAT_VERSION = workspace.FORMAT_VERSION, number
+    before = KVLayout.format_version
+    KVLayout.format_version = property(lambda _layout: number)  # type: ignore[assignment,method-assign]
     try:
         yield
     finally:
-        workspace.FORMAT_VERSION = before
+        KVLayout.format_version = before  # type: ignore[method-assign]
 
 
 MUTATIONS: dict[str, tuple[str, Callable[[], LandmarkModel]]] = {

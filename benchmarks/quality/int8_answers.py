@@ -1,6 +1,7 @@
-"""What storing memory as int8 does to answers: the same documents and questions with bf16 and with int8, in one run.
+"""What storing memory in fewer bits does to answers: the same documents and questions with bf16 and with each of some
+number formats, in one run.
 
-    python benchmarks/quality/int8_answers.py ../shared/data/qa/squad11.dev.jsonl.xz --contexts 300 --questions 200
+    python benchmarks/quality/int8_answers.py squad11.dev.jsonl.xz --contexts 300 --questions 200 --dtypes int8 k4v2
 
 Prints one JSON object: shares of questions with the same quoted answer, the same first passage and of the same blocks
 among the best eight; how both do against the gold answers (exact, F1 and whether the answer holds one); and the bytes
@@ -29,6 +30,7 @@ from model.checkpoint.landmark_model import LandmarkModel
 from model.training.evaluation.answer_scores import exact_and_f1
 from retrieval.library import Library
 from retrieval.types.passages import Answer, Passage
+from storage.kv.format import KV_DTYPES
 
 BEST = 8
 PER_FILE = 8
@@ -99,6 +101,7 @@ def main() -> None:
     parser.add_argument("questions_file", type=Path, help="JSON lines with context, question and answers; may be .xz")
     parser.add_argument("--contexts", type=int, default=300)
     parser.add_argument("--questions", type=int, default=200)
+    parser.add_argument("--dtypes", nargs="+", choices=KV_DTYPES, default=["int8"], help="compared with bf16")
     parser.add_argument("--repeat", action="store_true", help="store bf16 twice, compare that as well")
     arguments = subject.chosen(parser)
     model = subject.load(arguments.model)
@@ -108,7 +111,7 @@ def main() -> None:
     rows = random.Random(0).sample(rows, min(arguments.questions, len(rows)))
     questions, gold = [row["question"] for row in rows], [row["answers"] for row in rows]
     memories: dict[str, Memory] = {}
-    for name in ("bf16", "int8") + (("bf16 again",) if arguments.repeat else ()):
+    for name in ("bf16", *arguments.dtypes, *(("bf16 again",) if arguments.repeat else ())):
         with tempfile.TemporaryDirectory() as folder:
             memories[name] = remember(Path(folder), model, name.split()[0], contexts, questions)
     result = {
@@ -116,7 +119,7 @@ def main() -> None:
         "model": model.source,
         "contexts": len(contexts),
         "questions": len(questions),
-        "int8_like_bf16": agreement(memories["bf16"], memories["int8"]),
+        **{f"{name}_like_bf16": agreement(memories["bf16"], memories[name]) for name in arguments.dtypes},
         "against_gold": {name: against_gold(memory, gold) for name, memory in memories.items()},
         "size_bytes": {name: memory.size_bytes for name, memory in memories.items()},
         "seconds": {name: round(memory.seconds, 1) for name, memory in memories.items()},

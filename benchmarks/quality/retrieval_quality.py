@@ -1,8 +1,10 @@
 """Does `search` find the block that answers? Landmarks alone, landmarks and then tokens, BM25 and a sentence encoder
 over the very same blocks, in one run.
 
-    python benchmarks/quality/retrieval_quality.py --data FOLDER [--model model/default] [--minilm FOLDER]
-    [--questions 2000] [--documents 1000] [--out FILE.json]
+    python benchmarks/quality/retrieval_quality.py --data FOLDER [--model model/default] [--model ENCODER]
+    [--minilm FOLDER] [--questions 2000] [--documents 1000] [--out FILE.json]
+
+Several finders are measured one after the other, each on blocks of its own tokens.
 
 The memory holds all development documents at once (contexts of one title joined), on the model's block grid. Gold: the
 blocks that overlap an answer span; where a source has no spans, the stretch of the passage that shares most with
@@ -52,7 +54,7 @@ OURS = "landmarks, then tokens, titles"
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--data", type=Path, required=True, help="folder with qa/")
-    options.add_argument("--model", default="model/default")
+    options.add_argument("--model", action="append", help="a finder, landmark model or encoder; may be repeated")
     options.add_argument(
         "--minilm", type=Path, help="folder of all-MiniLM-L6-v2; left out of the comparison if not given"
     )
@@ -61,7 +63,14 @@ def main() -> None:
     options.add_argument("--out", type=Path, help="write the figures here as JSON")
     arguments = options.parse_args()
     print(machine.described(torch.get_num_threads()))
-    model = load_backbone(arguments.model, device="cpu", dtype=torch.float32)
+    figures = {name: measured(arguments, name) for name in arguments.model or ["model/default"]}
+    if arguments.out:
+        arguments.out.write_text(json.dumps(figures, indent=1))
+
+
+def measured(arguments: argparse.Namespace, name: str) -> dict[str, dict[str, dict[str, float]]]:
+    print(f"\nfinder: {name}")
+    model = load_backbone(name, device="cpu", dtype=torch.float32)
     data, spans = development(model, arguments.data)
     if arguments.documents:
         kept = set(random.Random(0).sample(range(len(data.ids)), arguments.documents))
@@ -88,8 +97,7 @@ def main() -> None:
         found["minilm"] = minilm_ranking(arguments.minilm, model, plain, questions)
         found["minilm, titles"] = minilm_ranking(arguments.minilm, model, titled, questions)
         figures = report(found, questions, gold, spans)
-    if arguments.out:
-        arguments.out.write_text(json.dumps(figures, indent=1))
+    return figures
 
 
 def development(model: LandmarkModel, folder: Path) -> tuple[TokenDocuments, set[str]]:

@@ -29,7 +29,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import machine
 import torch
 
-from storage.kv.format import KVLayout
+from storage.kv.format import KV_DTYPES, KVLayout
 from storage.kv.store import KVBlockStore
 from storage.kv.verify import verify_file
 from storage.records import ShardFile
@@ -58,7 +58,7 @@ def summary(seconds: list[float], size_bytes: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=4, help="shards of 64 blocks (4,032 tokens) to write")
-    parser.add_argument("--dtype", default="bf16", choices=["bf16", "fp16", "fp32", "int8"])
+    parser.add_argument("--dtype", default="bf16", choices=KV_DTYPES)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--folder", type=Path, help="where to write (default: a temporary folder)")
     arguments = parser.parse_args()

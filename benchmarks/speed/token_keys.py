@@ -1,6 +1,6 @@
 """What the second stage of search costs a question: reading the keys of the proposed blocks, and matching them.
 
-    python benchmarks/speed/token_keys.py [--blocks 2048] [--proposed 128] [--heads 6] [--threads 1]
+    python benchmarks/speed/token_keys.py [--blocks 2048] [--proposed 128] [--heads 6] [--dtypes bf16 k4v2]
 
 - cold: the files' pages are dropped from the page cache, and every block is read and checked for the first time.
 - first touch: in the page cache, but still to be checked, so keys and values are read.
@@ -32,10 +32,10 @@ import torch
 
 from model.scoring.late_interaction import best_matches, block_scores, token_matches
 from retrieval.index.block_cache import BlockCache, BlockShape
-from storage.kv.format import KVLayout
+from storage.kv.format import KV_DTYPES, KVLayout
 from storage.kv.store import KVBlockStore
 
-BLOCK_SIZE, HEAD_DIM, LAYER, BLOCKS_PER_SHARD, QUESTION_TOKENS, HOT_BYTES = 64, 64, 3, 256, 14, 1 << 30
+BLOCK_SIZE, LAYER, BLOCKS_PER_SHARD, QUESTION_TOKENS, HOT_BYTES = 64, 3, 256, 14, 1 << 30
 
 
 def median_ms(action: Callable[[Sequence[int]], object], questions: Sequence[Sequence[int]]) -> list[float]:
@@ -53,12 +53,20 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=2048)
     parser.add_argument("--proposed", type=int, default=128)
     parser.add_argument("--heads", type=int, default=6)
+    parser.add_argument("--head-dim", type=int, default=64)
+    parser.add_argument("--dtypes", nargs="+", choices=KV_DTYPES, default=["bf16"], help="number formats, in one run")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="where to write; default: the system's folder for such files")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    layout = KVLayout((1, LAYER), given.heads, BLOCK_SIZE, HEAD_DIM, "bf16")
-    shape = BlockShape(layout.layers, given.heads, BLOCK_SIZE, HEAD_DIM, torch.float32, torch.device("cpu"))
+    size = {"proposed": given.proposed, "keys_width": given.heads * given.head_dim}
+    figures = {kv_dtype: measured(given, kv_dtype) for kv_dtype in given.dtypes}
+    print(json.dumps(machine.described(given.threads) | size | {"ms": figures}, indent=1))
+
+
+def measured(given: argparse.Namespace, kv_dtype: str) -> dict[str, list[float]]:
+    layout = KVLayout((1, LAYER), given.heads, BLOCK_SIZE, given.head_dim, kv_dtype)
+    shape = BlockShape(layout.layers, given.heads, BLOCK_SIZE, given.head_dim, torch.float32, torch.device("cpu"))
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         refs = written(KVBlockStore(Path(folder), layout, "f"), given.blocks)
         questions = [random.Random(seed).sample(range(len(refs)), given.proposed) for seed in range(10)]
@@ -72,8 +80,13 @@ def main() -> None:
         def read(cache: BlockCache, asked: Sequence[int]) -> torch.Tensor:
             return cache.read_keys(LAYER, np.array(asked), [refs[block] for block in asked])
 
+        def keys_of(store: KVBlockStore) -> BlockCache:
+            return BlockCache(store, shape, HOT_BYTES, key_layers=(LAYER,), key_dtype=layout.landmark_dtype)
+
         def fresh(store: KVBlockStore) -> Callable[[Sequence[int]], torch.Tensor]:
-            return lambda asked: read(BlockCache(store, shape, HOT_BYTES, key_layers=(LAYER,)), asked)
+            return lambda asked: read(
+                BlockCache(store, shape, HOT_BYTES, key_layers=(LAYER,), key_dtype=layout.landmark_dtype), asked
+            )
 
         def cold(asked: Sequence[int]) -> torch.Tensor:
             return fresh(KVBlockStore(Path(folder), layout, "f"))(asked)
@@ -93,11 +106,11 @@ def main() -> None:
         store = checked_store()
         figures["checked"] = median_ms(fresh(store), questions)
         figures["keys and values, checked"] = median_ms(whole, questions)
-        cache = BlockCache(store, shape, HOT_BYTES, key_layers=(LAYER,))
+        cache = keys_of(store)
         for asked in questions:
             read(cache, asked)
         figures["hot"] = median_ms(lambda asked: read(cache, asked), questions)
-        queries = torch.randn(QUESTION_TOKENS, 1, given.heads, HEAD_DIM)
+        queries = torch.randn(QUESTION_TOKENS, 1, given.heads, given.head_dim)
         lengths = torch.full((given.proposed,), BLOCK_SIZE - 1)
         keys, place = [read(cache, questions[0])], torch.arange(given.proposed)
 
@@ -105,14 +118,13 @@ def main() -> None:
             return block_scores(best_matches(token_matches(queries, keys, lengths)), place)
 
         figures["matching"] = median_ms(matching, questions)
-    size = {"proposed": given.proposed, "keys_width": given.heads * HEAD_DIM}
-    print(json.dumps(machine.described(given.threads) | size | {"ms": figures}, indent=1))
+    return figures
 
 
 def written(store: KVBlockStore, count: int) -> list[tuple[str, int]]:
     """(shard, block) of `count` stored blocks, rounded up to whole shards."""
     layout, refs = store.layout, []
-    rows = torch.randn(BLOCKS_PER_SHARD, len(layout.layers), layout.kv_heads, BLOCK_SIZE, HEAD_DIM).bfloat16()
+    rows = torch.randn(BLOCKS_PER_SHARD, len(layout.layers), layout.kv_heads, BLOCK_SIZE, layout.head_dim).bfloat16()
     for _ in range(-(-count // BLOCKS_PER_SHARD)):
         shard = store.write(rows, rows, torch.full((BLOCKS_PER_SHARD,), BLOCK_SIZE - 1)).name
         refs += [(shard, block) for block in range(BLOCKS_PER_SHARD)]

@@ -6,6 +6,9 @@
 
 from collections.abc import Sequence
 
+import torch
+from torch import Tensor
+
 from model.errors import ModelError
 
 
@@ -29,6 +32,23 @@ def insert_landmarks(raw_ids: Sequence[int], *, block_size: int, landmark_token_
             out.append(landmark_token_id)
             filled = 0
     return out
+
+
+def check_landmarks(ids_BT: Tensor, block_size: int, landmark_token_id: int, valid_BT: Tensor | None = None) -> None:
+    """Raise `ModelError` for a landmark that does not end a block of the grid; padding may hold anything.
+
+    Axes: B batch, T tokens.
+    """
+    inside_T = torch.arange(ids_BT.shape[1], device=ids_BT.device) % block_size != block_size - 1
+    wrong_BT = (ids_BT == landmark_token_id) & inside_T
+    if valid_BT is not None:
+        wrong_BT &= valid_BT
+    if bool(wrong_BT.any()):
+        row, at = wrong_BT.nonzero()[0].tolist()
+        raise ModelError(
+            f"a landmark stands inside a block, at position {at} of row {row}: with blocks of {block_size} tokens they "
+            f"stand at positions {block_size - 1}, {2 * block_size - 1}, ...; place them with with_landmarks()."
+        )
 
 
 def num_blocks(num_raw: int, block_size: int) -> int:

@@ -4,7 +4,8 @@
 - Every earlier block counts as one entry, its landmark logit, in the softmax over [own block | earlier blocks]. So
   causality between blocks is a mask on the few landmark logits; tokens of earlier blocks need none.
 - Query blocks are processed in tiles that stop at the last block they can see; forward on a CPU, one by one.
-- Plain torch: CPU and CUDA, eager and compiled. Softmax in float32; products in the dtype of `value`.
+- Plain torch: CPU and CUDA, eager and compiled. Scores and softmax in float32 (`exact_scores`); the other products
+  take operands in the dtype of `value`.
 - Short texts on a CPU under torch.compile use a form without a backward pass of its own (`_compiled`), which the
   compiler fuses, deciding what to keep: two fifths of the time (12 heads of 32, 6 blocks of 64, bf16 with AMX).
 
@@ -30,6 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from model.attention.grouped_softmax import MASKED
+from model.attention.scores import exact_scores
 
 BY_BLOCK = ("cpu",)
 """Devices where the forward pass runs block by block: half the time on a CPU, but more launches on a GPU."""
@@ -57,7 +59,8 @@ def blockwise_attention(
     """
     short = query_BHTD.shape[2] <= COMPILED_BLOCKS * block_size
     if short and torch.compiler.is_compiling() and query_BHTD.device.type in BY_BLOCK:
-        return _compiled(query_BHTD, key_BGTD, value_BGTD, valid_BT, block_size, scaling)
+        with torch.autocast(query_BHTD.device.type, enabled=False):
+            return _compiled(query_BHTD, key_BGTD, value_BGTD, valid_BT, block_size, scaling)
     out_BHTD: Tensor = _Blockwise.apply(query_BHTD, key_BGTD, value_BGTD, valid_BT, block_size, scaling)  # type: ignore[no-untyped-call]
     return out_BHTD
 
@@ -87,14 +90,15 @@ def _compiled(
 ) -> Tensor:
     """The softmax of every block in turn, differentiable as it stands."""
     length = query.shape[2]
-    q_BGNRD = _rows((query * scaling).to(value.dtype), key.shape[1], block_size)
-    k_BGTD, v_BGTD = (_blocks(x.to(value.dtype), block_size).flatten(2, 3) for x in (key, value))
+    query, key = _score_operands(query, key, value.dtype, scaling)
+    q_BGNRD = _rows(query, key.shape[1], block_size)
+    k_BGTD, v_BGTD = (_blocks(x, block_size).flatten(2, 3) for x in (key, _value_operand(value)))
     own_RL = _own_mask(q_BGNRD, block_size)
     hidden_B11T = None if valid is None else _added(~nn.functional.pad(valid, (0, -length % block_size)))[:, None, None]
     outs = []
     for block, q_BGRD in enumerate(q_BGNRD.unbind(2)):
         before, seen = block * block_size, (block + 1) * block_size
-        logits_BGRT = _scores(q_BGRD, k_BGTD[:, :, :seen])
+        logits_BGRT = _scores(q_BGRD, k_BGTD[:, :, :seen], scaling)
         if hidden_B11T is not None:
             logits_BGRT = logits_BGRT + hidden_B11T[..., :seen]
         own_BGRL = logits_BGRT[..., before:] + own_RL
@@ -108,7 +112,7 @@ def _compiled(
             weights = torch.cat((far, shares[..., :block_size]), -1)
         else:
             weights = own_BGRL.softmax(-1)
-        outs.append(torch.matmul(weights.to(value.dtype), v_BGTD[:, :, :seen]))
+        outs.append(_weighted(weights, v_BGTD[:, :, :seen], value.dtype))
     return _unrows(torch.stack(outs, 2), length, block_size)
 
 
@@ -117,14 +121,15 @@ def _forward_by_block(
 ) -> tuple[Tensor, Tensor | None]:
     """One softmax a row: the logits of an earlier block's tokens become s_j + (l_g - logsumexp of s in that block)."""
     length = query.shape[2]
-    q_BGNRD = _rows((query * scaling).to(value.dtype), key.shape[1], block_size)
-    k_BGTD, v_BGTD = (_blocks(x.to(value.dtype), block_size).flatten(2, 3) for x in (key, value))
+    query, key = _score_operands(query, key, value.dtype, scaling)
+    q_BGNRD = _rows(query, key.shape[1], block_size)
+    k_BGTD, v_BGTD = (_blocks(x, block_size).flatten(2, 3) for x in (key, _value_operand(value)))
     own_RL = _own_mask(q_BGNRD, block_size)
     hidden_B11T = None if valid is None else _added(~nn.functional.pad(valid, (0, -length % block_size)))[:, None, None]
     outs, log_zs = [], []
     for block, q_BGRD in enumerate(q_BGNRD.unbind(2)):
         before, seen = block * block_size, (block + 1) * block_size
-        logits_BGRT = _scores(q_BGRD, k_BGTD[:, :, :seen])
+        logits_BGRT = _scores(q_BGRD, k_BGTD[:, :, :seen], scaling)
         if hidden_B11T is not None:
             logits_BGRT += hidden_B11T[..., :seen]
         logits_BGRT[..., before:] += own_RL
@@ -135,7 +140,7 @@ def _forward_by_block(
             far_BGRFL += (gates_BGRF - far_BGRFL.logsumexp(-1)).unsqueeze(-1)
         if trained:
             log_zs.append(logits_BGRT.logsumexp(-1))
-        outs.append(torch.matmul(logits_BGRT.softmax(-1).to(value.dtype), v_BGTD[:, :, :seen]))
+        outs.append(_weighted(logits_BGRT.softmax(-1), v_BGTD[:, :, :seen], value.dtype))
     return _unrows(torch.stack(outs, 2), length, block_size), torch.stack(log_zs, 2) if trained else None
 
 
@@ -143,15 +148,16 @@ def _forward_by_tile(
     query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, block_size: int, scaling: float, trained: bool
 ) -> tuple[Tensor, Tensor | None]:
     length = query.shape[2]
-    q_BGNRD = _rows((query * scaling).to(value.dtype), key.shape[1], block_size)
-    k_BGNLD, v_BGNLD = _blocks(key.to(value.dtype), block_size), _blocks(value, block_size)
+    query, key = _score_operands(query, key, value.dtype, scaling)
+    q_BGNRD = _rows(query, key.shape[1], block_size)
+    k_BGNLD, v_BGNLD = _blocks(key, block_size), _blocks(value, block_size)
     num_blocks, masks = k_BGNLD.shape[2], _masks(valid, q_BGNRD, block_size)
-    own = _scores(q_BGNRD, k_BGNLD).add_(masks.own)
+    own = _scores(q_BGNRD, k_BGNLD, scaling).add_(masks.own)
     lse_BGNR = own.logsumexp(-1)
     own_out = torch.matmul(own.softmax(-1).to(value.dtype), v_BGNLD)
     if num_blocks == 1:
         return _unrows(own_out, length, block_size), lse_BGNR
-    far = _Far.of(k_BGNLD, v_BGNLD, masks)
+    far = _Far.of(k_BGNLD, v_BGNLD, masks, scaling)
     outs, log_zs = [], []
     for first, last in _tiles(num_blocks, q_BGNRD):
         q_BGMD = q_BGNRD[:, :, first:last].flatten(2, 3)
@@ -179,41 +185,41 @@ def _backward(
     scaling: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     length, kind, groups = query.shape[2], value.dtype, key.shape[1]
-    q_BGNRD = _rows((query * scaling).to(kind), groups, block_size)
-    k_BGNLD, v_BGNLD = _blocks(key.to(kind), block_size), _blocks(value, block_size)
+    scored_query, scored_key = _score_operands(query, key, kind, scaling)
+    q_BGNRD, scored_BGNRD = (_rows(x, groups, block_size) for x in (query.to(kind), scored_query))
+    k_BGNLD, scored_BGNLD, v_BGNLD = (_blocks(x, block_size) for x in (key.to(kind), scored_key, value))
     dout_BGNRD = _rows(dout.to(kind), groups, block_size)
     dot_BGNR = _rows((dout.float() * out.float()).sum(-1, keepdim=True), groups, block_size).squeeze(-1)  # D
     num_blocks, masks = k_BGNLD.shape[2], _masks(valid, q_BGNRD, block_size)
 
-    p_BGNRL = _scores(q_BGNRD, k_BGNLD).add_(masks.own).sub_(log_z_BGNR.unsqueeze(-1))
+    p_BGNRL = _scores(scored_BGNRD, scored_BGNLD, scaling).add_(masks.own).sub_(log_z_BGNR.unsqueeze(-1))
     # A CPU's exp is seven times slower where it underflows, as at everything that is masked; its exp2 is not.
     p_BGNRL = p_BGNRL.mul_(LOG2_E).exp2_()
-    ds = _scores(dout_BGNRD, v_BGNLD).sub_(dot_BGNR.unsqueeze(-1)).mul_(p_BGNRL).to(kind)
+    ds = exact_scores(dout_BGNRD, v_BGNLD).sub_(dot_BGNR.unsqueeze(-1)).mul_(p_BGNRL).to(kind)
     dq_BGNRD = torch.matmul(ds, k_BGNLD).float()
     dk_BGNLD = torch.matmul(ds.mT, q_BGNRD).float()
     dv_BGNLD = torch.matmul(p_BGNRL.to(kind).mT, dout_BGNRD).float()
     if num_blocks > 1:
-        far = _Far.of(k_BGNLD, v_BGNLD, masks)
-        dkeys = torch.zeros_like(far.keys_BGKD, dtype=torch.float32)
-        dvalues, dlandmarks = torch.zeros_like(dkeys), torch.zeros_like(far.landmarks_BGND, dtype=torch.float32)
+        far = _Far.of(scored_BGNLD, v_BGNLD, masks, scaling)
+        keys_BGKD, landmarks_BGND = k_BGNLD[:, :, :-1, :-1].flatten(2, 3), k_BGNLD[:, :, :-1, -1]
+        dkeys = torch.zeros_like(keys_BGKD, dtype=torch.float32)
+        dvalues, dlandmarks = torch.zeros_like(dkeys), torch.zeros_like(landmarks_BGND, dtype=torch.float32)
         dqs = []
         for first, last in _tiles(num_blocks, q_BGNRD):
             q_BGMD, dout_BGMD = q_BGNRD[:, :, first:last].flatten(2, 3), dout_BGNRD[:, :, first:last].flatten(2, 3)
             log_z, dot = (x[:, :, first:last].flatten(2, 3).unsqueeze(-1) for x in (log_z_BGNR, dot_BGNR))
-            a_BGMFJ, gates_BGMF = far.logits(q_BGMD, first, last)
+            a_BGMFJ, gates_BGMF = far.logits(scored_BGNRD[:, :, first:last].flatten(2, 3), first, last)
             seen = gates_BGMF.shape[-1]
             keys = slice(0, seen * (block_size - 1))
             share = (gates_BGMF - log_z).exp()  # G
-            dp = _scores(dout_BGMD, far.values_BGKD[:, :, keys]).unflatten(-1, (seen, -1))
+            dp = exact_scores(dout_BGMD, far.values_BGKD[:, :, keys]).unflatten(-1, (seen, -1))
             ds = dp.mul_(a_BGMFJ)  # in place from here on: these are the large temporaries
             within = ds.sum(-1)  # D_g
             dgates = (share * (within - dot)).to(kind)
             weights = a_BGMFJ.mul_(share.unsqueeze(-1))  # G a
             ds = ds.mul_(share.unsqueeze(-1)).addcmul_(weights, within.unsqueeze(-1), value=-1).flatten(-2).to(kind)
             weights = weights.flatten(-2).to(kind)
-            dqs.append(
-                torch.matmul(ds, far.keys_BGKD[:, :, keys]) + torch.matmul(dgates, far.landmarks_BGND[:, :, :seen])
-            )
+            dqs.append(torch.matmul(ds, keys_BGKD[:, :, keys]) + torch.matmul(dgates, landmarks_BGND[:, :, :seen]))
             dkeys[:, :, keys] += torch.matmul(ds.mT, q_BGMD)
             dvalues[:, :, keys] += torch.matmul(weights.mT, dout_BGMD)
             dlandmarks[:, :, :seen] += torch.matmul(dgates.mT, q_BGMD)
@@ -222,7 +228,7 @@ def _backward(
         dk_BGNLD[:, :, :-1, -1] += dlandmarks
         dv_BGNLD[:, :, :-1, :-1] += dvalues.unflatten(2, (num_blocks - 1, -1))
     dq = _unrows(dq_BGNRD, length, block_size) * scaling
-    dk, dv = (x.flatten(2, 3)[:, :, :length] for x in (dk_BGNLD, dv_BGNLD))
+    dk, dv = (x.flatten(2, 3)[:, :, :length] for x in (dk_BGNLD * scaling, dv_BGNLD))
     return dq.to(query.dtype), dk.to(key.dtype), dv.to(value.dtype)
 
 
@@ -243,19 +249,20 @@ class _Far:
     values_BGKD: Tensor
     landmarks_BGND: Tensor
     masks: _Masks
+    scaling: float
 
     @classmethod
-    def of(cls, k_BGNLD: Tensor, v_BGNLD: Tensor, masks: _Masks) -> "_Far":
+    def of(cls, k_BGNLD: Tensor, v_BGNLD: Tensor, masks: _Masks, scaling: float) -> "_Far":
         keys, values = (x[:, :, :-1, :-1].flatten(2, 3) for x in (k_BGNLD, v_BGNLD))
-        return cls(keys, values, k_BGNLD[:, :, :-1, -1], masks)
+        return cls(keys, values, k_BGNLD[:, :, :-1, -1], masks, scaling)
 
     def logits(self, q_BGMD: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
         """For query blocks first..last-1: weights_BGMFJ within each block that one of them can see, and its landmark
         logits_BGMF, masked where the block is not earlier. Both float32."""
         seen, rows = last - 1, q_BGMD.shape[2]
         tokens = seen * (self.keys_BGKD.shape[2] // self.landmarks_BGND.shape[2])
-        scores = _scores(q_BGMD, self.keys_BGKD[:, :, :tokens])
-        gates_BGMF = _scores(q_BGMD, self.landmarks_BGND[:, :, :seen])
+        scores = _scores(q_BGMD, self.keys_BGKD[:, :, :tokens], self.scaling)
+        gates_BGMF = _scores(q_BGMD, self.landmarks_BGND[:, :, :seen], self.scaling)
         if self.masks.far_B1K is not None and self.masks.landmarks_B1N is not None:
             scores += self.masks.far_B1K[:, :, None, :tokens]
             gates_BGMF = gates_BGMF + self.masks.landmarks_B1N[:, :, None, :seen]
@@ -292,8 +299,25 @@ def _tiles(num_blocks: int, q_BGNRD: Tensor) -> list[tuple[int, int]]:
     return list(zip(borders[:-1], borders[1:], strict=True))
 
 
-def _scores(a: Tensor, b: Tensor) -> Tensor:
-    return torch.matmul(a, b.mT).float()
+def _score_operands(query: Tensor, key: Tensor, kind: torch.dtype, scaling: float) -> tuple[Tensor, Tensor]:
+    """What `_scores` multiplies. On a CPU in float32, converted once and scaled before; elsewhere in `kind`, since the
+    units that multiply fast take no other, and scaled after, since a scaled query would be rounded."""
+    if query.device.type == "cpu" or kind == torch.float32:
+        return query.to(kind).float() * scaling, key.to(kind).float()
+    return query.to(kind), key.to(kind)
+
+
+def _scores(q: Tensor, k: Tensor, scaling: float) -> Tensor:
+    return torch.matmul(q, k.mT) if q.dtype == torch.float32 else exact_scores(q, k) * scaling
+
+
+def _value_operand(value: Tensor) -> Tensor:
+    """What `_weighted` multiplies: on a CPU in float32, where a product of bfloat16 would round weights and sums."""
+    return value.float() if value.device.type == "cpu" else value
+
+
+def _weighted(weights: Tensor, value: Tensor, kind: torch.dtype) -> Tensor:
+    return torch.matmul(weights.to(value.dtype), value).to(kind)
 
 
 def _blocks(x_BGTD: Tensor, block_size: int) -> Tensor:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from model.attention.local_keys import RotatedKeys
 from model.attention.memory import MemoryReader, Selection
 from model.attention.rotary import rotary_tables, rotate
 from model.attention.selection import SelectionPolicy
@@ -38,6 +39,8 @@ class LandmarkContext:
     last_layer: int | None = None
     """If given, the pass ends at this layer once its keys and values are in the cache (see
     `LandmarkModel.fill_cache`)."""
+    rotated_keys: RotatedKeys | None = None
+    """If given, holds the rotated local keys of the passes before, so that only new ones are rotated."""
     between_layers: Callable[[], None] | None = None
     """If given, called in every layer: a long pass may let others use the processor there."""
     _tables: dict[tuple[int, int, torch.dtype], tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -72,6 +75,13 @@ class LandmarkContext:
         if self.valid_BK is None or self.valid_BK.shape[1] == num_keys:
             return self.valid_BK
         return nn.functional.pad(self.valid_BK, (num_keys - self.valid_BK.shape[1], 0), value=True)
+
+    def rotate_local(self, layer: int, key_BGKD: Tensor, before: int) -> Tensor:
+        """rotated_BGKD of the local window, whose first `before` keys are from earlier passes."""
+        start, rotated = self.local_start, self.rotated_keys
+        if rotated is not None:
+            return rotated.of(layer, key_BGKD, start, before, lambda at, to: self.table(at, to, key_BGKD))
+        return rotate(key_BGKD, *self.table(start, start + key_BGKD.shape[2], key_BGKD))
 
     def table(self, start: int, stop: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin of positions start..stop-1; the same for all layers of a forward pass, so computed once."""

@@ -6,7 +6,7 @@
 - The function knows nothing of where blocks live; the reader knows nothing of softmax or positions.
 
 Read on: `grouped_softmax` (weights), `positions` (how a block gets its position), `selection` (who chooses blocks),
-`memory` (where they come from), `blockwise` (the same for a whole text, linear in memory).
+`memory` (where they come from), `blockwise` (the same for a whole text, linear in memory), `fused` (on a GPU).
 
 Axes: B batch, H query heads, G KV heads, X voter groups per KV head, R rows that vote together, Q queries, K local
 keys, S slots, L tokens in a block (landmark last), D head dim.
@@ -19,10 +19,12 @@ from torch import Tensor, nn
 
 from model.attention.blockwise import blockwise_attention
 from model.attention.context import LandmarkContext
+from model.attention.fused.attention import fused_attention, fused_fits
 from model.attention.grouped_softmax import fold_far_blocks, fold_slots
 from model.attention.memory import Selection
 from model.attention.positions import ReadBlocks, read_blocks
 from model.attention.rotary import rotate
+from model.attention.scores import exact_scores
 from model.attention.selection import SelectionPolicy
 from model.errors import ModelError
 
@@ -50,7 +52,7 @@ def landmark_attention(
 
     start = context.local_start
     rotated_query = rotate(query, *context.table(start + before, start + num_keys, query))
-    rotated_key = rotate(key, *context.table(start, start + num_keys, key))
+    rotated_key = context.rotate_local(layer, key, before)
     reads = context.reads(layer)
     if not reads and not dropout and _blockwise_fits(context, query, before):
         return _blockwise(context, rotated_query, rotated_key, value, scaling), None
@@ -90,9 +92,10 @@ def _blockwise_fits(context: LandmarkContext, query: Tensor, before: int) -> boo
 def _blockwise(
     context: LandmarkContext, rotated_query: Tensor, rotated_key: Tensor, value: Tensor, scaling: float
 ) -> Tensor:
-    """out_BQHD in memory linear in the text; the code around it is its twin."""
+    """out_BQHD in memory linear in the text, by kernels where there are any; the code around it is its twin."""
     num_keys, before = rotated_key.shape[2], rotated_key.shape[2] - rotated_query.shape[2]
-    out_BHKD = blockwise_attention(
+    attention = fused_attention if fused_fits(rotated_query, context.block_size) else blockwise_attention
+    out_BHKD = attention(
         nn.functional.pad(rotated_query, (0, 0, before, 0)),
         rotated_key,
         value,
@@ -106,16 +109,14 @@ def _blockwise(
 def _local_logits(context: LandmarkContext, rotated_query: Tensor, rotated_key: Tensor, scaling: float) -> Tensor:
     """logits_BHQK whose softmax is the grouped softmax over the local window."""
     groups, num_keys = rotated_key.shape[1:3]
-    scores_BGRQK = rotated_query.unflatten(1, (groups, -1)) @ rotated_key.unsqueeze(2).transpose(-1, -2)
-    return fold_far_blocks(
-        scores_BGRQK.flatten(1, 2).float() * scaling, context.block_size, context.valid_keys(num_keys)
-    )
+    scores_BGRQK = exact_scores(rotated_query.unflatten(1, (groups, -1)), rotated_key.unsqueeze(2))
+    return fold_far_blocks(scores_BGRQK.flatten(1, 2) * scaling, context.block_size, context.valid_keys(num_keys))
 
 
 def _slot_logits(blocks: ReadBlocks, rotated_query: Tensor, policy: SelectionPolicy, scaling: float) -> Tensor:
     """logits_BHQSL of the tokens of chosen blocks, in the same softmax as the local ones."""
     rows_BGXRD = policy.voter_rows(rotated_query, blocks.ids_BGXS.shape[1])
-    scores_BGXRSL = blocks.scores(rows_BGXRD).float() * scaling
+    scores_BGXRSL = blocks.scores(rows_BGXRD) * scaling
     logits_BGXRSL = fold_slots(scores_BGXRSL, blocks.lengths_BGXS.unsqueeze(3))
     return policy.by_query(logits_BGXRSL, rotated_query.shape[2])
 

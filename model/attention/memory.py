@@ -14,7 +14,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from model.attention.selection import select_blocks
+from model.attention.growing_axis import GrowingAxis
+from model.attention.selection import choose_blocks
 from model.errors import ModelError
 
 
@@ -59,7 +60,7 @@ class MemoryReader(Protocol):
         """Stored blocks N; with 0 nothing is read."""
 
     def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
-        """ids_BGXS (int64, ascending, S = min(k, N)): blocks that each voter group chooses (`select_blocks`).
+        """ids_BGXS (int64, ascending, S = min(k, N)): blocks that each voter group chooses (`choose_blocks`).
 
         Queries are scaled and rotated such that their product with an *un-rotated* landmark key is the landmark logit.
         """
@@ -99,9 +100,9 @@ class InMemoryReader:
     def __init__(self, layers: Sequence[int], *, capacity: int | None = None) -> None:
         self._layers = tuple(layers)
         self._capacity = capacity
-        self._keys: dict[int, _GrowingAxis] = {}  # layer -> keys_BGNLD
-        self._values: dict[int, _GrowingAxis] = {}
-        self._lengths_BN = _GrowingAxis(1)
+        self._keys: dict[int, GrowingAxis] = {}  # layer -> keys_BGNLD
+        self._values: dict[int, GrowingAxis] = {}
+        self._lengths_BN = GrowingAxis(1)
 
     @classmethod
     def from_blocks(
@@ -134,14 +135,14 @@ class InMemoryReader:
         assert set(layers) == set(self._layers)
         for layer, (keys_BGNLD, values_BGNLD) in layers.items():
             for rows, new in ((self._keys, keys_BGNLD), (self._values, values_BGNLD)):
-                rows.setdefault(layer, _GrowingAxis(2)).append(new, self._capacity)
+                rows.setdefault(layer, GrowingAxis(2)).append(new, self._capacity)
         self._lengths_BN.append(lengths_BN, self._capacity)
 
     def landmarks(self, layer: int) -> Tensor:
         return self._keys[layer].view()[..., -1, :]
 
     def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
-        return select_blocks(queries_BGXRD @ self.landmarks(layer).unsqueeze(2).transpose(-1, -2), k)
+        return choose_blocks(queries_BGXRD, self.landmarks(layer), k)
 
     def read(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         batch, groups = ids_BGXS.shape[:2]
@@ -151,34 +152,3 @@ class InMemoryReader:
         head = torch.arange(groups, device=ids_BGXS.device).view(1, -1, 1, 1)
         keys, values = self._keys[layer].view(), self._values[layer].view()
         return keys[row, head, ids_BGXS], values[row, head, ids_BGXS], self._lengths_BN.view()[row, ids_BGXS]
-
-
-class _GrowingAxis:
-    """A tensor that grows along one axis; capacity doubles, so that n appends copy O(n) rather than O(n^2)."""
-
-    def __init__(self, axis: int) -> None:
-        self._axis = axis
-        self._room: Tensor | None = None
-        self.length = 0
-
-    def view(self) -> Tensor:
-        assert self._room is not None, "nothing stored yet"
-        return self._room.narrow(self._axis, 0, self.length)
-
-    def append(self, new: Tensor, capacity: int | None) -> None:
-        axis, added = self._axis, new.shape[self._axis]
-        if capacity is not None:
-            both = new if self._room is None else torch.cat((self.view(), new), axis)
-            self._room = both.narrow(axis, max(0, both.shape[axis] - capacity), min(capacity, both.shape[axis])).clone()
-            self.length = self._room.shape[axis]
-            return
-        if self._room is None:
-            self._room = new.clone()
-        elif self.length + added > self._room.shape[axis]:
-            shape = list(self._room.shape)
-            shape[axis] = 2 * (self.length + added)
-            room = self._room.new_empty(shape)
-            room.narrow(axis, 0, self.length).copy_(self.view())
-            self._room = room
-        self._room.narrow(axis, self.length, added).copy_(new)
-        self.length += added

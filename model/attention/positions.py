@@ -24,7 +24,8 @@ from torch import Tensor
 from model.attention.context import LandmarkContext
 from model.attention.memory import in_text_order
 from model.attention.rotary import rotate
-from model.attention.selection import Positions, select_blocks
+from model.attention.scores import exact_scores
+from model.attention.selection import Positions, choose_blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +39,8 @@ class SlottedBlocks:
     """Ordinary tokens of each block."""
 
     def scores(self, rows_BGXRD: Tensor) -> Tensor:
-        """scores_BGXRSL: products of queries with the keys of their blocks."""
-        return torch.einsum("bgxrd,bgxsld->bgxrsl", rows_BGXRD, self.keys_BGXSLD)
+        """scores_BGXRSL (float32): products of queries with the keys of their blocks."""
+        return exact_scores(rows_BGXRD, self.keys_BGXSLD.flatten(3, 4)).unflatten(-1, self.keys_BGXSLD.shape[3:5])
 
     def weighted(self, weights_BGXRSL: Tensor) -> Tensor:
         """out_BGXRD: values of the blocks, weighted."""
@@ -59,7 +60,7 @@ class SharedBlocks:
     lengths_BGXS: Tensor
 
     def scores(self, rows_BGXRD: Tensor) -> Tensor:
-        scores_BGPV = rows_BGXRD.flatten(2, 3) @ self.keys_BGULD.flatten(2, 3).mT
+        scores_BGPV = exact_scores(rows_BGXRD.flatten(2, 3), self.keys_BGULD.flatten(2, 3))
         scores_BGXRUL = scores_BGPV.unflatten(3, self.keys_BGULD.shape[2:4]).unflatten(2, rows_BGXRD.shape[2:4])
         return scores_BGXRUL.gather(4, self._at(rows_BGXRD.shape[3]))
 
@@ -98,7 +99,10 @@ def read_library(
     """Every block is scored and read in slot 0, so any memory can search."""
     reader, policy = context.memory
     searching_BHQD = context.search_frame(query_BHQD, key_BGKD.shape[2], scaling)
-    ids = reader.search(layer, policy.voter_rows(searching_BHQD, key_BGKD.shape[1]), policy.top_k)
+    queries_BGXRD = policy.voter_rows(searching_BHQD, key_BGKD.shape[1])
+    ids = policy.forced_blocks(layer, queries_BGXRD.shape[:3], reader.num_blocks)
+    if ids is None:
+        ids = reader.search(layer, queries_BGXRD, policy.top_k)
     cos, sin = context.table(0, context.block_size, query_BHQD)
     voters, chosen = ids.shape[2:]
     if voters > 1 and len(distinct_U := ids.unique()) <= min(_SHARED_MOST * chosen, voters * chosen // 2):
@@ -120,8 +124,11 @@ def read_paper(
     cos, sin = context.table(0, context.local_start, query_BHQD)
     at_N = paper_landmark_slots(stored, policy.top_k, query_BHQD.device) * size + size - 1
     landmarks_BGND = rotate(memory.landmarks(layer), cos[at_N], sin[at_N])
-    queries_BGXRD = policy.voter_rows(rotated_BHQD * scaling, key_BGKD.shape[1])
-    ids = select_blocks(queries_BGXRD @ landmarks_BGND.unsqueeze(2).transpose(-1, -2), policy.top_k)
+    queries_BGXRD = policy.voter_rows(rotated_BHQD, key_BGKD.shape[1])
+    ids = policy.forced_blocks(layer, queries_BGXRD.shape[:3], stored)
+    if ids is None:
+        together = policy.voters == "all_heads"
+        ids = choose_blocks(queries_BGXRD, landmarks_BGND, policy.top_k, scaling=scaling, all_heads=together)
     keys, values, lengths = memory.read(layer, ids)
     token_L = torch.arange(size, device=query_BHQD.device)
     at_BGXSL = paper_read_slots(ids, stored, policy.top_k)[..., None] * size + token_L

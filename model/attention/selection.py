@@ -1,24 +1,31 @@
 """How a read chooses blocks: who votes, how many blocks are taken, and which of equal blocks wins.
 
 Tie rule: of blocks with equal votes the newest (highest number) is taken. In the first layer all landmark keys are
-equal before rotation, so there the rule alone decides.
+equal before rotation, so there the rule alone decides. A matrix product does not give the same sum for equal keys in
+different columns, so votes that differ by no more than rounding (`TIE`) count as equal.
 
 Axes: B batch, H query heads, G KV heads, Q queries, X voter groups per KV head, R rows that vote together, N stored
 blocks, S slots.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from model.attention.scores import exact_scores
 from model.errors import ModelError
 
-Voters = Literal["token", "head", "group"]
+Voters = Literal["token", "head", "group", "all_heads"]
 Positions = Literal["paper", "library"]
 LIBRARY_LOCAL_SLOT = 2
 """Slot at which the local window starts under library positions, behind the far slot and an empty one."""
+TIE = 2.0**-20
+"""Logits that differ by less than this share of |query| |key| are equal: 8 times the precision of float32."""
+NORMS_AT_MOST = 4096
+"""Keys whose norm is taken for that, spread over all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,28 +35,53 @@ class SelectionPolicy:
     top_k: int = 8
     voters: Voters = "group"
     """token: every query token of every head chooses for itself, as in the paper; head: one set of blocks per head and
-    forward pass; group: one per KV head and forward pass, so that each KV head is gathered once."""
+    forward pass; group: one per KV head and forward pass, so that each KV head is gathered once; all_heads: one per
+    query token, which all heads share (the published code's `max_over_heads`), under paper positions."""
     positions: Positions = "library"
     each_query: bool = False
     """Query tokens of one forward pass vote separately, so that each reads what it would read in a pass of its own."""
+    forced: Mapping[int, Tensor] | None = field(default=None, compare=False)
+    """By layer, blocks to read instead of choosing any: ids ascending, of a shape that broadcasts to [B, G, X, S]."""
 
     def __post_init__(self) -> None:
         if self.top_k < 1:
             raise ModelError(f"top_k is {self.top_k}; it must be at least 1.")
-        if self.voters not in ("token", "head", "group"):
-            raise ModelError(f"voters is {self.voters!r}; choose 'token', 'head' or 'group'.")
+        if self.voters not in ("token", "head", "group", "all_heads"):
+            raise ModelError(f"voters is {self.voters!r}; choose 'token', 'head', 'group' or 'all_heads'.")
         if self.positions not in ("paper", "library"):
             raise ModelError(f"positions is {self.positions!r}; choose 'paper' or 'library'.")
+        if self.voters == "all_heads" and self.positions != "paper":
+            raise ModelError(
+                "voters='all_heads' needs positions='paper': a library is searched for each KV head apart."
+            )
+        for layer, ids in (self.forced or {}).items():
+            if ids.dtype != torch.int64 or not ids.numel() or bool((ids[..., :1] < 0).any() | (ids.diff() <= 0).any()):
+                raise ModelError(f"forced blocks of layer {layer} must be int64, from 0 on, and strictly ascending.")
+
+    def forced_blocks(self, layer: int, shape_BGX: tuple[int, int, int], num_blocks: int) -> Tensor | None:
+        """ids_BGXS to read in a layer without choosing; None: choose. Raises `ModelError` for blocks not stored."""
+        if self.forced is None or layer not in self.forced:
+            return None
+        ids = self.forced[layer]
+        if int(ids.max()) >= num_blocks:
+            raise ModelError(
+                f"forced blocks of layer {layer} reach {int(ids.max())}, but only {num_blocks} are stored."
+            )
+        return ids.expand(*shape_BGX, ids.shape[-1])
 
     def local_slot(self, num_blocks: int) -> int:
         """Slot at which the local window starts when `num_blocks` are stored (see `model.attention.positions`)."""
         return LIBRARY_LOCAL_SLOT if self.positions == "library" else min(self.top_k, num_blocks) + 1
 
+    @property
+    def _heads_of_a_query_together(self) -> bool:
+        return self.voters == "all_heads" or (self.voters == "group" and self.each_query)
+
     def voter_rows(self, x_BHQD: Tensor, groups: int) -> Tensor:
         """x_BGXRD: the rows of each KV head by the voter group they belong to."""
         x_BGHQD: Tensor = x_BHQD.unflatten(1, (groups, -1))
         heads_per_group, num_queries = x_BGHQD.shape[2:4]
-        if self.each_query and self.voters == "group":
+        if self._heads_of_a_query_together:
             return x_BGHQD.transpose(2, 3)
         if self.each_query or self.voters == "token":
             voters = heads_per_group * num_queries
@@ -60,34 +92,57 @@ class SelectionPolicy:
 
     def by_query(self, x_BGXRD: Tensor, num_queries: int) -> Tensor:
         """x_BHQD: the inverse of `voter_rows`, for any number of axes behind R."""
-        if self.each_query and self.voters == "group":
+        if self._heads_of_a_query_together:
             return x_BGXRD.transpose(2, 3).flatten(1, 2)
         x_BGHQD: Tensor = x_BGXRD.flatten(2, 3).unflatten(2, (-1, num_queries))
         return x_BGHQD.flatten(1, 2)
 
 
-def select_blocks(logits_BGXRN: Tensor, k: int) -> Tensor:
+def choose_blocks(
+    queries_BGXRD: Tensor, landmarks_BGND: Tensor, k: int, *, scaling: float = 1.0, all_heads: bool = False
+) -> Tensor:
+    """ids_BGXS of `select_blocks`, from queries and landmark keys; the batch axis of the landmarks may be 1."""
+    logits_BGXRN = exact_scores(queries_BGXRD, landmarks_BGND.unsqueeze(2)) * scaling
+    size_BGX = logit_size(queries_BGXRD, landmarks_BGND) * scaling
+    return select_blocks(logits_BGXRN, k, size_BGX, all_heads=all_heads)
+
+
+def logit_size(queries_BGXRD: Tensor, landmarks_BGND: Tensor) -> Tensor:
+    """size_BGX: how large the terms of a logit get, which bounds the rounding of their sum."""
+    some_BGND = landmarks_BGND[:, :, :: max(1, landmarks_BGND.shape[2] // NORMS_AT_MOST)]
+    return queries_BGXRD.float().norm(dim=-1).amax(-1) * some_BGND.float().norm(dim=-1).amax(-1, keepdim=True)
+
+
+def select_blocks(logits_BGXRN: Tensor, k: int, size_BGX: Tensor | float = 0.0, *, all_heads: bool = False) -> Tensor:
     """ids_BGXS, ascending: the k blocks that each voter group chooses from its landmark logits.
 
     One row: its largest logits. Several rows: the largest softmax probabilities, each block at its maximum over the
-    rows (docs/landmark-attention.md, section 5).
+    rows (docs/landmark-attention.md, section 5). all_heads: the maximum is over the KV heads as well. size: see
+    `logit_size`; logits alone do not tell it where they cancel.
     """
+    seen_BGX = logits_BGXRN.detach().float().abs().amax((-2, -1))
+    tolerance_BGX1 = torch.maximum(seen_BGX, torch.as_tensor(size_BGX, device=seen_BGX.device)).unsqueeze(-1) * TIE
+    if all_heads:
+        votes_BGXN = logits_BGXRN.float().log_softmax(-1).amax((1, 3)).unsqueeze(1)
+        ids_BGXS = top_blocks(votes_BGXN, k, tolerance=tolerance_BGX1.amax(1, keepdim=True))
+        return ids_BGXS.expand(-1, logits_BGXRN.shape[1], -1, -1)
     if logits_BGXRN.shape[-2] == 1:
-        return top_blocks(logits_BGXRN.squeeze(-2), k)
-    return top_blocks(logits_BGXRN.float().softmax(-1).amax(-2), k)
+        return top_blocks(logits_BGXRN.squeeze(-2).float(), k, tolerance=tolerance_BGX1)
+    # The logarithm keeps the order, and the size of the rounding.
+    return top_blocks(logits_BGXRN.float().log_softmax(-1).amax(-2), k, tolerance=tolerance_BGX1)
 
 
-def top_blocks(votes: Tensor, k: int) -> Tensor:
+def top_blocks(votes: Tensor, k: int, *, tolerance: Tensor | float = 0.0) -> Tensor:
     """The k largest of the last axis as ascending int64 indices; among equals the highest index.
 
-    No host synchronisation.
+    tolerance: votes that are no further from the k-th largest than this are its equals. No host synchronisation.
     """
     count = votes.shape[-1]
     order = torch.arange(count, device=votes.device)
     if k >= count:
         return order.expand(*votes.shape[:-1], count)
     threshold = votes.topk(k).values[..., -1:]
-    above, tied = votes > threshold, votes == threshold
+    above, tied = votes > threshold + tolerance, (votes - threshold).abs() <= tolerance
     room = k - above.sum(-1, keepdim=True)
     newest_tied = tied & (tied.flip(-1).cumsum(-1).flip(-1) <= room)
     return torch.where(above | newest_tied, order, count).topk(k, largest=False, sorted=True).values

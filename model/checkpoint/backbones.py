@@ -7,6 +7,7 @@ them at once. Modules that serve import them from here: Python lets one thread i
 from transformers import (
     AttentionInterface,
     AutoConfig,
+    AutoModel,
     AutoModelForCausalLM,
     AutoTokenizer,
     BertConfig,
@@ -22,6 +23,7 @@ __all__ = [
     "MODEL_FOR_CAUSAL_LM_MAPPING",
     "AttentionInterface",
     "AutoConfig",
+    "AutoModel",
     "AutoModelForCausalLM",
     "AutoTokenizer",
     "BertConfig",

@@ -11,6 +11,8 @@ from model.errors import UnsupportedBackbone
 
 TESTED_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "starcoder2")
 TESTED_ROPE = ("default", "linear", "llama3", "yarn")
+ENCODER_FAMILIES = ("bert", "camembert", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta")
+"""Read both ways; finders without training (`encoder_model`)."""
 CHAT_FAMILIES = ("gemma3_text", "llama", "mistral", "phi3", "qwen2", "qwen3", "smollm3")
 CHAT_ROPE = (*TESTED_ROPE, "longrope")
 
@@ -21,7 +23,8 @@ def check_backbone(config: PreTrainedConfig) -> None:
         raise UnsupportedBackbone(
             f"model family {config.model_type!r} is not supported: landmark attention is tested on "
             f"{', '.join(TESTED_FAMILIES)} "
-            "(Llama 1-3 and SmolLM2, Mistral, Qwen2/2.5, Qwen3, StarCoder2). Choose a checkpoint of one of these."
+            "(Llama 1-3 and SmolLM2, Mistral, Qwen2/2.5, Qwen3, StarCoder2). Choose a checkpoint of one of these, or "
+            f"an encoder as a finder: {', '.join(ENCODER_FAMILIES)}."
         )
     kind = (rope_of(config) or {}).get("rope_type", "default")
     if kind not in TESTED_ROPE:

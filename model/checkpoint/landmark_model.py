@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.attention.block_grid import insert_landmarks
+from model.attention.block_grid import check_landmarks, insert_landmarks
 from model.attention.context import LandmarkContext, LastLayerReached
 from model.attention.landmark_attention import landmark_attention
 from model.attention.memory import MemoryReader
@@ -56,6 +56,9 @@ class Prompt:
 
 class LandmarkModel(BackboneModel):
     """A causal language model with landmark attention, its tokenizer and its settings."""
+
+    writes: bool = True
+    """Whether it has words and values of its own; without them it finds, and answers are quoted."""
 
     def __init__(
         self,
@@ -200,8 +203,10 @@ class LandmarkModel(BackboneModel):
     def forward(self, ids_BT: Tensor, valid_BT: Tensor | None = None) -> Tensor:
         """logits_BTV of a whole text with landmarks in place, read in one pass without memory (the training forward).
 
-        valid: False at padding, which must be on the right: on the left it would shift the block grid.
+        valid: False at padding, which must be on the right: on the left it would shift the block grid. Raises
+        `ModelError` for that, and for a landmark inside a block, which would be read as an ordinary token.
         """
+        check_landmarks(ids_BT, self.config.block_size, self.config.landmark_token_id, valid_BT)
         if valid_BT is not None and bool((valid_BT[:, 1:] & ~valid_BT[:, :-1]).any()):
             raise ModelError(
                 "padding precedes text: landmark attention needs its padding on the right (padding_side='right')."
@@ -256,6 +261,10 @@ class LandmarkModel(BackboneModel):
     def token_text(self) -> TokenText:
         return TokenText(self.tokenizer)
 
+    def token_ends(self, tokens: Sequence[int], text: str, start: int, end: int) -> list[int]:
+        """For each token of the block that stands at start..end of a document's text, the character behind it."""
+        return [min(start + length, end) for length in self.token_text.ends(tokens)]
+
     def with_landmarks(self, raw_ids: Iterable[int], *, filled: int = 0) -> list[int]:
         """Raw tokens with landmarks inserted (see `insert_landmarks`)."""
         config = self.config
@@ -298,6 +307,12 @@ class LandmarkModel(BackboneModel):
             "memory_layers": ",".join(map(str, self.memory_layers)),
             "prefill": f"{self.config.window_blocks}+{self.config.context_blocks}",
         }
+
+
+def on_device(numbers: Sequence[Any], device: torch.device) -> Tensor:
+    """int64 tensor of (nested) numbers. The host does not wait for the device, as it would for a copy of its pages."""
+    held = torch.tensor(numbers, dtype=torch.int64)
+    return held.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else held.to(device)
 
 
 def cached(cache: DynamicCache, layer: int) -> tuple[Tensor, Tensor]:

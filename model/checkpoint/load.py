@@ -15,7 +15,8 @@ from model.checkpoint.backbones import (
 )
 from model.checkpoint.chat_model import ChatModel
 from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
-from model.checkpoint.families import check_backbone, check_chat_backbone
+from model.checkpoint.encoder_files import load_encoder
+from model.checkpoint.families import ENCODER_FAMILIES, check_backbone, check_chat_backbone
 from model.checkpoint.int8 import KIND, WEIGHTS_FILE, read_int8
 from model.checkpoint.landmark_model import LandmarkModel
 from model.errors import ModelError, UnsupportedBackbone
@@ -29,8 +30,11 @@ def load_backbone(
     device: str | torch.device | None = None,
     dtype: torch.dtype | str | None = None,
     block_size: int = 64,
+    query_prefix: str | None = None,
+    passage_prefix: str | None = None,
 ) -> LandmarkModel:
-    """Load a checkpoint as a landmark model, ready for inference.
+    """Load a checkpoint as a landmark model, ready for inference; an encoder as a finder (`load_encoder`), for which
+    alone the prefixes are.
 
     Device: CUDA if there is one, else CPU. Dtype: bfloat16 on CUDA and for models over a billion parameters, else
     float32; int8 matrices (`model.checkpoint.int8`) are expanded to it. A checkpoint that is not a landmark model yet
@@ -40,6 +44,11 @@ def load_backbone(
     """
     source = str(path_or_hub_id)
     config = _read_config(source)
+    if config.model_type in ENCODER_FAMILIES:
+        target, chosen = _placed(config, device, dtype)
+        tokenizer = _read_tokenizer(source)
+        prefixes = (query_prefix, passage_prefix)
+        return load_encoder(source, tokenizer, target, chosen, block_size=block_size, prefixes=prefixes)
     check_backbone(config)
     tokenizer = _read_tokenizer(source)
     target, chosen = _placed(config, device, dtype)

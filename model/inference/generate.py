@@ -14,7 +14,7 @@ from torch import Tensor
 
 from model.attention.memory import MemoryReader, Selection
 from model.attention.selection import SelectionPolicy
-from model.checkpoint.landmark_model import LandmarkModel
+from model.checkpoint.landmark_model import LandmarkModel, on_device
 from model.inference.constrained_decoding import Place, QuoteCursor, QuoteSource
 from model.inference.prompt import EncodedPrompt
 from model.inference.sampling import Sampling, TextStream, pick
@@ -125,10 +125,10 @@ def _chosen_steps(
     while True:
         row = output.next_row(model.config.landmark_in_loss)
         logprobs_V = _logprobs(model, output.hidden_TE[row])
-        token, place = _choose(model, logprobs_V, sampling, cursor, random, started=started)
+        token, logprob, place = _choose(model, logprobs_V, sampling, cursor, random, started=started)
         if token is None:
             return
-        yield _Step(token, float(logprobs_V[token]), output.selections_of(row), place)
+        yield _Step(token, logprob, output.selections_of(row), place)
         output, started = session.feed([token]), True
 
 
@@ -139,9 +139,10 @@ def _known_steps(
     rows = [output.next_row(model.config.landmark_in_loss)]
     done = 0
     while done < len(tokens):
-        logprobs_QV = _logprobs(model, output.hidden_TE[rows])
-        for row, logprobs_V in zip(rows, logprobs_QV, strict=True):
-            yield _Step(tokens[done], float(logprobs_V[tokens[done]]), output.selections_of(row))
+        logprobs_QV = _logprobs(model, output.hidden_TE[on_device(rows, model.device)])
+        known_Q1 = on_device(tokens[done : done + len(rows)], model.device).unsqueeze(-1)
+        for row, logprob in zip(rows, logprobs_QV.gather(-1, known_Q1).squeeze(-1).tolist(), strict=True):
+            yield _Step(tokens[done], logprob, output.selections_of(row))
             done += 1
         if rest := tokens[done - 1 : -1]:
             output = session.feed_apart(rest)
@@ -164,19 +165,21 @@ def _choose(
     random: torch.Generator,
     *,
     started: bool,
-) -> tuple[int | None, Place | None]:
-    """The next token and, in quote mode, its place; None at the end of a quotation."""
+) -> tuple[int | None, float, Place | None]:
+    """The next token with its log-probability and, in quote mode, its place; None at the end of a quotation."""
     if cursor is None:
-        return pick(logprobs_V, sampling, random), None
+        return *pick(logprobs_V, sampling, random), None
+    logprobs_V = logprobs_V.cpu()  # once; what follows stays here
     allowed = cursor.allowed()
     ends = _end_tokens(model, sampling) if started else []
-    candidates = torch.tensor([*allowed, *(token for token in ends if token not in allowed)], device=logprobs_V.device)
-    if not len(candidates):
-        return None, None
-    token = int(candidates[pick(logprobs_V[candidates], sampling, random)])
+    candidates = [*allowed, *(token for token in ends if token not in allowed)]
+    if not candidates:
+        return None, 0.0, None
+    chosen, logprob = pick(logprobs_V[torch.tensor(candidates)], sampling, random)
+    token = candidates[chosen]
     if token not in allowed:
-        return None, None
-    return token, cursor.advance(token)
+        return None, 0.0, None
+    return token, logprob, cursor.advance(token)
 
 
 def _end_tokens(model: LandmarkModel, sampling: Sampling) -> list[int]:

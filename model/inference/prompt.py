@@ -15,6 +15,7 @@ from torch import Tensor
 
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.backbones import DynamicCache
+from model.checkpoint.encoder_model import EncoderModel
 from model.checkpoint.landmark_model import LandmarkModel, cached
 
 
@@ -35,6 +36,9 @@ class EncodedPrompt:
 @torch.no_grad()
 def encode_prompt(model: LandmarkModel, prompt_ids: Sequence[int], *, end_ids: Sequence[int] = ()) -> EncodedPrompt:
     """Read raw tokens once. `end_ids` are read after the prompt for their queries only. Raises `ContextTooLong`."""
+    if isinstance(model, EncoderModel):
+        queries_11QD = model.question_states(prompt_ids)[None, None]
+        return EncodedPrompt(queries_11QD, tuple(prompt_ids), queries_11QD.new_zeros(1, 0, 0), ())
     ids = model.with_landmarks([*prompt_ids, *end_ids])
     length = len(model.with_landmarks(prompt_ids))  # the block grid is the same, with fewer tokens on it
     policy = SelectionPolicy()

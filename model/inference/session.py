@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from model.attention.local_keys import RotatedKeys
 from model.attention.memory import InMemoryReader, MemoryReader, Selection, in_text_order
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.backbones import DynamicCache
-from model.checkpoint.landmark_model import LandmarkModel, cached
+from model.checkpoint.landmark_model import LandmarkModel, cached, on_device
 from model.errors import ModelError
 from model.inference.prompt import EncodedPrompt
 
@@ -65,7 +66,7 @@ class LandmarkSession:
         if policy.positions == "paper":
             memory = InMemoryReader(range(model.num_layers)) if memory is None else in_text_order(memory)
         self.memory = memory
-        self._cache = DynamicCache()
+        self._cache, self._rotated = DynamicCache(), RotatedKeys()
         self._local = 0  # tokens in the local window, landmarks included
 
     def feed(self, raw_ids: Sequence[int]) -> StepOutput:
@@ -95,7 +96,8 @@ class LandmarkSession:
             stored = self.memory.num_blocks if self.memory is not None else 0
             self.model.check_window(self._local + len(piece), policy, stored)
             context = self.model.context(reader=self.memory, policy=policy)
-            hidden.append(self.model.encode(torch.tensor([piece], device=self.model.device), context, self._cache)[0])
+            context.rotated_keys = self._rotated
+            hidden.append(self.model.encode(on_device([piece], self.model.device), context, self._cache)[0])
             selections.append(tuple(context.selections))
             self._local += len(piece)
             if policy.positions == "paper":
@@ -144,4 +146,4 @@ class LandmarkSession:
                 layers[layer] = keys_BGNLD, values_BGNLD
             rest.update(keys[:, :, cut:], values[:, :, cut:], layer)
         memory.append(layers, torch.full((1, finished), size - 1, device=self.model.device))
-        self._cache, self._local = rest, self._local - finished * size
+        self._cache, self._rotated, self._local = rest, RotatedKeys(), self._local - finished * size

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import save_file
@@ -142,6 +142,15 @@ def load_second_look(folder: Path, device: torch.device | None = None) -> Second
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: weights of other names or shapes
         raise ModelError(f"{folder} cannot be used ({error}); copy the checkpoint again.") from error
     return SecondLook(reader.eval().to(device), tokenizer)
+
+
+def shipped_reader_for(tokenizer: Any) -> Path | None:
+    """The folder of the shipped checkpoint's reader, for another finder of the very same vocabulary, hence language;
+    None for any other."""
+    folder = Path(__file__).resolve().parents[1] / "default" / FOLDER
+    file = folder / "tokenizer.json"
+    same = file.is_file() and _open_tokenizer(file).get_vocab() == tokenizer.get_vocab()
+    return folder if same else None
 
 
 def _open_tokenizer(file: Path) -> Tokenizer:

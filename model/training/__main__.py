@@ -1,4 +1,4 @@
-"""`python -m model.training`: pre-train, fine-tune, evaluate, plot, convert released weights."""
+"""`python -m model.training`: pre-train, fine-tune, evaluate, plot, convert released weights, the paper's tables."""
 
 import json
 import os
@@ -25,6 +25,9 @@ from model.training.engine.trainer import TrainingResult
 from model.training.evaluation.passkey import passkey_scores
 from model.training.evaluation.perplexity import perplexity_scores
 from model.training.evaluation.report import heldout_tokens, report
+from model.training.paper.runs import Experiment
+from model.training.paper.sizes import SIZES
+from model.training.paper.tables import TABLES, write_table
 from model.training.recipes import joint_reader, span_reader
 from model.training.recipes.default_model import PHASES, make_default_model
 from model.training.recipes.default_recipe import Size
@@ -260,6 +263,26 @@ def _convert_llama_delta(
         original, difference, out, checksum=None if no_checksum else checksum, dtype=getattr(torch, dtype)
     )
     print(f"sum of all weights {total:.4f}; model in {out}")
+
+
+@app.command("paper")
+def _paper(
+    name: Annotated[Literal["language", "choice", "blocks"], typer.Argument(metavar="TABLE", help="Which table.")],
+    data: Annotated[list[Path], typer.Argument(metavar="DATA...", help="Text files to train on.")],
+    out: Annotated[Path, typer.Option(help="Folder of the experiment; what is found there is not done again.")],
+    heldout: Annotated[list[Path], typer.Option(help="Text file to evaluate on; repeatable.")],
+    size: Annotated[Literal["tiny", "small", "paper"], typer.Option(help="Of the network and the runs.")] = "small",
+    seeds: Annotated[int, typer.Option(help="Networks of each arm.")] = 3,
+    tokenizer: TokenizerName = "bytes",
+    threads: Threads = 2,
+    device: Device = None,
+) -> None:
+    """Reproduce one of the paper's tables (docs/paper.md)."""
+    torch.set_num_threads(threads)
+    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    experiment = Experiment(out, SIZES[size], open_tokenizer(tokenizer), chosen)
+    experiment.prepare(data, heldout)
+    print(write_table(experiment, name, TABLES[name](experiment, seeds)))
 
 
 @reader.command("states")

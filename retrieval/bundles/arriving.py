@@ -20,7 +20,7 @@ import numpy as np
 from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import CairnError, ForeignBundle
 from retrieval.extraction.formats import FORMATS
-from retrieval.ingest.file_store import check_space, keep_arrived
+from retrieval.ingest.file_store import check_store_space, keep_arrived
 from retrieval.types.bundles import Arrived
 from retrieval.types.records import Job
 from storage.bundle.archive import BundleReader
@@ -28,7 +28,7 @@ from storage.bundle.rows import BundledRows, unpacked
 from storage.catalogue.arrivals import Arrival
 from storage.errors import DamagedMemory, ForeignShard
 from storage.fingerprint import MemoryFingerprint
-from storage.kv.lock import writing
+from storage.kv.lock import require_fresh, uptime, writing
 from storage.kv.renaming import renamed
 from storage.records import NewDocument, ShardFile
 from storage.sidecars import write_sidecar
@@ -66,7 +66,7 @@ def import_bundle(
             raise ForeignBundle(bundle.name, fields)
         for folder in folders:
             _check_whole(bundle, loaded, folder)
-        check_space(workspace, bundle.name, sum(map(bundle.size, bundle.names())))
+        check_store_space(workspace, bundle.name, sum(map(bundle.size, bundle.names())))
         workspace.catalogue.put_fingerprint(loaded.fingerprint)
         on_checked(len(folders))
         for folder in folders:
@@ -190,6 +190,7 @@ def _take_in(
         written: list[ShardFile] = []
         try:
             with writing(workspace.kv_folder):
+                began = uptime()
                 for number in range(len(rows.shard_blocks)):
                     written.append(_write(loaded, bundle, found.shard(number), document_id))
                 arrival = Arrival(
@@ -203,6 +204,7 @@ def _take_in(
                     extras=rows.extras,
                     properties=rows.property_rows(),
                 )
+                require_fresh(began, workspace.blobs.settle_seconds)
                 submitted = catalogue.add_arrival(arrival, collection=name)
         except BaseException:
             workspace.store.delete([one.name for one in written])
@@ -211,7 +213,7 @@ def _take_in(
             workspace.store.delete([one.name for one in written])
             return Arrived(rows.source, submitted.document.id, "already stored", submitted.document.num_blocks)
         keep()
-    write_sidecar(workspace.database, workspace.home, document_id)
+    write_sidecar(workspace.database, workspace.home, document_id, workspace.blobs)
     return Arrived(rows.source, document_id, "imported", submitted.document.num_blocks)
 
 

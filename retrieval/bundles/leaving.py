@@ -7,19 +7,19 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO
 
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, DamagedMemory, InvalidRequest, NotEnoughSpace, NotFound
-from retrieval.ingest.file_store import original_of, stored_sha256
+from retrieval.ingest.file_store import copy_of_original, stored_sha256
 from retrieval.types.bundles import Exported
+from storage.blobs.durable import sync_folder
 from storage.bundle.archive import COPY_BYTES, BundleWriter
 from storage.bundle.rows import BundledRows
 from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
 from storage.fingerprint import MemoryFingerprint
-from storage.kv.shard import sync_folder
 from storage.records import Document, Shard
 
 _SPARE_BYTES = 64 << 20
@@ -88,7 +88,7 @@ def _add(bundle: BundleWriter, folder: str, workspace: Workspace, document: Docu
     """All files are opened before anything is written: a deletion meanwhile takes none of them away."""
     with ExitStack() as opened:
         try:
-            memory = [opened.enter_context(open(workspace.kv_folder / one.name, "rb")) for one in shards]
+            memory = [opened.enter_context(workspace.store.blobs.copy(one.name)) for one in shards]
         except FileNotFoundError as error:
             workspace.catalogue.document(document.id)  # deleted meanwhile?
             raise DamagedMemory(document.source, "a file of its memory is missing") from error
@@ -108,16 +108,16 @@ def _add(bundle: BundleWriter, folder: str, workspace: Workspace, document: Docu
                 raise DamagedMemory(document.source, "a file of its memory has changed")
 
 
-def _open_original(opened: ExitStack, workspace: Workspace, document: Document) -> tuple[IO[bytes], str]:
+def _open_original(opened: ExitStack, workspace: Workspace, document: Document) -> tuple[BufferedIOBase, str]:
     try:
-        path = original_of(workspace, document.id)
+        name, file = copy_of_original(workspace, document.id)
     except NotFound as error:
         workspace.catalogue.document(document.id)  # deleted meanwhile?
         raise CairnError(
             f"The original of {document.source} is missing, so nothing was exported: a bundle could not be read again. "
             "Delete the document, or put its file back (`cairn verify`)."
         ) from error
-    return opened.enter_context(open(path, "rb")), stored_sha256(path.name, document.content_sha256)
+    return opened.enter_context(file), stored_sha256(name, document.content_sha256)
 
 
 def _rows(catalogue: Catalogue, document: Document, shards: Sequence[Shard], original_sha256: str) -> BundledRows:
@@ -144,6 +144,6 @@ def _rows(catalogue: Catalogue, document: Document, shards: Sequence[Shard], ori
     )
 
 
-def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+def _pieces(file: BufferedIOBase) -> Iterator[bytes]:
     while piece := file.read(COPY_BYTES):
         yield piece

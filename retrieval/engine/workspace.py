@@ -1,7 +1,7 @@
 """What all of retrieval works with: the folder, the catalogue, the turns at the model, and the model once it is needed.
 
 - The home folder: cairn.sqlite3, kv/<document>/<shard>.kv, files/<document>.<kind>, pages/<document>/ (images),
-  backups/.
+  backups/. Memory, originals and sidecars may lie in a bucket instead (`blobs`).
 - Opening loads neither the model nor any memory; `loaded()` does, once, at the first question or the first ingestion.
 - A memory made by another model is refused there, before anything is read or written.
 """
@@ -12,7 +12,7 @@ import copy
 import gc
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -21,10 +21,12 @@ import torch
 
 from model.threads import ThreadCount, Threads
 from retrieval.engine.scheduler import ModelScheduler
-from retrieval.errors import MemoryMismatch
+from retrieval.errors import InvalidRequest, MemoryMismatch
+from storage.blobs.files import FileBlobs
+from storage.blobs.protocol import Blobs
 from storage.catalogue import Catalogue
 from storage.fingerprint import MemoryFingerprint
-from storage.kv.format import FORMAT_VERSION, KVLayout
+from storage.kv.format import KV_DTYPES, KVLayout
 from storage.kv.store import KVBlockStore
 from storage.records import Job
 
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
     from model.reading.second_look import SecondLook
 
 logger = logging.getLogger(__name__)
+
+AUTO = "auto"
+# Where answers are quoted, values only weigh how likely the quoted words are; search and sentences come from keys.
+OF_FINDERS, OF_QUOTING_MODELS, OF_OTHER_MODELS = "k4", "k4v2", "bf16"
 
 # A shard is what a crash can cost and what one commit makes durable.
 SHARD_BYTES = 32 << 20
@@ -53,9 +59,9 @@ class LoadedModel:
 
     @property
     def prefill_dtype(self) -> torch.dtype | None:
-        """What prefill must round to so that windows read what the store would give back; int8 is read back at shard
-        borders only."""
-        return None if self.layout.dtype == "int8" else self.layout.stored_dtype
+        """What prefill must round to so that windows read what the store would give back; memory in fewer bits is read
+        back at shard borders only."""
+        return self.layout.exact_dtype
 
     def blocks_per_shard(self, shard_bytes: int) -> int:
         """A multiple of the prefill window, so that a shard can be made (again) from the blocks before it."""
@@ -87,8 +93,11 @@ class Workspace:
         shard_bytes: int = SHARD_BYTES,
         threads: Threads = "auto",
         second_look: bool = True,
+        blobs: Blobs | None = None,
     ):
         self.home = home
+        self.blobs: Blobs = FileBlobs(home) if blobs is None else blobs
+        self.originals = self.blobs.inside("files")
         self.kv_folder, self.files_folder, self.pages_folder = home / "kv", home / "files", home / "pages"
         for folder in (self.kv_folder, self.files_folder, self.pages_folder):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -99,7 +108,9 @@ class Workspace:
         self.stranded_jobs: set[Job] = set()  # running, but their worker had to give up on the catalogue
         self._model, self._second_look = _Model(model), second_look
         # Deleting and verifying need the store's files but no model, hence no layout.
-        self._files_only = KVBlockStore(self.kv_folder, KVLayout((0,), 1, 2, 1, "bf16"), fingerprint="")
+        self._files_only = KVBlockStore(
+            self.kv_folder, KVLayout((0,), 1, 2, 1, "bf16"), fingerprint="", blobs=self.blobs.inside("kv")
+        )
 
     @property
     def person(self) -> str:
@@ -116,6 +127,11 @@ class Workspace:
     def store(self) -> KVBlockStore:
         """For deleting, listing and verifying shard files; read blocks through `loaded().store`."""
         return self._model.loaded.store if self._model.loaded is not None else self._files_only
+
+    @property
+    def kv_dtype_in_use(self) -> str:
+        """The number format of stored memory; "auto" as long as no model was loaded to decide it."""
+        return self.kv_dtype if self._model.loaded is None else self._model.loaded.layout.dtype
 
     @property
     def model_if_loaded(self) -> LandmarkModel | None:
@@ -138,12 +154,12 @@ class Workspace:
 
     def _load(self) -> LoadedModel:
         model = self._model.load()
-        layout = KVLayout(
-            model.memory_layers, model.num_kv_heads, model.config.block_size, model.head_dim, self.kv_dtype
-        )
-        fields = {**model.identity(), "kv_dtype": self.kv_dtype, "format_version": str(FORMAT_VERSION)}
+        identity = model.identity()
+        kv_dtype = self._kv_dtype_for(model, identity)
+        layout = KVLayout(model.memory_layers, model.num_kv_heads, model.config.block_size, model.head_dim, kv_dtype)
+        fields = {**identity, "kv_dtype": kv_dtype, "format_version": str(layout.format_version)}
         fingerprint = MemoryFingerprint(fields)
-        store = KVBlockStore(self.kv_folder, layout, fingerprint.digest)
+        store = KVBlockStore(self.kv_folder, layout, fingerprint.digest, blobs=self.blobs.inside("kv"))
         loaded = LoadedModel(model, fingerprint, store, self._load_second_look(model))
         # Model and packages stay for good. Left to the collector, the first question waits 0.2 s while it walks them.
         # Once a process: a second time would keep for good what earlier libraries left for the collector.
@@ -152,14 +168,34 @@ class Workspace:
         logger.info("model ready on %s, memory identity %s", model.device, fingerprint.digest)
         return loaded
 
+    def _kv_dtype_for(self, model: LandmarkModel, identity: Mapping[str, str]) -> str:
+        """The number format that was asked for. "auto": that of this model's memory in this home, so that it stays
+        readable; where it has none the smallest that leaves its answers as they are
+        (docs/decisions/0042-keys-in-four-bits-values-in-two.md)."""
+        if self.kv_dtype == OF_FINDERS and model.writes:
+            raise InvalidRequest(
+                f"{OF_FINDERS} stores no values, which this checkpoint needs: choose another kv_dtype."
+            )
+        if self.kv_dtype != AUTO:
+            return self.kv_dtype
+        for fingerprint in reversed(self.catalogue.fingerprints(in_use=True)):
+            fields = fingerprint.fields
+            if identity.items() <= fields.items() and fields.get("kv_dtype") in KV_DTYPES:
+                return fields["kv_dtype"]
+        if not model.writes:
+            return OF_FINDERS
+        return OF_QUOTING_MODELS if model.config.quotes else OF_OTHER_MODELS
+
     def _load_second_look(self, model: LandmarkModel) -> SecondLook | None:
         """What lies beside the checkpoint; it has no part in the memory, so nor in its identity."""
-        from model.reading.second_look import FOLDER, load_second_look
+        from model.reading.second_look import FOLDER, load_second_look, shipped_reader_for
 
-        folder = Path(model.source or "") / FOLDER
-        if not (self._second_look and model.source and folder.is_dir()):
+        if not (self._second_look and model.source):
             return None
-        return load_second_look(folder, model.device)
+        folder: Path | None = Path(model.source) / FOLDER
+        if not model.writes and not Path(model.source, FOLDER).is_dir():
+            folder = shipped_reader_for(model.tokenizer)
+        return load_second_look(folder, model.device) if folder is not None and folder.is_dir() else None
 
     def check_memory(self) -> None:
         """Raises `MemoryMismatch`, naming the fields, if some document's memory was made by something else."""
@@ -173,9 +209,6 @@ class Workspace:
         """Give back files and, as soon as nobody refers to it, the model."""
         self.store.close()
         gc.unfreeze()  # what `_load` froze; frozen objects are never freed, however many libraries a program opens
-
-    def original(self, stored_file: str) -> Path:
-        return self.files_folder / stored_file
 
 
 def _values(fields: list[str], stored: MemoryFingerprint, mine: MemoryFingerprint) -> str:

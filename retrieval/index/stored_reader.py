@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.attention.selection import select_blocks
+from model.attention.selection import choose_blocks
 from retrieval.index.block_cache import BlockCache
 from retrieval.index.exact import LandmarkSnapshot
 
@@ -47,7 +47,7 @@ class StoredMemoryReader:
     ) -> None:
         self._snapshot, self._blocks, self._cache = snapshot, blocks, cache
         self._positions = None if positions_C is None else positions_C.cpu().numpy()
-        self._landmarks: dict[int, Tensor] = {}  # layer -> landmarks_1G1CD of the candidates
+        self._landmarks: dict[int, Tensor] = {}  # layer -> landmarks_1GCD of the candidates
 
     @property
     def layers(self) -> Sequence[int]:
@@ -64,12 +64,12 @@ class StoredMemoryReader:
     def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
         if self._positions is None:
             return self._snapshot.choose(layer, queries_BGXRD, k)
-        return select_blocks(queries_BGXRD @ self._landmarks_of(layer, queries_BGXRD).transpose(-1, -2), k)
+        return choose_blocks(queries_BGXRD, self._landmarks_of(layer, queries_BGXRD), k)
 
     def _landmarks_of(self, layer: int, like: Tensor) -> Tensor:
         if layer not in self._landmarks:
             landmarks_GCD = self._snapshot.landmarks(layer, torch.from_numpy(self._positions))
-            self._landmarks[layer] = landmarks_GCD[None, :, None].to(like.device, like.dtype)
+            self._landmarks[layer] = landmarks_GCD[None].to(like.device, like.dtype)
         return self._landmarks[layer]
 
     def read(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from model.attention.selection import select_blocks
+from model.attention.selection import choose_blocks
 from retrieval.index.exact import LandmarkSnapshot, Ranking
 
 # What an unrelated block scores is estimated from about this many.
@@ -38,7 +38,7 @@ class VisibleLandmarks:
     def choose(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
         landmarks_GMD = self.landmarks(layer)
         queries = queries_BGXRD.to(landmarks_GMD.device, landmarks_GMD.dtype)
-        return select_blocks(queries @ landmarks_GMD[None, :, None].transpose(-1, -2), k)
+        return choose_blocks(queries, landmarks_GMD[None], k)
 
     def rank(self, query_YGD: Tensor, count: int, within: Tensor | None = None) -> Ranking:
         allowed = self._positions if within is None else self._positions[within.cpu()]

@@ -1,7 +1,7 @@
 """The kept copies of the files that were handed in.
 
 - A file is copied under a temporary name, committed to the catalogue, then renamed: after a crash the temporary name
-  says which process and which document it belonged to.
+  says which process and which document it belonged to. A bucket has it before it is committed.
 - The same content made by the same model is stored once.
 - Of a locked PDF an unlocked copy is kept, and never the password: so work on it continues after a restart, and it can
   be read again. Such a copy has its own hash in its name, as it differs from what was handed in.
@@ -15,19 +15,24 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
 
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, ExtractError, FileChanged, InvalidRequest, NotEnoughSpace, NotFound
 from retrieval.extraction.extract import unlock
 from retrieval.extraction.formats import PDF, format_of
+from storage.blobs.durable import sync_folder
+from storage.errors import DamagedOriginal
 from storage.errors import NotFound as NoRow
-from storage.kv.shard import sync_folder
+from storage.maintenance import settled
 from storage.records import FolderFile, Job, NewDocument, Submitted
 from storage.sidecars import write_sidecar
 from storage.workers import is_alive, this_worker
 
+_T = TypeVar("_T")
 _INCOMING = ".incoming-"
 _RESERVED_BYTES = 64 << 20  # the catalogue must be able to write when the disk is full
 _KEPT_FREE_BYTES = 1 << 30  # by pictures of pages, which readers could otherwise fill the disk with
@@ -50,6 +55,12 @@ def check_space(workspace: Workspace, source: str, needed_bytes: int) -> None:
     free = free_bytes(workspace)
     if needed_bytes + _RESERVED_BYTES > free:
         raise NotEnoughSpace(source, needed_bytes, free, _RESERVED_BYTES)
+
+
+def check_store_space(workspace: Workspace, source: str, needed_bytes: int) -> None:
+    """Where the store takes no space of this disk, nothing. Raises `NotEnoughSpace`."""
+    if workspace.blobs.free_bytes() is not None:
+        check_space(workspace, source, needed_bytes)
 
 
 def has_room(workspace: Workspace, needed_bytes: int) -> bool:
@@ -100,13 +111,14 @@ def submit(
             fingerprint=digest,
             stored_file=kept.stored_file,
         )
-        try:
-            submitted = workspace.catalogue.add_document(new, collection=collection, of_folder=of_folder)
-        except ValueError as error:
-            raise InvalidRequest(str(error)) from error
-        if not submitted.already_stored:
-            _keep(workspace, kept)
-            write_sidecar(workspace.database, workspace.home, document_id)
+        with _brought(workspace, kept) as keep:
+            try:
+                submitted = workspace.catalogue.add_document(new, collection=collection, of_folder=of_folder)
+            except ValueError as error:
+                raise InvalidRequest(str(error)) from error
+            if not submitted.already_stored:
+                keep()
+                write_sidecar(workspace.database, workspace.home, document_id, workspace.blobs)
     finally:
         for copy in copies:
             copy.path.unlink(missing_ok=True)
@@ -121,15 +133,17 @@ def unlock_original(workspace: Workspace, job: Job, password: str) -> None:
     document = workspace.catalogue.document(job.document_id)
     if job.state not in ("failed", "cancelled") or document.kind != PDF.kind:
         return
-    locked = original_of(workspace, document.id)
+    locked, old = original_of(workspace, document.id), document.stored_file
     check_space(workspace, document.source, locked.stat().st_size)
     for copy in _unlocked(workspace, locked, document.id, password):
         try:
-            workspace.catalogue.replace_original(document.id, copy.stored_file)
-            _keep(workspace, copy)
+            with _brought(workspace, copy) as keep:
+                workspace.catalogue.replace_original(document.id, copy.stored_file)
+                keep()
         finally:
             copy.path.unlink(missing_ok=True)
-        locked.unlink(missing_ok=True)
+        if old is not None:
+            workspace.originals.delete([old])
 
 
 def stored_sha256(stored_file: str, content_sha256: str) -> str:
@@ -154,13 +168,24 @@ def _unlocked(workspace: Workspace, locked: Path, document_id: str, password: st
     return [_Copy(path, stored_file, digest)]
 
 
-def _keep(workspace: Workspace, copy: _Copy) -> None:
-    """Give a copy its name, now that its row is committed. Raises `NotFound` if the document was deleted since."""
-    try:
-        os.rename(copy.path, workspace.original(copy.stored_file))
-    except FileNotFoundError as error:
-        raise NotFound("document", copy.stored_file.split(".")[0]) from error
-    sync_folder(workspace.files_folder)
+@contextmanager
+def _brought(workspace: Workspace, copy: _Copy) -> Iterator[Callable[[], None]]:
+    """Have a copy where it can be committed; what is yielded gives it its name once its row is, and if that is never
+    called the store keeps nothing of it. Raises `NotFound` if the document was deleted since, `StoreUnavailable`."""
+    kept = False
+
+    def keep() -> None:
+        nonlocal kept
+        kept = True
+        try:
+            workspace.originals.settle(copy.path, copy.stored_file)
+        except FileNotFoundError as error:
+            raise NotFound("document", copy.stored_file.split(".")[0]) from error
+
+    workspace.originals.bring(copy.path, copy.stored_file)
+    yield keep
+    if not kept:  # after an error nobody knows whether it was committed: then `gc` decides
+        workspace.originals.delete([copy.stored_file])
 
 
 def _copy_in(workspace: Workspace, path: Path, stored_file: str) -> _Copy:
@@ -197,7 +222,8 @@ def keep_arrived(
             os.fsync(written.fileno())
         if hasher.hexdigest() != sha256:
             raise CairnError(f"The original {stored_file} is not the file that was exported. It was not imported.")
-        yield lambda: _keep(workspace, _Copy(incoming, stored_file, sha256))
+        with _brought(workspace, _Copy(incoming, stored_file, sha256)) as keep:
+            yield keep
     finally:
         incoming.unlink(missing_ok=True)
 
@@ -211,41 +237,61 @@ def _private(path: str, flags: int) -> int:
 
 
 def original_of(workspace: Workspace, document_id: str) -> Path:
-    """The kept copy of a document's file. Raises `NotFound` when it is gone."""
+    """The kept copy of a document's file, on this machine. Raises `NotFound` when it is gone, `CairnError` if a bucket
+    has another file."""
+    stored_file, sha256 = _stored(workspace, document_id)
     try:
-        stored_file = workspace.catalogue.document(document_id).stored_file
+        return _found(workspace, stored_file, lambda: workspace.originals.local(stored_file, sha256))
+    except DamagedOriginal as error:
+        raise CairnError(str(error)) from error
+
+
+def copy_of_original(workspace: Workspace, document_id: str) -> tuple[str, BufferedIOBase]:
+    """Name and contents of the kept file as the store has it, whatever is cached here. Raises `NotFound`."""
+    stored_file, _ = _stored(workspace, document_id)
+    return stored_file, _found(workspace, stored_file, lambda: workspace.originals.copy(stored_file))
+
+
+def _stored(workspace: Workspace, document_id: str) -> tuple[str, str]:
+    """Name and expected hash of a document's kept file."""
+    try:
+        document = workspace.catalogue.document(document_id)
     except NoRow as error:
         raise NotFound("document", document_id) from error
-    if stored_file is None:
+    if document.stored_file is None:
         raise NotFound("original file of document", document_id)
-    path = workspace.original(stored_file)
-    if not path.exists():
+    return document.stored_file, stored_sha256(document.stored_file, document.content_sha256)
+
+
+def _found(workspace: Workspace, stored_file: str, get: Callable[[], _T]) -> _T:
+    try:
+        return get()
+    except FileNotFoundError:
         # The process that copied it in died between its commit and its rename.
         for incoming in workspace.files_folder.glob(f"{_INCOMING}*-{stored_file}"):
-            os.rename(incoming, path)
-    if not path.exists():
-        raise NotFound("original file of document", document_id)
-    return path
+            workspace.originals.settle(incoming, stored_file)
+    try:
+        return get()
+    except FileNotFoundError:
+        raise NotFound("original file of document", stored_file.split(".")[0]) from None
 
 
 def delete_original(workspace: Workspace, stored_file: str) -> None:
     """The kept copy, and what a crash may have left under its temporary name."""
-    workspace.original(stored_file).unlink(missing_ok=True)
+    workspace.originals.delete([stored_file])
     for incoming in workspace.files_folder.glob(f"{_INCOMING}*-{stored_file}"):
         incoming.unlink(missing_ok=True)
 
 
-def abandoned_files(workspace: Workspace) -> list[Path]:
-    """Files in the folder of originals that no document and no living process needs."""
-    paths = sorted(workspace.files_folder.iterdir())  # before the rows: a file is renamed after its row is committed
+def abandoned_files(workspace: Workspace) -> tuple[list[str], list[Path]]:
+    """Originals that no document needs, and unfinished copies that no living process needs either."""
+    # Before the rows: a file has its name after its row is committed, or for less than `settle_seconds` before it.
+    staged = sorted(workspace.files_folder.glob(f"{_INCOMING}*"))
+    kept = [name for name in settled(workspace.originals) if not name.startswith(_INCOMING)]
     needed = {document.stored_file for document in workspace.catalogue.documents()}
     abandoned = []
-    for path in paths:
-        if path.name.startswith(_INCOMING):
-            worker, _, stored_file = path.name.removeprefix(_INCOMING).rpartition("-")
-            if is_alive(worker.replace("~", "/")) or stored_file in needed:
-                continue
-        elif path.name in needed:
-            continue
-        abandoned.append(path)
-    return abandoned
+    for path in staged:
+        worker, _, stored_file = path.name.removeprefix(_INCOMING).rpartition("-")
+        if not is_alive(worker.replace("~", "/")) and stored_file not in needed:
+            abandoned.append(path)
+    return [name for name in kept if name not in needed], abandoned

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, NotFound
 from retrieval.index.snapshot import MemoryIndex
-from retrieval.ingest.file_store import abandoned_files, delete_original, original_of, sha256_of, stored_sha256
+from retrieval.ingest.file_store import abandoned_files, copy_of_original, delete_original, stored_sha256
 from retrieval.types.records import DamageReport, Deleted, GcReport, Job, RepairReport, VerifyReport
 from retrieval.writers.local.memory_files import documents_folders
 from storage import maintenance as storage_maintenance
 from storage.backups import keep_backup
+from storage.catalogue.home import Home
 from storage.errors import NotFound as NoRow
 from storage.errors import StorageError
 from storage.records import DeletedDocuments, Document
-from storage.sidecars import delete_sidecar, sidecars
+from storage.sidecars import FOLDER as SIDECARS
+from storage.sidecars import sidecar_file, sidecars
 from storage.trash import Trash, size_of
 
 
@@ -31,13 +35,12 @@ def delete(workspace: Workspace, index: MemoryIndex, rows: DeletedDocuments) -> 
     folders += [
         folder for document_id in rows.document_ids for folder in documents_folders(workspace.home, document_id)
     ]
-    shards = (workspace.kv_folder / name for name in rows.shards)
-    freed = sum(map(size_of, (*shards, *map(workspace.original, rows.stored_files), *folders)))
+    freed = workspace.store.blobs.size(rows.shards) + workspace.originals.size(rows.stored_files)
+    freed += sum(map(size_of, folders))
 
     def unlink() -> None:
         workspace.store.delete(rows.shards)
-        for document_id in rows.document_ids:
-            delete_sidecar(workspace.home, document_id)
+        workspace.blobs.inside(SIDECARS).delete(map(sidecar_file, rows.document_ids))
         for stored_file in rows.stored_files:
             delete_original(workspace, stored_file)
         for folder in folders:
@@ -50,7 +53,7 @@ def delete(workspace: Workspace, index: MemoryIndex, rows: DeletedDocuments) -> 
 def verify(workspace: Workspace) -> VerifyReport:
     """Recompute the checksum of every shard, block and original, and list files that no row knows."""
     began = time.monotonic()
-    report = storage_maintenance.verify(workspace.catalogue, workspace.kv_folder)
+    report = _verify_shards(workspace)
     damage = [
         DamageReport(each.document_id, each.source, each.shard, str(found))
         for each in report.damaged
@@ -60,7 +63,7 @@ def verify(workspace: Workspace) -> VerifyReport:
     for document in workspace.catalogue.documents():
         if (reason := _original_damage(workspace, document)) and _exists(workspace, document.id):
             damage.append(DamageReport(document.id, document.source, "", reason))
-    shards, paths = _orphans(workspace)
+    orphans = _orphans(workspace)
     return VerifyReport(
         documents=report.num_documents,
         shards=report.num_shards,
@@ -68,8 +71,12 @@ def verify(workspace: Workspace) -> VerifyReport:
         size_bytes=report.size_bytes,
         seconds=time.monotonic() - began,
         damage=tuple(damage),
-        orphans=tuple(_names(workspace, [*(workspace.kv_folder / name for name in shards), *paths])),
+        orphans=tuple(orphans.names(workspace)),
     )
+
+
+def _verify_shards(workspace: Workspace) -> storage_maintenance.StorageReport:
+    return storage_maintenance.verify(workspace.catalogue, workspace.kv_folder, blobs=workspace.store.blobs)
 
 
 def _exists(workspace: Workspace, document_id: str) -> bool:
@@ -83,8 +90,10 @@ def _exists(workspace: Workspace, document_id: str) -> bool:
 
 def _original_damage(workspace: Workspace, document: Document) -> str:
     try:
-        path = original_of(workspace, document.id)
-        if sha256_of(path) != stored_sha256(path.name, document.content_sha256):
+        name, file = copy_of_original(workspace, document.id)
+        with file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != stored_sha256(name, document.content_sha256):
             return "the original file has changed since it was added; delete the document and add it again"
     except NotFound:
         return "the original file is missing; its memory still answers, but it cannot be read again"
@@ -101,38 +110,45 @@ def gc(workspace: Workspace, index: MemoryIndex, grace_seconds: float) -> GcRepo
     Raises `CatalogueUnavailable`: then nothing is swept.
     """
     database = workspace.catalogue.database
-    storage_maintenance.require_trustworthy(database, workspace.home)
+    storage_maintenance.require_trustworthy(database, Home(workspace.home, workspace.blobs))
     workspace.catalogue.recover_jobs()
-    shards, paths = _orphans(workspace)
-    paths += [workspace.kv_folder / name for name in shards]
-    swept_bytes = sum(map(size_of, paths))
-    index.when_unread(partial(Trash(workspace.home).take, paths))
+    orphans = _orphans(workspace)
+    swept_bytes = workspace.blobs.size(orphans.blobs) + sum(map(size_of, orphans.paths))
+    index.when_unread(partial(workspace.blobs.sweep, orphans.blobs))
+    index.when_unread(partial(Trash(workspace.home).take, orphans.paths))
+    reclaim = partial(storage_maintenance.reclaim, database, workspace.home, blobs=workspace.blobs)
     if grace_seconds:
-        freed_bytes = storage_maintenance.reclaim(database, workspace.home, grace_seconds=grace_seconds)
+        freed_bytes = reclaim(grace_seconds=grace_seconds)
     else:
-        freed_bytes = storage_maintenance.reclaim(
-            database, workspace.home, grace_seconds=0, backups_older_than_seconds=0
-        )
+        freed_bytes = reclaim(grace_seconds=0, backups_older_than_seconds=0)
         keep_backup(database)
-    return GcReport(tuple(_names(workspace, paths)), swept_bytes, freed_bytes)
+    return GcReport(tuple(orphans.names(workspace)), swept_bytes, freed_bytes)
 
 
-def _orphans(workspace: Workspace) -> tuple[list[str], list[Path]]:
-    """Shards, and files, image folders and sidecars, that no document and no living process needs."""
-    shards = storage_maintenance.orphans(workspace.catalogue, workspace.kv_folder)
-    paths = abandoned_files(workspace)
+@dataclass(frozen=True)
+class _Orphans:
+    """What no document and no living process needs: in the store, and of this machine only."""
+
+    blobs: list[str]
+    paths: list[Path]
+
+    def names(self, workspace: Workspace) -> list[str]:
+        """As shown to people: relative to the home folder."""
+        return self.blobs + [path.relative_to(workspace.home).as_posix() for path in self.paths]
+
+
+def _orphans(workspace: Workspace) -> _Orphans:
+    """Shards, originals and sidecars; unfinished copies, images and what writers made."""
+    shards = storage_maintenance.orphans(workspace.catalogue, workspace.kv_folder, blobs=workspace.store.blobs)
+    originals, unfinished = abandoned_files(workspace)
     # Before the rows: a document made meanwhile is then known.
-    images = {path.name: path for path in sorted(workspace.pages_folder.iterdir())}
-    copies = sidecars(workspace.home)
+    images = sorted(workspace.pages_folder.iterdir())
+    copies = sidecars(workspace.blobs)
     written = documents_folders(workspace.home)
     known = {document.id for document in workspace.catalogue.documents()}
-    paths += [path for found in (images, copies) for name, path in found.items() if name not in known]
-    return shards, paths + [path for path in written if path.name not in known]
-
-
-def _names(workspace: Workspace, paths: Sequence[Path]) -> list[str]:
-    """As shown to people: relative to the home folder."""
-    return [path.relative_to(workspace.home).as_posix() for path in paths]
+    blobs = [f"kv/{name}" for name in shards] + [f"files/{name}" for name in originals]
+    blobs += [name for document_id, name in copies.items() if document_id not in known]
+    return _Orphans(blobs, unfinished + [path for path in (*images, *written) if path.name not in known])
 
 
 def repair(workspace: Workspace, index: MemoryIndex) -> RepairReport:
@@ -141,7 +157,7 @@ def repair(workspace: Workspace, index: MemoryIndex) -> RepairReport:
 
     began = time.monotonic()
     damaged: dict[str, list[str]] = {}
-    for each in storage_maintenance.verify(workspace.catalogue, workspace.kv_folder).damaged:
+    for each in _verify_shards(workspace).damaged:
         damaged.setdefault(each.document_id, []).append(each.shard)
     repaired: list[str] = []
     failed: list[tuple[str, str]] = []

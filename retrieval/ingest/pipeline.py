@@ -26,7 +26,7 @@ from retrieval.extraction import character_places
 from retrieval.extraction.extract import ExtractedDocument, extract
 from retrieval.index.title_keys import keep_title
 from retrieval.ingest.estimate import num_blocks, stored_bytes
-from retrieval.ingest.file_store import check_space, original_of
+from retrieval.ingest.file_store import check_store_space, original_of
 from retrieval.ingest.lease import kept_lease
 from retrieval.ingest.shard_writer import make_blocks, store_shard
 from storage.errors import CatalogueUnavailable, LeaseLost, StorageError
@@ -142,7 +142,7 @@ class Ingestion:
     def _vanished(self) -> Job:
         """The document was deleted during the job: its rows are gone, and files written since must go too."""
         store = self._workspace.store
-        store.delete(name for name in store.files() if name.startswith(f"{self._job.document_id}/"))
+        store.delete(sorted(store.files(self._job.document_id)))
         return replace(self._job, state="cancelled", note="the document was deleted")
 
     def _work(self) -> None:
@@ -154,7 +154,7 @@ class Ingestion:
         stored_blocks = sum(shard.num_blocks for shard in shards)
         document = self._catalogue.document(self._job.document_id)
         all_blocks = num_blocks(loaded, total)
-        check_space(self._workspace, document.source, stored_bytes(loaded, total) - document.size_bytes)
+        check_store_space(self._workspace, document.source, stored_bytes(loaded, total) - document.size_bytes)
         self._began, self._begun_tokens = time.monotonic(), stored_blocks * loaded.model.config.tokens_per_block
         per_shard = loaded.blocks_per_shard(self._workspace.shard_bytes)
         for first in range(stored_blocks, all_blocks, per_shard):
@@ -162,7 +162,7 @@ class Ingestion:
             if first + per_shard < all_blocks and self._turn_is_over():
                 raise _GaveWay
         self._catalogue.finish_document(self._job.document_id, job=self._job, num_tokens=total)
-        write_sidecar(self._workspace.database, self._workspace.home, self._job.document_id)
+        write_sidecar(self._workspace.database, self._workspace.home, self._job.document_id, self._workspace.blobs)
         self._notify(self._catalogue.job(self._job.id))
 
     def _turn_is_over(self) -> bool:
@@ -248,7 +248,7 @@ class Ingestion:
             self._reported = time.monotonic()
             self._catalogue.report_progress(self._job, progress)
         job = self._catalogue.job(self._job.id)
-        if (job.worker, job.started_at) != (self._job.worker, self._job.started_at):
+        if not job.is_same_claim(self._job):
             raise LeaseLost(job.id, job.worker)
         if job.cancel_requested:
             raise Cancelled("The job was cancelled.")

@@ -13,9 +13,9 @@ import torch
 from model.attention.memory import KVBlock
 from model.inference.prefill import prefill
 from retrieval.engine.workspace import LoadedModel, Workspace
-from storage.errors import LeaseLost
+from storage.errors import CannotWrite, LeaseLost
 from storage.errors import NotFound as NoRow
-from storage.kv.lock import writing
+from storage.kv.lock import require_fresh, uptime, writing
 from storage.records import Shard, ShardFile
 from storage.sidecars import write_sidecar
 
@@ -47,6 +47,7 @@ def store_shard(
     The file is removed again if what it was made for is gone (`NoRow`), or another worker makes it (`LeaseLost`).
     """
     with writing(loaded.store.folder):
+        began = uptime()
         shard = loaded.store.write(
             torch.stack([block.keys_YGLD for block in blocks]),
             torch.stack([block.values_YGLD for block in blocks]),
@@ -54,8 +55,9 @@ def store_shard(
             group=document_id,
         )
         try:
+            require_fresh(began, loaded.store.blobs.settle_seconds)
             commit(shard)
-        except (NoRow, LeaseLost):
+        except (NoRow, LeaseLost, CannotWrite):
             loaded.store.delete([shard.name])
             raise
 
@@ -87,4 +89,4 @@ def rebuild_shard(workspace: Workspace, loaded: LoadedModel, shard: Shard) -> No
     ids = np.concatenate([block.tokens for block in own]).tolist()
     blocks = list(make_blocks(workspace, loaded, shard.document_id, shard.first_ordinal, ids))
     store_shard(loaded, blocks, shard.document_id, lambda made: catalogue.replace_shard(shard.name, made))
-    write_sidecar(workspace.database, workspace.home, shard.document_id)
+    write_sidecar(workspace.database, workspace.home, shard.document_id, workspace.blobs)

@@ -117,9 +117,11 @@ class Answerer:
             if mass[c] > 0
         }
         quoted_ids = {candidates.block_ids[c] for c in quoted}
-        groups = join_neighbours(candidates.hits(order, mass_C), self._question.k)
+        attends = self._workspace.loaded().model.writes
+        scores_C = mass_C if attends else candidates.found_scores(retrieved.found.scores_C)
+        groups = join_neighbours(candidates.hits(order, scores_C), self._question.k)
         groups.sort(key=lambda group: not any(hit.block_id in quoted_ids for hit in group))
-        passages = self._passages.passages(groups)
+        passages = self._passages.passages(groups, sum if attends else retrieved.found.joined)
         shown = {block_id for passage in passages for block_id in passage.block_ids}
         searched = hits_of(candidates.snapshot, retrieved.found.positions_C, retrieved.found.scores_C)
         missed = [[hit] for hit in searched if hit.block_id not in shown][:NEAR_MISSES]
@@ -186,6 +188,8 @@ def effect_of_block(workspace: Workspace, index: MemoryIndex, answer: Answer, bl
         raise InvalidRequest("This block was not among those that the answer could read, so it had no effect on it.")
     policy = Question(text=answer.question, k=answer.settings["k"], voters=answer.settings["voters"]).policy()
     model, logprobs = workspace.loaded().model, []
+    if not model.writes:
+        raise InvalidRequest("This answer was quoted by a finder that has no words of its own: no block changed them.")
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
         for ids in (candidates, [other for other in candidates if other != block_id]):
             reader = snapshot.reader(snapshot.positions_of_blocks(ids))

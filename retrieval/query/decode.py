@@ -68,7 +68,7 @@ class Decoder:
         if not retrieved.answerable:
             return decoded
         if retrieved.quote:
-            decoded.quoting = quoting_from(self._workspace, candidates)
+            decoded.quoting = quoting_from(self._workspace, self._passages, candidates)
             if model.config.quotes_sentences:
                 look = self._workspace.loaded().second_look
                 decoded.quotations = best_sentences(
@@ -90,6 +90,9 @@ class Decoder:
         if decoded.outcome == "not_found":
             return decoded
         quotation = decoded.quotations[0] if decoded.quotations else None
+        if not model.writes:
+            yield from self._quoted(decoded)
+            return decoded
         steps = generate(
             model,
             retrieved.found.question.prompt,
@@ -108,6 +111,22 @@ class Decoder:
             yield token
         decoded.interrupted = cancelled()
         return decoded
+
+    def _quoted(self, decoded: Decoded) -> Iterator[AnswerToken]:
+        """The sentence as it stands in the document, for a finder without words of its own; no attention is read."""
+        if decoded.quoting is None:
+            raise InvalidRequest(
+                f"{self._model.source} only finds: it has no words of its own. Leave out --free, so that answers are "
+                "quoted, or name a writer (CAIRN_WRITER)."
+            )
+        quotation = decoded.quotations[0]
+        places = quotation.places[: self._sampling.max_tokens]
+        for number, (text, quoted) in enumerate(decoded.quoting.words(places)):
+            decoded.first_token_at = decoded.first_token_at or time.perf_counter()
+            token_id = decoded.quoting.source.token_at(places[number])
+            token = AnswerToken(text, None, 0.0, (), quoted, token_id, number in quotation.pointed)
+            decoded.tokens.append(token)
+            yield token
 
     def _outcome(self, retrieved: Retrieved, quotations: Sequence[Quotation]) -> Outcome:
         look, found = self._workspace.loaded().second_look, retrieved.found

@@ -53,6 +53,11 @@ class Candidates:
     def document_ids(self) -> list[str]:
         return self.snapshot.documents_of(self.positions_C)
 
+    def found_scores(self, scores_F: Tensor) -> Tensor:
+        """scores_C of the candidates, from those of the blocks found (best first); 0 for blocks beside them."""
+        padded = torch.cat((scores_F, torch.zeros(1)))
+        return padded[torch.tensor(self.rank_C, dtype=torch.long).clamp_max(len(scores_F))]
+
     def reader(self) -> StoredMemoryReader:
         return self.snapshot.reader(self.positions_C)
 

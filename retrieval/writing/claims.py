@@ -130,7 +130,7 @@ class ClaimChecker:
         candidates = choose_candidates(snapshot, found, config, _BLOCKS, whole_sentences=True)
         if not len(candidates):
             return []
-        quoting = quoting_from(self._workspace, candidates)
+        quoting = quoting_from(self._workspace, self._builder, candidates)
         best = best_sentences(self._workspace, self._index, self._builder, found, candidates, quoting, _SENTENCES)
         made = (self._builder.sentence(quoting.hits(one), *quoting.span(one.places)) for one in best if one.places)
         return [sentence for sentence in made if sentence is not None]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from storage.blobs.protocol import Blobs
 from storage.catalogue.answers import AnswerRepository
 from storage.catalogue.arrivals import ArrivalRepository
 from storage.catalogue.collections import CollectionRepository
@@ -30,7 +31,7 @@ from storage.catalogue.shards import ShardRepository
 from storage.catalogue.users import UserRepository
 from storage.records import ADMINISTRATOR, Principal
 
-__all__ = ["Catalogue"]
+__all__ = ["LEASE_SECONDS", "Catalogue"]
 
 
 class Catalogue(
@@ -48,13 +49,21 @@ class Catalogue(
     """All repositories as one object; see the module docstring."""
 
     @classmethod
-    def open(cls, database_url: str, home: Path | None = None, *, lease_seconds: float = LEASE_SECONDS) -> Catalogue:
+    def open(
+        cls,
+        database_url: str,
+        home: Path | None = None,
+        *,
+        blobs: Blobs | None = None,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> Catalogue:
         """Open or create the catalogue for the administrator; a backup precedes pending migrations.
 
-        `home` is the folder of the memory that it must belong to; without it nothing is compared.
-        `lease_seconds`: how long a worker may be silent before its job is given to another; the same for all who share
-        the catalogue. Raises `CatalogueUnavailable`: `ForeignCatalogue` if it belongs to another home or is not the
-        newest, `CatalogueTooNew` if a newer release made it; `ValueError` for a URL that cannot be used.
+        `home` is the folder of the memory that it must belong to; without it nothing is compared. `blobs`: where that
+        memory lies, if not there. `lease_seconds`: how long a worker may be silent before its job is given to another;
+        the same for all who share the catalogue. Raises `CatalogueUnavailable`: `ForeignCatalogue` if it belongs to
+        another home or is not the newest, `CatalogueTooNew` if a newer release made it; `ValueError` for a URL that
+        cannot be used.
         """
         database = Database(database_url)
         database.lease_seconds = lease_seconds
@@ -62,7 +71,7 @@ class Catalogue(
             if home is None:
                 bring_up_to_date(database)
             else:
-                _open_in(Home(home), database)
+                _open_in(Home(home, blobs), database)
         except BaseException:
             database.close()
             raise

@@ -19,11 +19,12 @@ from portalocker import LockFlags
 from sqlalchemy import Connection, func, insert, inspect, select
 from sqlalchemy.exc import DBAPIError
 
+from storage.blobs.files import FileBlobs
+from storage.blobs.protocol import Blobs
 from storage.catalogue.database.connection import Database
 from storage.catalogue.database.rows import batches
 from storage.catalogue.database.schema import counters, documents, home, shards
-from storage.errors import CatalogueDamaged, CatalogueUnavailable, ForeignCatalogue
-from storage.kv.shard import write_durably
+from storage.errors import CatalogueDamaged, CatalogueUnavailable, ForeignCatalogue, NameInUse
 
 ID_FILE, MARK_FILE, LOCK_FILE = "home.json", "home.mark", "home.lock"
 _MARK_DIGITS = 20
@@ -34,17 +35,18 @@ _STATE = (
 
 
 class Home:
-    """The home folder as its catalogue sees it."""
+    """The home folder as its catalogue sees it. `blobs`: the store with memory and originals, if not that folder; then
+    the id is there, too, and several home folders may use one store."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, blobs: Blobs | None = None):
+        self.folder, self._blobs = folder, FileBlobs(folder) if blobs is None else blobs
         self._noted = -1
 
     @property
     def id(self) -> str | None:
         """None if the folder never had a catalogue, or one of an earlier release."""
         with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-            return str(json.loads((self.folder / ID_FILE).read_bytes())["id"])
+            return str(json.loads(self._blobs.read(ID_FILE))["id"])
         return None
 
     @property
@@ -93,7 +95,7 @@ class Home:
             self._check_empty(database)
             return
         if self.progress_of_own(database) < self.mark:
-            raise ForeignCatalogue("an older copy", database.place, self.folder)
+            raise ForeignCatalogue("an older copy", database.place, self._blobs.place)
 
     def progress_of_own(self, database: Database) -> int:
         """How far the catalogue has come. Raises `ForeignCatalogue` if it is empty, or that of another home."""
@@ -105,7 +107,7 @@ class Home:
             theirs = connection.execute(select(home.c.id)).scalar() if "home" in tables else None
             mine = self.id
             if None not in (mine, theirs) and mine != theirs:
-                raise ForeignCatalogue("another home folder's", database.place, self.folder)
+                raise ForeignCatalogue("another home folder's", database.place, self._blobs.place)
             if mine != theirs or mine is None:
                 self._check_evidence(connection, database)
             return progress_of(connection)
@@ -119,7 +121,17 @@ class Home:
             with database.read() as connection:
                 self.set_mark(progress_of(connection))
         if self.id != theirs:
-            write_durably(self.folder / ID_FILE, memoryview(json.dumps({"id": theirs}).encode()))
+            self._write_id(theirs, database)
+
+    def _write_id(self, theirs: str, database: Database) -> None:
+        contents = memoryview(json.dumps({"id": theirs}).encode())
+        try:
+            self._blobs.create(ID_FILE, contents)
+        except NameInUse as error:
+            if self.id is not None:  # another catalogue's, since it was looked at
+                raise ForeignCatalogue("another home folder's", database.place, self._blobs.place) from error
+            self._blobs.delete([ID_FILE])  # unreadable
+            self._blobs.create(ID_FILE, contents)
 
     def adopt(self, database: Database) -> str:
         """Give the home's id, or a new one, to a catalogue that has none. Returns that of the catalogue."""
@@ -148,33 +160,31 @@ class Home:
 
     def stored_ids(self) -> set[str]:
         """Ids of the documents whose memory or original lies here."""
-        found = {path.name for path in _entries(self.folder / "kv") if path.is_dir() and any(_entries(path))}
-        return found | {path.name.split(".")[0] for path in _entries(self.folder / "files")} - {""}
+        shards_here = (fact.name.split("/") for fact in self._blobs.listing("kv"))
+        found = {parts[1] for parts in shards_here if len(parts) > 2}
+        files_here = (fact.name.rpartition("/")[2] for fact in self._blobs.listing("files"))
+        return found | {name.split(".")[0] for name in files_here} - {""}
 
     def _check_empty(self, database: Database) -> None:
         if self.stored_ids():
-            raise ForeignCatalogue("empty", database.place, self.folder)
+            raise ForeignCatalogue("empty", database.place, self._blobs.place)
 
     def _check_evidence(self, connection: Connection, database: Database) -> None:
         """One of the two has no id: the catalogue must know something of what is here."""
         here = self.stored_ids()
         if not here:
             if connection.execute(select(shards.c.id).limit(1)).first() is not None:
-                raise ForeignCatalogue("another home folder's", database.place, self.folder)
+                raise ForeignCatalogue("another home folder's", database.place, self._blobs.place)
             return
         for batch in batches(sorted(here)):
             if connection.execute(select(documents.c.id).where(documents.c.id.in_(batch)).limit(1)).first():
                 return
         any_row = connection.execute(select(documents.c.id).limit(1)).first()
-        raise ForeignCatalogue("empty" if any_row is None else "another home folder's", database.place, self.folder)
+        raise ForeignCatalogue(
+            "empty" if any_row is None else "another home folder's", database.place, self._blobs.place
+        )
 
 
 def progress_of(connection: Connection) -> int:
     """A number that grows with every document, shard and deletion, and never shrinks."""
     return int(connection.execute(select(func.coalesce(func.sum(counters.c.next_value), 0))).scalar_one())
-
-
-def _entries(folder: Path) -> list[Path]:
-    with contextlib.suppress(FileNotFoundError):
-        return list(folder.iterdir())
-    return []

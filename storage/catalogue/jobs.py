@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, func, insert, select, update
@@ -54,7 +54,7 @@ class JobRepository(Repository):
         """
         if not self._rows(select(jobs.c.id).where(jobs.c.state == "queued").limit(1)):
             return None  # a waiting worker asks twice a second and must not hold up those who write
-        with self._database.write(in_turn=False) as connection:
+        with self._database.claiming, self._database.write(in_turn=False) as connection:
             for owner in _owners_in_turn(connection, idle_owners_only):
                 oldest = select(jobs.c.id).select_from(_OWNED).where(jobs.c.state == "queued", _OWNER == owner)  # noqa: SIM300
                 oldest = oldest.order_by(jobs.c.created_at, jobs.c.id).limit(1)
@@ -178,8 +178,17 @@ class JobRepository(Repository):
         running = select(jobs).where(jobs.c.state == "running")
         found = map(job_of, connection.execute(running.with_for_update(skip_locked=True) if lock else running).all())
         of_others = [job for job in found if job.worker != this_worker()]
-        expired = _seconds_ago(connection, self._database.lease_seconds) if of_others else ""
-        return [job for job in of_others if is_dead(job.worker) or (job.heartbeat_at or "") < expired]
+        if not of_others:
+            return []
+        moment = datetime.fromisoformat(connection.execute(select(clock(connection))).scalar_one())
+        return [job for job in of_others if is_dead(job.worker) or self._is_expired(job, moment)]
+
+    def _is_expired(self, job: Job, moment: datetime) -> bool:
+        """Also a heartbeat that is yet to come: the clock was set back."""
+        if job.heartbeat_at is None:
+            return True
+        seconds = (moment - datetime.fromisoformat(job.heartbeat_at)).total_seconds()
+        return abs(seconds) > self._database.lease_seconds
 
 
 def _owners_in_turn(connection: Connection, idle_owners_only: bool) -> list[str]:
@@ -256,11 +265,6 @@ def _claim(connection: Connection, job_id: str, worker: str) -> Job:
     values |= {"started_at": moment, "heartbeat_at": moment, "cancel_requested": False, "error": ""}
     update_row(connection, jobs, job_id, **values)
     return _one(connection, job_id)
-
-
-def _seconds_ago(connection: Connection, seconds: float) -> str:
-    moment = datetime.fromisoformat(connection.execute(select(clock(connection))).scalar_one())
-    return (moment - timedelta(seconds=seconds)).isoformat(timespec="microseconds")
 
 
 def _one(connection: Connection, job_id: str, principal: Principal = ADMINISTRATOR, *, lock: bool = False) -> Job:

@@ -53,7 +53,7 @@ class UserRepository(Repository):
 
     @for_any_principal
     def own_groups(self) -> list[str]:
-        """Groups that the principal was in when they last signed in elsewhere, by name; of all for the administrator."""
+        """Groups that the principal had when they last signed in elsewhere, by name; of all for the administrator."""
         names = select(user_groups.c.name).distinct().order_by(user_groups.c.name)
         if not self.principal.is_administrator:
             names = names.where(user_groups.c.user_id == self.principal.user_id)
@@ -86,7 +86,7 @@ class UserRepository(Repository):
         self._change(user_id, token_digest=token_digest)
 
     def set_identity(self, user_id: str, issuer: str | None, subject: str | None) -> None:
-        """From now on this identity is this user, None: none is. Raises `NotFound`, and `NameTaken` if it is another's."""
+        """From now on this identity is this user, None: none. Raises `NotFound`, and `NameTaken` if it is another's."""
         try:
             self._change(user_id, issuer=issuer, subject=subject)
         except IntegrityError as error:

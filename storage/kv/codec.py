@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from storage.kv.checksums import piece_seed
-from storage.kv.format import SCALES_BYTES, KVLayout, encode_front, front_bytes
-from storage.kv.quantise import dequantise, quantise
+from storage.kv.format import KVLayout, encode_front, front_bytes
+from storage.kv.quantise import dequantise, dequantise_channels, quantise, quantise_channels
 
 
 def encode_shard(
@@ -52,47 +52,64 @@ def _fill_pieces(
 ) -> None:
     shape = (*pieces_YGN.shape[1:3], 2, layout.block_size, layout.head_dim)
     valid_NL = torch.arange(layout.block_size)[None, :] < lengths_N[:, None]
+    valid_GNL = valid_NL.expand(layout.kv_heads, -1, -1)
     for y in range(len(layout.layers)):  # layer by layer, to keep the copies small
         for which, rows_NYGLD in enumerate((keys_NYGLD, values_NYGLD)):
             rows_GNLD = rows_NYGLD[:, y].detach().cpu().transpose(0, 1)
             what = f"{('keys', 'values')[which]} of layer {layout.layers[y]}"
-            if layout.dtype == "int8":
-                _require_finite(rows_GNLD, what)
-                numbers_GNLD, scales_GN = quantise(rows_GNLD, valid_NL.expand(layout.kv_heads, -1, -1))
-                first = which * scales_GN.element_size()
-                pieces_YGN[y, ..., first : first + scales_GN.element_size()] = scales_GN[..., None].view(torch.uint8)
-                first = SCALES_BYTES + which * layout.block_size * layout.head_dim
-                rows_GNB = numbers_GNLD.reshape(*scales_GN.shape, -1).view(torch.uint8)
-                pieces_YGN[y, ..., first : first + rows_GNB.shape[-1]] = rows_GNB
-            else:
-                stored_GN2LD = pieces_YGN[y].view(-1).view(layout.stored_dtype).view(shape)
+            if layout.exact_dtype is not None:
+                stored_GN2LD = pieces_YGN[y].view(-1).view(layout.exact_dtype).view(shape)
                 stored_GN2LD[:, :, which].copy_(rows_GNLD)
                 _require_finite(stored_GN2LD[:, :, which], what)
+                continue
+            _require_finite(rows_GNLD, what)
+            if layout.bits is not None and not layout.bits[which]:
+                continue
+            if layout.bits is not None:
+                rows_GNB, scales_GNX = quantise_channels(rows_GNLD, valid_GNL, layout.bits[which])
+                _require_finite(scales_GNX, f"{what}, the scales of their channels,")
+            else:
+                rows_GNLD, scales_GN = quantise(rows_GNLD, valid_GNL)
+                rows_GNB, scales_GNX = rows_GNLD.flatten(-2).view(torch.uint8), scales_GN[..., None]
+            scales_GNB = scales_GNX.contiguous().view(torch.uint8)
+            first = which * scales_GNB.shape[-1]
+            pieces_YGN[y, ..., first : first + scales_GNB.shape[-1]] = scales_GNB
+            first = layout.keys_bytes if which else layout.scales_bytes
+            pieces_YGN[y, ..., first : first + rows_GNB.shape[-1]] = rows_GNB
 
 
 def decode_pieces(raw_P: Tensor, layout: KVLayout) -> tuple[Tensor, Tensor]:
-    """keys_PLD, values_PLD from uint8 `[P, piece_bytes]`: views of it, except for int8.
+    """keys_PLD, values_PLD from uint8 `[P, piece_bytes]`: views of it where numbers are stored as they are, else
+    float32.
 
-    int8 keys still lack their landmark rows, which are stored separately in 16 bit.
+    Rounded keys still lack their landmark rows, which are stored separately in 16 bit.
     """
     shape = (-1, 2, layout.block_size, layout.head_dim)
-    if layout.dtype != "int8":
-        rows_P2LD = raw_P.view(-1).view(layout.stored_dtype).view(shape)
-    else:
-        scales_P2 = raw_P[:, :SCALES_BYTES].contiguous().view(torch.float32)
-        rows_P2LD = dequantise(raw_P[:, SCALES_BYTES:].contiguous().view(torch.int8).view(shape), scales_P2)
-    return rows_P2LD[:, 0], rows_P2LD[:, 1]
+    if layout.exact_dtype is not None:
+        rows_P2LD = raw_P.view(-1).view(layout.exact_dtype).view(shape)
+        return rows_P2LD[:, 0], rows_P2LD[:, 1]
+    return _rounded(raw_P, layout, 0), _rounded(raw_P, layout, 1)
 
 
 def decode_keys(raw_P: Tensor, layout: KVLayout) -> Tensor:
-    """keys_PLD in `layout.landmark_dtype` from uint8 `[P, keys_bytes]`: a view of it, except for int8, whose landmark
-    rows are not exact."""
-    shape = (-1, layout.block_size, layout.head_dim)
-    if layout.dtype != "int8":
-        return raw_P.view(-1).view(layout.stored_dtype).view(shape)
-    scales_P = raw_P[:, :SCALES_BYTES].contiguous().view(torch.float32)[:, 0]
-    rows_PLD = raw_P[:, SCALES_BYTES:].contiguous().view(torch.int8).view(shape)
-    return dequantise(rows_PLD, scales_P).to(layout.landmark_dtype)
+    """keys_PLD in `layout.landmark_dtype` from uint8 `[P, keys_bytes]`: a view of it where numbers are stored as they
+    are, else without the landmark rows."""
+    if layout.exact_dtype is not None:
+        return raw_P.view(-1).view(layout.exact_dtype).view(-1, layout.block_size, layout.head_dim)
+    return _rounded(raw_P, layout, 0).to(layout.landmark_dtype)
+
+
+def _rounded(raw_P: Tensor, layout: KVLayout, which: int) -> Tensor:
+    """float32 rows_PLD, keys (0) or values (1), of pieces that hold numbers in fewer bits."""
+    if layout.bits is not None and not layout.bits[which]:
+        return torch.zeros(len(raw_P), layout.block_size, layout.head_dim)
+    own_scales = layout.scales_bytes // (1 if layout.bits is not None and not layout.bits[1] else 2)
+    scales_PB = raw_P[:, which * own_scales : (which + 1) * own_scales].contiguous()
+    numbers_PB = raw_P[:, layout.keys_bytes :] if which else raw_P[:, layout.scales_bytes : layout.keys_bytes]
+    if layout.bits is not None:
+        return dequantise_channels(numbers_PB, scales_PB.view(torch.float16), layout.block_size, layout.bits[which])
+    rows_PLD = numbers_PB.contiguous().view(torch.int8).view(-1, layout.block_size, layout.head_dim)
+    return dequantise(rows_PLD, scales_PB.view(torch.float32)[:, 0])
 
 
 def _check_shapes(layout: KVLayout, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor) -> None:

@@ -21,23 +21,26 @@ from typing import Any
 
 import torch
 
+from storage.kv.quantise import packed_bytes
+
 MAGIC = b"CAIRN-KV"
-FORMAT_VERSION = 1
+FORMAT_VERSIONS = (1, 2)
+"""What is read. 2: number formats of few bits; all others are still written as 1, so that their files stay the same."""
 PREFIX = struct.Struct("<8sIII")  # magic, format version, size of the JSON header, crc32 of (first 16 bytes + JSON)
 ALIGNMENT = 64  # sections start at multiples of a cache line
 SECTIONS = ("lengths", "landmarks", "checksums")
 SCALES_BYTES = 8  # an int8 piece starts with two float32: the scale of its keys and that of its values
 
-_TORCH_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "int8": torch.int8}
-# int8 memory may come from a model of any dtype; fp16 keeps three more bits of a landmark than bf16.
-_LANDMARK_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "int8": torch.float16}
+_EXACT = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+_FEW_BITS = {"int4": (4, 4), "k4v2": (4, 2), "k4": (4, 0)}
+KV_DTYPES = (*_EXACT, "int8", *_FEW_BITS)
 
 
 @dataclass(frozen=True)
 class KVLayout:
     """Shape and number format of stored memory.
 
-    `layers` are absolute layer numbers; `block_size` counts the landmark; `dtype` is "bf16", "fp16", "fp32" or "int8".
+    `layers` are absolute layer numbers; `block_size` counts the landmark; `dtype` is one of `KV_DTYPES`.
     """
 
     layers: tuple[int, ...]
@@ -47,32 +50,55 @@ class KVLayout:
     dtype: str
 
     def __post_init__(self) -> None:
-        if self.dtype not in _TORCH_DTYPES:
-            raise ValueError(f"kv dtype {self.dtype!r} is not one of {', '.join(_TORCH_DTYPES)}")
+        if self.dtype not in KV_DTYPES:
+            raise ValueError(f"kv dtype {self.dtype!r} is not one of {', '.join(KV_DTYPES)}")
         if not self.layers or len(set(self.layers)) != len(self.layers):
             raise ValueError(f"layers must be distinct layer numbers, at least one: {self.layers}")
         if min(self.kv_heads, self.head_dim) < 1 or self.block_size < 2:
             raise ValueError(f"kv_heads and head_dim must be at least 1 and block_size at least 2: {self}")
 
     @property
-    def stored_dtype(self) -> torch.dtype:
-        """Of the numbers in a piece."""
-        return _TORCH_DTYPES[self.dtype]
+    def exact_dtype(self) -> torch.dtype | None:
+        """Of the numbers in a piece, if they are stored as they are; None if they are rounded to fewer bits."""
+        return _EXACT.get(self.dtype)
+
+    @property
+    def bits(self) -> tuple[int, int] | None:
+        """Bits of a key's number and of a value's (0: values are not stored), where every channel of a block has a
+        scale; None otherwise."""
+        return _FEW_BITS.get(self.dtype)
+
+    @property
+    def format_version(self) -> int:
+        return 1 if self.bits is None else 2
 
     @property
     def landmark_dtype(self) -> torch.dtype:
-        """Always 16 bit, except that fp32 memory has float32 landmarks."""
-        return _LANDMARK_DTYPES[self.dtype]
+        """Always 16 bit, except that fp32 memory has float32 landmarks. Rounded memory may come from a model of any
+        dtype; float16 keeps three more bits of a landmark than bfloat16."""
+        return self.exact_dtype or torch.float16
+
+    @property
+    def scales_bytes(self) -> int:
+        """What a piece begins with: the scales of its keys, then those of its values."""
+        if self.bits is not None:
+            return sum(map(bool, self.bits)) * self.head_dim * torch.float16.itemsize
+        return SCALES_BYTES if self.exact_dtype is None else 0
 
     @property
     def piece_bytes(self) -> int:
-        return self.keys_bytes + self.block_size * self.head_dim * self.stored_dtype.itemsize
+        return self.keys_bytes + self._numbers_bytes(1)
 
     @property
     def keys_bytes(self) -> int:
-        """The leading part of a piece that holds the keys, with both scales before them if it is int8."""
-        numbers = self.block_size * self.head_dim * self.stored_dtype.itemsize
-        return numbers + (SCALES_BYTES if self.dtype == "int8" else 0)
+        """The leading part of a piece that holds all its scales and the keys."""
+        return self.scales_bytes + self._numbers_bytes(0)
+
+    def _numbers_bytes(self, which: int) -> int:
+        """Of the keys (0) or the values (1) of a piece."""
+        if self.bits is not None:
+            return packed_bytes(self.block_size, self.head_dim, self.bits[which])
+        return self.block_size * self.head_dim * (self.exact_dtype or torch.int8).itemsize
 
     @property
     def block_bytes(self) -> int:
@@ -136,9 +162,9 @@ def encode_front(
     fields = asdict(header) | {"landmark_dtype": str(layout.landmark_dtype).removeprefix("torch.")}
     text = json.dumps(fields).encode().ljust(header_bytes)
     assert len(text) == header_bytes, "the header outgrew its space"
-    crc = zlib.crc32(text, zlib.crc32(PREFIX.pack(MAGIC, FORMAT_VERSION, header_bytes, 0)[:16]))
+    crc = zlib.crc32(text, zlib.crc32(PREFIX.pack(MAGIC, layout.format_version, header_bytes, 0)[:16]))
     bodies = [sections[which].ljust(getattr(header, which).size, b"\0") for which in SECTIONS]
-    return PREFIX.pack(MAGIC, FORMAT_VERSION, header_bytes, crc) + text + b"".join(bodies)
+    return PREFIX.pack(MAGIC, layout.format_version, header_bytes, crc) + text + b"".join(bodies)
 
 
 def _header(name: str, fingerprint: str, layout: KVLayout, num_blocks: int, sections: Mapping[str, bytes]) -> Header:
@@ -164,8 +190,9 @@ def decode_prefix(prefix: bytes) -> tuple[int, int]:
     magic, version, header_bytes, crc = PREFIX.unpack(prefix)
     if magic != MAGIC:
         raise ValueError("it is not a Cairn memory file")
-    if version != FORMAT_VERSION:
-        raise ValueError(f"it has format version {version}; this release reads version {FORMAT_VERSION}")
+    if version not in FORMAT_VERSIONS:
+        known = " and ".join(f"version {known}" for known in FORMAT_VERSIONS)
+        raise ValueError(f"it has format version {version}; this release reads {known}")
     return header_bytes, crc
 
 
@@ -180,6 +207,9 @@ def decode_header(prefix: bytes, text: bytes) -> Header:
     fields.pop("landmark_dtype")
     fields["layout"]["layers"] = tuple(fields["layout"]["layers"])
     fields["layout"] = KVLayout(**fields["layout"])
+    version = PREFIX.unpack(prefix)[1]
+    if version != fields["layout"].format_version:
+        raise ValueError(f"format version {version} has no number format {fields['layout'].dtype}")
     for which in SECTIONS:
         fields[which] = Section(**fields[which])
     return Header(**fields)

@@ -17,8 +17,24 @@ from pathlib import Path
 import portalocker
 from portalocker import LockFlags
 
+from storage.errors import CannotWrite
+
 PATIENCE_SECONDS = 5.0  # many times longer than writing and committing a shard takes
 _PAUSE_SECONDS = 0.01
+
+
+def uptime() -> float:
+    """Seconds, also those for which the machine slept where the system counts them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def require_fresh(began: float, settle_seconds: float) -> None:
+    """Before a shard is committed whose writing `began` at that `uptime`: where no lock reaches other machines, `gc`
+    takes it for abandoned after `settle_seconds`. Raises `CannotWrite` after half of that; 0 is for ever."""
+    if settle_seconds and uptime() - began > settle_seconds / 2:
+        raise CannotWrite(
+            "Writing a part of the memory took so long that it may be swept as garbage, so it was not used. Try again."
+        )
 
 
 @contextmanager

@@ -1,18 +1,16 @@
-"""One shard file: writing it so that it is complete or absent, and reading its pieces, each verified on first read.
+"""One shard file: reading its pieces, each verified on first read.
 
-- Writing: temporary file, fsync, rename, fsync of the folder. A crash leaves a temporary file or a complete shard.
-- Reading: `preadv`, not mmap, so a truncated file is an error and not a SIGBUS.
+- `preadv`, not mmap, so a truncated file is an error and not a SIGBUS.
 - A bitmap remembers the verified pieces. When the file's size or times change, everything is verified again.
+- The file may be a cache with holes: what is not right in it is asked for once more, from what lies behind it, and kept
+  there only after it was verified.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
-import uuid
-import weakref
 import zlib
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -21,77 +19,43 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from storage.errors import CannotWrite, Damage, DamagedBlock, DamagedShard, ForeignShard, MissingShard, StoreFull
+from storage.blobs.files import OpenFile
+from storage.blobs.protocol import OpenBlob
+from storage.errors import Damage, DamagedBlock, DamagedShard, ForeignShard, MissingShard
 from storage.kv.checksums import PieceChecks, shard_seed
 from storage.kv.format import PREFIX, Header, Section, decode_header, decode_prefix
 
 MOST_AT_ONCE = 256  # pieces
-TEMPORARY = ".writing-"  # prefix of unfinished files
 SectionName: TypeAlias = Literal["lengths", "landmarks", "checksums"]
-
-
-def write_durably(path: Path, contents: memoryview) -> None:
-    """Write `contents` to `path`; after a crash the file is complete or does not exist."""
-    made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
-    temporary = path.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
-    try:
-        with open(_create(temporary), "wb", buffering=0) as file:
-            written = 0
-            while written < len(contents):
-                written += file.write(contents[written:])
-            os.fsync(file.fileno())
-        os.rename(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else CannotWrite
-        raise kind(
-            f"{path.name} ({len(contents) / 1e6:.1f} MB) could not be written to {path.parent}: {error.strerror}. "
-            "Nothing of it was kept. Free some disk space or choose another folder, then try again."
-        ) from error
-    for folder in {path.parent, *(folder.parent for folder in made)}:
-        sync_folder(folder)
-
-
-def _create(path: Path) -> int:
-    """Create a file, and its folder if necessary. Another process that deletes the last file in the folder may remove
-    the folder before the new file is in it, so both are tried again."""
-    for _ in range(100):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with contextlib.suppress(FileNotFoundError):
-            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    raise FileNotFoundError(errno.ENOENT, "its folder keeps being removed", str(path))
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames and removals inside `folder` survive a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+_Wrong: TypeAlias = tuple[int, int, str]  # place, row and reason of a piece that is not right
 
 
 class OpenShard:
-    """A shard file open for reading; all that precedes the pieces is verified on opening. Safe to share among threads.
+    """A shard open for reading; all that precedes the pieces is verified on opening. Safe to share among threads."""
 
-    The descriptor is closed with the last reference, so deleting a shard does not affect a reader.
-    """
-
-    def __init__(self, path: Path, name: str):
+    def __init__(self, source: Path | OpenBlob, name: str):
         self.name = name
         try:
-            self._descriptor = os.open(path, os.O_RDONLY)
+            self._blob: OpenBlob = OpenFile(source) if isinstance(source, Path) else source
+            self._descriptor = self._blob.descriptor
+            self._load()
         except FileNotFoundError:
-            raise MissingShard(Damage(name, "file", "the file is missing")) from None
-        weakref.finalize(self, os.close, self._descriptor)
-        self._load()
+            raise missing(name) from None
 
     def _load(self) -> None:
-        state = self._stat()
-        self.header = self._read_header(state[0])
-        if state[0] != self.header.file_bytes:
-            reason = f"it has {state[0]} bytes and should have {self.header.file_bytes}"
+        try:
+            self._load_what_is_here()
+        except DamagedShard:
+            if not self._blob.refill():
+                raise
+            self._load_what_is_here()
+
+    def _load_what_is_here(self) -> None:
+        state = self._blob.state()
+        self.header = self._read_header(os.fstat(self._descriptor).st_size)
+        file_bytes = os.fstat(self._descriptor).st_size
+        if file_bytes != self.header.file_bytes:
+            reason = f"it has {file_bytes} bytes and should have {self.header.file_bytes}"
             raise DamagedShard(Damage(self.name, "file", reason))
         self._checks = PieceChecks(
             np.frombuffer(self.section("checksums"), "<u4", self.header.num_pieces),
@@ -100,14 +64,14 @@ class OpenShard:
         self.landmarks_NYGD: Tensor | None = None  # cached here by the store if it needs them often
         self._state = state  # set last: if any of the above raises, the next reader checks again
 
-    def _stat(self) -> tuple[int, int, int]:
-        state = os.fstat(self._descriptor)
-        return state.st_size, state.st_mtime_ns, state.st_ino
-
-    def refresh(self) -> None:
-        """Start over if the file has changed since it was verified. Costs one fstat."""
-        if self._stat() != self._state:
+    def refresh(self) -> bool:
+        """Start over if the file has changed since it was verified. False: open it anew. Costs one fstat."""
+        state = self._blob.state()
+        if state != self._state:
+            if not state:
+                return False
             self._load()
+        return True
 
     def require(self, **expected: object) -> None:
         """Raises `ForeignShard` unless these fields of the header have these values."""
@@ -135,10 +99,13 @@ class OpenShard:
             body = os.pread(self._descriptor, place.size, place.offset)
         except OSError as error:
             raise DamagedShard(Damage(self.name, which, str(error))) from error
-        if len(body) != place.size:
-            raise DamagedShard(Damage(self.name, which, "the file is cut short"))
-        if zlib.crc32(body) != place.crc32:
-            raise DamagedShard(Damage(self.name, which, "its checksum does not match"))
+        reason = _wrong(body, place)
+        if reason and (found := self._blob.again([(place.offset, place.size)])):
+            body, reason = found[0], _wrong(found[0], place)
+            if not reason:
+                self._blob.keep(place.offset, body)
+        if reason:
+            raise DamagedShard(Damage(self.name, which, reason))
         return body
 
     def places(self, layer_index: int, heads_P: NDArray[np.int64], blocks_P: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -169,13 +136,14 @@ class OpenShard:
             for run in runs:  # request all of them from the disk at once
                 offset, length = self._offset(int(place_P[run.start])), run.stop - run.start
                 os.posix_fadvise(self._descriptor, offset, length * self._piece_bytes, os.POSIX_FADV_WILLNEED)
-        for run in runs:
-            self._read_run(into, place_P[run], row_P[run], check_P[run])
+        wrong = [found for run in runs for found in self._read_run(into, place_P[run], row_P[run], check_P[run])]
+        if wrong:
+            self._read_behind(into, wrong)
 
     def _read_run(
         self, into: NDArray[np.uint8], place_P: NDArray[np.int64], row_P: NDArray[np.int64], check_P: NDArray[np.bool_]
-    ) -> None:
-        """Read adjacent pieces."""
+    ) -> list[_Wrong]:
+        """Read adjacent pieces. Returns those that are not right, whose rows are not filled."""
         alone = len(place_P) == 1 and not check_P.any()  # only then is a part enough: a checksum covers a whole piece
         whole_PB = np.empty((len(place_P), into.shape[1] if alone else self._piece_bytes), np.uint8)
         try:
@@ -185,16 +153,37 @@ class OpenShard:
             count, reason = -1, str(error)
         if count != whole_PB.size:
             if len(place_P) > 1:  # one at a time, to find out which piece it is
-                for n in range(len(place_P)):
-                    self._read_run(into, place_P[n : n + 1], row_P[n : n + 1], check_P[n : n + 1])
-                return
-            raise DamagedBlock(self._piece_damage(reason, int(place_P[0])))
+                ones = [slice(n, n + 1) for n in range(len(place_P))]
+                return [bad for n in ones for bad in self._read_run(into, place_P[n], row_P[n], check_P[n])]
+            return [(int(place_P[0]), int(row_P[0]), reason)]
         named_P3 = np.ascontiguousarray(np.stack(self._named(place_P), 1), "<u4")
+        wrong: list[_Wrong] = []
         for number in np.flatnonzero(check_P).tolist():
             place = int(place_P[number])
             if not self._checks.holds(place, named_P3[number], whole_PB[number]):
+                wrong.append((place, int(row_P[number]), "its checksum does not match"))
+        if not wrong:
+            into[row_P] = whole_PB[:, : into.shape[1]]
+        else:
+            right_P = ~np.isin(place_P, [place for place, _, _ in wrong])
+            into[row_P[right_P]] = whole_PB[right_P, : into.shape[1]]
+        return wrong
+
+    def _read_behind(self, into: NDArray[np.uint8], wrong: Sequence[_Wrong]) -> None:
+        """Fill rows from behind the cache. Raises `DamagedBlock`."""
+        found = self._blob.again([(self._offset(place), self._piece_bytes) for place, _, _ in wrong])
+        if not found:
+            place, _, reason = wrong[0]
+            raise DamagedBlock(self._piece_damage(reason, place))
+        named_P3 = np.ascontiguousarray(np.stack(self._named(np.array([place for place, _, _ in wrong])), 1), "<u4")
+        for (place, row, _), named_3, contents in zip(wrong, named_P3, found, strict=True):
+            piece_B = np.frombuffer(contents, np.uint8)
+            if len(piece_B) != self._piece_bytes:
+                raise DamagedBlock(self._piece_damage("the file is cut short", place))
+            if not self._checks.holds(place, named_3, piece_B):
                 raise DamagedBlock(self._piece_damage("its checksum does not match", place))
-        into[row_P] = whole_PB[:, : into.shape[1]]
+            into[row] = piece_B[: into.shape[1]]
+            self._blob.keep(self._offset(place), contents)
 
     def _offset(self, place: int) -> int:
         return self.header.pieces_offset + place * self._piece_bytes
@@ -212,3 +201,14 @@ class OpenShard:
     def _piece_damage(self, reason: str, place: int) -> Damage:
         layer, head, block = (int(number[0]) for number in self._named(np.array([place])))
         return Damage(self.name, "piece", reason, layer=layer, head=head, block=block)
+
+
+def missing(name: str) -> MissingShard:
+    return MissingShard(Damage(name, "file", "the file is missing"))
+
+
+def _wrong(body: bytes, place: Section) -> str:
+    """What is not right about a section's bytes; empty if nothing."""
+    if len(body) != place.size:
+        return "the file is cut short"
+    return "" if zlib.crc32(body) == place.crc32 else "its checksum does not match"

@@ -15,14 +15,13 @@ D head dim.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
-import os
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -31,9 +30,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from storage.blobs.files import FileBlobs
+from storage.blobs.protocol import Blobs
+from storage.errors import NameInUse
 from storage.kv.codec import decode_keys, decode_pieces, encode_shard
 from storage.kv.format import KVLayout
-from storage.kv.shard import OpenShard, sync_folder, write_durably
+from storage.kv.shard import OpenShard, missing
 from storage.records import ShardFile
 
 SUFFIX = ".kv"
@@ -44,7 +46,8 @@ Rows: TypeAlias = dict[str, NDArray[np.int64]]
 class KVBlockStore:
     """See the module docstring. `fingerprint` is the digest of the memory's `MemoryFingerprint`.
 
-    `check`: "first touch" verifies a piece when this store first reads it, "every read" each time.
+    `check`: "first touch" verifies a piece when this store first reads it, "every read" each time. `blobs`: where the
+    shards lie, if not in `folder`.
     """
 
     def __init__(
@@ -55,8 +58,10 @@ class KVBlockStore:
         *,
         check: Literal["first touch", "every read"] = "first touch",
         max_open_files: int = 256,
+        blobs: Blobs | None = None,
     ):
         self.folder = Path(folder)
+        self.blobs: Blobs = FileBlobs(self.folder) if blobs is None else blobs
         self.layout = layout
         self.fingerprint = fingerprint
         self._check_always = check == "every read"
@@ -81,7 +86,13 @@ class KVBlockStore:
         name = f"{stem or uuid.uuid4().hex}{SUFFIX}"
         name = f"{group}/{name}" if group else name
         contents = encode_shard(name, self.fingerprint, self.layout, keys_NYGLD, values_NYGLD, lengths_N)
-        write_durably(self._path(name), contents)
+        try:
+            self.blobs.create(name, contents)
+        except NameInUse:
+            if stem is None:
+                raise
+            self.blobs.delete([name])  # named by what it was made of, but not as it is made now
+            self.blobs.create(name, contents)
         checksum = "sha256:" + hashlib.sha256(contents).hexdigest()
         return ShardFile(name, len(contents), checksum, len(lengths_N))
 
@@ -92,7 +103,7 @@ class KVBlockStore:
     def write_encoded(self, name: str, front: bytes, pieces: bytes, num_blocks: int) -> ShardFile:
         """Store a shard whose bytes are complete (see `storage.kv.renaming`). Raises `StoreFull` and `CannotWrite`."""
         contents = memoryview(front + pieces)
-        write_durably(self._path(name), contents)
+        self.blobs.create(name, contents)
         return ShardFile(name, len(contents), "sha256:" + hashlib.sha256(contents).hexdigest(), num_blocks)
 
     # Reading
@@ -106,7 +117,7 @@ class KVBlockStore:
     def read_pieces(self, layer: int, pieces: Sequence[tuple[str, int, int]]) -> tuple[Tensor, Tensor]:
         """keys_PLD, values_PLD of `(shard, head, block)` triples of one layer, in the order asked for.
 
-        Views of one buffer (each `[L, D]` is contiguous) in the stored dtype, or float32 for int8. Raises
+        Views of one buffer (each `[L, D]` is contiguous) in the stored dtype, or float32 if they were rounded. Raises
         `DamagedMemory`.
         """
         names = [name for name, _, _ in pieces]
@@ -116,7 +127,7 @@ class KVBlockStore:
     def read_keys(self, refs: Sequence[tuple[str, int]], layer: int) -> Tensor:
         """keys_NGLD of `(shard, block)` pairs, in the order asked for, in `layout.landmark_dtype`.
 
-        For int8 memory the landmark's row is not its key, which `landmarks` has. Reads half as much as `read_many`,
+        For rounded memory the landmark's row is not its key, which `landmarks` has. Reads half as much as `read_many`,
         except on a block's first read: a checksum covers keys and values. Raises `DamagedMemory`.
         """
         layout = self.layout
@@ -140,12 +151,16 @@ class KVBlockStore:
         shards = self._shards_of(rows)
         raw = self._raw(layer, shards, rows, heads_P, blocks_P, self.layout.piece_bytes)
         keys_PLD, values_PLD = decode_pieces(raw, self.layout)
-        if self.layout.dtype == "int8":
+        if self.layout.exact_dtype is None:
             for name, rows_P in rows.items():
                 kept_NGD = self._landmarks_of(shards[name])[:, self._layer_index[layer]]
                 places = torch.from_numpy(np.stack((blocks_P[rows_P], heads_P[rows_P])))
                 keys_PLD[torch.from_numpy(rows_P), -1] = kept_NGD[places[0], places[1]].to(keys_PLD.dtype)
         return keys_PLD, values_PLD
+
+    def expect(self, names: Sequence[str]) -> None:
+        """Lengths and landmarks of these shards are read next."""
+        self.blobs.expect(names)
 
     def _shards_of(self, names: Iterable[str]) -> dict[str, OpenShard]:
         return {name: self._shard(name) for name in names}
@@ -161,10 +176,24 @@ class KVBlockStore:
     ) -> Tensor:
         """uint8 `[P, size]`: the first `size` bytes of each piece."""
         raw = torch.empty((len(heads_P), size), dtype=torch.uint8)
-        for name, rows_P in rows.items():
+
+        def read(name: str) -> None:
+            rows_P = rows[name]
             places_P = shards[name].places(self._layer_index[layer], heads_P[rows_P], blocks_P[rows_P])
             shards[name].read_pieces(raw.numpy(), places_P, rows_P, check=self._check_always)
+
+        self._for_each(read, list(rows))
         return raw
+
+    def _for_each(self, action: Callable[[str], object], names: Sequence[str]) -> None:
+        """At the same time, where the store gains from it. Raises the first error."""
+        if self.blobs.at_once == 1 or len(names) == 1:
+            for name in names:
+                action(name)
+            return
+        with ThreadPoolExecutor(min(self.blobs.at_once, len(names)), "cairn-read") as pool:
+            for _ in pool.map(action, names):
+                pass
 
     def landmarks(self, shard: str) -> Tensor:
         """landmarks_NYGD, the key of every block's landmark, in `layout.landmark_dtype`."""
@@ -181,7 +210,7 @@ class KVBlockStore:
             numbers = torch.frombuffer(bytearray(shard.section("landmarks")), dtype=self.layout.landmark_dtype)
             shape = shard.header.shape_NYGD
             landmarks_NYGD = numbers[: math.prod(shape)].view(shape)
-            if self.layout.dtype != "int8":  # only int8 memory needs them for each read
+            if self.layout.exact_dtype is not None:  # only rounded memory needs them for each read
                 return landmarks_NYGD
             shard.landmarks_NYGD = landmarks_NYGD
         return shard.landmarks_NYGD
@@ -191,10 +220,13 @@ class KVBlockStore:
             shard = self._open.get(name)
             if shard is not None:
                 self._open.move_to_end(name)
-        if shard is not None:
-            shard.refresh()
+        if shard is not None and shard.refresh():
             return shard
-        shard = OpenShard(self._path(name), name)
+        try:
+            opened = self.blobs.open(name)
+        except FileNotFoundError:
+            raise missing(name) from None
+        shard = OpenShard(opened, name)
         shard.require(fingerprint=self.fingerprint, layout=self.layout)
         with self._lock:
             self._open[name] = shard
@@ -202,37 +234,21 @@ class KVBlockStore:
                 self._open.popitem(last=False)
         return shard
 
-    def _path(self, name: str) -> Path:
-        assert ".." not in name and not name.startswith("/"), name
-        return self.folder / name
-
     # Maintenance
 
     def delete(self, shards: Iterable[str]) -> int:
-        """Remove shard files, ignoring those already gone, and folders left empty. Returns the bytes freed."""
-        freed_bytes, folders = 0, set()
+        """Remove shards, ignoring those already gone. Returns the bytes freed."""
+        return self.blobs.delete(self._forgotten(shards))
+
+    def _forgotten(self, shards: Iterable[str]) -> Iterator[str]:
         for name in shards:
             with self._lock:
                 self._open.pop(name, None)
-            path = self._path(name)
-            with contextlib.suppress(FileNotFoundError):
-                size_bytes = path.stat().st_size
-                path.unlink()
-                freed_bytes += size_bytes
-                folders.add(path.parent)
-        for folder in folders:
-            sync_folder(folder)
-            if folder != self.folder:
-                with contextlib.suppress(OSError):  # not empty, or another process removed it
-                    folder.rmdir()
-        return freed_bytes
+            yield name
 
-    def files(self) -> set[str]:
-        """Names of all files in the store's folder, unfinished ones included."""
-        found = set()
-        for folder, _, names in os.walk(self.folder):
-            found |= {(Path(folder) / name).relative_to(self.folder).as_posix() for name in names}
-        return found
+    def files(self, group: str = "") -> set[str]:
+        """Names of all files in the store or in a group, unfinished ones included."""
+        return {found.name for found in self.blobs.listing(group)}
 
     def close(self) -> None:
         """Close all files. The store can still be used."""

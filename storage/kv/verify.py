@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from io import BufferedIOBase
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from storage.blobs.files import FileBlobs, OpenFile
+from storage.blobs.protocol import Blobs
 from storage.errors import Damage, DamagedBlock, DamagedShard
-from storage.kv.shard import MOST_AT_ONCE, OpenShard
+from storage.kv.shard import MOST_AT_ONCE, OpenShard, missing
 
 
 def verify_file(path: Path, name: str, *, checksum: str | None = None, **expected: object) -> list[Damage]:
-    """Every damaged part of a shard file, which is read completely.
+    """`verify_shard` of a file under any path."""
+    return verify_shard(FileBlobs(path.parent), path.name, name, checksum=checksum, **expected)
 
-    The rest is what the catalogue knows of it: `checksum` of the whole file, `expected` fields of the header.
+
+def verify_shard(
+    blobs: Blobs, blob: str, name: str, *, checksum: str | None = None, **expected: object
+) -> list[Damage]:
+    """Every damaged part of the shard `name`, which lies in `blobs` as `blob` and is read completely, past all caches.
+
+    The rest is what the catalogue knows of it: `checksum` of the whole file, `expected` fields of the header. Raises
+    `StoreUnavailable`.
     """
     try:
-        shard = OpenShard(path, name)
+        with blobs.copy(blob) as file:
+            return _damages(file, name, checksum, expected)
+    except FileNotFoundError:
+        return [missing(name).damage]
+
+
+def _damages(file: BufferedIOBase, name: str, checksum: str | None, expected: Mapping[str, object]) -> list[Damage]:
+    try:
+        shard = OpenShard(_Copy(file.fileno()), name)
     except DamagedShard as error:
         return [error.damage]
     damages = [
@@ -34,7 +54,7 @@ def verify_file(path: Path, name: str, *, checksum: str | None = None, **expecte
     places = np.arange(shard.header.num_pieces)
     for first in range(0, len(places), MOST_AT_ONCE):
         damages += _damaged_pieces(shard, places[first : first + MOST_AT_ONCE])
-    if not damages and checksum is not None and file_checksum(path) != checksum:
+    if not damages and checksum is not None and "sha256:" + hashlib.file_digest(file, "sha256").hexdigest() != checksum:
         damages.append(Damage(name, "file", "it is intact, but not the file that was committed"))
     return damages
 
@@ -50,7 +70,8 @@ def _damaged_pieces(shard: OpenShard, place_P: NDArray[np.int64]) -> list[Damage
     return []
 
 
-def file_checksum(path: Path) -> str:
-    """What `ShardFile.checksum` should be."""
-    with open(path, "rb") as file:
-        return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+class _Copy(OpenFile):
+    """An open file of somebody else's."""
+
+    def __init__(self, descriptor: int):
+        self.descriptor = descriptor

@@ -66,6 +66,28 @@ def test_stopping_leaves_the_job_in_the_queue(library: Library, paper: Path) -> 
     assert runner.stop(timeout_seconds=5) and library.job(job.id).active
 
 
+def test_a_drained_runner_finishes_its_job_and_begins_no_other(library: Library, paper: Path) -> None:
+    work, begun, go = Library.run_next_job, threading.Event(), threading.Event()
+
+    def slow(*, on_progress: Callable[[Job], None], idle_owners_only: bool) -> Job | None:
+        if idle_owners_only:
+            return None
+        begun.set()
+        go.wait(10)
+        return work(library, on_progress=on_progress)
+
+    jobs = [library.submit(paper), library.submit(another(paper.with_name("b.txt")))]
+    library.run_next_job = slow  # type: ignore[method-assign,assignment]
+    runner = JobRunner(library, idle_seconds=0.01)
+    runner.start()
+    assert begun.wait(5) and runner.busy
+    runner.drain()
+    go.set()
+    until(lambda: not runner.busy)
+    assert [library.job(job.id).state for job in jobs] == ["done", "queued"] and runner.num_done == 1
+    assert runner.stop()
+
+
 def test_a_failing_library_is_tried_again_and_logged(
     library: Library, paper: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

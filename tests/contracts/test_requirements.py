@@ -18,7 +18,7 @@ PACKAGES = ("app", "model", "retrieval", "storage")
 # Imported by training code only, behind the extra of that name.
 TRAINING = ("accelerate", "matplotlib", "peft")
 # Imported where they are asked for, behind an extra.
-OPTIONAL = ("torchao", "opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
+OPTIONAL = ("obstore", "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk", "torchao", "triton")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PIN = re.compile(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*")
 

@@ -173,6 +173,32 @@ def test_another_models_memory_is_refused_with_the_fields_that_differ(library, t
     assert any("does not belong" in problem for problem in other.doctor()["problems"])
 
 
+@pytest.mark.parametrize(("quotes", "dtype"), [(True, "k4v2"), (False, "bf16")])
+def test_a_new_home_takes_the_smallest_numbers_that_suit_its_model(open_library, write, quotes, dtype):
+    model = tiny_model(block_size=BLOCK_SIZE, window_blocks=4, context_blocks=2, quotes=quotes)
+    library = open_library(model=model)
+    add(library, write("fox.txt", FOX))
+    assert library.doctor()["memory"]["kv_dtype"] == dtype
+    assert library.search("fox", 1) and library.verify().damage == ()
+
+
+def test_a_home_keeps_the_numbers_of_its_memory(open_library, write):
+    model = tiny_model(block_size=BLOCK_SIZE, window_blocks=4, context_blocks=2, quotes=True)
+    earlier = open_library(model=model, kv_dtype="bf16")
+    add(earlier, write("fox.txt", FOX))
+    before = earlier.search("fox", 3)
+    later = open_library(model=model)
+    assert later.search("fox", 3) == before
+    add(later, write("whale.txt", WHALE))
+    assert {fingerprint.fields["kv_dtype"] for fingerprint in later._catalogue.fingerprints(in_use=True)} == {"bf16"}
+    size_bytes = later.doctor()["memory"]["size_bytes"]
+    smaller = open_library(model=model, kv_dtype="k4v2")
+    with pytest.raises(MemoryMismatch, match="kv_dtype is bf16 in the memory and k4v2 here"):
+        smaller.search("fox")
+    assert smaller.repair(reingest=True).failed == ()
+    assert open_library(model=model).doctor()["memory"]["size_bytes"] < size_bytes / 2
+
+
 def test_reading_again_hands_the_documents_to_another_model(library, three, open_library, write, tmp_path):
     library.rename_document(three["fox"], "Mine")
     new = tiny_model(block_size=BLOCK_SIZE, seed=2, window_blocks=4, context_blocks=2)

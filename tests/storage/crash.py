@@ -23,7 +23,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 
@@ -44,6 +46,7 @@ from tests.storage.stored import (
 )
 
 BLOCKS = 3
+Open: TypeAlias = Callable[[Path], tuple[Catalogue, KVBlockStore]]
 
 
 def recipe(seed: int) -> int:
@@ -54,8 +57,8 @@ def recipe(seed: int) -> int:
 class Writer:
     """Ingests, rewrites and deletes until it is killed."""
 
-    def __init__(self, home: Path, seed: int):
-        self.catalogue, self.store = open_home(home)
+    def __init__(self, home: Path, seed: int, open_: Open = open_home):
+        self.catalogue, self.store = open_(home)
         self.journal = os.open(home / "journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self.random = random.Random(seed)
         self.next_seed = seed * 1000
@@ -69,7 +72,8 @@ class Writer:
         while (job := self.catalogue.claim_next_job(this_worker())) is not None:
             self.note("resumed", shards=len(self.catalogue.shards(job.document_id)))
             self.finish(job)
-        collect_garbage(self.catalogue, self.store.folder.parent, older_than_seconds=0)
+        if self.store.blobs.settle_seconds == 0:  # else all is too young
+            collect_garbage(self.catalogue, self.store.folder.parent, older_than_seconds=0)
         while True:
             self.ingest()
             ready = [each for each in self.catalogue.documents() if each.state == "ready"]
@@ -120,13 +124,13 @@ class Writer:
         self.note("files deleted")
 
 
-def check(home: Path) -> None:
+def check(home: Path, open_: Open = open_home) -> None:
     """Raises `AssertionError` if the promise of the module is broken."""
     lines = [json.loads(line) for line in (home / "journal").read_text().splitlines()]
     acknowledged = {line["id"]: line["seed"] for line in lines if line["what"] == "ready"}
     doubtful = {line["id"] for line in lines if line["what"] == "deleting"}
     gone = {line["id"] for line in lines if line["what"] == "deleted"}
-    catalogue, store = open_home(home)
+    catalogue, store = open_(home)
     try:
         found = {document.id: document for document in catalogue.documents()}
         lost = acknowledged.keys() - doubtful - {id_ for id_, document in found.items() if document.state == "ready"}
@@ -141,7 +145,7 @@ def check(home: Path) -> None:
         answered = {id_ for head in catalogue.answers(limit=None) for id_ in catalogue.answer(head.id).document_ids}
         assert answered <= found.keys()
         assert all(catalogue.answer(head.id).document_ids for head in catalogue.answers(limit=None))
-        report = verify(catalogue, store.folder)
+        report = verify(catalogue, store.folder, blobs=store.blobs)
         assert report.ok, report
     finally:
         catalogue.close()
@@ -163,13 +167,13 @@ def check_document(catalogue: Catalogue, store: KVBlockStore, document: Document
         assert torch.equal(store.lengths(shard.name), lengths_N)
 
 
-def kill_once(home: Path, seed: int, seconds: float, *, from_opening: bool) -> None:
+def kill_once(home: Path, seed: int, seconds: float, *, from_opening: bool, open_: Open = open_home) -> None:
     """Run a writer in a process of its own for that long, from its first note or its very start, then SIGKILL."""
     before = (home / "journal").stat().st_size
     child = os.fork()
     if child == 0:
         try:
-            Writer(home, seed).run()
+            Writer(home, seed, open_).run()
         except BaseException as error:
             print(f"the writer failed: {error!r}", file=sys.stderr)
         os._exit(1)

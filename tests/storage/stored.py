@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from sqlalchemy import create_engine, make_url, text
 from torch import Tensor
 
 from storage.catalogue import Catalogue
+from storage.catalogue.home import Home
 from storage.errors import Damage
 from storage.fingerprint import MemoryFingerprint
-from storage.kv.format import Header, KVLayout
+from storage.kv.format import PREFIX, Header, KVLayout, decode_header, decode_prefix
 from storage.kv.shard import OpenShard
 from storage.kv.store import KVBlockStore
 from storage.kv.verify import verify_file
@@ -26,25 +24,21 @@ from storage.records import Document, NewBlock, NewDocument, Page, Shard, ShardF
 from storage.trash import Trash, size_of
 
 LAYOUT = KVLayout(layers=(1, 2, 5), kv_heads=2, block_size=6, head_dim=4, dtype="bf16")
+GIVEN = ".database-url"
 FINGERPRINT = MemoryFingerprint({"weights": "w", "block_size": "6"})
 
 
-# For running the suite on PostgreSQL, e.g. "postgresql+psycopg://postgres@/postgres?host=/run/postgresql": each test
-# makes a database there. Tests of what only SQLite has are skipped.
-SERVER = os.environ.get("CAIRN_TEST_POSTGRESQL", "")
-sqlite_only = pytest.mark.skipif(bool(SERVER), reason="about SQLite's file")
+sqlite_only = pytest.mark.sqlite_only  # about SQLite's file
 
 
 def database_url(home: Path) -> str:
-    if not SERVER:
-        return f"sqlite:///{home}/cairn.sqlite3"
-    name = "cairn_test_" + hashlib.sha256(str(home).encode()).hexdigest()[:16]
-    server = create_engine(SERVER, isolation_level="AUTOCOMMIT")
-    with server.connect() as connection:
-        if connection.execute(text("SELECT 1 FROM pg_database WHERE datname = :name"), {"name": name}).first() is None:
-            connection.execute(text(f"CREATE DATABASE {name}"))
-    server.dispose()
-    return make_url(SERVER).set(database=name).render_as_string(hide_password=False)
+    """Of the home's catalogue, also for other processes: a file, or what the test's `catalogue_kind` gave it."""
+    given = home.with_name(home.name + GIVEN)
+    return given.read_text() if given.exists() else f"sqlite:///{home}/cairn.sqlite3"
+
+
+def give_database(home: Path, url: str) -> None:
+    home.with_name(home.name + GIVEN).write_text(url)
 
 
 def open_home(home: Path, layout: KVLayout = LAYOUT) -> tuple[Catalogue, KVBlockStore]:
@@ -79,6 +73,11 @@ def read_block(store: KVBlockStore, shard: str, layer: int, head: int, block: in
 
 def header_of(store: KVBlockStore, shard: str) -> Header:
     return OpenShard(store.folder / shard, shard).header
+
+
+def header_of_bytes(contents: bytes) -> Header:
+    header_bytes, _ = decode_prefix(contents[: PREFIX.size])
+    return decode_header(contents[: PREFIX.size], contents[PREFIX.size : PREFIX.size + header_bytes])
 
 
 def verify(store: KVBlockStore, shard: str, checksum: str | None = None) -> list[Damage]:
@@ -136,7 +135,7 @@ class Garbage:
 
 def collect_garbage(catalogue: Catalogue, home: Path, *, older_than_seconds: float = 3600.0) -> Garbage:
     """Sweep orphans into the trash, then `reclaim`, as the library does with all its files."""
-    require_trustworthy(catalogue.database, home)
+    require_trustworthy(catalogue.database, Home(home))
     kv_folder = home / "kv"
     garbage = [kv_folder / name for name in orphans(catalogue, kv_folder, older_than_seconds=older_than_seconds)]
     swept_bytes = sum(map(size_of, garbage))

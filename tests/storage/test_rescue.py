@@ -15,7 +15,7 @@ from storage.errors import CatalogueUnavailable, ForeignCatalogue
 from storage.maintenance import verify
 from storage.records import Document, Principal
 from storage.rescue import NothingToRescueFrom, needs_rescue, rescue
-from storage.sidecars import sidecar_of, write_sidecar
+from storage.sidecars import sidecar_name, write_sidecar
 from tests.storage.stored import FINGERPRINT, add_ready, new_document, open_home, sqlite_only, write_shard
 
 pytestmark = sqlite_only
@@ -43,7 +43,7 @@ class Books:
     def delete(self, document: Document) -> None:
         self.store.delete(self.catalogue.delete_documents([document.id]).shards)
         (self.home / "files" / f"{document.id}.pdf").unlink()
-        sidecar_of(self.home, document.id).unlink()
+        (self.home / sidecar_name(document.id)).unlink()
 
     def lose(self, *, backups: bool = False) -> None:
         """Close the catalogue and write noise over it."""
@@ -157,7 +157,7 @@ def test_a_document_repaired_after_the_backup_keeps_its_new_files(books):
 
 def test_an_original_without_anything_else_is_queued_to_be_read_again(books):
     document = books.add(1)
-    sidecar_of(books.home, document.id).write_bytes(b"torn")
+    (books.home / sidecar_name(document.id)).write_bytes(b"torn")
     books.lose(backups=True)
     assert rescue(books.path, books.home).reread == (f"{document.id}.pdf",)
     catalogue = books.reopen()
@@ -174,7 +174,7 @@ def test_with_accounts_nobody_else_sees_what_was_somebodys_or_nobody_knows_whose
     books.catalogue.transfer_ownership(ann.id, None)
     write_sidecar(books.catalogue.database, books.home, hers.id)
     unknown = books.add(2)
-    sidecar_of(books.home, unknown.id).unlink()
+    (books.home / sidecar_name(unknown.id)).unlink()
     books.lose()
     rescue(books.path, books.home)
     catalogue = books.reopen()
@@ -251,7 +251,7 @@ def test_a_sound_catalogue_needs_no_rescue(books):
 
 def test_a_document_that_is_deleted_while_its_rows_are_copied_leaves_no_copy(books, monkeypatch):
     document = books.add(1)
-    sidecar_of(books.home, document.id).unlink()
+    (books.home / sidecar_name(document.id)).unlink()
     plain_rename = Path.rename
 
     def rename(self, target):

@@ -45,7 +45,7 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
     answer.found ? null : nearest(answer, { onAnyway: answer.settings.anyway ? null : onAnyway }),
     words ? otherSentences(answer) : null,
     words && !answer.writer ? warning(answer, lowShare) : null,
-    words && (!answer.writer || answer.memory_share) ? howItWasRead(answer) : null,
+    words && (answer.writer ? answer.memory_share : answer.tokens.some((token) => token.logprob !== null)) ? howItWasRead(answer) : null,
     words && answer.passages.length ? button("What was read", { class: "button small open-evidence", onclick: onEvidence }, "page") : null,
     actions(answer, { onDeleted, onAgain }),
   );

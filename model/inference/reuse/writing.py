@@ -43,13 +43,13 @@ def write_answer(
             ending = "cancelled"
             break
         logprobs_V = model.logits(fed.hidden_QE[-1]).log_softmax(-1)
-        token = pick(logprobs_V, sampling, random)
+        token, logprob = pick(logprobs_V, sampling, random)
         mass = tuple(text.mass_by_segment(fed.mass_QK[-1]))
         if token in model.stop_ids:
             ending = "stop"
             break
         piece, stopped = stream.add(token)
-        yield TextPiece(token, piece, float(logprobs_V[token]), mass)
+        yield TextPiece(token, piece, logprob, mass)
         if stopped:
             return "stop"
         if count < sampling.max_tokens:

@@ -57,8 +57,16 @@ class Quotation:
 class Quoting:
     """Quotation from the candidate blocks of one question, in the order of the reader."""
 
-    def __init__(self, model: LandmarkModel, blocks: Sequence[Block | None]):
+    def __init__(
+        self,
+        model: LandmarkModel,
+        blocks: Sequence[Block | None],
+        text_of: Callable[[str], str] | None = None,
+    ):
+        """`text_of`: the text of a document by id, which models need whose tokens do not spell it (`writes`)."""
         self._model, self._blocks = model, blocks
+        self._text_of = text_of or (lambda _: "")
+        self._token_ends: dict[int, list[int]] = {}
         number = {(block.document_id, block.ordinal): index for index, block in enumerate(blocks) if block is not None}
         self._next = [None if b is None else number.get((b.document_id, b.ordinal + 1)) for b in blocks]
         tokens = [() if block is None else block.tokens for block in blocks]
@@ -78,9 +86,29 @@ class Quoting:
     def place(self, index: int, row: int) -> tuple[str, int, int]:
         """(document id, start, end) of one token; characters that tokens share belong to each of them."""
         block = self._of(index)
+        if not self._model.writes:
+            ends = self._ends(index)
+            return block.document_id, ends[row - 1] if row else block.start, ends[row]
         start = block.start + len(self._model.decode(block.tokens[:row]))
         end = block.start + len(self._model.decode(block.tokens[: row + 1]))
         return block.document_id, min(start, block.end), min(max(end, start), block.end)
+
+    def _ends(self, index: int) -> list[int]:
+        """For each token of a block, the character of the document behind it."""
+        if index not in self._token_ends:
+            block = self._of(index)
+            text = "" if self._model.writes else self._text_of(block.document_id)
+            self._token_ends[index] = self._model.token_ends(block.tokens, text, block.start, block.end)
+        return self._token_ends[index]
+
+    def words(self, places: Sequence[Place]) -> Iterator[tuple[str, tuple[str, int, int]]]:
+        """What stands in the document for each of these tokens, which follow each other, with what is between it and
+        the token before; and its place."""
+        before: int | None = None
+        for place in places:
+            document_id, start, end = self.place(*place)
+            yield self._text_of(document_id)[start if before is None else before : end], (document_id, start, end)
+            before = end
 
     def span(self, places: Sequence[Place]) -> tuple[int, int]:
         """(start, end) of tokens that follow each other, as characters of their document."""
@@ -204,8 +232,7 @@ class Quoting:
 
     def _placed(self, index: int) -> _PlacedBlock:
         block = self._of(index)
-        ends = [min(block.start + end, block.end) for end in self._model.token_text.ends(block.tokens)]
-        return _PlacedBlock(block.start, block.end, ends)
+        return _PlacedBlock(block.start, block.end, self._ends(index))
 
 
 def _without(ranked_S: Tensor, unfit: Sequence[bool]) -> Tensor:

@@ -22,11 +22,12 @@ from retrieval.query.retrieve import Candidates
 from retrieval.query.search import Found
 
 
-def quoting_from(workspace: Workspace, candidates: Candidates) -> Quoting:
+def quoting_from(workspace: Workspace, passages: PassageBuilder, candidates: Candidates) -> Quoting:
     """Quotation from those candidates that may be quoted."""
     ids, quotable = candidates.block_ids, candidates.quotable_C.tolist()
     rows = workspace.catalogue.blocks_by_id([id_ for id_, may in zip(ids, quotable, strict=True) if may])
-    return Quoting(workspace.loaded().model, [rows.get(block_id) for block_id in ids])
+    model = workspace.loaded().model
+    return Quoting(model, [rows.get(block_id) for block_id in ids], lambda id_: passages.quotable_text(id_).text)
 
 
 def best_sentences(

@@ -27,10 +27,10 @@ from torch import Tensor, nn
 
 from model.inference.reuse.segments import Segment
 from retrieval.writers.local.memory_files import FOLDER, files_below
+from storage.blobs.durable import TEMPORARY
 from storage.errors import CannotWrite, DamagedMemory, ForeignShard, MissingShard
 from storage.fingerprint import MemoryFingerprint
-from storage.kv.format import FORMAT_VERSION, KVLayout
-from storage.kv.shard import TEMPORARY
+from storage.kv.format import KVLayout
 from storage.kv.store import SUFFIX, KVBlockStore
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class WriterMemory:
 
     def __init__(self, home: Path, shape: WriterShape, identity: dict[str, str], budget_bytes: int) -> None:
         self._layout = shape.layout()
-        fields = {**identity, "kv_dtype": self._layout.dtype, "format_version": str(FORMAT_VERSION)}
+        fields = {**identity, "kv_dtype": self._layout.dtype, "format_version": str(self._layout.format_version)}
         self.fingerprint = MemoryFingerprint(fields)
         self.budget_bytes = budget_bytes
         self._root = home / FOLDER
@@ -74,7 +74,8 @@ class WriterMemory:
 
     def as_stored(self, segment: Segment) -> Segment:
         """The segment as it will be read back, so that an answer does not depend on what was stored before it."""
-        kept = self._layout.stored_dtype
+        kept = self._layout.exact_dtype
+        assert kept is not None, "a writer's memory is not rounded"
         return Segment(segment.ids, segment.keys_YGTD.to(kept), segment.values_YGTD.to(kept))
 
     def load(self, document_id: str, ids: Sequence[int]) -> Segment | None:

@@ -5,7 +5,8 @@
 - `synchronous=FULL`: a committed row survives a power failure, as the fsynced shard file does. With a few commits a
   second, this costs little.
 - Deleted rows are overwritten with zeros (`secure_delete`), so that deleted documents do not remain in the file.
-- PostgreSQL (`postgresql+psycopg://...`) behaves the same: one writer at a time, consistent reads.
+- PostgreSQL (`postgresql://...`, by psycopg 3) behaves the same: one writer at a time, consistent reads. The server
+  ends a transaction that hangs, and a cut connection is noticed: a paused machine does not keep writers waiting.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ BUSY_SECONDS = 15
 LEASE_SECONDS = 60.0  # how long a worker may be silent before its job is given to another
 _PROGRESS = "SELECT COALESCE(SUM(next_value), 0) FROM counters"
 WRITER_LOCK = 0x434149524E  # "CAIRN": the advisory lock by which PostgreSQL's writers take turns, as SQLite's do
+HANG_SECONDS = 30  # of a transaction whose process does nothing, and of waiting for one
+_NOTICE_CUT = {"connect_timeout": 10, "keepalives_idle": 20, "keepalives_interval": 5, "keepalives_count": 4}
 
 
 class Database:
@@ -33,6 +36,8 @@ class Database:
 
     def __init__(self, url: str):
         parsed = make_url(url)
+        if parsed.drivername in ("postgresql", "postgres"):
+            parsed = parsed.set(drivername="postgresql+psycopg")
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
         if not self.is_sqlite and parsed.get_backend_name() != "postgresql":
             raise ValueError(f"The catalogue can be kept in SQLite or PostgreSQL, not in {parsed.get_backend_name()}.")
@@ -47,7 +52,8 @@ class Database:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             # As many connections as threads ask at once: a sixteenth reader would else wait for half a minute.
-            self.engine: Engine = create_engine(parsed, max_overflow=-1)
+            more = {} if self.is_sqlite else {"pool_pre_ping": True, "connect_args": _NOTICE_CUT}
+            self.engine: Engine = create_engine(parsed, max_overflow=-1, **more)
         except ModuleNotFoundError as error:
             raise ValueError(
                 f"This catalogue needs a driver that is not installed: pip install {error.name}"
@@ -59,10 +65,12 @@ class Database:
         self._reader = self.engine
         # Threads of this process queue here instead of polling for SQLite's lock.
         self._writing = threading.Lock()
+        self.claiming = threading.Lock()  # of jobs: whose turn it is, is known when the last claim is committed
         if self.is_sqlite:
             event.listen(self.engine, "connect", _configure_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
         else:
+            event.listen(self.engine, "connect", _configure_postgresql)
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ")
 
     @contextmanager
@@ -117,6 +125,12 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
     cursor.execute("PRAGMA secure_delete=ON")
     cursor.execute("PRAGMA journal_size_limit=67108864")
     cursor.close()
+
+
+def _configure_postgresql(connection: Any, _record: Any) -> None:
+    for name in ("idle_in_transaction_session_timeout", "lock_timeout"):
+        connection.execute(f"SET {name} = '{HANG_SECONDS}s'")
+    connection.commit()
 
 
 def _begin_sqlite(connection: Connection) -> None:

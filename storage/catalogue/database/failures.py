@@ -30,9 +30,8 @@ def explained(place: str) -> Iterator[None]:
 
 
 def _explanation(cause: BaseException, place: str) -> StorageError | None:
-    if not isinstance(cause, sqlite3.Error):  # PostgreSQL's driver: the connection is refused, lost or out of disk
-        lost = type(cause).__name__ in ("OperationalError", "InterfaceError") or "Connection" in type(cause).__name__
-        return CatalogueUnavailable(f"The catalogue {place} cannot be reached: {_line(cause)}.") if lost else None
+    if not isinstance(cause, sqlite3.Error):
+        return _explanation_of_postgresql(cause, place)
     match getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY_CODE:
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             return CatalogueDamaged(place, _line(cause))
@@ -58,6 +57,28 @@ def _explanation(cause: BaseException, place: str) -> StorageError | None:
                 f"The catalogue {place} cannot be read or written ({_line(cause)}). Look after the disk and the rights "
                 "of this file and its folder, then try again."
             )
+    return None
+
+
+def _explanation_of_postgresql(cause: BaseException, place: str) -> StorageError | None:
+    match getattr(cause, "sqlstate", None):  # PostgreSQL's manual, appendix A
+        case "53100":
+            return CatalogueFull(
+                f"The catalogue {place} cannot grow: its server's disk is full. Nothing was changed. Free some disk "
+                "space there, then try again."
+            )
+        case "55P03" | "40P01":
+            return CatalogueUnavailable(
+                f"The catalogue {place} is locked by another writer ({_line(cause)}). Nothing was changed. Try again."
+            )
+        case "25006" | "42501":
+            return CatalogueUnavailable(
+                f"The catalogue {place} cannot be written ({_line(cause)}). Nothing was changed. Give its user the "
+                "right to write there, or name the server that takes writes in CAIRN_DATABASE_URL."
+            )
+    lost = type(cause).__name__ in ("OperationalError", "InterfaceError") or "Connection" in type(cause).__name__
+    if lost or str(getattr(cause, "sqlstate", "")).startswith(("08", "25P03", "57P")):
+        return CatalogueUnavailable(f"The catalogue {place} cannot be reached: {_line(cause)}.")
     return None
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import portalocker
 from sqlalchemy import inspect, text
 
+from storage.blobs.durable import sync_folder
 from storage.catalogue.database.connection import Database
 from storage.catalogue.database.failures import explained
 from storage.errors import CatalogueDamaged, CatalogueTooNew
-from storage.kv.shard import sync_folder
 
 HEAD = "0006"  # the newest revision in migrations/versions, as a test checks
 MIGRATIONS = Path(__file__).parents[2] / "migrations"

@@ -167,6 +167,18 @@ def test_left_padding_is_refused_and_right_padding_changes_nothing() -> None:
         model(ids, valid.flip(-1))
 
 
+def test_a_landmark_inside_a_block_is_refused() -> None:
+    model = tiny_model().requires_grad_(False)
+    ids = torch.tensor([model.with_landmarks(range(16))] * 2)
+    model(ids)
+    ids[1, 9] = model.config.landmark_token_id
+    with pytest.raises(ModelError, match="position 9 of row 1.* stand at positions 7, 15"):
+        model(ids)
+    valid = torch.ones_like(ids, dtype=torch.bool)
+    valid[1, 9:] = False
+    assert bool(torch.isfinite(model(ids, valid)).all()), "padding may hold anything"
+
+
 def test_many_threads_may_tokenize_at_once_and_names_of_special_tokens_are_plain_text() -> None:
     model = tiny_model()
     texts = [f"<landmark> is a word {number} and <end> another. " * 50 for number in range(8)]

@@ -147,6 +147,21 @@ def test_the_probability_of_an_answer_is_that_of_its_tokens(model, memory, polic
     torch.testing.assert_close(logprobs, torch.tensor([t.logprob for t in tokens]), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("voters", ["token", "head", "group"])
+@pytest.mark.parametrize("landmark_in_loss", [False, True])
+@pytest.mark.parametrize("positions", ["library", "paper"])
+def test_an_answer_is_scored_as_it_was_generated(memory, text_ids, voters, landmark_in_loss, positions) -> None:
+    """What the causal check compares; the prompt was encoded before the answer, which fills three blocks."""
+    model = tiny_model(seed=3, landmark_in_loss=landmark_in_loss)
+    policy, library = SelectionPolicy(top_k=3, voters=voters, positions=positions), positions == "library"
+    ids = model.prompt("When was it built?").ids if library else text_ids
+    prompt, over = (encode_prompt(model, ids), memory) if library else (ids, None)
+    tokens = [*generate(model, prompt, memory=over, policy=policy, sampling=Sampling(max_tokens=25))]
+    tokens = [token for token in tokens if token.id >= 0]
+    logprobs = answer_logprob(model, ids, [token.id for token in tokens], memory=over, policy=policy)
+    torch.testing.assert_close(logprobs, torch.tensor([token.logprob for token in tokens]), atol=1e-5, rtol=1e-5)
+
+
 def test_what_cannot_work_is_refused_with_what_to_do(model, memory) -> None:
     with pytest.raises(ModelError, match="landmark token"):
         next(generate(model, [1, model.config.landmark_token_id], memory=memory))

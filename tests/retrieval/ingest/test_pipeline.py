@@ -48,7 +48,7 @@ def interrupt_after(reports: int):
     return check
 
 
-@pytest.mark.parametrize("kv_dtype", ["bf16", "int8"])
+@pytest.mark.parametrize("kv_dtype", ["bf16", "int8", "k4v2"])
 def test_an_interrupted_job_goes_on_at_its_last_shard_and_ends_with_the_same_memory(
     open_library, write, tmp_path, kv_dtype
 ):

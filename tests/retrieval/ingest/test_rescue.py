@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from storage.blobs.files import FileBlobs
 from storage.errors import CatalogueDamaged, ForeignCatalogue
 from storage.rescue import rescue
 from storage.sidecars import sidecars
@@ -64,17 +65,17 @@ def test_a_catalogue_deleted_under_a_filled_home_is_not_replaced_by_an_empty_one
 def test_a_document_has_a_sidecar_from_the_moment_it_was_handed_in_until_it_is_deleted(library, write):
     home = library._workspace.home
     job = library.submit(write("a.txt", "Something to read. " * 20))
-    assert list(sidecars(home)) == [job.document_id]
+    assert list(sidecars(FileBlobs(home))) == [job.document_id]
     library.delete_documents([job.document_id])
     document_id = add(library, write("b.txt", "Something else to read. " * 20))
-    assert list(sidecars(home)) == [document_id]
+    assert list(sidecars(FileBlobs(home))) == [document_id]
     library.delete_documents([document_id])
-    assert not sidecars(home)
+    assert not sidecars(FileBlobs(home))
 
 
 def test_a_sidecar_without_its_document_is_swept(library, three):
     home = library._workspace.home
-    path = next(iter(sidecars(home).values()))
+    path = home / next(iter(sidecars(FileBlobs(home)).values()))
     path.with_name("gone.json.gz").write_bytes(path.read_bytes())
     assert library.verify().orphans == ("sidecars/gone.json.gz",)
-    assert library.gc().files == ("sidecars/gone.json.gz",) and len(sidecars(home)) == 3
+    assert library.gc().files == ("sidecars/gone.json.gz",) and len(sidecars(FileBlobs(home))) == 3

@@ -32,7 +32,7 @@ def by_tokens():
     )
 
 
-@pytest.fixture(scope="module", params=["bf16", "int8"])
+@pytest.fixture(scope="module", params=["bf16", "int8", "k4v2"])
 def stored_home(request, by_tokens, tmp_path_factory):
     """The home of a library whose model ranks by tokens, three documents in it; how it keeps them."""
     home = tmp_path_factory.mktemp("by-tokens") / "home"

@@ -23,6 +23,7 @@ FOR_ANY_PRINCIPAL = {
 METHODS = [name for name, _ in inspect.getmembers(Catalogue, inspect.isfunction) if not name.startswith("_")]
 
 
+@pytest.mark.sqlite_only  # refused before any database is asked
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_a_user_may_call_only_what_applies_the_permission_rule(catalogue, name):
     method = getattr(catalogue.acting_for(Principal("0" * 32, "ann")), name)

@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import zlib
 
 import numpy as np
 import pytest
@@ -64,7 +65,7 @@ DAMAGES = (flip_a_bit, flip_a_bit, cut, overwrite, zero_a_stretch, swap_two_piec
 
 
 @pytest.mark.parametrize("damages", [70, pytest.param(500, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("dtype", ["bf16", "int8"])
+@pytest.mark.parametrize("dtype", ["bf16", "int8", "k4v2", "k4"])
 def test_every_random_damage_is_found_before_bytes_are_returned(tmp_path, dtype, damages):
     layout = KVLayout(LAYOUT.layers, LAYOUT.kv_heads, LAYOUT.block_size, LAYOUT.head_dim, dtype)
     store = KVBlockStore(tmp_path, layout, "fingerprint")
@@ -271,6 +272,20 @@ def test_a_file_that_is_no_shard_is_refused_in_words(store):
     (store.folder / "empty.kv").write_bytes(b"")
     with pytest.raises(DamagedShard, match="cut short"):
         store.lengths("empty.kv")
+
+
+def test_a_number_format_that_its_version_does_not_have_is_refused(store):
+    path = store.folder / write_shard(store).name
+    content = bytearray(path.read_bytes())
+    magic, version, header_bytes, _ = PREFIX.unpack(content[: PREFIX.size])
+    assert version == 1
+    unsigned = PREFIX.pack(magic, 2, header_bytes, 0)
+    crc = zlib.crc32(content[PREFIX.size : PREFIX.size + header_bytes], zlib.crc32(unsigned[:16]))
+    content[: PREFIX.size] = PREFIX.pack(magic, 2, header_bytes, crc)
+    path.write_bytes(content)
+    store.close()
+    with pytest.raises(DamagedShard, match="format version 2 has no number format bf16"):
+        store.lengths(path.name)
 
 
 def test_a_newer_format_is_refused_with_both_versions(store):

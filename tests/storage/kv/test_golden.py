@@ -15,12 +15,14 @@ import torch
 from storage.catalogue import Catalogue
 from storage.catalogue.database.upgrade import HEAD
 from storage.kv.codec import encode_shard
-from storage.kv.format import FORMAT_VERSION, KVLayout
+from storage.kv.format import KV_DTYPES, KVLayout
 from storage.kv.store import KVBlockStore
 from tests.storage.stored import FINGERPRINT, LAYOUT, add_ready, open_home, read_blocks, sqlite_only, verify
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-DTYPES = ("bf16", "fp16", "fp32", "int8")
+DTYPES = KV_DTYPES
+# Largest error of the recipe's numbers, which are at most 4: half a step of the number format.
+ERRORS = {"int8": (4 / 127, 4 / 127), "int4": (1 / 8, 1 / 4), "k4v2": (1 / 8, 1.0), "k4": (1 / 8, 4.0)}
 
 
 def blocks_of_the_recipe() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -34,9 +36,13 @@ def layout_of(dtype: str) -> KVLayout:
     return KVLayout(LAYOUT.layers, LAYOUT.kv_heads, LAYOUT.block_size, LAYOUT.head_dim, dtype)
 
 
+def golden_name(dtype: str) -> str:
+    return f"format-{layout_of(dtype).format_version}-{dtype}.kv"
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_memory_files_of_format_1_are_read(tmp_path, dtype):
-    name = f"format-1-{dtype}.kv"
+def test_memory_files_of_every_format_are_read(tmp_path, dtype):
+    name = golden_name(dtype)
     shutil.copy(GOLDEN / name, tmp_path)
     store = KVBlockStore(tmp_path, layout_of(dtype), "golden")
     keys_NYGLD, values_NYGLD, lengths_N = blocks_of_the_recipe()
@@ -45,16 +51,16 @@ def test_memory_files_of_format_1_are_read(tmp_path, dtype):
     assert torch.equal(store.landmarks(name).float(), keys_NYGLD[..., -1, :])
     for y, layer in enumerate(LAYOUT.layers):
         keys_NGLD, values_NGLD = read_blocks(store, name, layer, [0, 1])
-        tolerance = 4 / 127 if dtype == "int8" else 0.0
+        key_error, value_error = ERRORS.get(dtype, (0.0, 0.0))
         for n, rows in enumerate(lengths_N.tolist()):
-            assert (keys_NGLD[n, :, :rows] - keys_NYGLD[n, y, :, :rows]).abs().max() <= tolerance
-            assert (values_NGLD[n, :, :rows] - values_NYGLD[n, y, :, :rows]).abs().max() <= tolerance
+            assert (keys_NGLD[n, :, :rows] - keys_NYGLD[n, y, :, :rows]).abs().max() <= key_error
+            assert (values_NGLD[n, :, :rows] - values_NYGLD[n, y, :, :rows]).abs().max() <= value_error
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_same_blocks_are_still_written_as_the_same_bytes(dtype):
     """A change here without a new format version would make two kinds of files with one number."""
-    name = f"format-{FORMAT_VERSION}-{dtype}.kv"
+    name = golden_name(dtype)
     written = bytes(encode_shard(name, "golden", layout_of(dtype), *blocks_of_the_recipe()))
     assert written == (GOLDEN / name).read_bytes()
 
@@ -90,13 +96,13 @@ def test_a_catalogue_of_every_earlier_schema_opens_with_all_it_held(tmp_path, du
 
 def test_there_is_a_golden_file_of_today():
     assert (GOLDEN / f"catalogue-{HEAD}.sql").exists()
-    assert all((GOLDEN / f"format-{FORMAT_VERSION}-{dtype}.kv").exists() for dtype in DTYPES)
+    assert all((GOLDEN / golden_name(dtype)).exists() for dtype in DTYPES)
 
 
 def write_golden_files() -> None:
     GOLDEN.mkdir(exist_ok=True)
     for dtype in DTYPES:
-        path = GOLDEN / f"format-{FORMAT_VERSION}-{dtype}.kv"
+        path = GOLDEN / golden_name(dtype)
         if not path.exists():
             path.write_bytes(encode_shard(path.name, "golden", layout_of(dtype), *blocks_of_the_recipe()))
     path = GOLDEN / f"catalogue-{HEAD}.sql"

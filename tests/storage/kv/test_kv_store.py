@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from storage.blobs.durable import TEMPORARY
 from storage.errors import CannotWrite, DamagedShard, ForeignShard, MissingShard, StoreFull
-from storage.kv.format import KVLayout
-from storage.kv.shard import TEMPORARY
+from storage.kv.format import KV_DTYPES, KVLayout
 from storage.kv.store import KVBlockStore
 from tests.storage.stored import LAYOUT, random_blocks, read_block, read_blocks, write_shard
 
@@ -58,7 +58,7 @@ def test_many_blocks_of_many_shards_come_in_the_order_asked_for(store):
         assert torch.equal(keys_PLD[0], written[1][0][2, y, 1].bfloat16())
 
 
-@pytest.mark.parametrize("dtype", [*EXACT, "int8"])
+@pytest.mark.parametrize("dtype", KV_DTYPES)
 def test_keys_alone_are_the_keys_of_the_whole_blocks(tmp_path, dtype):
     layout = layout_of(dtype)
     shard = write_shard(KVBlockStore(tmp_path, layout, "f"), 4)
@@ -73,7 +73,7 @@ def test_keys_alone_are_the_keys_of_the_whole_blocks(tmp_path, dtype):
     assert store.read_keys([], layout.layers[0]).shape == (0, layout.kv_heads, layout.block_size, layout.head_dim)
 
 
-@pytest.mark.parametrize("dtype", [*EXACT, "int8"])
+@pytest.mark.parametrize("dtype", KV_DTYPES)
 def test_reading_no_blocks_gives_empty_tensors(tmp_path, dtype):
     store = KVBlockStore(tmp_path, layout_of(dtype), "f")
     keys_NGLD, values_NGLD = store.read_many([], 5)
@@ -108,6 +108,58 @@ def test_int8_memory_is_about_half_the_size_of_bf16(tmp_path):
     assert sizes["bf16"] / sizes["int8"] > 1.9
 
 
+@pytest.mark.parametrize(("dtype", "bits"), [("int4", (4, 4)), ("k4v2", (4, 2))])
+def test_few_bits_are_wrong_by_half_a_step_of_their_channel_at_most(tmp_path, dtype, bits):
+    layout = KVLayout((0, 3), 2, 16, 8, dtype)
+    store = KVBlockStore(tmp_path, layout, "f")
+    keys_NYGLD, values_NYGLD, lengths_N = random_blocks(layout, 5)
+    keys_NYGLD[..., -1, :] *= 50
+    keys_NYGLD[..., 3] *= 100  # one channel far larger than the others must not cost them precision
+    values_NYGLD[2] = 0
+    values_NYGLD[3, 0, 0, :, 1] = 1e-9  # below what a scale in 16 bit can hold
+    shard = store.write(keys_NYGLD, values_NYGLD, lengths_N)
+    for y, layer in enumerate(layout.layers):
+        read = read_blocks(store, shard.name, layer, range(5))
+        assert torch.equal(read[0][:, :, -1], keys_NYGLD[:, y, :, -1].half().float())
+        assert not read[1][2].any()
+        for which, written_NYGLD in enumerate((keys_NYGLD, values_NYGLD)):
+            for n in range(5):
+                rows = slice(0, int(lengths_N[n]))
+                written_GLD = written_NYGLD[n, y, :, rows]
+                step_GD = written_GLD.abs().amax(1) / 2 ** (bits[which] - 1)
+                error_GD = (read[which][n, :, rows] - written_GLD).abs().amax(1)
+                assert (error_GD <= step_GD * 0.505 + 1e-6).all()  # the scale itself is rounded
+
+
+def test_a_channel_too_large_for_a_scale_in_16_bit_is_refused(tmp_path):
+    store = KVBlockStore(tmp_path, layout_of("int4"), "f")
+    keys_NYGLD, values_NYGLD, lengths_N = random_blocks(store.layout, 2)
+    values_NYGLD[0, 1, 0, 0, 0] = 1e6
+    with pytest.raises(ValueError, match=r"values of layer 2.*scales.*not finite"):
+        store.write(keys_NYGLD, values_NYGLD, lengths_N)
+    assert store.files() == set()
+
+
+def test_few_bits_take_as_much_less_room_as_is_promised(tmp_path):
+    """int4 for any checkpoint; k4v2 for the shipped one, whose heads are 32 wide and whose tokens fill their blocks."""
+    sizes = {dtype: KVLayout((0, 1), 2, 64, 64, dtype).block_bytes for dtype in ("bf16", "int4")}
+    assert sizes["bf16"] / sizes["int4"] > 3.6
+    layout = KVLayout((6,), 12, 64, 32, "k4v2")
+    assert layout.block_bytes / 63 < 400
+    shard = write_shard(KVBlockStore(tmp_path, layout, "f"), 16)
+    assert layout.block_bytes * 16 <= shard.size_bytes <= layout.block_bytes * 16 + 2048
+
+
+def test_without_values_keys_are_the_same_and_values_are_zeros(tmp_path):
+    layouts = [layout_of("k4"), layout_of("k4v2")]
+    stores = [KVBlockStore(tmp_path / layout.dtype, layout, "f") for layout in layouts]
+    for store in stores:
+        write_shard(store, 4)
+    (alone, none), (keys, _) = (read_blocks(store, *store.files(), 2, range(4)) for store in stores)
+    assert torch.equal(alone, keys) and not none.any()
+    assert layouts[0].block_bytes < layouts[1].block_bytes
+
+
 def test_the_memory_of_another_model_is_refused_and_the_field_named(tmp_path, store):
     shard = write_shard(store)
     with pytest.raises(ForeignShard, match="fingerprint") as refused:
@@ -118,7 +170,7 @@ def test_the_memory_of_another_model_is_refused_and_the_field_named(tmp_path, st
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
-@pytest.mark.parametrize("dtype", [*EXACT, "int8"])
+@pytest.mark.parametrize("dtype", KV_DTYPES)
 def test_numbers_that_are_not_finite_are_never_stored(tmp_path, dtype, wrong):
     store = KVBlockStore(tmp_path, layout_of(dtype), "f")
     keys_NYGLD, values_NYGLD, lengths_N = random_blocks(store.layout, 2)
@@ -150,8 +202,8 @@ def test_tensors_of_another_shape_are_refused(store):
 
 
 def test_unknown_number_formats_are_refused():
-    with pytest.raises(ValueError, match="bf16, fp16, fp32, int8"):
-        layout_of("int4")
+    with pytest.raises(ValueError, match="bf16, fp16, fp32, int8, int4, k4v2, k4"):
+        layout_of("int3")
 
 
 def test_deleting_frees_the_bytes_and_the_empty_folder(store):

@@ -1,0 +1,88 @@
+"""`cairn work`: a process that reads documents for a library, beside servers and other workers, on any machine."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from app.cli.options import HomeOption, JsonOption, ModelOption, settings_of
+from app.cli.output import say, tell, write_json
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+GRACE_SECONDS = 20.0  # Kubernetes kills 30 seconds after its signal
+
+
+def work(
+    context: typer.Context,
+    until_empty: Annotated[
+        bool, typer.Option("--until-empty", help="End when no document waits and none is at work anywhere.")
+    ] = False,
+    grace: Annotated[
+        float,
+        typer.Option(
+            "--grace", min=0, metavar="SECONDS", help="When told to stop, how long to go on with the document at hand."
+        ),
+    ] = GRACE_SECONDS,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+) -> None:
+    """Read the documents that wait, until told to stop.
+
+    SIGTERM or Ctrl-C: no document is begun any more, and the one at hand is finished if --grace allows it; otherwise,
+    or at the second signal, it goes back into the queue, where what was read of it is kept.
+    """
+    from app import assembly
+
+    settings = settings_of(context, home, model)
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    for chatty in ("alembic", "faiss", "httpx", "PIL"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    assembly.keep_quiet()
+    assembly.check_model(settings.model)
+    from app.jobs import JobRunner
+
+    with _told_to_stop() as (drain, stop), assembly.open_library(settings) as library:
+        library.keep_backup()
+        runner = JobRunner(library)
+        runner.start()
+        tell(f"Reading documents for {settings.home} (Ctrl-C stops)")
+        while not drain.wait(0.5):
+            if until_empty and not library.num_active_jobs():
+                break
+        runner.drain()
+        left = grace
+        while left > 0 and runner.busy and not stop.wait(0.1):
+            left -= 0.1
+        ended = runner.stop()
+    if as_json:
+        write_json({"documents": runner.num_done, "seconds": round(runner.seconds_done, 1)})
+    else:
+        say(f"{runner.num_done} documents were read.")
+    if not ended:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[tuple[threading.Event, threading.Event]]:
+    """Events that the first and the second signal set."""
+    drain, stop = threading.Event(), threading.Event()
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        if drain.is_set():
+            stop.set()
+        drain.set()
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield drain, stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,254 @@
+# mypy: ignore-errors
+# The functions below are programs for a GPU: only their syntax is Python's.
+"""Forward and backward of grouped softmax as Triton kernels. `model.attention.fused.attention` calls them.
+
+- Flash attention (arXiv 2205.14135) with a second softmax inside: a tile of keys holds whole blocks of the landmark
+  grid, and the tokens of an earlier block share out what its landmark gets. Nothing of size queries x keys is kept.
+- Kept for the backward pass: the output and log2 Z of every row. Within-block maxima and sums are computed again.
+- A block of L tokens takes P >= L columns, P a power of two; NG blocks make a tile. Columns beyond L are never seen.
+- Scores are float32 whatever the inputs; weights and their gradients are rounded to the inputs' dtype for products.
+- Logits are in base 2: `scale2` is the scaling times log2(e).
+
+Equations: `model.attention.blockwise`. With e_j = exp(s_j - max of the block), z_g = sum of e_j, and the mass G_g of a
+block, exp(l_g) / Z for an earlier one and its share of Z for the own one, both kinds have weights e_j G_g / z_g and
+ds_j = weight (dP_j - centre), the centre being D_g for earlier blocks and D for the own one.
+
+A sequence s is row SEQUENCES[s, 0] of the batch, from token SEQUENCES[s, 1] on, SEQUENCES[s, 2] tokens long.
+"""
+
+import triton
+import triton.language as tl
+
+UNSEEN = tl.constexpr(-1.0e30)
+
+
+@triton.jit
+def _columns(tile, length, VALID, L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr, HAS_VALID: tl.constexpr):
+    """Of a tile of keys: token of each column, whether it exists and may be seen, whether it is a landmark."""
+    column = tl.arange(0, NG * P)
+    offset = column % P
+    token = (tile * NG + column // P) * L + offset
+    there = (offset < L) & (token < length)
+    usable = there
+    if HAS_VALID:
+        usable = there & (tl.load(VALID + token, mask=there, other=0) != 0)
+    return token, there, usable, offset == L - 1
+
+
+@triton.jit
+def _rows(BASE, token, there, stride_t, D: tl.constexpr, DP: tl.constexpr):
+    """[tokens, DP] of one head, zeros where nothing is."""
+    d = tl.arange(0, DP)
+    return tl.load(BASE + token[:, None] * stride_t + d[None, :], mask=there[:, None] & (d < D)[None, :], other=0.0)
+
+
+@triton.jit
+def _blocks_of_tile(
+    q, k, row, tile, token, usable, landmark, scale2, L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr
+):
+    """Within each block: e [M, NG, P], z [M, NG], max [M, NG]; landmark logits [M, NG]; which blocks are earlier ones
+    that can be seen, and which one is the own one [M, NG]."""
+    M: tl.constexpr = q.shape[0]
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale2
+    own_row = (row // L)[:, None]
+    column_block = (tile * NG + tl.arange(0, NG * P) // P)[None, :]
+    before = column_block < own_row
+    own = (column_block == own_row) & (token[None, :] <= row[:, None])
+    seen = (usable & (landmark == 0))[None, :] & (before | own)
+    tokens = tl.reshape(tl.where(seen, scores, UNSEEN), [M, NG, P])
+    peak = tl.max(tokens, axis=2)
+    e = tl.where(tokens > UNSEEN, tl.exp2(tokens - peak[:, :, None]), 0.0)
+    z = tl.sum(e, axis=2)
+    gate = tl.sum(tl.reshape(tl.where((usable & landmark)[None, :], scores, 0.0), [M, NG, P]), axis=2)
+    gated = tl.sum(tl.reshape(tl.where(usable & landmark, 1, 0), [NG, P]), axis=1) > 0
+    block = (tile * NG + tl.arange(0, NG))[None, :]
+    earlier = (block < own_row) & gated[None, :] & (z > 0)
+    return e, z, peak, gate, earlier, (block == own_row) & (z > 0)
+
+
+@triton.jit
+def forward_kernel(
+    Q, K, V, OUT, LOG_Z, VALID, SEQUENCES, scale2,
+    q_b, q_h, q_t, k_b, k_g, k_t, v_b, v_g, v_t, o_b, o_h, o_t, z_b, z_h, valid_b,
+    SHARED: tl.constexpr, L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr, M: tl.constexpr,
+    D: tl.constexpr, DP: tl.constexpr, HAS_VALID: tl.constexpr,
+):  # fmt: skip
+    sequence, head = tl.program_id(2), tl.program_id(1)
+    batch = tl.load(SEQUENCES + sequence * 3).to(tl.int64)
+    start = tl.load(SEQUENCES + sequence * 3 + 1).to(tl.int64)
+    length = tl.load(SEQUENCES + sequence * 3 + 2)
+    first = tl.program_id(0) * M
+    if first >= length:
+        return
+    group = head // SHARED
+    row = first + tl.arange(0, M)
+    inside = row < length
+    Q += batch * q_b + head * q_h + start * q_t
+    K += batch * k_b + group * k_g + start * k_t
+    V += batch * v_b + group * v_g + start * v_t
+    VALID += batch * valid_b + start
+    q = _rows(Q, row, inside, q_t, D, DP)
+    peak = tl.full([M], UNSEEN, tl.float32)
+    norm = tl.zeros([M], tl.float32)
+    out = tl.zeros([M, DP], tl.float32)
+    for tile in range(0, (tl.minimum(first + M, length) - 1) // (NG * L) + 1):
+        token, there, usable, landmark = _columns(tile, length, VALID, L, P, NG, HAS_VALID)
+        k = _rows(K, token, there, k_t, D, DP)
+        e, z, within, gate, earlier, own = _blocks_of_tile(q, k, row, tile, token, usable, landmark, scale2, L, P, NG)
+        largest = tl.where(earlier, gate, tl.where(own, within, UNSEEN))
+        new_peak = tl.maximum(peak, tl.max(largest, axis=1))
+        mass = tl.where(earlier, tl.exp2(gate - new_peak[:, None]), 0.0)
+        mass = tl.where(own, z * tl.exp2(within - new_peak[:, None]), mass)
+        weights = tl.reshape(e * (mass / tl.where(z > 0, z, 1.0))[:, :, None], [M, NG * P])
+        v = _rows(V, token, there, v_t, D, DP)
+        shrink = tl.exp2(peak - new_peak)
+        out = out * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+        norm = norm * shrink + tl.sum(mass, axis=1)
+        peak = new_peak
+    some = norm > 0
+    out = out / tl.where(some, norm, 1.0)[:, None]
+    d = tl.arange(0, DP)
+    OUT += batch * o_b + head * o_h + start * o_t
+    tl.store(
+        OUT + row[:, None] * o_t + d[None, :], out.to(OUT.dtype.element_ty), mask=inside[:, None] & (d < D)[None, :]
+    )
+    LOG_Z += batch * z_b + head * z_h + start
+    tl.store(LOG_Z + row, tl.where(some, peak + tl.log2(tl.where(some, norm, 1.0)), 0.0), mask=inside)
+
+
+@triton.jit
+def _gradient_of_tile(
+    q, k, v, dout, log_z, dot, row, tile, token, usable, landmark, scale2,
+    L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr,
+):  # fmt: skip
+    """weights [M, columns] and the gradient of the scores [M, columns], float32."""
+    M: tl.constexpr = q.shape[0]
+    e, z, within, gate, earlier, own = _blocks_of_tile(q, k, row, tile, token, usable, landmark, scale2, L, P, NG)
+    mass = tl.where(earlier, tl.exp2(gate - log_z[:, None]), 0.0)
+    mass = tl.where(own, z * tl.exp2(within - log_z[:, None]), mass)
+    safe = tl.where(z > 0, z, 1.0)
+    weights = e * (mass / safe)[:, :, None]
+    dp = tl.reshape(tl.dot(dout, tl.trans(v), input_precision="ieee"), [M, NG, P])
+    centre = tl.sum(e * dp, axis=2) / safe
+    dgate = tl.where(earlier, mass * (centre - dot[:, None]), 0.0)
+    centre = tl.where(own, dot[:, None], centre)
+    dscores = weights * (dp - centre[:, :, None])
+    is_landmark = (tl.arange(0, P) == L - 1)[None, None, :]
+    dscores = tl.where(is_landmark, dgate[:, :, None], dscores)
+    return tl.reshape(weights, [M, NG * P]), tl.reshape(dscores, [M, NG * P])
+
+
+@triton.jit
+def query_gradient_kernel(
+    Q, K, V, DOUT, LOG_Z, DOT, DQ, VALID, SEQUENCES, scale2, scale,
+    q_b, q_h, q_t, k_b, k_g, k_t, v_b, v_g, v_t, do_b, do_h, do_t, z_b, z_h, dq_b, dq_h, dq_t, valid_b,
+    SHARED: tl.constexpr, L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr, M: tl.constexpr,
+    D: tl.constexpr, DP: tl.constexpr, HAS_VALID: tl.constexpr,
+):  # fmt: skip
+    sequence, head = tl.program_id(2), tl.program_id(1)
+    batch = tl.load(SEQUENCES + sequence * 3).to(tl.int64)
+    start = tl.load(SEQUENCES + sequence * 3 + 1).to(tl.int64)
+    length = tl.load(SEQUENCES + sequence * 3 + 2)
+    first = tl.program_id(0) * M
+    if first >= length:
+        return
+    group = head // SHARED
+    row = first + tl.arange(0, M)
+    inside = row < length
+    K += batch * k_b + group * k_g + start * k_t
+    V += batch * v_b + group * v_g + start * v_t
+    VALID += batch * valid_b + start
+    q = _rows(Q + batch * q_b + head * q_h + start * q_t, row, inside, q_t, D, DP)
+    dout = _rows(DOUT + batch * do_b + head * do_h + start * do_t, row, inside, do_t, D, DP)
+    log_z = tl.load(LOG_Z + batch * z_b + head * z_h + start + row, mask=inside, other=0.0)
+    dot = tl.load(DOT + batch * z_b + head * z_h + start + row, mask=inside, other=0.0)
+    dq = tl.zeros([M, DP], tl.float32)
+    for tile in range(0, (tl.minimum(first + M, length) - 1) // (NG * L) + 1):
+        token, there, usable, landmark = _columns(tile, length, VALID, L, P, NG, HAS_VALID)
+        k = _rows(K, token, there, k_t, D, DP)
+        v = _rows(V, token, there, v_t, D, DP)
+        _, dscores = _gradient_of_tile(
+            q, k, v, dout, log_z, dot, row, tile, token, usable, landmark, scale2, L, P, NG
+        )  # fmt: skip
+        dq += tl.dot(dscores.to(k.dtype), k, input_precision="ieee")
+    d = tl.arange(0, DP)
+    DQ += batch * dq_b + head * dq_h + start * dq_t
+    mask = inside[:, None] & (d < D)[None, :]
+    tl.store(DQ + row[:, None] * dq_t + d[None, :], (dq * scale).to(DQ.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def key_value_gradient_kernel(
+    Q, K, V, DOUT, LOG_Z, DOT, DK, DV, VALID, SEQUENCES, scale2, scale,
+    q_b, q_h, q_t, k_b, k_g, k_t, v_b, v_g, v_t, do_b, do_h, do_t, z_b, z_h, dk_b, dk_g, dk_t, valid_b,
+    SHARED: tl.constexpr, L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr, M: tl.constexpr,
+    D: tl.constexpr, DP: tl.constexpr, HAS_VALID: tl.constexpr,
+):  # fmt: skip
+    sequence, group, tile = tl.program_id(2), tl.program_id(1), tl.program_id(0)
+    batch = tl.load(SEQUENCES + sequence * 3).to(tl.int64)
+    start = tl.load(SEQUENCES + sequence * 3 + 1).to(tl.int64)
+    length = tl.load(SEQUENCES + sequence * 3 + 2)
+    if tile * NG * L >= length:
+        return
+    VALID += batch * valid_b + start
+    token, there, usable, landmark = _columns(tile, length, VALID, L, P, NG, HAS_VALID)
+    k = _rows(K + batch * k_b + group * k_g + start * k_t, token, there, k_t, D, DP)
+    v = _rows(V + batch * v_b + group * v_g + start * v_t, token, there, v_t, D, DP)
+    dk = tl.zeros([NG * P, DP], tl.float32)
+    dv = tl.zeros([NG * P, DP], tl.float32)
+    for one in range(0, SHARED):
+        head = group * SHARED + one
+        for rows in range(tile * NG * L // M, (length - 1) // M + 1):
+            row = rows * M + tl.arange(0, M)
+            inside = row < length
+            q = _rows(Q + batch * q_b + head * q_h + start * q_t, row, inside, q_t, D, DP)
+            dout = _rows(DOUT + batch * do_b + head * do_h + start * do_t, row, inside, do_t, D, DP)
+            log_z = tl.load(LOG_Z + batch * z_b + head * z_h + start + row, mask=inside, other=0.0)
+            dot = tl.load(DOT + batch * z_b + head * z_h + start + row, mask=inside, other=0.0)
+            weights, dscores = _gradient_of_tile(
+                q, k, v, dout, log_z, dot, row, tile, token, usable, landmark, scale2, L, P, NG
+            )  # fmt: skip
+            weights = tl.where(inside[:, None], weights, 0.0)
+            dscores = tl.where(inside[:, None], dscores, 0.0)
+            dv += tl.dot(tl.trans(weights.to(dout.dtype)), dout, input_precision="ieee")
+            dk += tl.dot(tl.trans(dscores.to(q.dtype)), q, input_precision="ieee")
+    d = tl.arange(0, DP)
+    place = batch * dk_b + group * dk_g + start * dk_t + token[:, None] * dk_t + d[None, :]
+    mask = there[:, None] & (d < D)[None, :]
+    tl.store(DK + place, (dk * scale).to(DK.dtype.element_ty), mask=mask)
+    tl.store(DV + place, dv.to(DV.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def chosen_blocks_kernel(
+    ROWS, KEYS, VALUES, LENGTHS, OUTS, GATES, scale, num_rows, slots,
+    L: tl.constexpr, P: tl.constexpr, M: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+    HAS_LANDMARKS: tl.constexpr,
+):  # fmt: skip
+    """One chosen block and some of the query rows that chose it: rows [_, num_rows, D], keys, values [_, slots, L, D],
+    outs [_, num_rows, slots, D], gates [_, num_rows, slots], all contiguous."""
+    slot, voter = tl.program_id(0), tl.program_id(2).to(tl.int64)
+    row = tl.program_id(1) * M + tl.arange(0, M)
+    inside = row < num_rows
+    token = tl.arange(0, P)
+    length = tl.load(LENGTHS + voter * slots + slot)
+    block = (voter * slots + slot) * L * D
+    q = _rows(ROWS + voter * num_rows * D, row, inside, D, D, DP)
+    k = _rows(KEYS + block, token, token < L, D, D, DP)
+    v = _rows(VALUES + block, token, token < L, D, D, DP)
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+    ordinary = token < length
+    if HAS_LANDMARKS:
+        ordinary = ordinary & (token < L - 1)
+    seen = tl.where(ordinary[None, :], scores, UNSEEN)
+    peak = tl.max(seen, axis=1)
+    e = tl.where(ordinary[None, :], tl.exp2((seen - peak[:, None]) * 1.4426950408889634), 0.0)
+    z = tl.sum(e, axis=1)
+    out = tl.dot(e.to(v.dtype), v, input_precision="ieee") / z[:, None]
+    gate = peak + tl.log2(z) / 1.4426950408889634
+    if HAS_LANDMARKS:
+        gate = tl.sum(tl.where((token == L - 1)[None, :], scores, 0.0), axis=1)
+    d = tl.arange(0, DP)
+    place = (voter * num_rows + row) * slots + slot
+    tl.store(OUTS + place[:, None] * D + d[None, :], out, mask=inside[:, None] & (d < D)[None, :])
+    tl.store(GATES + place, gate, mask=inside)

@@ -1,0 +1,226 @@
+"""An encoder of Hugging Face as a finder, without training: it finds and is quoted from, it has no words of its own.
+
+- Stands behind the interface of a landmark model, with one memory layer of one head: the key of a token is its last
+  state (through the checkpoint's projection, if it has one), of length 1, and the landmark of a block the mean of its
+  keys, of length 1 too. There are no values.
+- A window of blocks is read at once, both ways, wrapped as the checkpoint expects it: first token, prefix, text,
+  separator. Only the text's tokens are kept.
+- Late interaction ranks what landmarks propose, as with the shipped checkpoint.
+
+Axes: B batch (rows), T tokens, N blocks, L tokens in a block (landmark last), E width of a key, H hidden width, Q
+question tokens.
+"""
+
+import json
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from model.attention.context import LandmarkContext
+from model.attention.memory import MemoryReader
+from model.attention.selection import SelectionPolicy
+from model.checkpoint.backbones import DynamicCache
+from model.checkpoint.config import LandmarkConfig
+from model.checkpoint.identity import text_digest, weights_digest
+from model.checkpoint.landmark_model import LandmarkModel, Prompt
+from model.errors import ContextTooLong, ModelError
+
+WINDOW_BLOCKS = 4
+"""Blocks that are read together, fewer where the encoder has fewer positions."""
+_AROUND = 200
+"""Characters on each side of a block within which a word that crosses its border is looked for."""
+
+
+@dataclass(frozen=True)
+class EncoderPrefixes:
+    """Token ids before every question and before every window of a document, for checkpoints trained with them."""
+
+    query: tuple[int, ...] = ()
+    passage: tuple[int, ...] = ()
+
+
+class EncoderModel(LandmarkModel):
+    """See the module. `projection_EH`: weights of a ColBERT-style checkpoint's last layer; None: states are the keys.
+
+    Raises `ModelError` for an encoder that cannot read a block at once.
+    """
+
+    writes = False
+    projection_EH: Tensor | None
+
+    def __init__(
+        self,
+        encoder: Any,
+        tokenizer: Any,
+        *,
+        block_size: int = 64,
+        prefixes: EncoderPrefixes = EncoderPrefixes(),
+        projection_EH: Tensor | None = None,
+        source: str = "",
+    ) -> None:
+        nn.Module.__init__(self)
+        self.backbone, self.tokenizer, self.source = encoder, tokenizer, source
+        self.span_head = None
+        self.prefixes = prefixes
+        self.register_buffer("projection_EH", projection_EH)
+        self._first, self._separator = _wrapping(tokenizer)
+        room = (self.max_positions - 2 - len(prefixes.passage)) // (block_size - 1)
+        if room < 1:
+            raise ModelError(
+                f"{source} reads {self.max_positions} tokens at once, too few for a block of {block_size}: "
+                "choose a smaller CAIRN_BLOCK_SIZE."
+            )
+        self.config = LandmarkConfig(
+            block_size=block_size,
+            # Of the tokens that a text never has, as it is read as plain text.
+            landmark_token_id=int(self.tokenizer.pad_token_id),
+            memory_layers=(self.num_layers - 1,),
+            window_blocks=min(WINDOW_BLOCKS, room),
+            context_blocks=0,
+            prompt="{question}",
+            quotes=True,
+            quotes_sentences=True,
+            ranks_by_tokens=True,
+        )
+
+    # shape
+
+    @property
+    def num_heads(self) -> int:
+        return 1
+
+    @property
+    def num_kv_heads(self) -> int:
+        return 1
+
+    @property
+    def head_dim(self) -> int:
+        if self.projection_EH is not None:
+            return len(self.projection_EH)
+        return int(self.backbone.config.hidden_size)
+
+    @property
+    def max_positions(self) -> int:
+        """RoBERTa-like encoders number positions from behind the padding's."""
+        config = self.backbone.config
+        roberta = config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet")
+        return int(config.max_position_embeddings) - (2 if roberta else 0)
+
+    # reading
+
+    def context(
+        self,
+        *,
+        valid_BK: Tensor | None = None,
+        reader: MemoryReader | None = None,
+        policy: SelectionPolicy | None = None,
+    ) -> LandmarkContext:
+        """Only `valid_BK` is used."""
+        return LandmarkContext(self.config.block_size, nn.Identity(), valid_BK, reader, policy)
+
+    @torch.no_grad()
+    def fill_cache(self, ids_BT: Tensor, context: LandmarkContext, cache: DynamicCache) -> None:
+        """Keys of whole blocks, each with its landmark's place behind it; values are zeros."""
+        size = self.config.block_size
+        valid_BT = torch.ones_like(ids_BT, dtype=torch.bool) if context.valid_BK is None else context.valid_BK
+        token_T = torch.arange(ids_BT.shape[1], device=ids_BT.device) % size < size - 1
+        ordinary_BT = valid_BT & token_T
+        if context.between_layers is not None:
+            context.between_layers()
+        rows = [ids_T[there_T].tolist() for ids_T, there_T in zip(ids_BT, ordinary_BT, strict=True)]
+        keys_BTE = ids_BT.new_zeros((*ids_BT.shape, self.head_dim), dtype=self.dtype)
+        keys_BTE[ordinary_BT] = torch.cat(self._states(rows, self.prefixes.passage)).to(keys_BTE.dtype)
+        keys_BNLE = keys_BTE.unflatten(1, (-1, size))
+        keys_BNLE[:, :, -1] = _unit(keys_BNLE[:, :, :-1].sum(2))
+        keys_B1TE = keys_BNLE.flatten(1, 2)[:, None]
+        for layer in range(self.num_layers):  # the cache knows a layer by how many came before it
+            held = keys_B1TE if layer in self.memory_layers else keys_B1TE[:, :, :0]
+            cache.update(held, torch.zeros_like(held), layer)
+
+    @torch.no_grad()
+    def question_states(self, question_ids: Sequence[int]) -> Tensor:
+        """queries_QE (float32) of a question's tokens. Raises `ContextTooLong`."""
+        length = len(question_ids) + len(self.prefixes.query) + 2
+        if length > self.max_positions:
+            raise ContextTooLong(
+                f"the question of {len(question_ids)} tokens needs {length} positions, but the encoder has "
+                f"{self.max_positions}: shorten it."
+            )
+        return self._states([list(question_ids)], self.prefixes.query)[0].float()
+
+    def _states(self, rows: Sequence[list[int]], prefix: tuple[int, ...]) -> list[Tensor]:
+        """states_TE, of length 1, of the tokens of each row, which are read side by side."""
+        before = [self._first, *prefix]
+        texts = [[*before, *row, self._separator] for row in rows]
+        longest = max(map(len, texts))
+        ids_BT = torch.full((len(rows), longest), int(self.tokenizer.pad_token_id), device=self.device)
+        mask_BT = torch.zeros_like(ids_BT)
+        for number, text in enumerate(texts):
+            ids_BT[number, : len(text)] = torch.tensor(text, device=self.device)
+            mask_BT[number, : len(text)] = 1
+        states_BTH = self.backbone(input_ids=ids_BT, attention_mask=mask_BT).last_hidden_state
+        if self.projection_EH is not None:
+            states_BTH = states_BTH @ self.projection_EH.T.to(states_BTH.dtype)
+        return [
+            _unit(states_TE[len(before) : len(before) + len(row)])
+            for states_TE, row in zip(states_BTH, rows, strict=True)
+        ]
+
+    # text
+
+    def prompt_of(self, question_ids: Sequence[int]) -> Prompt:
+        """The question alone: what goes around it is no token of its own."""
+        return Prompt(list(question_ids), slice(0, len(question_ids)))
+
+    def token_ends(self, tokens: Sequence[int], text: str, start: int, end: int) -> list[int]:
+        """Found by tokenizing the text around the block again, since encoders' tokens do not spell their text (case and
+        spaces are lost). Where the tokens came out otherwise (a word longer than what is looked at), the block is
+        divided evenly among them."""
+        # With the white space before the word, which some tokenizers count as part of it.
+        low, high = max(0, _word_border(text, start, -1) - 1), _word_border(text, end, 1)
+        found = self.tokenize(text[low:high])
+        starts = [low + int(each) for each in found.starts]
+        first, stop = bisect_left(starts, start), bisect_left(starts, end)
+        if found.ids[first:stop] == list(tokens):
+            return [low + int(each) for each in found.ends[first:stop]]
+        return [start + (end - start) * (number + 1) // len(tokens) for number in range(len(tokens))]
+
+    # checkpoint
+
+    def identity(self) -> dict[str, str]:
+        """As of a landmark model; `finder` holds all that is particular to encoders."""
+        about = {**asdict(self.prefixes), "projection": None if self.projection_EH is None else weights_digest(self)}
+        return {
+            "weights": weights_digest(self.backbone),
+            "tokenizer": text_digest(self.tokenizer.backend_tokenizer.to_str()),
+            "finder": text_digest(json.dumps(about, sort_keys=True)),
+            "block_size": str(self.config.block_size),
+            "memory_layers": ",".join(map(str, self.memory_layers)),
+            "prefill": f"{self.config.window_blocks}+0",
+        }
+
+
+def _unit(states_XE: Tensor) -> Tensor:
+    """Of length 1; zeros stay."""
+    return nn.functional.normalize(states_XE.float(), dim=-1).to(states_XE.dtype)
+
+
+def _wrapping(tokenizer: Any) -> tuple[int, int]:
+    """Ids of the token before a text and of the one behind it. Raises `ModelError`."""
+    first = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
+    last = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
+    if first is None or last is None or tokenizer.pad_token_id is None:
+        raise ModelError("the tokenizer has no first token, separator or padding; an encoder's has all three.")
+    return int(first), int(last)
+
+
+def _word_border(text: str, position: int, step: int) -> int:
+    """The nearest white space from a position on, in a direction, or as far as is looked."""
+    limit = max(0, min(len(text), position + step * _AROUND))
+    while position != limit and not text[position - (step < 0)].isspace():
+        position += step
+    return position

@@ -1,0 +1,155 @@
+"""Training and evaluation of an arm, each kept in the folder of the experiment: what is there is not done again."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+from model.checkpoint.landmark_model import LandmarkModel
+from model.checkpoint.load import load_backbone
+from model.training.data.documents import open_token_file, read_documents, write_token_file
+from model.training.data.packing import TokenRows
+from model.training.engine.settings import TrainingSettings
+from model.training.engine.trainer import run_training
+from model.training.evaluation.perplexity import perplexity_scores
+from model.training.paper.arms import Arm, recurrent_losses
+from model.training.paper.sizes import Size
+from model.training.recipes.presets import RowSettings
+from model.training.recipes.pretrain import new_model, plain_tokens
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A folder with token files, runs and scores of one size."""
+
+    folder: Path
+    size: Size
+    tokenizer: PreTrainedTokenizerBase
+    device: str
+
+    def prepare(self, data: Sequence[Path], heldout: Sequence[Path]) -> None:
+        """Write both token files, unless they are there. Raises ValueError if the folder is of another size."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        named = self.folder / "size.txt"
+        if named.exists() and named.read_text() != self.size.name:
+            raise ValueError(f"{self.folder} holds runs of size {named.read_text()}; choose another folder.")
+        named.write_text(self.size.name)
+        needed = self.size.segments * max(self.size.lengths)
+        for name, files, most in (("train", data, self.size.documents), ("heldout", heldout, None)):
+            file = self.folder / f"{name}.bin"
+            if file.exists():
+                continue
+            texts = (text for source in files for text in read_documents(source))
+            count = write_token_file(
+                file,
+                islice(texts, most) if most else _enough(texts, needed * 16),
+                lambda text: plain_tokens(self.tokenizer, text),
+                vocab_size=len(self.tokenizer) + 1,
+                eos_token_id=int(self.tokenizer.eos_token_id),
+            )
+            print(f"{name}: {count:,} tokens", flush=True)
+
+    def heldout(self) -> NDArray[np.integer]:
+        """The tokens that every arm is evaluated on: the first of the held-out ones."""
+        tokens = open_token_file(self.folder / "heldout.bin")
+        count = self.size.segments * max(self.size.lengths)
+        if len(tokens) < count:
+            raise ValueError(f"{len(tokens)} held-out tokens, but this size reads {count}: give more text.")
+        return tokens[:count]
+
+    def trained(self, arm: Arm, seed: int) -> LandmarkModel:
+        """The network of an arm: trained now, further, or loaded. The rate is tuned with the first seed."""
+        rates = self.size.rates
+        if len(rates) > 1:
+            losses = {rate: self._heldout_loss(arm, self._run(arm, 0, rate)) for rate in rates}
+            rates = (min(losses, key=lambda rate: losses[rate]),)
+        return self._run(arm, seed, rates[0])
+
+    def _run(self, arm: Arm, seed: int, rate: float) -> LandmarkModel:
+        folder = self.folder / "runs" / arm.name / f"seed-{seed}-rate-{rate:g}"
+        if (folder / "done").exists():
+            return load_backbone(folder / "model", device=self.device, dtype=torch.float32)
+        size, rows = self.size, RowSettings(raw_tokens=arm.row_tokens, block_size=arm.block_size, rows=self.rows(arm))
+        model = new_model(size.architecture, self.tokenizer, rows, seed=seed).to(self.device)
+        grid = rows.grid(model.config.landmark_token_id, int(self.tokenizer.eos_token_id))
+        batches = TokenRows(open_token_file(self.folder / "train.bin"), grid, rows=rows.rows, seed=seed)
+        settings = TrainingSettings(
+            steps=size.steps, learning_rate=rate, schedule="cosine", warmup=0.05, num_cycles=0.45, betas=(0.9, 0.95),
+            weight_decay=0.1, precision="bf16" if self.device == "cuda" else "fp32", seed=seed,
+            log_every=max(1, size.steps // 50), save_every=max(1, size.steps // 10), keep_checkpoints=1,
+        )  # fmt: skip
+        result = run_training(model, batches, arm.loss, settings, folder, progress_bar=False)
+        model.eval().save(folder / "model")
+        (folder / "done").write_text(f"{result.seconds:.0f} seconds, {result.tokens} tokens\n")
+        print(f"{arm.name}, seed {seed}: {result.step} steps in {result.seconds:.0f} s", flush=True)
+        return model
+
+    def rows(self, arm: Arm) -> int:
+        """Training rows of a step: every arm sees the same number of raw tokens."""
+        return max(1, self.size.step_tokens // arm.row_tokens)
+
+    def _heldout_loss(self, arm: Arm, model: LandmarkModel) -> float:
+        return float(evaluate(arm, model, self.heldout(), self.size.lengths[0], [0])[0]["loss"])
+
+    def scores(self, table: str, arm: Arm, seed: int, score: Callable[[LandmarkModel], list[Row]]) -> list[Row]:
+        """The rows of a table that one network gives, from the folder if they are there."""
+        file = self.folder / "scores" / table / f"{arm.name}-seed-{seed}.json"
+        if not file.exists():
+            rows = score(self.trained(arm, seed).eval())
+            file.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = file.with_suffix(".unfinished")
+            unfinished.write_text(json.dumps(rows, indent=1))
+            unfinished.replace(file)
+        return [row | {"seed": seed} for row in json.loads(file.read_text())]
+
+
+def evaluate(
+    arm: Arm, model: LandmarkModel, tokens: NDArray[np.integer], length: int, top_ks: Sequence[int]
+) -> list[Row]:
+    """Loss on segments of one length, which begin with nothing: for landmarks, one row for each k (0: no memory)."""
+    count = len(tokens) // length
+    if arm.kind != "landmark":
+        losses = torch.cat(
+            [
+                recurrent_losses(model, segment.tolist(), window=arm.window, cache=arm.cache)
+                for segment in np.asarray(tokens[: count * length]).reshape(count, length)
+            ]
+        )
+        attended = arm.window + arm.cache
+        return [_row(arm, length, arm.window, 0, 0, attended, float(losses.double().mean()))]
+    per_block, rows = model.config.tokens_per_block, []
+    whole = arm.window // per_block
+    for k in top_ks:
+        # The blocks read, a free slot and the window take the positions of one trained row.
+        window = whole - k - 1 if k else whole
+        if window < 1:
+            continue
+        (score,) = perplexity_scores(model, tokens, lengths=[length], windows=[window], top_ks=[k])
+        local, stored = window * per_block, max(0, -(-length // per_block) - window) if k else 0
+        rows.append(_row(arm, length, local, k, stored, local + k * per_block + stored, score.loss))
+    return rows
+
+
+def _row(arm: Arm, length: int, local: int, k: int, stored: int, attended: int, loss: float) -> Row:
+    """`attended`: tokens a query is compared with at most: local ones, those read, and the landmarks searched."""
+    return {
+        "arm": arm.name, "length": length, "local": local, "k": k, "blocks": stored, "attended": attended, "loss": loss,
+    }  # fmt: skip
+
+
+def _enough(texts: Any, characters: int) -> Any:
+    """Texts until they have so many characters."""
+    for text in texts:
+        yield text
+        characters -= len(text)
+        if characters <= 0:
+            return

@@ -1,0 +1,85 @@
+"""How large an experiment is: the network, its rows, what is evaluated. All arms of a table share one size."""
+
+from dataclasses import dataclass, field
+
+from model.training.paper.arms import Arm
+from model.training.recipes.presets import Architecture
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    name: str
+    architecture: Architecture
+    window: int
+    """Raw tokens that the attention of a trained row spans."""
+    per_block: int
+    """Raw tokens of a block."""
+    rows: int
+    """Rows of `window` raw tokens in a step."""
+    steps: int
+    rates: tuple[float, ...]
+    """Peak learning rates; each arm takes the one with the least held-out loss of its first seed."""
+    lengths: tuple[int, ...]
+    """Raw tokens of an evaluated segment: the window, and longer ones."""
+    segments: int
+    """Segments of the longest length; shorter lengths read as many tokens."""
+    documents: int
+    """Training documents."""
+    top_ks: tuple[int, ...]
+    block_sizes: tuple[int, ...] = field(default=())
+    """Raw tokens of a block, in the table of block sizes."""
+
+    @property
+    def step_tokens(self) -> int:
+        return self.window * self.rows
+
+    def arm(self, name: str) -> Arm:
+        """One of `ARMS`, or landmark-N for blocks of N raw tokens. Raises ValueError for another name."""
+        half, long = self.window // 2, 4 * self.window
+        if name == "causal":
+            return Arm(name=name, kind="causal", row_tokens=self.window, window=self.window)
+        if name == "long":
+            return Arm(name=name, kind="causal", row_tokens=long, window=long)
+        if name == "recurrence":
+            return Arm(name=name, kind="recurrence", row_tokens=long, window=half, cache=half)
+        kind, _, number = name.partition("-")
+        if kind != "landmark" or (number and not number.isdigit()):
+            raise ValueError(f"No arm {name!r}: there are {', '.join(ARMS)}, and landmark-N.")
+        per_block = int(number or self.per_block)
+        return Arm(name=name, kind="landmark", row_tokens=self.window, window=self.window, block_size=per_block + 1)
+
+
+ARMS = ("causal", "long", "recurrence", "landmark")
+SIZES = {
+    size.name: size
+    for size in (
+        Size(
+            name="tiny",
+            architecture=Architecture(
+                hidden_size=96, intermediate_size=256, num_hidden_layers=3, num_attention_heads=4,
+                num_key_value_heads=4, max_position_embeddings=1 << 16, tie_word_embeddings=True,
+            ),
+            window=128, per_block=15, rows=8, steps=600, rates=(3e-3,), lengths=(128, 512, 2048), segments=4,
+            documents=12, top_ks=(2, 4), block_sizes=(7, 15, 31),
+        ),
+        Size(
+            name="small",
+            architecture=Architecture(
+                hidden_size=256, intermediate_size=688, num_hidden_layers=6, num_attention_heads=8,
+                num_key_value_heads=8, max_position_embeddings=1 << 16, tie_word_embeddings=True,
+            ),
+            window=512, per_block=50, rows=8, steps=4000, rates=(1e-3, 2e-3), lengths=(500, 2000, 8000), segments=8,
+            documents=400, top_ks=(2, 4), block_sizes=(7, 15, 31, 63, 127),
+        ),
+        Size(
+            name="paper",
+            architecture=Architecture(
+                hidden_size=1024, intermediate_size=2752, num_hidden_layers=12, num_attention_heads=8,
+                num_key_value_heads=8, max_position_embeddings=1 << 16, tie_word_embeddings=True,
+                pad_vocab_to=50304, residual_scale=True,
+            ),
+            window=512, per_block=50, rows=128, steps=240_000, rates=(2e-3,), lengths=(512, 2048, 4096, 8192),
+            segments=64, documents=1 << 30, top_ks=(2, 3, 4), block_sizes=(7, 15, 31, 63, 127),
+        ),
+    )
+}  # fmt: skip

@@ -1,0 +1,117 @@
+"""Tables of the paper, and of what it leaves open: which arms, evaluated how, written as text, JSON and a plot."""
+
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from model.attention.selection import Voters
+from model.checkpoint.landmark_model import LandmarkModel
+from model.training.evaluation.perplexity import perplexity_scores
+from model.training.evaluation.report import table
+from model.training.paper.arms import Arm
+from model.training.paper.runs import Experiment, Row, evaluate
+from model.training.paper.sizes import ARMS
+
+CHOICES: dict[str, Voters] = {"head and token": "token", "head": "head", "token": "all_heads"}
+"""Who has a choice of blocks of its own, in the words of the paper's table 2."""
+KEYS = ("arm", "length", "local", "k", "blocks", "attended", "choice")
+"""Columns that tell rows apart; the others are averaged over seeds."""
+
+
+def language(experiment: Experiment, seeds: int) -> list[Row]:
+    """The paper's table 1: perplexity by length, with the tokens that a query attends to."""
+    rows: list[Row] = []
+    for name in ARMS:
+        rows += _over_seeds(experiment, "language", experiment.size.arm(name), seeds)
+    return rows
+
+
+def blocks(experiment: Experiment, seeds: int) -> list[Row]:
+    """Open question 1: the size of a block."""
+    rows: list[Row] = []
+    for per_block in experiment.size.block_sizes:
+        rows += _over_seeds(experiment, "blocks", experiment.size.arm(f"landmark-{per_block}"), seeds)
+    return rows
+
+
+def choice(experiment: Experiment, seeds: int) -> list[Row]:
+    """The paper's table 2: who chooses blocks."""
+    size, arm, rows = experiment.size, experiment.size.arm("landmark"), []
+    window = size.window // size.per_block - max(size.top_ks) - 1
+
+    def score(model: LandmarkModel) -> list[Row]:
+        found: list[Row] = []
+        for name, voters in CHOICES.items():
+            scores = perplexity_scores(
+                model, experiment.heldout(), lengths=size.lengths[1:], windows=[window], top_ks=size.top_ks,
+                voters=voters,
+            )  # fmt: skip
+            for one in scores:
+                found.append({"arm": arm.name, "choice": name, "length": one.length, "k": one.top_k, "loss": one.loss})
+        return found
+
+    for seed in range(seeds):
+        rows += experiment.scores("choice", arm, seed, score)
+    return rows
+
+
+TABLES = {"language": language, "choice": choice, "blocks": blocks}
+
+
+def _over_seeds(experiment: Experiment, name: str, arm: Arm, seeds: int) -> list[Row]:
+    size, rows = experiment.size, []
+
+    def score(model: LandmarkModel) -> list[Row]:
+        tokens, top_ks = experiment.heldout(), (0, *size.top_ks)
+        return [row for length in size.lengths for row in evaluate(arm, model, tokens, length, top_ks)]
+
+    for seed in range(seeds):
+        rows += experiment.scores(name, arm, seed, score)
+    return rows
+
+
+def summarise(rows: Sequence[Row]) -> list[Row]:
+    """One row for all seeds: mean perplexity and, from two seeds on, its standard deviation."""
+    merged: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        merged.setdefault(tuple(row.get(key) for key in KEYS), []).append(row)
+    out = []
+    for same in merged.values():
+        perplexities = [math.exp(min(50.0, row["loss"])) for row in same]
+        shown = {key: same[0][key] for key in KEYS if key in same[0]}
+        spread = statistics.stdev(perplexities) if len(perplexities) > 1 else None
+        out.append(shown | {"seeds": len(same), "perplexity": statistics.mean(perplexities), "deviation": spread})
+    return out
+
+
+def write_table(experiment: Experiment, name: str, rows: Sequence[Row]) -> Path:
+    """NAME.json and NAME.svg in the folder of the experiment; prints the table."""
+    summary = summarise(rows)
+    print(table(summary))
+    file = experiment.folder / f"{name}.json"
+    file.write_text(json.dumps({"table": name, "size": experiment.size.name, "rows": summary}, indent=1) + "\n")
+    _plot(summary, file.with_suffix(".svg"), name)
+    return file
+
+
+def _plot(rows: Sequence[Row], file: Path, title: str) -> None:
+    """Perplexity by segment length, a line for each arm and k, with the deviation over seeds."""
+    from matplotlib.figure import Figure  # behind an extra, and slow to load
+
+    figure = Figure(figsize=(8.6, 4.6), layout="constrained")
+    axes = figure.add_subplot(xlabel="raw tokens of a segment", ylabel="perplexity of a token", title=title)
+    lines: dict[str, list[Row]] = {}
+    for row in rows:
+        label = ", ".join(str(row[key]) for key in ("arm", "choice") if key in row)
+        lines.setdefault(f"{label}, k={row['k']}" if row["arm"].startswith("landmark") else label, []).append(row)
+    for label, points in lines.items():
+        axes.errorbar(
+            [row["length"] for row in points], [row["perplexity"] for row in points],
+            yerr=[row["deviation"] or 0.0 for row in points], label=label, marker="o", capsize=3,
+        )  # fmt: skip
+    axes.set_xscale("log", base=2)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    figure.savefig(file, format="svg")

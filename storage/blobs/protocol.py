@@ -1,0 +1,113 @@
+"""What a store of named, immutable contents ("blobs") can do: files and buckets behave alike.
+
+    blobs = open_blobs(None, home)                     # or "s3://bucket/prefix"
+    blobs.inside("kv").create("<document>/<name>.kv", contents)    # whole and durable, or not there
+
+- A name is given once: creating is the commit, and nothing but a copy of rows (`replace`) is ever written again.
+- Names are relative, with "/" between their parts. A missing blob is `FileNotFoundError`, everywhere.
+- A store that cannot be asked is `StoreUnavailable`: never taken for a missing or a damaged blob.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+Range: TypeAlias = tuple[int, int]
+"""Offset and length."""
+
+
+@dataclass(frozen=True)
+class BlobFacts:
+    """`changed_at`: seconds by the clock of `Blobs.now`."""
+
+    name: str
+    size_bytes: int
+    changed_at: float
+
+
+class OpenBlob(Protocol):
+    """A blob open for reading, through a file on this machine, perhaps one with holes.
+
+    Whoever reads checks: what is not right is asked for again, and given back once it was found right.
+    """
+
+    @property
+    def descriptor(self) -> int:
+        """Open as long as this object is."""
+
+    def state(self) -> tuple[int, ...]:
+        """Size and times, to be compared: other ones mean that all must be checked anew. Empty: open it anew."""
+
+    def again(self, ranges: Sequence[Range]) -> list[bytes]:
+        """These bytes from behind the cache, in one batch; empty if there is nothing behind it."""
+
+    def keep(self, offset: int, contents: bytes) -> None:
+        """Bytes from `again` that were found right."""
+
+    def refill(self) -> bool:
+        """Fetch size and first bytes from behind the cache; False if there is nothing behind it."""
+
+
+class Blobs(Protocol):
+    """See the module docstring. Thread-safe; many processes may share a store."""
+
+    place: str
+    """As shown to people."""
+    settle_seconds: float
+    """How long a blob may be without a row because its writer is about to commit one; 0 where a lock tells."""
+    at_once: int
+    """How many are worth reading at the same time."""
+
+    def inside(self, folder: str) -> Blobs:
+        """The blobs below a folder, under shorter names."""
+
+    def create(self, name: str, contents: memoryview) -> None:
+        """Durable when this returns. Nothing happens if the same contents have the name; `NameInUse` for others."""
+
+    def bring(self, staged: Path, name: str) -> None:
+        """Before the row of a staged file is committed: what a bucket needs to have it."""
+
+    def settle(self, staged: Path, name: str) -> None:
+        """After the row is committed: the staged file gets its name. `FileNotFoundError` if it was deleted since."""
+
+    def replace(self, name: str, contents: bytes) -> None:
+        """For copies that can be made again: seen whole or not at all, but perhaps lost in a power failure."""
+
+    def open(self, name: str) -> OpenBlob: ...
+
+    def expect(self, names: Sequence[str]) -> None:
+        """Their first bytes will be read next: fetch together what is not on this machine."""
+
+    def copy(self, name: str) -> BufferedIOBase:
+        """An open file with what the store holds, not the cache; a deletion meanwhile takes nothing away from it."""
+
+    def read(self, name: str) -> bytes:
+        """A small one whole."""
+
+    def local(self, name: str, sha256: str) -> Path:
+        """A whole file on this machine. A cached one was compared with `sha256` when it came (`DamagedOriginal`)."""
+
+    def listing(self, folder: str = "") -> Iterator[BlobFacts]:
+        """All below a folder, unfinished ones included."""
+
+    def size(self, names: Iterable[str]) -> int:
+        """Bytes in all; those that are missing count 0."""
+
+    def delete(self, names: Iterable[str]) -> int:
+        """Remove, ignoring those already gone. Returns the bytes freed, as far as that is known without asking."""
+
+    def sweep(self, names: Sequence[str]) -> None:
+        """Move to the trash of the store."""
+
+    def empty_trash(self, older_than_seconds: float) -> int:
+        """Delete what was swept so long ago. Returns the bytes freed."""
+
+    def now(self) -> float:
+        """The clock that `BlobFacts.changed_at` goes by."""
+
+    def free_bytes(self) -> int | None:
+        """None: as much as there may be."""

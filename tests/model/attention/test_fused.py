@@ -1,0 +1,170 @@
+"""One suite for the kernels and their twins: on a GPU compiled (`-m gpu`), elsewhere by Triton's interpreter.
+
+The interpreter is slow, so shapes are tiny, and its products of bfloat16 are wrong, so they are tested on a GPU only.
+"""
+
+import os
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.attention.blockwise import blockwise_attention
+from model.attention.fused.attention import fused_attention, fused_fits, merge, read_chosen_blocks, triton_is_there
+from model.attention.fused.twin import chosen_blocks_twin, grouped_attention_twin
+from model.errors import ModelError
+from tests.tiny_model import tiny_model
+
+needs_triton = pytest.mark.skipif(not triton_is_there(), reason="Triton is not installed: pip install 'cairn[kernels]'")
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICES = [
+    pytest.param("cpu", marks=pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled where a GPU is")),
+    pytest.param("cuda", marks=pytest.mark.gpu),
+]
+ALLOWED = {torch.float32: (1e-5, 1e-4), torch.float16: (2e-3, 4e-3), torch.bfloat16: (2e-2, 4e-2)}
+"""Of the output and of gradients, relative to their size."""
+
+
+def made(batch: int, groups: int, heads: int, length: int, dim: int, dtype: torch.dtype, device: str) -> list[Tensor]:
+    random = torch.Generator().manual_seed(length)
+    shapes = [(batch, heads, length, dim), (batch, groups, length, dim), (batch, groups, length, dim)]
+    return [torch.randn(shape, generator=random).to(device, dtype).requires_grad_() for shape in shapes]
+
+
+def assert_same(tensors: list[Tensor], found: Tensor, wanted: Tensor, seen: Tensor | None = None) -> None:
+    """Outputs and gradients. seen: rows that matter."""
+    upstream = torch.randn(found.shape, generator=torch.Generator().manual_seed(1)).to(found)
+    mask = torch.ones_like(upstream) if seen is None else seen.to(upstream)
+    results = [[out * mask, *torch.autograd.grad(out, tensors, upstream * mask)] for out in (found, wanted)]
+    allowed = ALLOWED[found.dtype]
+    for number, (a, b) in enumerate(zip(*results, strict=True)):
+        error = float((a.float() - b.float()).detach().norm() / b.float().detach().norm())
+        assert error <= allowed[number > 0], f"tensor {number}: {error}"
+
+
+@needs_triton
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    ("groups", "heads", "length", "dim", "block_size"),
+    [(1, 1, 50, 16, 16), (1, 2, 41, 24, 17), (2, 2, 70, 16, 32), (1, 1, 70, 8, 64), (1, 1, 20, 16, 3)],
+)
+def test_the_kernels_compute_what_their_twin_computes(device, dtype, groups, heads, length, dim, block_size) -> None:
+    """Blocks of a power of two and others, an unfinished last one, query heads that share keys."""
+    tensors = made(1, groups, heads, length, dim, dtype, device)
+    settings = {"block_size": block_size, "scaling": dim**-0.5}
+    found = fused_attention(*tensors, **settings, rows=32, columns=32)
+    assert_same(tensors, found, grouped_attention_twin(*tensors, **settings, sequences=[(0, 0, length)]))
+
+
+@needs_triton
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("block_size", [16, 32, 51, 64, 128])
+@pytest.mark.parametrize("dim", [64, 80, 128])
+def test_at_the_sizes_of_real_models(dtype, block_size, dim) -> None:
+    tensors = made(2, 2, 8, 1000, dim, dtype, "cuda")
+    settings = {"block_size": block_size, "scaling": dim**-0.5}
+    assert_same(tensors, fused_attention(*tensors, **settings), blockwise_attention(*tensors, **settings))
+
+
+@needs_triton
+@pytest.mark.parametrize("device", DEVICES)
+def test_sequences_packed_into_a_row_know_nothing_of_each_other(device) -> None:
+    tensors = made(2, 1, 2, 45, 16, torch.float32, device)
+    sequences = [(0, 0, 17), (0, 20, 25), (1, 3, 30)]
+    settings = {"block_size": 8, "scaling": 0.25, "sequences": sequences}
+    found = fused_attention(*tensors, **settings, rows=16, columns=16)
+    assert_same(tensors, found, grouped_attention_twin(*tensors, **settings))
+    assert bool((found[0, :, 17:20] == 0).all()) and bool((found[1, :, 33:] == 0).all())
+
+
+@needs_triton
+@pytest.mark.parametrize("device", DEVICES)
+def test_padding_inside_blocks_is_seen_by_nobody(device) -> None:
+    size, filled = 8, [5, 7, 0, 2]
+    token = torch.arange(size)
+    block = torch.stack([(token < count) | ((token == size - 1) & (count > 0)) for count in filled])
+    valid = torch.stack((block.flatten(), torch.ones(len(filled) * size, dtype=torch.bool))).to(device)
+    tensors = made(2, 1, 2, valid.shape[1], 16, torch.float32, device)
+    settings = {"block_size": size, "scaling": 0.3, "valid_BT": valid}
+    found = fused_attention(*tensors, **settings, rows=16, columns=32)
+    wanted = grouped_attention_twin(*tensors, **settings, sequences=[(0, 0, 32), (1, 0, 32)])
+    assert_same(tensors, found, wanted, seen=valid[:, None, :, None])
+
+
+@needs_triton
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("has_landmarks", [True, False])
+def test_chosen_blocks_are_read_apart_and_put_together(device, has_landmarks) -> None:
+    """For checkpoints with landmarks and without: the second is ordinary attention over all of it."""
+    random = torch.Generator().manual_seed(0)
+    rows, keys, values = (
+        torch.randn(shape, generator=random).to(device) for shape in ((1, 2, 1, 3, 16), *((1, 2, 1, 2, 17, 16),) * 2)
+    )
+    lengths = torch.tensor([16, 9], device=device).expand(1, 2, 1, 2)
+    settings = {"scaling": 0.25, "has_landmarks": has_landmarks}
+    outs, gates = read_chosen_blocks(rows, keys, values, lengths, **settings)
+    for found, wanted in zip((outs, gates), chosen_blocks_twin(rows, keys, values, lengths, **settings), strict=True):
+        torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+    local, value = torch.randn(2, 1, 2, 1, 3, 5, generator=random).to(device), values[..., 0, :5, :]
+    out, shares = merge(outs, gates, local[0].softmax(-1) @ value, local[0].logsumexp(-1))
+    torch.testing.assert_close(shares.sum(-1), 1 - (local[0].logsumexp(-1) - gates_and(local[0], gates)).exp())
+    if not has_landmarks:
+        scores = torch.einsum("bgxrd,bgxnld->bgxrnl", rows, keys) * 0.25
+        there = torch.arange(17, device=device) < lengths[..., None]
+        everything = torch.cat((scores.masked_fill(~there[:, :, :, None], -1e30).flatten(-2), local[0]), -1)
+        wanted = everything.softmax(-1) @ torch.cat((values.flatten(3, 4), value), -2)
+        torch.testing.assert_close(out, wanted, atol=1e-5, rtol=1e-5)
+
+
+def gates_and(local: Tensor, gates: Tensor) -> Tensor:
+    return torch.cat((local, gates), -1).logsumexp(-1)
+
+
+@needs_triton
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_model_trains_through_the_kernels(device, monkeypatch) -> None:
+    """They take the place of the plain form by themselves where they fit."""
+    calls = []
+    if device == "cpu":
+        monkeypatch.setattr("model.attention.landmark_attention.fused_fits", lambda *_: calls.append(1) is None)
+    model = tiny_model(block_size=16).train().to(device)
+    ids = torch.randint(0, 250, (1, 37), generator=torch.Generator().manual_seed(3)).to(device)
+    ids[:, 15::16] = model.config.landmark_token_id
+    gradients = []
+    for plain in (False, True):
+        context = model.context()
+        context.weights = [] if plain else None  # asking for weights takes the plain form
+        model.zero_grad()
+        model.logits(model.encode(ids, context)).logsumexp(-1).mean().backward()
+        gradients.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+    assert len(calls) == (model.num_layers if device == "cpu" else 0)
+    for name, gradient in gradients[1].items():
+        torch.testing.assert_close(gradients[0][name], gradient, atol=1e-5, rtol=1e-3, msg=name)
+
+
+def test_where_there_is_no_gpu_the_plain_form_is_taken() -> None:
+    query = torch.zeros(1, 2, 40, 16)
+    assert not fused_fits(query, 16)
+
+
+def test_sizes_that_no_tile_holds_are_refused() -> None:
+    tensors = [torch.zeros(1, 1, 300, 16)] * 3
+    with pytest.raises(ModelError, match="blocks of 2 to 128"):
+        fused_attention(*tensors, block_size=200, scaling=1.0)
+    with pytest.raises(ModelError, match="not inside a batch of 1 rows of 300"):
+        fused_attention(*tensors, block_size=16, scaling=1.0, sequences=[(0, 200, 101)])
+
+
+@needs_triton
+@pytest.mark.gpu
+def test_memory_on_a_gpu_is_linear_in_the_length() -> None:
+    def peak(length: int) -> int:
+        tensors = made(1, 2, 4, length, 64, torch.bfloat16, "cuda")
+        torch.cuda.reset_peak_memory_stats()
+        fused_attention(*tensors, block_size=64, scaling=0.125).sum().backward()
+        return torch.cuda.max_memory_allocated()
+
+    peak(512)
+    assert peak(32768) / peak(8192) < 4.2
