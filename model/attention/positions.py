@@ -40,7 +40,9 @@ class SlottedBlocks:
 
     def scores(self, rows_BGXRD: Tensor) -> Tensor:
         """scores_BGXRSL (float32): products of queries with the keys of their blocks."""
-        return exact_scores(rows_BGXRD, self.keys_BGXSLD.flatten(3, 4)).unflatten(-1, self.keys_BGXSLD.shape[3:5])
+        scores_BGXRV = exact_scores(rows_BGXRD, self.keys_BGXSLD.flatten(3, 4))
+        scores_BGXRSL: Tensor = scores_BGXRV.unflatten(-1, self.keys_BGXSLD.shape[3:5])
+        return scores_BGXRSL
 
     def weighted(self, weights_BGXRSL: Tensor) -> Tensor:
         """out_BGXRD: values of the blocks, weighted."""
@@ -61,7 +63,7 @@ class SharedBlocks:
 
     def scores(self, rows_BGXRD: Tensor) -> Tensor:
         scores_BGPV = exact_scores(rows_BGXRD.flatten(2, 3), self.keys_BGULD.flatten(2, 3))
-        scores_BGXRUL = scores_BGPV.unflatten(3, self.keys_BGULD.shape[2:4]).unflatten(2, rows_BGXRD.shape[2:4])
+        scores_BGXRUL: Tensor = scores_BGPV.unflatten(3, self.keys_BGULD.shape[2:4]).unflatten(2, rows_BGXRD.shape[2:4])
         return scores_BGXRUL.gather(4, self._at(rows_BGXRD.shape[3]))
 
     def weighted(self, weights_BGXRSL: Tensor) -> Tensor:
@@ -70,7 +72,8 @@ class SharedBlocks:
         weights_BGXRUL = weights_BGXRSL.new_zeros(*weights_BGXRSL.shape[:4], fetched, length)
         weights_BGXRUL.scatter_(4, self._at(weights_BGXRSL.shape[3]), weights_BGXRSL)
         out_BGPD = weights_BGXRUL.flatten(4, 5).flatten(2, 3) @ self.values_BGULD.flatten(2, 3)
-        return out_BGPD.unflatten(2, weights_BGXRSL.shape[2:4])
+        out_BGXRD: Tensor = out_BGPD.unflatten(2, weights_BGXRSL.shape[2:4])
+        return out_BGXRD
 
     def _at(self, rows: int) -> Tensor:
         place_BGX1S1 = self.place_BGXS[:, :, :, None, :, None]
