@@ -188,7 +188,8 @@ class Settings(BaseSettings):
         description="Bearer token that opens /metrics and nothing else; needed for it where there are accounts.",
     )
     log_format: Literal["text", "json"] = Field(
-        default="text", description="The server's log: lines for people, or a JSON object a line and one a request."
+        default="text",
+        description="The log of servers and workers: lines for people, or a JSON object a line and one a request.",
     )
     tracing: bool = Field(
         default=False,

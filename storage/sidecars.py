@@ -3,8 +3,9 @@
     sidecars/<document id>.json.gz
 
 Memory and originals lie beside the catalogue; names, texts, and which block is where are in it alone. So the rows of a
-document are written once more when it was handed in, read or repaired. They are only a copy: they are not flushed to
-the disk, a torn one is skipped, and nothing but a rescue reads them.
+document are written once more when it was handed in, read or repaired; in the last two cases before the catalogue is
+told, so that a process killed in between leaves no copy that names files of before. They are only a copy: they are not
+flushed to the disk, a torn one is skipped, and nothing but a rescue reads them.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from storage.catalogue.database.schema import (
     title_keys,
 )
 from storage.errors import StoreUnavailable
+from storage.records import ShardFile
 
 FOLDER, SUFFIX = "sidecars", ".json.gz"
 FORMAT = "cairn-sidecar/1"
@@ -51,10 +53,19 @@ Rows: TypeAlias = dict[str, list[dict[str, Any]]]
 logger = logging.getLogger(__name__)
 
 
-def write_sidecar(database: Database, home: Path, document_id: str, blobs: Blobs | None = None) -> None:
+def write_sidecar(
+    database: Database,
+    home: Path,
+    document_id: str,
+    blobs: Blobs | None = None,
+    *,
+    is_read: bool = False,
+    replaced: Mapping[str, ShardFile] | None = None,
+) -> None:
     """Write, or write again, the rows of a document. Nothing is left of a document that was deleted.
 
-    A copy that cannot be written is a line in the log: the document itself is stored.
+    Of a change that is about to be made to them: `is_read`: the document will be ready; `replaced`: the files that
+    shards (by name) will have. A copy that cannot be written is a line in the log: the document itself is stored.
     """
     blobs = FileBlobs(home) if blobs is None else blobs
     name = sidecar_name(document_id)
@@ -63,6 +74,7 @@ def write_sidecar(database: Database, home: Path, document_id: str, blobs: Blobs
             rows = _rows_of(connection, document_id)
         if rows is None:
             return
+        _foresee(rows, is_read, replaced or {})
         blobs.replace(name, gzip.compress(json.dumps({"format": FORMAT, "rows": rows}).encode(), compresslevel=1))
     except (OSError, StoreUnavailable) as error:
         logger.warning("The rows of document %s were not copied: %s", document_id, error)
@@ -113,6 +125,16 @@ def _rows_of(connection: Connection, document_id: str) -> Rows | None:
         table.name: [_encoded(row) for row in connection.execute(each).mappings()] for table, each in chosen.items()
     }
     return rows | {documents.name: [_encoded(document)]}
+
+
+def _foresee(rows: Rows, is_read: bool, replaced: Mapping[str, ShardFile]) -> None:
+    (document,) = rows[documents.name]
+    if is_read:
+        document["state"] = "ready"
+    for row in rows.get(shards.name, []):
+        if (new := replaced.get(row["name"])) is not None:
+            document["size_bytes"] += new.size_bytes - row["size_bytes"]
+            row |= vars(new)
 
 
 def _encoded(row: RowMapping) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from fastapi import FastAPI, Request
@@ -86,15 +87,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
         uploads.close()
         logging.getLogger().removeHandler(problems)
 
-    app = FastAPI(
-        title="Cairn",
-        description=DESCRIPTION,
-        version=version(),
-        docs_url=None,  # FastAPI's page loads its scripts from elsewhere; /docs is our own
-        redoc_url=None,
-        openapi_url="/api/v1/openapi.json",
-        lifespan=lifespan,
-    )
+    app = _bare_app(lifespan)
     errors.install(app)
     app.include_router(machine.sign_in_router(authenticator, sign_on.title if sign_on else ""))
     if sign_on is not None:
@@ -123,6 +116,18 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     _add_guards(app, authenticator, settings, with_page=page)
     _add_watching(app, settings, metrics)
     return app
+
+
+def _bare_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) -> FastAPI:
+    return FastAPI(
+        title="Cairn",
+        description=DESCRIPTION,
+        version=version(),
+        docs_url=None,  # FastAPI's page loads its scripts from elsewhere; /docs is our own
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+        lifespan=lifespan,
+    )
 
 
 def _signing_in(settings: Settings, accounts: Accounts) -> tuple[SignOn | None, Authenticator]:

@@ -16,6 +16,9 @@ from app.errors import SettingsError
 from app.operations.logs import log_to
 
 if TYPE_CHECKING:
+    import uvicorn
+    from fastapi import FastAPI
+
     from app.settings import Settings
 
 SHUTDOWN_SECONDS = 5
@@ -74,13 +77,9 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
     url = f"http://{f'[{address}]' if ':' in address else address}:{port}"
     tell(f"Cairn starts on {url} ...")
 
-    import uvicorn
-
     from app.api import build_app
     from app.folder_watcher import FolderWatcher
-    from app.forwarded import DeclaredProxies
     from app.jobs import JobRunner
-    from app.limits.connections import ConnectionLimits, allow_open_files, limited_protocol
     from app.operations.server import DrainingServer
 
     class Server(DrainingServer):
@@ -98,24 +97,12 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
             app = build_app(settings, library)
         except ValueError as error:  # an address that needs a password, a password that is too short
             raise SettingsError(str(error)) from error
-        places = allow_open_files(settings.max_connections)
-        limits = ConnectionLimits(in_all=places, each=min(settings.max_connections_each, places))
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,  # the app's own middleware removes those of others as well
-            http=limited_protocol(limits, DeclaredProxies(settings.proxies)),
-            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-        )
         given = [Path(path) for path in settings.watch.split(os.pathsep) if path]
         watcher = FolderWatcher(library, given, interval_seconds=settings.watch_seconds)
         ask_queue, readiness = app.state.ask_queue, app.state.readiness
         with JobRunner(library) if settings.jobs else nullcontext() as jobs, watcher:
             server = Server(
-                config,
+                _config(app, settings),
                 at_work=lambda: any(ask_queue.counts()),
                 when_draining=[
                     lambda: readiness.become("stopping"),
@@ -127,6 +114,26 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
             )
             app.state.changes.stopping = lambda: server.should_exit
             server.run(sockets=[listener])
+
+
+def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    import uvicorn
+
+    from app.forwarded import DeclaredProxies
+    from app.limits.connections import ConnectionLimits, allow_open_files, limited_protocol
+
+    places = allow_open_files(settings.max_connections)
+    limits = ConnectionLimits(in_all=places, each=min(settings.max_connections_each, places))
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # the app's own middleware removes those of others as well
+        http=limited_protocol(limits, DeclaredProxies(settings.proxies)),
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
 
 
 def listen(host: str, port: int) -> socket.socket:

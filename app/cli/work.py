@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 from collections.abc import Iterator
@@ -14,8 +13,8 @@ import typer
 
 from app.cli.options import HomeOption, JsonOption, ModelOption, settings_of
 from app.cli.output import say, tell, write_json
+from app.operations.logs import log_to
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 GRACE_SECONDS = 20.0  # Kubernetes kills 30 seconds after its signal
 
 
@@ -42,9 +41,7 @@ def work(
     from app import assembly
 
     settings = settings_of(context, home, model)
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    for chatty in ("alembic", "faiss", "httpx", "PIL"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    log_to(None, settings.log_format)
     assembly.keep_quiet()
     assembly.check_model(settings.model)
     from app.jobs import JobRunner

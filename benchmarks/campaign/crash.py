@@ -80,6 +80,7 @@ class Disturber:
         self.calm = self._calm(folder / "calm")
         self.seconds = dict.fromkeys(ACTIONS, 0.5)
         self.violations: list[str] = []
+        self._round = ""
         self.counts: Counter[str] = Counter()
 
     def _calm(self, home: Path) -> dict[str, tuple[int, list[tuple]]]:
@@ -103,6 +104,7 @@ class Disturber:
             getattr(self, f"_before_{action}")()
         acknowledged, finished = self._run_and_kill(action, [document.id for document in ready])
         self.counts[f"{action} {'finished first' if finished else 'killed'}"] += 1
+        self._round = f"{self.kills} kills, {action} {'finished' if finished else 'killed'}"
         self._examine(action, acknowledged, {document.id for document in ready})
 
     def _before_gc(self) -> None:
@@ -226,7 +228,7 @@ class Disturber:
 
     def _expect(self, held: bool, complaint: str) -> None:
         if not held:
-            self.violations.append(complaint)
+            self.violations.append(f"{complaint} ({self._round})")
 
 
 def main() -> int:

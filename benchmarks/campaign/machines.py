@@ -60,6 +60,10 @@ ASKED = 5
 # Workers are forked from a process that has imported everything and has opened nothing: neither threads of a bucket's
 # client nor connections to a database outlive a fork.
 PROCESSES = multiprocessing.get_context("forkserver")
+IMPORTED = (
+    *("obstore", "psycopg", "retrieval.ingest.shard_writer"),
+    *("tests.object_server", "tests.postgresql", "tests.retrieval.conftest", "tests.retrieval.reading_here"),
+)
 
 
 @dataclass(frozen=True)
@@ -269,7 +273,9 @@ def parsed() -> argparse.Namespace:
 
 def main() -> int:
     options = parsed()
-    PROCESSES.set_forkserver_preload(["__main__"])
+    os.environ["PYTHONPATH"] = str(ROOT)
+    PROCESSES.set_forkserver_preload([*IMPORTED])
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # each request of the bucket
     with (
         tempfile.TemporaryDirectory(prefix="cairn-machines-") as name,
         database(options.catalogue, Path(name)) as database_url,

@@ -122,8 +122,14 @@ def is_hollow(sentence: str) -> bool:
     return _LEADERS in sentence or _BLANK in sentence or bool(_NUMBERED_HEADING.fullmatch(sentence))
 
 
+def is_question(sentence: str) -> bool:
+    """Whether it asks, as a heading or in a list of questions and answers: it repeats what is asked and answers
+    nothing."""
+    return sentence.rstrip().endswith("?")
+
+
 def may_answer(sentence: str) -> bool:
     """False for headings, which repeat the question's words and answer nothing, questions, and what is hollow."""
-    if sentence.endswith("?") or is_hollow(sentence):
+    if is_question(sentence) or is_hollow(sentence):
         return False
     return len(sentence.split()) >= _FEWEST_WORDS or bool(_ROW.search(sentence))

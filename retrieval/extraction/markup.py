@@ -17,6 +17,7 @@ from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedDocument
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.parts import Block, from_blocks, too_long
+from retrieval.extraction.table_rows import text_rows
 
 _BYTES_A_CHARACTER = 4
 _HTML_OVERHEAD = 20  # bytes of markup that are tolerated for each character of text
@@ -99,6 +100,7 @@ def text_bytes(path: Path, limits: ExtractLimits, overhead: int = 1) -> bytes:
 # --- Markdown --------------------------------------------------------------------------------------------------------
 
 _FENCE = re.compile(r"[\s>]*(?:```+|~~~+)$")
+_CELL_BORDER = re.compile(r"(?<!\\)\|")
 _HEADING_MARKS = re.compile(r"^\s*#+\s*|\s#+$|\n\s*(?:=+|-+)$")
 
 
@@ -118,14 +120,17 @@ def _markdown_blocks(source: str) -> list[Block]:
         if token.level == 0 and token.type == "heading_open":
             blocks.append((int(token.tag[1:]), _HEADING_MARKS.sub("", text).strip()))
         elif token.level == 0 and token.type == "table_open":
-            blocks.append((0, "\n".join(map(_table_row, lines[start : start + 1] + lines[start + 2 : end]))))
+            rows = list(map(_cells, lines[start : start + 1] + lines[start + 2 : end]))
+            blocks.append((0, "\n".join(text_rows(rows, has_names=True))))
         elif token.level == 0:
             blocks.append((0, text))
     return blocks
 
 
-def _table_row(line: str) -> str:
-    return " | ".join(cell.strip() for cell in line.strip().strip("|").split("|"))
+def _cells(line: str) -> list[str]:
+    line = line.strip()
+    line = line[line.startswith("|") : len(line) - line.endswith("|")]
+    return [cell.strip().replace("\\|", "|") for cell in _CELL_BORDER.split(line)]
 
 
 # --- HTML ------------------------------------------------------------------------------------------------------------
@@ -139,10 +144,76 @@ _BLOCK = {
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _ROWS = {"tr", "li", "dt", "dd"}
 _ROW_GROUPS = {"table", "ul", "ol", "dl"}
+_LONGEST_CELL = 300  # characters; a longer one holds a text, and its table only arranges texts on the page
+_MOST_SPANNED = 100  # rows and columns of one cell
+
+
+class _Table:
+    """The cells of a table while it is read."""
+
+    def __init__(self) -> None:
+        self.begins: int | None = None
+        """The first of the page's blocks that its rows take."""
+        self.arranges = False
+        """Whether it only arranges headings or other tables on the page."""
+        self._rows: list[dict[int, str]] = []
+        self._spanned: dict[int, tuple[int, str]] = {}  # by column: rows that a cell from above still takes, its text
+        self._named = 0  # header cells in the first row
+        self._cell: list[str] | None = None
+        self._spans = (1, 1)
+
+    def open_row(self, blocks: int) -> None:
+        self.begins = blocks if self.begins is None else self.begins
+        self.close_cell()
+        self._rows.append({})
+        for column, (left, text) in list(self._spanned.items()):
+            self._rows[-1][column] = text
+            self._spanned[column] = (left - 1, text)
+            if left == 1:
+                del self._spanned[column]
+
+    def open_cell(self, tag: str, attributes: dict[str, str]) -> None:
+        self.close_cell()
+        if not self._rows:
+            self.arranges = True
+            return
+        self._named += tag == "th" and len(self._rows) == 1
+        self._cell, self._spans = [], (_spanned(attributes, "rowspan"), _spanned(attributes, "colspan"))
+
+    def add(self, text: str) -> None:
+        if self._cell is not None:
+            self._cell.append(text)
+
+    def close_cell(self) -> None:
+        if self._cell is None:
+            return
+        text, row = " ".join("".join(self._cell).split()), self._rows[-1]
+        self._cell = None
+        self.arranges |= len(text) > _LONGEST_CELL
+        first = next(column for column in range(len(row) + 1) if column not in row)
+        rows, columns = self._spans
+        for column in range(first, first + columns):
+            row[column] = text if column == first else ""
+            if rows > 1:
+                self._spanned[column] = (rows - 1, row[column])
+
+    def lines(self) -> list[str]:
+        """A line for each row, with the names of the columns; none if it is no table of data."""
+        self.close_cell()
+        filled = [[row.get(column, "") for column in range(max(row) + 1)] for row in self._rows if any(row.values())]
+        if self.arranges or len(filled) < 2 or max(map(len, filled)) < 2:
+            return []
+        return text_rows(filled, has_names=self._named > 1 and self._named == len(self._rows[0]))
+
+
+def _spanned(attributes: dict[str, str], name: str) -> int:
+    given = attributes.get(name, "")
+    return min(max(1, int(given)), _MOST_SPANNED) if given.isascii() and given.isdigit() else 1
 
 
 class _Page:
-    """Parser target that collects blocks of text. Rows of tables and lists stay together as lines of one block.
+    """Parser target that collects blocks of text. Rows of tables and lists stay together as lines of one block; a row
+    of a table is a sentence (`table_rows`), an item has its mark or number.
 
     The parser balances the tags. It sends events instead of building a tree, which libxml2 would cut off below 256
     levels (unclosed tags get there).
@@ -154,6 +225,9 @@ class _Page:
         self._text: list[str] = []
         self._open: dict[str, int] = {"title": 0, "pre": 0, "silent": 0}
         self._row_open = False  # the next row continues a table or list
+        self._tables: list[_Table] = []
+        self._lists: list[int | None] = []  # number of the next item, None where items have marks
+        self._mark = ""  # of the item that begins
 
     @property
     def blocks(self) -> list[Block]:
@@ -162,12 +236,16 @@ class _Page:
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "br":
             self._text.append("\n")
+            self._add_to_cell(" ")
         elif tag in ("td", "th"):
             if "".join(self._text).strip():
                 self._text.append(" | ")
+            if self._tables:
+                self._tables[-1].open_cell(tag, attributes)
         elif tag in _HEADINGS or tag in _BLOCK:
             self._finish(0)
             self._row_open &= tag not in _ROW_GROUPS
+            self._begin(tag, attributes)
         self._count(tag, 1)
 
     def end(self, tag: str) -> None:
@@ -176,6 +254,7 @@ class _Page:
         elif tag in _BLOCK:
             self._finish(0, row=tag in _ROWS)
             self._row_open &= tag not in _ROW_GROUPS
+            self._end(tag)
         self._count(tag, -1)
 
     def data(self, data: str) -> None:
@@ -183,9 +262,43 @@ class _Page:
             self.title += data
         elif not self._open["silent"]:
             self._text.append(data if self._open["pre"] else re.sub(r"\s", " ", data))
+            self._add_to_cell(data)
 
     def close(self) -> None:
         self._finish(0)
+
+    def _add_to_cell(self, text: str) -> None:
+        if self._tables:
+            self._tables[-1].add(text)
+
+    def _begin(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == "table":
+            for table in self._tables:
+                table.arranges = True
+            self._tables.append(_Table())
+        elif tag in ("ul", "ol"):
+            start = attributes.get("start", "1")
+            self._lists.append(None if tag == "ul" else int(start) if start.isascii() and start.isdigit() else 1)
+        elif tag == "li" and self._lists:
+            number = self._lists[-1]
+            self._mark = "• " if number is None else f"{number}. "
+            self._lists[-1] = None if number is None else number + 1
+        elif self._tables:
+            if tag == "tr":
+                self._tables[-1].open_row(len(self._blocks))
+            self._tables[-1].arranges |= tag in _HEADINGS
+            self._add_to_cell(" ")
+
+    def _end(self, tag: str) -> None:
+        if tag in ("ul", "ol") and self._lists:
+            self._lists.pop()
+        if tag in ("li", "ul", "ol"):
+            self._mark = ""
+        if tag == "table" and self._tables:
+            table = self._tables.pop()
+            lines = table.lines()
+            if lines:
+                self._blocks[table.begins :] = [(0, lines)]
 
     def _count(self, tag: str, step: int) -> None:
         tag = "silent" if tag in _SILENT else tag
@@ -199,6 +312,7 @@ class _Page:
         text = "\n".join(line for line in lines if line.strip(" |\t"))
         if not text:
             return
+        text, self._mark = (text if level else self._mark + text), ""
         if row and self._row_open and self._blocks:
             self._blocks[-1][1].append(text)
         else:

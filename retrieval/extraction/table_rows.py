@@ -72,11 +72,13 @@ def is_number(text: str) -> bool:
     return digits > 0 and digits > letters
 
 
-def text_rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The rows of a table that is known by its cells alone: its names, where it has any, and a sentence each."""
+def text_rows(rows: Sequence[Sequence[str]], *, has_names: bool = False) -> list[str]:
+    """The rows of a table that is known by its cells alone: its names, where it has any, and a sentence each.
+
+    `has_names`: its first row is known to hold them."""
     filled = [{column: text for column, text in enumerate(row) if text} for row in rows]
     filled = [row for row in filled if row]
-    names = column_names(filled)
+    names = column_names(filled, named=has_names)
     lines = ["\t".join(filled[0].values())] if names else []
     used = {column for row in filled for column in row}
     for row in filled[1:] if names else filled:

@@ -24,7 +24,7 @@ from storage.errors import NotFound as NoRow
 from storage.errors import StorageError
 from storage.records import DeletedDocuments, Document
 from storage.sidecars import FOLDER as SIDECARS
-from storage.sidecars import sidecar_file, sidecars
+from storage.sidecars import sidecar_file, sidecars, write_sidecar
 from storage.trash import Trash, size_of
 
 
@@ -104,7 +104,8 @@ def _original_damage(workspace: Workspace, document: Document) -> str:
 
 def gc(workspace: Workspace, index: MemoryIndex, grace_seconds: float) -> GcReport:
     """Sweep orphans into the trash, empty it of what was swept `grace_seconds` ago, remove old backups, and compact the
-    catalogue. What an open question still reads is swept when it is answered.
+    catalogue. What an open question still reads is swept when it is answered. Documents without a sidecar, because a
+    process ended before it was written, get one.
 
     0 seconds empty the trash of everything, and replace all backups by one that holds nothing of what was deleted.
     Raises `CatalogueUnavailable`: then nothing is swept.
@@ -116,6 +117,10 @@ def gc(workspace: Workspace, index: MemoryIndex, grace_seconds: float) -> GcRepo
     swept_bytes = workspace.blobs.size(orphans.blobs) + sum(map(size_of, orphans.paths))
     index.when_unread(partial(workspace.blobs.sweep, orphans.blobs))
     index.when_unread(partial(Trash(workspace.home).take, orphans.paths))
+    copies = sidecars(workspace.blobs)
+    for document in workspace.catalogue.documents():
+        if document.id not in copies:
+            write_sidecar(workspace.database, workspace.home, document.id, workspace.blobs)
     reclaim = partial(storage_maintenance.reclaim, database, workspace.home, blobs=workspace.blobs)
     if grace_seconds:
         freed_bytes = reclaim(grace_seconds=grace_seconds)

@@ -161,8 +161,9 @@ class Ingestion:
             self._shard(loaded, text, first, min(first + per_shard, all_blocks))
             if first + per_shard < all_blocks and self._turn_is_over():
                 raise _GaveWay
+        workspace = self._workspace
+        write_sidecar(workspace.database, workspace.home, self._job.document_id, workspace.blobs, is_read=True)
         self._catalogue.finish_document(self._job.document_id, job=self._job, num_tokens=total)
-        write_sidecar(self._workspace.database, self._workspace.home, self._job.document_id, self._workspace.blobs)
         self._notify(self._catalogue.job(self._job.id))
 
     def _turn_is_over(self) -> bool:

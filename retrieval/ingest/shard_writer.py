@@ -6,6 +6,7 @@ Every shard starts from blocks read back from the store, so it can be made again
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -88,5 +89,14 @@ def rebuild_shard(workspace: Workspace, loaded: LoadedModel, shard: Shard) -> No
         raise NoRow("shard", shard.name)
     ids = np.concatenate([block.tokens for block in own]).tolist()
     blocks = list(make_blocks(workspace, loaded, shard.document_id, shard.first_ordinal, ids))
-    store_shard(loaded, blocks, shard.document_id, lambda made: catalogue.replace_shard(shard.name, made))
-    write_sidecar(workspace.database, workspace.home, shard.document_id, workspace.blobs)
+    copy_rows = partial(write_sidecar, workspace.database, workspace.home, shard.document_id, workspace.blobs)
+
+    def commit(made: ShardFile) -> None:
+        copy_rows(replaced={shard.name: made})
+        try:
+            catalogue.replace_shard(shard.name, made)
+        except BaseException:
+            copy_rows()
+            raise
+
+    store_shard(loaded, blocks, shard.document_id, commit)

@@ -18,7 +18,10 @@ PACKAGES = ("app", "model", "retrieval", "storage")
 # Imported by training code only, behind the extra of that name.
 TRAINING = ("accelerate", "matplotlib", "peft")
 # Imported where they are asked for, behind an extra.
-OPTIONAL = ("obstore", "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk", "torchao", "triton")
+OPTIONAL = (
+    *("obstore", "torchao", "triton"),
+    *("opentelemetry-api", "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk"),
+)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PIN = re.compile(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*")
 

@@ -1,4 +1,4 @@
-"""Several threads may be the first to need the model: a question, a job and the start of the server."""
+"""Several threads may be the first to need the model; whoever only opens a library needs none of it."""
 
 import subprocess
 import sys
@@ -29,3 +29,11 @@ print(*failed, sep="; ", end="")
 def test_threads_may_import_the_model_at_once() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == ""
+
+
+def test_opening_a_library_loads_neither_the_compiler_nor_the_backbones() -> None:
+    """Each costs a second; a command that lists documents needs neither."""
+    names = ("torch._dynamo", "transformers", "gradio")
+    script = f"import sys, retrieval.library; print(*[name for name in {names} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

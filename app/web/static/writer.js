@@ -40,9 +40,19 @@ export function mountWriter(node) {
     placeholder: "http://localhost:11434/v1#qwen3:4b, or a checkpoint",
     "aria-label": "Writer: address of a server, folder of a checkpoint, or its name on the hub",
   });
+  let touched = false; // what somebody types or tries is not replaced by what comes from the server meanwhile
+  name.addEventListener("input", () => {
+    touched = true;
+  });
   const state = h("div", { class: "soft", id: "writer-state", role: "status" });
-  const save = button("Save", { class: "button small", id: "writer-save", onclick: () => run(() => put("writer", { name: name.value })) });
+  const save = button("Save", { class: "button small", id: "writer-save", onclick: () => run(saved) });
   const test = button("Test", { class: "button quiet small", id: "writer-test", onclick: () => run(tried) });
+
+  async function saved() {
+    const writer = await put("writer", { name: name.value });
+    touched = false;
+    return writer;
+  }
 
   async function tried() {
     const trial = await post("writer/test", { name: name.disabled ? "" : name.value });
@@ -50,7 +60,7 @@ export function mountWriter(node) {
   }
 
   async function run(action) {
-    save.disabled = test.disabled = true;
+    touched = save.disabled = test.disabled = true;
     replace(state, "One moment…");
     try {
       const result = await action();
@@ -66,6 +76,7 @@ export function mountWriter(node) {
   async function draw() {
     try {
       const writer = await get("writer");
+      if (touched && writer.may_choose) return;
       name.value = (writer.may_choose ? writer.chosen : writer.name) || "";
       name.disabled = save.disabled = !writer.may_choose;
       replace(state, lineOf(writer));

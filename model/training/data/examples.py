@@ -63,6 +63,8 @@ def encode_texts(
 ) -> list[tuple[NDArray[np.uint16], NDArray[np.int64]]]:
     """(raw tokens, character offsets [tokens, 2]) of every text; special tokens in them are plain text."""
     fast = tokenizer.backend_tokenizer
+    fast.no_truncation()  # a checkpoint's file may ask for both
+    fast.no_padding()
     fast.encode_special_tokens = True
     out = []
     for first in range(0, len(texts), BATCH):

@@ -23,7 +23,7 @@ from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.constrained_decoding import Place, QuoteSource, word_starts
 from model.reading.second_look import FoundSpan, Reading, ReadPassage
 from model.scoring.late_interaction import score
-from model.scoring.sentences import is_hollow, may_answer, sentence_borders
+from model.scoring.sentences import is_hollow, is_question, may_answer, sentence_borders
 from model.scoring.span_selection import best_spans
 from retrieval.query.passage_builder import QuotableText
 from retrieval.query.passage_spans import Hit
@@ -143,7 +143,7 @@ class Quoting:
             spans, not_here = self._read(read, sentences, text_of, title_of)
             chances = [each.chance for each in spans]
             ranked_S = torch.tensor([each.chance for each in spans]).clamp_min(1e-9).log() + MATCH_WEIGHT * ranked_S
-            ranked_S = _without(ranked_S, [is_hollow(each.text) for each in sentences])
+            ranked_S = _without(ranked_S, [is_hollow(each.text) or is_question(each.text) for each in sentences])
             pointed = [each.tokens_within(span) for each, span in zip(sentences, spans, strict=True)]
         else:
             # Headings repeat the question's words and answer nothing; the second look knows better.

@@ -148,9 +148,42 @@ def test_a_web_page_gives_its_words_and_nothing_of_its_scripts(tmp_path):
     <table><tr><th>A</th><th>B</th></tr><tr><td>1</td><td>2</td></tr></table>
     <ul><li>one</li><li>two</li></ul><div>tail <span>x</span></div><pre>a\n  b</pre></body></html>"""
     document = markup(tmp_path, ".html", page)
-    assert document.text == "Top one\n\nPara & more\nnext\n\nab\n\nA | B\n1 | 2\n\none\ntwo\n\ntail x\n\na\n  b"
+    assert document.text == (
+        "Top one\n\nPara & more\nnext\n\nab\n\nA\tB\nA: 1; B: 2.\n\n• one\n• two\n\ntail x\n\na\n  b"
+    )
     assert document.title == "My page"
     assert [entry.title for entry in document.outline] == ["Top one"]
+
+
+def test_rows_of_a_web_table_are_sentences_with_the_names_of_their_columns(tmp_path):
+    rows = """<table><caption>Table 1. Mills</caption><thead><tr><th>Mill</th><th>Built</th><th>Owner</th></tr></thead>
+    <tr><td rowspan="2"><p>Low mill</p></td><td>1850</td><td>Ada</td></tr>
+    <tr><td>1870</td><td colspan="1">Bert</td></tr>
+    <tr><td>High mill</td><td></td><td>Cleo<br>Dora</td></tr></table>"""
+    assert markup(tmp_path, ".html", f"<h1>Mills</h1>{rows}<p>End.</p>").text == (
+        "Mills\n\nTable 1. Mills\n\nMill\tBuilt\tOwner\nMill: Low mill; Built: 1850; Owner: Ada.\n"
+        "Mill: Low mill; Built: 1870; Owner: Bert.\nMill: High mill; Owner: Cleo Dora.\n\nEnd."
+    )
+    form = "<table><tr><th>Name</th><td>Low mill</td></tr><tr><th>Owner</th><td>Ada</td></tr></table>"
+    assert markup(tmp_path, ".html", form).text == "Name: Low mill.\nOwner: Ada."
+
+
+def test_tables_that_arrange_texts_on_a_page_stay_as_they_are(tmp_path):
+    inner = "<table><tr><td>Mill</td><td>Built</td></tr><tr><td>Low</td><td>1850</td></tr></table>"
+    page = f"<table><tr><td>Menu</td><td><h2>News</h2><p>Today.</p></td></tr><tr><td></td><td>{inner}</td></tr></table>"
+    text = markup(tmp_path, ".html", page).text
+    assert text == "Menu |\n\nNews\n\nToday.\n\nMill\tBuilt\nMill: Low; Built: 1850."
+
+
+def test_items_of_a_web_page_have_their_marks_and_numbers(tmp_path):
+    page = "<p>Here they are:</p><ul><li><p>one</p></li><li>two<ol start=3><li>a</li><li>b</li></ol></li></ul><p>x</p>"
+    text = markup(tmp_path, ".html", page).text
+    assert " ".join(text.split()) == "Here they are: • one • two 3. a 4. b x"
+
+
+def test_bars_within_cells_of_markdown_are_text(tmp_path):
+    source = "| a | b |\n|---|---|\n| 1 \\| 2 | |\n| | 3 |\n"
+    assert markup(tmp_path, ".md", source).text == "a\tb\na: 1 | 2.\nb: 3."
 
 
 def test_a_web_page_is_read_in_the_encoding_that_it_declares(tmp_path):
@@ -174,7 +207,7 @@ def test_fences_in_lists_and_link_definitions_are_read(tmp_path):
 def test_markdown_keeps_headings_paragraphs_and_rows(tmp_path):
     source = "# Title\n\nSome *text*\nmore.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nSub\n---\n```\n# code\n```\n"
     document = markup(tmp_path, ".md", source.replace("\n", "\r\n"))
-    assert document.text == "Title\n\nSome *text*\nmore.\n\na | b\n1 | 2\n\nSub\n\n# code"
+    assert document.text == "Title\n\nSome *text*\nmore.\n\na\tb\na: 1; b: 2.\n\nSub\n\n# code"
     assert [(entry.title, entry.level) for entry in document.outline] == [("Title", 0), ("Sub", 1)]
     assert document.text[document.outline[1].start :].startswith("Sub")
 

@@ -7,10 +7,11 @@ import shutil
 import pytest
 
 from storage.blobs.files import FileBlobs
+from storage.catalogue import Catalogue
 from storage.errors import CatalogueDamaged, ForeignCatalogue
 from storage.rescue import rescue
-from storage.sidecars import sidecars
-from tests.retrieval.conftest import add, ask, substance
+from storage.sidecars import read_sidecar, sidecars
+from tests.retrieval.conftest import FOX, add, ask, substance
 
 
 @pytest.fixture
@@ -73,9 +74,49 @@ def test_a_document_has_a_sidecar_from_the_moment_it_was_handed_in_until_it_is_d
     assert not sidecars(FileBlobs(home))
 
 
+@pytest.mark.parametrize("step", ["finish_document", "replace_shard"])
+def test_a_kill_between_the_catalogue_and_what_follows_leaves_nothing_to_repair_after_a_rescue(
+    library, write, open_library, tmp_path, monkeypatch, step
+):
+    """As the disk is right after the step, so a kill leaves it."""
+    home, killed = library._workspace.home, tmp_path / "killed"
+    done = getattr(Catalogue, step)
+
+    def step_then_kill(*args, **options):
+        result = done(*args, **options)
+        shutil.copytree(home, killed)
+        return result
+
+    if step == "replace_shard":
+        document_id = add(library, write("fox.txt", FOX))
+        shard = next((home / "kv" / document_id).glob("*.kv"))
+        shard.write_bytes(shard.read_bytes()[:-9])
+        monkeypatch.setattr(Catalogue, step, step_then_kill)
+        assert library.repair().repaired == ("fox.txt",)
+    else:
+        monkeypatch.setattr(Catalogue, step, step_then_kill)
+        add(library, write("fox.txt", FOX))
+    library.close()
+    for path in killed.glob("cairn.sqlite3*"):
+        path.write_bytes(b"noise" * 100)
+    report = rescue(killed / "cairn.sqlite3", killed)
+    assert report.restored == ("fox.txt",) and not report.missing_shards
+    rescued = open_library(home=killed)
+    assert [document.state for document in rescued.documents()] == ["ready"]
+    assert rescued.verify().damage == () and rescued.search("fox", 1)
+
+
 def test_a_sidecar_without_its_document_is_swept(library, three):
     home = library._workspace.home
     path = home / next(iter(sidecars(FileBlobs(home)).values()))
     path.with_name("gone.json.gz").write_bytes(path.read_bytes())
     assert library.verify().orphans == ("sidecars/gone.json.gz",)
     assert library.gc().files == ("sidecars/gone.json.gz",) and len(sidecars(FileBlobs(home))) == 3
+
+
+def test_a_sidecar_that_was_never_written_is_written_by_gc(library, three):
+    blobs = FileBlobs(library._workspace.home)
+    before = {name: read_sidecar(blobs, path) for name, path in sidecars(blobs).items()}
+    blobs.inside("sidecars").delete([f"{three['fox']}.json.gz"])
+    library.gc()
+    assert {name: read_sidecar(blobs, path) for name, path in sidecars(blobs).items()} == before

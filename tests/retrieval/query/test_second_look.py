@@ -62,6 +62,13 @@ def test_the_sentence_that_the_reader_finds_is_quoted_and_pointed_at(library, re
     assert answer.outcome == "found" and answer.settings["second_look"]
 
 
+def test_a_question_of_the_document_is_not_quoted_as_an_answer(library, reading, write):
+    add(library, write("faq.txt", "Q: Where does Dora live?\nA: Dora lives in Lima beside the hills."))
+    reading.update({"Where does Dora": 0.6, "Lima": 0.3})
+    answer = ask(library, "Where does Dora live?", max_tokens=200, k=50)
+    assert answer.short == "Lima" and "?" not in answer.text
+
+
 def test_a_small_chance_is_a_guess_and_none_is_no_answer(library, reading):
     reading["Oslo"] = 0.9
     assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "found"

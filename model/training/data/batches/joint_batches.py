@@ -111,10 +111,9 @@ class JointBatchMaker:
     def _show(self, number: int, random_: random.Random) -> tuple[str, list[_Passage]]:
         question = self._questions[number]
         near = self._near(number)
-        wrong = [
-            _Passage(question.title, random_.choice(near) if near else random_.choice(self._all), ())
-            for _ in range(self._rows)
-        ]
+        others = random_.sample(near, min(len(near), self._rows))
+        others += random_.choices(self._all, k=self._rows - len(others))
+        wrong = [_Passage(question.title, text, ()) for text in others]
         asked = question.text
         if random_.random() < self._keywords:
             asked = _keywords(asked, random_)
