@@ -7,9 +7,10 @@
 Four workers, two on each of two machines (processes that take each other for processes of another machine), work off a
 queue of documents: the catalogue in PostgreSQL, memory and originals in a bucket (moto, a real S3 server), each machine
 with a home of its own. Again and again two of them are killed and started anew, and a third is paused for longer than
-a lease, so that it goes on with a job which is another's by then. At the end every document is compared with what one
-worker alone made in SQLite and files: blocks, keys and values bit for bit, answers token for token. Prints one JSON
-object; exit status 1 if anything did not hold. `--unchecked` lets workers commit without comparing their lease.
+a lease, so that it goes on with a job which is another's by then; each strike waits until something was stored since
+the one before, so that slow computers come to an end as well. Then every document is compared with what one worker
+alone made in SQLite and files: blocks, keys and values bit for bit, answers token for token. Prints one JSON object;
+exit status 1 if anything did not hold. `--unchecked` lets workers commit without comparing their lease.
 """
 
 from __future__ import annotations
@@ -217,15 +218,16 @@ def campaign(site: Site, options: argparse.Namespace) -> list[str]:
             submit(library, folder, options.documents)
         for number in range(options.workers):
             site.start(HOSTS[number % 2])
-        struck = began = time.monotonic()
+        struck, stored, began = 0.0, -1, time.monotonic()
         with shared.open("machine-c") as library:
+            catalogue = library._workspace.catalogue
             while left := library.num_active_jobs():
                 if time.monotonic() - began > options.patience:
                     return [f"{left} documents were not stored in {options.patience} s"]
                 site.check_alive()
                 site.wake()
-                if time.monotonic() - struck >= options.every:
-                    struck = time.monotonic()
+                if time.monotonic() - struck >= options.every and (now := len(catalogue.shards())) != stored:
+                    struck, stored = time.monotonic(), now
                     site.strike()
                     print(f"{left} left", file=sys.stderr, flush=True)
                 time.sleep(0.1)
