@@ -29,7 +29,7 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="the failing disk
         ["askers.py", "--askers", "3", "--answers", "10"],
         ["odd_pdfs.py", "--files", "15"],
         pytest.param(
-            ["machines.py", "--documents", "3", "--characters", "600", "--every", "0", "--lease", "0.5"],
+            ["machines.py", "--documents", "3", "--characters", "600", "--every", "0.5", "--lease", "0.5"],
             marks=pytest.mark.skipif(bool(postgresql.why_not()), reason=postgresql.why_not()),
         ),
     ],
