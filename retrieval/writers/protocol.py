@@ -87,7 +87,7 @@ class Writer(Protocol):
 
     @property
     def name(self) -> str:
-        """As it is shown: the checkpoint, or the server's model."""
+        """As it is shown: the checkpoint, or the server's model, for whose name a server may be asked."""
 
     @property
     def kind(self) -> WriterKind: ...

@@ -13,9 +13,10 @@ import httpx
 import pytest
 
 from app.exports.answers import answer_as_html
+from retrieval.describing.description import describe, keep
 from retrieval.library import Library
 from retrieval.types.outcomes import NOTHING_FOUND, OUTCOMES, READ_ONCE_MORE
-from tests.app.small_library import QUESTION, UNANSWERED, pdf_of, slowed
+from tests.app.small_library import QUESTION, RESERVOIR, UNANSWERED, WALKS, pdf_of, slowed
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
@@ -133,6 +134,22 @@ def test_writing_can_be_stopped_and_gone_on_with(
     assert first == second != third
 
 
+def test_evidence_and_the_question_field_stay_in_sight_in_a_long_conversation(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library), viewport={"width": 1360, "height": 700})
+    ask(page, QUESTION)
+    ask(page, "How long is the path?")
+    evidence, field = page.get_by_role("complementary", name="Evidence"), page.get_by_label("Question")
+    for top in (0, 400, 100_000):
+        page.evaluate("top => scrollTo({ top, behavior: 'instant' })", top)
+        expect(evidence).to_be_in_viewport(ratio=0.8)
+        expect(field).to_be_in_viewport(ratio=1)
+    assert page.evaluate("scrollY") > 200, "there was something to scroll"
+    page.locator(".answer-text").first.click()
+    expect(page.locator(".passage-title").first).to_have_text("Handbook of the reservoir")
+
+
 def test_a_question_can_be_kept_to_chosen_documents(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
@@ -143,6 +160,37 @@ def test_a_question_can_be_kept_to_chosen_documents(
     expect(page.locator("#scope")).to_contain_text("Walks around the lake")
     ask(page, "How long is the path?")
     assert set(page.locator(".passage-title").all_inner_texts()) == {"Walks around the lake"}
+
+
+def test_suggested_questions_follow_the_documents_that_may_be_read(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    asked = {RESERVOIR: "Who was Martha Lindqvist?", WALKS: "How long is the path?"}
+    for document in library.documents():
+        keep(
+            library._workspace.pages_folder / document.id,
+            describe(document, library.page_text(document.id, 1).text, [asked[document.source]]),
+        )
+        library.set_properties(document.id, {"tag": [document.source]})
+    page = open_tab(serve(library))
+    chips, scope = page.locator(".sample"), page.locator("#scope")
+    expect(chips).to_have_count(2)
+    scope.click()
+    page.get_by_label("Walks around the lake").check()
+    page.get_by_role("button", name="Use these").click()
+    expect(chips).to_have_count(1)
+    expect(chips).to_contain_text([asked[WALKS]])
+    scope.click()
+    page.get_by_label("Walks around the lake").uncheck()
+    page.get_by_label("Only those that meet these conditions").fill(f"tag={RESERVOIR}")
+    page.get_by_role("button", name="Use these").click()
+    expect(chips).to_contain_text([asked[RESERVOIR]])
+    scope.click()
+    page.get_by_role("button", name="All documents").click()
+    expect(chips).to_have_count(2)
+    chips.filter(has_text=asked[WALKS]).click()
+    expect(page.locator(".question")).to_have_text(asked[WALKS])
+    expect(page.locator(".turn .actions")).to_be_visible()
 
 
 def test_the_answer_names_its_page_and_leads_to_the_quotation_on_it(

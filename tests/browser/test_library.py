@@ -128,6 +128,56 @@ def test_documents_are_found_renamed_and_put_into_collections(
     expect(page.locator(".document .tag")).to_have_text("Outdoors")
 
 
+def test_properties_are_shown_set_and_narrow_the_list(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, watch: Any
+) -> None:
+    watch.expected_statuses.add(422)  # a date that is none
+    (walks,) = library.documents(search=WALKS)
+    library.set_properties(walks.id, {"author": ["Ann Lee"], "department": ["Paths"]})
+    page = open_tab(f"{serve(library)}/#/library")
+    row = page.locator(".document", has_text="Walks around the lake")
+    expect(row.locator(".property")).to_have_text(["Author Ann Lee"])
+    page.get_by_role("button", name="Properties of Walks around the lake").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Department")).to_have_value("Paths")
+    dialog.get_by_label("Date").fill("soon")
+    page.keyboard.press("Enter")
+    expect(dialog.get_by_role("alert")).to_contain_text("'soon' is no date")
+    dialog.get_by_label("Date").fill("2024-05")
+    dialog.get_by_label("Tags").fill("outdoors; checked")
+    dialog.get_by_label("Department").fill("")
+    dialog.get_by_label("Name of a new field").fill("Region")
+    dialog.get_by_label("Value of the new field").fill("North")
+    dialog.get_by_role("button", name="Save").click()
+    expect(row.locator(".property")).to_have_count(4)
+    assert library.document(walks.id).properties == {
+        "author": ("Ann Lee",), "date": ("2024-05",), "tag": ("outdoors", "checked"), "region": ("North",),
+    }  # fmt: skip
+
+    expect(page.locator(".document")).to_have_count(2)
+    row.get_by_role("button", name="Tag outdoors").click()
+    expect(page.locator(".document")).to_have_count(1)
+    page.get_by_role("button", name="No longer only tag=outdoors").click()
+    expect(page.locator(".document")).to_have_count(2)
+
+
+def test_what_waits_is_folded_and_cancelled_together(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
+) -> None:
+    for number in range(6):
+        (tmp_path / f"{number}.txt").write_text(f"Note {number} about the lake.")
+        library.submit(tmp_path / f"{number}.txt")
+    page = open_tab(f"{serve(library)}/#/library")
+    expect(page.locator(".job")).to_have_count(3)
+    page.get_by_role("button", name="3 more are waiting").click()
+    expect(page.locator(".job")).to_have_count(6)
+    page.get_by_role("button", name="Cancel all").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel all").click()
+    expect(page.locator(".job")).to_have_count(0)
+    expect(page.locator(".documents .document")).to_have_count(2)
+    assert library.num_active_jobs() == 0
+
+
 def test_a_damaged_pdf_fails_alone_and_in_words(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, watch: Any
 ) -> None:

@@ -69,6 +69,9 @@ def test_a_writer_is_tried_and_chosen_in_the_settings(
     expect(state).to_contain_text("500")
     assert library.writer is None, "what is tried is not chosen"
     server.behaviour = "well"
+    page.locator("#writer-name").fill(server.address)
+    page.locator("#writer-save").click()
+    expect(state).to_have_text("Answers are written by tiny, on this machine.")  # the only model that it has
     choose_writer(page, server)
     expect(page.locator("#writer-line")).to_have_text("Answers are written by tiny, on this machine.")
     view(page, "Settings")

@@ -128,7 +128,7 @@ function nearest(answer, { onAnyway }) {
       h(
         "article",
         { class: "near" },
-        h("div", { class: "near-text", tabindex: "0" }, passage.text),
+        h("div", { class: "near-text" }, passage.text.replace(/\n\s*\n/g, "\n")),
         h(
           "button",
           { type: "button", class: "plain source", title: "Show on the page", onclick: () => openViewer({ passage, reading: null }) },

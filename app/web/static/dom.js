@@ -70,6 +70,7 @@ const ICONS = {
   table: "M4 5h16v14H4zM4 10h16M4 14.5h16M10 5v14",
   width: "M4 12h16M8 8l-4 4 4 4M16 8l4 4-4 4",
   edit: "M5 19h3l10-10-3-3L5 16zM13 8l3 3",
+  label: "M4 4h7l9 9-7 7-9-9zM8 8h.01",
   retry: "M19 12a7 7 0 1 1-2-5M19 4v4h-4",
   down: "M12 4v11M7 11l5 5 5-5M5 20h14",
   up: "M12 20V8M7 12l5-5 5 5M5 4h14",
@@ -162,7 +163,7 @@ export async function oneByOne(items, action) {
 }
 
 // A question before something that cannot be undone. Resolves to true or false.
-export function confirm(title, text, yes) {
+export function confirm(title, text, yes, no = "Keep") {
   return new Promise((resolve) => {
     const dialog = h(
       "dialog",
@@ -175,7 +176,7 @@ export function confirm(title, text, yes) {
         h(
           "div",
           { class: "row end" },
-          h("button", { class: "button quiet", value: "no" }, "Keep"),
+          h("button", { class: "button quiet", value: "no" }, no),
           h("button", { class: "button danger", value: "yes" }, yes),
         ),
       ),

@@ -207,6 +207,7 @@ function passages(panel, reading) {
   const marks = [],
     cards = [],
     quoted = reading.quoted();
+  const weighed = !answer.writer || answer.memory_share > 0; // what a server looked at, nobody knows
   const strongestPassage = Math.max(1e-9, ...answer.passages.map((one) => one.score));
   answer.passages.forEach((passage, index) => {
     const bar = h("div", { class: "score-fill" });
@@ -219,7 +220,7 @@ function passages(panel, reading) {
         {},
         h("span", { class: "rank", "aria-hidden": "true" }, index + 1),
         h("div", { class: "grow" }, h("div", { class: "passage-title" }, nameOf(passage)), h("div", { class: "soft" }, pagesOf(passage))),
-        h("div", { class: "score" }, score, h("div", { class: "score-bar" }, bar)),
+        weighed ? h("div", { class: "score" }, score, h("div", { class: "score-bar" }, bar)) : null,
       ),
       passageText(passage, reading, marks),
       h(
@@ -255,7 +256,7 @@ function passages(panel, reading) {
       mark.style.setProperty("--mark", opacity(mass, strongest, whole && Boolean(quoted)).toFixed(3));
       mark.classList.toggle("chosen", reading.block === block);
       mark.setAttribute("aria-pressed", String(reading.block === block));
-      mark.title = `${weight(mass)} of the attention`;
+      if (weighed) mark.title = `${weight(mass)} of the attention`;
     }
     for (const { card, passage, bar, score } of cards) {
       const mass = whole ? passage.score : passage.block_ids.reduce((sum, id) => sum + (weights.get(id) || 0), 0);
@@ -290,8 +291,8 @@ function passageText(passage, reading, marks) {
   const text = h(
     "div",
     { class: "passage-text" },
-    pieces.map((piece) => {
-      const words = withQuote(piece.text, at, quote);
+    pieces.map((piece, index) => {
+      const words = index || piece.text.trim() ? withQuote(piece.text, at, quote) : null; // no empty lines above
       at += piece.text.length;
       if (piece.block === null) return words;
       const choose = () => reading.chooseBlock(piece.block);

@@ -2,13 +2,35 @@
 // nothing.
 
 import { post, remove, upload } from "./api.js";
-import { about, announce, askText, button, bytes, duration, h, iconButton, number, oneByOne, plural, renew, toast } from "./dom.js";
+import {
+  about,
+  announce,
+  askText,
+  button,
+  bytes,
+  confirm,
+  duration,
+  h,
+  iconButton,
+  number,
+  oneByOne,
+  plural,
+  renew,
+  toast,
+} from "./dom.js";
 
 const SENDING_AT_ONCE = 3;
-const state = { uploads: [], jobs: [], sending: [], cancelling: new Set(), collections: [], ended: null };
+const SHOWN_WAITING = 3; // of the jobs that wait; the others on request
+const state = { uploads: [], jobs: [], sending: [], cancelling: new Set(), collections: [], ended: null, allWaiting: false };
 const rows = new Map(); // job id -> { node, update }, kept while a job is at work
 const endedRows = new Map(); // what is said of a job that ended -> its row
-const headings = { active: h("h2", {}, "Being read"), ended: h("h2", {}, "Not read") };
+const cancelAll = button("Cancel all", { class: "button quiet small", onclick: cancelEvery });
+const headings = {
+  active: h("div", { class: "row head" }, h("h2", { class: "grow" }, "Being read"), cancelAll),
+  ended: h("h2", {}, "Not read"),
+};
+const more = button("", { class: "button quiet small", onclick: showAllWaiting });
+const moreRow = h("div", { class: "item" }, more);
 let parts = null;
 
 // Two sections, filled whenever the server tells of a change.
@@ -197,15 +219,23 @@ function drawJobs() {
   const active = state.jobs.filter((job) => ["queued", "running"].includes(job.state)).reverse();
   const ended = state.jobs.filter((job) => ["failed", "cancelled"].includes(job.state) && !state.cancelling.has(job.id));
   for (const id of rows.keys()) if (!active.some((job) => job.id === id)) rows.delete(id);
+  const waiting = active.filter((job) => job.state === "queued");
+  const hidden = state.allWaiting || waiting.length <= SHOWN_WAITING + 1 ? [] : waiting.slice(SHOWN_WAITING);
+  cancelAll.hidden = active.length < 2;
+  if (!waiting.length) state.allWaiting = false;
+  more.lastChild.textContent = `${number(hidden.length)} more are waiting: show them`;
   renew(
     parts.jobs,
     active.length ? headings.active : null,
-    active.map((job) => {
-      if (!rows.has(job.id)) rows.set(job.id, activeJob(job));
-      const row = rows.get(job.id);
-      row.update(job);
-      return row.node;
-    }),
+    active
+      .filter((job) => !hidden.includes(job))
+      .map((job) => {
+        if (!rows.has(job.id)) rows.set(job.id, activeJob(job));
+        const row = rows.get(job.id);
+        row.update(job);
+        return row.node;
+      }),
+    hidden.length ? moreRow : null,
     ended.length ? headings.ended : null,
     ended.map((job) => {
       const key = `${job.id} ${job.state} ${job.error}`;
@@ -213,6 +243,25 @@ function drawJobs() {
       return endedRows.get(key);
     }),
   );
+}
+
+function showAllWaiting() {
+  state.allWaiting = true;
+  drawJobs();
+}
+
+async function cancelEvery() {
+  const active = state.jobs.filter((job) => ["queued", "running"].includes(job.state));
+  const sure = await confirm(
+    `Cancel ${plural(active.length, "document")}?`,
+    "What was read of them so far goes.",
+    "Cancel all",
+    "Go on reading",
+  );
+  if (!sure) return;
+  for (const { id } of active) state.cancelling.add(id);
+  drawJobs();
+  await oneByOne(active, ({ id }) => post(`jobs/${id}/cancel?discard=true`));
 }
 
 const STAGES = { extracting: "Extracting the text", reading: "Reading", saving: "Saving" };

@@ -2,24 +2,10 @@
 
 import { get, patch, post } from "./api.js";
 import { collections, drawCollections, mountCollections } from "./collections.js";
-import {
-  askText,
-  button,
-  bytes,
-  confirm,
-  h,
-  icon,
-  iconButton,
-  nameOf,
-  oneByOne,
-  placeOf,
-  plural,
-  renew,
-  replace,
-  toast,
-  when,
-} from "./dom.js";
+import { documentRow } from "./document.js";
+import { askText, button, bytes, confirm, h, icon, iconButton, nameOf, oneByOne, placeOf, plural, renew, replace, toast } from "./dom.js";
 import { documentsInJobs, mountFiles, send, takeDropped } from "./files.js";
+import { chosenConditions, editProperties } from "./properties.js";
 import { openViewer } from "./viewer.js";
 
 const PAGE = 50;
@@ -31,7 +17,7 @@ const SORTS = [
   ["pages", "Most pages"],
 ];
 
-const view = { search: "", sort: "added", offset: 0, selected: new Set(), kinds: "" };
+const view = { search: "", sort: "added", where: [], offset: 0, selected: new Set(), kinds: "" };
 let parts = null;
 
 export function mountLibrary(node) {
@@ -82,7 +68,8 @@ export function mountLibrary(node) {
   const list = h("section", { class: "documents", "aria-label": "Documents" });
   const bulk = h("div", { class: "bulk", hidden: true });
   const passages = h("section", { class: "in-text", "aria-label": "Found in the text" });
-  parts = { node, list, bulk, passages };
+  const where = h("div", { class: "properties narrowed" });
+  parts = { node, list, bulk, passages, where };
   replace(
     node,
     h(
@@ -96,6 +83,7 @@ export function mountLibrary(node) {
         drawDocuments();
       }),
       h("div", { class: "row tools" }, search, sort),
+      where,
       bulk,
       list,
       passages,
@@ -122,7 +110,7 @@ async function drawPassages() {
     replace(parts.passages);
     return;
   }
-  const within = { collection_ids: collections.chosen ? [collections.chosen] : [] };
+  const within = { collection_ids: collections.chosen ? [collections.chosen] : [], where: view.where };
   const { passages } = await post("search", { query, k: 5, within }).catch(() => ({ passages: [] }));
   if (mine !== searching) return;
   replace(
@@ -186,6 +174,7 @@ async function drawDocuments() {
     found = await get("documents", {
       search: view.search,
       collection_id: collections.chosen,
+      where: view.where,
       sort: view.sort,
       limit: PAGE,
       offset: view.offset,
@@ -232,86 +221,42 @@ async function drawDocuments() {
   drawBulk();
 }
 
+// Documents that meet these conditions, and no others.
+function narrow(where) {
+  view.where = where;
+  view.offset = 0;
+  renew(
+    parts.where,
+    chosenConditions(where, (one) => narrow(where.filter((other) => other !== one))),
+  );
+  drawDocuments();
+  drawPassages();
+}
+
 const empty = () =>
   h(
     "p",
     { class: "empty-note" },
-    view.search || collections.chosen ? "Nothing found." : "No documents yet. Drop some above: they are read once and remembered.",
+    view.search || collections.chosen || view.where.length
+      ? "Nothing found."
+      : "No documents yet. Drop some above: they are read once and remembered.",
   );
 
-function documentItem(one) {
-  const box = h("input", {
-    type: "checkbox",
-    "aria-label": `Choose ${nameOf(one)}`,
-    checked: view.selected.has(one.id),
-    disabled: !one.mine,
-    onchange: () => {
-      box.checked ? view.selected.add(one.id) : view.selected.delete(one.id);
-      drawBulk();
+const documentItem = (one) =>
+  documentRow(one, {
+    group: collections.all.find((item) => item.id === one.collection_id)?.name,
+    selected: view.selected.has(one.id),
+    on: {
+      choose: (chosen) => {
+        chosen ? view.selected.add(one.id) : view.selected.delete(one.id);
+        drawBulk();
+      },
+      narrow: (condition) => view.where.includes(condition) || narrow([...view.where, condition]),
+      properties: () => properties(one),
+      rename: () => rename(one),
+      remove: () => removeAll([one]),
     },
   });
-  const group = collections.all.find((item) => item.id === one.collection_id);
-  return h(
-    "div",
-    { class: "item document", data: { document: one.id } },
-    box,
-    h(
-      "button",
-      { type: "button", class: "plain grow", onclick: () => one.pages && openViewer({ document: one }) },
-      h("div", { class: "item-title" }, nameOf(one)),
-      h(
-        "div",
-        { class: "soft" },
-        [
-          one.source !== one.title ? one.source : "",
-          one.mine ? "" : one.owner ? `of ${one.owner}` : "everybody's",
-          plural(one.pages, "page"),
-          bytes(one.size_bytes),
-          when(one.added_at),
-        ]
-          .filter(Boolean)
-          .join(" · "),
-      ),
-      one.description ? h("div", { class: "about" }, aboutOf(one.description)) : null,
-      one.notes.length
-        ? h(
-            "div",
-            { class: "note-text" },
-            one.notes.slice(0, 3).join(" "),
-            one.notes.length > 3 ? ` And ${one.notes.length - 3} more notes.` : "",
-          )
-        : null,
-    ),
-    group ? h("span", { class: "tag" }, group.name) : null,
-    one.state === "ready"
-      ? null
-      : h(
-          "span",
-          { class: `tag ${one.state}` },
-          { ingesting: "being read", failed: "not read", cancelled: "cancelled" }[one.state] || one.state,
-        ),
-    one.mine
-      ? [
-          iconButton(`Rename ${nameOf(one)}`, "edit", { onclick: () => rename(one) }),
-          iconButton(`Delete ${nameOf(one)}`, "trash", { onclick: () => removeAll([one]) }),
-        ]
-      : null,
-  );
-}
-
-// How it begins, and what it speaks of most.
-function aboutOf({ first_lines: begins, key_terms: terms }) {
-  return [
-    h("div", { class: "about-lines" }, begins),
-    terms.length
-      ? h(
-          "div",
-          { class: "about-terms" },
-          terms.map((term) => h("span", { class: "term" }, term)),
-        )
-      : null,
-  ];
-}
 
 async function change(ids, action) {
   await oneByOne(ids, action);
@@ -322,6 +267,10 @@ async function change(ids, action) {
 async function rename(one) {
   const title = await askText("Rename document", "Title", nameOf(one));
   if (title && title !== one.title) change([one.id], (id) => patch(`documents/${id}`, { title }));
+}
+
+async function properties(one) {
+  if (await editProperties(one, nameOf(one))) drawDocuments();
 }
 
 async function removeAll(documents) {

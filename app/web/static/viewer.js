@@ -211,6 +211,7 @@ export function openViewer(target) {
           ),
       ),
     );
+    text.classList.toggle("code", /^lines? \d/.test(shown.label)); // of a program
     let at = shown.start;
     const words = found ?? quote;
     replace(

@@ -21,6 +21,7 @@ from urllib.parse import urldefrag, urlsplit
 from retrieval.errors import WriterError
 from retrieval.writers.prompt import messages
 from retrieval.writers.protocol import Cancelled, Finish, WriterKind, WriterRequest, WriterToken, Written
+from retrieval.writers.server.only_model import OnlyModel
 from retrieval.writers.server.thinking import VisibleText
 
 if TYPE_CHECKING:
@@ -57,10 +58,12 @@ class ServerWriter:
         self._host, self._key, self._timeout_seconds = host, key, timeout_seconds
         self._lock = threading.Lock()
         self._client_made: OpenAI | None = None
+        self._only_model = OnlyModel(self._url, key=key, local=not self.leaves_machine)
 
     @property
     def name(self) -> str:
-        return self._model or self._host
+        """The model that the address names, else the only one of the server, else where the server is."""
+        return self._model or self._only_model.name() or f"the model at {self._host}"
 
     @property
     def kind(self) -> WriterKind:

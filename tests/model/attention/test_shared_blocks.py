@@ -24,9 +24,9 @@ def blocks_of(num_groups: int, rows: int) -> tuple[SlottedBlocks, SharedBlocks, 
     lengths = torch.full(ids.shape, length - 1)
     head = torch.arange(num_groups).view(1, -1, 1, 1)
     row = torch.arange(batch).view(-1, 1, 1, 1)
-    gathered = SlottedBlocks(ids, keys[row, head, ids], values[row, head, ids], lengths)
     queries = torch.randn(batch, num_groups, voters, rows, width, generator=chance)
-    return gathered, SharedBlocks(ids, ids, keys, values, lengths), queries
+    gathered = SlottedBlocks(ids, keys[row, head, ids], values[row, head, ids], lengths, queries)
+    return gathered, SharedBlocks(ids, ids, keys, values, lengths, queries), queries
 
 
 @pytest.mark.parametrize(("num_groups", "rows"), [(1, 1), (3, 1), (2, 4)])

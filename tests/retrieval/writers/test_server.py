@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from retrieval.errors import WriterError
 from retrieval.writers.opening import WriterSpec, open_writer
 from retrieval.writers.protocol import WriterOptions, WriterPassage, WriterRequest, Written
+from retrieval.writers.server import only_model
 from retrieval.writers.server.server_writer import ServerWriter
 from tests.chat_server import ChatServer, chat_server
 from tests.tiny_model import SHAPE, byte_tokenizer
@@ -128,6 +129,19 @@ def test_of_several_models_one_has_to_be_named(server: ChatServer) -> None:
     writer = ServerWriter(f"{server.address}#b")
     write(writer)
     assert server.requests[-1]["model"] == "b" == writer.name
+
+
+def test_the_only_model_of_a_server_is_named_before_it_has_written(
+    server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = ServerWriter(server.address, key="sk-secret")
+    assert writer.name == "tiny" and server.requests == []
+    server.models = ["a", "b"]
+    assert ServerWriter(server.address).name == "the model at 127.0.0.1"
+    monkeypatch.setattr(only_model, "_AGAIN_SECONDS", 0.0)
+    later = ServerWriter(f"{server.address}/nowhere")
+    assert later.name == later.name == "the model at 127.0.0.1"
+    assert ServerWriter("http://127.0.0.1:9/v1").name == "the model at 127.0.0.1"
 
 
 def test_what_a_reasoning_model_thinks_is_not_shown(server: ChatServer) -> None:
