@@ -1,4 +1,4 @@
-"""Seconds until the first word of an answer, of opening, and landmarks in RAM, as a library grows by made documents.
+"""Seconds until the first word of an answer, of opening, and bytes held in RAM, as a library grows by made documents.
 
     python benchmarks/load/first_word_by_size.py --data FOLDER --tokens 100000 1000000 10000000 --threads 2
 
@@ -113,7 +113,7 @@ def measured(home: Path, model: LandmarkModel, questions: list[str], threads: in
             "first_question_seconds": round(first, 3),
             "first_word_seconds": round(statistics.median(clock for clock, _ in taken[1::2]), 4),
             "first_word_processor_seconds": round(statistics.median(worked for _, worked in taken[1::2]), 4),
-            "landmark_bytes": figures.resident_bytes,
+            "resident_bytes": figures.resident_bytes,
             "stored_bytes_a_token": round(figures.stored_bytes / tokens, 1),
         }
 
