@@ -1,6 +1,6 @@
 """Which stages of a question gain from a batch: processor milliseconds a question, one by one and sixteen together.
 
-    python benchmarks/speed/question_stages.py --threads 1
+    python benchmarks/load/question_stages.py --threads 1
 
 Encoding the question, scoring landmarks (as one matrix product), the second look (rows of all questions sorted by
 length), and the pass that reads the quoted sentence with each block copied for each token, and fetched once. Both
