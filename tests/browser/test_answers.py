@@ -15,7 +15,7 @@ import pytest
 from app.exports.answers import answer_as_html
 from retrieval.describing.description import describe, keep
 from retrieval.library import Library
-from retrieval.types.outcomes import NOTHING_FOUND, OUTCOMES, READ_ONCE_MORE
+from retrieval.types.outcomes import NOTHING_FOUND, ONE_SENTENCE, OUTCOMES, READ_ONCE_MORE
 from tests.app.small_library import QUESTION, RESERVOIR, UNANSWERED, WALKS, pdf_of, slowed
 
 pytest.importorskip("playwright")
@@ -302,6 +302,19 @@ def test_what_was_not_found_is_called_the_same_everywhere(
     assert NOTHING_FOUND in httpx.get(f"{url}/api/v1/answers/{head.id}/export", timeout=60).text
     view(page, "History")
     expect(page.locator(".history .item")).to_contain_text(NOTHING_FOUND)
+
+
+def test_one_sentence_is_not_passed_off_as_a_summary(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    ask(page, "Summarise how the maintenance of the reservoir is done every spring.")
+    note = page.get_by_text(ONE_SENTENCE)
+    expect(note).to_be_visible()
+    (head,) = library.answers()
+    assert ONE_SENTENCE in answer_as_html(library, library.answer(head.id))
+    ask(page, QUESTION)
+    expect(note).to_have_count(1)
 
 
 def test_passages_that_were_read_once_more_say_so(
