@@ -14,7 +14,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.app.conftest import cheap_passwords, filled_home, home, library, one_reader, reading_here  # noqa: F401
+from tests.app.conftest import (  # noqa: F401
+    cheap_passwords,
+    filled_home,
+    home,
+    library,
+    new_catalogues,
+    one_reader,
+    reading_here,
+)
 from tests.app.serving import FakeSettings, served
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -35,9 +43,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.browser)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Any]:
-    """One for each file: its driver keeps an event loop running, which asynchronous tests cannot share."""
+    """Until a file of another folder comes: its driver keeps an event loop running, which asynchronous tests cannot
+    share."""
     if CHROMIUM is None:
         pytest.skip("no chromium: `apt-get install chromium`, or name one in CHROMIUM")
     from playwright.sync_api import sync_playwright

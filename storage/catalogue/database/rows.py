@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -83,8 +84,12 @@ def pack_boxes(boxes: Sequence[Box]) -> str:
 
 def record_of(record: type[Record], row: Row[Any], **converted: Any) -> Record:
     """A dataclass from the columns that are named like its fields; `converted` holds the fields that need more work."""
-    names = (field.name for field in fields(record) if field.name not in converted)  # type: ignore[arg-type]
-    return record(**{name: getattr(row, name) for name in names}, **converted)
+    return record(**{name: getattr(row, name) for name in _field_names(record) if name not in converted}, **converted)
+
+
+@cache
+def _field_names(record: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(record))
 
 
 def document_of(row: Row[Any]) -> Document:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +22,12 @@ from tests.app.small_library import without_model
 ADDRESS = "http://127.0.0.1:7860"
 
 
+@cache
+def _outside() -> httpx.Client:
+    """One for all: the certificates that each would read take longer than what it asks."""
+    return httpx.Client(timeout=60)
+
+
 class Browser:
     """Follows the way of a sign-in by hand, so that a test can stop and disturb it anywhere."""
 
@@ -35,7 +42,7 @@ class Browser:
 
     def back(self, there: str) -> str:
         """Path and query with which the provider sends the browser back."""
-        location = httpx.get(there, timeout=60).headers["location"]
+        location = _outside().get(there).headers["location"]
         assert location.startswith(f"{ADDRESS}/login/sso/callback?")
         parts = urlsplit(location)
         return f"{parts.path}?{parts.query}"

@@ -96,10 +96,10 @@ def test_the_worker_reads_every_format_also_with_capitals_and_under_the_name_of_
 ):
     path = example(tmp_path, suffix)
     text = HEADS.get(format_of(path).kind, "") + WORDS
-    assert extract(path).text == text
+    assert extract(path, kept=tmp_path).text == text
     monkeypatch.setattr("retrieval.extraction.extract._SANDBOX", ReadingHere())  # one process a format is enough
     for name in (f"A NAME{suffix.upper()}", f"kept.{format_of(path).kind}"):
-        assert extract(path.rename(tmp_path / name)).text == text
+        assert extract(path.rename(tmp_path / name), kept=tmp_path).text == text  # a picture is recognised once
         path = tmp_path / name
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 
+from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.errors import InvalidRequest, NotFound, PermissionDenied
 from retrieval.library import Library
 from retrieval.types.outcomes import NOTHING_FOUND
@@ -159,11 +162,30 @@ def noting(request: WriterRequest) -> str:
     return f"Something is said [{request.passages[0].number}]."
 
 
-@pytest.fixture
-def long_document(library: Library, writer: ScriptedWriter, tmp_path) -> str:
+@pytest.fixture(scope="module")
+def register_home(filled_home: Path, model: LandmarkModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of the three documents and a long one, to be copied."""
+    folder = tmp_path_factory.mktemp("register")
+    shutil.copytree(filled_home, folder / "home")
     text = "".join(f"Item {n} of the register is kept in room {n * 7}. " * 3 + "\n\n" for n in range(60))
-    (tmp_path / "register.txt").write_text(text)
-    return add(library, tmp_path / "register.txt")
+    (folder / "register.txt").write_text(text)
+    with Library.open(folder / "home", model, shard_bytes=20_000) as library:
+        add(library, folder / "register.txt")
+    return folder / "home"
+
+
+@pytest.fixture
+def three(request: pytest.FixtureRequest, three: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """With a long one, unless the test does not ask for it."""
+    if "long_document" in request.fixturenames:
+        shutil.rmtree(tmp_path / "home")
+        shutil.copytree(request.getfixturevalue("register_home"), tmp_path / "home")
+    return three
+
+
+@pytest.fixture
+def long_document(library: Library) -> str:
+    return next(document.id for document in library.documents() if document.title == "register")
 
 
 def test_a_task_over_a_whole_document_reads_all_of_it_and_cites(

@@ -1,5 +1,6 @@
 """Opening a catalogue of any age: migrated after a backup, atomically, and never by two at once."""
 
+import contextlib
 import sqlite3
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from storage.catalogue.database.schema import metadata
 from storage.catalogue.database.upgrade import HEAD, MIGRATIONS, bring_up_to_date, revision
 from storage.errors import CatalogueTooNew
 from storage.properties import condition
+from tests.migrated_once import migrated_once
 from tests.storage.stored import add_ready, database_url, open_home, sqlite_only
 
 NEXT = '''
@@ -53,6 +55,18 @@ def test_migrations_build_exactly_the_schema_that_the_code_uses(catalogue):
     with catalogue.database.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, metadata) == []
+
+
+@sqlite_only
+def test_catalogues_that_other_tests_make_quickly_are_what_the_migrations_make(tmp_path):
+    def made(name):
+        Catalogue.open(f"sqlite:///{tmp_path / name}").close()
+        with contextlib.closing(sqlite3.connect(tmp_path / name)) as connection:
+            return connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY 1, 2").fetchall()
+
+    slowly = made("slowly.sqlite3")
+    with migrated_once():
+        assert made("quickly.sqlite3") == slowly
 
 
 def test_the_newest_migration_is_the_one_that_opening_checks_for():
