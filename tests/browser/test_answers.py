@@ -325,7 +325,9 @@ def test_passages_that_were_read_once_more_say_so(
     again = page.locator(".evidence").get_by_text(READ_ONCE_MORE)
     expect(again).to_be_visible()
     answer = library.answer(library.answers()[0].id)
-    assert answer.settings["second_look"] and READ_ONCE_MORE in answer_as_html(library, answer)
+    exported = answer_as_html(library, answer)
+    assert answer.settings["second_look"] and READ_ONCE_MORE in exported
+    assert re.search(r"Written on \d+ [A-Z][a-z]+ 20\d\d, \d\d:\d\d UTC by [^/,]+, memory", exported)
     without = replace(answer, settings={**answer.settings, "second_look": False})
     assert READ_ONCE_MORE not in answer_as_html(library, without)
 
