@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from model.attention.context import LandmarkContext
+from model.attention.hierarchy import choose_in_groups
 from model.attention.memory import in_text_order
 from model.attention.rotary import rotate
 from model.attention.selection import Positions, choose_blocks
@@ -138,8 +139,10 @@ def _chosen(
     ids = policy.forced_blocks(layer, queries_BGXRD.shape[:3], landmarks_BGND.shape[2])
     if ids is not None:
         return ids
-    together = policy.voters == "all_heads"
-    return choose_blocks(queries_BGXRD, landmarks_BGND, policy.top_k, scaling=scaling, all_heads=together)
+    k, together = policy.top_k, policy.voters == "all_heads"
+    if policy.hierarchy is not None:
+        return choose_in_groups(queries_BGXRD, landmarks_BGND, k, policy.hierarchy, scaling=scaling, all_heads=together)
+    return choose_blocks(queries_BGXRD, landmarks_BGND, k, scaling=scaling, all_heads=together)
 
 
 _FRAMES: dict[Positions, Callable[[LandmarkContext, int, Tensor, Tensor, Tensor, float], SlottedBlocks]] = {
