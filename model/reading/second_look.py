@@ -3,7 +3,7 @@
 Stored keys were made before the question was known. `SecondLook` gives a joint reader (`model.reading.network`)
 the text of the passages and says, for every sentence, how likely the answer stands in it, and where.
 
-Axes: K rows, T tokens of a row, N = K x T, S sentences of all passages.
+Axes: Q questions (1 here), K rows, R rows of all questions, T tokens of a row, N = K x T, S sentences of all passages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from model.errors import ModelError
 from model.precision import fast_precision
 from model.reading.doubt import Doubt
 from model.reading.network import JointReader
-from model.reading.rows import JointRows, RowTokens, join_rows
+from model.reading.rows import JointRows, RowTokens, join_rows, length_groups
 from model.scoring.span_reader import SpanLogits, sentence_mass
 
 FOLDER = "reader"
@@ -37,6 +37,8 @@ WINDOW = 160
 LONGEST_SENTENCE = 320
 """Tokens; the rest of a longer sentence is not read."""
 LONGEST_SPAN = 30
+_COST_OF_A_PASS = {True: 40, False: 10_000}
+"""On a processor (else on a GPU): how many tokens take as long as one more pass takes by itself."""
 
 
 @dataclass(frozen=True)
@@ -109,11 +111,21 @@ class SecondLook:
             len(windows),
             self._tokens,
         )
-        device = self.reader.points.weight.device
-        with torch.autocast(device.type, torch.bfloat16, enabled=fast_precision(device.type) == "bf16"):
-            logits = self.reader(*(each.to(device) for each in rows.inputs()))
-        logits = SpanLogits(logits.start_QN1.cpu(), logits.end_QN1.cpu())
+        logits = self.reader.share(self._points(rows), rows.valid_QKT, rows.passage_QKT)
         return Reading(_spans(logits, rows, windows, sentences, texts), float(logits.no_answer()))
+
+    def _points(self, rows: JointRows) -> Tensor:
+        """points_QKT2 (CPU), see `JointReader.read`; rows of like length are read together, because padding takes as
+        long as text."""
+        device = self.reader.points.weight.device
+        ids_RT, segment_RT, valid_RT = (each.flatten(0, 1) for each in (rows.ids_QKT, rows.segment_QKT, rows.valid_QKT))
+        points_RT2 = torch.zeros(*ids_RT.shape, 2)
+        with torch.autocast(device.type, torch.bfloat16, enabled=fast_precision(device.type) == "bf16"):
+            for group in length_groups(valid_RT.sum(1).tolist(), cost=_COST_OF_A_PASS[device.type == "cpu"]):
+                length = int(valid_RT[group].sum(1).max())
+                given = (each[group, :length].to(device) for each in (ids_RT, segment_RT, valid_RT))
+                points_RT2[group, :length] = self.reader.read(*given).cpu()
+        return points_RT2.view(*rows.ids_QKT.shape, 2)
 
     def save(self, folder: Path) -> None:
         """Write the reader to its own folder of a checkpoint: weights as int8 with a scale per row."""

@@ -102,7 +102,8 @@ class Workspace:
         for folder in (self.kv_folder, self.files_folder, self.pages_folder):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.catalogue, self.database = catalogue, catalogue.database
-        self.scheduler = ModelScheduler(before_work=ThreadCount(threads).apply)
+        self._threads = ThreadCount(threads)
+        self.scheduler = ModelScheduler(before_work=self._threads.apply, places=self._questions_at_once)
         self.kv_dtype, self.shard_bytes = kv_dtype, shard_bytes
         self.stranded_jobs: set[Job] = set()  # running, but their worker had to give up on the catalogue
         self._model, self._second_look = _Model(model), second_look
@@ -145,6 +146,11 @@ class Workspace:
         if not any_memory:
             self.check_memory()
         return self._model.loaded
+
+    def _questions_at_once(self) -> int:
+        """One on a GPU, which works for one at a time anyway."""
+        model = self.model_if_loaded
+        return 1 if model is None or model.device.type != "cpu" else self._threads.now
 
     def _load(self) -> LoadedModel:
         model = self._model.load()
