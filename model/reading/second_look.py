@@ -25,6 +25,7 @@ from model.checkpoint.backbones import BertConfig
 from model.checkpoint.int8 import read_int8, to_int8
 from model.errors import ModelError
 from model.precision import fast_precision
+from model.reading.doubt import Doubt
 from model.reading.network import JointReader
 from model.reading.rows import JointRows, RowTokens, join_rows, length_groups
 from model.scoring.span_reader import SpanLogits, sentence_mass
@@ -76,8 +77,13 @@ class _Window:
 class SecondLook:
     """A joint reader with its tokenizer."""
 
+    doubt: Doubt | None
+    """None where the reader was not calibrated with its finder: then the two thresholds below decide."""
+
     def __init__(self, reader: JointReader, tokenizer: Tokenizer) -> None:
         self.reader, self.tokenizer = reader, tokenizer
+        given = getattr(reader.config, "doubt", None)
+        self.doubt = None if given is None else Doubt.of(given)
         self._tokens = RowTokens.of(tokenizer)
 
     @property
@@ -136,12 +142,12 @@ def load_second_look(folder: Path, device: torch.device | None = None) -> Second
         config = BertConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
         reader = JointReader(config)
         reader.load_state_dict(read_int8(folder / "model.safetensors", torch.float32))
-        tokenizer = _open_tokenizer(folder / "tokenizer.json")
+        look = SecondLook(reader.eval().to(device), _open_tokenizer(folder / "tokenizer.json"))
     except ModelError:
         raise
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: weights of other names or shapes
         raise ModelError(f"{folder} cannot be used ({error}); copy the checkpoint again.") from error
-    return SecondLook(reader.eval().to(device), tokenizer)
+    return look
 
 
 def shipped_reader_for(tokenizer: Any) -> Path | None:

@@ -192,10 +192,15 @@ class Workspace:
 
         if not (self._second_look and model.source):
             return None
-        folder: Path | None = Path(model.source) / FOLDER
-        if not model.writes and not Path(model.source, FOLDER).is_dir():
-            folder = shipped_reader_for(model.tokenizer)
-        return load_second_look(folder, model.device) if folder is not None and folder.is_dir() else None
+        own = Path(model.source) / FOLDER
+        if own.is_dir():
+            return load_second_look(own, model.device)
+        folder = None if model.writes else shipped_reader_for(model.tokenizer)
+        if folder is None:
+            return None
+        look = load_second_look(folder, model.device)
+        look.doubt = None  # it weighs the scores of another finder
+        return look
 
     def check_memory(self) -> None:
         """Raises `MemoryMismatch`, naming the fields, if some document's memory was made by something else."""
