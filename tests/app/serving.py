@@ -62,17 +62,16 @@ class FakeSettings:
 @contextmanager
 def served(app: Any, **options: Any):
     """Yields the app's address; stops it afterwards. `options`: of `uvicorn.Config`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    listening = socket.create_server(("127.0.0.1", 0))  # held from now on: nobody else gets the port
+    port = listening.getsockname()[1]
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=port, log_level="warning", lifespan="on", proxy_headers=False,
+        app, log_level="warning", lifespan="on", proxy_headers=False,
         timeout_graceful_shutdown=1, **options,
     )  # fmt: skip
     server = uvicorn.Server(config)
     if hasattr(getattr(app, "state", None), "changes"):
         app.state.changes.stopping = lambda: server.should_exit
-    thread = threading.Thread(target=server.run, daemon=True)
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     while not server.started:
         if not thread.is_alive():
@@ -83,6 +82,7 @@ def served(app: Any, **options: Any):
     finally:
         server.should_exit = True
         thread.join(10)
+        listening.close()
 
 
 def main() -> None:

@@ -105,7 +105,7 @@ def test_citations_and_checked_sentences_lead_to_the_page(
     expect(page.locator(".viewer .position")).to_have_text("Page 1 of 6")
     page.keyboard.press("Escape")
     expect(page.locator(".viewer")).to_be_hidden()
-    page.wait_for_timeout(300)  # closing goes back in the history, which a reload in the same moment would meet
+    page.wait_for_function("() => !history.state?.viewer")  # closing goes back in the history
     page.reload()
     expect(page.locator(".claims li")).to_have_count(3)
 
