@@ -1,6 +1,6 @@
 """What attention must know of one forward pass.
 
-Axes: B batch, H query heads, Q queries, K local keys, D head dim.
+Axes: B batch, H query heads, Q queries, K local keys, T tokens, D head dim.
 """
 
 from collections.abc import Callable
@@ -41,6 +41,8 @@ class LandmarkContext:
     `LandmarkModel.fill_cache`)."""
     rotated_keys: RotatedKeys | None = None
     """If given, holds the rotated local keys of the passes before, so that only new ones are rotated."""
+    positions_BT: Tensor | None = None
+    """If given, positions of a whole text read without a memory, in place of 0..T-1: training with position jumps."""
     between_layers: Callable[[], None] | None = None
     """If given, called in every layer: a long pass may let others use the processor there."""
     _tables: dict[tuple[int, int, torch.dtype], tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -81,7 +83,16 @@ class LandmarkContext:
         start, rotated = self.local_start, self.rotated_keys
         if rotated is not None:
             return rotated.of(layer, key_BGKD, start, before, lambda at, to: self.table(at, to, key_BGKD))
-        return rotate(key_BGKD, *self.table(start, start + key_BGKD.shape[2], key_BGKD))
+        return rotate(key_BGKD, *self.local_table(0, key_BGKD.shape[2], key_BGKD))
+
+    def local_table(self, first: int, last: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin of rows first..last-1 of the local window; for positions given, with axes [B, 1, row, D]."""
+        if self.positions_BT is None:
+            return self.table(self.local_start + first, self.local_start + last, like)
+        assert self.reader is None, "a memory has positions of its own"
+        nowhere = torch.empty(0, dtype=torch.float32, device=like.device)
+        cos_BTD, sin_BTD = self.rotary(nowhere, self.positions_BT[:, first:last])
+        return cos_BTD[:, None].to(like.dtype), sin_BTD[:, None].to(like.dtype)
 
     def table(self, start: int, stop: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin of positions start..stop-1; the same for all layers of a forward pass, so computed once."""

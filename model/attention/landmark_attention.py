@@ -51,8 +51,7 @@ def landmark_attention(
     num_keys, before = key.shape[2], key.shape[2] - query.shape[2]
     context.enter_layer(layer, query, num_keys, scaling)
 
-    start = context.local_start
-    rotated_query = rotate(query, *context.table(start + before, start + num_keys, query))
+    rotated_query = rotate(query, *context.local_table(before, num_keys, query))
     rotated_key = context.rotate_local(layer, key, before)
     reads = context.reads(layer)
     if not reads and not dropout and _blockwise_fits(context, query, before):
@@ -65,7 +64,7 @@ def landmark_attention(
     else:
         policy = context.memory[1]
         blocks = read_blocks(context, layer, query, rotated_query, key, scaling)
-        logits_BHQSL = _slot_logits(blocks, rotated_query, policy, scaling)
+        logits_BHQSL = _slot_logits(blocks, policy, scaling)
         weights_BHQSL, weights_BHQK = _joint_softmax(logits_BHQSL, logits_BHQK)
         context.selections.append(_selection(layer, blocks, weights_BHQSL, policy))
         out_BHQD = _local_values(weights_BHQK, value, dropout) + _slot_values(blocks, weights_BHQSL, policy)
@@ -114,13 +113,13 @@ def _local_logits(context: LandmarkContext, rotated_query: Tensor, rotated_key: 
     return fold_far_blocks(scores_BGRQK.flatten(1, 2) * scaling, context.block_size, context.valid_keys(num_keys))
 
 
-def _slot_logits(blocks: SlottedBlocks, rotated_query: Tensor, policy: SelectionPolicy, scaling: float) -> Tensor:
+def _slot_logits(blocks: SlottedBlocks, policy: SelectionPolicy, scaling: float) -> Tensor:
     """logits_BHQSL of the tokens of chosen blocks, in the same softmax as the local ones."""
-    rows_BGXRD = policy.voter_rows(rotated_query, blocks.ids_BGXS.shape[1])
+    rows_BGXRD = policy.voter_rows(blocks.queries_BHQD, blocks.ids_BGXS.shape[1])
     keys_BGXSLD = blocks.keys_BGXSLD
     scores_BGXRSL = exact_scores(rows_BGXRD, keys_BGXSLD.flatten(3, 4)).unflatten(-1, keys_BGXSLD.shape[3:5]) * scaling
     logits_BGXRSL = fold_slots(scores_BGXRSL, blocks.lengths_BGXS.unsqueeze(3))
-    return policy.by_query(logits_BGXRSL, rotated_query.shape[2])
+    return policy.by_query(logits_BGXRSL, blocks.queries_BHQD.shape[2])
 
 
 def _joint_softmax(logits_BHQSL: Tensor, logits_BHQK: Tensor) -> tuple[Tensor, Tensor]:

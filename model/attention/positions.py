@@ -1,14 +1,20 @@
 """How a block gets its position: keys are stored before rotation and rotated to a slot when they are read.
 
-Two frames (docs/landmark-attention.md, section 5), in slots of one block each, one function for each:
+Frames (docs/landmark-attention.md, section 5), in slots of one block each, one function for each:
 
     read_paper     slot 0, where all older blocks are scored | slots 1..k, the k newest at their distance | local window
     read_library   slot 0, where every block is scored and read | one empty slot | local window
+    read_one_slot  the library's frame for the memory of one text
+    read_true      slots 0..N-1, each block where it stood in the text | local window
+    read_none      blocks without positions | local window, from slot 0 on
 
-- Paper: the i-th chosen block in text order is read in slot i, or in slot i + 1 if it is among the k newest, so that an
-  empty slot separates old from new.
+- Paper ("stingy" positions, section 3.2.3): the i-th chosen block in text order is read in slot i, or in slot i + 1 if
+  it is among the k newest, so that an empty slot separates old from new. No distance exceeds those of training.
 - Library: documents have no order among each other, so all chosen blocks share slot 0. The logit that chooses a block
   is then the logit that gates it, storage order cannot matter, and the context does not limit the blocks read.
+- True: distances grow with the text; for networks trained with position jumps (appendix E), or rescaled frequencies.
+- None: neither landmarks and keys of stored blocks nor the queries that meet them are rotated, which is what two
+  tokens in the same place look like: content alone decides.
 - Where the local window starts: `SelectionPolicy.local_slot`.
 
 Axes: B batch, H query heads, G KV heads, X voter groups per KV head, Q queries, K local keys, S slots, N stored blocks,
@@ -36,6 +42,8 @@ class SlottedBlocks:
     values_BGXSLD: Tensor
     lengths_BGXS: Tensor
     """Ordinary tokens of each block."""
+    queries_BHQD: Tensor
+    """The queries that meet these keys."""
 
 
 def read_blocks(
@@ -60,32 +68,86 @@ def read_library(
         ids = reader.search(layer, queries_BGXRD, policy.top_k)
     keys, values, lengths = reader.read(layer, ids)
     cos, sin = context.table(0, context.block_size, keys)
-    return SlottedBlocks(ids, rotate(keys, cos, sin), values, lengths)
+    return SlottedBlocks(ids, rotate(keys, cos, sin), values, lengths, rotated_BHQD)
 
 
 def read_paper(
     context: LandmarkContext, layer: int, query_BHQD: Tensor, rotated_BHQD: Tensor, key_BGKD: Tensor, scaling: float
 ) -> SlottedBlocks:
     """The newest blocks are scored and read at their distance, which takes the memory of one text."""
+    stored, top_k = context.memory[0].num_blocks, context.memory[1].top_k
+    scored_N = paper_landmark_slots(stored, top_k, query_BHQD.device)
+    return _read_in_slots(
+        context, layer, rotated_BHQD, key_BGKD, scaling, scored_N, lambda ids: paper_read_slots(ids, stored, top_k)
+    )
+
+
+def read_one_slot(
+    context: LandmarkContext, layer: int, query_BHQD: Tensor, rotated_BHQD: Tensor, key_BGKD: Tensor, scaling: float
+) -> SlottedBlocks:
+    """Every block of one text is scored and read in slot 0."""
+    scored_N = torch.zeros(context.memory[0].num_blocks, dtype=torch.long, device=query_BHQD.device)
+    return _read_in_slots(context, layer, rotated_BHQD, key_BGKD, scaling, scored_N, torch.zeros_like)
+
+
+def read_true(
+    context: LandmarkContext, layer: int, query_BHQD: Tensor, rotated_BHQD: Tensor, key_BGKD: Tensor, scaling: float
+) -> SlottedBlocks:
+    """Every block is scored and read at its distance in the text (of the blocks that are kept)."""
+    scored_N = torch.arange(context.memory[0].num_blocks, device=query_BHQD.device)
+    return _read_in_slots(context, layer, rotated_BHQD, key_BGKD, scaling, scored_N, lambda ids: ids)
+
+
+def read_none(
+    context: LandmarkContext, layer: int, query_BHQD: Tensor, rotated_BHQD: Tensor, key_BGKD: Tensor, scaling: float
+) -> SlottedBlocks:
+    """Nothing is rotated; YaRN's attention scaling is left out with it."""
     reader, policy = context.memory
-    memory, size, stored = in_text_order(reader), context.block_size, reader.num_blocks
-    cos, sin = context.table(0, context.local_start, query_BHQD)
-    at_N = paper_landmark_slots(stored, policy.top_k, query_BHQD.device) * size + size - 1
-    landmarks_BGND = rotate(memory.landmarks(layer), cos[at_N], sin[at_N])
-    queries_BGXRD = policy.voter_rows(rotated_BHQD, key_BGKD.shape[1])
-    ids = policy.forced_blocks(layer, queries_BGXRD.shape[:3], stored)
-    if ids is None:
-        together = policy.voters == "all_heads"
-        ids = choose_blocks(queries_BGXRD, landmarks_BGND, policy.top_k, scaling=scaling, all_heads=together)
+    memory = in_text_order(reader)
+    ids = _chosen(context, layer, query_BHQD, memory.landmarks(layer), key_BGKD.shape[1], scaling)
     keys, values, lengths = memory.read(layer, ids)
-    token_L = torch.arange(size, device=query_BHQD.device)
-    at_BGXSL = paper_read_slots(ids, stored, policy.top_k)[..., None] * size + token_L
-    return SlottedBlocks(ids, rotate(keys, cos[at_BGXSL], sin[at_BGXSL]), values, lengths)
+    return SlottedBlocks(ids, keys, values, lengths, query_BHQD)
+
+
+def _read_in_slots(
+    context: LandmarkContext,
+    layer: int,
+    rotated_BHQD: Tensor,
+    key_BGKD: Tensor,
+    scaling: float,
+    scored_N: Tensor,
+    read_slots: Callable[[Tensor], Tensor],
+) -> SlottedBlocks:
+    """Landmarks scored in slots scored_N; chosen blocks ids_BGXS read in slots read_slots(ids)."""
+    memory, size = in_text_order(context.memory[0]), context.block_size
+    cos, sin = context.table(0, context.local_start, rotated_BHQD)
+    at_N = scored_N * size + size - 1
+    landmarks_BGND = rotate(memory.landmarks(layer), cos[at_N], sin[at_N])
+    ids = _chosen(context, layer, rotated_BHQD, landmarks_BGND, key_BGKD.shape[1], scaling)
+    keys, values, lengths = memory.read(layer, ids)
+    at_BGXSL = read_slots(ids)[..., None] * size + torch.arange(size, device=ids.device)
+    return SlottedBlocks(ids, rotate(keys, cos[at_BGXSL], sin[at_BGXSL]), values, lengths, rotated_BHQD)
+
+
+def _chosen(
+    context: LandmarkContext, layer: int, queries_BHQD: Tensor, landmarks_BGND: Tensor, groups: int, scaling: float
+) -> Tensor:
+    """ids_BGXS that the policy forces, or that queries choose by landmarks in the same frame."""
+    policy = context.memory[1]
+    queries_BGXRD = policy.voter_rows(queries_BHQD, groups)
+    ids = policy.forced_blocks(layer, queries_BGXRD.shape[:3], landmarks_BGND.shape[2])
+    if ids is not None:
+        return ids
+    together = policy.voters == "all_heads"
+    return choose_blocks(queries_BGXRD, landmarks_BGND, policy.top_k, scaling=scaling, all_heads=together)
 
 
 _FRAMES: dict[Positions, Callable[[LandmarkContext, int, Tensor, Tensor, Tensor, float], SlottedBlocks]] = {
     "library": read_library,
     "paper": read_paper,
+    "one_slot": read_one_slot,
+    "true": read_true,
+    "none": read_none,
 }
 
 

@@ -10,7 +10,7 @@ blocks, S slots.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -19,7 +19,8 @@ from model.attention.scores import exact_scores
 from model.errors import ModelError
 
 Voters = Literal["token", "head", "group", "all_heads"]
-Positions = Literal["paper", "library"]
+Positions = Literal["paper", "library", "one_slot", "true", "none"]
+POSITIONS: tuple[Positions, ...] = get_args(Positions)
 LIBRARY_LOCAL_SLOT = 2
 """Slot at which the local window starts under library positions, behind the far slot and an empty one."""
 TIE = 2.0**-20
@@ -38,6 +39,7 @@ class SelectionPolicy:
     forward pass; group: one per KV head and forward pass, so that each KV head is gathered once; all_heads: one per
     query token, which all heads share (the published code's `max_over_heads`), under paper positions."""
     positions: Positions = "library"
+    """Where chosen blocks stand (`model.attention.positions`)."""
     each_query: bool = False
     """Query tokens of one forward pass vote separately, so that each reads what it would read in a pass of its own."""
     forced: Mapping[int, Tensor] | None = field(default=None, compare=False)
@@ -48,11 +50,12 @@ class SelectionPolicy:
             raise ModelError(f"top_k is {self.top_k}; it must be at least 1.")
         if self.voters not in ("token", "head", "group", "all_heads"):
             raise ModelError(f"voters is {self.voters!r}; choose 'token', 'head', 'group' or 'all_heads'.")
-        if self.positions not in ("paper", "library"):
-            raise ModelError(f"positions is {self.positions!r}; choose 'paper' or 'library'.")
-        if self.voters == "all_heads" and self.positions != "paper":
+        if self.positions not in POSITIONS:
+            raise ModelError(f"positions is {self.positions!r}; choose one of {', '.join(map(repr, POSITIONS))}.")
+        if self.voters == "all_heads" and not self.of_one_text:
             raise ModelError(
-                "voters='all_heads' needs positions='paper': a library is searched for each KV head apart."
+                "voters='all_heads' needs positions='paper' (or 'true', or 'none'): a library is searched for each KV "
+                "head apart."
             )
         for layer, ids in (self.forced or {}).items():
             if ids.dtype != torch.int64 or not ids.numel() or bool((ids[..., :1] < 0).any() | (ids.diff() <= 0).any()):
@@ -71,7 +74,18 @@ class SelectionPolicy:
 
     def local_slot(self, num_blocks: int) -> int:
         """Slot at which the local window starts when `num_blocks` are stored (see `model.attention.positions`)."""
-        return LIBRARY_LOCAL_SLOT if self.positions == "library" else min(self.top_k, num_blocks) + 1
+        return {
+            "library": LIBRARY_LOCAL_SLOT,
+            "one_slot": LIBRARY_LOCAL_SLOT,
+            "paper": min(self.top_k, num_blocks) + 1,
+            "true": num_blocks,
+            "none": 0,
+        }[self.positions]
+
+    @property
+    def of_one_text(self) -> bool:
+        """Whether the memory is that of one growing text, into which its finished blocks move."""
+        return self.positions != "library"
 
     @property
     def _heads_of_a_query_together(self) -> bool:

@@ -1,8 +1,8 @@
 """A growing text: raw tokens in, hidden states out; landmarks and windows are handled here.
 
-Under *library* positions everything fed stays in the local window and a stored memory is read. Under *paper* positions
-finished blocks move into the memory after each window, as in the published implementation, so that the local window
-starts with the unfinished block.
+Under *library* positions everything fed stays in the local window and a stored memory is read. Under all others the
+memory is that of the text itself: finished blocks move into it after each window, as in the published implementation,
+so that the local window starts with the unfinished block.
 
 Axes: B batch (1 here), T tokens fed, E hidden width, G KV heads, N blocks, L tokens in a block, D head dim.
 """
@@ -49,7 +49,7 @@ class StepOutput:
 class LandmarkSession:
     """One growing text over an optional memory.
 
-    window_blocks: blocks of one forward pass under paper positions (default: the model's).
+    window_blocks: blocks of one forward pass in the memory of one text (default: the model's).
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LandmarkSession:
         self.model = model
         self.policy = policy
         self.window_tokens = (window_blocks or model.config.window_blocks) * model.config.block_size
-        if policy.positions == "paper":
+        if policy.of_one_text:
             memory = InMemoryReader(range(model.num_layers)) if memory is None else in_text_order(memory)
         self.memory = memory
         self._cache, self._rotated = DynamicCache(), RotatedKeys()
@@ -82,7 +82,7 @@ class LandmarkSession:
         A token that fills its block is read alone, since its landmark chooses blocks together with it.
         """
         room = self.model.config.tokens_per_block - self._local % self.model.config.block_size
-        if room == 1 or self.policy.positions == "paper":
+        if room == 1 or self.policy.of_one_text:
             return self.feed(raw_ids[:1])
         return self._feed(raw_ids[: room - 1], replace(self.policy, each_query=True))
 
@@ -100,7 +100,7 @@ class LandmarkSession:
             hidden.append(self.model.encode(on_device([piece], self.model.device), context, self._cache)[0])
             selections.append(tuple(context.selections))
             self._local += len(piece)
-            if policy.positions == "paper":
+            if policy.of_one_text:
                 self._move_finished_blocks()
         return StepOutput(torch.cat(hidden), self._landmarks(ids), tuple(selections))
 
@@ -110,7 +110,7 @@ class LandmarkSession:
 
         Same result as `feed` of its tokens; only the layers from the first memory layer on run again.
         """
-        assert self._local == 0 and self.policy.positions == "library", "a prompt comes first, in one window"
+        assert self._local == 0 and not self.policy.of_one_text, "a prompt comes first, in one window"
         model, ids = self.model, prompt.tokens_with_landmarks
         model.check_window(len(ids), self.policy)
         for layer, (keys, values) in enumerate(prompt.cache):
@@ -125,8 +125,8 @@ class LandmarkSession:
         return tuple(token == self.model.config.landmark_token_id for token in ids)
 
     def _pieces(self, ids: list[int]) -> list[list[int]]:
-        """Under paper positions, full windows on the block grid, the first completing the one begun; else one."""
-        if self.policy.positions == "library":
+        """With the memory of one text, full windows on the block grid, the first completing the one begun; else one."""
+        if not self.policy.of_one_text:
             return [ids]
         first = self.window_tokens - self._local
         return [ids[:first]] + [ids[at : at + self.window_tokens] for at in range(first, len(ids), self.window_tokens)]

@@ -136,7 +136,7 @@ class Decoder:
         else:
             sure = found.confidence
             if best is not None:
-                sure = sureness(found.scores_C.tolist(), [quotation.score for quotation in quotations])
+                sure = sureness(found.matched, [quotation.score for quotation in quotations])
             outcome = outcome_of(self._model.config, sure, found.in_scope)
         insisted = retrieved.insisted or (self._anyway and outcome == "not_found")
         return "perhaps" if insisted else outcome

@@ -5,7 +5,8 @@
   blocks, this ranks by the weighted mean log gate. It is one inner product: the weighted mean query, summed over the
   heads that share a KV head, with the block's landmark keys.
 - Where the model says so (`LandmarkConfig.ranks_by_tokens`), landmarks only propose, and the keys of the proposed
-  blocks' tokens decide (`model.scoring.late_interaction`).
+  blocks' tokens decide (`model.scoring.late_interaction`); of the best of them those gain that hold a rare term of the
+  question (`retrieval.query.exact_terms`).
 
 Axes: W weighed memory layers, G KV heads, Q question tokens, D head dim, L tokens in a block, C blocks.
 """
@@ -24,6 +25,7 @@ from retrieval.engine.workspace import Workspace
 from retrieval.index.snapshot import MemoryIndex, MemorySnapshot, naming_damage, scope_positions
 from retrieval.index.title_keys import TitleMatches
 from retrieval.query.confidence import confidence_of
+from retrieval.query.exact_terms import term_shares
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import Hit, join_neighbours
 from retrieval.query.question import EncodedQuestion, check_count, encode_question
@@ -35,6 +37,10 @@ _BLOCKS_PER_PASSAGE = 4
 # Landmarks propose this many blocks for each one that tokens are to find, and never fewer than FEWEST_PROPOSED.
 _PROPOSED_PER_BLOCK = 4
 FEWEST_PROPOSED = 512
+EXACT_SHARE = 0.15
+"""Added to the score of a block that holds all rare terms of the question."""
+EXACT_AMONG = 64
+"""So many of the best blocks are looked through for them, or all that are to be found."""
 # How many blocks' keys are in memory at a time.
 _BLOCKS_AT_ONCE = 256
 
@@ -44,13 +50,15 @@ class Found:
     """Blocks found for a question, best first, by position in the snapshot.
 
     `scores_C`: gate mass (0..1, over all blocks in scope 1), or with `ranks_by_tokens` the late-interaction score
-    (0..1).
+    and what exact terms add to it (together at most 1). `matched`: without what they add, best first; doubt is
+    calibrated with these.
     """
 
     question: EncodedQuestion
     titles: TitleMatches
     positions_C: Tensor
     scores_C: Tensor
+    matched: tuple[float, ...]
     confidence: float
     """0..1, see `confidence_of`; with `ranks_by_tokens` the best score. `LandmarkConfig.answer_threshold` is compared
     with it."""
@@ -76,13 +84,28 @@ def find_blocks(workspace: Workspace, snapshot: MemorySnapshot, text: str, count
         ranking = snapshot.landmarks.rank(question.mean_query_YGD, proposed, within)
         if not by_tokens:
             confidence = confidence_of(ranking, in_scope)
-            return Found(question, titles, ranking.positions, ranking.gates, confidence, in_scope, sum)
+            gates_C = ranking.gates
+            return Found(
+                question, titles, ranking.positions, gates_C, tuple(gates_C.tolist()), confidence, in_scope, sum
+            )
         newest_first_C = ranking.positions.sort(descending=True).values  # of equal scores the newest block wins
         titles_QC = titles.of(snapshot.documents_of(newest_first_C))
         scores_C = token_scores(snapshot, question.queries_QWGD, newest_first_C, titles_QC)
-    best = scores_C.argsort(descending=True, stable=True)[:count]
-    confidence = min(1.0, max(0.0, float(scores_C[best[0]]))) if len(best) else 0.0
-    return Found(question, titles, newest_first_C[best], scores_C[best], confidence, in_scope, max)
+    order = scores_C.argsort(descending=True, stable=True)
+    matched = scores_C[order[:count]].tolist()
+    confidence = min(1.0, max(0.0, matched[0])) if matched else 0.0
+    looked = order[: max(count, EXACT_AMONG)]
+    ranked_C = scores_C[looked] + EXACT_SHARE * _term_shares(workspace, snapshot, newest_first_C[looked], text)
+    kept = ranked_C.argsort(descending=True, stable=True)[:count]
+    positions_C, ranked_C = newest_first_C[looked][kept], ranked_C[kept].clamp_max(1.0)
+    return Found(question, titles, positions_C, ranked_C, tuple(matched), confidence, in_scope, max)
+
+
+def _term_shares(workspace: Workspace, snapshot: MemorySnapshot, positions_C: Tensor, question: str) -> Tensor:
+    """See `exact_terms.term_shares`; a block whose document was deleted meanwhile has no text."""
+    model, ids = workspace.loaded().model, snapshot.blocks.ids_N[positions_C.numpy()].tolist()
+    rows = workspace.catalogue.blocks_by_id(ids)
+    return term_shares(question, [model.decode(rows[id_].tokens) if id_ in rows else "" for id_ in ids])
 
 
 def token_scores(snapshot: MemorySnapshot, queries_QWGD: Tensor, positions_C: Tensor, titles_QC: Tensor) -> Tensor:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from retrieval.query.exact_terms import SMALL_WORDS
+
 _WORD = re.compile(r"[^\W_]+(?:[.,:/'’–−-][^\W_]+)*%?")
 _FIGURE = re.compile(r"\d")
 _COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
@@ -20,17 +22,11 @@ _NUMBER_WORDS = {word: str(number) for number, word in enumerate(_COUNTING.split
 }
 # "one" is a pronoun more often than a figure.
 _NO_FIGURES = ("one", "zero")
-_STOP_WORDS = """
-    a about above after again all also although an and any are as at be because been before being below between
-    both but by can could did do does doing down during each either else ever few for from further had has have
-    having he her here hers him his how however i if in into is it its itself just may me might more most must
-    my no nor not of off on once only or other our out over own per rather same shall she should since so some
-    such than that the their them then there therefore these they this those through thus to too under until up
-    upon us very was we were what when where whether which while who whom whose why will with within without
-    would you your according document documents passage passages text states stated mentions mentioned says said
-    provides provided additionally furthermore following
+_OF_ANSWERS = """
+    according document documents passage passages text states stated mentions mentioned says said provides provided
+    additionally furthermore following
 """
-_STOP = frozenset(_STOP_WORDS.split())
+_STOP = SMALL_WORDS | frozenset(_OF_ANSWERS.split())
 _ENDINGS = "ations ation ments ment ings ing ies ied edly ed es ly s e y"
 _SHORTEST_STEM = 3
 

@@ -94,7 +94,7 @@ def _answer(
     window_blocks: int | None,
     max_tokens: int,
 ) -> str:
-    if policy.positions == "paper":
+    if policy.of_one_text:
         prompt, memory = text + question, None
     else:
         prompt, memory = question, InMemoryReader.from_blocks(model.memory_layers, list(prefill(model, text)))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from model.attention.memory import InMemoryReader
-from model.attention.selection import SelectionPolicy, Voters
+from model.attention.selection import Positions, SelectionPolicy, Voters
 from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.session import LandmarkSession
 from model.training.losses.next_token import HEAD_POSITIONS
@@ -48,6 +48,7 @@ def perplexity_scores(
     top_ks: Sequence[int],
     blocks: Sequence[int | None] = (None,),
     voters: Voters = "token",
+    positions: Positions = "paper",
     segments: int | None = None,
 ) -> Iterator[PerplexityScore]:
     """One score for every combination, in that order. `tokens` are raw; at most `segments` segments of each length are
@@ -66,7 +67,9 @@ def perplexity_scores(
         total = predicted = 0.0
         for number in range(count):
             segment = [int(token) for token in tokens[number * length : (number + 1) * length]]
-            losses_M = segment_losses(model, segment, window_blocks=window, top_k=top_k, blocks=stored, voters=voters)
+            losses_M = segment_losses(
+                model, segment, window_blocks=window, top_k=top_k, blocks=stored, voters=voters, positions=positions
+            )
             total, predicted = total + float(losses_M.double().sum()), predicted + len(losses_M)
         yield PerplexityScore(length, window, top_k, stored, count, total / predicted)
 
@@ -80,20 +83,23 @@ def segment_losses(
     top_k: int,
     blocks: int | None = None,
     voters: Voters = "token",
+    positions: Positions = "paper",
 ) -> Tensor:
     """Losses in nats of all raw tokens of a segment but the first (and, without memory, the first of each window)."""
     pieces = [list(segment)]
     if top_k == 0:
         per_window = window_blocks * model.config.tokens_per_block
         pieces = [pieces[0][at : at + per_window] for at in range(0, len(segment), per_window)]
-    losses = [_losses(model, piece, window_blocks, max(1, top_k), blocks, voters) for piece in pieces if len(piece) > 1]
+    policy = SelectionPolicy(top_k=max(1, top_k), voters=voters, positions=positions)
+    if not policy.of_one_text:
+        raise ValueError(f"positions={positions!r} has no memory of one text to read; choose 'one_slot' instead.")
+    losses = [_losses(model, piece, window_blocks, blocks, policy) for piece in pieces if len(piece) > 1]
     return torch.cat(losses)
 
 
 def _losses(
-    model: LandmarkModel, raw_ids: list[int], window_blocks: int, top_k: int, blocks: int | None, voters: Voters
+    model: LandmarkModel, raw_ids: list[int], window_blocks: int, blocks: int | None, policy: SelectionPolicy
 ) -> Tensor:
-    policy = SelectionPolicy(top_k=top_k, voters=voters, positions="paper")
     memory = InMemoryReader(range(model.num_layers), capacity=blocks)
     stream = LandmarkSession(model, memory=memory, policy=policy, window_blocks=window_blocks)
     fed = stream.feed(raw_ids[:-1])

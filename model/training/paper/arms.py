@@ -36,19 +36,60 @@ class Arm:
     """Raw tokens that one forward pass reads: the whole row, except under recurrence."""
     cache: int = 0
     """Raw tokens of earlier windows that a window also attends to, under recurrence."""
+    """With landmarks: raw tokens of finished blocks of earlier windows, which a window attends to through their
+    landmarks in training ("training with a cache", which the paper leaves to future work)."""
     block_size: int = NO_LANDMARKS
+    jumps: int = 0
+    """Largest random step of positions after a landmark, exclusive, in training (appendix E); 0: none."""
+
+    @property
+    def window_ids(self) -> int:
+        """Tokens that one forward pass reads: with landmarks, whole blocks."""
+        return self.window if self.kind != "landmark" else self._blocks(self.window)
+
+    @property
+    def cache_ids(self) -> int:
+        """Tokens of the cache, landmarks included."""
+        return self.cache if self.kind != "landmark" else self._blocks(self.cache)
+
+    def _blocks(self, raw_tokens: int) -> int:
+        return raw_tokens // (self.block_size - 1) * self.block_size
 
     def loss(self, model: LandmarkModel, rows: Rows) -> tuple[Tensor, dict[str, float | Tensor], int]:
         """In the form that `run_training` takes."""
-        if self.kind != "recurrence":
-            return next_token_loss(model, rows)
-        return recurrent_loss(model, rows, window=self.window, cache=self.cache)
+        if self.cache:
+            return recurrent_loss(model, rows, window=self.window_ids, cache=self.cache_ids)
+        return jumping_loss(model, rows, self.jumps) if self.jumps else next_token_loss(model, rows)
+
+
+def jumping_loss(model: LandmarkModel, rows: Rows, most: int) -> tuple[Tensor, dict[str, float | Tensor], int]:
+    """`next_token_loss` with position jumps: the network meets distances that its rows do not have."""
+    ids_BT, targets_BT = rows.ids_BT.to(model.device), rows.targets_BT.to(model.device)
+    context = model.context()
+    context.positions_BT = jumping_positions(len(ids_BT), ids_BT.shape[1], model.config.block_size, most).to(
+        model.device
+    )
+    hidden_BTE, trained = model.encode(ids_BT, context), targets_BT != IGNORED
+    total = summed_cross_entropy(model.logits, hidden_BTE[trained], targets_BT[trained])
+    return total / max(1, rows.num_targets), {}, rows.num_targets
+
+
+def jumping_positions(num_rows: int, tokens: int, block_size: int, most: int) -> Tensor:
+    """positions_BT that grow by 1, and after each landmark by a further 0..most-1, drawn for each row (appendix E)."""
+    steps_BT = torch.ones(num_rows, tokens, dtype=torch.long)
+    after_landmark = slice(block_size, None, block_size)
+    steps_BT[:, after_landmark] += torch.randint(0, most, steps_BT[:, after_landmark].shape)
+    steps_BT[:, 0] = 0
+    return steps_BT.cumsum(1)
 
 
 def recurrent_loss(
     model: LandmarkModel, rows: Rows, *, window: int, cache: int
 ) -> tuple[Tensor, dict[str, float | Tensor], int]:
-    """Mean cross-entropy of rows that are read window by window; no gradient flows into an earlier window."""
+    """Mean cross-entropy of rows that are read window by window; no gradient flows into an earlier window.
+
+    window, cache: tokens, landmarks included. Tokens in the cache keep their distance.
+    """
     ids_BT, targets_BT = rows.ids_BT.to(model.device), rows.targets_BT.to(model.device)
     past, total = DynamicCache(), torch.zeros((), device=model.device)
     for ids, targets in zip(ids_BT.split(window, 1), targets_BT.split(window, 1), strict=True):

@@ -1,7 +1,7 @@
 """Training and evaluation of an arm, each kept in the folder of the experiment: what is there is not done again."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,15 +16,21 @@ from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
 from model.training.data.documents import open_token_file, read_documents, write_token_file
 from model.training.data.packing import TokenRows
+from model.training.data.tokenizer import load_tokenizer, train_tokenizer
 from model.training.engine.settings import TrainingSettings
 from model.training.engine.trainer import run_training
 from model.training.evaluation.perplexity import perplexity_scores
 from model.training.paper.arms import Arm, recurrent_losses
+from model.training.paper.made_series import READINGS, made_series, series_tokenizer
 from model.training.paper.sizes import Size
 from model.training.recipes.presets import RowSettings
-from model.training.recipes.pretrain import new_model, plain_tokens
+from model.training.recipes.pretrain import new_model, open_tokenizer, plain_tokens
 
 Row = dict[str, Any]
+SERIES = "series"
+"""Stands for the made set (`model.training.paper.made_series`) where text files are named."""
+TOKENIZER_DOCUMENTS = 16
+"""Training documents that a tokenizer of the experiment is learned from."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +42,19 @@ class Experiment:
     tokenizer: PreTrainedTokenizerBase
     device: str
 
-    def prepare(self, data: Sequence[Path], heldout: Sequence[Path]) -> None:
-        """Write both token files, unless they are there. Raises ValueError if the folder is of another size."""
+    def prepare(self, train: Iterable[str], heldout: Iterable[str]) -> None:
+        """Write both token files from texts, unless they are there. Raises ValueError if the folder is of another
+        size."""
         self.folder.mkdir(parents=True, exist_ok=True)
         named = self.folder / "size.txt"
         if named.exists() and named.read_text() != self.size.name:
             raise ValueError(f"{self.folder} holds runs of size {named.read_text()}; choose another folder.")
         named.write_text(self.size.name)
         needed = self.size.segments * max(self.size.lengths)
-        for name, files, most in (("train", data, self.size.documents), ("heldout", heldout, None)):
+        for name, texts, most in (("train", train, self.size.documents), ("heldout", heldout, None)):
             file = self.folder / f"{name}.bin"
             if file.exists():
                 continue
-            texts = (text for source in files for text in read_documents(source))
             count = write_token_file(
                 file,
                 islice(texts, most) if most else _enough(texts, needed * 16),
@@ -70,12 +76,14 @@ class Experiment:
         """The network of an arm: trained now, further, or loaded. The rate is tuned with the first seed."""
         rates = self.size.rates
         if len(rates) > 1:
-            losses = {rate: self._heldout_loss(arm, self._run(arm, 0, rate)) for rate in rates}
+            steps = self.size.tuning_steps or self.size.steps
+            losses = {rate: self._heldout_loss(arm, self._run(arm, 0, rate, steps)) for rate in rates}
             rates = (min(losses, key=lambda rate: losses[rate]),)
-        return self._run(arm, seed, rates[0])
+        return self._run(arm, seed, rates[0], self.size.steps)
 
-    def _run(self, arm: Arm, seed: int, rate: float) -> LandmarkModel:
-        folder = self.folder / "runs" / arm.name / f"seed-{seed}-rate-{rate:g}"
+    def _run(self, arm: Arm, seed: int, rate: float, steps: int) -> LandmarkModel:
+        kind = "" if steps == self.size.steps else f"-steps-{steps}"
+        folder = self.folder / "runs" / arm.name / f"seed-{seed}-rate-{rate:g}{kind}"
         if (folder / "done").exists():
             return load_backbone(folder / "model", device=self.device, dtype=torch.float32)
         size, rows = self.size, RowSettings(raw_tokens=arm.row_tokens, block_size=arm.block_size, rows=self.rows(arm))
@@ -83,9 +91,9 @@ class Experiment:
         grid = rows.grid(model.config.landmark_token_id, int(self.tokenizer.eos_token_id))
         batches = TokenRows(open_token_file(self.folder / "train.bin"), grid, rows=rows.rows, seed=seed)
         settings = TrainingSettings(
-            steps=size.steps, learning_rate=rate, schedule="cosine", warmup=0.05, num_cycles=0.45, betas=(0.9, 0.95),
+            steps=steps, learning_rate=rate, schedule="cosine", warmup=0.05, num_cycles=0.45, betas=(0.9, 0.95),
             weight_decay=0.1, precision="bf16" if self.device == "cuda" else "fp32", seed=seed,
-            log_every=max(1, size.steps // 50), save_every=max(1, size.steps // 10), keep_checkpoints=1,
+            log_every=max(1, steps // 50), save_every=max(1, steps // 10), keep_checkpoints=1,
         )  # fmt: skip
         result = run_training(model, batches, arm.loss, settings, folder, progress_bar=False)
         model.eval().save(folder / "model")
@@ -110,6 +118,40 @@ class Experiment:
             unfinished.write_text(json.dumps(rows, indent=1))
             unfinished.replace(file)
         return [row | {"seed": seed} for row in json.loads(file.read_text())]
+
+
+def experiment_texts(data: Sequence[str], heldout: Sequence[str], size: Size) -> tuple[Iterable[str], Iterable[str]]:
+    """Training and held-out documents: of files, or of the made series for the word "series".
+
+    Raises ValueError without held-out files.
+    """
+    if list(data) == [SERIES]:
+        needed = size.segments * max(size.lengths) // READINGS + 1
+        return made_series(size.documents, seed=0), made_series(needed, seed=1)
+    if not heldout:
+        raise ValueError("Give at least one file with --heldout, of documents that are not in DATA.")
+    train, rest = ((text for file in files for text in read_documents(Path(file))) for files in (data, heldout))
+    return train, rest
+
+
+def experiment_tokenizer(name: str, data: Sequence[str], folder: Path) -> PreTrainedTokenizerBase:
+    """`open_tokenizer`, or for "bpe-N" one of N tokens that is learned from the first documents and kept in the folder.
+    The made series has its own.
+
+    Raises ValueError for a number of tokens that has no room for the bytes.
+    """
+    if list(data) == [SERIES]:
+        return series_tokenizer()
+    kind, _, number = name.partition("-")
+    if kind != "bpe":
+        return open_tokenizer(name)
+    if not number.isdigit() or int(number) < 300:
+        raise ValueError(f"{name!r} is not bpe-N, with N tokens, at least 300 (256 bytes, special tokens, merges).")
+    kept = folder / name
+    if not (kept / "tokenizer.json").exists():
+        texts = (text for file in data for text in read_documents(Path(file)))
+        train_tokenizer(islice(texts, TOKENIZER_DOCUMENTS), vocab_size=int(number)).save_pretrained(kept)
+    return load_tokenizer(kept)
 
 
 def evaluate(

@@ -26,6 +26,8 @@ class Size:
     documents: int
     """Training documents."""
     top_ks: tuple[int, ...]
+    tuning_steps: int | None = None
+    """Steps of the runs that rates are compared by (default: as many as the others)."""
     block_sizes: tuple[int, ...] = field(default=())
     """Raw tokens of a block, in the table of block sizes."""
 
@@ -34,7 +36,10 @@ class Size:
         return self.window * self.rows
 
     def arm(self, name: str) -> Arm:
-        """One of `ARMS`, or landmark-N for blocks of N raw tokens. Raises ValueError for another name."""
+        """One of `ARMS`, landmark-jumps, landmark-cache, or landmark-N for blocks of N raw tokens.
+
+        Raises ValueError for another name.
+        """
         half, long = self.window // 2, 4 * self.window
         if name == "causal":
             return Arm(name=name, kind="causal", row_tokens=self.window, window=self.window)
@@ -42,13 +47,20 @@ class Size:
             return Arm(name=name, kind="causal", row_tokens=long, window=long)
         if name == "recurrence":
             return Arm(name=name, kind="recurrence", row_tokens=long, window=half, cache=half)
-        kind, _, number = name.partition("-")
-        if kind != "landmark" or (number and not number.isdigit()):
-            raise ValueError(f"No arm {name!r}: there are {', '.join(ARMS)}, and landmark-N.")
-        per_block = int(number or self.per_block)
-        return Arm(name=name, kind="landmark", row_tokens=self.window, window=self.window, block_size=per_block + 1)
+        kind, _, variant = name.partition("-")
+        if kind != "landmark" or (variant not in ("", "jumps", "cache") and not variant.isdigit()):
+            raise ValueError(f"No arm {name!r}: there are {', '.join(ARMS)}, landmark-jumps, -cache and landmark-N.")
+        per_block = int(variant) if variant.isdigit() else self.per_block
+        cached = variant == "cache"
+        return Arm(
+            name=name, kind="landmark", row_tokens=long if cached else self.window, window=self.window,
+            cache=self.window if cached else 0, block_size=per_block + 1,
+            jumps=POSITION_JUMPS if variant == "jumps" else 0,
+        )  # fmt: skip
 
 
+POSITION_JUMPS = 100
+"""As in appendix E of the paper."""
 ARMS = ("causal", "long", "recurrence", "landmark")
 SIZES = {
     size.name: size
@@ -61,6 +73,24 @@ SIZES = {
             ),
             window=128, per_block=15, rows=8, steps=60, rates=(3e-3,), lengths=(128, 512, 2048), segments=2,
             documents=12, top_ks=(2, 4), block_sizes=(7, 15, 31),
+        ),
+        Size(
+            name="minutes",
+            architecture=Architecture(
+                hidden_size=64, intermediate_size=176, num_hidden_layers=2, num_attention_heads=4,
+                num_key_value_heads=4, max_position_embeddings=1 << 16, tie_word_embeddings=True, initializer_range=0.1,
+            ),
+            window=64, per_block=7, rows=8, steps=1200, tuning_steps=500, rates=(2e-3, 4e-3), lengths=(64, 256, 1024),
+            segments=8, documents=160, top_ks=(2, 4), block_sizes=(3, 7, 15),
+        ),
+        Size(
+            name="hour",
+            architecture=Architecture(
+                hidden_size=128, intermediate_size=344, num_hidden_layers=2, num_attention_heads=4,
+                num_key_value_heads=4, max_position_embeddings=1 << 16, tie_word_embeddings=True,
+            ),
+            window=128, per_block=7, rows=8, steps=300, tuning_steps=60, rates=(3e-3, 6e-3), lengths=(128, 512, 2048),
+            segments=4, documents=16, top_ks=(2, 4), block_sizes=(3, 7, 15, 31),
         ),
         Size(
             name="small",

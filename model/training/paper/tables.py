@@ -11,12 +11,13 @@ from model.checkpoint.landmark_model import LandmarkModel
 from model.training.evaluation.perplexity import perplexity_scores
 from model.training.evaluation.report import table
 from model.training.paper.arms import Arm
+from model.training.paper.open_questions import passages, positions
 from model.training.paper.runs import Experiment, Row, evaluate
 from model.training.paper.sizes import ARMS
 
 CHOICES: dict[str, Voters] = {"head and token": "token", "head": "head", "token": "all_heads"}
 """Who has a choice of blocks of its own, in the words of the paper's table 2."""
-KEYS = ("arm", "length", "local", "k", "blocks", "attended", "choice")
+KEYS = ("arm", "choice", "positions", "passages", "stride", "read", "length", "local", "k", "blocks", "attended")
 """Columns that tell rows apart; the others are averaged over seeds."""
 
 
@@ -57,7 +58,18 @@ def choice(experiment: Experiment, seeds: int) -> list[Row]:
     return rows
 
 
-TABLES = {"language": language, "choice": choice, "blocks": blocks}
+def cache(experiment: Experiment, seeds: int) -> list[Row]:
+    """Future work of the paper: training with a cache, whose blocks are read through their landmarks."""
+    rows: list[Row] = []
+    for name in ("landmark", "landmark-cache"):
+        rows += _over_seeds(experiment, "cache", experiment.size.arm(name), seeds)
+    return rows
+
+
+TABLES = {
+    "language": language, "choice": choice, "blocks": blocks, "positions": positions, "cache": cache,
+    "passages": passages,
+}  # fmt: skip
 
 
 def _over_seeds(experiment: Experiment, name: str, arm: Arm, seeds: int) -> list[Row]:
@@ -89,7 +101,7 @@ def summarise(rows: Sequence[Row]) -> list[Row]:
 def write_table(experiment: Experiment, name: str, rows: Sequence[Row]) -> Path:
     """NAME.json and NAME.svg in the folder of the experiment; prints the table."""
     summary = summarise(rows)
-    print(table(summary))
+    print(table([row | {"deviation": "" if row["deviation"] is None else row["deviation"]} for row in summary]))
     file = experiment.folder / f"{name}.json"
     file.write_text(json.dumps({"table": name, "size": experiment.size.name, "rows": summary}, indent=1) + "\n")
     _plot(summary, file.with_suffix(".svg"), name)
@@ -104,7 +116,8 @@ def _plot(rows: Sequence[Row], file: Path, title: str) -> None:
     axes = figure.add_subplot(xlabel="raw tokens of a segment", ylabel="perplexity of a token", title=title)
     lines: dict[str, list[Row]] = {}
     for row in rows:
-        label = ", ".join(str(row[key]) for key in ("arm", "choice") if key in row)
+        label = ", ".join(str(row[key]) for key in ("arm", "choice", "positions", "passages") if key in row)
+        label += f", stride {row['stride']}" if "stride" in row else ""
         lines.setdefault(f"{label}, k={row['k']}" if row["arm"].startswith("landmark") else label, []).append(row)
     for label, points in lines.items():
         axes.errorbar(

@@ -2,6 +2,7 @@
 
 import json
 import math
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,17 @@ from transformers import LlamaForCausalLM
 
 from model.training.__main__ import main
 from model.training.data.packing import Grid, pack
+from model.training.losses.next_token import next_token_loss
 from model.training.paper import sizes
-from model.training.paper.arms import NO_LANDMARKS, Arm, recurrent_loss, recurrent_losses
+from model.training.paper.arms import (
+    NO_LANDMARKS,
+    Arm,
+    jumping_loss,
+    jumping_positions,
+    recurrent_loss,
+    recurrent_losses,
+)
+from model.training.paper.open_questions import yarn
 from model.training.paper.tables import summarise
 from model.training.recipes.presets import Architecture, RowSettings
 from model.training.recipes.pretrain import byte_tokenizer, new_model
@@ -63,7 +73,58 @@ def test_recurrent_training_minimises_the_loss_that_is_evaluated() -> None:
     torch.testing.assert_close(loss.detach(), wanted, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", sizes.ARMS)
+def landmark_rows(num_raw: int = 36, per_block: int = 3):  # type: ignore[no-untyped-def]
+    model = new_model(
+        ARCHITECTURE, byte_tokenizer(), RowSettings(raw_tokens=32, block_size=per_block + 1, rows=2), seed=0
+    )
+    grid = Grid(num_raw, per_block + 1, model.config.landmark_token_id, "skip-landmarks", True, 256)
+    raw = torch.randint(0, 250, (2, num_raw), generator=torch.Generator().manual_seed(3)).numpy()
+    return model, pack(raw, grid)
+
+
+def test_training_with_a_cache_reads_earlier_windows_through_their_landmarks() -> None:
+    """With a cache as long as the row the loss is that of one pass; with none, that of separate windows."""
+    model, rows = landmark_rows()
+    whole, _, count = next_token_loss(model, rows)
+    cached, _, same_count = recurrent_loss(model, rows, window=8, cache=64)
+    assert count == same_count
+    torch.testing.assert_close(cached, whole, atol=1e-5, rtol=1e-5)
+    short, _, _ = recurrent_loss(model, rows, window=8, cache=8)
+    assert not torch.allclose(short, whole)
+    arm = sizes.SIZES["small"].arm("landmark-cache")
+    assert arm.window_ids == arm.cache_ids == 510 and arm.row_tokens == 2048
+
+
+def test_no_gradient_flows_into_the_cache() -> None:
+    model, rows = landmark_rows()
+    loss, _, _ = recurrent_loss(model, rows, window=8, cache=64)
+    loss.backward()
+    through_cache = model.backbone.model.layers[0].self_attn.v_proj.weight.grad.clone()
+    model.zero_grad()
+    next_token_loss(model, rows)[0].backward()
+    assert not torch.allclose(through_cache, model.backbone.model.layers[0].self_attn.v_proj.weight.grad)
+
+
+def test_positions_jump_after_landmarks_only() -> None:
+    torch.manual_seed(0)
+    positions = jumping_positions(50, 17, 4, 10)
+    assert bool((positions[:, 0] == 0).all())
+    steps = positions.diff(dim=1)
+    jumped = torch.zeros(16, dtype=torch.bool)
+    jumped[3::4] = True
+    assert bool((steps[:, ~jumped] == 1).all()), "4 tokens a block: a jump before tokens 4, 8, 12 and 16"
+    assert set(steps[:, jumped].flatten().tolist()) == set(range(1, 11))
+    assert len({tuple(row) for row in steps.tolist()}) > 1, "every row has jumps of its own"
+
+
+def test_jumps_of_nothing_change_nothing_and_others_do() -> None:
+    model, rows = landmark_rows()
+    whole = next_token_loss(model, rows)[0]
+    torch.testing.assert_close(jumping_loss(model, rows, 1)[0], whole, atol=1e-6, rtol=1e-6)
+    assert not torch.allclose(jumping_loss(model, rows, 100)[0], whole, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", [*sizes.ARMS, "landmark-jumps", "landmark-cache"])
 def test_no_arm_is_starved(name: str) -> None:
     for size in sizes.SIZES.values():
         arm = size.arm(name)
@@ -101,6 +162,11 @@ def test_a_table_is_made_by_one_command_and_not_twice(tmp_path: Path, monkeypatc
     assert main([*command[:1], "choice", *command[2:], "--seeds", "1", "--threads", "1"]) == 0
     choices = json.loads((tmp_path / "run" / "choice.json").read_text())["rows"]
     assert [row["choice"] for row in choices] == ["head and token", "head", "token"]
+    assert main([*command[:1], "passages", *command[2:], "--seeds", "1", "--threads", "1"]) == 0
+    passages = json.loads((tmp_path / "run" / "passages.json").read_text())["rows"]
+    assert [(row["passages"], row["stride"]) for row in passages] == [
+        ("landmarks", 1), ("BM25", 1), ("newest", 1)
+    ]  # fmt: skip
     monkeypatch.setitem(sizes.SIZES, "small", replace(size, name="small"))
     command[-1] = "small"
     assert main(command) == 2
@@ -113,3 +179,25 @@ def test_arms_are_named() -> None:
     )
     with pytest.raises(ValueError):
         size.arm("something")
+
+
+def test_yarn_stretches_frequencies_for_a_while() -> None:
+    """The rotary embedding is that of transformers under `rope_type` "yarn", and the network's own again afterwards."""
+    model, tokens = plain_model(), torch.randint(0, 250, (40,)).tolist()
+    whole = recurrent_losses(model, tokens, window=64, cache=0)
+    with yarn(model, 4.0, 16):
+        stretched = recurrent_losses(model, tokens, window=64, cache=0)
+    config = deepcopy(model.backbone.config)
+    config.rope_parameters = {
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16
+    }  # fmt: skip
+    plain = LlamaForCausalLM(config)
+    plain.load_state_dict(model.backbone.state_dict())
+    plain.set_attn_implementation("sdpa")
+    logits = plain(torch.tensor([tokens])).logits[0, :-1].detach()
+    wanted = nn.functional.cross_entropy(logits, torch.tensor(tokens[1:]), reduction="none")
+    torch.testing.assert_close(stretched, wanted, atol=1e-5, rtol=1e-5)
+    assert not torch.equal(stretched, whole)
+    assert torch.equal(recurrent_losses(model, tokens, window=64, cache=0), whole)
+    with yarn(model, 1.0, 16):
+        assert torch.equal(recurrent_losses(model, tokens, window=64, cache=0), whole)

@@ -45,8 +45,10 @@ def stored_home(request, by_tokens, tmp_path_factory):
 
 @pytest.fixture
 def stored(stored_home, open_library, by_tokens, tmp_path, monkeypatch):
-    """A library in a copy of that home; ids of its documents by name. Landmarks propose everything."""
+    """A library in a copy of that home; ids of its documents by name. Landmarks propose everything, and tokens alone
+    decide."""
     monkeypatch.setattr(search, "FEWEST_PROPOSED", 1000)
+    monkeypatch.setattr(search, "EXACT_SHARE", 0.0)
     home, kv_dtype = stored_home
     shutil.copytree(home, tmp_path / "home")
     library = open_library(model=by_tokens, kv_dtype=kv_dtype)
@@ -88,6 +90,32 @@ def test_tokens_decide_among_the_proposed_blocks(stored):
     torch.testing.assert_close(found.scores_C, scores_N.sort(descending=True).values[:6], atol=2e-3, rtol=0)
     torch.testing.assert_close(found.scores_C, scores_N[found.positions_C], atol=2e-3, rtol=0)
     assert found.confidence == pytest.approx(max(0.0, float(found.scores_C[0])))
+
+
+def test_a_block_that_holds_a_rare_term_of_the_question_comes_first(stored, monkeypatch, write):
+    library, _ = stored
+    plain = "There are many forms, and they are sent by mail. "
+    text = plain * 30 + "Send form ZX-81 to the harbour office. " + plain * 30
+    name = add(library, write("forms.txt", text))
+    question = "Where do I send form ZX-81?"
+
+    def found():
+        with library._index.open_snapshot(library._catalogue) as snapshot:
+            return find_blocks(library._workspace, snapshot, question, 70, None)
+
+    before = found()
+    monkeypatch.setattr(search, "EXACT_SHARE", 0.9)
+    after = found()
+    held = library._catalogue.blocks_by_id(library_ids(library, after))
+    best = held[library_ids(library, after)[0]]
+    assert best.document_id == name and "ZX-81" in text[best.start : best.end]
+    assert float(after.scores_C.max()) <= 1.0
+    assert after.confidence == before.confidence and after.matched == before.matched
+
+
+def library_ids(library, found):
+    with library._index.open_snapshot(library._catalogue) as snapshot:
+        return snapshot.blocks.ids_N[found.positions_C.numpy()].tolist()
 
 
 def test_only_what_landmarks_propose_is_ranked(stored, monkeypatch):

@@ -1,0 +1,118 @@
+"""Tables of what the paper leaves open: positions of far blocks, training with a cache, and passages in the window.
+
+Each reads the same held-out segments through networks of the experiment; see docs/paper.md.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from model.attention.selection import Positions
+from model.checkpoint.landmark_model import LandmarkModel
+from model.training.evaluation.perplexity import segment_losses
+from model.training.paper.arms import Arm
+from model.training.paper.passages import Chooser, bm25, newest, passage_losses
+from model.training.paper.runs import Experiment, Row
+
+FRAMES: dict[str, Positions] = {
+    "stingy": "paper", "one far slot": "one_slot", "true": "true", "true, YaRN": "true", "none far away": "none",
+}  # fmt: skip
+CHOOSERS: dict[str, Chooser] = {"BM25": bm25, "newest": newest}
+
+
+def positions(experiment: Experiment, seeds: int) -> list[Row]:
+    """Open question 3: where far blocks stand, without and with position jumps in training (appendix E)."""
+    size, rows = experiment.size, []
+    window = _window(experiment, max(size.top_ks))
+
+    def score(arm: Arm, model: LandmarkModel) -> list[Row]:
+        found = []
+        for name, frame in FRAMES.items():
+            for length in size.lengths[1:]:
+                for k in size.top_ks:
+                    with yarn(model, length / size.window if "YaRN" in name else 1.0, size.window):
+                        losses = [
+                            segment_losses(model, one, window_blocks=window, top_k=k, positions=frame)
+                            for one in _segments(experiment, length)
+                        ]
+                    found.append({"arm": arm.name, "positions": name, "length": length, "k": k, "loss": _mean(losses)})
+        return found
+
+    for name in ("landmark", "landmark-jumps"):
+        arm = experiment.size.arm(name)
+        for seed in range(seeds):
+            rows += experiment.scores("positions", arm, seed, partial(score, arm))
+    return rows
+
+
+@contextmanager
+def yarn(model: LandmarkModel, factor: float, trained: int) -> Iterator[None]:
+    """Rotary frequencies stretched by YaRN (arXiv 2309.00071) from `trained` positions to `factor` times as many; for
+    a network without such scaling of its own. A factor of 1 changes nothing."""
+    deferred = model.backbone.model.rotary_emb
+    own, config = deferred.rotary, deepcopy(model.backbone.config)
+    if factor > 1:
+        config.rope_parameters = {
+            "rope_type": "yarn", "rope_theta": config.rope_parameters["rope_theta"], "factor": factor,
+            "original_max_position_embeddings": trained,
+        }  # fmt: skip
+        deferred.rotary = LlamaRotaryEmbedding(config).to(model.device)
+    try:
+        yield
+    finally:
+        deferred.rotary = own
+
+
+def passages(experiment: Experiment, seeds: int) -> list[Row]:
+    """Open question 2: blocks read by landmarks against passages that BM25 chooses, at equal retrieved tokens.
+
+    `read`: tokens that pass through the network for each one predicted.
+    """
+    size, arm, rows = experiment.size, experiment.size.arm("landmark"), []
+
+    def score(model: LandmarkModel) -> list[Row]:
+        found = []
+        for length in size.lengths[1:]:
+            segments = _segments(experiment, length)
+            for k in size.top_ks:
+                window = _window(experiment, k)
+                shown: Row = {"arm": arm.name, "length": length, "local": window * size.per_block, "k": k}
+                losses = [segment_losses(model, one, window_blocks=window, top_k=k) for one in segments]
+                found.append(shown | {"passages": "landmarks", "stride": window, "read": 1.0, "loss": _mean(losses)})
+                for name, choose in CHOOSERS.items():
+                    for stride in sorted({window, 1}, reverse=True):
+                        losses = [
+                            passage_losses(model, one, window_blocks=window, k=k, choose=choose, stride=stride)
+                            for one in segments
+                        ]
+                        read = round((window + k) / stride, 2)
+                        found.append(shown | {"passages": name, "stride": stride, "read": read, "loss": _mean(losses)})
+        return found
+
+    for seed in range(seeds):
+        rows += experiment.scores("passages", arm, seed, score)
+    return rows
+
+
+def _window(experiment: Experiment, k: int) -> int:
+    """Blocks of a window that leaves room for k blocks and a free slot in a trained row."""
+    window = experiment.size.window // experiment.size.per_block - k - 1
+    if window < 1:
+        raise ValueError(f"k={k} leaves no block for the window in rows of {experiment.size.window} tokens.")
+    return window
+
+
+def _segments(experiment: Experiment, length: int) -> list[list[int]]:
+    tokens: NDArray[np.integer] = experiment.heldout()
+    count = len(tokens) // length
+    return [[int(token) for token in one] for one in np.asarray(tokens[: count * length]).reshape(count, length)]
+
+
+def _mean(losses: list[torch.Tensor]) -> float:
+    return float(torch.cat(losses).double().mean())
