@@ -18,7 +18,7 @@ from app.settings import Settings
 from retrieval.library import Library
 from tests.app.api_client import opened
 from tests.app.cli_client import Commands
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 from tests.app.small_library import fill
 from tests.retrieval.conftest import new_catalogues, one_reader, reading_here  # noqa: F401
 from tests.tiny_model import shipped_model
@@ -61,7 +61,7 @@ def empty_library(tmp_path: Path) -> Iterator[Library]:
 
 @pytest.fixture
 def client(library: Library, home: Path) -> Iterator[TestClient]:
-    yield from opened(library, FakeSettings(home))
+    yield from opened(library, settings_for(home))
 
 
 @pytest.fixture

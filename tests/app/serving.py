@@ -6,57 +6,24 @@ import socket
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from app.api import build_app
+from app.settings import Settings
+
+SMALL: dict[str, Any] = {
+    "max_upload_bytes": 20_000_000, "max_uploads": 20, "min_free_bytes": 0, "max_jobs": 100, "max_questions": 64,
+    "questions_at_once": 8, "questions_at_once_each": 8, "writer_timeout": 60.0, "writer_memory": 0,
+    "oidc_title": "Example", "oidc_groups_claim": "groups",
+}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class FakeSettings:
-    """What `build_app` takes from the settings."""
-
-    home: Path
-    host: str = "127.0.0.1"
-    password: str | None = None
-    token: str | None = None
-    metrics_token: str | None = None
-    log_format: str = "text"
-    tracing: bool = False
-    max_upload_bytes: int = 20_000_000
-    max_uploads: int = 20
-    max_library_bytes: int | None = None
-    min_free_bytes: int = 0
-    writer: str | None = None
-    writer_key: str | None = None
-    writer_timeout: float = 60.0
-    writer_memory: int = 0
-    writer_repair: float | None = None
-    writer_int8: bool = False
-    writer_ahead: bool = False
-    device: str = "auto"
-    dtype: str = "auto"
-    questions_at_once: int = 8
-    questions_at_once_each: int = 8
-    max_questions: int = 64
-    max_jobs: int = 100
-    proxies: str = ""
-    watch_seconds: float = 60.0
-    oidc_issuer: str | None = None
-    oidc_client_id: str | None = None
-    oidc_client_secret: str | None = None
-    oidc_address: str | None = None
-    oidc_title: str = "Example"
-    oidc_scopes: str = "openid profile email"
-    oidc_username_claim: str = "preferred_username"
-    oidc_groups_claim: str | None = "groups"
-    oidc_allowed_groups: str = ""
-    oidc_new_accounts: bool = True
-    oidc_link_names: bool = False
-    oidc_session_hours: float = 12.0
+def settings_for(home: Path, **given: Any) -> Settings:
+    """Settings of a small server; what is not `given` or `SMALL` is as it is for everybody."""
+    return Settings(home=home, **(SMALL | given))
 
 
 @contextmanager
@@ -96,7 +63,7 @@ def main() -> None:
         (document,) = library.documents(search=RESERVOIR)
         library.move_document(document.id, library.create_collection("Waterworks").id)
         slowed(library, 0.04)
-        app = build_app(FakeSettings(Path(folder) / "home"), library)  # type: ignore[arg-type]
+        app = build_app(settings_for(Path(folder) / "home"), library)
         uvicorn.run(app, host="127.0.0.1", port=7998, log_level="warning")
 
 

@@ -14,7 +14,7 @@ from app.auth import hash_password
 from retrieval.library import Library
 from storage.fingerprint import MemoryFingerprint
 from storage.records import NewDocument, Principal
-from tests.app.serving import FakeSettings, served
+from tests.app.serving import served, settings_for
 from tests.app.small_library import without_model
 
 pytest.importorskip("playwright")
@@ -42,7 +42,7 @@ def library(tmp_path: Path) -> Iterator[Library]:
 def url(library: Library, tmp_path: Path) -> Iterator[str]:
     from app.api import build_app
 
-    with served(build_app(FakeSettings(tmp_path / "home"), library)) as url:
+    with served(build_app(settings_for(tmp_path / "home"), library)) as url:
         yield url
 
 

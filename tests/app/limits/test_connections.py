@@ -24,7 +24,7 @@ from app.forwarded import DeclaredProxies
 from app.limits.connections import ConnectionLimits, limited_protocol
 from retrieval.library import Library
 from tests.app.api_client import until
-from tests.app.serving import FakeSettings, served
+from tests.app.serving import served, settings_for
 
 HALF = b"GET /hello HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "
 BODY = b"POST /length HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n"
@@ -203,7 +203,7 @@ def test_broken_connections_leave_no_traceback_in_the_log(
         upload + b"Transfer-Encoding: chunked\r\n\r\n5\r\n--b\r\n", upload + b"Content-Length: 5\r\n\r\n" + part,
         upload.replace(b"boundary=b", b"boundary=") + b"Content-Length: 5\r\n\r\n12345",
     ]  # fmt: skip
-    app = build_app(FakeSettings(home), library, page=False)  # type: ignore[arg-type]
+    app = build_app(settings_for(home), library, page=False)
     with caplog.at_level(logging.INFO), served(app, http=limited_protocol(LIMITS)) as url:
         for request in sent:
             with socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), timeout=10) as connection:
@@ -219,7 +219,7 @@ def test_forwarded_headers_are_believed_of_declared_proxies_only(
     library: Library, home: Path, proxies: str, believed: bool
 ) -> None:
     seen: list[Any] = []
-    app = build_app(FakeSettings(home, proxies=proxies), library, page=False)  # type: ignore[arg-type]
+    app = build_app(settings_for(home, proxies=proxies), library, page=False)
 
     @app.get("/api/v1/seen")
     async def see(request: Request) -> None:
