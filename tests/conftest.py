@@ -60,6 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """What imports made lives as long as the process: looking through it again and again took a tenth of the time."""
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
 
