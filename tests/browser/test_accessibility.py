@@ -15,7 +15,7 @@ from tests.app.small_library import QUESTION, UNANSWERED
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import ask, view_whole  # noqa: E402
+from tests.browser.acting import ask, escape, view_whole  # noqa: E402
 
 GUIDELINES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 LOOKS: dict[str, dict[str, Any]] = {
@@ -56,9 +56,9 @@ def test_axe_finds_nothing(
     page.get_by_role("button", name="Show on the page").first.click()
     expect(page.locator(".viewer .box.answer").first).to_be_visible()
     found["page"] = found_by_axe(page)
-    page.keyboard.press("Escape")
+    escape(page)
     if look == "phone":
-        page.keyboard.press("Escape")
+        escape(page)
     for name in ("Library", "History", "Settings", "Machine"):
         view_whole(page, name)
         found[name] = found_by_axe(page)

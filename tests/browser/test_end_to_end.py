@@ -21,6 +21,8 @@ from tests.tiny_model import tiny_model
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
+from tests.browser.acting import escape  # noqa: E402
+
 expect.set_options(timeout=15_000)
 
 TWO_COLUMNS = """<!doctype html><title>Two columns</title><style>@page { size: A5; margin: 15mm }
@@ -118,7 +120,7 @@ def _compare_boxes_with_pdfium(page: Any, pdf: Path, library: Library) -> None:
         marked = "".join(page.locator(f'.viewer mark[data-block="{block}"]').all_inner_texts())
         under = "".join(text_under(pdf, number, *box) for box in boxes)
         assert squeezed(marked) in squeezed(under) and len(squeezed(under)) <= len(squeezed(marked)) + 4
-    page.keyboard.press("Escape")
+    escape(page)
 
 
 def _export(page: Any, folder: Path) -> None:
