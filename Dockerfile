@@ -3,6 +3,7 @@
 #   CPU:  docker build -t cairn .
 #   GPU:  docker build -t cairn --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126 .
 #         docker run --gpus all ...
+#   For several machines (docs/kubernetes.md): --build-arg EXTRAS=postgresql,s3
 #   Run:  docker run -p 7860:7860 -v cairn:/data -e CAIRN_PASSWORD=... cairn
 #
 # CUDA comes with that build of torch; the host needs nothing but its driver and the NVIDIA container toolkit.
@@ -31,6 +32,8 @@ COPY --chown=cairn:cairn model model
 COPY --chown=cairn:cairn retrieval retrieval
 COPY --chown=cairn:cairn app app
 RUN make install
+ARG EXTRAS=""
+RUN [ -z "$EXTRAS" ] || .venv/bin/python -m pip install --no-cache-dir --editable ".[$EXTRAS]"
 
 ENV CAIRN_HOME=/data \
     CAIRN_HOST=0.0.0.0 \

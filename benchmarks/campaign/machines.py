@@ -7,9 +7,10 @@
 Four workers, two on each of two machines (processes that take each other for processes of another machine), work off a
 queue of documents: the catalogue in PostgreSQL, memory and originals in a bucket (moto, a real S3 server), each machine
 with a home of its own. Again and again two of them are killed and started anew, and a third is paused for longer than
-a lease, so that it goes on with a job which is another's by then. At the end every document is compared with what one
-worker alone made in SQLite and files: blocks, keys and values bit for bit, answers token for token. Prints one JSON
-object; exit status 1 if anything did not hold. `--unchecked` lets workers commit without comparing their lease.
+a lease, so that it goes on with a job which is another's by then; each strike waits until something was stored since
+the one before, so that slow computers come to an end as well. Then every document is compared with what one worker
+alone made in SQLite and files: blocks, keys and values bit for bit, answers token for token. Prints one JSON object;
+exit status 1 if anything did not hold. `--unchecked` lets workers commit without comparing their lease.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +56,7 @@ from tests.tiny_model import tiny_model
 
 HOSTS = ("machine-a", "machine-b")
 SHARD_BYTES = 20_000
-CHARACTERS = 1500
 ASKED = 5
-
-
-# Workers are forked from a process that has imported everything and has opened nothing: neither threads of a bucket's
-# client nor connections to a database outlive a fork.
-PROCESSES = multiprocessing.get_context("forkserver")
-IMPORTED = (
-    *("obstore", "psycopg", "retrieval.ingest.shard_writer"),
-    *("tests.object_server", "tests.postgresql", "tests.retrieval.conftest", "tests.retrieval.reading_here"),
-)
 
 
 @dataclass(frozen=True)
@@ -95,39 +88,89 @@ def opened(home: Path, lease_seconds: float, **places: str | None) -> Library:
 
 
 def work(shared: Shared, host: str) -> None:
-    """What one worker does until it is killed."""
+    """What one worker does until it is killed, or the nursery has ended."""
+    nursery = os.getppid()
     workers._this_machine = lambda: host  # type: ignore[assignment]
     logging.getLogger("retrieval.ingest").addHandler(logging.FileHandler(shared.journal))
     if shared.unchecked:
         shard_rows.hold = document_rows.hold = lambda connection, job: None  # type: ignore[attr-defined]
         Job.is_same_claim = lambda self, other: True  # type: ignore[method-assign]
     with shared.open(host) as library:
-        while True:
+        while os.getppid() == nursery:
             if library.run_next_job() is None:
                 time.sleep(0.05)
+
+
+class Nursery:
+    """A process that has imported everything and opened nothing, from which workers are forked: neither threads of a
+    bucket's client nor connections to a database outlive a fork. It ends with this process."""
+
+    def __init__(self) -> None:
+        ours, theirs = multiprocessing.Pipe()
+        self._process = os.fork()
+        if self._process == 0:
+            ours.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the killed
+            self._serve(theirs)
+        theirs.close()
+        self._pipe = ours
+
+    def start(self, shared: Shared, host: str) -> int:
+        """A new worker's process id."""
+        self._pipe.send((shared, host))
+        return int(self._pipe.recv())
+
+    def close(self) -> None:
+        self._pipe.close()
+        os.waitpid(self._process, 0)
+
+    @staticmethod
+    def _serve(pipe: Connection) -> None:
+        while True:
+            try:
+                given = pipe.recv()
+            except EOFError:
+                os._exit(0)
+            worker = os.fork()
+            if worker == 0:
+                pipe.close()
+                try:
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    work(*given)
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    os._exit(1)
+            pipe.send(worker)
+
+
+def is_there(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 class Site:
     """The workers of both machines, and who is struck."""
 
-    def __init__(self, shared: Shared, seed: int):
-        self.shared, self._dice = shared, random.Random(seed)
-        self._running: list[tuple[str, Any]] = []
+    def __init__(self, nursery: Nursery, shared: Shared, seed: int):
+        self.shared, self._nursery, self._dice = shared, nursery, random.Random(seed)
+        self._running: list[tuple[str, int]] = []
         self._paused: list[tuple[float, int]] = []  # until when, and which process
         self.counts = Counter[str]()
         shared.journal.touch()
 
     def start(self, host: str) -> None:
-        worker = PROCESSES.Process(target=work, args=(self.shared, host), daemon=True)
-        worker.start()
-        self._running.append((host, worker))
+        self._running.append((host, self._nursery.start(self.shared, host)))
 
     def strike(self) -> None:
         """Kill two workers of any machine and start them anew; pause a third until its lease has expired."""
         *killed, (_, paused) = self._dice.sample(self._running, min(3, len(self._running)))
         if not self._paused:
-            os.kill(paused.pid, signal.SIGSTOP)
-            self._paused.append((time.monotonic() + 2 * self.shared.lease_seconds, paused.pid))
+            os.kill(paused, signal.SIGSTOP)
+            self._paused.append((time.monotonic() + 2 * self.shared.lease_seconds, paused))
             self.counts["pauses"] += 1
         for one in killed:
             self._end(one)
@@ -147,21 +190,23 @@ class Site:
     def check_alive(self) -> None:
         """Raises RuntimeError if a worker ended that nobody killed."""
         for host, worker in self._running:
-            if worker.exitcode is not None:
-                raise RuntimeError(f"A worker of {host} ended by itself, with {worker.exitcode}.")
+            if not is_there(worker):
+                raise RuntimeError(f"A worker of {host} ended by itself.")
 
-    def _end(self, one: tuple[str, Any]) -> None:
+    def _end(self, one: tuple[str, int]) -> None:
         worker = one[1]
-        worker.kill()
-        worker.join()
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+        while is_there(worker):
+            time.sleep(0.005)
         self._running.remove(one)
-        self._paused = [(until, process) for until, process in self._paused if process != worker.pid]
+        self._paused = [(until, process) for until, process in self._paused if process != worker]
 
 
-def submit(library: Library, folder: Path, documents: int) -> None:
-    for number in range(documents):
+def submit(library: Library, folder: Path, options: argparse.Namespace) -> None:
+    for number in range(options.documents):
         path = folder / f"{number}.txt"
-        path.write_text(prose(number, CHARACTERS))
+        path.write_text(prose(number, options.characters))
         library.submit(path)
 
 
@@ -210,22 +255,23 @@ def violations(site: Site, shared: Library, alone: Library) -> list[str]:
 def campaign(site: Site, options: argparse.Namespace) -> list[str]:
     shared, folder = site.shared, site.shared.folder
     with opened(folder / "alone", shared.lease_seconds) as alone:
-        submit(alone, folder, options.documents)
+        submit(alone, folder, options)
         while alone.run_next_job() is not None:
             pass
         with shared.open(HOSTS[0]) as library:
-            submit(library, folder, options.documents)
+            submit(library, folder, options)
         for number in range(options.workers):
             site.start(HOSTS[number % 2])
-        struck = began = time.monotonic()
+        struck, stored, began = 0.0, -1, time.monotonic()
         with shared.open("machine-c") as library:
+            catalogue = library._workspace.catalogue
             while left := library.num_active_jobs():
                 if time.monotonic() - began > options.patience:
                     return [f"{left} documents were not stored in {options.patience} s"]
                 site.check_alive()
                 site.wake()
-                if time.monotonic() - struck >= options.every:
-                    struck = time.monotonic()
+                if time.monotonic() - struck >= options.every and (now := len(catalogue.shards())) != stored:
+                    struck, stored = time.monotonic(), now
                     site.strike()
                     print(f"{left} left", file=sys.stderr, flush=True)
                 time.sleep(0.1)
@@ -253,13 +299,13 @@ def database(kind: str, folder: Path) -> Iterator[str]:
 def bucket(kind: str) -> str | None:
     if kind == "file":
         return None
-    os.environ |= object_server.ACCESS
     return object_server.new_store()
 
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--documents", type=int, default=60)
+    parser.add_argument("--characters", type=int, default=1500, help="of each document")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--every", type=float, default=2.0, help="seconds between strikes")
     parser.add_argument("--lease", type=float, default=1.0, help="seconds")
@@ -273,15 +319,17 @@ def parsed() -> argparse.Namespace:
 
 def main() -> int:
     options = parsed()
-    os.environ["PYTHONPATH"] = str(ROOT)
-    PROCESSES.set_forkserver_preload([*IMPORTED])
+    os.environ |= object_server.ACCESS
+    nursery = Nursery()
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # each request of the bucket
     with (
+        closing(nursery),
         tempfile.TemporaryDirectory(prefix="cairn-machines-") as name,
         database(options.catalogue, Path(name)) as database_url,
     ):
         store_url = bucket(options.store)
-        site = Site(Shared(Path(name), database_url, store_url, options.lease, options.unchecked), options.seed)
+        shared = Shared(Path(name), database_url, store_url, options.lease, options.unchecked)
+        site = Site(nursery, shared, options.seed)
         try:
             found = campaign(site, options)
         finally:

@@ -30,6 +30,20 @@ NORMS_AT_MOST = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
+class Hierarchy:
+    """Search through two levels of landmarks (`model.attention.hierarchy`)."""
+
+    fan_out: int = 64
+    """Neighbouring blocks of a group."""
+    groups: int = 4
+    """Groups whose landmarks are compared."""
+
+    def __post_init__(self) -> None:
+        if self.fan_out < 2 or self.groups < 1:
+            raise ModelError(f"{self} needs at least 2 blocks in a group and at least one group to look into.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class SelectionPolicy:
     """Choice of blocks in every layer that has a memory."""
 
@@ -44,6 +58,8 @@ class SelectionPolicy:
     """Query tokens of one forward pass vote separately, so that each reads what it would read in a pass of its own."""
     forced: Mapping[int, Tensor] | None = field(default=None, compare=False)
     """By layer, blocks to read instead of choosing any: ids ascending, of a shape that broadcasts to [B, G, X, S]."""
+    hierarchy: Hierarchy | None = None
+    """If given, blocks are chosen through groups of them, in the memory of one text."""
 
     def __post_init__(self) -> None:
         if self.top_k < 1:
@@ -57,6 +73,10 @@ class SelectionPolicy:
                 "voters='all_heads' needs positions='paper' (or 'true', or 'none'): a library is searched for each KV "
                 "head apart."
             )
+        if self.hierarchy is not None and not self.of_one_text:
+            raise ModelError("hierarchy needs the memory of one text (positions='paper'): a library has its own index.")
+        if self.hierarchy is not None and self.hierarchy.groups * self.hierarchy.fan_out < self.top_k:
+            raise ModelError(f"{self.hierarchy} holds fewer than top_k = {self.top_k} blocks: look into more groups.")
         for layer, ids in (self.forced or {}).items():
             if ids.dtype != torch.int64 or not ids.numel() or bool((ids[..., :1] < 0).any() | (ids.diff() <= 0).any()):
                 raise ModelError(f"forced blocks of layer {layer} must be int64, from 0 on, and strictly ascending.")

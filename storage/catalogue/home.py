@@ -82,19 +82,21 @@ class Home:
         nearly every opening needs."""
         if database.path is not None and not database.path.exists():
             return False
+        mark = self.mark  # before the catalogue is looked at: others commit meanwhile, and note it
         try:
             with database.read() as connection:
                 found, theirs, progress = connection.exec_driver_sql(_STATE).one()
         except (CatalogueDamaged, DBAPIError):  # or of an earlier schema, or empty
             return False
-        return bool(found == schema and theirs is not None and theirs == self.id and progress >= self.mark)
+        return bool(found == schema and theirs is not None and theirs == self.id and progress >= mark)
 
     def check(self, database: Database) -> None:
         """Raises `ForeignCatalogue` unless the catalogue, of any schema, belongs here. Changes nothing."""
         if database.path is not None and not database.path.exists():
             self._check_empty(database)
             return
-        if self.progress_of_own(database) < self.mark:
+        mark = self.mark  # first, as above
+        if self.progress_of_own(database) < mark:
             raise ForeignCatalogue("an older copy", database.place, self._blobs.place)
 
     def progress_of_own(self, database: Database) -> int:

@@ -15,7 +15,7 @@ import pytest
 from app.exports.answers import answer_as_html
 from retrieval.describing.description import describe, keep
 from retrieval.library import Library
-from retrieval.types.outcomes import NOTHING_FOUND, OUTCOMES, READ_ONCE_MORE
+from retrieval.types.outcomes import NOTHING_FOUND, ONE_SENTENCE, OUTCOMES, READ_ONCE_MORE
 from tests.app.small_library import QUESTION, RESERVOIR, UNANSWERED, WALKS, pdf_of, slowed
 
 pytest.importorskip("playwright")
@@ -304,6 +304,19 @@ def test_what_was_not_found_is_called_the_same_everywhere(
     expect(page.locator(".history .item")).to_contain_text(NOTHING_FOUND)
 
 
+def test_one_sentence_is_not_passed_off_as_a_summary(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    ask(page, "Summarise how the maintenance of the reservoir is done every spring.")
+    note = page.get_by_text(ONE_SENTENCE)
+    expect(note).to_be_visible()
+    (head,) = library.answers()
+    assert ONE_SENTENCE in answer_as_html(library, library.answer(head.id))
+    ask(page, QUESTION)
+    expect(note).to_have_count(1)
+
+
 def test_passages_that_were_read_once_more_say_so(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
@@ -312,7 +325,9 @@ def test_passages_that_were_read_once_more_say_so(
     again = page.locator(".evidence").get_by_text(READ_ONCE_MORE)
     expect(again).to_be_visible()
     answer = library.answer(library.answers()[0].id)
-    assert answer.settings["second_look"] and READ_ONCE_MORE in answer_as_html(library, answer)
+    exported = answer_as_html(library, answer)
+    assert answer.settings["second_look"] and READ_ONCE_MORE in exported
+    assert re.search(r"Written on \d+ [A-Z][a-z]+ 20\d\d, \d\d:\d\d UTC by [^/,]+, memory", exported)
     without = replace(answer, settings={**answer.settings, "second_look": False})
     assert READ_ONCE_MORE not in answer_as_html(library, without)
 

@@ -48,6 +48,17 @@ def test_everything_can_be_reached_by_keyboard(
     page.get_by_role("tab", name="Passages").focus()
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("tab", name="Word by word")).to_have_attribute("aria-selected", "true")
+    page.get_by_role("tab", name="Ask", exact=True).focus()
+    for name in ("Library", "History", "Library"):
+        page.keyboard.press("ArrowLeft" if name == "Library" and "history" in page.url else "ArrowRight")
+        expect(page.get_by_role("tab", name=name, exact=True)).to_be_focused()
+        expect(page.get_by_role("tab", name=name, exact=True)).to_have_attribute("aria-selected", "true")
+        expect(page).to_have_url(re.compile(f"#/{name.lower()}"))
+    page.get_by_role("button", name="Properties of Walks around the lake").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog").get_by_label("Authors")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Properties of Walks around the lake")).to_be_focused()
 
 
 def test_every_control_has_a_name_for_screen_readers(

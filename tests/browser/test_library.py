@@ -192,6 +192,36 @@ def test_what_waits_is_folded_and_cancelled_together(
     assert library.num_active_jobs() == 0
 
 
+def test_a_collection_goes_out_as_a_file_and_comes_in_again(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, watch: Any, tmp_path: Path
+) -> None:
+    watch.expected_statuses.add(422)
+    (walks,) = library.documents(search=WALKS)
+    library.move_document(walks.id, library.create_collection("Outdoors").id)
+    page = open_tab(f"{serve(library)}/#/library")
+    page.locator(".chip", has_text="Outdoors").click()
+    expect(page.locator(".document")).to_have_count(1)
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export").click()
+    assert download.value.suggested_filename == "Outdoors.cairn"
+    download.value.save_as(tmp_path / "Outdoors.cairn")
+    library.delete_documents([walks.id])
+    page.locator(".chip", has_text="All").click()
+    expect(page.locator(".document")).to_have_count(1)
+
+    cut = (tmp_path / "Outdoors.cairn").read_bytes()[:5000]
+    choose = page.get_by_label("A file that Export made")
+    choose.set_input_files({"name": "cut.cairn", "mimeType": "application/zip", "buffer": cut})
+    expect(page.locator(".toast.bad")).to_contain_text("cut.cairn")
+    expect(page.get_by_role("button", name="Import", exact=True)).to_be_enabled()
+    choose.set_input_files(tmp_path / "Outdoors.cairn")
+    expect(page.locator(".toast", has_text="1 document imported.")).to_be_visible()
+    expect(page.locator(".document", has_text="Walks around the lake").locator(".tag")).to_have_text("Outdoors")
+    *_, answer = library.ask("How long is the path?")
+    assert "eleven kilometres" in answer.text
+    assert not [path for path in (tmp_path / "home" / "uploads").iterdir() if path.is_file()], "nothing is left"
+
+
 def test_a_damaged_pdf_fails_alone_and_in_words(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, watch: Any
 ) -> None:

@@ -17,6 +17,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from campaign.shim import compiler  # noqa: E402
 
+from tests import postgresql  # noqa: E402
+
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="the failing disk is a library in C, for Linux")
 
 
@@ -27,6 +29,10 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="the failing disk
         pytest.param(["clocks.py", "--jumps", "8"], marks=needs_compiler),
         ["duplicates.py", "--rounds", "3"],
         ["odd_pdfs.py", "--files", "15"],
+        pytest.param(
+            ["machines.py", "--documents", "3", "--characters", "600", "--every", "0.5", "--lease", "0.5"],
+            marks=pytest.mark.skipif(bool(postgresql.why_not()), reason=postgresql.why_not()),
+        ),
     ],
     ids=lambda command: command[0],
 )
