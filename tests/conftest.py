@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ MEMORY, ROOM_BYTES = "/dev/shm", 4 << 30
 if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK):
     state = os.statvfs(MEMORY)
     if state.f_bavail * state.f_frsize >= ROOM_BYTES and not state.f_flag & os.ST_NOEXEC:
-        os.environ["TMPDIR"] = MEMORY
+        os.environ["TMPDIR"] = tempfile.tempdir = MEMORY  # a plugin may have asked already
 
 # Triton reads it when it is first imported: kernels are interpreted where no GPU is.
 if shutil.which("nvidia-smi") is None:

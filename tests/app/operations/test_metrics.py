@@ -6,7 +6,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +107,7 @@ def test_figures_without_a_catalogue_still_come(client: TestClient, library: Lib
 
 def test_accounts_close_the_figures_but_for_their_own_token(library: Library, home: Path) -> None:
     library.accounts.add("anna", hash_password("a password"))
-    for settings, status in ((settings_for(home), 401), (replace(settings_for(home), metrics_token=TOKEN), 401)):
+    for settings, status in ((settings_for(home), 401), (settings_for(home, metrics_token=TOKEN), 401)):
         for client in opened(library, settings):
             assert client.get("/metrics").status_code == status
             bearer = {"Authorization": f"Bearer {TOKEN}"}
@@ -127,7 +126,7 @@ def test_somebody_with_an_account_does_not_see_the_servers_figures(library: Libr
 
 def test_a_short_token_for_the_figures_is_refused(library: Library, home: Path) -> None:
     with pytest.raises(ValueError, match="too short"):
-        build_app(replace(settings_for(home), metrics_token="short"), library, page=False)
+        build_app(settings_for(home, metrics_token="short"), library, page=False)
 
 
 def test_a_server_is_ready_once_its_model_is_loaded_and_not_while_it_stops(client: TestClient) -> None:
