@@ -30,6 +30,8 @@ def found_by_axe(page: Any) -> list[str]:
         spec = find_spec("axe_playwright_python")
         assert spec is not None and spec.origin is not None
         page.evaluate((Path(spec.origin).parent / "axe.min.js").read_text(encoding="utf-8"))
+    # The field for a question stays at the bottom of the window: at the end of the page it lies over nothing.
+    page.evaluate("scrollTo({ top: document.documentElement.scrollHeight, behavior: 'instant' })")
     found = page.evaluate("rules => axe.run(document, { resultTypes: ['violations'], runOnly: rules })", GUIDELINES)
     return [f"{one['id']}: {node['html'][:120]}" for one in found["violations"] for node in one["nodes"]]
 
