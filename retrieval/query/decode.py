@@ -12,6 +12,7 @@ from functools import partial
 
 from model.errors import ModelError
 from model.inference.generate import GeneratedToken, generate
+from model.reading.doubt import Signs
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import InvalidRequest
 from retrieval.index.snapshot import MemoryIndex, naming_damage
@@ -132,7 +133,7 @@ class Decoder:
         look, found = self._workspace.loaded().second_look, retrieved.found
         best = quotations[0] if quotations else None
         if look is not None and best is not None and best.chance is not None and best.not_here is not None:
-            outcome = outcome_of_reading(look, best.chance, best.not_here)
+            outcome = outcome_of_reading(look, Signs(best.not_here, best.chance, found.confidence, best.score))
         else:
             sure = found.confidence
             if best is not None:
