@@ -239,9 +239,11 @@ const empty = () =>
   h(
     "p",
     { class: "empty-note" },
-    view.search || collections.chosen || view.where.length
-      ? "Nothing found."
-      : "No documents yet. Drop some above: they are read once and remembered.",
+    view.search
+      ? "No name or title has these words."
+      : collections.chosen || view.where.length
+        ? "No such documents."
+        : "No documents yet. Drop some above: they are read once and remembered.",
   );
 
 const documentItem = (one) =>
