@@ -25,7 +25,7 @@ from app.api.questions import AskQueue
 from app.auth import fresh_token
 from retrieval.library import Library
 from tests.app.api_client import events
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 from tests.retrieval.conftest import BLOCK_SIZE, prose
 from tests.tiny_model import tiny_model
 
@@ -75,7 +75,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         for name in NAMES:
             tokens[name], digest = fresh_token()
             library.accounts.set_token_digest(library.accounts.add(name, "no password"), digest)
-        app = build_app(FakeSettings(home), library, page=False)
+        app = build_app(settings_for(home), library, page=False)
         with TestClient(app, base_url="http://127.0.0.1") as client:
             people = [Person(client, name, {"Authorization": f"Bearer {tokens[name]}"}) for name in NAMES]
             documents = []

@@ -21,7 +21,7 @@ from tests.app.small_library import QUESTION, RESERVOIR, UNANSWERED, WALKS, pdf_
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import ask, view  # noqa: E402
+from tests.browser.acting import ask, escape, view  # noqa: E402
 from tests.browser.pages import squeezed, text_under  # noqa: E402
 
 BEES = "There are fourteen hives behind the mill. The bees fly from March to September."
@@ -41,7 +41,7 @@ def test_a_question_is_answered_with_evidence_that_can_be_followed(
     tokens.nth(2).click()
     expect(page.locator(".focus q")).to_have_text(re.compile(r"^\w+$"))
     assert page.locator(".score-text").all_inner_texts() != whole_answer, "the numbers are those of the word"
-    page.keyboard.press("Escape")
+    escape(page)
 
     marks.first.click()
     expect(page.locator(".block-card")).to_contain_text("Attention")
@@ -63,7 +63,7 @@ def test_a_question_is_answered_with_evidence_that_can_be_followed(
     expect(others.first.locator(".exact")).not_to_be_empty()
     others.first.get_by_role("button").click()
     expect(page.locator(".viewer .box").first).to_be_visible()
-    page.keyboard.press("Escape")
+    escape(page)
     expect(page.locator(".viewer")).to_have_count(0)
 
     page.get_by_role("tab", name="Passages").click()
@@ -76,7 +76,7 @@ def test_a_question_is_answered_with_evidence_that_can_be_followed(
     page.locator(".viewer button[aria-label$=' page']:enabled").first.click()
     expect(position).not_to_have_text(shown)
     expect(position).to_have_text(re.compile(r"^Page \d of \d$"))
-    page.keyboard.press("Escape")
+    escape(page)
     expect(page.locator(".viewer")).to_have_count(0)
 
     for kind in ("HTML", "JSON"):
@@ -101,7 +101,7 @@ def test_the_kind_of_a_document_and_not_its_name_decides_whether_pages_have_pict
     page.locator(".document .item-title").click()
     expect(page.locator(".viewer .page-words")).to_be_visible()
     expect(page.locator(".viewer .page-image")).to_be_visible(visible=kind == "pdf")
-    page.keyboard.press("Escape")
+    escape(page)
 
     view(page, "Ask")
     ask(page, "How many hives are there?")
@@ -213,7 +213,7 @@ def test_the_answer_names_its_page_and_leads_to_the_quotation_on_it(
         expect(page.locator(".viewer .position")).to_have_text("Page 1 of 6")
         expect(page.locator(".viewer .box.answer").first).to_be_visible()
         assert "".join(page.locator(".viewer .quoted").all_inner_texts()).split() == answer.split()
-        page.keyboard.press("Escape")
+        escape(page)
         expect(page.locator(".viewer")).to_have_count(0)
     address = page.url
     source.click()
@@ -267,7 +267,7 @@ def test_a_refusal_shows_what_is_nearest_and_answers_from_it_when_told_to(
     expect(page.locator(".evidence")).to_be_hidden()
     near.first.locator(".source").click()
     expect(page.locator(".viewer .page-words mark").first).to_be_visible()
-    page.keyboard.press("Escape")
+    escape(page)
     page.get_by_role("button", name="Answer from these anyway").click()
     expect(page.locator(".turn .verdict")).to_contain_text(OUTCOMES["perhaps"][1])
     expect(page.locator(".turn .source")).to_contain_text("page")

@@ -18,7 +18,7 @@ from tests.app.small_library import QUESTION, pdf_of
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import add_files, ask, view, view_whole  # noqa: E402
+from tests.browser.acting import add_files, ask, escape, view, view_whole  # noqa: E402
 
 HOSTILE = "${alert(1)} {{alert(2)}} <img src=x onerror=alert(3)> `alert(4)` </script><script>alert(5)</script>"
 ELSEWHERE = "http://198.51.100.7"
@@ -41,7 +41,7 @@ def test_everything_can_be_reached_by_keyboard(
         page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     expect(page.locator(".focus q")).to_have_text("was")  # The dam was
-    page.keyboard.press("Escape")
+    escape(page)
     page.locator(".passage-text mark").first.focus()
     page.keyboard.press("Enter")
     expect(page.locator(".block-card")).to_be_visible()
@@ -102,10 +102,10 @@ def test_nothing_that_is_said_anywhere_is_ever_executed(
     expect(page.locator(".passages")).to_contain_text("<img src=x onerror=alert(3)>")
     page.get_by_role("button", name="Show on the page").first.click()
     expect(page.locator(".page-words")).to_contain_text("{{alert(2)}}")
-    page.keyboard.press("Escape")
+    escape(page)
     page.locator("#scope").click()
     expect(page.get_by_role("dialog")).to_contain_text("`alert(4)`")
-    page.keyboard.press("Escape")
+    escape(page)
     view(page, "History")
     expect(page.locator(".history")).to_contain_text("</script><script>alert(5)</script>")
     assert page.locator("img[src='x']").count() == 0
@@ -142,7 +142,7 @@ def test_text_that_tries_style_links_and_directions_loads_nothing_and_turns_noth
     assert page.evaluate(BACKWARDS) == [], "what is turned stays in its own paragraph"
     page.get_by_role("button", name="Show on the page").first.click()
     expect(page.locator(".page-words")).to_contain_text("<link rel=stylesheet")
-    page.keyboard.press("Escape")
+    escape(page)
     view(page, "History")
     expect(page.locator(".history")).to_contain_text("What does the wombat say?")
     assert page.locator(f"[href^='{ELSEWHERE}'], [src^='{ELSEWHERE}'], [href^='javascript']").count() == 0
@@ -227,7 +227,7 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
     expect(evidence).to_be_hidden()
     page.get_by_role("button", name="What was read").click()
     expect(evidence.locator(".passage").first).to_be_in_viewport()
-    page.keyboard.press("Escape")
+    escape(page)
     expect(evidence).to_be_hidden()
     for name in ("Ask", "Library", "History", "Settings", "Machine"):
         view_whole(page, name)

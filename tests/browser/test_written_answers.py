@@ -21,7 +21,7 @@ from tests.scripted_writer import ScriptedWriter
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import ask, view  # noqa: E402
+from tests.browser.acting import ask, escape, view  # noqa: E402
 
 RAISED = "The dam was raised by three metres in 1981"
 CHANGED = "The dam was raised by three metres in 1974"
@@ -102,12 +102,11 @@ def test_citations_and_checked_sentences_lead_to_the_page(
     expect(page.locator(".viewer .position")).to_have_text("Page 1 of 6")
     expect(page.locator(".viewer .quoted")).to_contain_text(["The dam was raised by three metres in 1981"])
     expect(page.locator(".viewer .box.answer").first).to_be_visible()
-    page.keyboard.press("Escape")
+    escape(page)
     claims.get_by_role("button", name=re.compile("^Supported")).click()
     expect(page.locator(".viewer .position")).to_have_text("Page 1 of 6")
-    page.keyboard.press("Escape")
+    escape(page)
     expect(page.locator(".viewer")).to_be_hidden()
-    page.wait_for_timeout(300)  # closing goes back in the history, which a reload in the same moment would meet
     page.reload()
     expect(page.locator(".claims li")).to_have_count(3)
 
