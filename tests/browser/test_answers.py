@@ -151,10 +151,13 @@ def test_evidence_and_the_question_field_stay_in_sight_in_a_long_conversation(
 
 
 def test_a_question_can_be_kept_to_chosen_documents(
-    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
 ) -> None:
+    (tmp_path / "waits.txt").write_text("Nobody has read this.")
+    library.submit(tmp_path / "waits.txt")
     page = open_tab(serve(library))
     page.locator("#scope").click()
+    expect(page.locator(".pick")).to_have_count(2)  # what is still to be read cannot be chosen
     page.get_by_label("Walks around the lake").check()
     page.get_by_role("button", name="Use these").click()
     expect(page.locator("#scope")).to_contain_text("Walks around the lake")
