@@ -138,7 +138,7 @@ class Decoder:
             sure = found.confidence
             if best is not None:
                 sure = sureness(found.matched, [quotation.score for quotation in quotations])
-            outcome = outcome_of(self._model.config, sure, found.in_scope)
+            outcome = outcome_of(self._model.config, sure, found.in_scope) if retrieved.sure else "not_found"
         insisted = retrieved.insisted or (self._anyway and outcome == "not_found")
         return "perhaps" if insisted else outcome
 
