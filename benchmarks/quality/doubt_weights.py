@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,19 +129,24 @@ def figures(signs: Signs) -> tuple[list[float], list[float]]:
 
 
 def fit(asked: Sequence[Asked], wrongly_refused: float) -> dict[str, Any]:
-    """`doubt` of a reader's config.json."""
-    none = regression([figures(each.signs)[0] for each in asked], [not each.has_answer for each in asked])
-    right = regression([figures(each.signs)[1] for each in asked], [each.is_right for each in asked])
+    """`doubt` of a reader's config.json. Of answers that are not right, wrong ones to answerable questions and those
+    to questions without an answer count as much."""
+    answerable = [each.has_answer for each in asked]
+    none = regression([figures(each.signs)[0] for each in asked], [not one for one in answerable], answerable)
+    right = regression([figures(each.signs)[1] for each in asked], [each.is_right for each in asked], answerable)
     chances = sorted(chance(none, figures(each.signs)[0]) for each in asked if each.has_answer)
     above = chances[min(len(chances) - 1, int((1 - wrongly_refused) * len(chances)))]
     return {"none": none, "right": right, "none_above": round(above, 3), "sure_above": 0.5}
 
 
-def regression(rows: Sequence[Sequence[float]], wanted: Sequence[bool]) -> list[float]:
-    """Weights; questions of either kind count as much together."""
+def regression(rows: Sequence[Sequence[float]], wanted: Sequence[bool], parts: Sequence[bool]) -> list[float]:
+    """Weights; wanted and other rows count as much together, and so do the parts of either."""
     x_QF, y_Q = torch.tensor(rows), torch.tensor(wanted).float()
-    share = y_Q.mean()
-    weight_Q = torch.where(y_Q > 0, 0.5 / share, 0.5 / (1 - share))
+    sizes = Counter(zip(wanted, parts, strict=True))
+    in_parts = Counter(one for one, _ in sizes)
+    weight_Q = torch.tensor(
+        [1 / (2 * in_parts[one] * sizes[one, part]) for one, part in zip(wanted, parts, strict=True)]
+    )
     weights_F = torch.zeros(x_QF.shape[1], requires_grad=True)
     scale_F = x_QF.std(0).clamp_min(1e-6)
     scale_F[0] = 1.0
@@ -149,8 +155,8 @@ def regression(rows: Sequence[Sequence[float]], wanted: Sequence[bool]) -> list[
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
         logits_Q = (x_QF / scale_F) @ weights_F
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits_Q, y_Q, weight=weight_Q)
-        loss = loss + SHRINK * weights_F[1:].square().sum()
+        losses_Q = torch.nn.functional.binary_cross_entropy_with_logits(logits_Q, y_Q, reduction="none")
+        loss = (losses_Q * weight_Q).sum() + SHRINK * weights_F[1:].square().sum()
         loss.backward()
         return loss
 

@@ -64,7 +64,13 @@ def test_axe_finds_nothing(
     escape(page)
     if look == "phone":
         escape(page)
+    (document,) = library.documents(search="walks")
+    library.set_properties(document.id, {"author": ["Ann Lee"], "tag": ["outdoors"]})
     for name in ("Library", "History", "Settings", "Machine"):
         view_whole(page, name)
         found[name] = found_by_axe(page)
+    view_whole(page, "Library")
+    page.get_by_role("button", name="Tag outdoors").click()
+    page.get_by_role("button", name="Properties of Walks around the lake").click()
+    found["properties"] = found_by_axe(page)
     assert {name: each for name, each in found.items() if each} == {}

@@ -98,6 +98,9 @@ def test_the_ask_page_can_be_used_before_the_frame_has_come(
     question = page.get_by_label("Question")
     question.fill("When was the dam")
     question.focus()
+    for _ in range(500):
+        if not held:
+            page.wait_for_timeout(20)
     assert held and page.get_by_role("tab").count() == 0
     held[0].continue_()
     expect(page.get_by_role("tab", name="Machine", exact=True)).to_be_visible()

@@ -232,6 +232,11 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
     for name in ("Ask", "Library", "History", "Settings", "Machine"):
         view_whole(page, name)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name
+    assert page.get_by_label("Folder on this machine").bounding_box()["width"] > 200
+    view(page, "Library")
+    page.get_by_role("button", name="Properties of Walks around the lake").click()
+    at = page.get_by_role("dialog").bounding_box()
+    assert at["x"] >= 8 and at["x"] + at["width"] <= 382
 
 
 def test_a_password_is_asked_for_and_a_wrong_one_refused(

@@ -272,6 +272,7 @@ def test_a_search_finds_what_stands_in_the_documents_too(
 ) -> None:
     page = open_tab(f"{serve(library)}/#/library")
     page.get_by_label("Find documents").fill("turbines in the lower gallery")
+    expect(page.locator(".empty-note")).to_have_text("No name or title has these words.")
     first = page.locator(".in-text .item").first
     expect(first).to_contain_text("turbines")
     expect(first).to_contain_text("Handbook of the reservoir, page")
