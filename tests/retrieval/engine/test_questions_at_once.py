@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from tests.tiny_model import shipped_model
 def test_as_many_questions_are_at_work_as_there_are_places_and_never_beside_ingestion() -> None:
     lock, inside, most, shared, beside = threading.Lock(), 0, 0, set(), []
     scheduler = ModelScheduler(before_work=shared.add, places=lambda: 2)
-    ingesting = threading.Event()
+    ingesting, pairs = threading.Event(), threading.Barrier(2)
 
     def question() -> None:
         nonlocal inside, most
@@ -29,7 +28,7 @@ def test_as_many_questions_are_at_work_as_there_are_places_and_never_beside_inge
                 inside += 1
                 most = max(most, inside)
                 beside.append(ingesting.is_set())
-            time.sleep(0.01)
+            pairs.wait(20)  # passes only with another question at work
             with lock:
                 inside -= 1
 
@@ -38,7 +37,6 @@ def test_as_many_questions_are_at_work_as_there_are_places_and_never_beside_inge
             ingesting.set()
             with lock:
                 beside.append(inside > 0)
-            time.sleep(0.005)
             ingesting.clear()
 
     with ThreadPoolExecutor(8) as threads:
