@@ -46,7 +46,7 @@ METRICS_PATH = "/metrics"
 MAX_PUBLIC_BODY_BYTES = 10_000
 FOR_GOOD = "private, max-age=31536000, immutable"
 """Cache-Control of what has a digest in its name."""
-UPLOAD_PATHS = frozenset({"/api/v1/documents", "/api/v1/uploads", "/api/v1/estimate"})
+UPLOAD_PATHS = frozenset({"/api/v1/documents", "/api/v1/uploads", "/api/v1/estimate", "/api/v1/bundle"})
 
 
 def principal_of(connection: HTTPConnection) -> Principal:

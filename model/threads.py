@@ -52,17 +52,23 @@ class ThreadCount:
         self._now = self._most
         self._last = _Times()
 
-    def apply(self) -> int:
-        """Set it for the computations that this thread begins now; returns it. A few microseconds, and 0.05 s where
-        the machine was last looked at a while ago."""
+    @property
+    def now(self) -> int:
+        """As of the last look at the machine."""
+        return self._now
+
+    def apply(self, sharing: int = 1) -> int:
+        """Set it for the computations that this thread begins now, a part of it where several are `sharing` it;
+        returns what was set. A few microseconds, and 0.05 s where the machine was last looked at a while ago."""
         import torch  # what sets the environment for it must not load it
 
         with self._lock:
             if self._follows:
                 self._follow()
-            if torch.get_num_threads() != self._now:  # OpenMP keeps the number for each thread that asks
-                torch.set_num_threads(self._now)
-            return self._now
+            mine = max(1, self._now // sharing)
+            if torch.get_num_threads() != mine:  # OpenMP keeps the number for each thread that asks
+                torch.set_num_threads(mine)
+            return mine
 
     def _follow(self) -> None:
         age = time.monotonic() - self._last.moment

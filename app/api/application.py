@@ -14,8 +14,8 @@ from fastapi.staticfiles import StaticFiles
 from starlette.routing import Mount
 
 from app import version
-from app.api import changes as changing
 from app.api import (
+    bundles,
     dependencies,
     documents,
     errors,
@@ -26,6 +26,7 @@ from app.api import (
     startup,
     writer_choice,
 )
+from app.api import changes as changing
 from app.api.preferences import PreferenceFolder
 from app.api.protocols import openai_endpoint
 from app.api.protocols.mcp_tools import build_mcp, mcp_app
@@ -97,6 +98,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     app.state.readiness, app.state.ask_queue = readiness, ask_queue
     dependencies.install(app, library, preferences, changes)
     app.include_router(documents.router(uploads), prefix="/api/v1")
+    app.include_router(bundles.router(uploads), prefix="/api/v1")
     app.include_router(questions.router(ask_queue), prefix="/api/v1")
     app.include_router(changing.router(changes, uploads), prefix="/api/v1")
     app.include_router(folders.router(settings), prefix="/api/v1")

@@ -142,6 +142,21 @@ class Uploads:
             self._files[identity] = staged
         return staged
 
+    def new_path(self) -> Path:
+        """Where something can lie for a moment; whoever asks removes it."""
+        return self._folder / secrets.token_hex(16)
+
+    def take(self, stream: BinaryIO, name: str) -> Path:
+        """Copy a file in that is no document; whoever calls removes it. Raises Refused for its size."""
+        self._check_room(name)
+        path = self.new_path()
+        try:
+            self._copy(stream, path, name, 0)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return path
+
     def files(self, library: Library) -> list[StagedFile]:
         """In the order they came."""
         self._forget_old()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from app.web.templates import TEMPLATES
@@ -37,10 +38,18 @@ def answer_as_html(library: Library, answer: Answer) -> str:
         left_out=max(0, len(marked) - MAX_PICTURES),
         heat=_heat(answer),
         record=answer_as_json(library, answer),
+        written_at=_moment(answer.created_at),
+        model=answer.model.rstrip("/").rsplit("/", 1)[-1],  # without the folder in which it lies
         outcome_note=outcome_note(answer),
         read_once_more=read_once_more(answer),
         numbers={citation.passage: citation.number for citation in answer.citations},
     )
+
+
+def _moment(iso: str) -> str:
+    """A time in UTC as people write it."""
+    at = datetime.fromisoformat(iso).astimezone(UTC)
+    return f"{at.day} {at:%B %Y, %H:%M} UTC"
 
 
 def _opacity(score: float, strongest: float) -> float:

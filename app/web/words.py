@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from app.web.gradio_styles import sheet_names
-from retrieval.types.outcomes import OUTCOMES, READ_ONCE_MORE
+from retrieval.types.outcomes import ONE_SENTENCE, OUTCOMES, READ_ONCE_MORE
 
 _MARK = Path(__file__).parent / "static" / "mark.svg"
 
@@ -18,6 +18,7 @@ def page_words() -> str:
     values = {
         "OUTCOMES": OUTCOMES,
         "READ_ONCE_MORE": READ_ONCE_MORE,
+        "ONE_SENTENCE": ONE_SENTENCE,
         "MARK": mark_address(),
         "FRAME_STYLES": [f"./assets/{name}" for name in sheet_names()],
     }

@@ -28,7 +28,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -165,9 +165,12 @@ class Site:
     def start(self, host: str) -> None:
         self._running.append((host, self._nursery.start(self.shared, host)))
 
-    def strike(self) -> None:
-        """Kill two workers of any machine and start them anew; pause a third until its lease has expired."""
-        *killed, (_, paused) = self._dice.sample(self._running, min(3, len(self._running)))
+    def strike(self, at_work: Collection[int]) -> None:
+        """Pause a worker until its lease has expired, one of the processes `at_work` if any is; kill two others of any
+        machine and start them anew."""
+        shuffled = self._dice.sample(self._running, len(self._running))
+        (_, paused), *others = sorted(shuffled, key=lambda one: one[1] not in at_work)
+        killed = self._dice.sample(others, min(2, len(others)))
         if not self._paused:
             os.kill(paused, signal.SIGSTOP)
             self._paused.append((time.monotonic() + 2 * self.shared.lease_seconds, paused))
@@ -272,7 +275,8 @@ def campaign(site: Site, options: argparse.Namespace) -> list[str]:
                 site.wake()
                 if time.monotonic() - struck >= options.every and (now := len(catalogue.shards())) != stored:
                     struck, stored = time.monotonic(), now
-                    site.strike()
+                    running = [job.worker for job in catalogue.jobs(active_only=True) if job.state == "running"]
+                    site.strike({int(worker.split("/")[1]) for worker in running})
                     print(f"{left} left", file=sys.stderr, flush=True)
                 time.sleep(0.1)
             site.counts["seconds at work"] = round(time.monotonic() - began)

@@ -10,8 +10,8 @@ The memory holds all development documents at once (contexts of one title joined
 blocks that overlap an answer span; where a source has no spans, the stretch of the passage that shares most with
 question and answer (such sources are marked). "landmarks, then tokens, titles" is what search does where the
 checkpoint says `ranks_by_tokens`; all ways are measured for any checkpoint. "titles": the title of the document takes
-part, for BM25 and the sentence encoder as the first words of every block. "exact terms": to the scores a share is added
-of the question's tokens, weighted by their rarity among the blocks, that stand in the block; search does not do so.
+part, for BM25 and the sentence encoder as the first words of every block. "exact terms": blocks gain that hold the rare
+words of the question, as in search.
 
 Axes: Y memory layers, W weighed memory layers, H query heads, G KV heads, Q question tokens, N blocks, L tokens in a
 block, D head dim, C proposed blocks, X documents, T tokens of a title.
@@ -20,11 +20,10 @@ block, D head dim, C proposed blocks, X documents, T tokens of a title.
 import argparse
 import copy
 import json
-import math
 import random
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,14 +44,14 @@ from model.scoring.late_interaction import best_matches, block_scores, token_mat
 from model.training.data.corpus import read_questions
 from model.training.data.examples import TokenDocuments, TokenQuestion, document_frequency, encode_questions
 from retrieval.index.title_keys import title_keys
+from retrieval.query.exact_terms import term_shares
 from retrieval.query.question import mean_query
-from retrieval.query.search import FEWEST_PROPOSED
+from retrieval.query.search import EXACT_AMONG, EXACT_SHARE, FEWEST_PROPOSED
 
 DEPTH = 20
 DEPTHS = (1, 8, DEPTH, 128, FEWEST_PROPOSED)
 ROWS = 12
 OURS = "landmarks, then tokens, titles"
-EXACT_SHARES = (0.05, 0.1)
 
 
 def main() -> None:
@@ -95,7 +94,7 @@ def measured(arguments: argparse.Namespace, name: str) -> dict[str, dict[str, di
     started = time.perf_counter()
     stored = stored_keys(model, data, blocks)
     print(f"prefill: {sum(map(len, data.ids)) / (time.perf_counter() - started):.0f} tokens/s", flush=True)
-    found |= search_rankings(model, stored, questions, ExactTerms(blocks.ids))
+    found |= search_rankings(model, stored, questions, plain)
     figures = report(found, questions, gold, spans)
     if arguments.minilm:
         found["minilm"] = minilm_ranking(arguments.minilm, model, plain, questions)
@@ -176,24 +175,8 @@ def stored_keys(model: LandmarkModel, data: TokenDocuments, blocks: Blocks) -> S
     return StoredKeys(landmarks_YGND, keys_WNGLD, lengths_N, place_N, document_N, list(same), title_lengths_X)
 
 
-class ExactTerms:
-    """Which tokens stand in which block, and how rare they are."""
-
-    def __init__(self, ids: list[np.ndarray]) -> None:
-        self._held = [set(each.tolist()) for each in ids]
-        counts = Counter(token for held in self._held for token in held)
-        self._rarity = {token: math.log(len(ids) / count) for token, count in counts.items()}
-
-    def shares(self, question_ids: np.ndarray, proposed_C: torch.Tensor) -> torch.Tensor:
-        """shares_C: rarity of the question's tokens that the block holds, of that of all that some block holds."""
-        rarity = {token: self._rarity[token] for token in set(question_ids.tolist()) if token in self._rarity}
-        total = sum(rarity.values()) or 1.0
-        held = (self._held[number] for number in proposed_C.tolist())
-        return torch.tensor([sum(rarity[token] for token in rarity.keys() & each) / total for each in held])
-
-
 def search_rankings(
-    model: LandmarkModel, stored: StoredKeys, questions: list[TokenQuestion], exact: ExactTerms
+    model: LandmarkModel, stored: StoredKeys, questions: list[TokenQuestion], texts: list[str]
 ) -> dict[str, list[list[int]]]:
     """By landmarks, by tokens among the blocks that landmarks propose, and by the landmarks of each weighed layer
     alone, if there are several."""
@@ -218,10 +201,11 @@ def search_rankings(
             scores_C = block_scores(each_QC, stored.place_N[proposed_C])
             found[name].append(proposed_C[scores_C.argsort(descending=True, stable=True)][:DEPTH].tolist())
         seconds = [seconds[0] + proposed - began, seconds[1] + time.perf_counter() - proposed]
-        shares_C = exact.shares(np.asarray(question.ids), proposed_C)
-        for share in EXACT_SHARES:
-            order_C = (scores_C + share * shares_C).argsort(descending=True, stable=True)
-            found[f"{OURS}, exact terms x {share}"].append(proposed_C[order_C][:DEPTH].tolist())
+        best_B = proposed_C[scores_C.argsort(descending=True, stable=True)][:EXACT_AMONG]
+        scores_B = scores_C.sort(descending=True, stable=True).values[:EXACT_AMONG]
+        shares_B = term_shares(model.decode(question.ids), [texts[number] for number in best_B.tolist()])
+        order_B = (scores_B + EXACT_SHARE * shares_B).argsort(descending=True, stable=True)
+        found[f"{OURS}, exact terms"].append(best_B[order_B][:DEPTH].tolist())
         found["landmarks alone"].append(proposed_C.tolist())
         for layer in weighed if len(weighed) > 1 else ():
             scores_N = scores_YN[model.memory_layers.index(layer)]

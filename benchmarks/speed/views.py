@@ -30,7 +30,7 @@ from app.api import build_app
 from app.auth import hash_password
 from retrieval.library import Library
 from tests.app.full_home import ANSWERS, DOCUMENTS, fill
-from tests.app.serving import FakeSettings, served
+from tests.app.serving import served, settings_for
 from tests.app.small_library import QUESTION
 from tests.app.small_library import fill as fill_small
 from tests.browser.conftest import ARGUMENTS, CHROMIUM
@@ -148,7 +148,7 @@ def main() -> None:
                 if passed == "as a user":
                     users = [library.accounts.add(f"user{n}", hash_password(PASSWORD)) for n in range(8)]
                     library.accounts.transfer_ownership(users[0])
-                with served(build_app(FakeSettings(home), library)) as url:
+                with served(build_app(settings_for(home), library)) as url:
                     for _ in range(runs):
                         for name, seconds in measured(browser, url, passed == "as a user").items():
                             results.setdefault(passed, {}).setdefault(name, []).append(seconds)

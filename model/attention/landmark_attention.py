@@ -23,7 +23,7 @@ from model.attention.fused.attention import fused_attention
 from model.attention.fused.trust import fused_is_right
 from model.attention.grouped_softmax import fold_far_blocks, fold_slots
 from model.attention.memory import Selection
-from model.attention.positions import SlottedBlocks, read_blocks
+from model.attention.positions import ReadBlocks, read_blocks
 from model.attention.rotary import rotate
 from model.attention.scores import exact_scores
 from model.attention.selection import SelectionPolicy
@@ -113,11 +113,10 @@ def _local_logits(context: LandmarkContext, rotated_query: Tensor, rotated_key: 
     return fold_far_blocks(scores_BGRQK.flatten(1, 2) * scaling, context.block_size, context.valid_keys(num_keys))
 
 
-def _slot_logits(blocks: SlottedBlocks, policy: SelectionPolicy, scaling: float) -> Tensor:
+def _slot_logits(blocks: ReadBlocks, policy: SelectionPolicy, scaling: float) -> Tensor:
     """logits_BHQSL of the tokens of chosen blocks, in the same softmax as the local ones."""
     rows_BGXRD = policy.voter_rows(blocks.queries_BHQD, blocks.ids_BGXS.shape[1])
-    keys_BGXSLD = blocks.keys_BGXSLD
-    scores_BGXRSL = exact_scores(rows_BGXRD, keys_BGXSLD.flatten(3, 4)).unflatten(-1, keys_BGXSLD.shape[3:5]) * scaling
+    scores_BGXRSL = blocks.scores(rows_BGXRD) * scaling
     logits_BGXRSL = fold_slots(scores_BGXRSL, blocks.lengths_BGXS.unsqueeze(3))
     return policy.by_query(logits_BGXRSL, blocks.queries_BHQD.shape[2])
 
@@ -137,14 +136,13 @@ def _local_values(weights_BHQK: Tensor, value_BGKD: Tensor, dropout: float) -> T
     return out_BGRQD.flatten(1, 2)
 
 
-def _slot_values(blocks: SlottedBlocks, weights_BHQSL: Tensor, policy: SelectionPolicy) -> Tensor:
+def _slot_values(blocks: ReadBlocks, weights_BHQSL: Tensor, policy: SelectionPolicy) -> Tensor:
     """out_BHQD: values of chosen blocks, weighted."""
-    weights_BGXRSL = policy.voter_rows(weights_BHQSL.to(blocks.values_BGXSLD.dtype), blocks.ids_BGXS.shape[1])
-    out_BGXRD = torch.einsum("bgxrsl,bgxsld->bgxrd", weights_BGXRSL, blocks.values_BGXSLD)
-    return policy.by_query(out_BGXRD, weights_BHQSL.shape[2])
+    weights_BGXRSL = policy.voter_rows(weights_BHQSL, blocks.ids_BGXS.shape[1])
+    return policy.by_query(blocks.weighted(weights_BGXRSL), weights_BHQSL.shape[2])
 
 
-def _selection(layer: int, blocks: SlottedBlocks, weights_BHQSL: Tensor, policy: SelectionPolicy) -> Selection:
+def _selection(layer: int, blocks: ReadBlocks, weights_BHQSL: Tensor, policy: SelectionPolicy) -> Selection:
     """What every head and query read, with the attention mass on each block: its gate."""
     gate_BHQS = weights_BHQSL.detach().sum(-1)
     heads, queries = gate_BHQS.shape[1:3]

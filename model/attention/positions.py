@@ -17,8 +17,8 @@ Frames (docs/landmark-attention.md, section 5), in slots of one block each, one 
   tokens in the same place look like: content alone decides.
 - Where the local window starts: `SelectionPolicy.local_slot`.
 
-Axes: B batch, H query heads, G KV heads, X voter groups per KV head, Q queries, K local keys, S slots, N stored blocks,
-L tokens in a block (landmark last), D head dim.
+Axes: B batch, H query heads, G KV heads, X voter groups per KV head, R rows that vote together, P = X x R, Q queries, K
+local keys, S slots, N stored blocks, U blocks fetched, L tokens in a block (landmark last), V = U x L, D head dim.
 """
 
 from collections.abc import Callable
@@ -31,6 +31,7 @@ from model.attention.context import LandmarkContext
 from model.attention.hierarchy import choose_in_groups
 from model.attention.memory import in_text_order
 from model.attention.rotary import rotate
+from model.attention.scores import exact_scores
 from model.attention.selection import Positions, choose_blocks
 
 
@@ -46,10 +47,58 @@ class SlottedBlocks:
     queries_BHQD: Tensor
     """The queries that meet these keys."""
 
+    def scores(self, rows_BGXRD: Tensor) -> Tensor:
+        """scores_BGXRSL (float32): products of queries with the keys of their blocks."""
+        scores_BGXRV = exact_scores(rows_BGXRD, self.keys_BGXSLD.flatten(3, 4))
+        scores_BGXRSL: Tensor = scores_BGXRV.unflatten(-1, self.keys_BGXSLD.shape[3:5])
+        return scores_BGXRSL
+
+    def weighted(self, weights_BGXRSL: Tensor) -> Tensor:
+        """out_BGXRD: values of the blocks, weighted."""
+        return torch.einsum("bgxrsl,bgxsld->bgxrd", weights_BGXRSL.to(self.values_BGXSLD.dtype), self.values_BGXSLD)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedBlocks:
+    """The same for many voter groups that choose among few blocks: each block is fetched and rotated once, and read by
+    one matrix product. Twin of `SlottedBlocks`, which copies a block for every group that chose it."""
+
+    ids_BGXS: Tensor
+    place_BGXS: Tensor
+    """Which of the fetched blocks each one is."""
+    keys_BGULD: Tensor
+    values_BGULD: Tensor
+    lengths_BGXS: Tensor
+    queries_BHQD: Tensor
+
+    def scores(self, rows_BGXRD: Tensor) -> Tensor:
+        scores_BGPV = exact_scores(rows_BGXRD.flatten(2, 3), self.keys_BGULD.flatten(2, 3))
+        scores_BGXRUL: Tensor = scores_BGPV.unflatten(3, self.keys_BGULD.shape[2:4]).unflatten(2, rows_BGXRD.shape[2:4])
+        return scores_BGXRUL.gather(4, self._at(rows_BGXRD.shape[3]))
+
+    def weighted(self, weights_BGXRSL: Tensor) -> Tensor:
+        fetched, length = self.values_BGULD.shape[2:4]
+        weights_BGXRSL = weights_BGXRSL.to(self.values_BGULD.dtype)
+        weights_BGXRUL = weights_BGXRSL.new_zeros(*weights_BGXRSL.shape[:4], fetched, length)
+        weights_BGXRUL.scatter_(4, self._at(weights_BGXRSL.shape[3]), weights_BGXRSL)
+        out_BGPD = weights_BGXRUL.flatten(4, 5).flatten(2, 3) @ self.values_BGULD.flatten(2, 3)
+        out_BGXRD: Tensor = out_BGPD.unflatten(2, weights_BGXRSL.shape[2:4])
+        return out_BGXRD
+
+    def _at(self, rows: int) -> Tensor:
+        place_BGX1S1 = self.place_BGXS[:, :, :, None, :, None]
+        return place_BGX1S1.expand(-1, -1, -1, rows, -1, self.keys_BGULD.shape[3])
+
+
+ReadBlocks = SlottedBlocks | SharedBlocks
+_SHARED_MOST = 8
+"""Times the blocks that one voter group reads: with more of them in all, fetching all for everyone costs more than it
+saves."""
+
 
 def read_blocks(
     context: LandmarkContext, layer: int, query_BHQD: Tensor, rotated_BHQD: Tensor, key_BGKD: Tensor, scaling: float
-) -> SlottedBlocks:
+) -> ReadBlocks:
     """Choose blocks by their landmarks, fetch them and rotate their keys, in the frame of the context's policy.
 
     query and rotated: the same queries, before rotation and at their positions; key: the keys of the local window.
@@ -59,7 +108,7 @@ def read_blocks(
 
 def read_library(
     context: LandmarkContext, layer: int, query_BHQD: Tensor, rotated_BHQD: Tensor, key_BGKD: Tensor, scaling: float
-) -> SlottedBlocks:
+) -> ReadBlocks:
     """Every block is scored and read in slot 0, so any memory can search."""
     reader, policy = context.memory
     searching_BHQD = context.search_frame(query_BHQD, key_BGKD.shape[2], scaling)
@@ -67,6 +116,14 @@ def read_library(
     ids = policy.forced_blocks(layer, queries_BGXRD.shape[:3], reader.num_blocks)
     if ids is None:
         ids = reader.search(layer, queries_BGXRD, policy.top_k)
+    voters, chosen = ids.shape[2:]
+    if voters > 1 and len(distinct_U := ids.unique()) <= min(_SHARED_MOST * chosen, voters * chosen // 2):
+        fetched_BG1U = distinct_U.expand(*ids.shape[:2], 1, -1)
+        keys, values, lengths = (each.squeeze(2) for each in reader.read(layer, fetched_BG1U))
+        cos, sin = context.table(0, context.block_size, keys)
+        place_BGXS = torch.searchsorted(distinct_U, ids.contiguous())
+        lengths_BGXS = lengths.unsqueeze(2).expand(-1, -1, voters, -1).gather(3, place_BGXS)
+        return SharedBlocks(ids, place_BGXS, rotate(keys, cos, sin), values, lengths_BGXS, rotated_BHQD)
     keys, values, lengths = reader.read(layer, ids)
     cos, sin = context.table(0, context.block_size, keys)
     return SlottedBlocks(ids, rotate(keys, cos, sin), values, lengths, rotated_BHQD)
@@ -145,7 +202,7 @@ def _chosen(
     return choose_blocks(queries_BGXRD, landmarks_BGND, k, scaling=scaling, all_heads=together)
 
 
-_FRAMES: dict[Positions, Callable[[LandmarkContext, int, Tensor, Tensor, Tensor, float], SlottedBlocks]] = {
+_FRAMES: dict[Positions, Callable[[LandmarkContext, int, Tensor, Tensor, Tensor, float], ReadBlocks]] = {
     "library": read_library,
     "paper": read_paper,
     "one_slot": read_one_slot,

@@ -5,7 +5,8 @@ one is a small encoder (BERT, arXiv 1810.04805) that reads the text of the few p
 the question. One softmax over the tokens of all passages and "not here" gives the chance that the answer starts at a
 token, a second one that it ends there (shared normalisation, arXiv 1710.10723), so passages can be compared.
 
-Axes: Q questions, K rows (a question with one passage each), T tokens of a row, N = K x T, E width.
+Axes: Q questions, K rows (a question with one passage each), R rows of all questions, T tokens of a row, N = K x T, E
+width.
 """
 
 from __future__ import annotations
@@ -38,16 +39,20 @@ class JointReader(nn.Module):
         """`segment_QKT`: 0 for the question, 1 for title and passage; `valid_QKT`: False in padding; `passage_QKT`:
         True where an answer may stand. The first token of each row stands for "not here"; a row without any valid
         token takes no part."""
-        rows, length = ids_QKT.shape[:2].numel(), ids_QKT.shape[-1]
-        states_RTE = self.encoder(
-            input_ids=ids_QKT.view(rows, length),
-            token_type_ids=segment_QKT.view(rows, length),
-            attention_mask=valid_QKT.view(rows, length).long(),
-        ).last_hidden_state
-        points_QKT2 = self.points(states_RTE).float().view(*ids_QKT.shape, 2)
-        return self._share(points_QKT2, valid_QKT, passage_QKT)
+        points_RT2 = self.read(*(each.flatten(0, 1) for each in (ids_QKT, segment_QKT, valid_QKT)))
+        return self.share(points_RT2.view(*ids_QKT.shape, 2), valid_QKT, passage_QKT)
 
-    def _share(self, points_QKT2: Tensor, valid_QKT: Tensor, passage_QKT: Tensor) -> SpanLogits:
+    def read(self, ids_RT: Tensor, segment_RT: Tensor, valid_RT: Tensor) -> Tensor:
+        """points_RT2 (float32): how well each token of each row would begin and end an answer. Rows do not know each
+        other; padding is at their ends."""
+        states_RTE = self.encoder(
+            input_ids=ids_RT, token_type_ids=segment_RT, attention_mask=valid_RT.long()
+        ).last_hidden_state
+        points_RT2: Tensor = self.points(states_RTE).float()
+        return points_RT2
+
+    def share(self, points_QKT2: Tensor, valid_QKT: Tensor, passage_QKT: Tensor) -> SpanLogits:
+        """What `forward` gives, from what `read` gives for all rows of a question."""
         taken_QK1 = valid_QKT[..., :1]
         none_QK2 = points_QKT2[:, :, 0].masked_fill(~taken_QK1, -math.inf)
         # The mean of the rows' chances, so that it does not grow with their number.

@@ -3,7 +3,7 @@
 Stored keys were made before the question was known. `SecondLook` gives a joint reader (`model.reading.network`)
 the text of the passages and says, for every sentence, how likely the answer stands in it, and where.
 
-Axes: K rows, T tokens of a row, N = K x T, S sentences of all passages.
+Axes: Q questions (1 here), K rows, R rows of all questions, T tokens of a row, N = K x T, S sentences of all passages.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from model.checkpoint.backbones import BertConfig
 from model.checkpoint.int8 import read_int8, to_int8
 from model.errors import ModelError
 from model.precision import fast_precision
+from model.reading.doubt import Doubt
 from model.reading.network import JointReader
-from model.reading.rows import JointRows, RowTokens, join_rows
+from model.reading.rows import JointRows, RowTokens, join_rows, length_groups
 from model.scoring.span_reader import SpanLogits, sentence_mass
 
 FOLDER = "reader"
@@ -36,6 +37,8 @@ WINDOW = 160
 LONGEST_SENTENCE = 320
 """Tokens; the rest of a longer sentence is not read."""
 LONGEST_SPAN = 30
+_COST_OF_A_PASS = {True: 40, False: 10_000}
+"""On a processor (else on a GPU): how many tokens take as long as one more pass takes by itself."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,13 @@ class _Window:
 class SecondLook:
     """A joint reader with its tokenizer."""
 
+    doubt: Doubt | None
+    """None where the reader was not calibrated with its finder: then the two thresholds below decide."""
+
     def __init__(self, reader: JointReader, tokenizer: Tokenizer) -> None:
         self.reader, self.tokenizer = reader, tokenizer
+        given = getattr(reader.config, "doubt", None)
+        self.doubt = None if given is None else Doubt.of(given)
         self._tokens = RowTokens.of(tokenizer)
 
     @property
@@ -103,11 +111,21 @@ class SecondLook:
             len(windows),
             self._tokens,
         )
-        device = self.reader.points.weight.device
-        with torch.autocast(device.type, torch.bfloat16, enabled=fast_precision(device.type) == "bf16"):
-            logits = self.reader(*(each.to(device) for each in rows.inputs()))
-        logits = SpanLogits(logits.start_QN1.cpu(), logits.end_QN1.cpu())
+        logits = self.reader.share(self._points(rows), rows.valid_QKT, rows.passage_QKT)
         return Reading(_spans(logits, rows, windows, sentences, texts), float(logits.no_answer()))
+
+    def _points(self, rows: JointRows) -> Tensor:
+        """points_QKT2 (CPU), see `JointReader.read`; rows of like length are read together, because padding takes as
+        long as text."""
+        device = self.reader.points.weight.device
+        ids_RT, segment_RT, valid_RT = (each.flatten(0, 1) for each in (rows.ids_QKT, rows.segment_QKT, rows.valid_QKT))
+        points_RT2 = torch.zeros(*ids_RT.shape, 2)
+        with torch.autocast(device.type, torch.bfloat16, enabled=fast_precision(device.type) == "bf16"):
+            for group in length_groups(valid_RT.sum(1).tolist(), cost=_COST_OF_A_PASS[device.type == "cpu"]):
+                length = int(valid_RT[group].sum(1).max())
+                given = (each[group, :length].to(device) for each in (ids_RT, segment_RT, valid_RT))
+                points_RT2[group, :length] = self.reader.read(*given).cpu()
+        return points_RT2.view(*rows.ids_QKT.shape, 2)
 
     def save(self, folder: Path) -> None:
         """Write the reader to its own folder of a checkpoint: weights as int8 with a scale per row."""
@@ -124,12 +142,12 @@ def load_second_look(folder: Path, device: torch.device | None = None) -> Second
         config = BertConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
         reader = JointReader(config)
         reader.load_state_dict(read_int8(folder / "model.safetensors", torch.float32))
-        tokenizer = _open_tokenizer(folder / "tokenizer.json")
+        look = SecondLook(reader.eval().to(device), _open_tokenizer(folder / "tokenizer.json"))
     except ModelError:
         raise
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: weights of other names or shapes
         raise ModelError(f"{folder} cannot be used ({error}); copy the checkpoint again.") from error
-    return SecondLook(reader.eval().to(device), tokenizer)
+    return look
 
 
 def shipped_reader_for(tokenizer: Any) -> Path | None:

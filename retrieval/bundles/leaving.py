@@ -44,16 +44,16 @@ def export_bundle(
     unfinished = into.with_name(f"{into.name}.unfinished")
     try:
         with open(os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "wb+") as file:
-            bundle = BundleWriter(file)
             listed: list[dict[str, object]] = []
-            for document in documents:
-                try:
-                    _add(bundle, f"documents/{len(listed)}", workspace, document, shards[document.id])
-                except NoRow:
-                    left_out.append((document.source, "it was deleted meanwhile"))
-                else:
-                    listed.append({"source": document.source, "content_sha256": document.content_sha256})
-            bundle.close(fingerprint=dict(fingerprint.fields), documents=listed)
+            with BundleWriter(file) as bundle:
+                for document in documents:
+                    try:
+                        _add(bundle, f"documents/{len(listed)}", workspace, document, shards[document.id])
+                    except NoRow:
+                        left_out.append((document.source, "it was deleted meanwhile"))
+                    else:
+                        listed.append({"source": document.source, "content_sha256": document.content_sha256})
+                bundle.close(fingerprint=dict(fingerprint.fields), documents=listed)
             file.flush()
             os.fsync(file.fileno())
         os.rename(unfinished, into)

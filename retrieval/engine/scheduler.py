@@ -1,4 +1,9 @@
-"""Who may use the model now: one at a time, questions before ingestion, first come first served among equals."""
+"""Who may use the model now: questions before ingestion, first come first served among equals.
+
+Ingestion has the model to itself. Of questions as many are at work at once as there are processor threads to compute
+with, each with its share of these: two questions on a core each end sooner than one after the other on both, because
+half of a question is work that no second core can help with (benchmarks/load/questions_at_once.py).
+"""
 
 from __future__ import annotations
 
@@ -17,17 +22,22 @@ class ModelScheduler:
     ingestion may yield during one."""
 
     def __init__(
-        self, patience_seconds: float = PATIENCE_SECONDS, before_work: Callable[[], object] = lambda: None
+        self,
+        patience_seconds: float = PATIENCE_SECONDS,
+        before_work: Callable[[int], object] = lambda sharing: None,
+        places: Callable[[], int] = lambda: 1,
     ) -> None:
-        """before_work: called by each thread when its turn begins, and again amid ingestion."""
+        """before_work: called by each thread when its turn begins, and again amid ingestion, with how many share the
+        processor now; places: how many questions may be at work at once."""
         self._condition = threading.Condition()
         self._questions: deque[object] = deque()
         self._ingestion: deque[object] = deque()
-        self._taken = False
+        self._ingesting = False
+        self._at_work = 0  # questions
         self._open_questions = 0
         self._last_step = 0.0
         self._patience_seconds = patience_seconds
-        self._before_work = before_work
+        self._before_work, self._places = before_work, places
 
     @contextmanager
     def question_open(self) -> Iterator[None]:
@@ -56,12 +66,12 @@ class ModelScheduler:
         """For ingestion during its turn, where others may use the model: lets questions go first."""
         with self._condition:
             if self._questioned():
-                self._taken = False
+                self._ingesting = False
                 self._condition.notify_all()
-                while self._taken or self._questioned():
+                while self._ingesting or self._at_work or self._questioned():
                     self._condition.wait(self._patience_seconds)
-                self._taken = True
-        self._before_work()
+                self._ingesting = True
+        self._before_work(1)
 
     def wait_for_queries(self) -> None:
         """For work of ingestion that needs no model, but a processor: waits while there is a question, as its turn
@@ -71,9 +81,11 @@ class ModelScheduler:
                 self._condition.wait(self._patience_seconds)
 
     def _may_go(self, queue: deque[object], ticket: object) -> bool:
-        if self._taken or queue[0] is not ticket:
+        if self._ingesting or queue[0] is not ticket:
             return False
-        return queue is self._questions or not self._questioned()
+        if queue is self._questions:
+            return self._at_work < max(1, self._places())
+        return not (self._at_work or self._questioned())
 
     def _questioned(self) -> bool:
         """Whether a question waits, or is is open and its reader still reads."""
@@ -92,13 +104,24 @@ class ModelScheduler:
                 self._condition.notify_all()
                 raise
             queue.popleft()
-            self._taken = True
+            sharing = self._enter(queue)
         try:
-            self._before_work()
+            self._before_work(sharing)
             yield
         finally:
             with self._condition:
-                self._taken = False
                 if queue is self._questions:
+                    self._at_work -= 1
                     self._last_step = time.monotonic()
+                else:
+                    self._ingesting = False
                 self._condition.notify_all()
+
+    def _enter(self, queue: deque[object]) -> int:
+        """Take the turn; how many share the processor from now on."""
+        if queue is not self._questions:
+            self._ingesting = True
+            return 1
+        self._at_work += 1
+        self._condition.notify_all()  # there may be a place for the next one too
+        return min(max(1, self._places()), self._at_work + len(self._questions))

@@ -102,7 +102,8 @@ class Workspace:
         for folder in (self.kv_folder, self.files_folder, self.pages_folder):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.catalogue, self.database = catalogue, catalogue.database
-        self.scheduler = ModelScheduler(before_work=ThreadCount(threads).apply)
+        self._threads = ThreadCount(threads)
+        self.scheduler = ModelScheduler(before_work=self._threads.apply, places=self._questions_at_once)
         self.kv_dtype, self.shard_bytes = kv_dtype, shard_bytes
         self.stranded_jobs: set[Job] = set()  # running, but their worker had to give up on the catalogue
         self._model, self._second_look = _Model(model), second_look
@@ -146,6 +147,11 @@ class Workspace:
             self.check_memory()
         return self._model.loaded
 
+    def _questions_at_once(self) -> int:
+        """One on a GPU, which works for one at a time anyway."""
+        model = self.model_if_loaded
+        return 1 if model is None or model.device.type != "cpu" else self._threads.now
+
     def _load(self) -> LoadedModel:
         model = self._model.load()
         identity = model.identity()
@@ -186,10 +192,15 @@ class Workspace:
 
         if not (self._second_look and model.source):
             return None
-        folder: Path | None = Path(model.source) / FOLDER
-        if not model.writes and not Path(model.source, FOLDER).is_dir():
-            folder = shipped_reader_for(model.tokenizer)
-        return load_second_look(folder, model.device) if folder is not None and folder.is_dir() else None
+        own = Path(model.source) / FOLDER
+        if own.is_dir():
+            return load_second_look(own, model.device)
+        folder = None if model.writes else shipped_reader_for(model.tokenizer)
+        if folder is None:
+            return None
+        look = load_second_look(folder, model.device)
+        look.doubt = None  # it weighs the scores of another finder
+        return look
 
     def check_memory(self) -> None:
         """Raises `MemoryMismatch`, naming the fields, if some document's memory was made by something else."""

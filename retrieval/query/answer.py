@@ -27,7 +27,7 @@ from retrieval.query.question import Question
 from retrieval.query.quotation.quoting import Quotation
 from retrieval.query.retrieve import Retrieved, retrieve
 from retrieval.query.search import hits_of
-from retrieval.types.outcomes import NOTHING_FOUND
+from retrieval.types.outcomes import NOTHING_FOUND, asks_for_a_survey
 from retrieval.types.passages import Answer, AnswerToken, BlockEffect, Passage, QuotedSentence, Timings
 from retrieval.types.records import Scope
 from storage.errors import NotFound as NoRow
@@ -89,6 +89,7 @@ class Answerer:
                 "voters": question.voters,
                 "max_tokens": question.max_tokens,
                 "quote": retrieved.quote,
+                "survey": bool(retrieved.quote) and asks_for_a_survey(question.text),
                 "anyway": question.anyway,
                 "interrupted": decoded.interrupted,
                 "second_look": any(quotation.chance is not None for quotation in decoded.quotations),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from model.checkpoint.config import LandmarkConfig
+from model.reading.doubt import Signs
 from model.reading.second_look import SecondLook
 from retrieval.index.exact import Ranking
 from retrieval.types.defaults import Outcome
@@ -48,11 +49,14 @@ def is_answerable(config: LandmarkConfig, confidence: float, in_scope: int) -> b
     return threshold is None or (comparing and in_scope < FEW_BLOCKS) or confidence >= threshold
 
 
-def outcome_of_reading(look: SecondLook, chance: float, not_here: float) -> Outcome:
-    """What the second look says: chance that the answer stands in the sentence quoted, and that it stands nowhere."""
-    if not_here >= look.absent_above:
-        return "not_found"
-    return "found" if chance >= look.sure_above else "perhaps"
+def outcome_of_reading(look: SecondLook, signs: Signs) -> Outcome:
+    """What the second look says, weighed with how well search matched where the reader was calibrated with it."""
+    doubt = look.doubt
+    if doubt is not None:
+        absent, sure = doubt.chance_of_none(signs) >= doubt.none_above, doubt.chance_of_right(signs) >= doubt.sure_above
+    else:
+        absent, sure = signs.not_here >= look.absent_above, signs.chance >= look.sure_above
+    return "not_found" if absent else "found" if sure else "perhaps"
 
 
 def outcome_of(config: LandmarkConfig, sure: float, in_scope: int) -> Outcome:

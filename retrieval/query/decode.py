@@ -12,6 +12,7 @@ from functools import partial
 
 from model.errors import ModelError
 from model.inference.generate import GeneratedToken, generate
+from model.reading.doubt import Signs
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import InvalidRequest
 from retrieval.index.snapshot import MemoryIndex, naming_damage
@@ -132,12 +133,12 @@ class Decoder:
         look, found = self._workspace.loaded().second_look, retrieved.found
         best = quotations[0] if quotations else None
         if look is not None and best is not None and best.chance is not None and best.not_here is not None:
-            outcome = outcome_of_reading(look, best.chance, best.not_here)
+            outcome = outcome_of_reading(look, Signs(best.not_here, best.chance, found.confidence, best.score))
         else:
             sure = found.confidence
             if best is not None:
                 sure = sureness(found.matched, [quotation.score for quotation in quotations])
-            outcome = outcome_of(self._model.config, sure, found.in_scope)
+            outcome = outcome_of(self._model.config, sure, found.in_scope) if retrieved.sure else "not_found"
         insisted = retrieved.insisted or (self._anyway and outcome == "not_found")
         return "perhaps" if insisted else outcome
 

@@ -76,7 +76,9 @@ class Retrieved:
     candidates: Candidates
     quote: bool
     answerable: bool
-    """Whether to write an answer."""
+    """Whether to look for an answer."""
+    sure: bool
+    """Whether search alone takes the memory to hold one."""
     insisted: bool
     """Whether one is written only because the user wants the nearest."""
     finished_at: float
@@ -95,8 +97,11 @@ def retrieve(workspace: Workspace, index: MemoryIndex, snapshot: MemorySnapshot,
         snapshot, found, config, question.k, whole_sentences=quote and config.quotes_sentences
     )
     sure = is_answerable(config, found.confidence, found.in_scope)
-    answerable = len(candidates) > 0 and (sure or question.anyway)
-    return Retrieved(asked, found, candidates, quote, answerable, answerable and not sure, finished_at)
+    look = workspace.loaded().second_look
+    weighs = look is not None and look.doubt is not None and quote and config.quotes_sentences
+    answerable = len(candidates) > 0 and (sure or weighs or question.anyway)
+    insisted = answerable and not sure and not weighs
+    return Retrieved(asked, found, candidates, quote, answerable, sure, insisted, finished_at)
 
 
 def _asked(workspace: Workspace, question: Question) -> str:

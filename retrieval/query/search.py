@@ -37,7 +37,7 @@ _BLOCKS_PER_PASSAGE = 4
 # Landmarks propose this many blocks for each one that tokens are to find, and never fewer than FEWEST_PROPOSED.
 _PROPOSED_PER_BLOCK = 4
 FEWEST_PROPOSED = 512
-EXACT_SHARE = 0.15
+EXACT_SHARE = 0.1
 """Added to the score of a block that holds all rare terms of the question."""
 EXACT_AMONG = 64
 """So many of the best blocks are looked through for them, or all that are to be found."""

@@ -5,6 +5,7 @@ The page (`/ui/words.js`), the command line, exports and chat clients take them 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -24,11 +25,30 @@ OUTCOMES: dict[Outcome, tuple[str, str]] = {
 READ_ONCE_MORE: Final = "These passages were read once more together with the question."
 
 
+ONE_SENTENCE: Final = "This is one sentence. Summaries, lists and comparisons of whole documents take a writer."
+_SURVEY = re.compile(
+    r"\b(?:summari[sz]e|summary|overview|outline|compare|comparison|list (?:all|every|each)|"
+    r"main (?:points|topics|ideas|findings)|what is (?:this|the) (?:document|paper|report|file|chapter) about)\b",
+    re.IGNORECASE,
+)
+
+
+def asks_for_a_survey(question: str) -> bool:
+    """Whether no single sentence can be the answer."""
+    return _SURVEY.search(question) is not None
+
+
+def survey_note(answer: Answer) -> str:
+    """What has to be said of one sentence where a whole document was meant; empty for others."""
+    return ONE_SENTENCE if answer.settings.get("survey") and answer.text and answer.writer is None else ""
+
+
 def read_once_more(answer: Answer) -> str:
     """The line for the passages of an answer that had a second look; empty for others, and for older answers."""
     return READ_ONCE_MORE if answer.settings.get("second_look") else ""
 
 
 def outcome_note(answer: Answer) -> str:
-    """What has to be said of an answer that is a guess; empty for others."""
-    return " ".join(OUTCOMES["perhaps"]) if answer.outcome == "perhaps" else ""
+    """What has to be said of an answer that is a guess, or one sentence where more was asked for; empty for others."""
+    notes = [*OUTCOMES["perhaps"]] if answer.outcome == "perhaps" else []
+    return " ".join(filter(None, [*notes, survey_note(answer)]))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -255,7 +255,3 @@ def _names(said: str, *words: str) -> bool:
 def _line(said: str) -> str:
     """The innermost reason of a chain of errors."""
     return (said.strip().splitlines() or ["no reason given"])[0].rpartition(" - ")[2].rstrip(".")[:160]
-
-
-def total_size(bucket: Bucket, keys: Iterable[str]) -> int:
-    return sum(map(bucket.size, keys))

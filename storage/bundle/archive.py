@@ -18,7 +18,7 @@ import json
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -48,6 +48,13 @@ class BundleWriter:
     def __init__(self, file: IO[bytes]):
         self._zip = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED)
         self._members: dict[str, dict[str, Any]] = {}
+
+    def __enter__(self) -> BundleWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with suppress(OSError):  # the error on its way says what happened; without a manifest the file is no bundle
+            self._zip.close()
 
     def add(self, name: str, pieces: Iterable[bytes]) -> str:
         """Returns the sha256 of what was written."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from app.settings import Settings
 from retrieval.library import Library
 from tests.app.api_client import opened
 from tests.app.cli_client import Commands
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 from tests.app.small_library import fill
 from tests.retrieval.conftest import new_catalogues, one_reader, reading_here  # noqa: F401
 from tests.tiny_model import shipped_model
@@ -30,6 +31,19 @@ def cheap_passwords() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(app.auth, "PasswordHasher", partial(PasswordHasher, time_cost=1, memory_cost=8, parallelism=1))
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """What a command logs to, its closed stderr for one, is nothing to the next test."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    yield
+    for handler in root.handlers[:]:
+        if handler not in before and not type(handler).__module__.startswith("_pytest"):
+            root.removeHandler(handler)
+            handler.close()
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +75,7 @@ def empty_library(tmp_path: Path) -> Iterator[Library]:
 
 @pytest.fixture
 def client(library: Library, home: Path) -> Iterator[TestClient]:
-    yield from opened(library, FakeSettings(home))
+    yield from opened(library, settings_for(home))
 
 
 @pytest.fixture

@@ -6,73 +6,39 @@ import socket
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from app.api import build_app
+from app.settings import Settings
+
+SMALL: dict[str, Any] = {
+    "max_upload_bytes": 20_000_000, "max_uploads": 20, "min_free_bytes": 0, "max_jobs": 100, "max_questions": 64,
+    "questions_at_once": 8, "questions_at_once_each": 8, "writer_timeout": 60.0, "writer_memory": 0,
+    "oidc_title": "Example", "oidc_groups_claim": "groups",
+}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class FakeSettings:
-    """What `build_app` takes from the settings."""
-
-    home: Path
-    host: str = "127.0.0.1"
-    password: str | None = None
-    token: str | None = None
-    metrics_token: str | None = None
-    log_format: str = "text"
-    tracing: bool = False
-    max_upload_bytes: int = 20_000_000
-    max_uploads: int = 20
-    max_library_bytes: int | None = None
-    min_free_bytes: int = 0
-    writer: str | None = None
-    writer_key: str | None = None
-    writer_timeout: float = 60.0
-    writer_memory: int = 0
-    writer_repair: float | None = None
-    writer_int8: bool = False
-    writer_ahead: bool = False
-    device: str = "auto"
-    dtype: str = "auto"
-    questions_at_once: int = 8
-    questions_at_once_each: int = 8
-    max_questions: int = 64
-    max_jobs: int = 100
-    proxies: str = ""
-    watch_seconds: float = 60.0
-    oidc_issuer: str | None = None
-    oidc_client_id: str | None = None
-    oidc_client_secret: str | None = None
-    oidc_address: str | None = None
-    oidc_title: str = "Example"
-    oidc_scopes: str = "openid profile email"
-    oidc_username_claim: str = "preferred_username"
-    oidc_groups_claim: str | None = "groups"
-    oidc_allowed_groups: str = ""
-    oidc_new_accounts: bool = True
-    oidc_link_names: bool = False
-    oidc_session_hours: float = 12.0
+def settings_for(home: Path, **given: Any) -> Settings:
+    """Settings of a small server; what is not `given` or `SMALL` is as it is for everybody."""
+    return Settings(home=home, **(SMALL | given))
 
 
 @contextmanager
 def served(app: Any, **options: Any):
     """Yields the app's address; stops it afterwards. `options`: of `uvicorn.Config`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    listening = socket.create_server(("127.0.0.1", 0))  # held from now on: nobody else gets the port
+    port = listening.getsockname()[1]
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=port, log_level="warning", lifespan="on", proxy_headers=False,
+        app, log_level="warning", lifespan="on", proxy_headers=False,
         timeout_graceful_shutdown=1, **options,
     )  # fmt: skip
     server = uvicorn.Server(config)
     if hasattr(getattr(app, "state", None), "changes"):
         app.state.changes.stopping = lambda: server.should_exit
-    thread = threading.Thread(target=server.run, daemon=True)
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     while not server.started:
         if not thread.is_alive():
@@ -83,6 +49,7 @@ def served(app: Any, **options: Any):
     finally:
         server.should_exit = True
         thread.join(10)
+        listening.close()
 
 
 def main() -> None:
@@ -96,7 +63,7 @@ def main() -> None:
         (document,) = library.documents(search=RESERVOIR)
         library.move_document(document.id, library.create_collection("Waterworks").id)
         slowed(library, 0.04)
-        app = build_app(FakeSettings(Path(folder) / "home"), library)  # type: ignore[arg-type]
+        app = build_app(settings_for(Path(folder) / "home"), library)
         uvicorn.run(app, host="127.0.0.1", port=7998, log_level="warning")
 
 

@@ -16,7 +16,7 @@ from app.auth import fresh_token, hash_password
 from app.cli import cli
 from retrieval.errors import InvalidRequest
 from retrieval.library import Library
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 from tests.app.small_library import without_model
 
 PASSWORD, TOKEN = "a quiet pile of stones", "token-for-programs-0123456789"
@@ -29,7 +29,7 @@ def library(tmp_path: Path) -> Iterator[Library]:
 
 
 def opened(library: Library, home: Path, **settings: Any) -> Iterator[TestClient]:
-    app = build_app(FakeSettings(home, **settings), library, page=False)
+    app = build_app(settings_for(home, **settings), library, page=False)
     with TestClient(app, base_url="http://library.example", follow_redirects=False) as client:
         yield client
 
@@ -99,7 +99,7 @@ def test_a_server_on_the_network_that_had_accounts_only_shuts_when_the_last_goes
     library: Library, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match="cairn user add"):
-        build_app(FakeSettings(tmp_path, host="0.0.0.0"), library, page=False)
+        build_app(settings_for(tmp_path, host="0.0.0.0"), library, page=False)
     library.accounts.add("ann", hash_password(PASSWORD))
     for client in opened(library, tmp_path, host="0.0.0.0"):
         assert sign_in(client) == 303

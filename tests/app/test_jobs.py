@@ -16,7 +16,7 @@ from storage.errors import CatalogueUnavailable
 from tests.tiny_model import tiny_model
 
 
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
@@ -62,8 +62,8 @@ def test_stopping_leaves_the_job_in_the_queue(library: Library, paper: Path) -> 
     library.run_next_job = slow  # type: ignore[method-assign,assignment]
     runner = JobRunner(library)
     runner.start()
-    assert reached.wait(5)
-    assert runner.stop(timeout_seconds=5) and library.job(job.id).active
+    assert reached.wait(30)
+    assert runner.stop(timeout_seconds=30) and library.job(job.id).active
 
 
 def test_a_drained_runner_finishes_its_job_and_begins_no_other(library: Library, paper: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_drained_runner_finishes_its_job_and_begins_no_other(library: Library,
     library.run_next_job = slow  # type: ignore[method-assign,assignment]
     runner = JobRunner(library, idle_seconds=0.01)
     runner.start()
-    assert begun.wait(5) and runner.busy
+    assert begun.wait(30) and runner.busy
     runner.drain()
     go.set()
     until(lambda: not runner.busy)

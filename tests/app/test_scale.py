@@ -18,7 +18,7 @@ from app.auth import fresh_token
 from retrieval.library import Library
 from storage.fingerprint import MemoryFingerprint
 from tests.app.full_home import DOCUMENTS, fill
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 
 VIEWS = {
     "library": ["documents?limit=50", "collections", "jobs?limit=60", "uploads", "preferences"],
@@ -51,7 +51,7 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             library.accounts.set_token_digest(user, digest)
             library.accounts.transfer_ownership(user)
             headers["Authorization"] = f"Bearer {token}"
-        app = build_app(FakeSettings(home), library, page=False)
+        app = build_app(settings_for(home), library, page=False)
         with TestClient(app, base_url="http://127.0.0.1", headers=headers) as client:
             yield client
 

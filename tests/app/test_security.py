@@ -22,9 +22,10 @@ from app.auth import (
     is_loopback,
 )
 from app.http_security import GRADIO_PATHS, OWN_PATHS, content_policy
+from app.settings import Settings
 from app.web.frame import _controls
 from storage.records import ADMINISTRATOR
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 from tests.app.small_library import without_model
 
 PASSWORD, TOKEN = "a quiet pile of stones", "token-for-programs-0123456789"
@@ -38,7 +39,7 @@ class Clock:
         return self.now
 
 
-def opened(settings: FakeSettings, *, base_url: str = "http://127.0.0.1", page: bool = False) -> Iterator[TestClient]:
+def opened(settings: Settings, *, base_url: str = "http://127.0.0.1", page: bool = False) -> Iterator[TestClient]:
     """Over an empty library: none of these tests gets as far as a document."""
     with without_model(settings.home) as library:
         app = build_app(settings, library, page=page)  # type: ignore[arg-type]
@@ -48,18 +49,18 @@ def opened(settings: FakeSettings, *, base_url: str = "http://127.0.0.1", page: 
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[TestClient]:
-    settings = FakeSettings(tmp_path, host="0.0.0.0", password=PASSWORD, token=TOKEN)
+    settings = settings_for(tmp_path, host="0.0.0.0", password=PASSWORD, token=TOKEN)
     yield from opened(settings, base_url="http://library.example")
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[TestClient]:
-    yield from opened(FakeSettings(tmp_path))
+    yield from opened(settings_for(tmp_path))
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    yield from opened(FakeSettings(tmp_path_factory.mktemp("home")), page=True)
+    yield from opened(settings_for(tmp_path_factory.mktemp("home")), page=True)
 
 
 class TestBinding:
@@ -77,7 +78,7 @@ class TestBinding:
 
     def test_the_app_itself_refuses(self, tmp_path: Path) -> None:
         with without_model(tmp_path) as library, pytest.raises(ValueError, match="password"):
-            build_app(FakeSettings(tmp_path, host="0.0.0.0"), library, page=False)  # type: ignore[arg-type]
+            build_app(settings_for(tmp_path, host="0.0.0.0"), library, page=False)
 
     def test_proposed_passwords_differ(self) -> None:
         assert len({fresh_password() for _ in range(50)}) == 50
@@ -159,7 +160,7 @@ class TestSigningIn:
         assert guarded.get("/healthz").status_code == 200
 
     def test_the_cookie_is_secure_over_https(self, tmp_path: Path) -> None:
-        for client in opened(FakeSettings(tmp_path, password=PASSWORD), base_url="https://127.0.0.1"):
+        for client in opened(settings_for(tmp_path, password=PASSWORD), base_url="https://127.0.0.1"):
             assert "Secure" in client.post("/login", data={"password": PASSWORD}).headers["set-cookie"]
 
 
@@ -169,7 +170,7 @@ class TestOtherSites:
         assert local.get("/api/v1/documents", headers={"Host": host}).status_code == 421
 
     def test_a_reverse_proxy_on_this_machine_may_use_its_name_when_there_is_a_password(self, tmp_path: Path) -> None:
-        for client in opened(FakeSettings(tmp_path, token=TOKEN), base_url="https://library.example"):
+        for client in opened(settings_for(tmp_path, token=TOKEN), base_url="https://library.example"):
             assert client.get("/api/v1/documents").status_code == 401
             assert client.get("/api/v1/documents", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
 
@@ -338,7 +339,7 @@ class TestSizes:
         def broken(**_named: Any) -> Any:
             raise RuntimeError("secret /home/somebody/library.sqlite3")
 
-        for client in opened(FakeSettings(tmp_path)):
+        for client in opened(settings_for(tmp_path)):
             client.app.state.library.documents = broken
             response = client.get("/api/v1/documents")
         assert response.status_code == 500 and "secret" not in response.text

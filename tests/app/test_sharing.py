@@ -5,8 +5,10 @@ The walk goes over every route of the app: one that is added and not thought abo
 
 from __future__ import annotations
 
+import io
 import json
 import threading
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ from app.api.questions import AskQueue
 from app.auth import fresh_token
 from retrieval.library import Library
 from tests.app.api_client import events
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 from tests.retrieval.conftest import BLOCK_SIZE, prose
 from tests.tiny_model import tiny_model
 
@@ -73,7 +75,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         for name in NAMES:
             tokens[name], digest = fresh_token()
             library.accounts.set_token_digest(library.accounts.add(name, "no password"), digest)
-        app = build_app(FakeSettings(home), library, page=False)
+        app = build_app(settings_for(home), library, page=False)
         with TestClient(app, base_url="http://127.0.0.1") as client:
             people = [Person(client, name, {"Authorization": f"Bearer {tokens[name]}"}) for name in NAMES]
             documents = []
@@ -170,6 +172,8 @@ def test_tools_of_assistants_see_what_their_user_sees(world: World) -> None:
 FILE = {"files": {"file": ("mine.txt", b"A few words of my own, enough for a block or two of text.")}}
 PLAIN: dict[str, dict[str, Any]] = {
     "POST /api/v1/estimate": FILE,
+    "GET /api/v1/bundle": {},
+    "POST /api/v1/bundle": FILE,
     "POST /api/v1/documents": FILE,
     "POST /api/v1/uploads": FILE,
     "GET /api/v1/uploads": {},
@@ -298,6 +302,9 @@ def test_no_route_shows_or_changes_what_belongs_to_somebody_else(world: World, t
             name, error = events(response.text)[-1]
             assert (name, error["error"]["code"]) == ("error", "not_found"), error
     assert thief.call("GET", f"answers?conversation_id={CONVERSATION}").status_code == 404
+    assert thief.call("GET", f"bundle?collection_id={collection}").status_code == 404
+    own = zipfile.ZipFile(io.BytesIO(thief.call("GET", "bundle").content))
+    assert "secretword0" not in "".join(own.read(name).decode("utf-8", "ignore") for name in own.namelist())
     assert thief.get(f"documents?collection_id={collection}")["documents"] == []
     moved = thief.call("PATCH", f"documents/{world.documents[1]}", json={"collection_id": collection})
     assert moved.status_code == 404

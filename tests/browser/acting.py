@@ -38,6 +38,12 @@ def ask(page: Any, question: str) -> None:
     expect(page.locator(".turn .actions")).to_have_count(page.locator(".turn").count() or 1)
 
 
+def escape(page: Any) -> None:
+    """Closes what is open on top. The viewer goes back in the history for it, which takes a moment."""
+    page.keyboard.press("Escape")
+    page.wait_for_function("() => !history.state?.viewer")
+
+
 def add_files(page: Any, *files: tuple[str, bytes]) -> None:
     page.locator("#file-input").set_input_files(
         [{"name": name, "mimeType": "application/pdf", "buffer": content} for name, content in files]

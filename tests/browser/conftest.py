@@ -23,7 +23,7 @@ from tests.app.conftest import (  # noqa: F401
     one_reader,
     reading_here,
 )
-from tests.app.serving import FakeSettings, served
+from tests.app.serving import served, settings_for
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 ARGUMENTS = [
@@ -132,7 +132,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., str]]:
         def start(library: Any, **settings: Any) -> str:
             home = tmp_path / "home"
             home.mkdir(exist_ok=True)
-            app = build_app(FakeSettings(home, **settings), library)
+            app = build_app(settings_for(home, **settings), library)
             return stack.enter_context(served(app))
 
         yield start

@@ -14,7 +14,7 @@ from app.auth import hash_password
 from retrieval.library import Library
 from storage.fingerprint import MemoryFingerprint
 from storage.records import NewDocument, Principal
-from tests.app.serving import FakeSettings, served
+from tests.app.serving import served, settings_for
 from tests.app.small_library import without_model
 
 pytest.importorskip("playwright")
@@ -42,7 +42,7 @@ def library(tmp_path: Path) -> Iterator[Library]:
 def url(library: Library, tmp_path: Path) -> Iterator[str]:
     from app.api import build_app
 
-    with served(build_app(FakeSettings(tmp_path / "home"), library)) as url:
+    with served(build_app(settings_for(tmp_path / "home"), library)) as url:
         yield url
 
 
@@ -51,6 +51,14 @@ def sign_in(page: Any, name: str) -> None:
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("button", name=f"Account of {name}")).to_be_visible()
+    framed(page)
+
+
+def framed(page: Any) -> None:
+    """Waits until all of the page has come: whoever signs out before has the rest of it refused."""
+    expect(page.get_by_role("tab", name="Machine", exact=True)).to_be_visible()
+    expect(page.locator("#cairn-shell")).to_have_count(0)
+    page.wait_for_load_state()
 
 
 def view(page: Any, name: str) -> None:
@@ -122,6 +130,7 @@ def test_signing_out_and_a_new_password(url: str, open_tab: Callable[..., Any], 
     page.get_by_label("Name").fill("ann")
     page.get_by_label("Password").fill("another quiet pile")
     page.keyboard.press("Enter")
+    framed(page)
     page.get_by_role("button", name="Account of ann").click()
     page.get_by_role("button", name="Sign out").click()
     expect(page).to_have_url(re.compile("/login$"))

@@ -29,7 +29,7 @@ def test_other_views_a_reload_and_back_keep_the_conversation(
     view(page, "Library")
     expect(page).to_have_url(re.compile("#/library$"))
     view(page, "Ask")
-    assert page.url == address
+    expect(page).to_have_url(address)
     page.reload()
     expect(page.locator(".question")).to_have_text(QUESTION)
     page.go_back()
@@ -37,7 +37,7 @@ def test_other_views_a_reload_and_back_keep_the_conversation(
     expect(page.locator(".documents .document").first).to_be_visible()
     page.go_back()
     expect(page.locator(".question")).to_have_text(QUESTION)
-    assert page.url == address
+    expect(page).to_have_url(address)
     page.get_by_role("button", name="New conversation").click()
     expect(page).to_have_url(re.compile("#/ask$"))
 

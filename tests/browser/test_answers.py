@@ -15,13 +15,13 @@ import pytest
 from app.exports.answers import answer_as_html
 from retrieval.describing.description import describe, keep
 from retrieval.library import Library
-from retrieval.types.outcomes import NOTHING_FOUND, OUTCOMES, READ_ONCE_MORE
+from retrieval.types.outcomes import NOTHING_FOUND, ONE_SENTENCE, OUTCOMES, READ_ONCE_MORE
 from tests.app.small_library import QUESTION, RESERVOIR, UNANSWERED, WALKS, pdf_of, slowed
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import ask, view  # noqa: E402
+from tests.browser.acting import ask, escape, view  # noqa: E402
 from tests.browser.pages import squeezed, text_under  # noqa: E402
 
 BEES = "There are fourteen hives behind the mill. The bees fly from March to September."
@@ -40,21 +40,21 @@ def test_a_question_is_answered_with_evidence_that_can_be_followed(
     whole_answer = page.locator(".score-text").all_inner_texts()
     tokens.nth(2).click()
     expect(page.locator(".focus q")).to_have_text(re.compile(r"^\w+$"))
-    assert page.locator(".score-text").all_inner_texts() != whole_answer, "the numbers are those of the word"
-    page.keyboard.press("Escape")
+    expect(page.locator(".score-text")).not_to_have_text(whole_answer)  # the numbers are those of the word
+    escape(page)
 
     marks.first.click()
     expect(page.locator(".block-card")).to_contain_text("Attention")
-    assert page.locator(".token.uses").count() > 0, "the words that used the block light up"
+    expect(page.locator(".token.uses")).not_to_have_count(0)  # the words that used the block light up
     page.get_by_role("button", name="Measure effect").click()
     expect(page.locator(".block-card")).to_contain_text("Without this part the answer would have been")
     expect(page.locator(".block-card")).not_to_contain_text("nats", use_inner_text=True)
 
     page.get_by_role("tab", name="Details").click()
     answer = library.answer(library.answers()[0].id)
-    assert page.locator(".heat .cell").count() == answer.heads * len(answer.passages), "one memory layer"
+    expect(page.locator(".heat .cell")).to_have_count(answer.heads * len(answer.passages))  # one memory layer
     page.get_by_role("tab", name="Word by word").click()
-    assert page.locator(".timeline .row").count() == sum(len(passage.blocks) for passage in answer.passages)
+    expect(page.locator(".timeline .row")).to_have_count(sum(len(passage.blocks) for passage in answer.passages))
     page.get_by_role("tab", name="Near misses").click()
     expect(page.locator(".passage.missed")).to_have_count(len(answer.near_misses))
 
@@ -63,7 +63,7 @@ def test_a_question_is_answered_with_evidence_that_can_be_followed(
     expect(others.first.locator(".exact")).not_to_be_empty()
     others.first.get_by_role("button").click()
     expect(page.locator(".viewer .box").first).to_be_visible()
-    page.keyboard.press("Escape")
+    escape(page)
     expect(page.locator(".viewer")).to_have_count(0)
 
     page.get_by_role("tab", name="Passages").click()
@@ -76,7 +76,7 @@ def test_a_question_is_answered_with_evidence_that_can_be_followed(
     page.locator(".viewer button[aria-label$=' page']:enabled").first.click()
     expect(position).not_to_have_text(shown)
     expect(position).to_have_text(re.compile(r"^Page \d of \d$"))
-    page.keyboard.press("Escape")
+    escape(page)
     expect(page.locator(".viewer")).to_have_count(0)
 
     for kind in ("HTML", "JSON"):
@@ -101,7 +101,7 @@ def test_the_kind_of_a_document_and_not_its_name_decides_whether_pages_have_pict
     page.locator(".document .item-title").click()
     expect(page.locator(".viewer .page-words")).to_be_visible()
     expect(page.locator(".viewer .page-image")).to_be_visible(visible=kind == "pdf")
-    page.keyboard.press("Escape")
+    escape(page)
 
     view(page, "Ask")
     ask(page, "How many hives are there?")
@@ -113,7 +113,7 @@ def test_the_kind_of_a_document_and_not_its_name_decides_whether_pages_have_pict
 def test_writing_can_be_stopped_and_gone_on_with(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
-    slowed(library, 0.15)
+    slowed(library, 0.6)  # twelve take seven seconds
     page = open_tab(serve(library))
     page.get_by_label("Question").fill(QUESTION)
     page.get_by_role("button", name="Ask", exact=True).click()
@@ -151,10 +151,13 @@ def test_evidence_and_the_question_field_stay_in_sight_in_a_long_conversation(
 
 
 def test_a_question_can_be_kept_to_chosen_documents(
-    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
 ) -> None:
+    (tmp_path / "waits.txt").write_text("Nobody has read this.")
+    library.submit(tmp_path / "waits.txt")
     page = open_tab(serve(library))
     page.locator("#scope").click()
+    expect(page.locator(".pick")).to_have_count(2)  # what is still to be read cannot be chosen
     page.get_by_label("Walks around the lake").check()
     page.get_by_role("button", name="Use these").click()
     expect(page.locator("#scope")).to_contain_text("Walks around the lake")
@@ -210,14 +213,14 @@ def test_the_answer_names_its_page_and_leads_to_the_quotation_on_it(
         expect(page.locator(".viewer .position")).to_have_text("Page 1 of 6")
         expect(page.locator(".viewer .box.answer").first).to_be_visible()
         assert "".join(page.locator(".viewer .quoted").all_inner_texts()).split() == answer.split()
-        page.keyboard.press("Escape")
+        escape(page)
         expect(page.locator(".viewer")).to_have_count(0)
     address = page.url
     source.click()
     expect(page.locator(".viewer .position")).to_be_visible()
     page.go_back()
     expect(page.locator(".viewer")).to_have_count(0)
-    assert page.url == address, "Back closed the page and nothing else"
+    expect(page).to_have_url(address)  # Back closed the page and nothing else
 
 
 def test_the_viewer_goes_from_one_passage_that_was_read_to_the_next(
@@ -232,7 +235,7 @@ def test_the_viewer_goes_from_one_passage_that_was_read_to_the_next(
     at = 1 + sorted(one.start_index for one in read).index(read[0].start_index)
     expect(count).to_have_text(f"{at} of {len(read)} read")
     position = page.locator(".viewer .position")
-    assert position.inner_text() == "Page 1 of 6"
+    expect(position).to_have_text("Page 1 of 6")
     seen = set()
     for number in range(at, at + len(read)):
         page.get_by_role("button", name="Next passage that was read").click()
@@ -264,7 +267,7 @@ def test_a_refusal_shows_what_is_nearest_and_answers_from_it_when_told_to(
     expect(page.locator(".evidence")).to_be_hidden()
     near.first.locator(".source").click()
     expect(page.locator(".viewer .page-words mark").first).to_be_visible()
-    page.keyboard.press("Escape")
+    escape(page)
     page.get_by_role("button", name="Answer from these anyway").click()
     expect(page.locator(".turn .verdict")).to_contain_text(OUTCOMES["perhaps"][1])
     expect(page.locator(".turn .source")).to_contain_text("page")
@@ -304,6 +307,19 @@ def test_what_was_not_found_is_called_the_same_everywhere(
     expect(page.locator(".history .item")).to_contain_text(NOTHING_FOUND)
 
 
+def test_one_sentence_is_not_passed_off_as_a_summary(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    ask(page, "Summarise how the maintenance of the reservoir is done every spring.")
+    note = page.get_by_text(ONE_SENTENCE)
+    expect(note).to_be_visible()
+    (head,) = library.answers()
+    assert ONE_SENTENCE in answer_as_html(library, library.answer(head.id))
+    ask(page, QUESTION)
+    expect(note).to_have_count(1)
+
+
 def test_passages_that_were_read_once_more_say_so(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
@@ -312,7 +328,9 @@ def test_passages_that_were_read_once_more_say_so(
     again = page.locator(".evidence").get_by_text(READ_ONCE_MORE)
     expect(again).to_be_visible()
     answer = library.answer(library.answers()[0].id)
-    assert answer.settings["second_look"] and READ_ONCE_MORE in answer_as_html(library, answer)
+    exported = answer_as_html(library, answer)
+    assert answer.settings["second_look"] and READ_ONCE_MORE in exported
+    assert re.search(r"Written on \d+ [A-Z][a-z]+ 20\d\d, \d\d:\d\d UTC by [^/,]+, memory", exported)
     without = replace(answer, settings={**answer.settings, "second_look": False})
     assert READ_ONCE_MORE not in answer_as_html(library, without)
 

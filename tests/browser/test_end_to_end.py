@@ -14,12 +14,14 @@ from app.assembly import open_library
 from app.jobs import JobRunner
 from app.settings import load_settings
 from retrieval.library import Library
-from tests.app.serving import FakeSettings, served
+from tests.app.serving import served, settings_for
 from tests.browser.pages import squeezed, text_under
 from tests.tiny_model import tiny_model
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
+
+from tests.browser.acting import escape  # noqa: E402
 
 expect.set_options(timeout=15_000)
 
@@ -58,7 +60,7 @@ def test_two_pdfs_from_upload_to_delete(open_tab: Callable[..., Any], columns_pd
     model = tiny_model(block_size=32, stop=())
     with Library.open(home, model) as library:
         (home / "sample-offered").touch()  # this test brings its own documents
-        app = build_app(FakeSettings(home, questions_at_once=1), library)  # type: ignore[arg-type]
+        app = build_app(settings_for(home, questions_at_once=1), library)
         with JobRunner(library), served(app) as url:
             page = open_tab(f"{url}/#/library")
             _upload(page, columns_pdf)
@@ -118,7 +120,7 @@ def _compare_boxes_with_pdfium(page: Any, pdf: Path, library: Library) -> None:
         marked = "".join(page.locator(f'.viewer mark[data-block="{block}"]').all_inner_texts())
         under = "".join(text_under(pdf, number, *box) for box in boxes)
         assert squeezed(marked) in squeezed(under) and len(squeezed(under)) <= len(squeezed(marked)) + 4
-    page.keyboard.press("Escape")
+    escape(page)
 
 
 def _export(page: Any, folder: Path) -> None:
@@ -150,7 +152,7 @@ def test_a_quotation_is_underlined_in_its_passage_and_stands_in_sight(
         (tmp_path / "home" / "sample-offered").touch()
         document = library.run_job(library.submit(SAMPLE).id)
         assert document.state == "done", document.error
-        app = build_app(FakeSettings(tmp_path / "home", questions_at_once=1), library)  # type: ignore[arg-type]
+        app = build_app(settings_for(tmp_path / "home", questions_at_once=1), library)
         with served(app) as url:
             page = open_tab(f"{url}/#/ask")
             page.get_by_label("Question").fill("How long is a block?")

@@ -16,7 +16,7 @@ from retrieval.library import Library
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import ask, view  # noqa: E402
+from tests.browser.acting import ask, escape, view  # noqa: E402
 
 CODE = '"""Watering."""\n\nMAX_MINUTES = 45  # a zone is never watered longer\n'
 
@@ -69,7 +69,7 @@ def test_a_mail_its_sheets_and_code_are_read_beside_their_tables(
     tables.first.get_by_role("button", name="Copy table 1 as CSV").click()
     expect(page.locator(".toast")).to_have_text("The table is copied as CSV.")
     assert page.evaluate("navigator.clipboard.readText()").splitlines()[1] == "Brass valve,48"
-    page.keyboard.press("Escape")
+    escape(page)
     expect(viewer).to_have_count(0)
 
     page.locator(".document", has_text="watering").locator(".item-title").click()

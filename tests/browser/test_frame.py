@@ -18,7 +18,7 @@ from tests.app.small_library import QUESTION, pdf_of
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import add_files, ask, view, view_whole  # noqa: E402
+from tests.browser.acting import add_files, ask, escape, view, view_whole  # noqa: E402
 
 HOSTILE = "${alert(1)} {{alert(2)}} <img src=x onerror=alert(3)> `alert(4)` </script><script>alert(5)</script>"
 ELSEWHERE = "http://198.51.100.7"
@@ -41,13 +41,24 @@ def test_everything_can_be_reached_by_keyboard(
         page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     expect(page.locator(".focus q")).to_have_text("was")  # The dam was
-    page.keyboard.press("Escape")
+    escape(page)
     page.locator(".passage-text mark").first.focus()
     page.keyboard.press("Enter")
     expect(page.locator(".block-card")).to_be_visible()
     page.get_by_role("tab", name="Passages").focus()
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("tab", name="Word by word")).to_have_attribute("aria-selected", "true")
+    page.get_by_role("tab", name="Ask", exact=True).focus()
+    for name in ("Library", "History", "Library"):
+        page.keyboard.press("ArrowLeft" if name == "Library" and "history" in page.url else "ArrowRight")
+        expect(page.get_by_role("tab", name=name, exact=True)).to_be_focused()
+        expect(page.get_by_role("tab", name=name, exact=True)).to_have_attribute("aria-selected", "true")
+        expect(page).to_have_url(re.compile(f"#/{name.lower()}"))
+    page.get_by_role("button", name="Properties of Walks around the lake").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog").get_by_label("Authors")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Properties of Walks around the lake")).to_be_focused()
 
 
 def test_every_control_has_a_name_for_screen_readers(
@@ -91,10 +102,10 @@ def test_nothing_that_is_said_anywhere_is_ever_executed(
     expect(page.locator(".passages")).to_contain_text("<img src=x onerror=alert(3)>")
     page.get_by_role("button", name="Show on the page").first.click()
     expect(page.locator(".page-words")).to_contain_text("{{alert(2)}}")
-    page.keyboard.press("Escape")
+    escape(page)
     page.locator("#scope").click()
     expect(page.get_by_role("dialog")).to_contain_text("`alert(4)`")
-    page.keyboard.press("Escape")
+    escape(page)
     view(page, "History")
     expect(page.locator(".history")).to_contain_text("</script><script>alert(5)</script>")
     assert page.locator("img[src='x']").count() == 0
@@ -131,7 +142,7 @@ def test_text_that_tries_style_links_and_directions_loads_nothing_and_turns_noth
     assert page.evaluate(BACKWARDS) == [], "what is turned stays in its own paragraph"
     page.get_by_role("button", name="Show on the page").first.click()
     expect(page.locator(".page-words")).to_contain_text("<link rel=stylesheet")
-    page.keyboard.press("Escape")
+    escape(page)
     view(page, "History")
     expect(page.locator(".history")).to_contain_text("What does the wombat say?")
     assert page.locator(f"[href^='{ELSEWHERE}'], [src^='{ELSEWHERE}'], [href^='javascript']").count() == 0
@@ -216,11 +227,16 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
     expect(evidence).to_be_hidden()
     page.get_by_role("button", name="What was read").click()
     expect(evidence.locator(".passage").first).to_be_in_viewport()
-    page.keyboard.press("Escape")
+    escape(page)
     expect(evidence).to_be_hidden()
     for name in ("Ask", "Library", "History", "Settings", "Machine"):
         view_whole(page, name)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name
+    assert page.get_by_label("Folder on this machine").bounding_box()["width"] > 200
+    view(page, "Library")
+    page.get_by_role("button", name="Properties of Walks around the lake").click()
+    at = page.get_by_role("dialog").bounding_box()
+    assert at["x"] >= 8 and at["x"] + at["width"] <= 382
 
 
 def test_a_password_is_asked_for_and_a_wrong_one_refused(

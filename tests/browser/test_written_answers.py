@@ -6,12 +6,14 @@ The writer is a server of the chat-completions protocol that this test runs, rea
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from retrieval.library import Library
+from retrieval.writing import whole_documents
 from tests.app.small_library import QUESTION
 from tests.chat_server import ChatServer, chat_server
 from tests.scripted_writer import ScriptedWriter
@@ -19,7 +21,7 @@ from tests.scripted_writer import ScriptedWriter
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import ask, view  # noqa: E402
+from tests.browser.acting import ask, escape, view  # noqa: E402
 
 RAISED = "The dam was raised by three metres in 1981"
 CHANGED = "The dam was raised by three metres in 1974"
@@ -100,12 +102,11 @@ def test_citations_and_checked_sentences_lead_to_the_page(
     expect(page.locator(".viewer .position")).to_have_text("Page 1 of 6")
     expect(page.locator(".viewer .quoted")).to_contain_text(["The dam was raised by three metres in 1981"])
     expect(page.locator(".viewer .box.answer").first).to_be_visible()
-    page.keyboard.press("Escape")
+    escape(page)
     claims.get_by_role("button", name=re.compile("^Supported")).click()
     expect(page.locator(".viewer .position")).to_have_text("Page 1 of 6")
-    page.keyboard.press("Escape")
+    escape(page)
     expect(page.locator(".viewer")).to_be_hidden()
-    page.wait_for_timeout(300)  # closing goes back in the history, which a reload in the same moment would meet
     page.reload()
     expect(page.locator(".claims li")).to_have_count(3)
 
@@ -125,6 +126,40 @@ def test_a_written_answer_is_stopped_and_begun_anew(
     expect(page.locator(".evidence .passage").first).to_be_visible()
     server.behaviour = "well"
     page.get_by_role("button", name="Continue").click()
+    expect(page.locator(".answer-text .claim.supported")).to_contain_text([RAISED])
+    expect(page.locator(".turn")).to_have_count(1)
+
+
+def test_a_whole_document_is_read_part_by_part_and_can_be_stopped(
+    serve: Callable[..., str],
+    open_tab: Callable[..., Any],
+    library: Library,
+    server: ChatServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(whole_documents, "SEGMENTS_A_PART", 1)
+    go_on, asked = threading.Event(), list[str]()
+
+    def noting(_system: str, user: str) -> str:
+        asked.append(user)
+        if len(asked) == 2:
+            go_on.wait(60)
+        return f"{RAISED} [1]."
+
+    page = open_tab(serve(library))
+    choose_writer(page, server)
+    server.reply = noting
+    page.locator("#scope").click()
+    page.get_by_label("Handbook of the reservoir").check()
+    page.get_by_role("button", name="Use these").click()
+    page.get_by_label("Question").fill("Summarise the handbook.")
+    page.keyboard.press("Enter")
+    expect(page.locator(".status-line")).to_have_text("1 of 4 parts done: reading Handbook of the reservoir.")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator(".turn .interrupted")).to_be_visible()
+    go_on.set()
+    page.get_by_role("button", name="Continue").click()
+    expect(page.locator(".turn .interrupted")).to_have_count(0)
     expect(page.locator(".answer-text .claim.supported")).to_contain_text([RAISED])
     expect(page.locator(".turn")).to_have_count(1)
 

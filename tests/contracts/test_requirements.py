@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -64,6 +65,7 @@ def test_both_files_agree() -> None:
     assert {name: development.get(name) for name in runtime} == runtime
 
 
+@cache
 def imported() -> dict[str, str]:
     """Top-level name of every third-party import in the packages -> a file that has it."""
     found: dict[str, str] = {}

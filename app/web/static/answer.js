@@ -4,7 +4,7 @@ import { address, get, remove } from "./api.js";
 import { announce, button, confirm, duration, h, icon, percent, placeOf, replace, toast, weight } from "./dom.js";
 import { cutAtSpan, opacity } from "./marking.js";
 import { openViewer } from "./viewer.js";
-import { OUTCOMES, READ_ONCE_MORE } from "./words.js";
+import { ONE_SENTENCE, OUTCOMES, READ_ONCE_MORE } from "./words.js";
 import { writtenEvidence, writtenText } from "./written.js";
 
 const NEAREST = 3;
@@ -42,6 +42,7 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
     words && (answer.outcome === "perhaps" || (answer.settings.anyway && answer.found)) ? perhapsNote() : null,
     answer.found || (words && !refusedBy(answer)) ? h("div", { class: answer.found ? "" : "unsupported" }, box) : null,
     answer.writer ? writtenEvidence(answer) : words ? source(answer, reading) : null,
+    words && answer.settings.survey ? h("div", { class: "verdict survey", role: "note" }, ONE_SENTENCE) : null,
     answer.found ? null : nearest(answer, { onAnyway: answer.settings.anyway ? null : onAnyway }),
     words ? otherSentences(answer) : null,
     words && !answer.writer ? warning(answer, lowShare) : null,

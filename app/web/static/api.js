@@ -71,13 +71,13 @@ export const put = (path, body) => call("PUT", path, body);
 export const patch = (path, body) => call("PATCH", path, body);
 export const remove = (path) => call("DELETE", path);
 
-// Send one file; `onProgress` gets shares from 0 to 1.
-export function upload(file, onProgress) {
+// Send one file to `path`; `onProgress` gets shares from 0 to 1.
+export function upload(file, onProgress, path = "uploads") {
   return new Promise((resolve, reject) => {
     const form = new FormData();
     form.append("file", file, file.name);
     const request = new XMLHttpRequest();
-    request.open("POST", address("uploads"));
+    request.open("POST", address(path));
     request.upload.addEventListener("progress", (event) => event.lengthComputable && onProgress(event.loaded / event.total));
     request.addEventListener("error", () =>
       reject(new ApiError(0, "unreachable", `${file.name} could not be sent: the server does not answer.`)),

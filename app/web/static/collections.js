@@ -2,6 +2,7 @@
 
 import { share, sharingOf } from "./account.js";
 import { get, patch, post, remove } from "./api.js";
+import { bundleControls } from "./bundles.js";
 import { askText, confirm, h, iconButton, oneByOne, renew } from "./dom.js";
 import { knowCollections } from "./files.js";
 
@@ -44,6 +45,8 @@ export async function drawCollections() {
           iconButton(`Remove ${chosen.name}`, "trash", { onclick: () => drop(chosen) }),
         ]
       : null,
+    h("span", { class: "grow" }),
+    bundleControls(chosen, () => change(() => {})),
     chosen && sharingOf(chosen) ? h("span", { class: "soft sharing" }, sharingOf(chosen)) : null,
   );
 }

@@ -181,14 +181,9 @@ function stagedItem(one) {
   const { estimate } = one;
   const locked = one.state === "refused" && /password|locked|encrypt/i.test(one.problem);
   const estimated = () =>
-    [
-      plural(estimate.pages, "page"),
-      `takes ${about(estimate.seconds)}`,
-      `${bytes(estimate.size_bytes)} on disk`,
-      estimate.already_stored ? "already in the library" : "",
-    ]
-      .filter(Boolean)
-      .join(" · ");
+    estimate.already_stored
+      ? "Already in the library: it need not be read again."
+      : [plural(estimate.pages, "page"), `takes ${about(estimate.seconds)}`, `${bytes(estimate.size_bytes)} on disk`].join(" · ");
   return h(
     "div",
     { class: "item", data: { upload: one.id } },

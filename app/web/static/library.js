@@ -111,11 +111,13 @@ async function drawPassages() {
     return;
   }
   const within = { collection_ids: collections.chosen ? [collections.chosen] : [], where: view.where };
+  replace(parts.passages, h("h2", {}, "In the text"), h("p", { class: "soft", role: "status" }, "Looking…"));
   const { passages } = await post("search", { query, k: 5, within }).catch(() => ({ passages: [] }));
   if (mine !== searching) return;
   replace(
     parts.passages,
-    passages.length ? h("h2", {}, "In the text") : null,
+    h("h2", {}, "In the text"),
+    passages.length ? null : h("p", { class: "soft" }, "Nothing was found there either."),
     passages.map((passage) =>
       h(
         "div",
@@ -237,9 +239,11 @@ const empty = () =>
   h(
     "p",
     { class: "empty-note" },
-    view.search || collections.chosen || view.where.length
-      ? "Nothing found."
-      : "No documents yet. Drop some above: they are read once and remembered.",
+    view.search
+      ? "No name or title has these words."
+      : collections.chosen || view.where.length
+        ? "No such documents."
+        : "No documents yet. Drop some above: they are read once and remembered.",
   );
 
 const documentItem = (one) =>

@@ -98,7 +98,8 @@ const words = (key) => {
   const text = key
     .replace(/_(bytes|seconds)$/, "")
     .replace(/^num_/, "")
-    .replaceAll("_", " ");
+    .replaceAll("_", " ")
+    .replace(/\b(cpu|gpu|kv)(s?)\b/g, (_, short, many) => short.toUpperCase() + many);
   return text.charAt(0).toUpperCase() + text.slice(1);
 };
 

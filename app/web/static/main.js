@@ -194,6 +194,16 @@ document.addEventListener("click", (event) => {
   if (location.hash !== hash) history.pushState(null, "", hash);
   tellView(view);
 });
+// Tabs are walked with the arrows, as those of other programs.
+document.addEventListener("keydown", (event) => {
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  const at = TABS.indexOf(event.target.closest?.("#cairn-tabs [role=tablist] button[data-tab-id]")?.dataset.tabId);
+  if (!step || at < 0) return;
+  const view = TABS[(at + step + TABS.length) % TABS.length];
+  event.preventDefault();
+  goTo(view);
+  tabButton(view).focus();
+});
 window.addEventListener("popstate", followHash);
 
 new MutationObserver(mountAll).observe(document.documentElement, { childList: true, subtree: true });

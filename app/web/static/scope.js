@@ -107,6 +107,7 @@ export function chooseScope(current) {
           get("documents", { search: search.value, limit: 100, sort: "title" }),
         ]);
         const words = search.value.toLowerCase();
+        const ready = found.documents.filter((one) => one.state === "ready"); // others cannot be read yet
         const collections = groups.collections.filter((one) => one.name.toLowerCase().includes(words));
         replace(
           list,
@@ -120,7 +121,7 @@ export function chooseScope(current) {
             ),
           ),
           h("h3", {}, "Documents"),
-          found.documents.map((one) =>
+          ready.map((one) =>
             tick(
               chosen.documents,
               one.id,
@@ -131,7 +132,7 @@ export function chooseScope(current) {
           found.total > found.documents.length
             ? h("p", { class: "soft" }, `${found.total - found.documents.length} more: type to find them.`)
             : null,
-          found.documents.length ? null : h("p", { class: "soft" }, "None."),
+          ready.length ? null : h("p", { class: "soft" }, "None."),
         );
       } catch (error) {
         toast(error.message, "bad");

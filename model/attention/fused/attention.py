@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._compile import _disable_dynamo  # torch.compiler.disable would load the compiler, a second, at import
 
 from model.errors import ModelError
 
@@ -36,7 +35,7 @@ def triton_is_there() -> bool:
     return find_spec("triton") is not None
 
 
-@_disable_dynamo  # the compiler takes it as one operation
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # the compiler takes it as one operation
 def fused_attention(
     query_BHTD: Tensor,
     key_BGTD: Tensor,

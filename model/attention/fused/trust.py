@@ -8,7 +8,6 @@ from functools import cache
 
 import torch
 from torch import Tensor
-from torch._compile import _disable_dynamo  # torch.compiler.disable would load the compiler, a second, at import
 
 from model.attention.blockwise import blockwise_attention
 from model.attention.fused.attention import fused_attention, fused_fits
@@ -25,7 +24,7 @@ def fused_is_right(query: Tensor, block_size: int) -> bool:
     return fused_fits(query, block_size) and _tried(query.device, query.dtype, query.shape[-1], block_size)
 
 
-@_disable_dynamo  # a compiled model tries them as they are
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # a compiled model tries them as they are
 def _tried(device: torch.device, dtype: torch.dtype, dim: int, block_size: int) -> bool:
     return agrees(device, dtype, dim, block_size)
 

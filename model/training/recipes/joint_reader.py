@@ -71,6 +71,10 @@ class JointRun(RunSettings):
     rows: int = 2
     keywords: float = 0.15
     """How often a question is shortened to what people type into a search box."""
+    withheld: float = 0.15
+    """How often the passage that answers is not among those shown."""
+    doubled: tuple[str, ...] = ()
+    """Sources whose questions are asked twice as often, and first words ("why") of questions that are."""
     steps: int = 4000
     learning_rate: float = 1.5e-4
     warmup: int = 150
@@ -91,7 +95,12 @@ def training_questions(run: JointRun, data: Path) -> list[SpanQuestion]:
     read = [source for source in run.sources if source.partition(":")[0] not in made]
     human = read_span_questions(data, "train", read, held_out=run.held_out)
     tables = make_table_questions(made.pop(TABLES, 0), seed=run.seed)
-    return [*human, *tables, *make_text_questions(data, made, seed=run.seed, held_out=run.held_out)]
+    questions = [*human, *tables, *make_text_questions(data, made, seed=run.seed, held_out=run.held_out)]
+    return [*questions, *(each for each in questions if {each.source, _first_word(each)} & {*run.doubled})]
+
+
+def _first_word(question: SpanQuestion) -> str:
+    return next(iter(question.text.lower().split()), "")
 
 
 def development_questions(data: Path, source: str, most: int) -> list[SpanQuestion]:
@@ -111,7 +120,15 @@ def train(
     questions = training_questions(run, data)
     if run.wrong_passages:
         questions = with_wrong_passages(questions, Path(run.wrong_passages))
-    maker = JointBatchMaker(tokenizer, questions, batch=run.batch, rows=run.rows, keywords=run.keywords, seed=run.seed)
+    maker = JointBatchMaker(
+        tokenizer,
+        questions,
+        batch=run.batch,
+        rows=run.rows,
+        withheld=run.withheld,
+        keywords=run.keywords,
+        seed=run.seed,
+    )
     torch.manual_seed(run.seed)
     reader = start(encoder, run)
     trained = {name: p for name, p in reader.named_parameters() if p.requires_grad}

@@ -7,10 +7,9 @@ import re
 LONGEST = 500
 """Characters of a quotation with what it announces; items that do not fit are left out."""
 
-_ITEM = re.compile(
-    r"\s*(?:[•▪◦‣·●○■□➢✓❖→–—*-]\s+|o\s+(?=[A-Z])|\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)]\s+)\S[^\n]*(?:\n(?=[a-z])[^\n]*)*",
-    re.I,
-)
+_MARK = r"(?:[•▪◦‣·●○■□➢✓❖→–—*-]\s+|o\s+(?=[A-Z])|\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)]\s+)"
+# An item goes on in lines that begin with a letter, or are indented and have no mark of their own.
+_ITEM = re.compile(rf"\s*{_MARK}\S[^\n]*(?:\n(?:(?=[a-z])|[ \t]+(?![ \t]|{_MARK}))[^\n]*)*", re.I)
 _ROW = re.compile(r"\s*[^\n:;]{1,100}: [^\n;]{0,300};[^\n:]{0,100}: [^\n]*")
 _COLUMN_NAMES = re.compile(r"\s*[^\n]*\t[^\n]*(?=\n)")
 _CAPTION = re.compile(r"(?:table|tab\.|tabelle|tableau|tabla)\s+[\w.-]{1,8}[.:]?(?:\s|$)", re.I)

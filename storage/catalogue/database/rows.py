@@ -84,7 +84,8 @@ def pack_boxes(boxes: Sequence[Box]) -> str:
 
 def record_of(record: type[Record], row: Row[Any], **converted: Any) -> Record:
     """A dataclass from the columns that are named like its fields; `converted` holds the fields that need more work."""
-    return record(**{name: getattr(row, name) for name in _field_names(record) if name not in converted}, **converted)
+    names = _field_names(record)  # type: ignore[arg-type]
+    return record(**{name: getattr(row, name) for name in names if name not in converted}, **converted)
 
 
 @cache

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from retrieval.library import Library
 from storage.errors import CatalogueDamaged, CatalogueFull
 from tests.app.api_client import HOSTILE, error_code, opened, until
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 from tests.app.small_library import WALKS
 
 
@@ -67,7 +67,7 @@ class TestWholeApp:
         assert "/secret/home" in line.getMessage() and line.exc_info is None
 
     def test_an_empty_library_is_offered_the_sample_once(self, empty_library: Library, tmp_path: Path) -> None:
-        settings = FakeSettings(tmp_path / "empty")
+        settings = settings_for(tmp_path / "empty")
         (settings.home / "sample-offered").unlink()
         for _client in opened(empty_library, settings):
             until(empty_library.documents)

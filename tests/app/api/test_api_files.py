@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from app.api import changes
 from retrieval.library import Library
 from tests.app.api_client import ask, error_code, events, locked_pdf, opened, send, until
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 from tests.app.small_library import RESERVOIR, WALKS
 
 
@@ -98,21 +98,21 @@ class TestFiles:
         assert library.run_job(opened_at_once["id"]).state == "done"
 
     def test_only_so_many_files_may_wait(self, library: Library, home: Path) -> None:
-        for client in opened(library, FakeSettings(home, max_uploads=2)):
+        for client in opened(library, settings_for(home, max_uploads=2)):
             for _ in range(2):
                 assert send(client, "a.pdf", path="uploads").status_code == 201
             assert error_code(send(client, "a.pdf", path="uploads")) == "too_many_files"
 
     def test_a_full_library_and_a_full_disk_take_no_more(self, library: Library, home: Path) -> None:
-        for client in opened(library, FakeSettings(home, max_library_bytes=1000)):
+        for client in opened(library, settings_for(home, max_library_bytes=1000)):
             assert error_code(send(client, "a.pdf")) == "quota"
-        for client in opened(library, FakeSettings(home, min_free_bytes=10**18)):
+        for client in opened(library, settings_for(home, min_free_bytes=10**18)):
             assert error_code(send(client, "a.pdf")) == "not_enough_space"
 
     def test_files_left_by_a_crash_are_removed_at_start(self, library: Library, home: Path) -> None:
         (home / "uploads").mkdir()
         (home / "uploads" / "left.pdf").write_bytes(b"x")
-        for _client in opened(library, FakeSettings(home)):
+        for _client in opened(library, settings_for(home)):
             assert list((home / "uploads").iterdir()) == []
 
 

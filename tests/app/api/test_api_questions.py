@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from app.api import build_app
 from retrieval.library import Library
 from tests.app.api_client import HOSTILE, ask, error_code, events, opened, until
-from tests.app.serving import FakeSettings, served
+from tests.app.serving import served, settings_for
 from tests.app.small_library import QUESTION, UNANSWERED, WALKS, pdf_of, slowed
 
 
@@ -37,13 +37,13 @@ class TestQuestions:
         assert (used["k"], used["quote"]) == (5, True)
 
     def test_preferences_survive_a_restart_and_refuse_nonsense(self, library: Library, home: Path) -> None:
-        for client in opened(library, FakeSettings(home)):
+        for client in opened(library, settings_for(home)):
             assert error_code(client.patch("/api/v1/preferences", json={"top_k": 0})) == "invalid_request"
             client.patch("/api/v1/preferences", json={"top_k": 12})
-        for client in opened(library, FakeSettings(home)):
+        for client in opened(library, settings_for(home)):
             assert client.get("/api/v1/preferences").json()["top_k"] == 12
         (home / "preferences.json").write_text("{broken")
-        for client in opened(library, FakeSettings(home)):
+        for client in opened(library, settings_for(home)):
             assert client.get("/api/v1/preferences").json()["top_k"] == 8
 
     def test_a_question_is_restricted_to_the_documents_it_names(self, client: TestClient, library: Library) -> None:
@@ -95,7 +95,7 @@ class TestStreaming:
         import httpx
 
         slowed(library, 0.1)
-        with served(build_app(FakeSettings(home), library, page=False)) as url:  # type: ignore[arg-type]
+        with served(build_app(settings_for(home), library, page=False)) as url:
             seen = []
             with httpx.stream("POST", f"{url}/api/v1/ask", json={"question": QUESTION}) as response:
                 for line in response.iter_lines():
@@ -111,7 +111,7 @@ class TestStreaming:
         import httpx
 
         slowed(library, 0.05)
-        with served(build_app(FakeSettings(home), library, page=False)) as url:  # type: ignore[arg-type]
+        with served(build_app(settings_for(home), library, page=False)) as url:
             with httpx.stream("POST", f"{url}/api/v1/ask", json={"question": QUESTION}) as response:
                 next(response.iter_lines())
             until(library.answers)
@@ -123,7 +123,7 @@ class TestStreaming:
         import httpx
 
         questions = [f"What of the dam in {1960 + number}?" for number in range(8)]
-        with served(build_app(FakeSettings(home), library, page=False)) as url:  # type: ignore[arg-type]
+        with served(build_app(settings_for(home), library, page=False)) as url:
 
             def put(question: str) -> tuple[str, Any]:
                 text = httpx.post(f"{url}/api/v1/ask", json={"question": question}, timeout=30).text
@@ -155,7 +155,7 @@ class TestExport:
         job = library.submit(home / "hostile.pdf", source=f"{HOSTILE}.pdf")
         library.run_job(job.id)
         library.rename_document(job.document_id, HOSTILE)
-        for client in opened(library, FakeSettings(home)):
+        for client in opened(library, settings_for(home)):
             answer = ask(client, f"What does the wombat say, {HOSTILE}?", within={"document_ids": [job.document_id]})
             page = client.get(f"/api/v1/answers/{answer['id']}/export").text
             assert "<script" not in page and "<img src=x" not in page and "http:" not in page and "https:" not in page

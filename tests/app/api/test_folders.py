@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from app.api.application import build_app
 from app.folder_watcher import FolderWatcher
 from app.jobs import JobRunner
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_folder_is_added_looked_at_and_forgotten(client: TestClient, library, 
 
 @pytest.mark.parametrize("settings", [{"host": "0.0.0.0", "password": "long enough"}, {"proxies": "127.0.0.1"}])
 def test_whoever_comes_over_the_network_cannot_name_a_folder(library, home: Path, papers: Path, settings) -> None:
-    app = build_app(FakeSettings(home, token="t" * 40, **settings), library, page=False)
+    app = build_app(settings_for(home, token="t" * 40, **settings), library, page=False)
     with TestClient(app, base_url="http://127.0.0.1") as client:
         headers = {"Authorization": f"Bearer {'t' * 40}"}
         assert not client.get("/api/v1/folders", headers=headers).json()["may_add"]

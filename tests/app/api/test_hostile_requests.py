@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 from app.api import build_app
 from retrieval.library import Library
 from tests.app.api_client import PDF, error_code, until
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 
 
 class Listener:
@@ -85,7 +85,7 @@ def test_no_document_makes_the_server_fetch_anything(client: TestClient, listene
 
 
 def test_no_request_makes_the_server_fetch_anything(library: Library, home: Path, listener: Listener) -> None:
-    app = build_app(FakeSettings(home), library)  # type: ignore[arg-type]
+    app = build_app(settings_for(home), library)
     url = listener.url
     file = {"path": f"{url}/a", "url": f"{url}/b", "meta": {"_type": "gradio.FileData"}}
     with TestClient(app, base_url="http://127.0.0.1") as client:

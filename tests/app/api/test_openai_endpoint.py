@@ -13,7 +13,7 @@ from app.api import build_app
 from retrieval.library import Library
 from retrieval.writers.protocol import WriterRequest
 from retrieval.writing import instructions
-from tests.app.serving import FakeSettings, served
+from tests.app.serving import served, settings_for
 from tests.app.small_library import QUESTION, WALKS
 from tests.scripted_writer import ScriptedWriter
 
@@ -29,7 +29,7 @@ def writer(library: Library) -> ScriptedWriter:
 
 @pytest.fixture
 def address(library: Library, home: Path) -> Iterator[str]:
-    app = build_app(FakeSettings(home, token=TOKEN), library, page=False)  # type: ignore[arg-type]
+    app = build_app(settings_for(home, token=TOKEN), library, page=False)
     with served(app) as address:
         yield f"{address}/v1"
 

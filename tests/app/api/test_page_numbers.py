@@ -17,7 +17,7 @@ from app.cli import cli
 from retrieval.langchain import LandmarkRetriever
 from retrieval.library import Library
 from tests.app.api_client import opened
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 from tests.tiny_model import tiny_model
 
@@ -37,7 +37,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
 
 @pytest.fixture
 def client(library: Library, tmp_path: Path) -> Iterator[TestClient]:
-    yield from opened(library, FakeSettings(tmp_path))  # type: ignore[arg-type]
+    yield from opened(library, settings_for(tmp_path))
 
 
 def cairn(monkeypatch: pytest.MonkeyPatch, library: Library, *words: object) -> Any:

@@ -12,7 +12,7 @@ from app.writers import CHOICE_FILE, chosen_on_the_page, writer_name
 from retrieval.library import Library
 from retrieval.types.written import Progress
 from tests.app.api_client import ask, error_code, events, opened
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 from tests.app.small_library import QUESTION
 from tests.chat_server import ChatServer, chat_server
 from tests.scripted_writer import ScriptedWriter
@@ -54,7 +54,7 @@ def test_a_name_that_cannot_be_a_writer_is_not_kept(client: TestClient, home: Pa
 
 
 def test_a_writer_of_the_settings_is_not_changed_on_the_page(library: Library, home: Path) -> None:
-    for client in opened(library, FakeSettings(home, writer="http://localhost:1/v1#m", writer_key="sk-secret")):
+    for client in opened(library, settings_for(home, writer="http://localhost:1/v1#m", writer_key="sk-secret")):
         assert not client.get("/api/v1/writer").json()["may_choose"]
         assert error_code(client.put("/api/v1/writer", json={"name": "http://localhost:2/v1"})) == "fixed_writer"
         assert error_code(client.post("/api/v1/writer/test", json={"name": "http://x/v1"})) == "fixed_writer"
@@ -68,8 +68,8 @@ def test_whoever_does_not_sit_at_the_machine_cannot_make_the_server_call_an_addr
     signed_in = {"Authorization": f"Bearer {token}"}
     calls = len(server.requests)
     for settings in (
-        FakeSettings(home, host="0.0.0.0", token=token, writer_key="sk-secret"),
-        FakeSettings(home, proxies="10.0.0.1", token=token, writer_key="sk-secret"),
+        settings_for(home, host="0.0.0.0", token=token, writer_key="sk-secret"),
+        settings_for(home, proxies="10.0.0.1", token=token, writer_key="sk-secret"),
     ):
         for client in opened(library, settings):
             told = client.get("/api/v1/writer", headers=signed_in).json()
@@ -82,10 +82,10 @@ def test_whoever_does_not_sit_at_the_machine_cannot_make_the_server_call_an_addr
 
 def test_a_command_or_the_environment_wins_over_the_page(home: Path) -> None:
     (home / CHOICE_FILE).write_text('{"name": "http://localhost:1/v1"}')
-    assert writer_name(FakeSettings(home)) == "http://localhost:1/v1"  # type: ignore[arg-type]
-    assert writer_name(FakeSettings(home, writer="org/model")) == "org/model"  # type: ignore[arg-type]
+    assert writer_name(settings_for(home)) == "http://localhost:1/v1"
+    assert writer_name(settings_for(home, writer="org/model")) == "org/model"
     (home / CHOICE_FILE).write_text("{")
-    assert writer_name(FakeSettings(home)) is None  # type: ignore[arg-type]
+    assert writer_name(settings_for(home)) is None
 
 
 def test_a_served_answer_has_citations_claims_and_progress(client: TestClient, library: Library) -> None:

@@ -24,16 +24,17 @@ from app.forwarded import DeclaredProxies
 from app.limits.connections import ConnectionLimits, limited_protocol
 from retrieval.library import Library
 from tests.app.api_client import until
-from tests.app.serving import FakeSettings, served
+from tests.app.serving import served, settings_for
 
 HALF = b"GET /hello HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "
 BODY = b"POST /length HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n"
-LIMITS = ConnectionLimits(in_all=12, each=8, head_seconds=0.6, body_seconds=0.4, body_bytes=100, unread_seconds=0.6)
+LIMITS = ConnectionLimits(in_all=12, each=8, head_seconds=0.6, body_seconds=1.0, body_bytes=100, unread_seconds=0.6)
 
 
 class Server:
     def __init__(self, url: str, held: threading.Event):
         self.url, self.held = url, held
+        self.working = 0
         self.port = urlsplit(url).port
         self._stack = contextlib.ExitStack()
 
@@ -78,6 +79,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         return PlainTextResponse("hello")
 
     def hold(_request: Request) -> Response:
+        server.working += 1
         held.wait(30)
         return PlainTextResponse("held")
 
@@ -115,9 +117,9 @@ def test_a_body_that_does_not_come_is_given_up_and_one_that_flows_is_not(server:
     stuck, flowing = server.connect(), server.connect()
     stuck.sendall(BODY)
     flowing.sendall(BODY)
-    for _ in range(20):
-        flowing.sendall(b"x" * 5000)
-        time.sleep(0.1)
+    for _ in range(10):
+        flowing.sendall(b"x" * 10_000)
+        time.sleep(0.12)
     assert flowing.recv(65536).endswith(b"100000") and is_closed(stuck)
 
 
@@ -154,7 +156,7 @@ def test_where_all_of_an_address_are_at_work_the_next_is_refused_and_other_addre
     working = [server.connect() for _ in range(LIMITS.each)]
     for each in working:
         each.sendall(b"GET /hold HTTP/1.1\r\nHost: x\r\n\r\n")
-    time.sleep(0.3)
+    until(lambda: server.working == len(working))
     with contextlib.suppress(ConnectionResetError):  # where the refusal crosses the request
         refused = server.get()
         assert refused.startswith(b"HTTP/1.1 503") and b"Retry-After" in refused
@@ -176,7 +178,7 @@ def test_a_declared_proxy_has_as_many_as_there_are(server: Server) -> None:
     working = [server.connect("127.0.0.9") for _ in range(LIMITS.each + 2)]
     for each in working:
         each.sendall(b"GET /hold HTTP/1.1\r\nHost: x\r\n\r\n")
-    time.sleep(0.2)
+    until(lambda: server.working == len(working))
     assert server.get(source="127.0.0.9").endswith(b"hello")
 
 
@@ -185,7 +187,7 @@ def test_a_connection_that_is_kept_serves_many_requests(server: Server) -> None:
         for number in range(5):
             assert client.get("/hello").text == "hello"
             assert client.post("/length", content=b"x" * number * 1000).text == str(number * 1000)
-        time.sleep(1.0)  # longer than a head may take: idle, it is nobody's fault
+        time.sleep(0.7)  # longer than a head may take: idle, it is nobody's fault
         assert client.get("/hello").text == "hello"
 
 
@@ -201,7 +203,7 @@ def test_broken_connections_leave_no_traceback_in_the_log(
         upload + b"Transfer-Encoding: chunked\r\n\r\n5\r\n--b\r\n", upload + b"Content-Length: 5\r\n\r\n" + part,
         upload.replace(b"boundary=b", b"boundary=") + b"Content-Length: 5\r\n\r\n12345",
     ]  # fmt: skip
-    app = build_app(FakeSettings(home), library, page=False)  # type: ignore[arg-type]
+    app = build_app(settings_for(home), library, page=False)
     with caplog.at_level(logging.INFO), served(app, http=limited_protocol(LIMITS)) as url:
         for request in sent:
             with socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), timeout=10) as connection:
@@ -217,7 +219,7 @@ def test_forwarded_headers_are_believed_of_declared_proxies_only(
     library: Library, home: Path, proxies: str, believed: bool
 ) -> None:
     seen: list[Any] = []
-    app = build_app(FakeSettings(home, proxies=proxies), library, page=False)  # type: ignore[arg-type]
+    app = build_app(settings_for(home, proxies=proxies), library, page=False)
 
     @app.get("/api/v1/seen")
     async def see(request: Request) -> None:

@@ -21,7 +21,7 @@ class Held:
     def task(self, name: str) -> str:
         self.begun.append(name)
         self.started.release()
-        assert self.gate.acquire(timeout=5)
+        assert self.gate.acquire(timeout=30)
         return name
 
 
@@ -37,9 +37,9 @@ def test_one_persons_seventy_tasks_keep_another_waiting_for_one(held: Held) -> N
     many = [queue.submit("ann", held.task, f"ann {n}") for n in range(70)]
     one = queue.submit("bob", held.task, "bob")
     held.gate.release(2)
-    assert one.result(5) == "bob" and held.begun[:2] == ["ann 0", "bob"] and not many[1].done()
+    assert one.result(30) == "bob" and held.begun[:2] == ["ann 0", "bob"] and not many[1].done()
     held.gate.release(100)
-    assert [future.result(5) for future in many] == [f"ann {n}" for n in range(70)]
+    assert [future.result(30) for future in many] == [f"ann {n}" for n in range(70)]
     assert [name for name in held.begun if name != "bob"] == [f"ann {n}" for n in range(70)]
 
 
@@ -48,18 +48,18 @@ def test_turns_go_round_among_all_who_wait(held: Held) -> None:
     futures = [queue.submit(name, held.task, name) for name in "aaabbbccc"]
     held.gate.release(100)
     for future in futures:
-        future.result(5)
+        future.result(30)
     assert "".join(held.begun) == "abcabcabc"
 
 
 def test_one_person_runs_one_task_at_a_time_and_leaves_the_other_threads_to_others(held: Held) -> None:
     queue = FairQueue("test", at_once=2, each_waiting=100)
     first, second = (queue.submit("ann", held.task, name) for name in ("one", "two"))
-    assert held.started.acquire(timeout=5) and queue.ahead("bob") == 0 and queue.ahead("ann") == 2
+    assert held.started.acquire(timeout=30) and queue.ahead("bob") == 0 and queue.ahead("ann") == 2
     queue.submit("bob", held.task, "bob")
-    assert held.started.acquire(timeout=5) and held.begun == ["one", "bob"] and not second.running()
+    assert held.started.acquire(timeout=30) and held.begun == ["one", "bob"] and not second.running()
     held.gate.release(3)
-    assert first.result(5) == "one" and second.result(5) == "two"
+    assert first.result(30) == "one" and second.result(30) == "two"
 
 
 def test_more_than_may_wait_is_refused_for_that_person_only(held: Held) -> None:
@@ -83,7 +83,7 @@ def test_a_task_that_is_withdrawn_never_runs_and_makes_room(held: Held) -> None:
     assert waiting.cancel()
     last = queue.submit("ann", held.task, "last")
     held.gate.release(5)
-    assert last.result(5) == "last" and held.begun == ["first", "last"]
+    assert last.result(30) == "last" and held.begun == ["first", "last"]
 
 
 def test_a_task_that_fails_tells_its_caller_and_the_next_one_runs() -> None:
@@ -91,8 +91,8 @@ def test_a_task_that_fails_tells_its_caller_and_the_next_one_runs() -> None:
     failing = queue.submit("ann", lambda: 1 // 0)
     after = queue.submit("ann", lambda: "after")
     with pytest.raises(ZeroDivisionError):
-        failing.result(5)
-    assert after.result(5) == "after"
+        failing.result(30)
+    assert after.result(30) == "after"
 
 
 def test_closing_withdraws_what_waits(held: Held) -> None:

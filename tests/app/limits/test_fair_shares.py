@@ -21,7 +21,7 @@ from retrieval.library import Library
 from retrieval.types.passages import AnswerToken
 from retrieval.types.records import Estimate
 from tests.app.api_client import PDF, events, until
-from tests.app.serving import FakeSettings, served
+from tests.app.serving import served, settings_for
 
 FILE = {"files": {"file": ("a.pdf", PDF)}}
 PICTURE = "documents/x/pages/1.png"
@@ -78,7 +78,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
         monkeypatch.setattr(Library, stub.__name__, stub)
     monkeypatch.setattr(Library, "warm_up", lambda library: None)
     (tmp_path / "sample-offered").touch()
-    settings = FakeSettings(tmp_path, questions_at_once=2, questions_at_once_each=1, **getattr(request, "param", {}))
+    settings = settings_for(tmp_path, questions_at_once=2, questions_at_once_each=1, **getattr(request, "param", {}))
     with Library.open(tmp_path, no_model) as library:
         tokens = {}
         for name in ("ann", "bob"):

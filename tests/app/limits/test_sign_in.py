@@ -17,7 +17,7 @@ from retrieval.auth.accounts import Accounts
 from retrieval.library import Library
 from storage.records import ADMINISTRATOR
 from tests.app.api_client import until
-from tests.app.serving import FakeSettings, served
+from tests.app.serving import served, settings_for
 
 PASSWORD, TOKEN = "a quiet pile of stones", "token-for-programs-0123456789"
 WRONG = "wrong password"
@@ -159,7 +159,7 @@ def test_nothing_else_waits_while_passwords_are_hashed(
     library: Library, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app.auth, "PasswordHasher", HeldHasher)
-    settings = FakeSettings(home, host="0.0.0.0", password=PASSWORD, token=TOKEN)
+    settings = settings_for(home, host="0.0.0.0", password=PASSWORD, token=TOKEN)
     built = build_app(settings, library, page=False)  # type: ignore[arg-type]
     with served(built) as url, ThreadPoolExecutor(60) as threads:
         guesses = [threads.submit(httpx.post, f"{url}/login", data={"password": WRONG}, timeout=60) for _ in range(60)]
@@ -183,7 +183,7 @@ def test_nothing_else_waits_while_the_catalogue_is_slow_to_say_who_asks(
         found.wait(60)
 
     monkeypatch.setattr(Accounts, "of_token", slowly)
-    settings = FakeSettings(home, password=PASSWORD)
+    settings = settings_for(home, password=PASSWORD)
     built = build_app(settings, library, page=False)  # type: ignore[arg-type]
     with served(built) as url, ThreadPoolExecutor(4) as threads:
         headers = {"Authorization": f"Bearer {TOKEN}"}

@@ -18,13 +18,13 @@ from app.api import build_app
 from app.operations.server import DrainingServer
 from retrieval.library import Library
 from tests.app.api_client import events, until
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 from tests.app.small_library import QUESTION
 
 
 @contextmanager
 def draining(library: Library, home: Path, drain_seconds: float) -> Iterator[tuple[DrainingServer, str]]:
-    app = build_app(FakeSettings(home), library, page=False)  # type: ignore[arg-type]
+    app = build_app(settings_for(home), library, page=False)
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2)

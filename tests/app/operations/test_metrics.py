@@ -6,7 +6,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from app.operations.metrics import Metrics
 from retrieval.library import Library
 from storage.errors import CatalogueUnavailable
 from tests.app.api_client import ask, opened, until
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 
 TOKEN = "a token that is long enough"
 
@@ -108,7 +107,7 @@ def test_figures_without_a_catalogue_still_come(client: TestClient, library: Lib
 
 def test_accounts_close_the_figures_but_for_their_own_token(library: Library, home: Path) -> None:
     library.accounts.add("anna", hash_password("a password"))
-    for settings, status in ((FakeSettings(home), 401), (replace(FakeSettings(home), metrics_token=TOKEN), 401)):
+    for settings, status in ((settings_for(home), 401), (settings_for(home, metrics_token=TOKEN), 401)):
         for client in opened(library, settings):
             assert client.get("/metrics").status_code == status
             bearer = {"Authorization": f"Bearer {TOKEN}"}
@@ -119,7 +118,7 @@ def test_accounts_close_the_figures_but_for_their_own_token(library: Library, ho
 
 def test_somebody_with_an_account_does_not_see_the_servers_figures(library: Library, home: Path) -> None:
     library.accounts.add("anna", hash_password("a password"))
-    for client in opened(library, FakeSettings(home)):
+    for client in opened(library, settings_for(home)):
         signed_in = client.post("/login", data={"name": "anna", "password": "a password"}, follow_redirects=False)
         assert signed_in.status_code == 303
         assert client.get("/metrics").status_code == 403
@@ -127,7 +126,7 @@ def test_somebody_with_an_account_does_not_see_the_servers_figures(library: Libr
 
 def test_a_short_token_for_the_figures_is_refused(library: Library, home: Path) -> None:
     with pytest.raises(ValueError, match="too short"):
-        build_app(replace(FakeSettings(home), metrics_token="short"), library, page=False)  # type: ignore[arg-type]
+        build_app(settings_for(home, metrics_token="short"), library, page=False)
 
 
 def test_a_server_is_ready_once_its_model_is_loaded_and_not_while_it_stops(client: TestClient) -> None:
@@ -154,5 +153,5 @@ def test_a_model_that_cannot_be_loaded_is_not_ready(home: Path) -> None:
         raise OSError("no such checkpoint")
 
     with Library.open(home, broken) as library:
-        for client in opened(library, FakeSettings(home)):
+        for client in opened(library, settings_for(home)):
             until(lambda: client.get("/readyz").json() == {"status": "failed"})  # noqa: B023

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from app.operations.logs import REQUEST_ID, JsonLines
 from app.operations.tracing import MISSING, request_spans, spans_of
 from retrieval.library import Library
 from tests.app.api_client import ask, opened
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 
 
 class Lines(logging.Handler):
@@ -59,7 +58,7 @@ def test_a_request_is_a_line_and_so_is_what_its_thread_logs(library: Library, ho
         return asked(*args, **named)
 
     library.ask = noted  # type: ignore[method-assign]
-    for client in opened(library, replace(FakeSettings(home), log_format="json")):
+    for client in opened(library, settings_for(home, log_format="json")):
         client.headers["X-Request-Id"] = "one"
         ask(client)
     (in_thread,) = [line for line in lines.kept if line["logger"] == "cairn.test"]

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from app.api import build_app
 from retrieval.library import Library
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 from tests.app.single_sign_on.provider_server import CLIENT_ID, CLIENT_SECRET, ProviderServer, running_provider
 from tests.app.small_library import without_model
 
@@ -89,7 +89,7 @@ def browsers(provider: ProviderServer, library: Library, tmp_path: Path) -> Iter
                     "oidc_issuer": provider.issuer, "oidc_client_id": CLIENT_ID, "oidc_client_secret": CLIENT_SECRET,
                     "oidc_address": ADDRESS,
                 } | settings  # fmt: skip
-                apps.append(build_app(FakeSettings(tmp_path, **given), library, page=False))
+                apps.append(build_app(settings_for(tmp_path, **given), library, page=False))
                 client = stack.enter_context(TestClient(apps[0], base_url=ADDRESS, follow_redirects=False))
             else:
                 client = TestClient(apps[0], base_url=ADDRESS, follow_redirects=False)

@@ -15,7 +15,7 @@ from app.single_sign_on.provider import Client, Provider
 from app.single_sign_on.routes import sign_on_of
 from retrieval.library import Library
 from storage.records import Principal
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 from tests.app.single_sign_on.conftest import ADDRESS, Browser
 from tests.app.single_sign_on.provider_server import ProviderServer, made_key
 
@@ -212,7 +212,7 @@ class TestSettings:
     ) -> None:
         complete = {"oidc_issuer": "https://id.example", "oidc_client_id": "cairn", "oidc_address": ADDRESS}
         with pytest.raises(SettingsError, match=said):
-            sign_on_of(FakeSettings(tmp_path, **(complete | given)), library.accounts)  # type: ignore[arg-type]
+            sign_on_of(settings_for(tmp_path, **(complete | given)), library.accounts)
 
     def test_the_provider_is_asked_when_somebody_signs_in_and_not_before(
         self, visitor: Browser, provider: ProviderServer

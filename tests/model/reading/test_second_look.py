@@ -7,10 +7,10 @@ import torch
 from tokenizers import Tokenizer
 
 from model.errors import ModelError
+from model.reading import second_look
 from model.reading.network import JointReader
-from model.reading.rows import RowTokens, join_rows
+from model.reading.rows import RowTokens, join_rows, length_groups
 from model.reading.second_look import FOLDER, WINDOW, ReadPassage, SecondLook, load_second_look
-from model.scoring.span_reader import SpanLogits
 from tests.tiny_reader import tiny_look, word_tokenizer
 
 TEXT = "Ada lives in Rome. Bert lives in Oslo. Both like cairns."
@@ -29,9 +29,9 @@ class PointsAt(JointReader):
 
     wanted = 0
 
-    def forward(self, ids_QKT, segment_QKT, valid_QKT, passage_QKT) -> SpanLogits:
-        points_QKT = 20.0 * (ids_QKT == self.wanted)
-        return self._share(torch.stack((points_QKT, points_QKT), -1), valid_QKT, passage_QKT)
+    def read(self, ids_RT, segment_RT, valid_RT) -> torch.Tensor:
+        points_RT = 20.0 * (ids_RT == self.wanted)
+        return torch.stack((points_RT, points_RT), -1)
 
 
 def pointing_at(word: str) -> SecondLook:
@@ -119,3 +119,35 @@ def test_damaged_and_missing_files_are_named(tmp_path: Path, name: str) -> None:
     file.unlink()
     with pytest.raises(ModelError, match="copy the checkpoint again"):
         load_second_look(tmp_path / FOLDER)
+
+
+def test_rows_of_like_length_are_read_together() -> None:
+    assert length_groups([], 5) == []
+    assert length_groups([7], 5) == [[0]]
+    assert length_groups([10, 100, 12, 98], 20) == [[1, 3], [2, 0]]
+    assert length_groups([10, 100, 12, 98], 10_000) == [[1, 3, 2, 0]], "one pass where passes are dear"
+    assert length_groups([10, 11, 12], 0) == [[2], [1], [0]]
+
+
+def test_reading_in_groups_gives_what_reading_all_at_once_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    look = tiny_look([TEXT])
+    passages = [passage(), passage(TEXT * 4), passage("Ada lives in Rome. "), passage(TEXT * 3, "Places")]
+    passes: list[int] = []
+    read = look.reader.read
+
+    def counted(ids_RT, segment_RT, valid_RT) -> torch.Tensor:
+        passes.append(len(ids_RT))
+        return read(ids_RT, segment_RT, valid_RT)
+
+    monkeypatch.setattr(look.reader, "read", counted)
+    readings = []
+    for cost in (0, 10_000):
+        monkeypatch.setattr(second_look, "_COST_OF_A_PASS", {True: cost, False: cost})
+        readings.append(look.read("Where does Ada live?", passages))
+        passes.append(-1)
+    grouped, whole = readings
+    assert passes.index(-1) > 1 and passes[-2:] == [4, -1]
+    assert grouped.not_here == pytest.approx(whole.not_here, rel=0.02)
+    for spans, others in zip(grouped.spans, whole.spans, strict=True):
+        for span, other in zip(spans, others, strict=True):
+            assert span.chance == pytest.approx(other.chance, rel=0.05) and span[1:] == other[1:]

@@ -20,6 +20,7 @@ from storage.records import Principal
 from tests.retrieval.conftest import OpenLibrary, add, ask, prose
 from tests.tiny_model import tiny_model
 
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")  # of files left open
 QUESTIONS = ("What does the fox jump over?", "Do whales sing?", "Where does the rain fall?")
 
 

@@ -15,6 +15,13 @@ def run(*targets):
         assert not thread.is_alive()
 
 
+def settled(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def test_nobody_shares_the_model():
     scheduler, inside, worst = ModelScheduler(), [0], [0]
 
@@ -47,10 +54,10 @@ def test_a_waiting_question_goes_before_ingestion_that_waits_longer():
     with scheduler.for_ingestion():
         threads = [threading.Thread(target=ingest)]
         threads[0].start()
-        time.sleep(0.05)
+        settled(lambda: scheduler._ingestion)
         threads.append(threading.Thread(target=ask))
         threads[1].start()
-        time.sleep(0.05)
+        settled(lambda: scheduler._questions)
     for thread in threads:
         thread.join(10)
     assert order == ["question", "ingestion"]

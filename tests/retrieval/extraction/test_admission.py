@@ -26,10 +26,11 @@ class Readers:
     def __init__(self, admission: Admission):
         self.admission, self.inside, self.most_memory = admission, [], 0
         self._lock, self._threads = threading.Lock(), ThreadPoolExecutor(100)
-        self._memory = 0
+        self._memory = self._here = 0
         self._outs: list[tuple[str, threading.Event]] = []
 
     def come(self, person: str, memory_bytes: int = 1, *, draws: bool = False) -> Future[None]:
+        self._here += 1
         return self._threads.submit(self._read, person, memory_bytes, draws)
 
     def _read(self, person: str, memory_bytes: int, draws: bool) -> None:
@@ -48,14 +49,17 @@ class Readers:
         with self._lock:
             each = next(each for each in self._outs if each[0] == person)
             self._outs.remove(each)
+            self._here -= 1
         each[1].set()
 
     def now(self) -> list[str]:
         """Who is inside, when nobody comes or goes any more."""
-        before = None
-        while before != (before := sorted(person for person, _ in self._outs)) or not before:
-            time.sleep(0.05)
-        return before
+        settled(self._is_still)
+        return sorted(person for person, _ in self._outs)
+
+    def _is_still(self) -> bool:
+        inside, waiting = len(self.admission._inside), len(self.admission._waiting)
+        return inside + waiting == self._here and inside == len(self._outs) and self.admission._next() is None
 
 
 def settled(condition: Callable[[], bool]) -> None:
@@ -85,7 +89,7 @@ def test_people_take_turns() -> None:
     readers.come("ann")
     assert readers.now() == ["ann"]
     waiting = [readers.come(name) for name in ("ann", "ann", "bob", "cleo")]
-    time.sleep(0.1)
+    assert readers.now() == ["ann"]
     for _ in range(5):
         settled(lambda: bool(readers._outs))
         readers.let_out(readers._outs[0][0])
@@ -99,7 +103,7 @@ def test_the_summed_memory_stays_below_the_limit_and_large_files_are_not_overtak
     coming: list[Any] = [readers.come(f"{n}", 4) for n in range(4)]
     settled(lambda: len(readers._outs) == 2)
     coming.append(readers.come("large", 10))
-    time.sleep(0.1)
+    settled(lambda: "large" in [ticket.person for ticket in readers.admission._waiting])
     coming += [readers.come(f"late {n}", 1) for n in range(10)]
     while not all(each.done() for each in coming):
         if readers._outs:

@@ -18,7 +18,7 @@ from retrieval.extraction.extract import extract
 from retrieval.extraction.formats import FORMATS, HEAD_BYTES, SUFFIXES, format_of
 from retrieval.extraction.process.worker import _function
 from tests.app.api_client import opened, send
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 from tests.app.small_library import without_model
 from tests.retrieval.compound_file import outlook_message
 from tests.retrieval.extraction.test_other_texts import epub, odt
@@ -123,7 +123,7 @@ def test_the_command_line_finds_every_format_in_a_folder_and_the_page_offers_the
 
 def served_without_model(home: Path) -> Iterator[TestClient]:
     with without_model(home) as library:
-        yield from opened(library, FakeSettings(home))
+        yield from opened(library, settings_for(home))
 
 
 def client_formats(client: TestClient) -> tuple[list[str], list[str]]:

@@ -49,11 +49,9 @@ def in_bucket(open_library, url, shared, write) -> Library:
 
 
 @pytest.fixture
-def on_files(open_library, tmp_path, write, in_bucket) -> Library:
-    library = open_library(home=tmp_path / "files")
-    for name, text in TEXTS.items():
-        add(library, write(f"{name}.txt", text))
-    return library
+def on_files(open_library, tmp_path, filled_home) -> Library:
+    shutil.copytree(filled_home, tmp_path / "files")
+    return open_library(home=tmp_path / "files")
 
 
 @pytest.fixture

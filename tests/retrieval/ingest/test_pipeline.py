@@ -235,13 +235,13 @@ def test_a_long_document_gives_way_at_the_end_of_a_shard_to_somebody_elses(libra
 
 def test_a_question_waits_for_one_window_at_most_while_a_document_is_read(library, three, write, monkeypatch):
     """Each window is made to take a while; a question must not wait for the rest of them."""
-    plain, windows = shard_writer.prefill, []
+    plain, windows, answered = shard_writer.prefill, [], threading.Event()
 
     def slow(model, *arguments, **settings):
         for number, block in enumerate(plain(model, *arguments, **settings)):
             if number % model.config.window_blocks == 0:
                 windows.append(time.monotonic())
-                time.sleep(0.1)
+                answered.wait(0.1)
             yield block
 
     monkeypatch.setattr(shard_writer, "prefill", slow)
@@ -253,6 +253,7 @@ def test_a_question_waits_for_one_window_at_most_while_a_document_is_read(librar
     began = time.monotonic()
     answer = ask(library, "What does the fox do?", max_tokens=12)
     ended = time.monotonic()
+    answered.set()
     assert sum(began < window < ended - 0.01 for window in windows) <= 1, "ingestion went on amid the answer"
     assert answer.tokens
     thread.join(60)

@@ -91,3 +91,8 @@ def test_of_a_long_list_as_many_items_are_quoted_as_fit():
     text = "These are the items:\n" + "\n".join(f"{n}. item {'x' * 60}" for n in range(1, 40))
     end = announced_end(text, 0, text.index(":") + 1)
     assert 0.7 * LONGEST < end <= LONGEST and text[end] == "\n"
+
+
+def test_indented_lines_belong_to_the_item_above_them():
+    text = "There are two:\n\n* Tier 1: many. The\n  Build Group tests it.\n* Tier 2: few.\n  - a branch\n\n  Apart."
+    assert text[: announced_end(text, 0, text.index(":") + 1)].endswith("- a branch")

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from model.reading.doubt import Doubt
 from model.reading.second_look import FoundSpan, Reading, SecondLook
+from retrieval.query import retrieve
 from tests.retrieval.conftest import add, ask
 from tests.tiny_model import tiny_model
 from tests.tiny_reader import tiny_look
@@ -79,6 +81,17 @@ def test_a_small_chance_is_a_guess_and_none_is_no_answer(library, reading):
     nothing = ask(library, "Where does Bert live?", max_tokens=200, k=50)
     assert (nothing.outcome, nothing.found, nothing.tokens) == ("not_found", False, ())
     assert nothing.near_misses, "the nearest passages are shown at once"
+
+
+def test_a_calibrated_reader_decides_where_search_alone_would_refuse(library, reading, monkeypatch):
+    reading["Oslo"] = 0.9
+    loaded = library._workspace.loaded()
+    monkeypatch.setattr(retrieve, "is_answerable", lambda *_: False)
+    assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "not_found"
+    loaded.second_look.doubt = Doubt(none=(0.0, 1.0, 0.0), right=(5.0, 0.0, 1.0, 0.0), none_above=0.6, sure_above=0.5)
+    assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "found"
+    reading["Oslo"] = 0.1
+    assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "not_found"
 
 
 def test_who_insists_gets_the_nearest_as_a_guess(library, reading):

@@ -33,7 +33,7 @@ catalogue.close()
 """
 
 
-@pytest.mark.parametrize("seconds", [1, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [0.5, pytest.param(20, marks=pytest.mark.slow)])
 def test_readers_and_writers_of_several_processes_never_meet_a_locked_database(tmp_path, seconds):
     catalogue, _ = open_home(tmp_path)
     commands = [[sys.executable, "-c", WRITER, str(tmp_path), str(1000 * n), str(seconds)] for n in range(2)]

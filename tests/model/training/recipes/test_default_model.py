@@ -90,6 +90,15 @@ def test_token_spans_cover_character_spans() -> None:
     assert tokenizer.decode(ids[first:last]).strip() == "two three"
 
 
+def test_texts_are_encoded_whole_where_the_tokenizers_file_asks_to_cut_and_pad() -> None:
+    tokenizer = train_tokenizer(["one two three four"] * 9, vocab_size=300)
+    (whole, _), _ = encode_texts(tokenizer, ["one two three four", "one"])
+    tokenizer.backend_tokenizer.enable_truncation(2)
+    tokenizer.backend_tokenizer.enable_padding(length=9)
+    (ids, _), (short, _) = encode_texts(tokenizer, ["one two three four", "one"])
+    assert ids.tolist() == whole.tolist() and len(short) < 9
+
+
 def test_a_token_starts_with_the_mean_embedding_of_the_encoders_pieces(prepared: Prepared, encoder: Encoder) -> None:
     model = start(prepared, SIZES["tiny"], encoder)
     table = model.backbone.get_input_embeddings().weight

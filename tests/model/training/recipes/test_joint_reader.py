@@ -91,6 +91,21 @@ def test_wrong_passages_hold_no_accepted_answer(data: Path) -> None:
     assert (right_Q == 1).all(), "one passage of each question holds the answer"
 
 
+def test_sources_and_first_words_can_be_asked_twice_as_often(data: Path) -> None:
+    once = training_questions(RUN, data)
+    tables = [each for each in once if each.source == "tables"]
+    assert training_questions(RUN.changed(['doubled=["tables"]']), data) == [*once, *tables]
+    assert len(training_questions(RUN.changed(['doubled=["where"]']), data)) >= len(once) + 12
+
+
+def test_no_passage_is_shown_twice_beside_a_question_while_others_are_left(data: Path) -> None:
+    questions = training_questions(JointRun(sources=("squad11",)), data)
+    texts = [text for each in questions for text in (each.text, each.title, *each.pieces)]
+    maker = JointBatchMaker(word_tokenizer(texts), questions, batch=4, rows=4, withheld=0.0, keywords=0.0)
+    for rows_KT in maker.make(0).rows.ids_QKT:
+        assert len({tuple(row) for row in rows_KT.tolist()}) == 4
+
+
 def test_a_stopped_run_ends_as_one_that_was_not_stopped(
     data: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
