@@ -10,9 +10,11 @@ const REMOVED = [
   ["delete", "delete their documents"],
 ];
 let section = null;
+let form = null; // kept when the rest is drawn again: somebody may be typing
 
 export function mountFolders() {
   section = h("section", { class: "card folders", "aria-label": "Followed folders", hidden: true });
+  form = addition();
   drawFolders();
   return section;
 }
@@ -32,7 +34,7 @@ export async function drawFolders() {
     h("h2", {}, "Followed folders"),
     h("p", { class: "soft" }, "What is new, changed, moved or removed in a followed folder happens to its documents too."),
     found.folders.map(row),
-    found.may_add ? addition() : null,
+    found.may_add ? form : null,
   );
 }
 
@@ -113,7 +115,7 @@ function addition() {
         collection: collection.value.trim() || null,
         removed: removed.value,
       });
-      path.value = "";
+      path.value = collection.value = "";
       await post(`folders/${folder.id}/run`);
     } catch (error) {
       toast(error.message, "bad");
