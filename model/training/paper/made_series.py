@@ -16,18 +16,18 @@ from transformers import PreTrainedTokenizerFast
 
 HOURS, LEVELS, NOISE = 24, 8, 0.2
 READINGS = 4096
-"""Of a meter."""
+"""Of a meter to train on."""
 END = "<end>"
 
 
-def made_series(meters: int, seed: int) -> Iterator[str]:
+def made_series(meters: int, seed: int, *, readings: int = READINGS) -> Iterator[str]:
     """Texts of one meter each: words such as h07v3, separated by blanks."""
     random = np.random.default_rng(seed)
     for _ in range(meters):
         course_P = random.integers(0, LEVELS, HOURS)
-        hour_N = (np.arange(READINGS) + random.integers(0, HOURS)) % HOURS
+        hour_N = (np.arange(readings) + random.integers(0, HOURS)) % HOURS
         level_N = course_P[hour_N]
-        noisy_N = random.random(READINGS) < NOISE
+        noisy_N = random.random(readings) < NOISE
         level_N[noisy_N] = random.integers(0, LEVELS, int(noisy_N.sum()))
         yield " ".join(_word(hour, level) for hour, level in zip(hour_N.tolist(), level_N.tolist(), strict=True))
 

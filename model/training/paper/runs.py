@@ -21,7 +21,7 @@ from model.training.engine.settings import TrainingSettings
 from model.training.engine.trainer import run_training
 from model.training.evaluation.perplexity import perplexity_scores
 from model.training.paper.arms import Arm, recurrent_losses
-from model.training.paper.made_series import READINGS, made_series, series_tokenizer
+from model.training.paper.made_series import made_series, series_tokenizer
 from model.training.paper.sizes import Size
 from model.training.recipes.presets import RowSettings
 from model.training.recipes.pretrain import new_model, open_tokenizer, plain_tokens
@@ -126,8 +126,8 @@ def experiment_texts(data: Sequence[str], heldout: Sequence[str], size: Size) ->
     Raises ValueError without held-out files.
     """
     if list(data) == [SERIES]:
-        needed = size.segments * max(size.lengths) // READINGS + 1
-        return made_series(size.documents, seed=0), made_series(needed, seed=1)
+        longest = max(size.lengths)  # a meter for each segment
+        return made_series(size.documents, seed=0), made_series(size.segments, seed=1, readings=longest)
     if not heldout:
         raise ValueError("Give at least one file with --heldout, of documents that are not in DATA.")
     train, rest = ((text for file in files for text in read_documents(Path(file))) for files in (data, heldout))

@@ -142,8 +142,8 @@ def test_a_table_has_the_mean_and_the_deviation_of_its_seeds() -> None:
 
 def test_a_table_is_made_by_one_command_and_not_twice(tmp_path: Path, monkeypatch, capfd) -> None:
     size = replace(
-        sizes.SIZES["tiny"], architecture=ARCHITECTURE, window=32, per_block=7, rows=4, steps=2, lengths=(32, 128),
-        segments=1, top_ks=(2,), block_sizes=(7,),
+        sizes.SIZES["tiny"], architecture=ARCHITECTURE, window=32, per_block=7, rows=4, steps=2, tuning_steps=1,
+        rates=(1e-3, 2e-3), lengths=(32, 128), segments=1, top_ks=(2,), block_sizes=(7,),
     )  # fmt: skip
     monkeypatch.setitem(sizes.SIZES, "tiny", size)
     text = tmp_path / "text.txt"
@@ -155,6 +155,9 @@ def test_a_table_is_made_by_one_command_and_not_twice(tmp_path: Path, monkeypatc
         *((arm, length, 0) for arm in sizes.ARMS for length in (32, 128)), *(("landmark", n, 2) for n in (32, 128)),
     }  # fmt: skip
     assert all(1 < row["perplexity"] < 400 for row in rows)
+    runs = sorted(run.name for run in (tmp_path / "run" / "runs" / "causal").iterdir())
+    assert runs[0].startswith("seed-0-rate-0.00") and runs[0].count("steps") == 0, "the run of the better rate"
+    assert {"seed-0-rate-0.001-steps-1", "seed-0-rate-0.002-steps-1"} < set(runs) and len(runs) == 3
     assert (tmp_path / "run" / "language.svg").read_text().startswith("<?xml")
     capfd.readouterr()
     assert main([*command, "--seeds", "1", "--threads", "1"]) == 0
