@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from app.auth import fresh_token, hash_password
 from retrieval.library import Library
 from tests.app.api_client import ask, opened, send
-from tests.app.serving import FakeSettings
+from tests.app.serving import settings_for
 from tests.app.small_library import PAGES, QUESTION, WALKS, pdf_of
 from tests.object_server import new_store
 from tests.postgresql import Databases
@@ -36,7 +36,7 @@ def replicas(
     @contextmanager
     def server(name: str) -> Iterator[TestClient]:
         with library(name) as behind:
-            yield from opened(behind, FakeSettings(tmp_path / name))
+            yield from opened(behind, settings_for(tmp_path / name))
 
     with ExitStack() as stack:
         yield tuple(stack.enter_context(each) for each in (server("one"), server("two"), library("worker")))  # type: ignore[misc]
