@@ -80,7 +80,7 @@ def test_a_question_is_answered_with_evidence_that_can_be_followed(
     expect(page.locator(".viewer")).to_have_count(0)
 
     for kind in ("HTML", "JSON"):
-        with page.expect_download() as download:
+        with page.expect_download(timeout=60_000) as download:  # pages are drawn for it
             page.get_by_role("link", name=f"Export {kind}").click()
         file = tmp_path / f"export.{kind}"
         download.value.save_as(file)
