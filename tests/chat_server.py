@@ -29,6 +29,11 @@ class ChatServer:
     requests: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
 
+    def begin_anew(self, **changed: Any) -> ChatServer:
+        """As it was at first, at its address, but for what is `changed`."""
+        self.__dict__.update(vars(ChatServer(address=self.address, **changed)))
+        return self
+
 
 def _chunk(text: str | None, finish: str | None = None) -> str:
     choice = {"index": 0, "delta": {} if text is None else {"content": text}, "finish_reason": finish}

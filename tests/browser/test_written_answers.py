@@ -43,8 +43,7 @@ def one_server() -> Iterator[ChatServer]:
 
 @pytest.fixture
 def server(one_server: ChatServer) -> ChatServer:
-    one_server.behaviour, one_server.reply = "well", answering
-    return one_server
+    return one_server.begin_anew(reply=answering)
 
 
 def choose_writer(page: Any, server: ChatServer) -> None:

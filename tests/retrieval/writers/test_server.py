@@ -37,9 +37,7 @@ def running() -> Iterator[ChatServer]:
 
 @pytest.fixture
 def server(running: ChatServer) -> ChatServer:
-    fresh = ChatServer()
-    running.__dict__.update({name: value for name, value in vars(fresh).items() if name != "address"})
-    return running
+    return running.begin_anew()
 
 
 def write(writer: ServerWriter, request: WriterRequest = REQUEST, cancelled=lambda: False) -> tuple[str, Written]:
