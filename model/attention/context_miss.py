@@ -3,8 +3,8 @@ not in the window".
 
 - Its key competes with the local tokens; the landmarks of remote blocks form a softmax of their own, whose weights are
   multiplied by its share. In training a random half of the blocks counts as remote, in inference every stored block.
-- It is a token of the vocabulary that the network reads alone, and stands in front of the text (position -1): no text changes it, and its value is
-  never read. Without a remote block it takes no part.
+- It is a token of the vocabulary that the network reads alone, and stands in front of the text (position -1): no text
+  changes it, and its value is never read. Without a remote block it takes no part.
 - A query that gives it less than a cutoff needs no memory: what it would have read is dropped.
 
 Axes: B batch, H query heads, Q queries, N blocks, S slots.
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from model.attention.grouped_softmax import MASKED
+
 
 @dataclass(frozen=True)
 class MissGate:

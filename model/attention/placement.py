@@ -55,7 +55,7 @@ def fold_placed_blocks(
     valid_BK: Tensor | None = None,
     miss: MissGate | None = None,
 ) -> Tensor:
-    """`fold_far_blocks` for landmarks anywhere in their blocks, and with a context-miss token; the whole matrix at once.
+    """`fold_far_blocks` for landmarks anywhere in their blocks, and with a context-miss token; the whole matrix.
 
     before: `tokens_before` of the blocks that the K keys begin. A query that sees nothing has a row of MASKED.
     """

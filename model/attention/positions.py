@@ -113,7 +113,7 @@ def read_library(
     """Every block is scored and read in slot 0, so any memory can search."""
     reader, policy = context.memory
     if not context.is_plain:
-        raise ModelError("a library is read through landmarks at the end of their blocks, without a context-miss token.")
+        raise ModelError("a library is read through landmarks at the end of their blocks, and no context-miss token.")
     searching_BHQD = context.search_frame(query_BHQD, key_BGKD.shape[2], scaling)
     queries_BGXRD = policy.voter_rows(searching_BHQD, key_BGKD.shape[1])
     ids = policy.forced_blocks(layer, queries_BGXRD.shape[:3], reader.num_blocks)

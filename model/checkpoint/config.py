@@ -70,7 +70,9 @@ class LandmarkConfig:
         if self.landmark_place not in PLACES:
             raise ModelError(f"landmark_place is {self.landmark_place!r}; choose one of {', '.join(PLACES)}.")
         if self.landmark_place != "end" and (self.landmark_in_loss or self.tokens_per_block < 1):
-            raise ModelError(f"landmark_place={self.landmark_place!r} needs landmarks that are not predicted, and a token.")
+            raise ModelError(
+                f"landmark_place={self.landmark_place!r} needs landmarks that are not predicted, and room."
+            )
         if self.landmark_token_id < 0:
             raise ModelError(f"landmark_token_id is {self.landmark_token_id}; it must be a token of the vocabulary.")
         if self.window_blocks < 1 or self.context_blocks < 0:
