@@ -21,8 +21,8 @@ CODONS = tuple("".join(letters) for letters in product("ACGT", repeat=3))
 GENES, GENE_CODONS, MUTATED = 4, 32, 0.05
 SPACER = (2, 10)
 """Fewest and most codons between genes."""
-GENOME = 4096
-"""Codons of a genome to train on."""
+GENOME = 512
+"""Codons of a genome to train on: few, so that there are too many genomes to learn by heart."""
 
 
 def made_genomes(genomes: int, seed: int, *, codons: int = GENOME) -> Iterator[str]:

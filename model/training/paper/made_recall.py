@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from model.training.paper.made_words import word_tokenizer
 
 KEYS, VALUES = 48, 16
-PAIRS = 512
+PAIRS = 256
 """Of a text to train on."""
 
 

@@ -19,7 +19,7 @@ Answers = Callable[[NDArray[np.integer]], NDArray[np.bool_]]
 @dataclass(frozen=True, kw_only=True)
 class MadeSet:
     train: Callable[[int], Iterator[str]]
-    """Texts, at most so many."""
+    """Texts, so many times a few thousand tokens."""
     heldout: Callable[[int, int], Iterator[str]]
     """Texts of so many segments of so many tokens each, none of which is trained on."""
     tokenizer: Callable[[], PreTrainedTokenizerFast]
@@ -29,12 +29,12 @@ class MadeSet:
 
 MADE_SETS = {
     "series": MadeSet(
-        train=lambda texts: made_series(texts, seed=0),
+        train=lambda texts: made_series(16 * texts, seed=0),
         heldout=lambda texts, tokens: made_series(texts, seed=1, readings=tokens),
         tokenizer=series_tokenizer,
     ),
     "genome": MadeSet(
-        train=lambda texts: made_genomes(texts, seed=0),
+        train=lambda texts: made_genomes(8 * texts, seed=0),
         heldout=lambda texts, tokens: made_genomes(texts, seed=1, codons=tokens),
         tokenizer=genome_tokenizer,
     ),

@@ -146,7 +146,8 @@ def passkey(experiment: Experiment, seeds: int) -> list[Row]:
     def score(arm: Arm, model: LandmarkModel) -> list[Row]:
         found = []
         for k in size.top_ks if arm.kind == "landmark" else (0,):
-            policy = SelectionPolicy(top_k=k or 1, voters="token", positions="paper")
+            # The causal network has one block, which nothing ends; "none" puts nothing in front of it.
+            policy = SelectionPolicy(top_k=k or 1, voters="token", positions="paper" if k else "none")
             window = _window(experiment, k) if k else 1
             fillers = [round(length / per_filler) * len(FILLER) for length in (0, *size.lengths)]
             scores = passkey_scores(model, fillers, prompts=size.prompts, policy=policy, window_blocks=window)

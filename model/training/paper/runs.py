@@ -53,13 +53,13 @@ class Experiment:
             raise ValueError(f"{self.folder} holds runs of size {named.read_text()}; choose another folder.")
         named.write_text(self.size.name)
         needed = self.size.segments * max(self.size.lengths)
-        for name, texts, most in (("train", train, self.size.documents), ("heldout", heldout, None)):
+        for name, texts in (("train", train), ("heldout", _enough(heldout, needed * 16))):
             file = self.folder / f"{name}.bin"
             if file.exists():
                 continue
             count = write_token_file(
                 file,
-                islice(texts, most) if most else _enough(texts, needed * 16),
+                texts,
                 lambda text: plain_tokens(self.tokenizer, text),
                 vocab_size=len(self.tokenizer) + 1,
                 eos_token_id=int(self.tokenizer.eos_token_id),
@@ -141,7 +141,7 @@ def experiment_texts(data: Sequence[str], heldout: Sequence[str], size: Size) ->
     if not heldout:
         raise ValueError("Give at least one file with --heldout, of documents that are not in DATA.")
     train, rest = ((text for file in files for text in read_documents(Path(file))) for files in (data, heldout))
-    return train, rest
+    return islice(train, size.documents), rest
 
 
 def made_set(data: Sequence[str]) -> MadeSet | None:

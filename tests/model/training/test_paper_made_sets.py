@@ -24,7 +24,7 @@ def test_every_word_of_a_made_set_is_a_token_and_the_same_seed_gives_the_same(na
 
 
 def test_a_key_keeps_its_value_within_a_text_and_answers_are_those_known() -> None:
-    first, second = made_recall(2, seed=3)
+    first, second = made_recall(2, seed=3, tokens=2048)
     values = {}
     for key, value in pairwise(first.split()):
         if key.startswith("k"):
@@ -40,7 +40,7 @@ def test_a_key_keeps_its_value_within_a_text_and_answers_are_those_known() -> No
 
 
 def test_genes_come_again_and_most_of_their_codons_with_them() -> None:
-    (genome,) = made_genomes(1, seed=5)
+    (genome,) = made_genomes(1, seed=5, codons=4096)
     tokens = np.array(genome_tokenizer()(genome)["input_ids"])
     assert set(genome.split()) == set(CODONS)
     known: dict[tuple[int, int], int] = {}
