@@ -164,14 +164,7 @@ class Quoting:
                 pointing = range(len(sentence.places), len(sentence.places) + len(sentence.announced))
             if sentence.places[0] in quoted:  # stands in a list that is quoted already
                 continue
-            leads = len(sentence.antecedent)
-            whole = Quotation(
-                sentence.antecedent + sentence.places + sentence.announced,
-                range(leads + pointing.start, leads + pointing.stop),
-                float(scores_S[number]),
-                chances[number],
-                not_here,
-            )
+            whole = sentence.quoted(pointing, float(scores_S[number]), chances[number], not_here)
             if best.setdefault(_wording(sentence.text), whole) is whole:
                 quoted.update(whole.places)
             if len(best) == count:
@@ -282,6 +275,12 @@ class _Sentence:
     antecedent: list[Place]
     announced: list[Place]
     is_aside: bool
+
+    def quoted(self, pointed: range, score: float, chance: float | None, not_here: float | None) -> Quotation:
+        """With what it refers back to and what it announces; `pointed` counts from its own first token."""
+        first = len(self.antecedent)
+        places = self.antecedent + self.places + self.announced
+        return Quotation(places, range(first + pointed.start, first + pointed.stop), score, chance, not_here)
 
     def tokens_within(self, span: FoundSpan) -> range:
         """Its tokens that hold characters of a span."""
