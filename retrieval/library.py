@@ -112,7 +112,8 @@ class Library(Asking, About):
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
         `kv_dtype`: one of `storage.kv.format.KV_DTYPES`, or "auto" (that of the memory in `home`; in a new home what
-        suits the model). `index`: "exact", "faiss", or "auto" (exact up to a documented size). `store_url`: where
+        suits the model). `index`: "exact", "mapped", "faiss", or "auto" (exact, and mapped
+        beyond a documented size). `store_url`: where
         memory and originals lie, "s3://..." or the home folder; a bucket's cache here takes about `store_cache_bytes`.
         `lease_seconds`: how long a worker may be silent before its document is given to another. `hot_bytes` bounds the
         cache of stored blocks. `threads`: how many to compute with; "auto" follows the machine's load. `second_look`:
@@ -388,7 +389,8 @@ class Library(Asking, About):
         return self._catalogue.own_groups()
 
     def close(self) -> None:
-        self._administrator()._workspace.close()
+        self._administrator()._index.close()
+        self._workspace.close()
         if self._backup is not None:
             self._backup.join()
         self._catalogue.close()

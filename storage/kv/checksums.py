@@ -32,7 +32,7 @@ class PieceChecks:
         pieces_SB: NDArray[np.uint8],
         at_P: NDArray[np.int64],
     ) -> NDArray[np.bool_]:
-        """Which of the pieces are right: row `at_P` of `pieces_SB` holds the bytes of the piece at `place_P`, with these
+        """Which of the pieces are right: row `at_P` of `pieces_SB` has the bytes of the piece at `place_P`, with these
         numbers of layer, head and block."""
         # Plain loop over plain values: a question checks thousands of pieces, and numpy's scalars cost more than crc32.
         crc32, seed, size = zlib.crc32, self._seed, pieces_SB.shape[1]

@@ -181,9 +181,7 @@ class OpenShard:
             if len(place_P) > 1:  # one at a time, to find out which piece it is
                 ones = [slice(n, n + 1) for n in range(len(place_P))]
                 return [
-                    bad
-                    for n in ones
-                    for bad in self._read_run(into, place_P[n], row_P[n], check_P[n], named_P3[n])
+                    bad for n in ones for bad in self._read_run(into, place_P[n], row_P[n], check_P[n], named_P3[n])
                 ]
             return [(first, int(row_P[0]), reason)]
         inside_P = place_P - first
