@@ -112,13 +112,12 @@ class Library(Asking, About):
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
         `kv_dtype`: one of `storage.kv.format.KV_DTYPES`, or "auto" (that of the memory in `home`; in a new home what
-        suits the model). `index`: "exact", "mapped", "faiss", or "auto" (exact, and mapped
-        beyond a documented size). `store_url`: where
-        memory and originals lie, "s3://..." or the home folder; a bucket's cache here takes about `store_cache_bytes`.
-        `lease_seconds`: how long a worker may be silent before its document is given to another. `hot_bytes` bounds the
-        cache of stored blocks. `threads`: how many to compute with; "auto" follows the machine's load. `second_look`:
-        let a checkpoint that has a reader read passages again, with the question. `writer`: see `use_writer`. Raises
-        `InvalidRequest` and, of storage, `CatalogueUnavailable`, `StoreUnavailable`, `NotPrivate`.
+        suits the model). `index`: "exact", "mapped", "faiss", or "auto" (by size). `store_url`: where memory and
+        originals lie, "s3://..." or the home folder; a bucket's cache here takes about `store_cache_bytes`.
+        `lease_seconds`: after which a silent worker's document is given to another. `hot_bytes` bounds the cache of
+        stored blocks. `threads`: to compute with; "auto" follows the load. `second_look`: let a reader read passages
+        again. `writer`: see `use_writer`. Raises `InvalidRequest` and, of storage, `CatalogueUnavailable`,
+        `StoreUnavailable`, `NotPrivate`.
         """
         home = Path(home).expanduser().resolve()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -146,7 +145,7 @@ class Library(Asking, About):
         return library
 
     def warm_up(self) -> None:
-        """Load the model and the landmarks now (from a background thread, say) instead of at the first question."""
+        """Load the model and the landmarks now (from a thread, say) instead of at the first question."""
         # Importing and building these delays the first question by 0.1 s otherwise.
         from model.inference.constrained_decoding import word_starts
         from retrieval.query.answer import Answerer  # noqa: F401

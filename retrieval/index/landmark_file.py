@@ -157,14 +157,10 @@ def _write_sections(file: Any, contents: Contents, sections: dict[str, _Section]
         made["key_checks"].append(np.fromiter((zlib.crc32(row.data) for row in raw_NB), "<u4", len(raw_NB)))
         made["scale"].append(scale_N.numpy())
         made["error"].append(error_N.numpy())
+    tables = {name: np.concatenate([np.zeros(0), *parts]) for name, parts in made.items()} | contents.tables
+    tables["code_checks"] = np.array(code_checks, dtype="<u4")
     for name, dtype in _TABLES.items():
-        if name == "code_checks":
-            body = np.array(code_checks, dtype)
-        elif name in made:
-            body = np.concatenate([np.zeros(0, dtype), *made[name]]).astype(dtype)
-        else:
-            body = contents.tables[name].astype(dtype)
-        put(name, body.tobytes())
+        put(name, tables[name].astype(dtype).tobytes())
     for name, section in sections.items():
         if section.body is not None:
             put(name, section.body)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -127,7 +127,7 @@ class MappedLandmarkIndex:
         self._file_ids = np.zeros(0, dtype=np.int64) if file is None else file.tables["ids"]
         self._kept = np.ones(len(self._file_ids), dtype=bool)
         self._tail = ExactLandmarkIndex(layers, num_groups, head_dim, dtype=dtype, device=device)
-        self._ids, self._places = self._file_ids, None
+        self._ids, self._places = self._file_ids, cast("Tensor | None", None)
         self._arrange()
 
     @property

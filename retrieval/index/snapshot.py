@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -173,7 +174,7 @@ class MemoryIndex:
     def _new_index(self, kind: str) -> None:
         model = self._workspace.loaded().model
         self._shards, self._lengths = {}, {}
-        where = {"dtype": model.dtype, "device": model.device}
+        where: dict[str, Any] = {"dtype": model.dtype, "device": model.device}
         if kind == "faiss":
             self._index = FaissLandmarkIndex(*self._shape, factory=self._faiss_factory, **where)
         else:

@@ -36,7 +36,7 @@ class PieceChecks:
         numbers of layer, head and block."""
         # Plain loop over plain values: a question checks thousands of pieces, and numpy's scalars cost more than crc32.
         crc32, seed, size = zlib.crc32, self._seed, pieces_SB.shape[1]
-        named, pieces = memoryview(named_P3).cast("B"), memoryview(pieces_SB).cast("B")
+        named, pieces = named_P3.data.cast("B"), pieces_SB.data.cast("B")
         expected = self._checksums[place_P].tolist()
         right_P = np.fromiter(
             (
