@@ -3,8 +3,7 @@
 - Thin: each method hands over to the module that does the work.
 - Safe to use from several threads; questions go before ingestion.
 - `as_seen_by` gives the library as one user sees it; what that is, storage/catalogue/permissions.py decides.
-- Opening is cheap: neither the model nor the landmarks are loaded before they are needed, and modules that need the
-  model's libraries (seconds to import) are imported by the methods that use them.
+- Opening is cheap: model, landmarks and the modules that import the model's libraries (seconds) come when needed.
 """
 
 from __future__ import annotations
