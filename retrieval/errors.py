@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-
 NOT_ENOUGH_MEMORY = "There was not enough memory for this. Close other programs, or free the GPU, then try again."
 # What torch and C++ say in a RuntimeError.
 _OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "bad_alloc", "can't start new thread")
