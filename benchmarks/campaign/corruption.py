@@ -3,14 +3,15 @@
     python benchmarks/campaign/corruption.py --damages 1000
 
 A library of a few documents, read by a tiny random model, is damaged again and again: flipped bits, header bytes,
-landmark rows, tables, overwritten stretches, truncations, swapped blocks, swapped files. After each damage the damaged
-document is asked with every block of it read by every layer and head,
+landmark rows, tables, overwritten stretches, truncations, swapped blocks, swapped files; a damage in each document,
+before the library is repaired. Each damaged document is asked with every block of it read by every layer and head,
 
 - through a library that was open before and keeps next to nothing in RAM: it must refuse, naming document and repair
   command, before the first token; or, where it needs the damaged bytes no more (landmarks are in RAM), answer as ever;
-- through a library opened anew: it must refuse.
+- through a library opened anew: it must refuse, naming a damaged document (the first that it meets).
 
-Then `repair` must make the answer what it was. Prints one JSON object; exit status 1 if anything did not hold.
+Then `repair` must make landmarks, keys and values what they were, byte by byte, or else the answer. Prints one JSON
+object; exit status 1 if anything did not hold.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Literal
@@ -40,12 +42,12 @@ from retrieval.types.passages import Answer
 from retrieval.types.records import Scope
 from storage.kv.format import KV_DTYPES
 from tests.retrieval.conftest import prose
-from tests.retrieval.damages import DAMAGERS, Damager
+from tests.retrieval.damages import DAMAGERS, Damager, header_of
 from tests.retrieval.reading_here import ReadingHere
 from tests.tiny_model import tiny_model
 
 SHARD_BYTES = 20_000
-DOCUMENTS = 4
+DOCUMENTS = 8
 QUESTION = "What does the keeper of the tower carry?"
 EVERY_BLOCK = 200  # more than any of the documents has
 Outcome = Literal["refused", "answered as ever", "answered otherwise", "refused after a token", "refused unclearly"]
@@ -63,7 +65,7 @@ class Corrupter:
         self.library = self._open()
         for number in range(DOCUMENTS):
             path = folder / f"text-{number}.txt"
-            path.write_text(prose(100 + number, 300 + 150 * number))
+            path.write_text(prose(100 + number, 250 + 50 * number))
             job = self.library.run_job(self.library.submit(path).id)
             assert job.state == "done" and job.blocks < EVERY_BLOCK, job
         self.sources = {document.id: document.source for document in self.library.documents()}
@@ -78,7 +80,7 @@ class Corrupter:
         assert isinstance(answer, Answer)
         return [[(token.token_id, token.logprob) for token in tokens], [each.text for each in answer.passages]]
 
-    def _outcome(self, library: Library, document_id: str, sources: set[str]) -> Outcome:
+    def _outcome(self, library: Library, document_id: str, named: set[str]) -> Outcome:
         shown = 0
         try:
             tokens = []
@@ -91,29 +93,61 @@ class Corrupter:
         except DamagedMemory as error:
             if shown:
                 return "refused after a token"
-            clear = "cairn repair" in str(error) and any(source in str(error) for source in sources)
+            clear = "cairn repair" in str(error) and any(source in str(error) for source in named)
             return "refused" if clear else "refused unclearly"
         raise AssertionError("no answer came")
 
-    def round(self, damage: Damager) -> None:
-        """One damage, asked about twice, then repaired."""
-        path = self.random.choice(sorted((self.home / "kv").rglob("*.kv")))
-        before = {each: each.read_bytes() for each in (self.home / "kv").rglob("*.kv")}
-        damage(path, self.random)
-        changed = {each for each, content in before.items() if each.read_bytes() != content}
-        ids = {each.parent.name for each in changed}
-        assert ids, "the damage changed nothing"
-        names = {self.sources[document_id] for document_id in ids}
-        kind = damage.__name__
-        for document_id in sorted(ids):
-            self._note(kind, "open library", self._outcome(self.library, document_id, names), may_answer=True)
+    def _contents(self) -> dict[str, list[bytes]]:
+        """What each document's files hold: all but headers and checksums, into which their names go."""
+        contents: dict[str, list[bytes]] = {}
+        for path, content in self._files().items():
+            header = header_of(path)
+            held = content[header.lengths.offset : header.checksums.offset] + content[header.pieces_offset :]
+            contents.setdefault(path.parent.name, []).append(held)
+        return {document_id: sorted(found) for document_id, found in contents.items()}
+
+    def _files(self) -> dict[Path, bytes]:
+        return {each: each.read_bytes() for each in sorted((self.home / "kv").rglob("*.kv"))}
+
+    def round(self, damages: Sequence[Damager]) -> int:
+        """Damage documents, ask each twice, repair all. Returns how many of the damages were done: each takes a
+        document that is still whole."""
+        before, contents, kinds, done = self._files(), self._contents(), dict[str, str](), 0
+        for damage in damages:
+            whole = [path for path in before if path.parent.name not in kinds]
+            if not whole:
+                break
+            earlier = self._files()
+            damage(self.random.choice(whole), self.random)
+            changed = {path.parent.name for path, content in self._files().items() if earlier[path] != content}
+            assert changed, "the damage changed nothing"
+            kinds |= dict.fromkeys(changed, damage.__name__)
+            done += 1
+        for document_id, kind in sorted(kinds.items()):
+            self._note(
+                kind,
+                "open library",
+                self._outcome(self.library, document_id, {self.sources[document_id]}),
+                may_answer=True,
+            )
+        names = {self.sources[document_id] for document_id in kinds}
         with self._open() as fresh:
-            self._note(kind, "fresh library", self._outcome(fresh, min(ids), names), may_answer=False)
+            for document_id, kind in sorted(kinds.items()):
+                self._note(kind, "fresh library", self._outcome(fresh, document_id, names), may_answer=False)
+        self._repair(kinds, contents)
+        return done
+
+    def _repair(self, kinds: Mapping[str, str], before: Mapping[str, list[bytes]]) -> None:
         repaired = set(self.library.repair().repaired)
+        names = {self.sources[document_id] for document_id in kinds}
         if repaired != names or not self.library.verify().ok:
-            self.violations.append(f"{kind}: damaged {sorted(names)}, repaired {sorted(repaired)}")
-        for document_id in sorted(ids):
-            if self._answer(self.library, document_id) != self.calm[document_id]:
+            self.violations.append(f"{kinds}: damaged {sorted(names)}, repaired {sorted(repaired)}")
+        after = self._contents()
+        for document_id, kind in kinds.items():
+            same = before[document_id] == after[document_id]
+            self.outcomes[f"repaired: {'every byte as before' if same else 'other bytes'}"] += 1
+            asked = not same or document_id == min(kinds)  # one at least: it brings all landmarks back into RAM
+            if asked and self._answer(self.library, document_id) != self.calm[document_id]:
                 self.violations.append(f"{kind}: {self.sources[document_id]} answers otherwise after its repair")
 
     def _note(self, kind: str, where: str, outcome: Outcome, *, may_answer: bool) -> None:
@@ -134,10 +168,9 @@ def main() -> int:
     kinds: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="cairn-corruption-") as folder:
         corrupter = Corrupter(Path(folder), arguments.seed, arguments.kv_dtype)
-        for number in range(arguments.damages):
-            damage = DAMAGERS[number % len(DAMAGERS)]
-            kinds[damage.__name__] += 1
-            corrupter.round(damage)
+        while (done := kinds.total()) < arguments.damages:
+            coming = [DAMAGERS[n % len(DAMAGERS)] for n in range(done, min(done + DOCUMENTS, arguments.damages))]
+            kinds.update(damage.__name__ for damage in coming[: corrupter.round(coming)])
         corrupter.library.close()
     result = {
         **machine.described(1),
