@@ -102,9 +102,11 @@ class Hall:
         assert isinstance(answer, Answer)
         return answer
 
-    def ask_many(self, asker: int, answers: int) -> None:
+    def ask_many(self, asker: int, answers: int, ends: float) -> None:
         chance = Random(f"{self.seed} {asker}")
         for number in range(answers):
+            if time.monotonic() > ends:
+                return
             self._one(chance, calm=number % 2 == 0)
             done = self.counts["answers"] = self.counts["answers"] + 1
             if asker == 0 and number % max(1, answers // 20) == 0:
@@ -170,6 +172,7 @@ def main() -> int:
     parser.add_argument("--answers", type=int, default=1000, help="of each asker")
     parser.add_argument("--shipped", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="and then stop, however far it came")
     given = parser.parse_args()
     torch.set_num_threads(1)
     extract._SANDBOX = ReadingHere()
@@ -177,7 +180,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="cairn-askers-") as folder:
         hall = Hall(Path(folder), shipped=given.shipped, seed=given.seed)
         mover = threading.Thread(target=hall.come_and_go)
-        askers = [threading.Thread(target=hall.ask_many, args=(n, given.answers)) for n in range(given.askers)]
+        ends = began + 60 * given.minutes
+        askers = [threading.Thread(target=hall.ask_many, args=(n, given.answers, ends)) for n in range(given.askers)]
         for thread in (mover, *askers):
             thread.start()
         for thread in askers:
@@ -186,7 +190,7 @@ def main() -> int:
         mover.join()
         hall.examine_memory()
         hall.close()
-    result = {"askers": given.askers, "answers": given.answers, "counts": dict(hall.counts), "memory": hall.memory}
+    result = {"askers": given.askers, "answers each": given.answers, "counts": dict(hall.counts), "memory": hall.memory}
     result |= {"violations": hall.violations[:20], "seconds": round(time.monotonic() - began, 1)}
     print(json.dumps({**machine.described(1), **result}))
     return 1 if hall.violations else 0

@@ -160,6 +160,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--damages", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="and then stop, however far it came")
     parser.add_argument("--kv-dtype", choices=KV_DTYPES, default="bf16")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -168,13 +169,14 @@ def main() -> int:
     kinds: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="cairn-corruption-") as folder:
         corrupter = Corrupter(Path(folder), arguments.seed, arguments.kv_dtype)
-        while (done := kinds.total()) < arguments.damages:
+        ends = began + 60 * arguments.minutes
+        while (done := kinds.total()) < arguments.damages and time.monotonic() < ends:
             coming = [DAMAGERS[n % len(DAMAGERS)] for n in range(done, min(done + DOCUMENTS, arguments.damages))]
             kinds.update(damage.__name__ for damage in coming[: corrupter.round(coming)])
         corrupter.library.close()
     result = {
         **machine.described(1),
-        "damages": arguments.damages,
+        "damages": kinds.total(),
         "kv_dtype": arguments.kv_dtype,
         "kinds": dict(kinds),
         "outcomes": dict(sorted(corrupter.outcomes.items())),

@@ -231,6 +231,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--failures", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="and then stop, however far it came")
     parser.add_argument("--kinds", nargs="+", choices=EVERY_KIND, default=EVERY_KIND, metavar="KIND")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # a forked child must not wait for threads that it does not have
@@ -238,12 +239,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="cairn-disk-") as folder:
         saboteur = Saboteur(Path(folder), shim, arguments.seed)
         for number in range(arguments.failures):
+            if time.monotonic() > began + 60 * arguments.minutes:
+                break
             saboteur.round(arguments.kinds[number % len(arguments.kinds)])
             if number % 20 == 19:
                 print(f"{number + 1} of {arguments.failures}: {len(saboteur.violations)} violations", file=sys.stderr)
     result = {
         **machine.described(1),
-        "failures": arguments.failures,
+        "failures": saboteur.counts.total(),
         "places": saboteur.places,
         "counts": dict(sorted(saboteur.counts.items())),
         "violations": saboteur.violations,
