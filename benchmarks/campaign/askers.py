@@ -42,6 +42,8 @@ from tests.retrieval.reading_here import ReadingHere
 from tests.tiny_model import shipped_model, tiny_model
 
 STAYING = 6
+ANSWERS_PER_DOCUMENT = 10  # that comes and goes
+TOKENS = 2  # of an answer of the tiny model
 GROWTH = 1.15  # of memory after the first tenth of the answers
 GROWTH_BYTES = 64 << 20  # as much again as allocators and caches may take
 OWNERS = ("lighthouse", "harbour", "orchard", "mill", "quarry", "chapel")
@@ -93,12 +95,14 @@ class Hall:
                 self.library.delete_documents([gone])
                 self.deleted[gone] = time.monotonic()
             self.counts["documents read"] = number
+            while self.counts["answers"] < number * ANSWERS_PER_DOCUMENT and not self.ended.wait(0.05):
+                pass  # else reading would take most of the machine
 
     def _ask(self, number: int | None) -> Answer:
         """About the document that stays with this number; None: about everything."""
         question = f"What is the secret number of the {OWNERS[(number or 0) % STAYING]}?"
         within = None if number is None else Scope((self.staying[number],))
-        *_, answer = self.library.ask(question, within=within, max_tokens=4 if not self.shipped else None)
+        *_, answer = self.library.ask(question, within=within, max_tokens=None if self.shipped else TOKENS)
         assert isinstance(answer, Answer)
         return answer
 
