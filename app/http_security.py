@@ -105,6 +105,8 @@ class AccessMiddleware:
     def _at_sight(self, connection: HTTPConnection, method: str) -> Response | Principal | None:
         """What needs no look into the catalogue; None for the rest."""
         headers, path = connection.headers, connection.scope["path"]
+        if "transfer-encoding" in headers and "content-length" in headers:  # a proxy could see two requests in one
+            return refusal(400, "two_lengths", "A request has one length.", {"Connection": "close"})
         if not _same_origin(headers, method):
             return refusal(403, "cross_site", "The request came from another web site and was refused.")
         if not (OWN_PATHS.fullmatch(path) or GRADIO_PATHS.fullmatch(path)):

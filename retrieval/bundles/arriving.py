@@ -30,6 +30,7 @@ from storage.errors import DamagedMemory, ForeignShard
 from storage.fingerprint import MemoryFingerprint
 from storage.kv.lock import require_fresh, uptime, writing
 from storage.kv.renaming import renamed
+from storage.names import clean_name
 from storage.records import NewDocument, ShardFile
 from storage.sidecars import write_sidecar
 
@@ -183,7 +184,7 @@ def _take_in(
     """Files first, then the rows: a crash in between leaves files that `gc` removes."""
     rows, document_id, catalogue = found.rows, uuid4().hex, workspace.catalogue
     digest = loaded.fingerprint.digest
-    name = collection or rows.collection
+    name = collection or clean_name(rows.collection or "") or None
     known = catalogue.find_document(rows.content_sha256, digest)
     if known is not None:
         return Arrived(rows.source, known.id, "already stored", known.num_blocks)

@@ -110,6 +110,13 @@ def test_a_length_that_is_no_number_is_refused(client: TestClient, length: str) 
     assert client.post("/api/v1/search", content=b"{}", headers=headers).status_code == 413
 
 
+def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(client: TestClient) -> None:
+    headers = {"Content-Length": "5", "Transfer-Encoding": "chunked", "Content-Type": "application/json"}
+    refused = client.post("/api/v1/search", content=b"0\r\n\r\n", headers=headers)
+    assert refused.status_code == 400 and error_code(refused) == "two_lengths"
+    assert refused.headers["connection"] == "close"
+
+
 def test_one_library_of_a_person_goes_out_at_a_time_and_leaves_room_on_the_disk(
     client: TestClient, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,16 @@ def test_a_catalogue_that_is_lost_after_an_import_can_be_rescued(bundle, elsewhe
     assert len(list((elsewhere.folders._home / "sidecars").iterdir())) == 3
 
 
+def test_a_name_of_which_nothing_can_be_kept_is_refused_or_is_none(bundle, elsewhere):
+    with pytest.raises(InvalidRequest, match="needs a name"):
+        list(elsewhere.bundles.import_from(bundle, collection="\u202e"))
+    assert stored(elsewhere) == (0, 0)
+    hostile = rewritten(bundle, rows(collection="\u202e\0", source="\u202egnp.exe\0", title="\x1b[2J"))
+    (*_,) = elsewhere.bundles.import_from(hostile)
+    assert "gnp.exe" in {one.source for one in elsewhere.documents()} and len(elsewhere.documents()) == 3
+    assert {one.name for one in elsewhere.collections()} <= {"Animals"}
+
+
 def test_memory_of_another_model_is_refused_and_its_originals_can_be_read(bundle, tmp_path):
     other = tiny_model(seed=5, block_size=16, window_blocks=4, context_blocks=2)
     with Library.open(tmp_path / "other", other, shard_bytes=20_000) as library:
