@@ -10,8 +10,11 @@ before the library is repaired. Each damaged document is asked with every block 
   command, before the first token; or, where it needs the damaged bytes no more (landmarks are in RAM), answer as ever;
 - through a library opened anew: it must refuse, naming a damaged document (the first that it meets).
 
-Then `repair` must make landmarks, keys and values what they were, byte by byte, or else the answer. Prints one JSON
-object; exit status 1 if anything did not hold.
+`--reads`: so many further damages are not asked about, but the damaged files are read as attention reads them, which is
+a hundred times faster: all landmarks, lengths, keys and values, of which not one may be handed out.
+
+After each round `repair` must make landmarks, keys and values what they were, byte by byte, or else the answer. Prints
+one JSON object; exit status 1 if anything did not hold.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ from retrieval.extraction import extract
 from retrieval.library import Library
 from retrieval.types.passages import Answer
 from retrieval.types.records import Scope
+from storage.errors import DamagedMemory as StoredDamage
 from storage.kv.format import KV_DTYPES
+from storage.kv.store import KVBlockStore
 from tests.retrieval.conftest import prose
 from tests.retrieval.damages import DAMAGERS, Damager, header_of
 from tests.retrieval.reading_here import ReadingHere
@@ -137,6 +142,21 @@ class Corrupter:
         self._repair(kinds, contents)
         return done
 
+    def read(self, damage: Damager) -> None:
+        """One damage, read by a store opened anew, and taken back."""
+        before = self._files()
+        damage(self.random.choice(list(before)), self.random)
+        changed = {path: content for path, content in before.items() if path.read_bytes() != content}
+        assert changed, "the damage changed nothing"
+        loaded = self.library._workspace.loaded()
+        store = KVBlockStore(self.home / "kv", loaded.layout, loaded.fingerprint.digest)
+        for path, content in changed.items():
+            outcome = "read" if _reads_all(store, f"{path.parent.name}/{path.name}") else "refused"
+            self.outcomes[f"store: {outcome}"] += 1
+            if outcome != "refused":
+                self.violations.append(f"{damage.__name__}, store: {outcome}")
+            path.write_bytes(content)
+
     def _repair(self, kinds: Mapping[str, str], before: Mapping[str, list[bytes]]) -> None:
         repaired = set(self.library.repair().repaired)
         names = {self.sources[document_id] for document_id in kinds}
@@ -156,9 +176,21 @@ class Corrupter:
             self.violations.append(f"{kind}, {where}: {outcome}")
 
 
+def _reads_all(store: KVBlockStore, name: str) -> bool:
+    try:
+        blocks = [(name, block) for block in range(len(store.lengths(name)))]
+        store.landmarks(name)
+        for layer in store.layout.layers:
+            store.read_many(blocks, layer)
+    except StoredDamage:
+        return False
+    return True
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--damages", type=int, default=1000)
+    parser.add_argument("--reads", type=int, default=0, help="further damages, which are read and not asked about")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="and then stop, however far it came")
     parser.add_argument("--kv-dtype", choices=KV_DTYPES, default="bf16")
@@ -173,10 +205,13 @@ def main() -> int:
         while (done := kinds.total()) < arguments.damages and time.monotonic() < ends:
             coming = [DAMAGERS[n % len(DAMAGERS)] for n in range(done, min(done + DOCUMENTS, arguments.damages))]
             kinds.update(damage.__name__ for damage in coming[: corrupter.round(coming)])
+        for number in range(arguments.reads):
+            corrupter.read(DAMAGERS[number % len(DAMAGERS)])
         corrupter.library.close()
     result = {
         **machine.described(1),
         "damages": kinds.total(),
+        "reads": arguments.reads,
         "kv_dtype": arguments.kv_dtype,
         "kinds": dict(kinds),
         "outcomes": dict(sorted(corrupter.outcomes.items())),
