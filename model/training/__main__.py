@@ -26,7 +26,8 @@ from model.training.engine.trainer import TrainingResult
 from model.training.evaluation.passkey import passkey_scores
 from model.training.evaluation.perplexity import perplexity_scores
 from model.training.evaluation.report import heldout_tokens, report
-from model.training.paper.command import reproduce
+from model.training.paper.command import SizeName, TableName, reproduce
+from model.training.paper.made_sets import MADE_SETS
 from model.training.recipes import joint_reader, span_reader
 from model.training.recipes.default_model import PHASES, make_default_model
 from model.training.recipes.default_recipe import Size
@@ -264,7 +265,26 @@ def _convert_llama_delta(
     print(f"sum of all weights {total:.4f}; model in {out}")
 
 
-app.command("paper")(reproduce)
+@app.command("paper")
+def _paper(
+    name: Annotated[TableName, typer.Argument(metavar="TABLE", help="Which table.")],
+    data: Annotated[
+        list[str], typer.Argument(metavar="DATA...", help=f"Text files, or a made set: {', '.join(MADE_SETS)}.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the experiment; what is found there is not done again.")],
+    heldout: Annotated[list[str], typer.Option(help="Text file to evaluate on; repeatable.")] = [],  # noqa: B006
+    size: Annotated[SizeName, typer.Option(help="Of the network and the runs.")] = "small",
+    seeds: Annotated[int, typer.Option(help="Networks of each arm.")] = 3,
+    tokenizer: Annotated[
+        str, typer.Option(help='Folder of a tokenizer, "bytes", or "bpe-N": one of N tokens, learned from DATA.')
+    ] = "bytes",
+    encoder: Annotated[Path | None, typer.Option(help="Sentence encoder that chooses passages.")] = None,
+    threads: Threads = 2,
+    device: Device = None,
+) -> None:
+    """Reproduce one of the paper's tables, or answer one of its open questions (docs/paper.md)."""
+    torch.set_num_threads(threads)
+    reproduce(name, data, out, heldout, size=size, seeds=seeds, tokenizer=tokenizer, encoder=encoder, device=device)
 
 
 @reader.command("states")
