@@ -212,7 +212,8 @@ def test_a_task_over_a_whole_document_reads_all_of_it_and_cites(
 def test_notes_that_are_too_long_are_combined_in_groups(
     library: Library, writer: ScriptedWriter, long_document: str
 ) -> None:
-    writer.reply = lambda request: "Much [1]. " * 500 if request.passages else "Less [1]."
+    much = " ".join(f"Much of {n} [1]." for n in range(500))
+    writer.reply = lambda request: much if request.passages else "Less [1]."
     items = list(library.ask("Summarise.", within=Scope((long_document,))))
     combining = [request for request in writer.requests if request.instruction == instructions.COMBINE]
     assert len(combining) > 1

@@ -1,0 +1,60 @@
+"""What the model that searches would have quoted, beside an answer that a writer words.
+
+A writer may be weaker than the search: whoever names one shall not get a worse answer for it. So the quotation stands
+beside the writer's words, and in their place where the documents support none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from retrieval.engine.workspace import Workspace
+from retrieval.index.snapshot import MemoryIndex
+from retrieval.query.answer import quoted_sentences
+from retrieval.query.decode import Decoder
+from retrieval.query.passage_builder import PassageBuilder
+from retrieval.query.question import Question
+from retrieval.query.retrieve import retrieve
+from retrieval.types.defaults import Outcome
+from retrieval.types.passages import QuotedSentence
+from retrieval.types.written import Claim
+from retrieval.writing.checking.facts import content_words
+from retrieval.writing.citations import without_citations
+
+
+@dataclass(frozen=True)
+class Beside:
+    """`outcome`: of the quotation; "not_found" without one."""
+
+    quotation: QuotedSentence | None
+    outcome: Outcome
+
+
+def quoted_beside(
+    workspace: Workspace, index: MemoryIndex, builder: PassageBuilder, question: Question, asked: str
+) -> Beside | None:
+    """The sentence that would have been quoted for `asked`, `question` as it stands alone. None where the model does
+    not quote sentences. Raises as `query.search.search`."""
+    if not workspace.loaded().model.config.quotes_sentences:
+        return None
+    alone = replace(question, text=asked, quote=True, conversation_id=None, earlier=())
+    with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
+        decoded = Decoder(workspace, index, builder, alone).look(retrieve(workspace, index, snapshot, alone))
+        sentence = next(quoted_sentences(builder, decoded, decoded.quotations[:1]), None)
+    if sentence is None or decoded.outcome == "not_found":
+        return Beside(None, "not_found")
+    return Beside(sentence, decoded.outcome)
+
+
+def is_upheld(question: str, text: str, claims: Sequence[Claim], quotation: QuotedSentence | None) -> bool:
+    """Whether the documents support anything of a text without citations, beyond what the question says itself."""
+    asked = set(content_words(question))
+    for claim in claims:
+        says_more = not set(content_words(claim.text)) <= asked
+        if says_more and (claim.verdict == "supported" or (claim.verdict == "partly" and not claim.unfounded)):
+            return True
+    if claims or quotation is None:
+        return False
+    words = content_words(without_citations(text))  # too short to be looked up, like a name
+    return bool(words) and set(words) <= set(content_words(quotation.passage.text))
