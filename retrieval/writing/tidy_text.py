@@ -15,13 +15,15 @@ from retrieval.writers.protocol import Cancelled, Finish, Writer, WriterRequest,
 from retrieval.writing.instructions import HINT
 
 # How requests name their parts (`retrieval.writers.prompt`): a model that goes on writes the next one.
-_OTHER_PARTS = ("Question:", "Earlier question:", "Earlier answer:")
+_QUESTION = "Question:"
+_OTHER_PARTS = (_QUESTION, "Earlier question:", "Earlier answer:")
 # What small models put before their answer.
 _OWN_NAMES = ("Answer:", "The answer is:", "The document says:", "The passage says:", HINT)
 # The end of a sentence, an item or a row.
 _UNIT = re.compile(r"(?:\s*\d{1,3}[.)]\s+)?[^\n.!?]*(?:[.!?](?!\s|$)[^\n.!?]*)*(?:[.!?]+(?=\s)|\n)")
 _MARKS = re.compile(r"^\W*(?:\d{1,3}[.):\]]+\W*)?|\W+$")
 _AT_ONCE_WORDS, _EVER_WORDS, _EVER_TIMES = 6, 3, 3
+_EMPTY_ITEMS = re.compile(r"(?:^|\n)(?:\s*\d{1,3}[.)]\s*\n){2,}\s*$")
 _LOOP = re.compile(r"(.{1,40}?)\1{3,}$", re.DOTALL)
 _LOOP_CHARACTERS = 100
 
@@ -52,12 +54,10 @@ class TidyText:
         """(what passes, what waits) of what is held."""
         text = self._held
         if not self._given.strip():
-            begun = text.lstrip()
-            if any(name.startswith(begun) for name in _OWN_NAMES):
+            begun = _without_heads(text)
+            if begun is None:
                 return "", text
-            for name in _OWN_NAMES:
-                if begun.startswith(name):
-                    text = begun.removeprefix(name).lstrip()
+            text = begun
         lines = text.split("\n")
         fresh = self._given.endswith("\n")
         for at, line in enumerate(lines):
@@ -83,6 +83,8 @@ class TidyText:
         """Whether a sentence was said twice running, or a third time."""
         for unit in _UNIT.finditer(self._given, self._checked):
             self._checked = unit.end()
+            if _EMPTY_ITEMS.search(self._given[: unit.end()]):
+                return True
             words = _MARKS.sub("", unit[0].casefold())
             if not words:
                 continue
@@ -100,9 +102,24 @@ class TidyText:
         return found is not None and len(found[0]) >= _LOOP_CHARACTERS and any(map(str.isalnum, found[1]))
 
 
+def _without_heads(text: str) -> str | None:
+    """The beginning of an answer without its question repeated and without names; None while it may be one of these."""
+    text = text.lstrip()
+    for head in _OWN_NAMES:
+        if head.startswith(text):
+            return None
+        if text.startswith(head):
+            return _without_heads(text.removeprefix(head))
+    if text.startswith(_QUESTION):
+        _, ended, behind = text.partition("\n")
+        return _without_heads(behind) if ended else None
+    return None if _QUESTION.startswith(text) else text
+
+
 def without_repetition(text: str) -> str:
     """`text` without sentences that it said before just so, where a writer had to be stopped; without a loop at its
     end."""
+    text = _EMPTY_ITEMS.sub("", text + "\n").rstrip()
     if loop := _LOOP.search(text):
         text = text[: loop.start()] + (loop[1] if " " in loop[1] else "")
     said: set[str] = set()

@@ -48,13 +48,14 @@ def quoted_beside(
 
 
 def is_upheld(question: str, text: str, claims: Sequence[Claim], quotation: QuotedSentence | None) -> bool:
-    """Whether the documents support anything of a text without citations, beyond what the question says itself."""
+    """Whether the documents support a text without citations, beyond what the question says itself: one of its
+    sentences, at least in part; most of them where nothing would be quoted."""
     asked = set(content_words(question))
-    for claim in claims:
-        says_more = not set(content_words(claim.text)) <= asked
-        if says_more and (claim.verdict == "supported" or (claim.verdict == "partly" and not claim.unfounded)):
-            return True
-    if claims or quotation is None:
-        return False
+    more = [claim for claim in claims if not set(content_words(claim.text)) <= asked]
+    supported = sum(claim.verdict == "supported" for claim in more)
+    if quotation is None:
+        return 2 * supported > len(claims)
+    if supported or any(claim.verdict == "partly" and not claim.unfounded for claim in more):
+        return True
     words = content_words(without_citations(text))  # too short to be looked up, like a name
-    return bool(words) and set(words) <= set(content_words(quotation.passage.text))
+    return not claims and bool(words) and set(words) <= set(content_words(quotation.passage.text))

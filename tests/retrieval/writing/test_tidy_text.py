@@ -26,6 +26,7 @@ def tidy(text: str, size: int = 3) -> tuple[str, str | None]:
         ("In 1981.\nEarlier question: When?", "In 1981."),
         ("Answer: In 1981.", "In 1981."),
         ("The documents say: in 1981.", "in 1981."),
+        ("Question: When?\n\nThe document says: in 1981.\nQuestion: Why?", "in 1981."),
         ("Quest for truth.\nQuestions remain: many.", "Quest for truth.\nQuestions remain: many."),
         ("A\nQuest", "A\nQuest"),
         ("The year was 1981", "The year was 1981"),
@@ -34,7 +35,7 @@ def tidy(text: str, size: int = 3) -> tuple[str, str | None]:
 def test_what_follows_the_answer_and_names_before_it_are_left_out(text: str, left: str, size: int) -> None:
     found, ended = tidy(text, size)
     assert found.strip() == left
-    assert (ended == "stop") == ("uestion:" in text)
+    assert (ended == "stop") == (text.count("uestion:") == 1 + text.startswith("Question:"))
 
 
 def test_nothing_is_held_back_that_cannot_be_another_part() -> None:
@@ -52,6 +53,7 @@ def test_nothing_is_held_back_that_cannot_be_another_part() -> None:
         "It is so. " + "No dam here. Or there. " * 5,
         "It costs 18" + " 000" * 100,
         "It is " + "and the " * 60,
+        "1. Flour.\n2. Water.\n" + "".join(f"{n}. \n" for n in range(3, 40)),
     ],
 )
 def test_a_writer_that_says_the_same_again_and_again_is_stopped(text: str) -> None:
@@ -84,4 +86,5 @@ def test_what_was_repeated_stands_there_once() -> None:
     assert without_repetition(f"{line} {line}") == line
     assert without_repetition(f"1. {line}\n2. {line}\n") == f"1. {line}"
     assert without_repetition("It costs 18" + "0" * 300) == "It costs 18"
+    assert without_repetition("1. Flour.\n2.\n3.\n4.") == "1. Flour."
     assert without_repetition("Rain falls. Snow falls.") == "Rain falls. Snow falls."
