@@ -12,8 +12,8 @@ ANSWER = f"""You answer questions from numbered passages of documents.
 - If the passages do not answer the question, write only: {NOTHING_FOUND}
 - {_MATERIAL}"""
 
-# Models of a few hundred million weights repeat long instructions instead of following them. To say that nothing is there
-# is left to the search and to the check.
+# Models of a few hundred million weights repeat long instructions instead of following them. To say that there is
+# nothing is left to the search and to the check.
 ANSWER_BRIEFLY = "Answer the question from the passages, in complete sentences."
 
 HINT = "The documents say:"

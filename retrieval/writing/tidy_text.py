@@ -48,6 +48,8 @@ class TidyText:
     def flush(self) -> str:
         """What was held back at the end of the text."""
         held, self._held = self._held, ""
+        if not self._given.strip():  # no more of a name is to come
+            held = (_without_heads(f"{held}\n") or "").rstrip("\n")
         return "" if self.ended else held
 
     def _cut(self) -> tuple[str, str]:
@@ -106,7 +108,7 @@ def _without_heads(text: str) -> str | None:
     """The beginning of an answer without its question repeated and without names; None while it may be one of these."""
     text = text.lstrip()
     for head in _OWN_NAMES:
-        if head.startswith(text):
+        if text and head.startswith(text):
             return None
         if text.startswith(head):
             return _without_heads(text.removeprefix(head))

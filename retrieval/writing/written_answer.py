@@ -195,7 +195,7 @@ class WrittenAnswerer:
         checker = ClaimChecker(self._workspace, self._index, self._builder, self._question.scope)
         claims, shown = checker.check(text, passages, citations, cancelled)
         wording = Wording(text, tuple(draft.tokens), citations, claims, shown)
-        if not text or citations or _refuses(wording) or draft.problem or cancelled():
+        if citations or _refuses(wording) or draft.problem or cancelled():
             return wording
         beside = asked.beside
         if beside is not None and not is_upheld(asked.text, text, claims, beside.quotation):

@@ -55,6 +55,12 @@ def test_an_answer_that_only_repeats_the_question_gives_way_too(library: Library
     assert "1981" in ask(library).text
 
 
+def test_a_writer_that_writes_nothing_leaves_the_answer_to_the_search(library: Library, writer: ScriptedWriter) -> None:
+    writer.reply = lambda _request: "Question: When was the dam raised?\nThe answer is:"
+    answer = ask(library)
+    assert "1981" in answer.text and answer.found and not answer.set_aside
+
+
 def test_where_the_search_finds_nothing_neither_does_the_writer(library: Library, writer: ScriptedWriter) -> None:
     answer = ask(library, UNANSWERED)
     assert (answer.text, answer.found, answer.outcome, answer.set_aside) == (NOTHING_FOUND, False, "not_found", BABBLE)

@@ -72,8 +72,10 @@ export function writtenEvidence(answer) {
     answer.problem ? h("div", { class: "verdict", role: "note" }, answer.problem) : null,
     answer.set_aside ? setAside(answer) : null,
     nearestSentence(answer),
-    answer.claims.length ? check(answer) : null,
-    answer.text || away ? h("div", { class: "soft" }, `${answer.text ? `Written by ${writer.name}.` : ""}${away}`.trim()) : null,
+    answer.claims.length && !answer.set_aside ? check(answer) : null,
+    (answer.text && !answer.set_aside) || away
+      ? h("div", { class: "soft" }, `${answer.text && !answer.set_aside ? `Written by ${writer.name}.` : ""}${away}`.trim())
+      : null,
   );
 }
 

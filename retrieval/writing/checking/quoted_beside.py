@@ -49,13 +49,13 @@ def quoted_beside(
 
 def is_upheld(question: str, text: str, claims: Sequence[Claim], quotation: QuotedSentence | None) -> bool:
     """Whether the documents support a text without citations, beyond what the question says itself: one of its
-    sentences, at least in part; most of them where nothing would be quoted."""
+    sentences; most of them where nothing would be quoted."""
     asked = set(content_words(question))
     more = [claim for claim in claims if not set(content_words(claim.text)) <= asked]
     supported = sum(claim.verdict == "supported" for claim in more)
     if quotation is None:
         return 2 * supported > len(claims)
-    if supported or any(claim.verdict == "partly" and not claim.unfounded for claim in more):
+    if supported:
         return True
     words = content_words(without_citations(text))  # too short to be looked up, like a name
     return not claims and bool(words) and set(words) <= set(content_words(quotation.passage.text))

@@ -46,13 +46,13 @@ def in_its_place(wording: Wording, beside: Beside) -> Wording:
 
 
 def cited_by_check(wording: Wording, given: Sequence[Passage]) -> Wording:
-    """With the number of the passage behind each sentence that the check found in one. `given`: what the writer was
+    """With the number of the passage behind each sentence that one supports. `given`: what the writer was
     given, in the order of its numbers; what else a sentence was found in has the number of its place in the answer."""
     text, added = wording.text, 0
     passages, citations, claims = list(wording.passages), [], []
     for claim in sorted(wording.claims, key=lambda one: one.start):
         moved = _moved(claim, added)
-        if claim.passage is not None:
+        if claim.passage is not None and claim.verdict == "supported":
             number, place = _number_of(wording.passages[claim.passage], claim.passage, given, passages)
             at = _behind_words(text, moved.start, moved.end)
             mark = f" [{number}]"

@@ -29,6 +29,8 @@ def tidy(text: str, size: int = 3) -> tuple[str, str | None]:
         ("Question: When?\n\nThe document says: in 1981.\nQuestion: Why?", "in 1981."),
         ("Quest for truth.\nQuestions remain: many.", "Quest for truth.\nQuestions remain: many."),
         ("A\nQuest", "A\nQuest"),
+        ("Question: When?\n\nThe answer is:", ""),
+        ("Answer", "Answer"),
         ("The year was 1981", "The year was 1981"),
     ],
 )

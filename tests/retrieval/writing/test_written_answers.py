@@ -145,10 +145,14 @@ def test_a_follow_up_is_rewritten_by_the_writer_and_searched_as_such(library: Li
     assert answer.question == "And what does it do?" and not answering.conversation
 
 
-def test_a_rewriting_that_is_no_question_is_not_used(library: Library, writer: ScriptedWriter) -> None:
-    writer.reply = lambda request: "x " * 400 if request.instruction == instructions.REWRITE else "Yes [1]."
+@pytest.mark.parametrize("rewriting", ["x " * 400, "It jumps over the lazy dog.", "Where do whales sleep at night?"])
+def test_a_rewriting_that_is_no_question_or_another_is_not_used(
+    library: Library, writer: ScriptedWriter, rewriting: str
+) -> None:
+    writer.reply = lambda request: rewriting if request.instruction == instructions.REWRITE else "Yes [1]."
     ask(library, "Tell me of the fox.", conversation_id="c")
-    assert ask(library, "And it?", conversation_id="c").settings["asked"] == "Tell me of the fox. And it?"
+    asked = ask(library, "And what does its tail look like?", conversation_id="c").settings["asked"]
+    assert asked == "Tell me of the fox. And what does its tail look like?"
 
 
 # Whole documents
