@@ -46,8 +46,8 @@ def print_written(answer: Answer) -> None:
     for claim in answer.claims:
         missing = ", ".join(printable(answer.text[start:end]) for start, end in claim.unfounded)
         note = f" (in no passage cited: {missing})" if missing else ""
-        numbers = sorted({one.number for one in answer.citations if claim.start <= one.start < claim.end})
-        behind = "".join(f" [{number}]" for number in numbers)
+        cited = sorted({one.number for one in answer.citations if claim.start <= one.start < claim.end})
+        behind = "".join(f" [{number}]" for number in cited)
         say(f" {_MARKS[claim.verdict]} {_WORDS[claim.verdict]}: {one_line(claim.text, 160)}{behind}{note}")
     if answer.passages:
         numbers = {citation.passage: citation.number for citation in answer.citations}

@@ -30,8 +30,8 @@ class Wording:
 def in_its_place(wording: Wording, beside: Beside) -> Wording:
     """The quotation instead of the writer's words, or that there is none."""
     if beside.quotation is None:
-        tokens = (AnswerToken(NOTHING_FOUND, None, 0.0, ()),)
-        return Wording(NOTHING_FOUND, tokens, (), (), wording.passages, "not_found", wording.text)
+        nothing = AnswerToken(NOTHING_FOUND, None, 0.0, ())
+        return Wording(NOTHING_FOUND, (nothing,), (), (), wording.passages, "not_found", wording.text)
     sentence = beside.quotation.passage
     passages = list(wording.passages)
     place = next((at for at, one in enumerate(passages) if one.holds(sentence)), len(passages))
