@@ -42,6 +42,7 @@ from retrieval.writing.whole_passages import all_segments
 
 # The answer was cut, not finished.
 CUT_OFF = "The answer was cut off at its greatest length. Allow longer answers and ask again."
+UNSUPPORTED = "The documents support none of these sentences. Do not rely on them."
 
 
 @dataclass(eq=False)
@@ -195,11 +196,14 @@ class WrittenAnswerer:
         checker = ClaimChecker(self._workspace, self._index, self._builder, self._question.scope)
         claims, shown = checker.check(text, passages, citations, cancelled)
         wording = Wording(text, tuple(draft.tokens), citations, claims, shown)
-        if citations or _refuses(wording) or draft.problem or cancelled():
+        if citations or _refuses(wording) or draft.problem not in ("", CUT_OFF) or cancelled():
             return wording
-        beside = asked.beside
-        if beside is not None and not is_upheld(asked.text, text, claims, beside.quotation):
+        beside, small = asked.beside, asked.portion.hinted
+        if beside is not None and not is_upheld(asked.text, text, claims, beside, small=small):
+            draft.problem = ""  # it is not the answer that was cut off
             return in_its_place(replace(wording, passages=passages), beside)
+        if asked.whole and text and not any(claim.verdict == "supported" for claim in claims):
+            draft.problem = f"{UNSUPPORTED} {draft.problem}".strip()
         return cited_by_check(wording, asked.found.passages)
 
     def _empty(self, asked: _Asked) -> Answer:

@@ -13,6 +13,7 @@ from app.exports.answers import answer_as_html
 from retrieval.library import Library
 from retrieval.types.outcomes import NOTHING_FOUND
 from retrieval.types.passages import Answer
+from retrieval.writers.protocol import Written
 from retrieval.writing.instructions import ANSWER, ANSWER_BRIEFLY, HINT
 from tests.app.serving import served, settings_for
 from tests.app.small_library import QUESTION, UNANSWERED
@@ -53,6 +54,25 @@ def test_words_that_nothing_supports_give_way_to_the_quotation(library: Library,
 def test_an_answer_that_only_repeats_the_question_gives_way_too(library: Library, writer: ScriptedWriter) -> None:
     writer.reply = lambda _request: "The dam was raised when the dam was raised."
     assert "1981" in ask(library).text
+
+
+def test_a_small_writer_that_copies_something_else_gives_way_to_a_sure_search(
+    library: Library, writer: ScriptedWriter
+) -> None:
+    copied = "Maintenance is carried out every spring, before the snow melts."
+    writer.reply, writer.written = lambda _request: copied, Written("length")
+    assert ask(library).text.startswith(copied[:-1]), "a large one may have its reasons"
+    writer.weights = 135_000_000
+    answer = ask(library)
+    assert "1981" in answer.text and answer.set_aside == copied and not answer.problem
+
+
+def test_a_task_over_whole_documents_of_which_nothing_is_supported_says_so(
+    library: Library, writer: ScriptedWriter
+) -> None:
+    *_, answer = library.ask("Summarise.", whole=True)
+    assert isinstance(answer, Answer) and answer.text == BABBLE
+    assert answer.problem == "The documents support none of these sentences. Do not rely on them."
 
 
 def test_a_writer_that_writes_nothing_leaves_the_answer_to_the_search(library: Library, writer: ScriptedWriter) -> None:

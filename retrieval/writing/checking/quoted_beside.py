@@ -47,15 +47,15 @@ def quoted_beside(
     return Beside(sentence, decoded.outcome)
 
 
-def is_upheld(question: str, text: str, claims: Sequence[Claim], quotation: QuotedSentence | None) -> bool:
+def is_upheld(question: str, text: str, claims: Sequence[Claim], beside: Beside, *, small: bool) -> bool:
     """Whether the documents support a text without citations, beyond what the question says itself: one of its
-    sentences; most of them where nothing would be quoted."""
-    asked = set(content_words(question))
-    more = [claim for claim in claims if not set(content_words(claim.text)) <= asked]
-    supported = sum(claim.verdict == "supported" for claim in more)
+    sentences; most of them where nothing would be quoted. A small writer must agree with the search where that is sure:
+    it copies what stands beside the answer as readily."""
+    asked, quotation = set(content_words(question)), beside.quotation
+    supported = [claim for claim in claims if claim.verdict == "supported" and set(content_words(claim.text)) - asked]
     if quotation is None:
-        return 2 * supported > len(claims)
-    if supported:
-        return True
+        return 2 * len(supported) > len(claims)
+    if small and beside.outcome == "found" and (short := set(content_words(quotation.short))):
+        supported = [claim for claim in supported if 2 * len(short & set(content_words(claim.text))) > len(short)]
     words = content_words(without_citations(text))  # too short to be looked up, like a name
-    return not claims and bool(words) and set(words) <= set(content_words(quotation.passage.text))
+    return bool(supported) or (not claims and bool(words) and set(words) <= set(content_words(quotation.passage.text)))
