@@ -20,4 +20,5 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("kind", "key", name=op.f("pk_shared_values")),
     )
     op.create_index(op.f("ix_shared_values_until"), "shared_values", ["until"])
-    op.create_index(op.f("ix_shared_values_kind_owner_until"), "shared_values", ["kind", "owner", "until"])
+    name = op.f("ix_shared_values_kind_shared_values_owner_shared_values_until")
+    op.create_index(name, "shared_values", ["kind", "owner", "until"])
