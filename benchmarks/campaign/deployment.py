@@ -194,7 +194,7 @@ def walk(deployment: Deployment, journey: Journey, stack: ExitStack) -> None:
         answer = journey.ask(QUESTION)
         assert "1981" in answer["text"], answer["text"]
         document = answer["passages"][0]["document_id"]
-        picture = client.get(f"/api/v1/documents/{document}/pages/1/image?width=600").raise_for_status()
+        picture = client.get(f"/api/v1/documents/{document}/pages/1.png?width_px=600").raise_for_status()
         assert picture.headers["content-type"] == "image/png"
         assert other.get(f"/api/v1/answers/{answer['id']}").json()["text"] == answer["text"]
     with journey.step("a change at the other server reaches an open page"):

@@ -1,4 +1,4 @@
-"""Files to read that lie in a bucket: listed, and fetched one by one for as long as each is handed in."""
+"""Where files to read come from: this machine, or a bucket, from which each is fetched while it is handed in."""
 
 from __future__ import annotations
 
@@ -12,6 +12,18 @@ from retrieval.errors import ExtractError, InvalidRequest
 from storage.blobs.bucket import Address, Bucket
 
 SCHEME = "s3://"
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """`name`: as it is shown."""
+
+    path: Path
+    name: str
+
+    @contextmanager
+    def fetched(self) -> Iterator[Path]:
+        yield self.path
 
 
 @dataclass(frozen=True)
