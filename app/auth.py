@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 SESSION_COOKIE = "cairn_session"
 SESSION_SECONDS = 7 * 24 * 3600
-MAX_SESSIONS_EACH = 200  # of one account, or of all who know the one password
+MAX_SESSIONS_EACH = 1000  # of one account, or of all who know the one password
 KIND = "session"
 PASSWORD_SALT = b"cairn server"  # of the server's password, in memory only: its hash is the same at all servers
 HASHES_AT_ONCE = 2  # argon2 takes 64 MiB a time

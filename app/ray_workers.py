@@ -6,10 +6,14 @@ nothing, and those that Ray starts in its place go on. Ray itself is told of no 
 
 from __future__ import annotations
 
+import io
 import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import redirect_stdout
+from typing import Any, TextIO
 
 from app.errors import SettingsError
 from app.settings import Settings
@@ -17,7 +21,6 @@ from app.settings import Settings
 POLL_SECONDS = 0.5
 MAX_ACTORS = 1000
 _TAKEN_ALONG = ("CAIRN_", "AWS_")
-_HERE = ("local", "auto")
 
 
 def reading(settings: Settings, address: str, actors: int | None, still_waiting: Callable[[], bool]) -> Iterator[int]:
@@ -31,15 +34,30 @@ def reading(settings: Settings, address: str, actors: int | None, still_waiting:
     environment = {name: value for name, value in os.environ.items() if name.startswith(_TAKEN_ALONG)}
     environment |= {"CAIRN_HOME": str(settings.home), "CAIRN_MODEL": settings.model, "RAY_USAGE_STATS_ENABLED": "0"}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anybody
-    given = {} if address == "local" else {"address": address}
-    try:
-        ray.init(**given, runtime_env={"env_vars": environment}, log_to_driver=False, include_dashboard=False)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise SettingsError(f"The Ray cluster {address} cannot be used: {str(error).splitlines()[0]}") from error
-    try:
-        yield from _watched(ray, _started(ray, settings, actors), still_waiting)
-    finally:
-        ray.shutdown()
+    given: dict[str, Any] = {"include_dashboard": False} if address == "local" else {"address": address}
+    with redirect_stdout(_OfThisThread(sys.stdout)):
+        try:
+            ray.init(**given, runtime_env={"env_vars": environment}, log_to_driver=False)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise SettingsError(f"The Ray cluster {address} cannot be used: {str(error).splitlines()[0]}") from error
+        try:
+            yield from _watched(ray, _started(ray, settings, actors), still_waiting)
+        finally:
+            ray.shutdown()
+
+
+class _OfThisThread(io.TextIOBase):
+    """Standard output for the thread that made it; what others print, as Ray's do of workers that died, is no result
+    and goes to standard error."""
+
+    def __init__(self, stdout: TextIO):
+        self._stdout, self._mine = stdout, threading.get_ident()
+
+    def write(self, text: str) -> int:
+        return (self._stdout if threading.get_ident() == self._mine else sys.stderr).write(text)
+
+    def flush(self) -> None:
+        self._stdout.flush()
 
 
 class Reader:

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.routing import Mount
@@ -86,7 +87,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
         stop_listening = changes.listen(library.replicas, ask_queue.heard)
         async with tools.session_manager.run():
             yield
-        stop_listening()
+        await run_in_threadpool(stop_listening)
         ask_queue.close()
         uploads.close()
         logging.getLogger().removeHandler(problems)

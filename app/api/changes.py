@@ -32,6 +32,7 @@ from retrieval.replicas import Replicas
 STREAM_SECONDS = 30.0
 BUSY_SECONDS, IDLE_SECONDS = 1.0, 3.0
 STOP_SECONDS = 0.25
+END_SECONDS = 5.0
 NEWS_SECONDS = 0.5  # between one telling of what others do and the next
 MOST_STREAMS = 20
 JOBS_SHOWN = 60
@@ -61,11 +62,16 @@ class Changes:
                     heard(message)
                 if "" in came and not loop.is_closed():
                     loop.call_soon_threadsafe(self.tell)
-                    time.sleep(NEWS_SECONDS)
+                    news.rest(NEWS_SECONDS)
             news.wait()  # lets go
 
-        threading.Thread(target=listen, name="cairn-news", daemon=True).start()
-        return news.close
+        def end() -> None:
+            news.close()
+            listening.join(END_SECONDS)
+
+        listening = threading.Thread(target=listen, name="cairn-news", daemon=True)
+        listening.start()
+        return end
 
     def tell(self) -> None:
         self._number += 1

@@ -39,6 +39,10 @@ class News:
     def closed(self) -> bool:
         return self._closed.is_set()
 
+    def rest(self, seconds: float) -> None:
+        """Unless it is closed meanwhile."""
+        self._closed.wait(seconds)
+
     def wait(self) -> list[str]:
         """Waits for about half a second; returns what came. "": something changed, or may have while nothing was heard;
         anything else is a message of another server (`Database.announce`)."""
@@ -53,7 +57,8 @@ class News:
             return [""]
 
     def _look(self) -> list[str]:
-        self._closed.wait(LOOK_SECONDS)
+        if self._closed.wait(LOOK_SECONDS):
+            return []
         others = self._others()
         news = [""] if others != self._seen else []
         self._seen = others
