@@ -29,8 +29,7 @@ def reading(settings: Settings, address: str, actors: int | None, still_waiting:
     `address`: "local" starts Ray on this machine, "auto" finds the cluster of which it is part, otherwise that of the
     cluster. `actors`: None is one a GPU, or one a machine where no GPU is to be used. Raises SettingsError.
     """
-    ray = _imported()
-    _check(settings, address)
+    ray = check(settings, address)
     environment = {name: value for name, value in os.environ.items() if name.startswith(_TAKEN_ALONG)}
     environment |= {"CAIRN_HOME": str(settings.home), "CAIRN_MODEL": settings.model, "RAY_USAGE_STATS_ENABLED": "0"}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anybody
@@ -76,21 +75,18 @@ class Reader:
             return runner.num_done
 
 
-def _imported() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise SettingsError("--ray needs a package that is not installed: pip install cairn[ray]") from error
-    return ray
-
-
-def _check(settings: Settings, address: str) -> None:
-    """Actors of other machines must find the same catalogue."""
+def check(settings: Settings, address: str) -> Any:
+    """The package. Raises SettingsError if it is missing, or actors of other machines would not find the catalogue."""
     if settings.database_url is None and address != "local":
         raise SettingsError(
             "Actors of a Ray cluster share the catalogue: name one in PostgreSQL with CAIRN_DATABASE_URL, and a bucket "
             "with CAIRN_STORE_URL (docs/several-machines.md). Without them, --ray local reads on this machine."
         )
+    try:
+        import ray
+    except ImportError as error:
+        raise SettingsError("--ray needs a package that is not installed: pip install cairn[ray]") from error
+    return ray
 
 
 def _started(ray: Any, settings: Settings, actors: int | None) -> list[Any]:

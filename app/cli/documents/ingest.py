@@ -32,6 +32,7 @@ from retrieval.errors import MemoryMismatch
 from retrieval.types.records import ALREADY_STORED, Job
 
 if TYPE_CHECKING:
+    from app.settings import Settings
     from retrieval.ingest.sources import BucketSource, FileSource
     from retrieval.library import Library
 
@@ -83,15 +84,15 @@ def ingest(
     """
     failed = count = 0
     settings = settings_of(context, home, model, ocr=ocr)
+    read_by_ray = None if ray is None else _reading(settings, ray, actors)
     with library_of(context, home, model, user, backup=True, ocr=ocr) as library:
         found = _found(paths)
-        if ray is None:
+        if read_by_ray is None:
             rows = (_ingest_one(library, each, collection, password) for each in found)
         else:
-            from app.ray_workers import reading
-
-            handed_in = [_handed_in(library, each, collection, password) for each in found]
-            rows = _read_by_ray(library, handed_in, partial(reading, settings, ray, actors))
+            rows = _read_by_ray(
+                library, [_handed_in(library, each, collection, password) for each in found], read_by_ray
+            )
         for row in rows:
             count += 1
             failed += row["status"] not in GOOD
@@ -174,6 +175,14 @@ def _handed_in(
     if job.note.startswith(f"{ALREADY_STORED},"):
         tell(f"{printable(source.name)}: {job.note}; move it in the web UI if it belongs elsewhere.")
     return job
+
+
+def _reading(settings: Settings, address: str, actors: int | None) -> Callable[[Callable[[], bool]], Iterator[int]]:
+    """Raises SettingsError, before anything is handed in."""
+    from app import ray_workers
+
+    ray_workers.check(settings, address)
+    return partial(ray_workers.reading, settings, address, actors)
 
 
 def _read_by_ray(

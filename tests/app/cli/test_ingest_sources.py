@@ -14,7 +14,7 @@ from retrieval.errors import InvalidRequest
 from retrieval.ingest.sources import bucket_sources
 from storage.blobs.bucket import Address, Bucket
 from storage.errors import StoreUnavailable
-from tests.app.cli_client import Commands
+from tests.app.cli_client import Commands, cairn
 from tests.object_server import new_store
 
 TEXTS = {"a.txt": "The mill on the river grinds corn.", "deep/b.md": "# Notes\n\nThe bridge was built of oak."}
@@ -47,10 +47,10 @@ def test_documents_below_a_prefix_are_found_by_name_and_fetched(bucket: str) -> 
 
 
 def test_a_bucket_is_ingested_like_a_folder(commands: Commands, bucket: str) -> None:
-    ended = commands("ingest", bucket, "--json")
+    ended = cairn("ingest", bucket, "--json")
     rows = [json.loads(line) for line in ended.stdout.splitlines()]
     assert [(row["source"], row["status"]) for row in rows] == [("a.txt", "done"), ("deep/b.md", "done")]
-    again = commands("ingest", bucket, "--json")
+    again = cairn("ingest", bucket, "--json")
     assert [json.loads(line)["status"] for line in again.stdout.splitlines()] == ["already stored"] * 2
 
 
@@ -59,10 +59,10 @@ def test_without_ray_or_a_shared_catalogue_the_reason_is_told(
 ) -> None:
     (tmp_path / "a.txt").write_text(TEXTS["a.txt"])
     monkeypatch.setitem(sys.modules, "ray", None)
-    ended = commands("ingest", str(tmp_path / "a.txt"), "--ray", "local")
+    ended = cairn("ingest", str(tmp_path / "a.txt"), "--ray", "local")
     assert ended.exit_code != 0 and "pip install cairn[ray]" in ended.stderr
     monkeypatch.setitem(sys.modules, "ray", object())
-    ended = commands("ingest", str(tmp_path / "a.txt"), "--ray", "ray://10.0.0.1:10001")
+    ended = cairn("ingest", str(tmp_path / "a.txt"), "--ray", "ray://10.0.0.1:10001")
     assert ended.exit_code != 0 and "CAIRN_DATABASE_URL" in ended.stderr
 
 
