@@ -31,7 +31,7 @@ def reading(settings: Settings, address: str, actors: int | None, still_waiting:
     """
     ray = check(settings, address)
     environment = {name: value for name, value in os.environ.items() if name.startswith(_TAKEN_ALONG)}
-    environment |= {"CAIRN_HOME": str(settings.home), "CAIRN_MODEL": settings.model, "RAY_USAGE_STATS_ENABLED": "0"}
+    environment |= {"CAIRN_HOME": str(settings.home), "CAIRN_MODEL": settings.model, "CAIRN_OCR": settings.ocr}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anybody
     given: dict[str, Any] = {"include_dashboard": False} if address == "local" else {"address": address}
     with redirect_stdout(_OfThisThread(sys.stdout)):
