@@ -10,7 +10,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from storage.catalogue.database.connection import CHANNEL, Database
+from storage.catalogue.database.connection import CHANNEL, NOTICE_CUT, Database
 from storage.errors import CatalogueUnavailable
 
 if TYPE_CHECKING:
@@ -91,8 +91,9 @@ class News:
         """A connection of its own, outside of the pool: it is kept."""
         import psycopg
 
-        connect = self._database.engine.dialect.create_connect_args(self._database.engine.url)
-        connection: psycopg.Connection[Any] = psycopg.connect(*connect[0], **connect[1], autocommit=True)
+        engine = self._database.engine
+        given, named = engine.dialect.create_connect_args(engine.url)
+        connection: psycopg.Connection[Any] = psycopg.connect(*given, **named, **NOTICE_CUT, autocommit=True)
         connection.execute(f"LISTEN {CHANNEL}")
         return connection
 

@@ -30,7 +30,7 @@ _PROGRESS = "SELECT COALESCE(SUM(next_value), 0) FROM counters"
 WRITER_LOCK = 0x434149524E  # "CAIRN": the advisory lock by which PostgreSQL's writers take turns, as SQLite's do
 CHANNEL = "cairn_changes"  # on which PostgreSQL tells of writes
 HANG_SECONDS = 30  # of a transaction whose process does nothing, and of waiting for one
-_NOTICE_CUT = {"connect_timeout": 10, "keepalives_idle": 20, "keepalives_interval": 5, "keepalives_count": 4}
+NOTICE_CUT = {"connect_timeout": 10, "keepalives_idle": 20, "keepalives_interval": 5, "keepalives_count": 4}
 
 
 class Database:
@@ -54,7 +54,7 @@ class Database:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             # As many connections as threads ask at once: a sixteenth reader would else wait for half a minute.
-            more = {} if self.is_sqlite else {"pool_pre_ping": True, "connect_args": _NOTICE_CUT}
+            more = {} if self.is_sqlite else {"pool_pre_ping": True, "connect_args": NOTICE_CUT}
             self.engine: Engine = create_engine(parsed, max_overflow=-1, **more)
         except ModuleNotFoundError as error:
             raise ValueError(
