@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from app.errors import SettingsError
 from app.settings import Settings
@@ -34,7 +34,7 @@ def reading(settings: Settings, address: str, actors: int | None, still_waiting:
     environment |= {"CAIRN_HOME": str(settings.home), "CAIRN_MODEL": settings.model, "CAIRN_OCR": settings.ocr}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anybody
     given: dict[str, Any] = {"include_dashboard": False} if address == "local" else {"address": address}
-    with redirect_stdout(_OfThisThread(sys.stdout)):
+    with redirect_stdout(cast(TextIO, _OfThisThread(sys.stdout))):
         try:
             ray.init(**given, runtime_env={"env_vars": environment}, log_to_driver=False)
         except (ConnectionError, ValueError, RuntimeError) as error:

@@ -87,6 +87,7 @@ def ingest(
     read_by_ray = None if ray is None else _reading(settings, ray, actors)
     with library_of(context, home, model, user, backup=True, ocr=ocr) as library:
         found = _found(paths)
+        rows: Iterator[dict[str, Any]]
         if read_by_ray is None:
             rows = (_ingest_one(library, each, collection, password) for each in found)
         else:

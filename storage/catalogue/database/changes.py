@@ -92,8 +92,8 @@ class News:
         import psycopg
 
         engine = self._database.engine
-        given, named = engine.dialect.create_connect_args(engine.url)
-        connection: psycopg.Connection[Any] = psycopg.connect(*given, **named, **NOTICE_CUT, autocommit=True)
+        given: dict[str, Any] = {**engine.dialect.create_connect_args(engine.url)[1], **NOTICE_CUT}
+        connection: psycopg.Connection[Any] = psycopg.connect(**given, autocommit=True)
         connection.execute(f"LISTEN {CHANNEL}")
         return connection
 
