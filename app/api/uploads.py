@@ -262,12 +262,16 @@ class Uploads:
                 429, "too_many_jobs", f"{waiting:,} of your documents are already waiting to be stored. Try later.", 60
             )
 
-    def _check_room(self, name: str) -> None:
+    def check_room(self, name: str, size_bytes: int) -> None:
+        """For a file of this size in the staging folder. Raises Refused."""
         free = shutil.disk_usage(self._folder).free
-        if free < self.limits.free_disk_bytes + self.limits.file_bytes:
+        if free < self.limits.free_disk_bytes + size_bytes:
             raise Refused(
                 507, "not_enough_space", f"{name}: only {free / 1e9:.1f} GB are free on the disk. Free some first."
             )
+
+    def _check_room(self, name: str) -> None:
+        self.check_room(name, self.limits.file_bytes)
         if self.limits.library_bytes is not None:
             used = sum(document.size_bytes for document in self._library.documents())
             if used >= self.limits.library_bytes:

@@ -107,7 +107,8 @@ class DocumentRepository(Repository):
     @for_any_principal
     def document_ids(self) -> set[str]:
         """Ids of all documents that the principal may read, in any state."""
-        return {row.id for row in self._rows(select(documents.c.id).where(readable_documents(self.principal)))}
+        with self._database.read() as connection:  # asked at every question: plain values, no rows
+            return set(connection.execute(select(documents.c.id).where(readable_documents(self.principal))).scalars())
 
     def owned_document_ids(self, owner_id: str) -> list[str]:
         """Ids of the documents that a user owns."""

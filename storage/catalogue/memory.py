@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Select, delete, func, insert, select
+from sqlalchemy import Select, delete, exists, func, insert, select
 
 from storage.catalogue.database.rows import batches, block_of
 from storage.catalogue.database.schema import answers, blocks, documents, memory_fingerprints, shards, title_keys
@@ -88,5 +88,7 @@ class MemoryRepository(Repository):
         """The registered models, oldest first; `in_use` keeps those that a document still needs."""
         chosen = select(memory_fingerprints.c.fields).order_by(memory_fingerprints.c.created_at)
         if in_use:
-            chosen = chosen.where(memory_fingerprints.c.digest.in_(select(documents.c.fingerprint)))
+            # Asked several times a question: ends at the first document, however many there are.
+            used = select(documents.c.id).where(documents.c.fingerprint == memory_fingerprints.c.digest)
+            chosen = chosen.where(exists(used))
         return [MemoryFingerprint(json.loads(row.fields)) for row in self._rows(chosen)]
