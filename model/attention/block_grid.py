@@ -1,7 +1,7 @@
 """The block grid: the positions of landmarks in a token sequence.
 
 - A block is `block_size - 1` ordinary (raw) tokens followed by one landmark; in all tensors landmarks come last in
-  their block, wherever they stand in the text (`model.attention.placement`), and there may be two.
+  their block, wherever they stand in the text (`model.attention.variants.placement`), and there may be two.
 - Grids start at position 0 of the sequence; an unfinished block at the end has no landmark yet.
 """
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from model.attention.context_miss import MissGate
 from model.attention.local_keys import RotatedKeys
 from model.attention.memory import MemoryReader, Selection
-from model.attention.placement import LandmarkPlace, landmarks_of_block, offsets_in_block, tokens_before
 from model.attention.rotary import rotary_tables, rotate
 from model.attention.scores import exact_scores
 from model.attention.selection import SelectionPolicy
+from model.attention.variants.context_miss import MissGate
+from model.attention.variants.placement import LandmarkPlace, landmarks_of_block, offsets_in_block, tokens_before
 
 
 class LastLayerReached(Exception):  # noqa: N818 - the regular end of a pass that only fills a cache

@@ -89,7 +89,7 @@ def fold_slots(
 ) -> Tensor:
     """The same folding for selected blocks: each slot is one far block, its landmarks in the last rows.
 
-    gate: what becomes of gates_BHQS, if anything (`model.attention.context_miss`).
+    gate: what becomes of gates_BHQS, if anything (`model.attention.variants.context_miss`).
 
     lengths: ordinary tokens in each slot (rows beyond them, but for the landmark, are padding); broadcastable.
     Returns float32 logits_BHQSL; a landmark's own column is masked, its logit has moved to its tokens.

@@ -19,16 +19,16 @@ from torch import Tensor, nn
 
 from model.attention.blockwise import blockwise_attention
 from model.attention.context import LandmarkContext
-from model.attention.context_miss import MissGate, without_needless
 from model.attention.fused.attention import fused_attention
 from model.attention.fused.trust import fused_is_right
 from model.attention.grouped_softmax import MASKED, fold_far_blocks, fold_slots
 from model.attention.memory import Selection
-from model.attention.placement import fold_placed_blocks
 from model.attention.positions import ReadBlocks, read_blocks
 from model.attention.rotary import rotate
 from model.attention.scores import exact_scores
 from model.attention.selection import SelectionPolicy
+from model.attention.variants.context_miss import MissGate, without_needless
+from model.attention.variants.placement import fold_placed_blocks
 from model.errors import ModelError
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from model.attention.placement import PLACES, LandmarkPlace, landmarks_of_block
+from model.attention.variants.placement import PLACES, LandmarkPlace, landmarks_of_block
 from model.errors import ModelError
 
 LANDMARK_TOKEN = "<landmark>"
@@ -28,7 +28,7 @@ class LandmarkConfig:
     landmark_place: LandmarkPlace = "end"
     """Where landmarks stand in their blocks; other places than the end are for research on one text."""
     context_miss_token_id: int | None = None
-    """The context-miss token (`model.attention.context_miss`), for research on one text. None: there is none."""
+    """The context-miss token (`model.attention.variants.context_miss`), for research on one text. None: there is none."""
     memory_layers: tuple[int, ...] | None = None
     """Absolute numbers of the layers whose keys and values are stored. None: all but the first, whose landmark keys are
     all equal (same embedding, no context yet), so that it cannot tell blocks apart."""

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from model.attention.placement import LandmarkPlace, landmarks_of_block
+from model.attention.variants.placement import LandmarkPlace, landmarks_of_block
 from model.checkpoint.backbones import DynamicCache
 from model.checkpoint.landmark_model import LandmarkModel, cached
 from model.training.data.packing import IGNORED, Rows

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from model.attention.placement import PLACES, landmarks_of_block
+from model.attention.variants.placement import PLACES, landmarks_of_block
 from model.training.paper.arms import Arm
 from model.training.recipes.presets import Architecture
 

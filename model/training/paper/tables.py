@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from model.attention.placement import PLACES
 from model.attention.selection import Voters
+from model.attention.variants.placement import PLACES
 from model.checkpoint.landmark_model import LandmarkModel
 from model.training.evaluation.perplexity import perplexity_scores
 from model.training.evaluation.report import table

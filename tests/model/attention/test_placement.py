@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.attention.context_miss import MissGate, without_needless
 from model.attention.grouped_softmax import fold_far_blocks
-from model.attention.placement import (
+from model.attention.selection import SelectionPolicy
+from model.attention.variants.context_miss import MissGate, without_needless
+from model.attention.variants.placement import (
     PLACES,
     LandmarkPlace,
     fold_placed_blocks,
@@ -17,7 +18,6 @@ from model.attention.placement import (
     offsets_in_block,
     tokens_before,
 )
-from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel
 from model.errors import ModelError
 from model.inference.prefill import prefill

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers import LlamaForCausalLM
 
-from model.attention.placement import PLACES, LandmarkPlace, landmarks_of_block
+from model.attention.variants.placement import PLACES, LandmarkPlace, landmarks_of_block
 from model.training.__main__ import main
 from model.training.data.packing import Grid, pack
 from model.training.evaluation.perplexity import segment_losses

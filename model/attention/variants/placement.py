@@ -17,8 +17,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from model.attention.context_miss import MissGate
 from model.attention.grouped_softmax import MASKED
+from model.attention.variants.context_miss import MissGate
 
 LandmarkPlace = Literal["end", "beginning", "middle", "two", "random"]
 PLACES: tuple[LandmarkPlace, ...] = get_args(LandmarkPlace)
