@@ -28,7 +28,7 @@ class LandmarkConfig:
     landmark_place: LandmarkPlace = "end"
     """Where landmarks stand in their blocks; other places than the end are for research on one text."""
     context_miss_token_id: int | None = None
-    """The context-miss token (`model.attention.variants.context_miss`), for research on one text. None: there is none."""
+    """The context-miss token (`model.attention.variants.context_miss`), for research on one text. None: no token."""
     memory_layers: tuple[int, ...] | None = None
     """Absolute numbers of the layers whose keys and values are stored. None: all but the first, whose landmark keys are
     all equal (same embedding, no context yet), so that it cannot tell blocks apart."""
