@@ -162,7 +162,8 @@ def _rebuilt(
 ) -> Grid:
     """All cells with their new rows and columns; names of columns that were parted stand in a row of their own."""
     starts = np.cumsum([0, *(1 + len(gutters.get(column, ())) for column in range(len(grid.edges) - 1))]).tolist()
-    tops, top = {}, 0
+    tops: dict[int, int] = {}
+    top = 0
     for row in range(max(cell.row_end for cell in grid.cells) + 1):
         top += bool(gutters) and row == body
         tops[row] = top
