@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 
 from model.scoring.sentences import sentence_borders
 from retrieval.engine.workspace import Workspace
-from retrieval.index.snapshot import MemoryIndex, MemorySnapshot, naming_damage
+from retrieval.index.memory_snapshot import MemorySnapshot
+from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import Hit, join_neighbours
 from retrieval.query.quotation.sentence_search import best_sentences, quoting_from
