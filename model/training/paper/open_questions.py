@@ -80,7 +80,9 @@ def passages(experiment: Experiment, seeds: int) -> list[Row]:
     """
     choosers: dict[str, Chooser] = {"BM25": bm25, "newest": newest}
     if experiment.encoder is not None:
-        choosers["encoder"] = nearest(Encoder.load(experiment.encoder), experiment.tokenizer.decode)
+        choosers["encoder"] = nearest(
+            Encoder.load(experiment.encoder), lambda ids: str(experiment.tokenizer.decode(list(ids)))
+        )
     size, arm, rows = experiment.size, experiment.size.arm("landmark"), []
 
     def score(model: LandmarkModel) -> list[Row]:
