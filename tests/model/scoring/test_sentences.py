@@ -118,3 +118,63 @@ def test_headings_and_blank_lines_end_what_stands_before_them():
 )
 def test_headings_of_numbered_sections_are_hollow(line, hollow):
     assert is_hollow(line) is hollow
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        "-k, --keep",
+        "-1 (or --fast) to -9 (or --best)",
+        "--leak-resolution=<low|med|high> [default: high]",
+        "--suppressions=<file> [default: lib/default.supp]:",
+        "BZ_DATA_ERROR",
+        "SHA256_DIGEST_SIZE\t[Constant]",
+    ],
+)
+@pytest.mark.parametrize("between", ["\n", "\n\n", "\n        "])
+def test_an_option_or_a_constant_goes_with_what_explains_it(term, between) -> None:
+    text = f"Some options follow here.\n\n{term}{between}Keep what was read before. Another sentence."
+    found = [text[start:end] for start, end in sentence_borders(text)]
+    assert found == [
+        "Some options follow here.",
+        f"{term}{between}Keep what was read before.",
+        "Another sentence.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--keep\n--stdout\n--test",  # a list of options, not explained here
+        "-1; Compress: 1200k; Decompress: 500k\n-2; Compress: 2000k; Decompress: 900k",  # rows
+        "- an item of a list\nKeep what was read before.",
+        "NASA\nKeep what was read before.",
+        "--keep\n\n\nKeep what was read before.",  # too far away
+    ],
+)
+def test_what_only_looks_like_a_term_stays_alone(text) -> None:
+    assert len(list(sentence_borders(text))) == len([line for line in text.split("\n") if line])
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "Item: Pump; Supplier: Voda s.r.o.; Price, EUR: 12.50.",
+        "Item: Pump; Remark: It leaks. Ask Voda s.r.o. Praha first. Then wait.; Price: 12.50.",
+        "None; Accuracy All: 67.5; Note: See p. 4. Measured twice; once in winter.; F1: 57.6.",
+        "No.\tName of it.\tPrice",
+    ],
+)
+def test_the_row_of_a_table_is_never_cut(row):
+    text = f"Some words before it. And more.\n{row}\nItem: Valve; Price: 9.00."
+    for low in (0, text.index("\n"), text.index(row) + 12):
+        found = [text[start:end] for start, end in sentence_borders(text, low)]
+        assert found[-2:] == [row if low < 20 else row[max(0, low - text.index(row)) :], "Item: Valve; Price: 9.00."]
+
+
+def test_prose_with_colons_and_semicolons_is_no_row():
+    text = "Three things matter: speed; cost; and care. It never fails: so they say; I doubt it."
+    assert [text[a:b] for a, b in sentence_borders(text)] == [
+        text[: text.index("It")].strip(),
+        text[text.index("It") :],
+    ]
