@@ -17,6 +17,7 @@ from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text
 from retrieval.extraction.office.archive import core_metadata, opened_archive, parse_part
 from retrieval.extraction.parts import Block, Cells, from_blocks
+from retrieval.extraction.table_rows import text_rows
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
@@ -99,10 +100,12 @@ def _blocks(parent: etree._Element, styles: Styles, tables: list[Cells] | None =
             yield 0, "\n".join(listed)
             listed = []
         if child.tag == f"{_W}tbl":
-            rows = [_row_text(row, styles) for row in child.iter(f"{_W}tr")]
-            yield 0, "\n".join(row for row in rows if row)
-            if tables is not None:
-                tables.append((before if is_table_caption(before) else "", _cells(child, styles)))
+            rows = _cells(child, styles)
+            if tables is None:  # within a cell of another table
+                yield 0, "\n".join(" | ".join(row) for row in rows if any(row))
+            else:
+                yield 0, "\n".join(text_rows(rows))
+                tables.append((before if is_table_caption(before) else "", rows))
             before = ""
         elif child.tag != _FALLBACK:
             yield from _blocks(child, styles, tables)
@@ -137,11 +140,6 @@ def _text_boxes(element: etree._Element) -> Iterator[etree._Element]:
             yield child
         elif child.tag != _FALLBACK:
             yield from _text_boxes(child)
-
-
-def _row_text(row: etree._Element, styles: Styles) -> str:
-    cells = [_cell_text(cell, styles) for cell in row.findall(f"{_W}tc")]
-    return " | ".join(cells) if any(cells) else ""
 
 
 def _cells(table: etree._Element, styles: Styles) -> list[list[str]]:
