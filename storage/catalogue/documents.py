@@ -11,10 +11,17 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from storage.catalogue.collections import checked_name, find_or_insert_collection, one_collection
-from storage.catalogue.database.rows import document_of, one_row, record_of, reserve_numbers, search_text, update_row
+from storage.catalogue.database.rows import (
+    document_of,
+    one_row,
+    record_of,
+    reserve_numbers,
+    search_text,
+    update_row,
+    write_folder_file,
+)
 from storage.catalogue.database.schema import collections, document_texts, documents, pages
 from storage.catalogue.deletion import delete_with_contents
-from storage.catalogue.folder_files import write_folder_file
 from storage.catalogue.jobs import hold, insert_job, latest_job
 from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, readable_documents
 from storage.errors import NotFound, PermissionDenied
@@ -134,7 +141,7 @@ class DocumentRepository(Repository):
 
     def replace_original(self, document_id: str, stored_file: str) -> None:
         """Replace the stored file with another one, such as an unlocked copy. Raises `NotFound`."""
-        with self._database.write() as connection:
+        with self._database.write(tell=False) as connection:
             if not update_row(connection, documents, document_id, stored_file=stored_file):
                 raise NotFound("document", document_id)
 
@@ -155,7 +162,7 @@ class DocumentRepository(Repository):
         Raises `NotFound`, `LeaseLost`.
         """
         compressed = zlib.compress(text.encode("utf-8", "surrogatepass"), 6)
-        with self._database.write() as connection:
+        with self._database.write(tell=False) as connection:
             hold(connection, job)
             before = one_document(connection, ADMINISTRATOR, document_id)
             title = clean_name(title or "") or before.title

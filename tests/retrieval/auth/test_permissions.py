@@ -18,6 +18,8 @@ from retrieval.types.records import Scope
 from storage.records import Principal
 from tests.retrieval.conftest import FOX, WHALE, OpenLibrary, add, ask, prose, substance
 
+pytestmark = pytest.mark.both_catalogues
+
 PEOPLE = 8
 QUESTION = "What does the keeper do near the bridge?"
 
