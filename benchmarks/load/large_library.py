@@ -31,12 +31,17 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import machine
 import subject
+from load.first_word_by_size import first_word
 
-from benchmarks.load.first_word_by_size import first_word
 from retrieval.library import Library
 
 QUESTIONS = ROOT / "benchmarks" / "questions" / "public_pdfs.jsonl"
-TIMED = ("open_seconds", "first_question_processor_seconds", "fresh_processor_seconds", "again_processor_seconds")
+TIMED = (
+    "open_processor_seconds",
+    "first_question_processor_seconds",
+    "fresh_processor_seconds",
+    "again_processor_seconds",
+)
 ROWS_OF_A_DOCUMENT = ("blocks", "shards", "pages", "title_keys", "document_texts")
 
 
@@ -77,9 +82,9 @@ def asked(home: Path, questions: list[str], threads: int, index: str) -> dict[st
     """Measured in this process, which has asked nothing before."""
     model = subject.load(None)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     with Library.open(home, model, threads=threads, index=index) as library:
-        opened = time.perf_counter() - began
+        opened = time.perf_counter() - began, time.process_time() - worked
         library._workspace.loaded()
         began, worked = time.perf_counter(), time.process_time()
         with library._index.open_snapshot(library._catalogue):
@@ -93,7 +98,8 @@ def asked(home: Path, questions: list[str], threads: int, index: str) -> dict[st
         "tokens": figures.num_tokens,
         "documents": figures.num_documents,
         "index": kind,
-        "open_seconds": opened,
+        "open_seconds": opened[0],
+        "open_processor_seconds": opened[1],
         "landmarks_seconds": landmarks[0],
         "landmarks_processor_seconds": landmarks[1],
         "first_question_seconds": first[0] + landmarks[0],
