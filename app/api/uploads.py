@@ -26,7 +26,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from app.api.errors import Refused, describe
 from app.limits.fair_queue import FairQueue, QueueFull
-from retrieval.errors import CairnError, ExtractError
+from retrieval.errors import CairnError, Cancelled, ExtractError
 from retrieval.extraction.formats import HEAD_BYTES, format_of
 from retrieval.library import Library
 from retrieval.types.records import Estimate, Job
@@ -55,7 +55,7 @@ class UploadLimits:
 
 @dataclass(frozen=True)
 class StagedFile(Record):
-    """`state`: "estimating", then "ready" or "refused" (`problem` says why)."""
+    """`state`: "estimating" (`pages_done` of `pages` so far), then "ready" or "refused" (`problem` says why)."""
 
     id: str
     user_id: str | None
@@ -65,6 +65,8 @@ class StagedFile(Record):
     estimate: Estimate | None
     problem: str
     at: float
+    pages_done: int = 0
+    pages: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         return {key: value for key, value in super().to_dict().items() if key not in ("at", "user_id")}
@@ -261,8 +263,13 @@ class Uploads:
         with self._lock:
             if staged.id not in self._files:
                 return
+
+        def watch(done: int, total: int) -> None:
+            if not self._renew(replace(staged, pages_done=done, pages=total)):
+                raise Cancelled(f"{staged.name} was discarded.")
+
         try:
-            estimate = replace(library.estimate(self._path(staged)), source=staged.name)
+            estimate = replace(library.estimate(self._path(staged), watch=watch), source=staged.name)
             if estimate.fits:
                 outcome = replace(staged, state="ready", estimate=estimate)
             else:
@@ -272,9 +279,15 @@ class Uploads:
             if not isinstance(error, CairnError):
                 log.error("estimate failed", exc_info=error)
             outcome = replace(staged, state="refused", problem=describe(error)[2])
+        self._renew(outcome)
+
+    def _renew(self, staged: StagedFile) -> bool:
+        """False if it is no longer waiting."""
         with self._lock:
-            if staged.id in self._files:
-                self._files[staged.id] = outcome
+            if staged.id not in self._files:
+                return False
+            self._files[staged.id] = staged
+            return True
 
     def _forget_old(self) -> None:
         now = time.monotonic()

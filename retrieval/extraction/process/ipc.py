@@ -6,6 +6,8 @@ The caller does not trust the worker (it read a possibly hostile file): sizes, s
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,13 +24,45 @@ AHEAD = "--ahead"
 EXIT_IDLE = 75
 """Exit status of a worker that got no request."""
 IMAGE = "page.png"
-_RESULT, _TEXT, _ARRAYS = "result.json", "text.txt", "places.npz"
-_RESULT_BYTES = 64 << 20
+_RESULT, _TEXT, _ARRAYS, _PROGRESS = "result.json", "text.txt", "places.npz", "progress.json"
+_RESULT_BYTES, _PROGRESS_BYTES = 64 << 20, 200
+PROGRESS_SECONDS = 0.25
 
 
 def write_result(folder: Path, facts: dict[str, Any]) -> None:
     """Last of all files: its presence says that all is written."""
     (folder / _RESULT).write_text(json.dumps(facts), encoding="utf-8")
+
+
+def teller(folder: Path) -> Callable[..., None]:
+    """A function that the worker calls with what is done, of how much, and the characters found: now and then it writes
+    them for the caller."""
+    told = float("-inf")
+
+    def tell(done: int, total: int, characters: int = 0) -> None:
+        nonlocal told
+        if time.monotonic() - told < PROGRESS_SECONDS:
+            return
+        told = time.monotonic()
+        unfinished = folder / f".{_PROGRESS}"
+        unfinished.write_text(json.dumps([done, total, characters]), encoding="utf-8")
+        unfinished.replace(folder / _PROGRESS)
+
+    return tell
+
+
+def read_progress(folder: Path, limits: ExtractLimits) -> tuple[int, int, int] | None:
+    """What the worker told last: done, of how much, and the characters so far; None before it did, or if it cannot
+    be."""
+    path = folder / _PROGRESS
+    try:
+        if not path.is_file() or path.stat().st_size > _PROGRESS_BYTES:
+            return None
+        done, total, characters = map(int, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+    sound = 0 <= done <= total <= limits.pages and 0 <= characters <= limits.characters
+    return (done, total, characters) if sound else None
 
 
 def write_document(folder: Path, document: ExtractedDocument) -> dict[str, Any]:
