@@ -18,6 +18,7 @@ import {
   renew,
   toast,
 } from "./dom.js";
+import { kindOf, lengthOf } from "./kinds.js";
 
 const SENDING_AT_ONCE = 3;
 const SHOWN_WAITING = 3; // of the jobs that wait; the others on request
@@ -212,7 +213,13 @@ function stagedItem(one) {
   const estimated = () =>
     estimate.already_stored
       ? "Already in the library: it need not be read again."
-      : [plural(estimate.pages, "page"), `takes ${about(estimate.seconds)}`, `${bytes(estimate.size_bytes)} on disk`].join(" · ");
+      : [
+          lengthOf({ kind: kindOf(one.name), pages: estimate.pages }),
+          `takes ${about(estimate.seconds)}`,
+          `${bytes(estimate.size_bytes)} on disk`,
+        ]
+          .filter(Boolean)
+          .join(" · ");
   return h(
     "div",
     { class: "item", data: { upload: one.id } },
@@ -311,8 +318,8 @@ function facts(job) {
   const known = job.eta_seconds !== null && job.eta_seconds !== undefined;
   return [
     STAGES[job.stage] || "Working",
-    isBefore(job) && !job.pages && job.seconds >= 2 ? `for ${duration(job.seconds)}` : "",
-    job.pages ? `${percent(done(job))}, page ${Math.min(job.pages_done + 1, job.pages)} of ${job.pages}` : "",
+    isBefore(job) && job.pages <= 1 && job.seconds >= 2 ? `for ${duration(job.seconds)}` : "",
+    job.pages > 1 ? `${percent(done(job))}, page ${Math.min(job.pages_done + 1, job.pages)} of ${job.pages}` : "",
     job.tokens_per_second ? `${number(job.tokens_per_second)} tokens/s` : "",
     known ? `${duration(job.eta_seconds)} left` : "",
   ]

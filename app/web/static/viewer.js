@@ -3,10 +3,10 @@
 import { address, get } from "./api.js";
 import { h, icon, iconButton, nameOf, replace, weight } from "./dom.js";
 import { exhibits, pictureAddress } from "./exhibits.js";
+import { DRAWN } from "./kinds.js";
 import { cutAtBlocks, opacity, withFigures, withQuote } from "./marking.js";
 import { pageRead, placesRead, placeWalk, thumbnails } from "./walking.js";
 
-const DRAWN = new Set(["pdf", "png", "jpg", "tif"]); // kinds of documents whose pages can be drawn
 const WIDTHS = [60, 80, 100, 140, 190]; // zoom, percent of the pane
 
 // `target`: { passage, reading, quote } from an answer, or { document } from the library. What is quoted has its own mark.
@@ -72,7 +72,7 @@ export function openViewer(target) {
       h("div", { class: "grow viewer-title" }, title),
       walk,
       finder,
-      h("div", { class: "row" }, count > 1 ? small.button : null, back, pageBox, position, next),
+      count === 1 ? null : h("div", { class: "row" }, small.button, back, pageBox, position, next),
       h(
         "div",
         { class: "row zoom" },

@@ -18,24 +18,12 @@ from retrieval.extraction import character_places
 from retrieval.extraction.document import ExtractedDocument
 from retrieval.extraction.extract import ExtractLimits, extract
 from retrieval.extraction.process import ipc
+from tests.retrieval.extraction.drawn_pages import MILL, data_address, drawn
 from tests.retrieval.extraction.reading import read, written
 from tests.retrieval.extraction.test_other_texts import NAMESPACES, PAGE, epub, mhtml, odt
 from tests.retrieval.packed import repacked
 
 CAPTION = "Figure 1: The mill in 1850"
-
-
-def drawn(size: tuple[int, int] = (200, 120), kind: str = "PNG", mode: str = "RGB") -> bytes:
-    buffer = io.BytesIO()
-    Image.effect_noise(size, 60).convert(mode).save(buffer, kind)
-    return buffer.getvalue()
-
-
-MILL = drawn()
-
-
-def data_address(data: bytes = MILL, kind: str = "png") -> str:
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def web_page(folder: Path, inside: str) -> ExtractedDocument:
