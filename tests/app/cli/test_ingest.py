@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.cli.documents.progress import progress_line
 from retrieval.errors import MemoryMismatch
 from retrieval.library import Library
 from retrieval.types.records import Job
