@@ -25,6 +25,7 @@ from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import join_neighbours
 from retrieval.query.question import Question
 from retrieval.query.quotation.quoting import Quotation
+from retrieval.query.quotation.whole_lists import with_whole_lists
 from retrieval.query.retrieve import Retrieved, retrieve
 from retrieval.query.search import hits_of
 from retrieval.types.outcomes import NOTHING_FOUND, asks_for_a_survey
@@ -50,7 +51,11 @@ class Answerer:
             self._index.open_snapshot(self._workspace.catalogue) as snapshot,
         ):
             decoder = Decoder(self._workspace, self._index, self._passages, self._question)
-            retrieved = retrieve(self._workspace, self._index, snapshot, self._question)
+            retrieved = with_whole_lists(
+                self._workspace.catalogue,
+                self._passages,
+                retrieve(self._workspace, self._index, snapshot, self._question),
+            )
             decoded = yield from decoder.decode(retrieved, cancelled)
             evidence = self._read(retrieved, decoded) if decoded.tokens else self._only_found(retrieved)
             answer = self._assemble(retrieved, decoded, evidence)

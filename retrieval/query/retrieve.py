@@ -58,6 +58,15 @@ class Candidates:
         padded = torch.cat((scores_F, torch.zeros(1)))
         return padded[torch.tensor(self.rank_C, dtype=torch.long).clamp_max(len(scores_F))]
 
+    def with_more(self, positions: Sequence[int]) -> Candidates:
+        """With other blocks of the snapshot, which may be quoted and rank last."""
+        old, more_P = self.positions_C.tolist(), torch.tensor(positions, dtype=torch.long)
+        rank = dict(zip(old, self.rank_C, strict=True))
+        positions_C = _distinct(self.positions_C, more_P)
+        quotable_C = torch.isin(positions_C, torch.cat((self.positions_C[self.quotable_C], more_P)))
+        ranks = [rank.get(position, max(self.rank_C, default=0)) for position in positions_C.tolist()]
+        return Candidates(self.snapshot, positions_C, quotable_C, ranks)
+
     def reader(self) -> StoredMemoryReader:
         return self.snapshot.reader(self.positions_C)
 

@@ -27,8 +27,9 @@ from model.scoring.sentences import is_hollow, is_question, may_answer, sentence
 from model.scoring.span_selection import best_spans
 from retrieval.query.passage_builder import QuotableText
 from retrieval.query.passage_spans import Hit
-from retrieval.query.quotation.announcements import announced_end
-from retrieval.query.quotation.asides import ASIDE_SHARE
+from retrieval.query.quotation.announcements import announced_end, is_item
+from retrieval.query.quotation.antecedents import is_antecedent, refers_back
+from retrieval.query.quotation.asides import ASIDE_SHARE, Span
 from storage.records import Block
 
 SPAN_WEIGHT = 0.005
@@ -157,16 +158,13 @@ class Quoting:
         for number in ranked_S.argsort(descending=True, stable=True).tolist():
             if ranked_S[number] == -torch.inf:
                 break
-            sentence = sentences[number]
+            sentence, pointing = sentences[number], pointed[number]
+            if _asks_for_the_list(sentences, number, scores_S):
+                sentence = sentences[number - 1]
+                pointing = range(len(sentence.places), len(sentence.places) + len(sentence.announced))
             if sentence.places[0] in quoted:  # stands in a list that is quoted already
                 continue
-            whole = Quotation(
-                sentence.places + sentence.announced,
-                pointed[number],
-                float(scores_S[number]),
-                chances[number],
-                not_here,
-            )
+            whole = sentence.quoted(pointing, float(scores_S[number]), chances[number], not_here)
             if best.setdefault(_wording(sentence.text), whole) is whole:
                 quoted.update(whole.places)
             if len(best) == count:
@@ -235,6 +233,16 @@ class Quoting:
         return _PlacedBlock(block.start, block.end, self._ends(index))
 
 
+def _asks_for_the_list(sentences: Sequence[_Sentence], number: int, scores_S: Tensor) -> bool:
+    """Whether a sentence is the first item of a list, and the question matches what announces the list as well: then it
+    asks for the list, not for this item."""
+    if number == 0 or not is_item(sentences[number].text):
+        return False
+    lead = sentences[number - 1]
+    announced = bool(lead.announced) and sentences[number].places[0] in lead.announced[:2]
+    return announced and bool(scores_S[number - 1] >= scores_S[number])
+
+
 def _without(ranked_S: Tensor, unfit: Sequence[bool]) -> Tensor:
     """Ranks without those of unfit sentences, unless all are."""
     return ranked_S if all(unfit) else ranked_S.masked_fill(torch.tensor(unfit), -torch.inf)
@@ -255,7 +263,8 @@ class _PlacedBlock:
 @dataclass(frozen=True)
 class _Sentence:
     """`run`: the first block of its run; `start`, `stop`: characters of the document; `ends`: of each token;
-    `announced`: tokens of what it announces; `is_aside`: it stands beside the matter of its document."""
+    `antecedent`: tokens of the sentence that it refers back to; `announced`: tokens of what it announces; `is_aside`:
+    it stands beside the matter of its document."""
 
     places: list[Place]
     text: str
@@ -263,8 +272,15 @@ class _Sentence:
     start: int
     stop: int
     ends: list[int]
+    antecedent: list[Place]
     announced: list[Place]
     is_aside: bool
+
+    def quoted(self, pointed: range, score: float, chance: float | None, not_here: float | None) -> Quotation:
+        """With what it refers back to and what it announces; `pointed` counts from its own first token."""
+        first = len(self.antecedent)
+        places = self.antecedent + self.places + self.announced
+        return Quotation(places, range(first + pointed.start, first + pointed.stop), score, chance, not_here)
 
     def tokens_within(self, span: FoundSpan) -> range:
         """Its tokens that hold characters of a span."""
@@ -291,7 +307,9 @@ def _sentences_of_run(
     first, last = placed[0].start, placed[-1].end
     # A sentence that begins before the run or ends behind it is not whole: look a little beyond both ends.
     low, high = max(0, first - 200), min(len(text), last + 200)
+    before: Span | None = None
     for start, stop in sentence_borders(text, low, high):
+        previous, before = before, (start, stop)
         at_a_border = start > low or low == 0
         if whole and (start < first or stop > last or not at_a_border):
             continue
@@ -300,9 +318,19 @@ def _sentences_of_run(
             places, ends = zip(*tokens, strict=True)
             more = _tokens_within(placed, run, stop, announced_end(text, start, stop, last))
             announced = [place for place, _ in more if place not in places]
+            antecedent = []
+            if whole and previous is not None and first <= previous[0] and _leans(text, *previous, start, stop):
+                antecedent = [place for place, _ in _tokens_within(placed, run, *previous) if place not in places]
             is_aside = start in quotable.asides
             start, stop = max(start, first), min(stop, last)
-            yield _Sentence(list(places), text[start:stop], run[0], start, stop, list(ends), announced, is_aside)
+            yield _Sentence(
+                list(places), text[start:stop], run[0], start, stop, list(ends), antecedent, announced, is_aside
+            )
+
+
+def _leans(text: str, before: int, ended: int, start: int, stop: int) -> bool:
+    """Whether the sentence `start` .. `stop` refers back to the one `before` .. `ended`."""
+    return refers_back(text[start:stop]) and is_antecedent(text, before, ended, start)
 
 
 def _tokens_within(

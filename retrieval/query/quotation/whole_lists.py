@@ -1,0 +1,59 @@
+"""A list is read as far as it goes: where the best candidates end inside one, the blocks behind them are read too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from retrieval.query.passage_builder import PassageBuilder
+from retrieval.query.quotation.announcements import goes_on
+from retrieval.query.retrieve import Candidates, Retrieved
+from storage.catalogue import Catalogue
+
+BEST = 3
+"""Lists near so many of the best blocks are followed,"""
+MORE = 3
+"""each for at most so many blocks."""
+
+
+def with_whole_lists(catalogue: Catalogue, passages: PassageBuilder, retrieved: Retrieved) -> Retrieved:
+    """With the blocks that lists near the best candidates go on in, if sentences may be quoted from them."""
+    if not (retrieved.quote and retrieved.answerable):
+        return retrieved
+    candidates = retrieved.candidates
+    behind = [_behind(candidates, position) for position in _ends_of_best(candidates)]
+    ids_N = candidates.snapshot.blocks.ids_N
+    blocks = catalogue.blocks_by_id(int(ids_N[position]) for run in behind for position in run)
+    added = []
+    for end, *following in behind:
+        for before, position in zip([end, *following], following, strict=False):
+            block = blocks.get(int(ids_N[before]))
+            if block is None or not goes_on(passages.quotable_text(block.document_id).text, block.end):
+                break
+            added.append(position)
+    return replace(retrieved, candidates=candidates.with_more(added)) if added else retrieved
+
+
+def _ends_of_best(candidates: Candidates) -> list[int]:
+    """Positions of the last block of each run of candidates that holds one of the best."""
+    positions, known = candidates.positions_C.tolist(), set(candidates.positions_C.tolist())
+    ends = set()
+    for position, rank in zip(positions, candidates.rank_C, strict=True):
+        if rank < BEST:
+            while position + 1 in known and _same_document(candidates, position, position + 1):
+                position += 1
+            ends.add(position)
+    return sorted(ends)
+
+
+def _behind(candidates: Candidates, end: int) -> list[int]:
+    """`end` and the positions behind it in its document, at most MORE."""
+    stop = end + 1
+    while stop <= end + MORE and stop < candidates.snapshot.num_blocks and _same_document(candidates, end, stop):
+        stop += 1
+    return list(range(end, stop))
+
+
+def _same_document(candidates: Candidates, first: int, second: int) -> bool:
+    """Whether two positions stand in one document, as far apart as their places in it."""
+    document_N, ordinal_N = candidates.snapshot.document_N, candidates.snapshot.ordinal_N
+    return bool(document_N[first] == document_N[second] and ordinal_N[second] - ordinal_N[first] == second - first)

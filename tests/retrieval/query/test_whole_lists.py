@@ -1,0 +1,104 @@
+"""A list is quoted as far as it goes, though search found only its beginning."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from retrieval.query.passage_builder import QuotableText
+from retrieval.query.quotation.announcements import announced_end, goes_on, is_item
+from retrieval.query.quotation.quoting import Quoting
+from retrieval.query.quotation.whole_lists import with_whole_lists
+from retrieval.query.retrieve import Candidates, Retrieved
+from tests.retrieval.query.test_quoting import blocks_of, reading_of
+from tests.tiny_model import tiny_model
+
+ITEMS = [f"• item number {number} of the list" for number in range(6)]
+TEXT = "What to pack:\n" + "\n".join(ITEMS) + "\n\nNothing else is needed on the road."
+
+
+@pytest.mark.parametrize("at", [ITEMS[0], ITEMS[2], ITEMS[5]])
+def test_inside_a_list_it_goes_on(at) -> None:
+    assert goes_on(TEXT, TEXT.index(at) + 5)
+
+
+def test_between_two_items_it_goes_on() -> None:
+    assert goes_on(TEXT, TEXT.index(ITEMS[3])) and goes_on(TEXT, TEXT.index(ITEMS[3]) - 1)
+
+
+def test_behind_the_last_item_and_in_prose_it_does_not() -> None:
+    assert not goes_on(TEXT, TEXT.index("Nothing")) and not goes_on(TEXT, len(TEXT))
+    assert not goes_on("A sentence - with a dash. And another one here.", 20)
+
+
+def test_two_lists_apart_are_two_lists() -> None:
+    text = "• one\n• two\n\n\n\n• three\n• four"
+    assert not goes_on(text, text.index("• three") - 2)
+
+
+def test_a_heading_announces_a_list_of_two_items_or_more() -> None:
+    text = "Agenda\n● Welcome\n● News\n\nWho comes is welcome."
+    assert text[: announced_end(text, 0, len("Agenda"))] == "Agenda\n● Welcome\n● News"
+    single = "Agenda\n● Welcome\n\nWho comes is welcome."
+    assert announced_end(single, 0, len("Agenda")) == len("Agenda")
+    prose = "It is closed.\n● Welcome\n● News"
+    assert announced_end(prose, 0, len("It is closed.")) == len("It is closed."), "a whole sentence announces nothing"
+    assert announced_end(text, 7, 16) == 16 and is_item(text[7:16]), "nor does an item"
+
+
+@pytest.mark.parametrize(
+    ("matched", "said"), [("Agenda", "Agenda\n- Welcome to all\n- News"), ("Welcome", "- Welcome to all")]
+)
+def test_who_asks_for_the_list_gets_it_and_who_asks_for_an_item_the_item(matched, said) -> None:
+    """The second look points at the first item both times; what search matched tells which is meant."""
+    model = tiny_model(block_size=16)
+    text = "Agenda\n- Welcome to all\n- News\n\nA fox sleeps here at night."
+    blocks = blocks_of(model, text)
+    matches_QCL = torch.full((1, len(blocks), 16), 0.1)
+    at = text.index(matched)
+    matches_QCL[0, at // 15, at % 15] = 0.9
+    quoting = Quoting(model, blocks)
+    found = quoting.best_sentences(matches_QCL, {"d": QuotableText(text)}, read=reading_of(Welcome=0.9))[0]
+    assert text[slice(*quoting.span(found.places))].strip() == said
+    pointed = found.places[found.pointed.start : found.pointed.stop]
+    spelt = text[slice(*quoting.span(pointed))].strip()
+    assert spelt == ("- Welcome to all\n- News" if matched == "Agenda" else "Welcome")
+
+
+def snapshot_of(ordinals, documents):
+    blocks = SimpleNamespace(ids_N=np.arange(100, 100 + len(ordinals)))
+    return SimpleNamespace(
+        blocks=blocks, document_N=np.array(documents), ordinal_N=np.array(ordinals), num_blocks=len(ordinals)
+    )
+
+
+def followed(text, *, best, documents, found=(1,)):
+    """Positions of the candidates once lists are followed; blocks of 20 characters."""
+    ordinals = [documents[:n].count(each) for n, each in enumerate(documents)]
+    catalogue = SimpleNamespace(
+        blocks_by_id=lambda ids: {
+            id_: SimpleNamespace(document_id="d", end=20 * (ordinals[id_ - 100] + 1)) for id_ in ids
+        }
+    )
+    passages = SimpleNamespace(quotable_text=lambda _: QuotableText(text))
+    positions_C = torch.tensor(found)
+    candidates = Candidates(snapshot_of(ordinals, documents), positions_C, torch.ones(len(found)) > 0, best)
+    retrieved = Retrieved("?", None, candidates, True, True, True, False, 0.0)
+    return with_whole_lists(catalogue, passages, retrieved).candidates
+
+
+def test_the_blocks_that_a_list_goes_on_in_are_read_too() -> None:
+    more = followed(TEXT, best=[0], documents=[0] * 9)
+    assert more.positions_C.tolist() == [1, 2, 3, 4], "at most three further"
+    assert more.quotable_C.all() and more.rank_C == [0, 0, 0, 0]
+
+
+def test_of_another_document_or_behind_the_list_nothing_is_read() -> None:
+    assert followed(TEXT, best=[0], documents=[0, 0, 1, 1]).positions_C.tolist() == [1]
+    assert followed("A sentence of prose. " * 9, best=[0], documents=[0] * 9).positions_C.tolist() == [1]
+    assert followed(TEXT, best=[5], documents=[0] * 9).positions_C.tolist() == [1], "only near the best"
+
+
+def test_a_run_of_candidates_is_followed_from_its_end() -> None:
+    assert followed(TEXT, best=[0, 9, 9], found=(1, 2, 3), documents=[0] * 9).positions_C.tolist() == [1, 2, 3, 4, 5, 6]
