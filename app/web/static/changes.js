@@ -7,7 +7,7 @@ import { h } from "./dom.js";
 const RETRY_MS = 4000;
 let source = null;
 let missed = false; // a request found no server
-let failures = 0; // of the stream, since it was last open; it ends every half minute, which is none
+let failures = 0; // to open the stream, and one for its end, which comes every half minute
 const away = h("div", { class: "away", role: "status", hidden: true }, "The server does not answer. What you see may be out of date.");
 let begun = false; // the first stream begins with news of what has just been loaded
 
@@ -33,9 +33,11 @@ export function followChanges() {
     missed = false;
   });
   source.addEventListener("error", () => {
-    failures += 1;
-    if (failures > 1) sayAway();
-    if (source?.readyState !== EventSource.CLOSED) return; // it tries again by itself
+    if (source?.readyState !== EventSource.CLOSED) {
+      failures += 1;
+      if (failures > 1) sayAway();
+      return; // it tries again by itself
+    }
     source = null;
     setTimeout(followChanges, RETRY_MS);
   });
