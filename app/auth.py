@@ -3,6 +3,8 @@
 - Without accounts the server has one password and one token (settings), or none; whoever is let in is its one owner.
 - With accounts each person signs in by name, each program by its user's token; password and token of the server open
   nothing any more. Accounts are read anew for every request: a new password or a removed account counts at once.
+- Sessions are in `SharedValues`: all servers of a library know them, and a restart does not end them. Cookie and
+  password together prove one; neither can be learned from what is kept.
 - Sessions that single sign-on opened (`app.single_sign_on`) end with the link between account and identity.
 - Passwords are hashed in threads of their own, for each address in turn: nothing else waits for them. So are accounts
   looked up (`in_background`): a slow catalogue does not stop the loop that serves everybody.
@@ -16,20 +18,19 @@ import functools
 import hashlib
 import hmac
 import ipaddress
+import json
 import secrets
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
-from cachetools import TTLCache
 
 from app.limits.fair_queue import FairQueue, QueueFull
 from app.limits.sign_in_limit import Attempt, SignInLimit, TooManyAttempts, network_of
+from app.shared_values import OwnValues, SharedValues
 from retrieval.auth.accounts import Accounts
 from retrieval.errors import InvalidRequest, NotFound
 from storage.records import ADMINISTRATOR, Principal, User
@@ -39,7 +40,9 @@ T = TypeVar("T")
 
 SESSION_COOKIE = "cairn_session"
 SESSION_SECONDS = 7 * 24 * 3600
-MAX_SESSIONS = 1000
+MAX_SESSIONS_EACH = 1000  # of one account, or of all who know the one password
+KIND = "session"
+PASSWORD_SALT = b"cairn server"  # of the server's password, in memory only: its hash is the same at all servers
 HASHES_AT_ONCE = 2  # argon2 takes 64 MiB a time
 HASHES_WAITING, HASHES_WAITING_EACH = 64, 8
 LOOKUPS_AT_ONCE = 2
@@ -103,25 +106,13 @@ def hash_password(password: str) -> str:
     return PasswordHasher().hash(password)
 
 
-@dataclass(frozen=True)
-class _Session:
-    """`password_hash`: with which it was opened, another password ends it; so with `identity` (issuer, subject), of a
-    session of single sign-on."""
-
-    user_id: str | None
-    password_hash: str
-    identity: tuple[str | None, str | None] | None = None
-    until: float = float("inf")
-
-
 class Authenticator:
     """Signs people and programs in.
 
     `password` (of the server) may be plain or an argon2 hash (`$argon2...`). With `single_sign_on` people are asked for
     their names also before there are accounts: the first is made when somebody signs in so. `required` is False only
     while there are neither accounts nor secrets and `host` is this machine's own: then everybody who reaches the server
-    is its owner.
-    Sessions live in memory: a restart asks again.
+    is its owner. `values`: what servers share; without them sessions live as long as this object.
     """
 
     def __init__(
@@ -133,6 +124,7 @@ class Authenticator:
         host: str = "127.0.0.1",
         single_sign_on: bool = False,
         metrics_token: str | None = None,
+        values: SharedValues | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
         if password and not password.startswith("$argon2") and len(password) < MIN_PASSWORD_LENGTH:
@@ -145,18 +137,17 @@ class Authenticator:
         self._metrics_digest = _digest(metrics_token) if metrics_token else None
         self._hash = None
         if password:
-            self._hash = password if password.startswith("$argon2") else self._hasher.hash(password)
+            given = password.startswith("$argon2")
+            self._hash = password if given else self._hasher.hash(password, salt=PASSWORD_SALT)
         self._token_digest = _digest(token) if token else None
         self._accounts, self._local, self._single_sign_on = accounts, is_loopback(host), single_sign_on
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._sessions: TTLCache[bytes, _Session] = TTLCache(MAX_SESSIONS, SESSION_SECONDS, clock)
+        self._values: SharedValues = OwnValues(clock) if values is None else values
         self._hashing = FairQueue(
             "cairn-sign-in", at_once=HASHES_AT_ONCE, each_waiting=HASHES_WAITING_EACH, waiting=HASHES_WAITING
         )
         self._lookups = ThreadPoolExecutor(LOOKUPS_AT_ONCE, thread_name_prefix="cairn-accounts")
         self._decoy = self._hasher.hash(secrets.token_urlsafe(32)) if accounts is not None else ""
-        self._attempts = SignInLimit(clock)
+        self._attempts = SignInLimit(self._values)
 
     async def in_background(self, look: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call something that asks for accounts, in threads that do nothing else."""
@@ -204,17 +195,20 @@ class Authenticator:
         if not self._verified(expected or self._decoy, password) or not known:
             raise WrongPassword
         self._attempts.succeeded(attempt)
-        return self._opened(_Session(account.id if account else None, expected))
+        return self._opened(account, expected, SESSION_SECONDS)
 
     def open_session(self, account: User, seconds: float) -> str:
         """A session of somebody who signed in elsewhere: its cookie's value."""
-        identity = account.issuer, account.subject
-        return self._opened(_Session(account.id, account.password_hash, identity, self._clock() + seconds))
+        return self._opened(account, account.password_hash, seconds, [account.issuer, account.subject])
 
-    def _opened(self, kept: _Session) -> str:
-        session = secrets.token_urlsafe(32)
-        with self._lock:
-            self._sessions[_digest(session)] = kept
+    def _opened(
+        self, account: User | None, password_hash: str, seconds: float, identity: list[str | None] | None = None
+    ) -> str:
+        """Another password ends it; so does, with `identity` (issuer, subject), another one."""
+        session, user_id = secrets.token_urlsafe(32), account.id if account else None
+        kept = {"user": user_id, "proof": _proof(session, password_hash), "identity": identity}
+        key, owner = token_digest(session), user_id or ""
+        self._values.put(KIND, key, json.dumps(kept), seconds=seconds, owner=owner, most=MAX_SESSIONS_EACH)
         return session
 
     def _check_password(self, name: str, password: str, attempt: Attempt) -> User:
@@ -229,23 +223,23 @@ class Authenticator:
         return account
 
     def log_out(self, session: str) -> None:
-        with self._lock:
-            self._sessions.pop(_digest(session), None)
+        self._values.take(KIND, token_digest(session))
 
     def principal_of_session(self, session: str | None) -> Principal | None:
         """None if the session has ended or there never was one."""
         if not session:
             return None
-        with self._lock:
-            kept = self._sessions.get(_digest(session))
-        if kept is None:
+        found, _ = self._values.read(KIND, [token_digest(session)])
+        if not found:
             return None
-        if kept.user_id is None:
-            return None if self.by_name else ADMINISTRATOR
-        account = self._accounts.by_id(kept.user_id) if self._accounts else None
-        if account is None or account.password_hash != kept.password_hash or self._clock() > kept.until:
+        kept = json.loads(found[token_digest(session)])
+        if kept["user"] is None:
+            by_password = self._hash is not None and not self.by_name
+            return ADMINISTRATOR if by_password and _proves(session, self._hash, kept["proof"]) else None
+        account = self._accounts.by_id(kept["user"]) if self._accounts else None
+        if account is None or not _proves(session, account.password_hash, kept["proof"]):
             return None
-        if kept.identity not in (None, (account.issuer, account.subject)):
+        if kept["identity"] not in (None, [account.issuer, account.subject]):
             return None
         return Principal(account.id, account.name)
 
@@ -284,3 +278,12 @@ class Authenticator:
 
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
+
+
+def _proof(session: str, password_hash: str) -> str:
+    """Whoever reads it can find out neither."""
+    return hmac.new(session.encode(), password_hash.encode(), hashlib.sha256).hexdigest()
+
+
+def _proves(session: str, password_hash: str | None, proof: str) -> bool:
+    return password_hash is not None and hmac.compare_digest(_proof(session, password_hash), proof)

@@ -12,7 +12,7 @@ import logging
 import re
 import secrets
 from collections.abc import Callable
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, HTTPConnection
@@ -44,6 +44,7 @@ OWN_PATHS = re.compile(
 )
 METRICS_PATH = "/metrics"
 MAX_PUBLIC_BODY_BYTES = 10_000
+_LENGTH = re.compile(r"[0-9]{1,18}")  # `isdigit` takes a superscript for a number
 FOR_GOOD = "private, max-age=31536000, immutable"
 """Cache-Control of what has a digest in its name."""
 UPLOAD_PATHS = frozenset({"/api/v1/documents", "/api/v1/uploads", "/api/v1/estimate", "/api/v1/bundle"})
@@ -104,6 +105,8 @@ class AccessMiddleware:
     def _at_sight(self, connection: HTTPConnection, method: str) -> Response | Principal | None:
         """What needs no look into the catalogue; None for the rest."""
         headers, path = connection.headers, connection.scope["path"]
+        if "transfer-encoding" in headers and "content-length" in headers:  # a proxy could see two requests in one
+            return refusal(400, "two_lengths", "A request has one length.", {"Connection": "close"})
         if not _same_origin(headers, method):
             return refusal(403, "cross_site", "The request came from another web site and was refused.")
         if not (OWN_PATHS.fullmatch(path) or GRADIO_PATHS.fullmatch(path)):
@@ -153,7 +156,7 @@ class AccessMiddleware:
         limit = self._limit_of(scope["path"])
         declared = connection.headers.get("content-length", "0")
         too_large = refusal(413, "too_large", f"The request is too large: at most {limit / 1e6:,g} MB are accepted.")
-        if not declared.isdigit() or int(declared) > limit:
+        if not _LENGTH.fullmatch(declared) or int(declared) > limit:
             await too_large(scope, receive, send)
             return
         received, refused = 0, False
@@ -186,13 +189,21 @@ def too_many(wait: TooManyAttempts) -> Response:
 
 
 def _host_name(headers: Headers) -> str:
-    return urlsplit(f"//{headers.get('host', '')}").hostname or ""
+    return _split(f"//{headers.get('host', '')}").hostname or ""
+
+
+def _split(address: str) -> SplitResult:
+    """Of whatever was sent; what is none ("//[") has no parts."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return urlsplit("")
 
 
 def _same_origin(headers: Headers, method: str) -> bool:
     origin = headers.get("origin")
     if origin is not None:
-        return urlsplit(origin).netloc == headers.get("host", "")
+        return (place := _split(origin).netloc) != "" and place == headers.get("host", "")
     if headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none"):
         return True
     # Following a link from elsewhere is fine; loading anything from here into another site's page is not.

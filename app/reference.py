@@ -43,8 +43,10 @@ def cli_page() -> str:
         "`first_token_seconds`, `seconds`, `answer_id`, `found`, `confidence`. With a writer also `writer` (`name`, "
         "`kind`, `stored_share`, `repair`; null without one), `citations` (`number`, `passage`: index in `passages`, "
         "`start` and `end` in the answer), `claims`: every sentence as it was looked up (`text`, `verdict`: "
-        "`supported`, `partly` or `not_found`, `passage`, `sentence` that supports it, `score`), and `problem`: what "
-        "kept the writer from finishing.\n"
+        "`supported`, `partly` or `not_found`, `passage`, `sentence` that supports it, `score`), `problem`: what "
+        "kept the writer from finishing, `quotation`: what would have been quoted (`text`, `short_answer`, `outcome`, "
+        "`document_id`, `source`, `place`), and `set_aside`: what the writer wrote, where the quotation is the answer "
+        "because the documents support nothing of it.\n"
         "- `cairn search --json`: the same without the answer; `memory_share` and `first_token_seconds` are null.\n"
         '- A question that failed: `{"id", "error"}`; the others are still answered.',
         _fenced(help_of()),

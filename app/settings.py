@@ -106,9 +106,10 @@ class Settings(BaseSettings):
         description="Data type of stored keys and values (`k4v2`: 4 bits for keys, 2 for values); `auto`: that of the "
         "memory that the home holds, in a new home `k4v2` for checkpoints that quote (the shipped one), else `bf16`.",
     )
-    index: Literal["auto", "exact", "faiss"] = Field(
+    index: Literal["auto", "exact", "mapped", "faiss"] = Field(
         default="auto",
-        description="How landmarks are searched; `auto`: exactly, and with FAISS beyond 500,000 blocks.",
+        description="How landmarks are searched; `auto`: `exact` in RAM, and `mapped`, with the same result, in a file "
+        "beyond 32,768 blocks (some 2 million tokens); `faiss` is approximate.",
     )
     hot_bytes: ByteSize = Field(default=ByteSize(1 << 30), ge=0, description="RAM for recently read blocks.")
     database_url: str | None = Field(

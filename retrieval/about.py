@@ -10,6 +10,7 @@ from retrieval.errors import PermissionDenied, catalogue_errors
 from retrieval.index.snapshot import scope_documents
 from retrieval.ingest import pages
 from retrieval.ingest.file_store import free_bytes
+from retrieval.replicas import Replicas
 from retrieval.types.figures import Figures
 from retrieval.types.passages import PageBox
 from retrieval.types.records import Description, Document, PageText, Scope, Suggestion, TextHit
@@ -42,6 +43,12 @@ class About:
         """Raises PermissionDenied for a user."""
         if not self.principal.is_administrator:
             raise PermissionDenied("library")
+
+    @property
+    def replicas(self) -> Replicas:
+        """What the servers of this library share. Raises PermissionDenied for a user."""
+        self.check_administrator()
+        return Replicas(self._catalogue, self._workspace.blobs)
 
     @catalogue_errors()
     def figures(self) -> Figures:

@@ -5,6 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+NOT_ENOUGH_MEMORY = "There was not enough memory for this. Close other programs, or free the GPU, then try again."
+# What torch and C++ say in a RuntimeError.
+_OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "bad_alloc", "can't start new thread")
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Whether memory of the machine or of the GPU was too little."""
+    words = str(error) if isinstance(error, RuntimeError) else ""
+    return isinstance(error, MemoryError) or any(each in words for each in _OUT_OF_MEMORY)
+
 
 class CairnError(Exception):
     """Something a person can act upon. `str(error)` says what went wrong, with which thing, and what to do next."""

@@ -3,8 +3,7 @@
 - Thin: each method hands over to the module that does the work.
 - Safe to use from several threads; questions go before ingestion.
 - `as_seen_by` gives the library as one user sees it; what that is, storage/catalogue/permissions.py decides.
-- Opening is cheap: neither the model nor the landmarks are loaded before they are needed, and modules that need the
-  model's libraries (seconds to import) are imported by the methods that use them.
+- Opening is cheap: model, landmarks and the modules that import the model's libraries (seconds) come when needed.
 """
 
 from __future__ import annotations
@@ -112,12 +111,12 @@ class Library(Asking, About):
         """Open or create the library in `home`. `model` may be a function, called at the first need.
 
         `kv_dtype`: one of `storage.kv.format.KV_DTYPES`, or "auto" (that of the memory in `home`; in a new home what
-        suits the model). `index`: "exact", "faiss", or "auto" (exact up to a documented size). `store_url`: where
-        memory and originals lie, "s3://..." or the home folder; a bucket's cache here takes about `store_cache_bytes`.
-        `lease_seconds`: how long a worker may be silent before its document is given to another. `hot_bytes` bounds the
-        cache of stored blocks. `threads`: how many to compute with; "auto" follows the machine's load. `second_look`:
-        let a checkpoint that has a reader read passages again, with the question. `writer`: see `use_writer`. Raises
-        `InvalidRequest` and, of storage, `CatalogueUnavailable`, `StoreUnavailable`, `NotPrivate`.
+        suits the model). `index`: "exact", "mapped", "faiss", or "auto" (by size). `store_url`: where memory and
+        originals lie, "s3://..." or the home folder; a bucket's cache here takes about `store_cache_bytes`.
+        `lease_seconds`: after which a silent worker's document is given to another. `hot_bytes` bounds the cache of
+        stored blocks. `threads`: to compute with; "auto" follows the load. `second_look`: let a reader read passages
+        again. `writer`: see `use_writer`. Raises `InvalidRequest` and, of storage, `CatalogueUnavailable`,
+        `StoreUnavailable`, `NotPrivate`.
         """
         home = Path(home).expanduser().resolve()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -145,7 +144,7 @@ class Library(Asking, About):
         return library
 
     def warm_up(self) -> None:
-        """Load the model and the landmarks now (from a background thread, say) instead of at the first question."""
+        """Load the model and the landmarks now (from a thread, say) instead of at the first question."""
         # Importing and building these delays the first question by 0.1 s otherwise.
         from model.inference.constrained_decoding import word_starts
         from retrieval.query.answer import Answerer  # noqa: F401
@@ -388,7 +387,8 @@ class Library(Asking, About):
         return self._catalogue.own_groups()
 
     def close(self) -> None:
-        self._administrator()._workspace.close()
+        self._administrator()._index.close()
+        self._workspace.close()
         if self._backup is not None:
             self._backup.join()
         self._catalogue.close()

@@ -39,6 +39,14 @@ hypothesis.settings.register_profile("default", max_examples=25, deadline=None)
 hypothesis.settings.register_profile("slow", max_examples=500, deadline=None)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("cairn")
+    group.addoption(
+        "--catalogue", choices=("sqlite", "postgresql"), default="sqlite", help="where libraries of tests have theirs"
+    )
+    group.addoption("--store", choices=("file", "s3"), default="file", help="where libraries of tests have memory")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """`-m slow` runs many examples of each property; --hypothesis-profile chooses one by name."""
     if hasattr(config.option, "loadscopereorder"):  # by number of tests, the longest files would come last

@@ -22,6 +22,7 @@ class ScriptedWriter:
     name: str = "scripted"
     kind: WriterKind = "server"
     leaves_machine: bool = False
+    weights: int | None = None
     requests: list[WriterRequest] = field(default_factory=list)
 
     def write(self, request: WriterRequest, cancelled: Cancelled) -> Generator[WriterToken, None, Written]:

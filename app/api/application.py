@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.routing import Mount
@@ -41,6 +42,7 @@ from app.operations.readiness import Readiness
 from app.operations.requests import NotedRoutes, WatchedRequests, no_span
 from app.operations.tracing import request_spans
 from app.settings import Settings
+from app.shared_values import SharedValues
 from app.single_sign_on import routes as single_sign_on
 from app.single_sign_on.sign_on import SignOn
 from app.web.bundle import own_page, page_assets
@@ -66,12 +68,12 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     Raises ValueError for an address that needs a password, or a password that is too short.
     """
     accounts = library.accounts
-    sign_on, authenticator = _signing_in(settings, accounts)
+    sign_on, authenticator = _signing_in(settings, accounts, library.replicas.values)
     limits = _upload_limits(settings)
     uploads = Uploads(library, settings.home / "uploads", limits)
-    preferences = PreferenceFolder(settings.home)
+    preferences = PreferenceFolder(settings.home, library.replicas.blobs)
     metrics, readiness = Metrics(), Readiness()
-    ask_queue = _ask_queue(settings, metrics)
+    ask_queue = _ask_queue(settings, metrics, library.replicas.announce)
     metrics.registry.register(Standing(library, readiness, ask_queue.counts))
     problems = CountProblems(metrics)
     changes = changing.Changes()
@@ -82,8 +84,10 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         logging.getLogger().addHandler(problems)
         startup.start(library, settings.home, readiness)
+        stop_listening = changes.listen(library.replicas, ask_queue.heard)
         async with tools.session_manager.run():
             yield
+        await run_in_threadpool(stop_listening)
         ask_queue.close()
         uploads.close()
         logging.getLogger().removeHandler(problems)
@@ -132,9 +136,9 @@ def _bare_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) 
     )
 
 
-def _signing_in(settings: Settings, accounts: Accounts) -> tuple[SignOn | None, Authenticator]:
+def _signing_in(settings: Settings, accounts: Accounts, values: SharedValues) -> tuple[SignOn | None, Authenticator]:
     """Raises ValueError as `build_app`."""
-    sign_on = single_sign_on.sign_on_of(settings, accounts)
+    sign_on = single_sign_on.sign_on_of(settings, accounts, values)
     by_name = accounts.any or sign_on is not None
     check_binding(settings.host, password=settings.password, token=settings.token, accounts=by_name)
     authenticator = Authenticator(
@@ -144,18 +148,20 @@ def _signing_in(settings: Settings, accounts: Accounts) -> tuple[SignOn | None, 
         host=settings.host,
         single_sign_on=sign_on is not None,
         metrics_token=settings.metrics_token,
+        values=values,
     )
     if by_name and (settings.password or settings.token):
         log.warning("There are accounts: people sign in with these. The server's own password and token open nothing.")
     return sign_on, authenticator
 
 
-def _ask_queue(settings: Settings, metrics: Metrics) -> questions.AskQueue:
+def _ask_queue(settings: Settings, metrics: Metrics, announce: Callable[[str], bool]) -> questions.AskQueue:
     return questions.AskQueue(
         settings.questions_at_once,
         each_at_once=settings.questions_at_once_each,
         each_waiting=settings.max_questions,
         metrics=metrics,
+        announce=announce,
     )
 
 

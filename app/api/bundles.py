@@ -1,61 +1,120 @@
-"""HTTP: libraries that travel in a file, out and in. What one person may see goes out; what comes in is theirs."""
+"""HTTP: libraries that travel in a file, out and in. What one person may see goes out; what comes in is theirs.
+
+Both take long, and much of disk and memory: one at a time of each person, few at a time of all, in turn; and a file
+that goes out has left before the same person's next one is written.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, File, Form, UploadFile
 from fastapi.responses import FileResponse
 from starlette.background import BackgroundTask
 
-from app.api.dependencies import RequestLibrary
+from app.api.dependencies import Person, RequestLibrary
 from app.api.documents import Plain
 from app.api.errors import Refused
 from app.api.uploads import Uploads, shown_name
+from app.limits.fair_queue import FairQueue, QueueFull
 from retrieval.errors import NotFound
+from retrieval.library import Library
 from storage.bundle.archive import BadBundle
 
 SUFFIX = ".cairn"
+AT_ONCE, EACH_WAITING = 2, 2
+T = TypeVar("T")
 
 
 def router(uploads: Uploads) -> APIRouter:
     routes = APIRouter(tags=["bundles"])
+    queue = FairQueue("cairn-bundle", at_once=AT_ONCE, each_waiting=EACH_WAITING)
+    leaving = _Leaving()
 
     @routes.get("/bundle", response_class=FileResponse)
-    def leave(library: RequestLibrary, collection_id: str = "") -> FileResponse:
+    async def leave(library: RequestLibrary, person: Person, collection_id: str = "") -> FileResponse:
         """All ready documents that may be read, or those of a collection, with their memory, in one file."""
-        name = _named(library, collection_id) if collection_id else "library"
-        path = uploads.new_path()
+        leaving.begin(person)
         try:
-            library.bundles.export_to(path, collection_id=collection_id or None)
+            name, path = await _in_turn(queue, person, lambda: _written(library, uploads, collection_id))
         except BaseException:
-            path.unlink(missing_ok=True)
+            leaving.end(person)
             raise
-        remove = BackgroundTask(path.unlink, missing_ok=True)
-        return FileResponse(path, filename=f"{name}{SUFFIX}", media_type="application/zip", background=remove)
+        after = BackgroundTask(leaving.end, person, path)
+        return FileResponse(path, filename=f"{name}{SUFFIX}", media_type="application/zip", background=after)
 
     @routes.post("/bundle")
-    def arrive(
+    async def arrive(
         library: RequestLibrary,
+        person: Person,
         file: Annotated[UploadFile, File()],
         collection: Annotated[str | None, Form(max_length=200)] = None,
     ) -> Plain:
         """Take in the documents of such a file without reading them again; the whole file is checked first.
         `collection`: a name, made if new; by itself each goes into the one that it was in."""
-        name = shown_name(file.filename or "")
-        path = uploads.take(file.file, name)
-        try:
-            arrived = [one.to_dict() for one in library.bundles.import_from(path, collection=collection or None)]
-        except BadBundle as error:
-            raise Refused(422, "bad_bundle", str(error).replace(path.name, name)) from error
-        finally:
-            path.unlink(missing_ok=True)
-        return {"documents": arrived}
+        return {"documents": await _in_turn(queue, person, lambda: _taken_in(library, uploads, file, collection))}
 
     return routes
 
 
-def _named(library: RequestLibrary, collection_id: str) -> str:
+class _Leaving:
+    """Who has a file that is being written or sent. One each: slow clients would fill the disk with them."""
+
+    def __init__(self) -> None:
+        self._lock, self._people = threading.Lock(), set[str]()
+
+    def begin(self, person: str) -> None:
+        """Raises Refused for a second one."""
+        with self._lock:
+            if person in self._people:
+                raise Refused(429, "too_many_bundles", "Another library of yours is still being sent. Wait for it.", 30)
+            self._people.add(person)
+
+    def end(self, person: str, path: Path | None = None) -> None:
+        if path is not None:
+            path.unlink(missing_ok=True)
+        with self._lock:
+            self._people.discard(person)
+
+
+async def _in_turn(queue: FairQueue, person: str, work: Callable[[], T]) -> T:
+    try:
+        return await asyncio.wrap_future(queue.submit(person, work))
+    except QueueFull:
+        message = "Too many libraries are on their way in or out. Try again shortly."
+        raise Refused(429, "too_many_bundles", message, 30) from None
+
+
+def _written(library: Library, uploads: Uploads, collection_id: str) -> tuple[str, Path]:
+    """The name and place of a new bundle."""
+    name = _named(library, collection_id) if collection_id else "library"
+    chosen = library.documents(collection_id=collection_id or None)
+    uploads.check_room(name, sum(document.size_bytes for document in chosen))
+    path = uploads.new_path()
+    try:
+        library.bundles.export_to(path, collection_id=collection_id or None)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return name, path
+
+
+def _taken_in(library: Library, uploads: Uploads, file: UploadFile, collection: str | None) -> list[dict[str, Any]]:
+    name = shown_name(file.filename or "")
+    path = uploads.take(file.file, name)
+    try:
+        return [one.to_dict() for one in library.bundles.import_from(path, collection=collection or None)]
+    except BadBundle as error:
+        raise Refused(422, "bad_bundle", str(error).replace(path.name, name)) from error
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _named(library: Library, collection_id: str) -> str:
     """The name of a collection as that of a file. Raises NotFound."""
     for collection in library.collections():
         if collection.id == collection_id:

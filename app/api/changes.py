@@ -1,6 +1,7 @@
 """What changed, while it changes: server-sent events for every tab that shows the library.
 
-- What a browser changed came through this server and is told at once; what another process does shows in its jobs.
+- What a browser changed came through this server and is told at once; what other servers and workers change comes as
+  news of the catalogue, at most once a second.
 - A stream ends after a while, and the browser opens the next one: who may no longer look is refused then.
 """
 
@@ -10,6 +11,7 @@ import asyncio
 import hashlib
 import json
 import secrets
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
@@ -25,11 +27,14 @@ from app.api.dependencies import Person, RequestLibrary
 from app.api.errors import Refused
 from app.api.uploads import Uploads
 from retrieval.library import Library
+from retrieval.replicas import Replicas
 
 STREAM_SECONDS = 30.0
 RETRY_MS = 1000  # until a browser looks for a stream that has ended
 BUSY_SECONDS, IDLE_SECONDS = 1.0, 3.0
 STOP_SECONDS = 0.25
+END_SECONDS = 5.0
+NEWS_SECONDS = 0.5  # between one telling of what others do and the next
 MOST_STREAMS = 20
 JOBS_SHOWN = 60
 _UNTOLD = ("/api/v1/ask", "/api/v1/search", "/api/v1/estimate")
@@ -45,6 +50,29 @@ class Changes:
         self._open: Counter[str] = Counter()
         self.stopping: Callable[[], bool] = lambda: False
         """Whether the server wants to stop, which has to wait for open streams."""
+
+    def listen(self, replicas: Replicas, heard: Callable[[str], None]) -> Callable[[], None]:
+        """Tell of what other processes change, too; `heard`: gets messages of other servers, in a thread. Returns what
+        ends it."""
+        news, loop = replicas.news(), asyncio.get_running_loop()
+
+        def listen() -> None:
+            while not news.closed:
+                came = news.wait()
+                for message in filter(None, came):
+                    heard(message)
+                if "" in came and not loop.is_closed():
+                    loop.call_soon_threadsafe(self.tell)
+                    news.rest(NEWS_SECONDS)
+            news.wait()  # lets go
+
+        def end() -> None:
+            news.close()
+            listening.join(END_SECONDS)
+
+        listening = threading.Thread(target=listen, name="cairn-news", daemon=True)
+        listening.start()
+        return end
 
     def tell(self) -> None:
         self._number += 1
@@ -91,7 +119,7 @@ class Changes:
 def _files(library: Library, uploads: Uploads) -> tuple[str, list[str], bool]:
     """Waiting files and jobs as JSON, the jobs that have ended, and whether anything is at work."""
     waiting, jobs = uploads.files(library), library.jobs(limit=JOBS_SHOWN)
-    shown = {"uploads": [file.to_dict() for file in waiting], "jobs": [job.to_dict() for job in jobs]}
+    shown = {"uploads": [file.shown() for file in waiting], "jobs": [job.to_dict() for job in jobs]}
     busy = any(job.active for job in jobs) or any(file.state == "estimating" for file in waiting)
     return json.dumps(shown, separators=(",", ":")), [f"{job.id} {job.state}" for job in jobs if not job.active], busy
 

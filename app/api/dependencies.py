@@ -25,9 +25,12 @@ async def request_library(request: Request) -> Library:
     return library.as_seen_by(principal_of(request))
 
 
-async def own_preferences(request: Request) -> PreferenceFile:
+def own_preferences(request: Request) -> PreferenceFile:
+    """In a thread, and read there: they may have to be fetched."""
     preferences: PreferenceFolder = request.app.state.preferences
-    return preferences.of(principal_of(request))
+    own = preferences.of(principal_of(request))
+    _ = own.current
+    return own
 
 
 async def request_person(request: Request) -> str:

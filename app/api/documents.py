@@ -118,12 +118,12 @@ def _add_uploads(routes: APIRouter, uploads: Uploads) -> None:
     @routes.post("/uploads", status_code=201, tags=["files"])
     def stage(library: RequestLibrary, person: Person, file: Annotated[UploadFile, File()]) -> Plain:
         """Send a file without starting: it waits, is estimated, and is stored on `start`."""
-        return uploads.stage(library, person, file.file, file.filename or "").to_dict()
+        return uploads.stage(library, person, file.file, file.filename or "").shown()
 
     @routes.get("/uploads", tags=["files"])
     def staged(library: RequestLibrary) -> Plain:
         """Files that wait, with their estimates."""
-        return {"uploads": [file.to_dict() for file in uploads.files(library)]}
+        return {"uploads": [file.shown() for file in uploads.files(library)]}
 
     @routes.post("/uploads/{upload_id}/start", status_code=202, tags=["files"])
     def start(library: RequestLibrary, upload_id: str, start: Start) -> Plain:

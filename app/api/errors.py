@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 
 from app.http_security import INTERNAL, refusal
 from retrieval.errors import (
+    NOT_ENOUGH_MEMORY,
     CairnError,
     DamagedMemory,
     ExtractError,
@@ -25,6 +26,7 @@ from retrieval.errors import (
     NotEnoughSpace,
     NotFound,
     PermissionDenied,
+    ran_out_of_memory,
 )
 from storage.errors import CatalogueFull, CatalogueUnavailable, StoreUnavailable
 
@@ -42,6 +44,7 @@ _STATUS: tuple[tuple[type[CairnError], int, str], ...] = (
 _UNAVAILABLE = (CatalogueUnavailable, StoreUnavailable)
 _CATALOGUE = "The library cannot be used at the moment. The server's log says why; try again later."
 _CATALOGUE_FULL = "The server's disk is full, so nothing can be kept. Nothing was changed; try again later."
+_MEMORY = "The server has too little memory for this at the moment. Try again later."
 _HTTP_MESSAGES = {404: ("not_found", "Not found."), 405: ("wrong_method", "This address does not support that method.")}
 
 
@@ -67,6 +70,8 @@ def describe(error: Exception) -> tuple[int, str, str]:
         return 507, "not_enough_space", _CATALOGUE_FULL
     if isinstance(error, _UNAVAILABLE):
         return 503, "unavailable", _CATALOGUE
+    if ran_out_of_memory(error):
+        return 503, "not_enough_memory", _MEMORY
     return 500, "internal", INTERNAL
 
 
@@ -77,6 +82,8 @@ def error_body(error: Exception) -> dict[str, object]:
         log.error("request failed", exc_info=error)
     elif isinstance(error, _UNAVAILABLE):
         log.error("%s", error)
+    elif code == "not_enough_memory":
+        log.error("%s (%s)", NOT_ENOUGH_MEMORY, error)
     return {"error": {"code": code, "message": message}}
 
 
@@ -89,6 +96,13 @@ def install(app: FastAPI) -> None:
     async def known(_request: Request, error: CairnError | CatalogueUnavailable | StoreUnavailable) -> Response:
         headers = error.headers if isinstance(error, Refused) else None
         return JSONResponse(error_body(error), status_code=describe(error)[0], headers=headers)
+
+    @app.exception_handler(MemoryError)
+    @app.exception_handler(RuntimeError)
+    async def too_little_memory(_request: Request, error: MemoryError | RuntimeError) -> Response:
+        if not ran_out_of_memory(error):
+            raise error  # it gets its traceback in the log
+        return JSONResponse(error_body(error), status_code=describe(error)[0])
 
     @app.exception_handler(RequestValidationError)
     async def malformed(_request: Request, error: RequestValidationError) -> Response:

@@ -91,7 +91,8 @@ def account_router(accounts: Accounts, authenticator: Authenticator, sign_on: Si
         if library.principal.user_id is None:
             raise Refused(404, "not_found", "There are no accounts here.")
         try:
-            checked = authenticator.check_password(library.principal.name, change.old, client_of(request))
+            name, client = library.principal.name, client_of(request)
+            checked = await authenticator.in_background(authenticator.check_password, name, change.old, client)
             account = await asyncio.wrap_future(checked)
         except WrongPassword:
             raise Refused(403, "wrong_password", "This is not your current password.") from None
@@ -134,7 +135,7 @@ def sign_in_router(authenticator: Authenticator, sign_on_title: str = "") -> API
 
     @routes.post("/logout")
     async def log_out(request: Request) -> Response:
-        authenticator.log_out(request.cookies.get(SESSION_COOKIE, ""))
+        await authenticator.in_background(authenticator.log_out, request.cookies.get(SESSION_COOKIE, ""))
         response = RedirectResponse("/login", status_code=303)
         response.delete_cookie(SESSION_COOKIE, httponly=True, samesite="strict")
         return response

@@ -1,17 +1,24 @@
-"""How questions are put when a request does not say: small JSON files in the library's folder, one for each user."""
+"""How questions are put when a request does not say: small JSON files in the library's store, one for each user."""
 
 from __future__ import annotations
 
-import os
+import math
 import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS
+from storage.blobs.files import FileBlobs
+from storage.blobs.protocol import Blobs
+from storage.errors import StoreUnavailable
 from storage.records import Principal
 
+FRESH_SECONDS = 1.0
 MAX_TOP_K = 64
 MAX_ANSWER_TOKENS = 1024
 TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
@@ -45,40 +52,47 @@ class PreferenceChange(BaseModel):
 
 
 class PreferenceFile:
-    """Reads once, writes atomically. A damaged file counts as absent: preferences are not worth an outage."""
+    """One of them, as the store has it now: another server may change it. A damaged file counts as absent: preferences
+    are not worth an outage."""
 
-    def __init__(self, path: Path, default: Preferences | None = None):
-        self._path, self._lock = path, threading.Lock()
-        self._default = default or Preferences()
-        self._current = self._load()
+    def __init__(self, blobs: Blobs, name: str, default: Callable[[], Preferences] = Preferences):
+        self._blobs, self._name, self._default = blobs, name, default
+        self._lock = threading.Lock()
+        self._read: tuple[float, Preferences | None] = -math.inf, None
 
     @property
     def current(self) -> Preferences:
-        return self._current
+        """At most `FRESH_SECONDS` old."""
+        read_at, known = self._read
+        if time.monotonic() - read_at > FRESH_SECONDS:
+            with suppress(StoreUnavailable):
+                known = self._load()
+            self._read = time.monotonic(), known
+        return self._default() if known is None else known
 
     def change(self, **changes: Any) -> Preferences:
         """Raises ValidationError for a value out of range; nothing changes then."""
         with self._lock:
-            changed = Preferences.model_validate({**self._current.model_dump(), **changes})
-            temporary = self._path.with_suffix(".tmp")
-            temporary.write_text(changed.model_dump_json(indent=1))
-            os.replace(temporary, self._path)
-            self._current = changed
+            before = self._load() or self._default()
+            changed = Preferences.model_validate({**before.model_dump(), **changes})
+            self._blobs.replace(self._name, changed.model_dump_json(indent=1).encode())
+            self._read = time.monotonic(), changed
             return changed
 
-    def _load(self) -> Preferences:
+    def _load(self) -> Preferences | None:
         try:
-            return Preferences.model_validate_json(self._path.read_bytes())
+            return Preferences.model_validate_json(self._blobs.read(self._name))
         except (OSError, ValidationError):
-            return self._default
+            return None
 
 
 class PreferenceFolder:
-    """Everybody's own preferences. Without accounts there is one file; with them, users begin with what it says."""
+    """Everybody's own preferences, in the store: `blobs`, or `home` itself. Without accounts there is one file; with
+    them, users begin with what it says."""
 
-    def __init__(self, home: Path):
-        self._home, self._lock = home, threading.Lock()
-        self._common = PreferenceFile(home / "preferences.json")
+    def __init__(self, home: Path, blobs: Blobs | None = None):
+        self._blobs, self._lock = FileBlobs(home) if blobs is None else blobs, threading.Lock()
+        self._common = PreferenceFile(self._blobs, "preferences.json")
         self._of_users: dict[str, PreferenceFile] = {}
 
     def of(self, principal: Principal) -> PreferenceFile:
@@ -86,8 +100,7 @@ class PreferenceFolder:
             return self._common
         with self._lock:
             if principal.user_id not in self._of_users:
-                folder = self._home / "preferences"
-                folder.mkdir(exist_ok=True, mode=0o700)
-                path = folder / f"{principal.user_id}.json"
-                self._of_users[principal.user_id] = PreferenceFile(path, self._common.current)
+                name = f"preferences/{principal.user_id}.json"
+                file = PreferenceFile(self._blobs, name, lambda: self._common.current)
+                self._of_users[principal.user_id] = file
             return self._of_users[principal.user_id]

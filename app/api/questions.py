@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import secrets
 import threading
 import time
@@ -34,6 +35,7 @@ from retrieval.writers.protocol import Turn
 
 MAX_QUESTION_LENGTH = 4000
 MAX_PASSAGES = 200
+_ASK_ID = re.compile(r"[0-9a-f]{32}")
 P = ParamSpec("P")
 T = TypeVar("T")
 Item = Progress | AnswerToken | Answer
@@ -91,8 +93,16 @@ class AskRequest(BaseModel):
 class AskQueue:
     """Questions being answered: some at once, and of one person one after the other. People take turns."""
 
-    def __init__(self, at_once: int, *, each_at_once: int = 1, each_waiting: int = 16, metrics: Metrics | None = None):
-        self.metrics = metrics or Metrics()
+    def __init__(
+        self,
+        at_once: int,
+        *,
+        each_at_once: int = 1,
+        each_waiting: int = 16,
+        metrics: Metrics | None = None,
+        announce: Callable[[str], bool] = lambda message: False,
+    ):
+        self.metrics, self._announce = metrics or Metrics(), announce
         self._draining = False
         self._queue = FairQueue("cairn-ask", at_once=at_once, each_at_once=each_at_once, each_waiting=each_waiting)
         self._most_present, self._present = each_at_once + each_waiting, Counter[str]()
@@ -114,12 +124,27 @@ class AskQueue:
         self._queue.close()
 
     def stop(self, ask_id: str, user_id: str | None) -> None:
-        """Raises Refused unless this user's question is being answered under that id."""
+        """Also where another server answers, which is told. Raises Refused unless this user's question is being
+        answered under that id here, or may be there."""
+        if self._stop(ask_id, user_id) or (_ASK_ID.fullmatch(ask_id) and self._announce(_stopping(ask_id, user_id))):
+            return
+        raise Refused(404, "not_found", "No question of yours is being answered under this id.")
+
+    def heard(self, message: str) -> None:
+        """What another server announced."""
+        with self._lock:
+            mine = [(ask_id, asker) for ask_id, (asker, _) in self._stops.items()]
+        for ask_id, asker in mine:
+            if message == _stopping(ask_id, asker):
+                self._stop(ask_id, asker)
+
+    def _stop(self, ask_id: str, user_id: str | None) -> bool:
         with self._lock:
             asker, event = self._stops.get(ask_id, (None, None))
         if event is None or asker != user_id:
-            raise Refused(404, "not_found", "No question of yours is being answered under this id.")
+            return False
         event.set()
+        return True
 
     @contextlib.contextmanager
     def present(self, person: str) -> Iterator[None]:
@@ -179,6 +204,10 @@ class AskQueue:
     def _check_open(self) -> None:
         if self._draining:
             raise Refused(503, "stopping", "The server is about to stop. Ask again in a moment.", 5)
+
+
+def _stopping(ask_id: str, user_id: str | None) -> str:
+    return f"stop {ask_id} {user_id or ''}"
 
 
 def _too_many(full: QueueFull) -> Refused:

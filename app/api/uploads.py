@@ -4,20 +4,22 @@
 - Estimates run in background threads, one of each person in turn: many files dropped at once, or one that takes long,
   keep nobody else waiting.
 - Each person sees and handles their own; number and size of what waits are bounded for each.
-- Nothing staged survives a restart: the folder is emptied when the app starts.
+- What waits is known to all servers of a library: the file lies in the store, its row among the shared values. Any of
+  them may show, start or discard it, and one that ends takes nothing with it. After a day it is gone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import math
 import os
 import secrets
 import shutil
-import threading
 import time
 import unicodedata
-from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -38,6 +40,9 @@ COPY_BYTES = 1 << 20
 STAGED_SECONDS = 24 * 3600.0
 MAX_NAME_LENGTH = 180
 ESTIMATES_AT_ONCE = 2
+ESTIMATED_SECONDS = 60.0  # after which another server estimates a file once more, as this one may have ended
+UNKNOWN_SECONDS, SWEEP_SECONDS = 3600.0, 600.0  # how long a file may be without a row; how often to look
+KIND = "upload"
 
 
 @dataclass(frozen=True)
@@ -65,11 +70,20 @@ class StagedFile(Record):
     estimate: Estimate | None
     problem: str
     at: float
+    """Seconds since 1970: when it came, by its server's clock."""
     pages_done: int = 0
     pages: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
-        return {key: value for key, value in super().to_dict().items() if key not in ("at", "user_id")}
+    @property
+    def stored_file(self) -> str:
+        return f"{self.id}{Path(self.name).suffix.lower()}"
+
+    def shown(self) -> dict[str, Any]:
+        return {key: value for key, value in self.to_dict().items() if key not in ("at", "user_id")}
+
+
+def _no_longer_waiting() -> Refused:
+    return Refused(404, "not_found", "This file is no longer waiting. Add it again.")
 
 
 def _too_many_estimates() -> Refused:
@@ -91,12 +105,12 @@ class Uploads:
 
     def __init__(self, library: Library, folder: Path, limits: UploadLimits):
         self._library, self._folder, self.limits = library, folder, limits
-        self._files: dict[str, StagedFile] = {}
-        self._lock = threading.Lock()
+        replicas = library.replicas
+        self._values, self._store = replicas.uploads, replicas.upload_files
+        self._estimating: set[str] = set()  # by this server
+        self._swept_at = -math.inf
         self._estimates = FairQueue("cairn-estimate", at_once=ESTIMATES_AT_ONCE, each_waiting=limits.files)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for left_over in folder.iterdir():
-            left_over.unlink() if left_over.is_file() else shutil.rmtree(left_over)
 
     def close(self) -> None:
         self._estimates.close()
@@ -108,14 +122,23 @@ class Uploads:
         """
         staged = self._receive(library, stream, name)
         try:
-            self._estimates.submit(person, self._estimate, library, staged)
-        except QueueFull:
-            self._remove([staged.id])
-            raise _too_many_estimates() from None
+            self._keep(staged)
+            self._begin_estimate(library, person, staged)
+        except BaseException as error:
+            self._remove(staged)
+            if isinstance(error, QueueFull):
+                raise _too_many_estimates() from None
+            raise
         return staged
 
+    def _keep(self, staged: StagedFile) -> None:
+        """From now on all servers have it."""
+        self._store.bring(self._path(staged), staged.stored_file)
+        row = json.dumps(staged.to_dict())
+        self._values.put(KIND, staged.id, row, seconds=STAGED_SECONDS, owner=staged.user_id or "")
+
     def _receive(self, library: Library, stream: BinaryIO, name: str) -> StagedFile:
-        self._forget_old()
+        self._sweep()
         name, suffix = shown_name(name), Path(shown_name(name)).suffix.lower()
         try:
             format_ = format_of(name)
@@ -139,10 +162,7 @@ class Uploads:
         except BaseException:
             path.unlink(missing_ok=True)
             raise
-        staged = StagedFile(identity, user_id, name, size, "estimating", None, "", time.monotonic())
-        with self._lock:
-            self._files[identity] = staged
-        return staged
+        return StagedFile(identity, user_id, name, size, "estimating", None, "", time.time())
 
     def new_path(self) -> Path:
         """Where something can lie for a moment; whoever asks removes it."""
@@ -160,17 +180,21 @@ class Uploads:
         return path
 
     def files(self, library: Library) -> list[StagedFile]:
-        """In the order they came."""
-        self._forget_old()
-        return self._of(library.principal.user_id)
+        """In the order they came. What a server that ended did not estimate is estimated by this one."""
+        found = self._of(library.principal.user_id)
+        silent = time.time() - ESTIMATED_SECONDS
+        for staged in found:
+            if staged.state == "estimating" and staged.at < silent and staged.id not in self._estimating:
+                with suppress(QueueFull):  # at the next look
+                    self._begin_estimate(library, staged.user_id or "", staged)
+        return found
 
     def start(self, library: Library, identity: str, *, collection: str | None, password: str | None = None) -> Job:
         """Hand a staged file over to the library as a job."""
         self._check_jobs(library)
         staged = self._own(library, identity)
-        path = self._path(staged)
-        job = library.submit(path, collection=collection, source=staged.name, password=password)
-        self._remove([identity])
+        job = library.submit(self._fetched(staged), collection=collection, source=staged.name, password=password)
+        self._remove(staged)
         return job
 
     def submit(
@@ -179,11 +203,11 @@ class Uploads:
         """Stage and start in one go, without an estimate."""
         self._check_jobs(library)
         staged = self._receive(library, stream, name)
+        path = self._path(staged)
         try:
-            return self.start(library, staged.id, collection=collection, password=password)
-        except CairnError:
-            self._remove([staged.id])
-            raise
+            return library.submit(path, collection=collection, source=staged.name, password=password)
+        finally:
+            path.unlink(missing_ok=True)
 
     async def estimate_now(
         self, library: Library, person: str, stream: BinaryIO, name: str, password: str | None
@@ -196,32 +220,43 @@ class Uploads:
         except QueueFull:
             raise _too_many_estimates() from None
         finally:
-            self._remove([staged.id])
+            self._path(staged).unlink(missing_ok=True)
 
     def discard(self, library: Library, identity: str) -> None:
         """Forget a staged file. Raises Refused if there is none."""
-        self._own(library, identity)
-        self._remove([identity])
+        self._remove(self._own(library, identity))
 
     def _of(self, user_id: str | None) -> list[StagedFile]:
-        with self._lock:
-            return [file for file in self._files.values() if file.user_id == user_id]
+        return [StagedFile.from_dict(json.loads(row)) for row in self._values.of(KIND, user_id or "")]
 
     def _own(self, library: Library, identity: str) -> StagedFile:
         for file in self._of(library.principal.user_id):
             if file.id == identity:
                 return file
-        raise Refused(404, "not_found", "This file is no longer waiting. Add it again.")
+        raise _no_longer_waiting()
 
-    def _remove(self, identities: Iterable[str]) -> None:
-        for identity in identities:
-            with self._lock:
-                staged = self._files.pop(identity, None)
-            if staged is not None:
-                self._path(staged).unlink(missing_ok=True)
+    def _remove(self, staged: StagedFile) -> None:
+        self._values.take(KIND, staged.id)
+        self._store.delete([staged.stored_file])
+        self._path(staged).unlink(missing_ok=True)
 
     def _path(self, staged: StagedFile) -> Path:
-        return self._folder / f"{staged.id}{Path(staged.name).suffix.lower()}"
+        return self._folder / staged.stored_file
+
+    def _fetched(self, staged: StagedFile) -> Path:
+        """The file on this machine, also if another server took it in. Raises Refused if it is gone."""
+        path = self._path(staged)
+        if not path.exists():
+            fetched = self.new_path()
+            try:
+                with self._store.copy(staged.stored_file) as stored:
+                    self._copy(stored, fetched, staged.name, 0)
+                fetched.replace(path)
+            except FileNotFoundError:
+                raise _no_longer_waiting() from None
+            finally:
+                fetched.unlink(missing_ok=True)
+        return path
 
     def _check_jobs(self, library: Library) -> None:
         if (waiting := library.num_active_jobs()) >= self.limits.jobs:
@@ -229,12 +264,16 @@ class Uploads:
                 429, "too_many_jobs", f"{waiting:,} of your documents are already waiting to be stored. Try later.", 60
             )
 
-    def _check_room(self, name: str) -> None:
+    def check_room(self, name: str, size_bytes: int) -> None:
+        """For a file of this size in the staging folder. Raises Refused."""
         free = shutil.disk_usage(self._folder).free
-        if free < self.limits.free_disk_bytes + self.limits.file_bytes:
+        if free < self.limits.free_disk_bytes + size_bytes:
             raise Refused(
                 507, "not_enough_space", f"{name}: only {free / 1e9:.1f} GB are free on the disk. Free some first."
             )
+
+    def _check_room(self, name: str) -> None:
+        self.check_room(name, self.limits.file_bytes)
         if self.limits.library_bytes is not None:
             used = sum(document.size_bytes for document in self._library.documents())
             if used >= self.limits.library_bytes:
@@ -259,38 +298,46 @@ class Uploads:
             raise Refused(422, "empty_file", f"{name} is empty.")
         return size
 
-    def _estimate(self, library: Library, staged: StagedFile) -> None:
-        with self._lock:
-            if staged.id not in self._files:
-                return
+    def _begin_estimate(self, library: Library, person: str, staged: StagedFile) -> None:
+        """Raises QueueFull."""
+        self._estimating.add(staged.id)
+        try:
+            self._estimates.submit(person, self._estimate, library, staged)
+        except QueueFull:
+            self._estimating.discard(staged.id)
+            raise
 
+    def _estimate(self, library: Library, staged: StagedFile) -> None:
         def watch(done: int, total: int) -> None:
-            if not self._renew(replace(staged, pages_done=done, pages=total)):
+            told = replace(staged, pages_done=done, pages=total)
+            if not self._values.update(KIND, staged.id, json.dumps(told.to_dict())):
                 raise Cancelled(f"{staged.name} was discarded.")
 
         try:
-            estimate = replace(library.estimate(self._path(staged), watch=watch), source=staged.name)
+            estimate = replace(library.estimate(self._fetched(staged), watch=watch), source=staged.name)
             if estimate.fits:
                 outcome = replace(staged, state="ready", estimate=estimate)
             else:
                 problem = "The disk is too full for this document's memory. Free some space first."
                 outcome = replace(staged, state="refused", estimate=estimate, problem=problem)
         except Exception as error:  # the thread's last line: whatever it was, the person who waits is told
-            if not isinstance(error, CairnError):
+            if not isinstance(error, CairnError | Refused):
                 log.error("estimate failed", exc_info=error)
             outcome = replace(staged, state="refused", problem=describe(error)[2])
-        self._renew(outcome)
+        finally:
+            self._estimating.discard(staged.id)
+        self._values.update(KIND, staged.id, json.dumps(outcome.to_dict()))
 
-    def _renew(self, staged: StagedFile) -> bool:
-        """False if it is no longer waiting."""
-        with self._lock:
-            if staged.id not in self._files:
-                return False
-            self._files[staged.id] = staged
-            return True
-
-    def _forget_old(self) -> None:
-        now = time.monotonic()
-        with self._lock:
-            old = [file.id for file in self._files.values() if now - file.at > STAGED_SECONDS]
-        self._remove(old)
+    def _sweep(self) -> None:
+        """Now and then, files whose rows are gone: of a day ago, started elsewhere, or of a server that ended."""
+        if time.monotonic() - self._swept_at < SWEEP_SECONDS:
+            return
+        self._swept_at = time.monotonic()
+        here = [*self._folder.iterdir()]
+        stored = [fact for fact in self._store.listing() if fact.changed_at < self._store.now() - UNKNOWN_SECONDS]
+        waiting = {StagedFile.from_dict(json.loads(row)).stored_file for row in self._values.of(KIND, None)}
+        self._store.delete([fact.name for fact in stored if fact.name not in waiting])
+        for path in here:
+            with suppress(FileNotFoundError):  # another server's sweep, in a folder that they share
+                if path.name not in waiting and path.stat().st_mtime < time.time() - UNKNOWN_SECONDS:
+                    path.unlink()

@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from retrieval.errors import CairnError
+from retrieval.errors import NOT_ENOUGH_MEMORY, CairnError, ran_out_of_memory
 
 # Where the packages below keep the errors that a user can cause. An error of theirs means that the module is loaded.
 PACKAGE_ERRORS = (("model.errors", "ModelError"), ("storage.errors", "StorageError"))
@@ -40,6 +40,8 @@ def user_message(error: BaseException) -> str | None:
         return str(error)
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if ran_out_of_memory(error):
+        return NOT_ENOUGH_MEMORY
     for module, name in PACKAGE_ERRORS:
         loaded = sys.modules.get(module)
         if loaded is not None and isinstance(error, getattr(loaded, name)):

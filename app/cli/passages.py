@@ -37,12 +37,18 @@ def print_written(answer: Answer) -> None:
     """Behind the answer's words: passages by number, and what the documents say to each sentence."""
     if answer.problem:
         say(f"\n{printable(answer.problem)}")
+    if answer.beside is not None:
+        row = passage_row(answer.beside.passage)
+        where = ", ".join(printable(part) for part in (row["source"], row["place"]) if part)
+        say(f"\nThe sentence that comes nearest: “{one_line(row['text'], 400)}” ({where})")
     if answer.claims:
         say("\nWhat the documents say to each sentence:")
     for claim in answer.claims:
         missing = ", ".join(printable(answer.text[start:end]) for start, end in claim.unfounded)
         note = f" (in no passage cited: {missing})" if missing else ""
-        say(f" {_MARKS[claim.verdict]} {_WORDS[claim.verdict]}: {one_line(claim.text, 160)}{note}")
+        cited = sorted({one.number for one in answer.citations if claim.start <= one.start < claim.end})
+        behind = "".join(f" [{number}]" for number in cited)
+        say(f" {_MARKS[claim.verdict]} {_WORDS[claim.verdict]}: {one_line(claim.text, 160)}{behind}{note}")
     if answer.passages:
         numbers = {citation.passage: citation.number for citation in answer.citations}
         assert answer.writer is not None

@@ -32,9 +32,10 @@ from app.cli.passages import passage_row, passage_text, print_written
 from app.exports.written_rows import written_row
 from retrieval.errors import InvalidRequest
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE
-from retrieval.types.outcomes import outcome_note, read_once_more
+from retrieval.types.outcomes import outcome_note, read_once_more, set_aside_note
 from retrieval.types.passages import Answer
 from retrieval.types.written import Progress
+from retrieval.writing.citations import without_citations
 
 if TYPE_CHECKING:
     from retrieval.library import Library
@@ -226,13 +227,16 @@ def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> None:
     result = answer(write)
     if streamed:
         say()
-    if "".join(streamed).strip() != printable(result.text).strip():
+    if note := set_aside_note(result):
+        say(f"\n{printable(note)}")
+    # Numbers that the check put behind sentences stand with the sentences below.
+    if without_citations("".join(streamed)).strip() != without_citations(printable(result.text)).strip():
         say(printable(result.text).strip())
     if note := outcome_note(result):
         say(note)
     if result.short and result.short != result.text:
         say(f"In short: {printable(result.short)}")
-    if result.quotation is not None:
+    if result.quotation is not None and result.writer is None:
         row = passage_row(result.quotation.passage)
         say(f"From: {', '.join(printable(part) for part in (row['source'], row['place']) if part)}")
     if result.other_sentences:

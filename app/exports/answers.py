@@ -15,7 +15,7 @@ from typing import Any
 from app.web.templates import TEMPLATES
 from retrieval.errors import CairnError
 from retrieval.library import Library
-from retrieval.types.outcomes import outcome_note, read_once_more
+from retrieval.types.outcomes import outcome_note, read_once_more, set_aside_note
 from retrieval.types.passages import Answer, PageBox, Passage
 
 MAX_PICTURES = 12
@@ -41,6 +41,7 @@ def answer_as_html(library: Library, answer: Answer) -> str:
         written_at=_moment(answer.created_at),
         model=answer.model.rstrip("/").rsplit("/", 1)[-1],  # without the folder in which it lies
         outcome_note=outcome_note(answer),
+        set_aside_note=set_aside_note(answer),
         read_once_more=read_once_more(answer),
         numbers={citation.passage: citation.number for citation in answer.citations},
     )

@@ -34,4 +34,22 @@ def written_row(answer: Answer) -> dict[str, Any]:
             for one in answer.claims
         ],
         "problem": answer.problem,
+        "quotation": None if writer is None else _quotation_row(answer),
+        "set_aside": answer.set_aside,
+    }
+
+
+def _quotation_row(answer: Answer) -> dict[str, Any] | None:
+    """What would have been quoted. `outcome`: how sure the search is of it."""
+    quotation = answer.quotation
+    if quotation is None:
+        return None
+    passage = quotation.passage
+    return {
+        "text": passage.text,
+        "short_answer": quotation.short,
+        "outcome": answer.settings.get("quoted_outcome"),
+        "document_id": passage.document_id,
+        "source": passage.source,
+        "place": passage.place,
     }

@@ -3,19 +3,20 @@
 - An attempt is counted when it begins, and given back if it was right: a hundred at the same moment are a hundred.
 - Whoever signed in to an account from an address before is counted for that pair only: nobody can lock them out by
   guessing from elsewhere, or at another account from the same address.
+- Servers of one library count together: what is known of attempts is in `SharedValues`.
 - Not the package `limits`: it knows fixed quotas, so five typing errors would lock a person out for minutes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
-import threading
-import time
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from cachetools import TTLCache
+from app.shared_values import SharedValues
 
 FREE_ATTEMPTS = 5
 """Of one address at one account, and wrong tokens of one address."""
@@ -49,6 +50,8 @@ def network_of(address: str) -> str:
 
 
 Key = tuple[str, ...]
+Counted = Mapping[str, tuple[str, float]]
+KIND = "attempt"
 
 
 @dataclass(frozen=True)
@@ -62,51 +65,70 @@ class Attempt:
 class SignInLimit:
     """Beyond the free attempts one must wait after each, longer each time. Thread-safe."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic):
-        self._clock, self._lock = clock, threading.Lock()
-        # number of failures, time of the last; forgotten a window after the last
-        self._failures: TTLCache[Key, tuple[int, float]] = TTLCache(MAX_TRACKED, ATTEMPT_WINDOW_SECONDS, clock)
-        self._known: TTLCache[Key, bool] = TTLCache(MAX_TRACKED, KNOWN_SECONDS, clock)
+    def __init__(self, values: SharedValues):
+        self._values = values
 
     def begin(self, account: str, address: str) -> Attempt:
         """Count an attempt to sign in, before its password is looked at. Raises TooManyAttempts."""
         network = network_of(address)
         pair: Key = ("pair", account, network)
-        with self._lock:
-            elsewhere: tuple[Key, ...] = (("account", account), ("address", network))
-            keys = (pair,) if pair in self._known else (pair, *elsewhere)
-            self._check(keys)
-            self._count(keys)
-        return Attempt(pair, keys)
+        elsewhere: tuple[Key, ...] = (("account", account), ("address", network))
+        found: list[Attempt] = []
+
+        def count(kept: Mapping[str, str], now: float) -> Counted:
+            keys = (pair,) if _name(("known", *pair)) in kept else (pair, *elsewhere)
+            found[:] = [Attempt(pair, keys)]
+            return _counted(kept, now, keys)
+
+        self._change((pair, ("known", *pair), *elsewhere), count)
+        return found[0]
 
     def succeeded(self, attempt: Attempt) -> None:
         """It was right."""
-        with self._lock:
-            self._known[attempt.pair] = True
-            self._failures.pop(attempt.pair, None)
+
+        def give_back(kept: Mapping[str, str], now: float) -> Counted:
+            changed = {_name(("known", *attempt.pair)): ("1", KNOWN_SECONDS), _name(attempt.pair): ("[0, 0]", 0.0)}
             for key in attempt.keys[1:]:
-                count, last = self._failures.get(key, (1, 0.0))
-                self._failures[key] = (max(0, count - 1), last)
+                count, last = _failures(kept, key)
+                changed[_name(key)] = (json.dumps([max(0, count - 1), last]), ATTEMPT_WINDOW_SECONDS)
+            return changed
+
+        self._values.change(KIND, [_name(key) for key in attempt.keys], give_back)
 
     def wrong_token(self, address: str) -> None:
         """Raises TooManyAttempts where wrong tokens came too fast. Right ones are never held up."""
         keys: tuple[Key, ...] = (("token", network_of(address)),)
-        with self._lock:
-            self._check(keys)
-            self._count(keys)
+        self._change(keys, lambda kept, now: _counted(kept, now, keys))
 
-    def _check(self, keys: tuple[Key, ...]) -> None:
-        wait = max(self._wait(key) for key in keys)
-        if wait > 0:
-            raise TooManyAttempts(wait)
+    def _change(self, keys: tuple[Key, ...], count: Callable[[Mapping[str, str], float], Counted]) -> None:
+        """Who has to wait is told so without a write: guessing fast must not keep those who write busy."""
+        names = [_name(key) for key in keys]
+        count(*self._values.read(KIND, names))
+        self._values.change(KIND, names, count)
 
-    def _wait(self, key: Key) -> float:
-        count, last = self._failures.get(key, (0, 0.0))
-        beyond = count - (FREE_ATTEMPTS_IN_ALL if key[0] in ("account", "address") else FREE_ATTEMPTS)
-        if beyond < 0:
-            return 0.0
-        return min(2.0 ** min(beyond + 2, 32), ATTEMPT_WINDOW_SECONDS) - (self._clock() - last)
 
-    def _count(self, keys: tuple[Key, ...]) -> None:
-        for key in keys:
-            self._failures[key] = (self._failures.get(key, (0, 0.0))[0] + 1, self._clock())
+def _counted(kept: Mapping[str, str], now: float, keys: Sequence[Key]) -> Counted:
+    """Each once more. Raises TooManyAttempts."""
+    wait = max(_wait(kept, now, key) for key in keys)
+    if wait > 0:
+        raise TooManyAttempts(wait)
+    return {_name(key): (json.dumps([_failures(kept, key)[0] + 1, now]), ATTEMPT_WINDOW_SECONDS) for key in keys}
+
+
+def _wait(kept: Mapping[str, str], now: float, key: Key) -> float:
+    count, last = _failures(kept, key)
+    beyond = count - (FREE_ATTEMPTS_IN_ALL if key[0] in ("account", "address") else FREE_ATTEMPTS)
+    if beyond < 0:
+        return 0.0
+    return min(2.0 ** min(beyond + 2, 32), ATTEMPT_WINDOW_SECONDS) - (now - last)
+
+
+def _failures(kept: Mapping[str, str], key: Key) -> tuple[int, float]:
+    """Their number, and the time of the last."""
+    count, last = json.loads(kept.get(_name(key), "[0, 0]"))
+    return count, last
+
+
+def _name(key: Key) -> str:
+    """Of one length, whatever a client says it is called."""
+    return hashlib.sha256(json.dumps(key).encode()).hexdigest()

@@ -18,6 +18,7 @@ from app.auth import Authenticator
 from app.errors import SettingsError
 from app.http_security import SIGN_ON_PATH, client_of
 from app.settings import Settings
+from app.shared_values import OwnValues, SharedValues
 from app.single_sign_on.identity import Claims
 from app.single_sign_on.provider import Client, Provider, SignInFailed, trustworthy
 from app.single_sign_on.sign_on import BEGUN_SECONDS, Rules, SignOn
@@ -29,7 +30,7 @@ log = logging.getLogger("cairn.sign_in")
 COOKIE = "cairn_sign_in"
 
 
-def sign_on_of(settings: Settings, accounts: Accounts) -> SignOn | None:
+def sign_on_of(settings: Settings, accounts: Accounts, values: SharedValues | None = None) -> SignOn | None:
     """As configured; None without an issuer. Raises SettingsError naming what is missing. Asks nobody."""
     issuer = settings.oidc_issuer
     if issuer is None:
@@ -57,6 +58,7 @@ def sign_on_of(settings: Settings, accounts: Accounts) -> SignOn | None:
     return SignOn(
         Provider(issuer, client),
         accounts,
+        OwnValues() if values is None else values,
         title=settings.oidc_title,
         address=address,
         session_seconds=settings.oidc_session_hours * 3600,
@@ -92,7 +94,8 @@ def router(sign_on: SignOn, authenticator: Authenticator) -> APIRouter:
         page = TEMPLATES.get_template("signed_in.html").render()
         response = HTMLResponse(page, headers={"Cache-Control": "no-store"})
         if not done.linked:
-            session = authenticator.open_session(done.account, sign_on.session_seconds)
+            seconds = sign_on.session_seconds
+            session = await authenticator.in_background(authenticator.open_session, done.account, seconds)
             set_session(response, session, request, sign_on.session_seconds)
         response.delete_cookie(COOKIE, path="/login", httponly=True, samesite="lax")
         return response

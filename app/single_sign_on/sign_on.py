@@ -11,21 +11,23 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import secrets
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from app.limits.sign_in_limit import network_of
+from app.shared_values import SharedValues
 from app.single_sign_on.identity import Claims, Identity, identity_of
 from app.single_sign_on.provider import Provider, SignInFailed
 from retrieval.auth.accounts import NAME, Accounts
 from retrieval.errors import InvalidRequest, NotFound
+from retrieval.types.serialisation import Record
 from storage.records import User
 
 BEGUN_SECONDS = 600.0
+KIND = "sign-in"
 MAX_BEGUN, MAX_BEGUN_EACH = 5000, 20
 MAX_SAME_NAMES = 100
 STALE = "This sign-in took too long, was used already, or was begun in another browser. Begin again."
@@ -47,16 +49,14 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Begun:
-    """A sign-in of which the provider's answer is awaited. `browser`: digest of the cookie's secret; `user_id`: of the
-    account that is to be linked."""
+class Begun(Record):
+    """A sign-in of which the provider's answer is awaited, perhaps by another server. `browser`: digest of the cookie's
+    secret; `user_id`: of the account that is to be linked."""
 
-    network: str
-    browser: bytes
+    browser: str
     nonce: str = field(repr=False)
     verifier: str = field(repr=False)
     user_id: str | None
-    until: float
 
 
 @dataclass(frozen=True)
@@ -74,30 +74,30 @@ class SignOn:
         self,
         provider: Provider,
         accounts: Accounts,
+        values: SharedValues,
         *,
         title: str,
         address: str,
         session_seconds: float,
         claims: Claims,
         rules: Rules,
-        clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ):
         self.title, self.address, self.session_seconds = title, address, session_seconds
         self._provider, self._accounts, self._claims, self._rules = provider, accounts, claims, rules
-        self._clock, self._now = clock, now
-        self._lock = threading.Lock()
-        self._begun: OrderedDict[str, Begun] = OrderedDict()
+        self._values, self._now = values, now
 
     def begin(self, client: str, user_id: str | None = None) -> tuple[str, str]:
         """(the provider's address for this sign-in, secret for the browser's cookie). Raises SignInFailed."""
         state, browser, nonce = (secrets.token_urlsafe(32) for _ in range(3))
         verifier = secrets.token_urlsafe(48)
         address = self._provider.authorization_address(state=state, nonce=nonce, verifier=verifier)
-        begun = Begun(network_of(client), _digest(browser), nonce, verifier, user_id, self._clock() + BEGUN_SECONDS)
-        with self._lock:
-            self._make_room(begun.network)
-            self._begun[state] = begun
+        if self._values.count(KIND) >= MAX_BEGUN:
+            raise SignInFailed("Too many people are signing in. Try again in a few minutes.", "too many were begun")
+        begun = json.dumps(Begun(_digest(browser), nonce, verifier, user_id).to_dict())
+        # Who begins again and again loses their own older ones, and nobody else's.
+        network = network_of(client)
+        self._values.put(KIND, _digest(state), begun, seconds=BEGUN_SECONDS, owner=network, most=MAX_BEGUN_EACH)
         return address, browser
 
     def complete(self, answer: dict[str, str], browser: str) -> SignedIn:
@@ -134,25 +134,14 @@ class SignOn:
 
     def _taken(self, state: str, browser: str) -> Begun:
         """What was begun under this state; it serves once, whatever comes of it."""
-        with self._lock:
-            begun = self._begun.get(state)
-            if begun is None or not hmac.compare_digest(begun.browser, _digest(browser)):
-                raise SignInFailed(STALE, "unknown state, or another browser")
-            del self._begun[state]
-        if self._clock() > begun.until:
-            raise SignInFailed(STALE, "too late")
+        key = _digest(state)
+        found, _ = self._values.read(KIND, [key])
+        begun = Begun.from_dict(json.loads(found[key])) if found else None
+        if begun is None or not hmac.compare_digest(begun.browser, _digest(browser)):
+            raise SignInFailed(STALE, "unknown state, too late, or another browser")
+        if self._values.take(KIND, key) is None:
+            raise SignInFailed(STALE, "used already")
         return begun
-
-    def _make_room(self, network: str) -> None:
-        """Who begins again and again loses their own older ones, and nobody else's."""
-        now = self._clock()
-        for state in [state for state, begun in self._begun.items() if begun.until < now]:
-            del self._begun[state]
-        own = [state for state, begun in self._begun.items() if begun.network == network]
-        for state in own[: max(0, len(own) + 1 - MAX_BEGUN_EACH)]:
-            del self._begun[state]
-        if len(self._begun) >= MAX_BEGUN:
-            raise SignInFailed("Too many people are signing in. Try again in a few minutes.", "too many were begun")
 
     def _check_groups(self, identity: Identity) -> None:
         allowed = self._rules.allowed_groups
@@ -226,5 +215,5 @@ def _how_to_link(identity: Identity, name: str) -> str:
     return f"`cairn user link {name} --subject {identity.subject}` links an account to this person"
 
 
-def _digest(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode()).digest()
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from app.web.gradio_styles import sheet_names
-from retrieval.types.outcomes import ONE_SENTENCE, OUTCOMES, READ_ONCE_MORE
+from retrieval.types.outcomes import ONE_SENTENCE, OUTCOMES, QUOTED_INSTEAD, READ_ONCE_MORE, SET_ASIDE
 
 _MARK = Path(__file__).parent / "static" / "mark.svg"
 
@@ -19,6 +19,8 @@ def page_words() -> str:
         "OUTCOMES": OUTCOMES,
         "READ_ONCE_MORE": READ_ONCE_MORE,
         "ONE_SENTENCE": ONE_SENTENCE,
+        "QUOTED_INSTEAD": QUOTED_INSTEAD,
+        "SET_ASIDE": SET_ASIDE,
         "MARK": mark_address(),
         "FRAME_STYLES": [f"./assets/{name}" for name in sheet_names()],
     }

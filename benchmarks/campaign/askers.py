@@ -42,6 +42,8 @@ from tests.retrieval.reading_here import ReadingHere
 from tests.tiny_model import shipped_model, tiny_model
 
 STAYING = 6
+ANSWERS_PER_DOCUMENT = 10  # that comes and goes
+TOKENS = 2  # of an answer of the tiny model
 GROWTH = 1.15  # of memory after the first tenth of the answers
 GROWTH_BYTES = 64 << 20  # as much again as allocators and caches may take
 OWNERS = ("lighthouse", "harbour", "orchard", "mill", "quarry", "chapel")
@@ -93,18 +95,22 @@ class Hall:
                 self.library.delete_documents([gone])
                 self.deleted[gone] = time.monotonic()
             self.counts["documents read"] = number
+            while self.counts["answers"] < number * ANSWERS_PER_DOCUMENT and not self.ended.wait(0.05):
+                pass  # else reading would take most of the machine
 
     def _ask(self, number: int | None) -> Answer:
         """About the document that stays with this number; None: about everything."""
         question = f"What is the secret number of the {OWNERS[(number or 0) % STAYING]}?"
         within = None if number is None else Scope((self.staying[number],))
-        *_, answer = self.library.ask(question, within=within, max_tokens=4 if not self.shipped else None)
+        *_, answer = self.library.ask(question, within=within, max_tokens=None if self.shipped else TOKENS)
         assert isinstance(answer, Answer)
         return answer
 
-    def ask_many(self, asker: int, answers: int) -> None:
+    def ask_many(self, asker: int, answers: int, ends: float) -> None:
         chance = Random(f"{self.seed} {asker}")
         for number in range(answers):
+            if time.monotonic() > ends:
+                return
             self._one(chance, calm=number % 2 == 0)
             done = self.counts["answers"] = self.counts["answers"] + 1
             if asker == 0 and number % max(1, answers // 20) == 0:
@@ -170,6 +176,7 @@ def main() -> int:
     parser.add_argument("--answers", type=int, default=1000, help="of each asker")
     parser.add_argument("--shipped", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="and then stop, however far it came")
     given = parser.parse_args()
     torch.set_num_threads(1)
     extract._SANDBOX = ReadingHere()
@@ -177,7 +184,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="cairn-askers-") as folder:
         hall = Hall(Path(folder), shipped=given.shipped, seed=given.seed)
         mover = threading.Thread(target=hall.come_and_go)
-        askers = [threading.Thread(target=hall.ask_many, args=(n, given.answers)) for n in range(given.askers)]
+        ends = began + 60 * given.minutes
+        askers = [threading.Thread(target=hall.ask_many, args=(n, given.answers, ends)) for n in range(given.askers)]
         for thread in (mover, *askers):
             thread.start()
         for thread in askers:
@@ -186,7 +194,7 @@ def main() -> int:
         mover.join()
         hall.examine_memory()
         hall.close()
-    result = {"askers": given.askers, "answers": given.answers, "counts": dict(hall.counts), "memory": hall.memory}
+    result = {"askers": given.askers, "answers each": given.answers, "counts": dict(hall.counts), "memory": hall.memory}
     result |= {"violations": hall.violations[:20], "seconds": round(time.monotonic() - began, 1)}
     print(json.dumps({**machine.described(1), **result}))
     return 1 if hall.violations else 0

@@ -1,7 +1,9 @@
-/* A disk that fails, and a clock that jumps, for one process: preloaded, then armed through the functions at the end.
+/* A disk that fails, memory that runs out, and a clock that jumps, for one process: preloaded, then armed through the
+   functions at the end.
 
    Calls that write below one folder are counted. The nth fails: with an errno, or, for `SHORT`, by writing only half. A
-   full disk stays full; other errors happen once. */
+   full disk stays full; other errors happen once. Allocations of at least so many bytes are counted likewise: the nth
+   fails, alone or with all that follow. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -10,6 +12,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -74,6 +77,38 @@ CHANGING(mkdir, (const char *path, mode_t mode), (path, mode), is_below(path))
 OPENING(open)
 OPENING(open64)
 
+/* glibc's own names, since looking up the next `malloc` allocates. */
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+extern void *__libc_memalign(size_t, size_t);
+
+static long allocations, allocation_fails_at = -1;
+static size_t counted_bytes = (size_t)-1;
+static int stays_out;
+
+static int runs_out(size_t size) {
+    if (size < counted_bytes) return 0;
+    long number = __atomic_fetch_add(&allocations, 1, __ATOMIC_RELAXED);
+    if (allocation_fails_at < 0 || number < allocation_fails_at || (!stays_out && number != allocation_fails_at)) return 0;
+    errno = ENOMEM;
+    return 1;
+}
+
+void *malloc(size_t size) { return runs_out(size) ? NULL : __libc_malloc(size); }
+void *calloc(size_t count, size_t size) { return runs_out(count * size) ? NULL : __libc_calloc(count, size); }
+void *realloc(void *old, size_t size) { return runs_out(size) ? NULL : __libc_realloc(old, size); }
+void *memalign(size_t boundary, size_t size) { return runs_out(size) ? NULL : __libc_memalign(boundary, size); }
+void *aligned_alloc(size_t boundary, size_t size) { return memalign(boundary, size); }
+int posix_memalign(void **made, size_t boundary, size_t size) {
+    void *found = memalign(boundary, size);
+    if (!found) return ENOMEM;
+    *made = found;
+    return 0;
+}
+void *mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset) {
+    if (runs_out(size)) return MAP_FAILED;
+    return REAL(mmap)(at, size, protection, flags, fd, offset);
+}
+
 int clock_gettime(clockid_t which, struct timespec *now) {
     static int (*real)(clockid_t, struct timespec *);
     if (!real) real = REAL(clock_gettime);
@@ -88,3 +123,7 @@ void failing_disk_arm(const char *below, long number, int how) {
 }
 long failing_disk_seen(void) { return seen; }
 void failing_disk_clock(long offset) { clock_offset = offset; }
+void failing_memory_arm(long number, long at_least, int for_good) {
+    allocations = 0, allocation_fails_at = number, counted_bytes = at_least, stays_out = for_good;
+}
+long failing_memory_seen(void) { return allocations; }

@@ -1,13 +1,15 @@
-"""A write that fails, at every place that writes: is the library still readable, and does the next try succeed?
+"""A write or an allocation that fails, at every place: is the library still readable, and does the next try succeed?
 
     python benchmarks/campaign/failing_disk.py --failures 500
+    python benchmarks/campaign/failing_disk.py --failures 200 --kinds "an allocation fails" "no memory is left"
 
 A library with a few documents is copied; a child process opens the copy, hands in and reads a document, renames one,
 asks, deletes one, collects garbage and backs up, while one of its writes fails: the disk is full from then on, or one
-call returns an input/output error, or writes only half. One in five children instead runs out of memory at a random
-limit. Then, on a disk that works, nothing that was acknowledged may be missing, nothing may be damaged or half visible,
-each failure must have been a sentence for a person, and the same work must succeed. Prints one JSON object; exit status
-1 otherwise.
+call returns an input/output error, or writes only half; or an allocation of half a kilobyte or more fails, or from one
+on all of 16 kB or more. A child may end by that, as any program in which C code meets no memory, but not hang. Then, on
+a machine that works, nothing that was acknowledged may be missing, nothing may be damaged or half visible, each failure
+must have been a sentence for a person, an answer that was given must be the usual one, and the same work must succeed.
+Prints one JSON object; exit status 1 otherwise.
 """
 
 from __future__ import annotations
@@ -17,14 +19,15 @@ import ctypes
 import json
 import os
 import random
-import resource
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # it forks
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,10 +35,16 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from campaign.shim import KINDS, begin_again_with_shim
 
+if TYPE_CHECKING:
+    from retrieval.library import Library
+
 QUESTION = "What does the keeper of the tower carry?"
 SHARD_BYTES = 20_000
 DOCUMENTS = 3
-MEMORY = "out of memory"
+MEMORY = {"an allocation fails": (512, False), "no memory is left": (16 << 10, True)}
+"""Kind -> allocations of how many bytes or more, and whether all that follow fail too."""
+EVERY_KIND = (*KINDS, *MEMORY)
+PATIENCE_SECONDS = 300  # of a child; it needs one or two
 
 
 class Saboteur:
@@ -62,58 +71,78 @@ class Saboteur:
             for path in self.files[:DOCUMENTS]:
                 assert library.run_job(library.submit(path).id).state == "done"
             self.before = {document.id: document.source for document in library.documents()}
-            list(library.ask(QUESTION, k=2, max_tokens=1))  # loads what only answers need, before anything is limited
-        self.places = self._count_places()
+            self.usual = self.answer(library)  # and loads what only answers need
+        self.places = {kind: self._count_places(kind) for kind in ("disk full", *MEMORY)}
 
-    def _open(self, home: Path):  # type: ignore[no-untyped-def]
+    def _open(self, home: Path) -> Library:
         from retrieval.library import Library
 
         return Library.open(home, self.model, shard_bytes=SHARD_BYTES)
 
-    def _count_places(self) -> int:
-        """How many calls the work makes that can fail."""
+    def answer(self, library: Library) -> str:
+        """About the document that nothing happens to."""
+        from retrieval.types.records import Scope
+
+        *tokens, answer = library.ask(QUESTION, k=2, max_tokens=2, within=Scope((list(self.before)[-1],)))
+        return repr([*((token.token_id, token.logprob) for token in tokens), *(one.text for one in answer.passages)])
+
+    def _arm(self, kind: str, place: int) -> None:
+        """-1: count only."""
+        if kind in MEMORY:
+            self.shim.failing_memory_arm(place, *MEMORY[kind])
+        else:
+            self.shim.failing_disk_arm(str(self.home).encode(), place, KINDS[kind])
+
+    def _count_places(self, kind: str) -> int:
+        """How many calls the work makes that can fail so."""
         shutil.copytree(self.folder / "before", self.home)
-        said = self._in_child(lambda: self.shim.failing_disk_arm(str(self.home).encode(), -1, 0))
+        said = self._in_child(lambda: self._arm(kind, -1))
         assert said[-1]["what"] == "places", said
         shutil.rmtree(self.home)
-        return int(said[-1]["count"])
+        return int(said[-1]["memory" if kind in MEMORY else "disk"])
 
     def round(self, kind: str) -> None:
         shutil.copytree(self.folder / "before", self.home)
-        place = self.random.randrange(self.places)
-        if kind == MEMORY:
-            megabytes = self.random.randrange(12)
-            said = self._in_child(lambda: _limit_memory(megabytes << 20))
-        else:
-            said = self._in_child(lambda: self.shim.failing_disk_arm(str(self.home).encode(), place, KINDS[kind]))
-        where = f"{kind} at {megabytes} MB" if kind == MEMORY else f"{kind} at write {place}"
+        place = self.random.randrange(self.places[kind if kind in MEMORY else "disk full"])
+        where = f"{kind} at {place}"
+        said = self._in_child(lambda: self._arm(kind, place))
         failed = [line for line in said if line["what"] == "failed"]
-        self.counts[f"{kind}: {'noticed' if failed else 'unnoticed'}"] += 1
+        ended = said[-1]["what"] != "places"
+        self.counts[f"{kind}: {'ended the process' if ended else 'noticed' if failed else 'unnoticed'}"] += 1
+        if said[-1]["what"] == "hung" or (ended and kind not in MEMORY):
+            self.violations.append(f"{where}: {said[-1]}")
         for line in failed:
             if not line["plain"]:
                 self.violations.append(f"{where}: {line['step']} gave no sentence for a person but {line['error']}")
+        done = {line["step"]: line for line in said if line["what"] == "done"}
+        if "ask" in done and done["ask"]["result"] != self.usual:
+            self.violations.append(f"{where}: another answer, {done['ask']['result']}")
         try:
-            self._examine(where, {line["step"]: line for line in said if line["what"] == "done"})
+            self._examine(where, done)
         except Exception as error:  # whatever it is, it is what a user would meet
             self.violations.append(f"{where}: afterwards {type(error).__name__}: {error}")
         shutil.rmtree(self.home)
 
     def _in_child(self, arm: Callable[[], object]) -> list[dict]:
-        """What the child said, line by line. It works until it is done or its process ends."""
+        """What the child said, line by line; a last line if it ended early or hung."""
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(reading)
             log = os.open(os.devnull, os.O_WRONLY)
             os.dup2(log, 2)
+            signal.alarm(PATIENCE_SECONDS)
             try:
                 _Work(self, writing).run(arm)
             finally:
-                os._exit(0)
+                os._exit(1)
         os.close(writing)
         with os.fdopen(reading) as lines:
-            said = [json.loads(line) for line in lines]
-        os.waitpid(child, 0)
+            said = [json.loads(line) for line in lines if line.endswith("\n")]
+        _, status = os.waitpid(child, 0)
+        if not said or said[-1]["what"] != "places":
+            hung = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
+            said.append({"what": "hung" if hung else "ended", "status": status})
         return said
 
     def _examine(self, where: str, done: dict[str, dict]) -> None:
@@ -122,11 +151,11 @@ class Saboteur:
             self._expect(report.ok, f"{where}: damage {report.damage}")
             documents = {document.id: document for document in library.documents()}
             deleted = set(self.before) - set(documents)
-            allowed = {done["delete"]["id"]} if "delete" in done else {next(iter(self.before))}
+            allowed = {done["delete"]["result"]} if "delete" in done else {next(iter(self.before))}
             self._expect(deleted <= allowed, f"{where}: lost {deleted - allowed}")
             self._expect("delete" not in done or deleted == allowed, f"{where}: a deleted document is back")
             if "ingest" in done:
-                state = documents[done["ingest"]["id"]].state if done["ingest"]["id"] in documents else "lost"
+                state = documents[done["ingest"]["result"]].state if done["ingest"]["result"] in documents else "lost"
                 self._expect(state == "ready", f"{where}: the acknowledged document is {state}")
             for document_id in set(self.before) - deleted:
                 self._expect(documents[document_id].state == "ready", f"{where}: {document_id} is half visible")
@@ -140,8 +169,7 @@ class Saboteur:
             library.gc(grace_seconds=0)
             left = library.verify()
             self._expect(left.ok and not left.orphans, f"{where}: after gc {left.damage} {left.orphans}")
-            *_, answer = library.ask(QUESTION, k=2, max_tokens=1)
-            self._expect(bool(answer.passages), f"{where}: no answer")
+            self._expect(self.answer(library) == self.usual, f"{where}: afterwards another answer")
 
     def _expect(self, held: bool, complaint: str) -> None:
         if not held:
@@ -163,10 +191,10 @@ class _Work:
         try:
             result = act()
         except Exception as error:
-            plain = user_message(error) is not None or isinstance(error, MemoryError)
+            plain = user_message(error) is not None
             self._say(what="failed", step=name, plain=plain, error=f"{type(error).__name__}: {error}"[:300])
             return None
-        self._say(what="done", step=name, id=result if isinstance(result, str) else "")
+        self._say(what="done", step=name, result=result if isinstance(result, str) else "")
         return result
 
     def run(self, arm: Callable[[], object]) -> None:
@@ -179,24 +207,20 @@ class _Work:
             first, second = list(saboteur.before)[:2]
             self._step("ingest", lambda: self._ingest(library))
             self._step("rename", lambda: library.rename_document(second, "Another title"))
-            self._step("ask", lambda: list(library.ask(QUESTION, k=2, max_tokens=1)))
+            self._step("ask", lambda: saboteur.answer(library))
             self._step("delete", lambda: (library.delete_documents([first]), first)[1])
             self._step("gc", lambda: library.gc())
             library.keep_backup().join()
-        self._say(what="places", count=saboteur.shim.failing_disk_seen())
+        shim = saboteur.shim
+        self._say(what="places", disk=shim.failing_disk_seen(), memory=shim.failing_memory_seen())
 
-    def _ingest(self, library) -> str:  # type: ignore[no-untyped-def]
+    def _ingest(self, library: Library) -> str:
         from retrieval.errors import CairnError
 
         job = library.run_job(library.submit(self._saboteur.files[DOCUMENTS]).id)
         if job.state != "done":
             raise (AssertionError if job.error.startswith("Something unexpected") else CairnError)(job.error)
         return job.document_id
-
-
-def _limit_memory(more_bytes: int) -> None:
-    size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    resource.setrlimit(resource.RLIMIT_AS, (size + more_bytes, size + more_bytes))
 
 
 def main() -> int:
@@ -207,18 +231,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--failures", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="and then stop, however far it came")
+    parser.add_argument("--kinds", nargs="+", choices=EVERY_KIND, default=EVERY_KIND, metavar="KIND")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # a forked child must not wait for threads that it does not have
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="cairn-disk-") as folder:
         saboteur = Saboteur(Path(folder), shim, arguments.seed)
         for number in range(arguments.failures):
-            saboteur.round([*KINDS, "disk full", MEMORY][number % 5])
+            if time.monotonic() > began + 60 * arguments.minutes:
+                break
+            saboteur.round(arguments.kinds[number % len(arguments.kinds)])
             if number % 20 == 19:
                 print(f"{number + 1} of {arguments.failures}: {len(saboteur.violations)} violations", file=sys.stderr)
     result = {
         **machine.described(1),
-        "failures": arguments.failures,
+        "failures": saboteur.counts.total(),
         "places": saboteur.places,
         "counts": dict(sorted(saboteur.counts.items())),
         "violations": saboteur.violations,

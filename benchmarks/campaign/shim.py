@@ -36,5 +36,7 @@ def begin_again_with_shim() -> ctypes.CDLL:
     shim.failing_disk_arm.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int]
     shim.failing_disk_clock.argtypes = [ctypes.c_long]
     shim.failing_disk_seen.restype = ctypes.c_long
+    shim.failing_memory_arm.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_int]
+    shim.failing_memory_seen.restype = ctypes.c_long
     shutil.rmtree(Path(path).parent, ignore_errors=True)  # it is loaded
     return shim

@@ -31,7 +31,7 @@ from torch import Tensor
 from retrieval.errors import InvalidRequest
 from retrieval.index.exact import ExactLandmarkIndex
 from retrieval.index.faiss import FaissLandmarkIndex
-from retrieval.index.snapshot import AUTO_FAISS_BLOCKS
+from retrieval.index.snapshot import AUTO_MAPPED_BLOCKS
 from retrieval.library import Library
 from retrieval.query.question import encode_question
 
@@ -98,7 +98,7 @@ def main() -> None:
         parser.error("--library needs --questions FILE.jsonl: what to search it for")
     if arguments.library and not (arguments.library / "cairn.sqlite3").is_file():
         parser.error(f"there is no library in {arguments.library}")
-    print(json.dumps(machine.described(arguments.threads) | {"automatic_from_blocks": AUTO_FAISS_BLOCKS}), flush=True)
+    print(json.dumps(machine.described(arguments.threads) | {"automatic_from_blocks": AUTO_MAPPED_BLOCKS}), flush=True)
     if arguments.library:
         sets = [real(arguments.library, arguments.model, arguments.questions, arguments.queries)]
     else:

@@ -17,6 +17,7 @@ from model.checkpoint.chat_model import ChatModel
 from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
 from model.checkpoint.encoder_files import load_encoder
 from model.checkpoint.families import ENCODER_FAMILIES, check_backbone, check_chat_backbone
+from model.checkpoint.gguf_file import is_gguf, read_gguf_head, read_gguf_weights
 from model.checkpoint.int8 import KIND, WEIGHTS_FILE, read_int8
 from model.checkpoint.landmark_model import LandmarkModel
 from model.errors import ModelError, UnsupportedBackbone
@@ -77,17 +78,24 @@ def load_chat_model(
 ) -> ChatModel:
     """Load an instruct checkpoint as a writer: any of `families.CHAT_FAMILIES`, just as it was published.
 
-    Device and dtype as in `load_backbone`. int8: keep its matrices in a byte a weight, with torchao. Only safetensors
-    are read. Raises `UnsupportedBackbone` for families that
-    were not tested and for checkpoints without a chat template, `ModelError` for a folder without a checkpoint.
+    Device and dtype as in `load_backbone`. A GGUF file is expanded to that dtype (`model.checkpoint.gguf_file`); else
+    only safetensors are read. int8: keep its matrices in a byte a weight, with torchao. Raises `UnsupportedBackbone`
+    for families that were not tested and for checkpoints without a chat template, `ModelError` for a folder without a
+    checkpoint and for files that cannot be read.
     """
     source = str(path_or_hub_id)
-    config = _read_config(source)
+    if is_gguf(source):
+        config, tokenizer = read_gguf_head(source)
+    else:
+        config, tokenizer = _read_config(source), None
     check_chat_backbone(config)
-    tokenizer = _read_tokenizer(source)
+    tokenizer = tokenizer or _read_tokenizer(source)
     target, chosen = _placed(config, device, dtype)
     try:
-        backbone = AutoModelForCausalLM.from_pretrained(source, dtype=chosen, use_safetensors=True)
+        if is_gguf(source):
+            backbone = read_gguf_weights(source, chosen)
+        else:
+            backbone = AutoModelForCausalLM.from_pretrained(source, dtype=chosen, use_safetensors=True)
     except (OSError, RuntimeError) as error:
         raise ModelError(f"the weights of {source} cannot be read: {error}") from error
     placed: Any = backbone

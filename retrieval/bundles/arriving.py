@@ -30,10 +30,12 @@ from storage.errors import DamagedMemory, ForeignShard
 from storage.fingerprint import MemoryFingerprint
 from storage.kv.lock import require_fresh, uptime, writing
 from storage.kv.renaming import renamed
+from storage.names import clean_name
 from storage.records import NewDocument, ShardFile
 from storage.sidecars import write_sidecar
 
-_MOST_ROWS_BYTES, _MOST_TEXT_BYTES, _MOST_SHARD_BYTES = 256 << 20, 64 << 20, 1 << 30
+_MOST_TEXT_BYTES, _MOST_SHARD_BYTES = 64 << 20, 1 << 30
+_SMALL_ROWS_BYTES, _ROWS_PART = 1 << 20, 4  # rows take much memory while they are checked; most are a tenth of the keys
 _KINDS = frozenset(one.kind for one in FORMATS)
 
 
@@ -121,7 +123,10 @@ def _folders(bundle: BundleReader) -> list[str]:
 def _rows_of(bundle: BundleReader, loaded: LoadedModel | None, folder: str) -> _Checked:
     """`loaded` None: only the original will be used."""
     text = bundle.read(f"{folder}/text.txt", most_bytes=_MOST_TEXT_BYTES)
-    packed = bundle.read(f"{folder}/rows.json", most_bytes=_MOST_ROWS_BYTES)
+    memory = sum(
+        map(bundle.size, (name for name in bundle.names() if name.startswith(f"{folder}/") and name.endswith(".kv")))
+    )
+    packed = bundle.read(f"{folder}/rows.json", most_bytes=_SMALL_ROWS_BYTES + memory // _ROWS_PART)
     vocabulary = 1 << 32 if loaded is None else int(loaded.model.backbone.config.vocab_size)
     block_tokens = 1 << 20 if loaded is None else loaded.model.config.tokens_per_block
     try:
@@ -179,7 +184,7 @@ def _take_in(
     """Files first, then the rows: a crash in between leaves files that `gc` removes."""
     rows, document_id, catalogue = found.rows, uuid4().hex, workspace.catalogue
     digest = loaded.fingerprint.digest
-    name = collection or rows.collection
+    name = collection or clean_name(rows.collection or "") or None
     known = catalogue.find_document(rows.content_sha256, digest)
     if known is not None:
         return Arrived(rows.source, known.id, "already stored", known.num_blocks)

@@ -12,6 +12,7 @@ from retrieval.errors import catalogue_errors
 from retrieval.types.bundles import Arrived, Exported
 from retrieval.types.records import Job
 from storage.catalogue import Catalogue
+from storage.catalogue.collections import checked_name
 
 if TYPE_CHECKING:
     from retrieval.library import Library
@@ -35,7 +36,6 @@ class Bundles:
         chosen = catalogue.documents(collection_id=collection_id)
         return export_bundle(self._workspace, self._whole, chosen, Path(path))
 
-    @catalogue_errors()
     def import_from(
         self,
         path: Path,
@@ -49,15 +49,18 @@ class Bundles:
 
         `collection`: all go there, instead of to collections named as they were. `reingest`: read the originals with
         this model (`run_job` runs a job to its end). `on_checked` is told the number of documents once the whole file
-        was found right. Raises ForeignBundle, NotEnoughSpace and `storage.bundle.archive.BadBundle`: then nothing was
-        changed.
+        was found right. Raises ForeignBundle, InvalidRequest for a name of which nothing can be kept, NotEnoughSpace
+        and `storage.bundle.archive.BadBundle`: then nothing was changed.
         """
         from retrieval.bundles.arriving import import_bundle, read_originals  # the model's libraries take seconds
 
         path = Path(path)
-        if not reingest:
-            yield from import_bundle(self._workspace, path, collection=collection, on_checked=on_checked)
-            return
+        with catalogue_errors():
+            if collection is not None:
+                checked_name(collection)
+            if not reingest:
+                yield from import_bundle(self._workspace, path, collection=collection, on_checked=on_checked)
+                return
         run = run_job or (lambda job: self._library.run_job(job.id))
 
         def read(file: Path, source: str, into: str | None) -> Job:

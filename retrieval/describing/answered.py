@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from retrieval.describing.candidates import Candidate
 from retrieval.engine.workspace import Workspace
-from retrieval.index.snapshot import MemoryIndex, MemorySnapshot
+from retrieval.index.memory_snapshot import MemorySnapshot
+from retrieval.index.snapshot import MemoryIndex
 from retrieval.query.decode import Decoder
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question

@@ -10,9 +10,9 @@ Axes: N blocks of ready documents, ascending by block id.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,89 +21,24 @@ from torch import Tensor
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, DamagedMemory, InvalidRequest
 from retrieval.index.block_cache import BlockCache, BlockShape
-from retrieval.index.exact import ExactLandmarkIndex, LandmarkIndex, LandmarkSnapshot
+from retrieval.index.exact import ExactLandmarkIndex, LandmarkIndex
 from retrieval.index.faiss import FaissLandmarkIndex
-from retrieval.index.stored_reader import StoredBlocks, StoredMemoryReader
-from retrieval.index.visible_landmarks import VisibleLandmarks
+from retrieval.index.kept_landmarks import HeldShard, KeptLandmarks, held_shards
+from retrieval.index.landmark_file import DamagedLandmarkFile, LandmarkFile
+from retrieval.index.mapped import MappedLandmarkIndex
+from retrieval.index.memory_snapshot import MemorySnapshot
+from retrieval.index.stored_reader import StoredBlocks
 from retrieval.types.records import Scope
 from storage.catalogue import Catalogue
 from storage.errors import DamagedMemory as DamagedFile
 from storage.properties import condition
 from storage.records import BlockRefs, Shard
 
-# "auto" changes to FAISS here: an exact scan of this many blocks still takes well under a second
-# (benchmarks/speed/landmark_search.py).
-AUTO_FAISS_BLOCKS = 500_000
+# "auto" maps landmarks from here on: below, an exact scan takes less than a twentieth of a question
+# (docs/decisions/0048-landmarks-are-mapped.md).
+AUTO_MAPPED_BLOCKS = 32_768
 FAISS_FACTORY = "IVF1024,SQ8"
-INDEX_KINDS = ("auto", "exact", "faiss")
-
-
-@dataclass(frozen=True, eq=False)
-class MemorySnapshot:
-    """All ready documents at one moment."""
-
-    landmarks: LandmarkSnapshot
-    blocks: StoredBlocks
-    document_ids: tuple[str, ...]
-    document_N: np.ndarray
-    ordinal_N: np.ndarray
-    cache: BlockCache
-
-    @property
-    def num_blocks(self) -> int:
-        return len(self.blocks.ids_N)
-
-    def positions_of(self, document_ids: Sequence[str]) -> Tensor:
-        """Positions of all blocks of some documents, ascending."""
-        wanted = set(document_ids)
-        numbers = [number for number, document_id in enumerate(self.document_ids) if document_id in wanted]
-        return torch.from_numpy(np.flatnonzero(np.isin(self.document_N, numbers)))
-
-    def positions_of_blocks(self, block_ids: Sequence[int]) -> Tensor:
-        """Positions of blocks by id, ascending; ids that are gone are left out."""
-        return torch.from_numpy(np.flatnonzero(np.isin(self.blocks.ids_N, np.asarray(block_ids, dtype=np.int64))))
-
-    def documents_of(self, positions_C: Tensor) -> list[str]:
-        """The document of each block."""
-        return [self.document_ids[number] for number in self.document_N[positions_C.numpy()].tolist()]
-
-    def restricted_to(self, document_ids: Collection[str]) -> MemorySnapshot:
-        """The snapshot as if there were no other documents than these; positions count the remaining blocks.
-
-        Nothing of another document can be read, ranked or counted, or shift a threshold.
-        """
-        kept = [number for number, document_id in enumerate(self.document_ids) if document_id in document_ids]
-        new_number = np.full(len(self.document_ids), -1, dtype=np.int64)
-        new_number[kept] = np.arange(len(kept))
-        document_N = new_number[self.document_N]
-        visible_M = np.flatnonzero(document_N >= 0)
-        return MemorySnapshot(
-            landmarks=VisibleLandmarks(self.landmarks, torch.from_numpy(visible_M), self.cache.shape.layers),
-            blocks=StoredBlocks(
-                ids_N=self.blocks.ids_N[visible_M],
-                shard_names=self.blocks.shard_names,
-                shard_N=self.blocks.shard_N[visible_M],
-                row_N=self.blocks.row_N[visible_M],
-                length_N=self.blocks.length_N[torch.from_numpy(visible_M)],
-            ),
-            document_ids=tuple(self.document_ids[number] for number in kept),
-            document_N=document_N[visible_M],
-            ordinal_N=self.ordinal_N[visible_M],
-            cache=self.cache,
-        )
-
-    def reader(self, positions: Tensor | None = None) -> StoredMemoryReader:
-        return StoredMemoryReader(self.landmarks, self.blocks, self.cache, positions)
-
-    def token_keys(self, positions_C: Tensor) -> tuple[list[Tensor], Tensor]:
-        """keys_CGLD of each layer that search weighs, and lengths_C (ordinary tokens), of distinct blocks.
-
-        Raises `storage.errors.DamagedMemory`.
-        """
-        numbers = positions_C.numpy()
-        ids, refs = self.blocks.ids_N[numbers], self.blocks.refs(numbers)
-        keys_WCGLD = [self.cache.read_keys(layer, ids, refs) for layer in self.cache.key_layers]
-        return keys_WCGLD, self.blocks.length_N[positions_C]
+INDEX_KINDS = ("auto", "exact", "mapped", "faiss")
 
 
 class MemoryIndex:
@@ -117,8 +52,9 @@ class MemoryIndex:
         self._lock = threading.Lock()
         self._index: LandmarkIndex | None = None
         self._cache: BlockCache | None = None
-        self._shards: dict[int, Shard] = {}  # by shard id: what the index holds
+        self._shards: dict[int, HeldShard] = {}  # by shard id: what the index holds
         self._lengths: dict[int, Tensor] = {}
+        self._kept = KeptLandmarks(workspace)
         self._snapshot: MemorySnapshot | None = None
         self._version: int | None = None
         self._readers = 0
@@ -172,14 +108,24 @@ class MemoryIndex:
     def forget_shards(self, names: Sequence[str]) -> None:
         """These files changed or vanished: read them anew with the next snapshot."""
         with self._lock:
-            gone = [shard for shard in self._shards.values() if shard.name in set(names)]
-            self._drop(gone)
+            self._take_up(self._kept.taken())
+            gone = set(names)
+            self._drop([(id_, shard) for id_, shard in self._shards.items() if shard.name in gone])
             self._version = None
+
+    def make_again(self) -> None:
+        """The file of landmarks is damaged: the next snapshot is made of what is stored."""
+        with self._lock:
+            self._kept.discard()
+
+    def close(self) -> None:
+        """Wait for a file of landmarks that is being written."""
+        self._kept.close()
 
     def _current(self) -> MemorySnapshot:
         """Called with the lock held."""
         version = self._workspace.catalogue.memory_version()
-        if self._snapshot is None or version != self._version:
+        if self._snapshot is None or version != self._version or self._kept.is_new or self._kept.is_damaged:
             self._update()
             self._version = version
         assert self._snapshot is not None
@@ -187,49 +133,69 @@ class MemoryIndex:
 
     def _update(self) -> None:
         loaded = self._workspace.loaded()
-        refs = self._workspace.catalogue.all_block_refs(fingerprint=loaded.fingerprint.digest)
         if self._cache is None:
-            layout, model = loaded.layout, loaded.model
-            shape = BlockShape(
-                layout.layers, layout.kv_heads, layout.block_size, layout.head_dim, model.dtype, model.device
-            )
-            self._cache = BlockCache(
-                loaded.store,
-                shape,
-                self._hot_bytes,
-                # Keys alone are read where tokens decide; elsewhere all the memory is for keys and values.
-                key_layers=model.searched_layers
-                if model.config.ranks_by_tokens or model.config.quotes_sentences
-                else (),
-                key_dtype=layout.landmark_dtype,
-            )
-        if self._index is None or (self._kind == "auto" and self.kind == "exact" and len(refs) > AUTO_FAISS_BLOCKS):
-            self._new_index(faiss=self._kind == "faiss" or (self._kind == "auto" and len(refs) > AUTO_FAISS_BLOCKS))
-        present = {shard_id: shard.name for shard_id, shard in self._shards.items()}
-        self._drop([s for s in self._shards.values() if getattr(refs.shards.get(s.id), "name", None) != s.name])
-        self._add([shard for shard in refs.shards.values() if present.get(shard.id) != shard.name])
+            self._cache = self._new_cache()
+        if self._kept.is_new or self._kept.is_damaged:
+            self._kept.forget()
+            self._index, self._shards, self._lengths = None, {}, {}
+        mark = self._workspace.catalogue.memory_mark()  # before the rows: what comes in between is seen the next time
+        if self._index is None and self._kind in ("auto", "mapped") and (file := self._kept.open()) is not None:
+            self._index = MappedLandmarkIndex(*self._shape, file=file, dtype=loaded.model.dtype)
+            if file.mark == mark:  # nothing of the catalogue needs to be read
+                self._snapshot = self._kept.snapshot(self._index.snapshot(), self._cache)
+                return
+        self._take_up(self._kept.taken())
+        refs = self._workspace.catalogue.all_block_refs(fingerprint=loaded.fingerprint.digest)
+        if self._index is None or (self._kind == "auto" and self.kind == "exact" and len(refs) > AUTO_MAPPED_BLOCKS):
+            self._new_index(self._kind if self._kind != "auto" else _kind_for(len(refs)))
+        self._drop([(i, s) for i, s in self._shards.items() if getattr(refs.shards.get(i), "name", None) != s.name])
+        self._add([shard for shard in refs.shards.values() if shard.id not in self._shards])
         self._snapshot = self._make_snapshot(refs)
+        if isinstance(self._index, MappedLandmarkIndex):
+            self._kept.keep(self._index, self._snapshot, refs, mark)
 
-    def _new_index(self, *, faiss: bool) -> None:
-        layout, model = self._workspace.loaded().layout, self._workspace.loaded().model
+    @property
+    def _shape(self) -> tuple[tuple[int, ...], int, int]:
+        layout = self._workspace.loaded().layout
+        return layout.layers, layout.kv_heads, layout.head_dim
+
+    def _new_cache(self) -> BlockCache:
+        loaded = self._workspace.loaded()
+        layout, model = loaded.layout, loaded.model
+        return BlockCache(
+            loaded.store,
+            BlockShape(layout.layers, layout.kv_heads, layout.block_size, layout.head_dim, model.dtype, model.device),
+            self._hot_bytes,
+            # Keys alone are read where tokens decide; elsewhere all the memory is for keys and values.
+            key_layers=model.searched_layers if model.config.ranks_by_tokens or model.config.quotes_sentences else (),
+            key_dtype=layout.landmark_dtype,
+        )
+
+    def _new_index(self, kind: str) -> None:
+        model = self._workspace.loaded().model
         self._shards, self._lengths = {}, {}
-        shape = (layout.layers, layout.kv_heads, layout.head_dim)
-        if faiss:
-            self._index = FaissLandmarkIndex(
-                *shape, factory=self._faiss_factory, dtype=model.dtype, device=model.device
-            )
+        where: dict[str, Any] = {"dtype": model.dtype, "device": model.device}
+        if kind == "faiss":
+            self._index = FaissLandmarkIndex(*self._shape, factory=self._faiss_factory, **where)
         else:
-            self._index = ExactLandmarkIndex(*shape, dtype=model.dtype, device=model.device)
+            self._index = (MappedLandmarkIndex if kind == "mapped" else ExactLandmarkIndex)(*self._shape, **where)
 
-    def _drop(self, shards: Sequence[Shard]) -> None:
+    def _take_up(self, file: LandmarkFile | None) -> None:
+        """Note which shards the file holds, if that was not needed before."""
+        if file is not None:
+            held = list(held_shards(file))
+            self._shards |= {id_: shard for id_, shard, _ in held}
+            self._lengths |= {id_: length_N for id_, _, length_N in held}
+
+    def _drop(self, shards: Sequence[tuple[int, HeldShard]]) -> None:
         if not shards:
             return
         assert self._index is not None and self._cache is not None
-        ids = np.concatenate([np.arange(shard.block_ids.start, shard.block_ids.stop) for shard in shards])
+        ids = np.concatenate([np.arange(shard.block_ids.start, shard.block_ids.stop) for _, shard in shards])
         self._index.remove(ids)
         self._cache.forget(ids.tolist())
-        for shard in shards:
-            del self._shards[shard.id], self._lengths[shard.id]
+        for id_, _ in shards:
+            del self._shards[id_], self._lengths[id_]
 
     def _add(self, shards: Sequence[Shard]) -> None:
         if not shards:
@@ -245,7 +211,7 @@ class MemoryIndex:
             raise self.damaged(error) from error
         self._index.add(np.concatenate([np.arange(s.block_ids.start, s.block_ids.stop) for s in shards]), landmarks)
         for shard, length_N in zip(shards, lengths, strict=True):
-            self._shards[shard.id], self._lengths[shard.id] = shard, length_N
+            self._shards[shard.id], self._lengths[shard.id] = HeldShard(shard.name, shard.block_ids), length_N
 
     def damaged(self, error: DamagedFile) -> DamagedMemory:
         """The package's error, naming the document, for one that names a file."""
@@ -281,6 +247,10 @@ class MemoryIndex:
         )
 
 
+def _kind_for(num_blocks: int) -> str:
+    return "mapped" if num_blocks > AUTO_MAPPED_BLOCKS else "exact"
+
+
 @contextmanager
 def naming_damage(index: MemoryIndex) -> Iterator[None]:
     """Errors that name a damaged file come out as the package's, naming the document."""
@@ -288,6 +258,9 @@ def naming_damage(index: MemoryIndex) -> Iterator[None]:
         yield
     except DamagedFile as error:
         raise index.damaged(error) from error
+    except DamagedLandmarkFile:
+        index.make_again()
+        raise
 
 
 def scope_positions(workspace: Workspace, snapshot: MemorySnapshot, scope: Scope | None) -> Tensor | None:

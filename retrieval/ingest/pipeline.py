@@ -21,7 +21,7 @@ from model.attention.memory import KVBlock
 from model.checkpoint.landmark_model import TokenizedText
 from model.errors import ModelError
 from retrieval.engine.workspace import LoadedModel, Workspace
-from retrieval.errors import CairnError, Cancelled, ExtractError
+from retrieval.errors import CairnError, Cancelled, ExtractError, ran_out_of_memory
 from retrieval.extraction import character_places
 from retrieval.extraction.extract import ExtractedDocument, extract
 from retrieval.extraction.progress import EXTRACTING, ExtractProgress
@@ -266,7 +266,7 @@ class Ingestion:
 
 def _sentence(error: OSError | MemoryError | RuntimeError) -> str:
     """What a person can do about an error of the machine."""
-    if isinstance(error, MemoryError) or "memory" in str(error).lower():  # torch has its own errors for this
+    if ran_out_of_memory(error):
         return "There was not enough memory to read it. Close other programs, or free the GPU, then retry."
     if isinstance(error, OSError) and error.strerror:
         where = f" on {error.filename}" if error.filename else ""

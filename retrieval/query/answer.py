@@ -105,8 +105,8 @@ class Answerer:
                 "index": self._index.kind,
             },
             created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
-            other_sentences=tuple(self._sentences(decoded, decoded.quotations[1:])) if tokens else (),
-            quotation=next(self._sentences(decoded, decoded.quotations[:1]), None) if tokens else None,
+            other_sentences=tuple(quoted_sentences(self._passages, decoded, decoded.quotations[1:])) if tokens else (),
+            quotation=next(quoted_sentences(self._passages, decoded, decoded.quotations[:1]), None) if tokens else None,
             outcome=decoded.outcome if text or decoded.interrupted else "not_found",
         )
 
@@ -141,17 +141,6 @@ class Answerer:
         near = self._passages.passages(join_neighbours(hits, NEAR_MISSES, found.joined), found.joined)
         return _Evidence([], near, {}, tuple(passage.document_id for passage in near))
 
-    def _sentences(self, decoded: Decoded, quotations: Sequence[Quotation]) -> Iterator[QuotedSentence]:
-        """These sentences with their places; those deleted meanwhile are left out."""
-        quoting = decoded.quoting
-        for one in quotations:
-            assert quoting is not None
-            passage = self._passages.sentence(quoting.hits(one), *quoting.span(one.places))
-            if passage is not None:
-                pointed = one.places[one.pointed.start : one.pointed.stop]
-                start, end = quoting.span(pointed) if pointed else (passage.start_index,) * 2
-                yield QuotedSentence(passage, (start, end))
-
 
 @dataclass(frozen=True)
 class _Evidence:
@@ -160,6 +149,20 @@ class _Evidence:
     heat: dict[int, tuple[tuple[float, ...], ...]]
     document_ids: tuple[str, ...]
     """Of everything that was read or is shown."""
+
+
+def quoted_sentences(
+    builder: PassageBuilder, decoded: Decoded, quotations: Sequence[Quotation]
+) -> Iterator[QuotedSentence]:
+    """These sentences with their places; those deleted meanwhile are left out."""
+    quoting = decoded.quoting
+    for one in quotations:
+        assert quoting is not None
+        passage = builder.sentence(quoting.hits(one), *quoting.span(one.places))
+        if passage is not None:
+            pointed = one.places[one.pointed.start : one.pointed.stop]
+            start, end = quoting.span(pointed) if pointed else (passage.start_index,) * 2
+            yield QuotedSentence(passage, (start, end))
 
 
 def store_answer(workspace: Workspace, answer: Answer, document_ids: Sequence[str]) -> None:

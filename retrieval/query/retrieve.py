@@ -20,7 +20,8 @@ from torch import Tensor
 
 from model.checkpoint.config import LandmarkConfig
 from retrieval.engine.workspace import Workspace
-from retrieval.index.snapshot import MemoryIndex, MemorySnapshot, naming_damage
+from retrieval.index.memory_snapshot import MemorySnapshot
+from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.index.stored_reader import StoredMemoryReader
 from retrieval.query.confidence import is_answerable
 from retrieval.query.follow_up import with_conversation

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from model.scoring.late_interaction import best_matches, block_scores, token_matches
 from retrieval.engine.workspace import Workspace
-from retrieval.index.snapshot import MemoryIndex, MemorySnapshot, naming_damage, scope_positions
+from retrieval.index.memory_snapshot import MemorySnapshot
+from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
 from retrieval.index.title_keys import TitleMatches
 from retrieval.query.confidence import confidence_of
 from retrieval.query.exact_terms import term_shares

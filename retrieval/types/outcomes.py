@@ -22,6 +22,11 @@ OUTCOMES: dict[Outcome, tuple[str, str]] = {
 }
 """For each outcome what it is called, and what it means."""
 
+SET_ASIDE: Final = "The documents support nothing of what {writer} wrote."
+"""Of words in whose place stands what the search says."""
+
+QUOTED_INSTEAD: Final = "So a sentence is quoted."
+
 READ_ONCE_MORE: Final = "These passages were read once more together with the question."
 
 
@@ -46,6 +51,14 @@ def survey_note(answer: Answer) -> str:
 def read_once_more(answer: Answer) -> str:
     """The line for the passages of an answer that had a second look; empty for others, and for older answers."""
     return READ_ONCE_MORE if answer.settings.get("second_look") else ""
+
+
+def set_aside_note(answer: Answer) -> str:
+    """What has to be said where an answer is not in its writer's words; empty for others."""
+    if not answer.set_aside or answer.writer is None:
+        return ""
+    note = SET_ASIDE.format(writer=answer.writer.name)
+    return f"{note} {QUOTED_INSTEAD}" if answer.found else note
 
 
 def outcome_note(answer: Answer) -> str:

@@ -75,6 +75,11 @@ class Passage(Record):
     def boxes(self) -> tuple[PageBox, ...]:
         return tuple(box for block in self.blocks for box in block.boxes)
 
+    def holds(self, sentence: Passage) -> bool:
+        """Whether the middle of `sentence` stands in it."""
+        middle = (sentence.start_index + sentence.end_index) // 2
+        return self.document_id == sentence.document_id and self.start_index <= middle < self.end_index
+
 
 def _next_pages(passage: Passage) -> Passage:
     """The passage with 1 added to all its pages."""
@@ -148,7 +153,8 @@ class Answer(Record):
 
     `writer`: who worded it, None where the model that searches did. Then `passages` are what the writer was given, the
     best first, with the writer's attention as score where it tells, else that of the search; and there is no `heat`.
-    `problem`: what kept it from being finished.
+    `problem`: what kept it from being finished. `quotation`: what would have been quoted, beside it; `set_aside`: what
+    the writer wrote, where that stands in its place because the documents support none of it.
     """
 
     id: str
@@ -177,6 +183,7 @@ class Answer(Record):
     claims: tuple[Claim, ...] = ()
     problem: str = ""
     outcome: Outcome = "found"
+    set_aside: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """With `format`, which names the version of what is stored and exported."""
@@ -197,6 +204,14 @@ class Answer(Record):
             near_misses=tuple(map(_next_pages, self.near_misses)),
             other_sentences=tuple(others),
         )
+
+    @property
+    def beside(self) -> QuotedSentence | None:
+        """The quotation, where a writer worded the answer and rests no sentence on it."""
+        if self.writer is None or self.quotation is None:
+            return None
+        shown = {claim.sentence for claim in self.claims}
+        return None if self.quotation.passage.text in shown else self.quotation
 
     @property
     def short(self) -> str:

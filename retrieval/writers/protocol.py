@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 WriterKind = Literal["local", "server"]
-Finish = Literal["stop", "length", "cancelled"]
+Finish = Literal["stop", "length", "cancelled", "repeated"]
+"""Repeated: it said the same again and again, and was stopped."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,10 @@ class Writer(Protocol):
     @property
     def leaves_machine(self) -> bool:
         """Whether passages are sent to another machine."""
+
+    @property
+    def weights(self) -> int | None:
+        """How many it has, as far as that is known: a small one is given less to read. Raises `WriterError`."""
 
     def write(self, request: WriterRequest, cancelled: Cancelled) -> Generator[WriterToken, None, Written]:
         """Gives the tokens as they come. Returns early once `cancelled()`. Raises `WriterError` for whatever keeps it

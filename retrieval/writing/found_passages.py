@@ -29,9 +29,17 @@ class FoundPassages:
 
 
 def find_passages(
-    workspace: Workspace, index: MemoryIndex, builder: PassageBuilder, text: str, count: int, scope: Scope | None
+    workspace: Workspace,
+    index: MemoryIndex,
+    builder: PassageBuilder,
+    text: str,
+    count: int,
+    scope: Scope | None,
+    *,
+    with_sentence: Passage | None = None,
 ) -> FoundPassages:
-    """The `count` best segments for a question; fewer where the scope holds fewer. Raises as `query.search.search`."""
+    """The `count` best segments for a question; fewer where the scope holds fewer. That of `with_sentence` is among
+    them. Raises as `query.search.search`."""
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
         with naming_damage(index):
             found = find_blocks(workspace, snapshot, text, _BLOCKS_PER_SEGMENT * count, scope)
@@ -41,14 +49,25 @@ def find_passages(
     for hit in hits:
         if (row := rows.get(hit.block_id)) is None:
             continue
-        segments = segments_of(builder.text(hit.document_id))
-        middle = min((row.start + row.end) // 2, segments[-1][1] - 1)
-        place = (hit.document_id, *segments[segment_at(segments, middle)])
+        place = _segment_around(builder, hit.document_id, row.start, row.end)
         best.setdefault(place, []).append(hit.score)
     ranked = sorted(best, key=lambda place: -found.joined(best[place]))[:count]
+    if with_sentence is not None and (place := _segment_of(builder, with_sentence)) not in ranked:
+        ranked = [place, *ranked[: count - 1]]
     scores = {hit.block_id: hit.score for hit in hits}
     made = (segment_passage(workspace, builder, *place, scores) for place in ranked)
     return FoundPassages(tuple(passage for passage in made if passage is not None), found.confidence)
+
+
+def _segment_of(builder: PassageBuilder, passage: Passage) -> tuple[str, int, int]:
+    return _segment_around(builder, passage.document_id, passage.start_index, passage.end_index)
+
+
+def _segment_around(builder: PassageBuilder, document_id: str, start: int, end: int) -> tuple[str, int, int]:
+    """(document, start, end) of the segment that holds the middle of these characters."""
+    segments = segments_of(builder.text(document_id))
+    middle = min((start + end) // 2, segments[-1][1] - 1)
+    return document_id, *segments[segment_at(segments, middle)]
 
 
 def segment_passage(

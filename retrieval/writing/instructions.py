@@ -12,6 +12,12 @@ ANSWER = f"""You answer questions from numbered passages of documents.
 - If the passages do not answer the question, write only: {NOTHING_FOUND}
 - {_MATERIAL}"""
 
+# Models of a few hundred million weights repeat long instructions instead of following them. To say that there is
+# nothing is left to the search and to the check.
+ANSWER_BRIEFLY = "Answer the question from the passages, in complete sentences."
+
+HINT = "The documents say:"
+
 REWRITE = """You are given earlier questions with their answers, and a new question.
 Rewrite the new question so that it can be understood without the earlier ones: put the names that it refers to into it.
 If it can be understood as it is, repeat it. Write only the question, and do not answer it."""

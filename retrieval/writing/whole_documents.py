@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 from retrieval.types.written import Progress
 from retrieval.writers.protocol import Writer, WriterOptions, WriterPassage, WriterRequest, WriterToken, Written
-from retrieval.writing.instructions import ANSWER, COMBINE, NOTES, NOTHING
+from retrieval.writing.instructions import COMBINE, NOTES, NOTHING
+from retrieval.writing.portion import Portion
+from retrieval.writing.tidy_text import tidied, without_repetition
 
-SEGMENTS_A_PART = 6
 NOTES_CHARACTERS = 6000
 _NOTE_TOKENS = 256
 
@@ -42,6 +43,7 @@ class WholeDocuments:
     passages: Sequence[WriterPassage]
     options: WriterOptions
     cancelled: Callable[[], bool]
+    portion: Portion
     done: int = 0
     total: int = 0
 
@@ -50,8 +52,8 @@ class WholeDocuments:
         `Writer.write`."""
         parts = self._parts()
         if len(parts) == 1:
-            request = WriterRequest(ANSWER, self.task, parts[0], options=self.options)
-            return (yield from self.writer.write(request, self.cancelled))
+            request = WriterRequest(self.portion.instruction, self.task, parts[0], options=self.options)
+            return (yield from tidied(self.writer, request, self.cancelled))
         self.total = len(parts) + 1
         notes: list[str] = []
         for part in parts:
@@ -65,7 +67,7 @@ class WholeDocuments:
         notes = yield from self._combined(notes)
         yield self._progress("writing the answer")
         request = WriterRequest(COMBINE, self.task, notes=tuple(notes), options=self.options)
-        written = yield from self.writer.write(request, self.cancelled)
+        written = yield from tidied(self.writer, request, self.cancelled)
         self.done = self.total
         return written
 
@@ -74,7 +76,8 @@ class WholeDocuments:
         parts: list[tuple[WriterPassage, ...]] = []
         for document_id in dict.fromkeys(passage.document_id for passage in self.passages):
             own = [passage for passage in self.passages if passage.document_id == document_id]
-            parts += [tuple(own[at : at + SEGMENTS_A_PART]) for at in range(0, len(own), SEGMENTS_A_PART)]
+            size = self.portion.part
+            parts += [tuple(own[at : at + size]) for at in range(0, len(own), size)]
         return parts
 
     def _combined(self, notes: list[str]) -> Generator[Progress, None, list[str]]:
@@ -94,7 +97,7 @@ class WholeDocuments:
         return [note[:NOTES_CHARACTERS] for note in notes]
 
     def _note(self, request: WriterRequest) -> str:
-        return "".join(token.text for token in self.writer.write(request, self.cancelled)).strip()
+        return without_repetition("".join(token.text for token in tidied(self.writer, request, self.cancelled)))
 
     def _short(self) -> WriterOptions:
         return replace(self.options, max_tokens=min(_NOTE_TOKENS, self.options.max_tokens))

@@ -2,6 +2,8 @@
 
 - The finder's turn at the model ends before the writer begins, so that a slow writer holds nobody up.
 - Whatever keeps the writer from its end, the question keeps its passages and says what happened.
+- A sentence that the search would have quoted stands beside the answer, and in its place where the documents support
+  none of it (`retrieval.writing.checking.quoted_beside`).
 - What a document says decides nothing here: which passages there are, what is cited and what is checked follow from
   search, and from the numbers in the answer. A writer has no tools.
 """
@@ -24,17 +26,23 @@ from retrieval.types.outcomes import NOTHING_FOUND
 from retrieval.types.passages import Answer, AnswerToken, Passage, PassageBlock, Timings
 from retrieval.types.records import Scope
 from retrieval.types.written import Progress, WriterUse
+from retrieval.writers.prompt import without_marks
 from retrieval.writers.protocol import Turn, Writer, WriterOptions, WriterRequest, WriterToken, Written
+from retrieval.writing.checking.claims import ClaimChecker
+from retrieval.writing.checking.quoted_beside import Beside, is_upheld, quoted_beside
+from retrieval.writing.checking.wording import Wording, cited_by_check, in_its_place
 from retrieval.writing.citations import citations_in
-from retrieval.writing.claims import ClaimChecker
 from retrieval.writing.follow_ups import TURNS, standalone_question
 from retrieval.writing.found_passages import FoundPassages, find_passages, writer_passages
-from retrieval.writing.instructions import ANSWER
+from retrieval.writing.instructions import HINT
+from retrieval.writing.portion import Portion, full_portion, portion_of
+from retrieval.writing.tidy_text import tidied, without_repetition
 from retrieval.writing.whole_documents import WholeDocuments, is_whole_document_task
 from retrieval.writing.whole_passages import all_segments
 
 # The answer was cut, not finished.
 CUT_OFF = "The answer was cut off at its greatest length. Allow longer answers and ask again."
+UNSUPPORTED = "The documents support none of these sentences. Do not rely on them."
 
 
 @dataclass(eq=False)
@@ -46,6 +54,22 @@ class _Draft:
     first_token_at: float | None = None
     written: Written = Written()
     problem: str = ""
+
+    @property
+    def text(self) -> str:
+        text = "".join(token.text for token in self.tokens).strip()
+        return without_repetition(text) if self.written.finish == "repeated" else text
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A question that stands alone, with what was found for it. `whole`: its passages are whole documents."""
+
+    text: str
+    found: FoundPassages
+    beside: Beside | None
+    portion: Portion
+    whole: bool
 
 
 class WrittenAnswerer:
@@ -68,19 +92,29 @@ class WrittenAnswerer:
             asked = standalone_question(self._writer, asked, self._earlier(), cancelled)
         except WriterError as error:
             draft.problem = str(error)
+        question = self._look_up(asked, draft)
+        self._searched_at = time.perf_counter()
+        if question.found.passages and not draft.problem:
+            yield from self._draft(draft, self._steps(question, cancelled), question.found.passages)
+        yield self._finish(draft, question, cancelled)
+
+    def _look_up(self, asked: str, draft: _Draft) -> _Asked:
+        portion = full_portion(self._question.k)
+        try:
+            portion = portion_of(self._writer, self._question.k)
+        except WriterError as error:
+            draft.problem = draft.problem or str(error)
+        parts, scope = (self._workspace, self._index, self._builder), self._question.scope
         whole = self._question.whole
         if whole is None:
-            whole = self._question.scope is not None and is_whole_document_task(asked)
+            whole = scope is not None and is_whole_document_task(asked)
         if whole:
-            found = FoundPassages(all_segments(self._workspace, self._builder, self._question.scope), 1.0)
-        else:
-            found = find_passages(
-                self._workspace, self._index, self._builder, asked, self._question.k, self._question.scope
-            )
-        self._searched_at = time.perf_counter()
-        if found.passages and not draft.problem:
-            yield from self._draft(draft, self._steps(asked, found, whole, cancelled), found.passages)
-        yield self._finish(draft, asked, found, whole, cancelled)
+            every = FoundPassages(all_segments(self._workspace, self._builder, scope), 1.0)
+            return _Asked(asked, every, None, portion, True)
+        beside = quoted_beside(*parts, self._question, asked)
+        sentence = beside.quotation.passage if beside and beside.quotation else None
+        found = find_passages(*parts, asked, portion.passages, scope, with_sentence=sentence)
+        return _Asked(asked, found, beside, portion, False)
 
     def _earlier(self) -> list[Turn]:
         """The conversation's last turns, oldest first."""
@@ -89,13 +123,13 @@ class WrittenAnswerer:
         heads = self._workspace.catalogue.answers(conversation_id=self._question.conversation_id, limit=TURNS)
         return [Turn(head.question, head.text) for head in reversed(heads)]
 
-    def _steps(
-        self, asked: str, found: FoundPassages, whole: bool, cancelled: Callable[[], bool]
-    ) -> Generator[Progress | WriterToken, None, Written]:
-        passages, options = writer_passages(found.passages), WriterOptions(max_tokens=self._question.max_tokens)
-        if whole:
-            return (yield from WholeDocuments(self._writer, asked, passages, options, cancelled).run())
-        return (yield from self._writer.write(WriterRequest(ANSWER, asked, passages, options=options), cancelled))
+    def _steps(self, asked: _Asked, cancelled: Callable[[], bool]) -> Generator[Progress | WriterToken, None, Written]:
+        passages, options = writer_passages(asked.found.passages), WriterOptions(max_tokens=self._question.max_tokens)
+        if asked.whole:
+            task = WholeDocuments(self._writer, asked.text, passages, options, cancelled, asked.portion)
+            return (yield from task.run())
+        request = WriterRequest(asked.portion.instruction, asked.text, passages, notes=_hint(asked), options=options)
+        return (yield from tidied(self._writer, request, cancelled))
 
     def _draft(
         self,
@@ -123,41 +157,56 @@ class WrittenAnswerer:
         finally:
             steps.close()
 
-    def _finish(
-        self, draft: _Draft, asked: str, found: FoundPassages, whole: bool, cancelled: Callable[[], bool]
-    ) -> Answer:
-        text = "".join(token.text for token in draft.tokens).strip()
-        passages = _attended(found.passages, draft.attention)
+    def _finish(self, draft: _Draft, asked: _Asked, cancelled: Callable[[], bool]) -> Answer:
+        wording = self._looked_up(draft, asked, cancelled)
+        interrupted = cancelled()
+        silent = not wording.text and not draft.problem and not interrupted
+        outcome = "not_found" if silent or _refuses(wording) else wording.outcome
+        quotation = asked.beside.quotation if asked.beside else None
+        empty = self._empty(asked)
+        answer = replace(
+            empty,
+            settings={**empty.settings, "interrupted": interrupted},
+            text=NOTHING_FOUND if silent else wording.text,
+            found=outcome != "not_found",
+            outcome=outcome,
+            tokens=wording.tokens,
+            passages=wording.passages,
+            memory_share=_mean_share(draft),
+            timings=self._timings(draft),
+            writer=self._use(draft.written),
+            citations=wording.citations,
+            claims=wording.claims,
+            problem=draft.problem,
+            quotation=quotation,
+            set_aside=wording.set_aside,
+        )
+        used = [passage.document_id for passage in asked.found.passages]
+        store_answer(self._workspace, answer, [*used, quotation.passage.document_id] if quotation else used)
+        return answer
+
+    def _looked_up(self, draft: _Draft, asked: _Asked, cancelled: Callable[[], bool]) -> Wording:
+        """What was written, with citations and claims; or what takes its place."""
+        text, passages = draft.text, _attended(asked.found.passages, draft.attention)
         citations = citations_in(text, {number: number - 1 for number in range(1, len(passages) + 1)})
-        if whole:  # of all segments, those that are cited
+        if asked.whole:  # of all segments, those that are cited
             kept = sorted({citation.passage for citation in citations})
             passages = tuple(passages[number] for number in kept)
             citations = tuple(replace(one, passage=kept.index(one.passage)) for one in citations)
         checker = ClaimChecker(self._workspace, self._index, self._builder, self._question.scope)
         claims, shown = checker.check(text, passages, citations, cancelled)
-        interrupted = cancelled()
-        silent = not text and not draft.problem and not interrupted
-        refused = text.casefold().startswith(NOTHING_FOUND.rstrip(".").casefold()) and not citations
-        empty = self._empty(asked, found, whole)
-        answer = replace(
-            empty,
-            settings={**empty.settings, "interrupted": interrupted},
-            text=NOTHING_FOUND if silent else text,
-            found=not (silent or refused),
-            outcome="not_found" if silent or refused else "found",
-            tokens=tuple(draft.tokens),
-            passages=shown,
-            memory_share=_mean_share(draft),
-            timings=self._timings(draft),
-            writer=self._use(draft.written),
-            citations=citations,
-            claims=claims,
-            problem=draft.problem,
-        )
-        store_answer(self._workspace, answer, [passage.document_id for passage in found.passages])
-        return answer
+        wording = Wording(text, tuple(draft.tokens), citations, claims, shown)
+        if citations or _refuses(wording) or draft.problem not in ("", CUT_OFF) or cancelled():
+            return wording
+        beside, small = asked.beside, asked.portion.hinted
+        if beside is not None and not is_upheld(asked.text, text, claims, beside, small=small):
+            draft.problem = ""  # it is not the answer that was cut off
+            return in_its_place(replace(wording, passages=passages), beside)
+        if asked.whole and text and not any(claim.verdict == "supported" for claim in claims):
+            draft.problem = f"{UNSUPPORTED} {draft.problem}".strip()
+        return cited_by_check(wording, asked.found.passages)
 
-    def _empty(self, asked: str, found: FoundPassages, whole: bool) -> Answer:
+    def _empty(self, asked: _Asked) -> Answer:
         """What is known of the answer before it is written."""
         question = self._question
         return Answer(
@@ -166,7 +215,7 @@ class WrittenAnswerer:
             question=question.text,
             text="",
             found=True,
-            confidence=found.confidence,
+            confidence=asked.found.confidence,
             quote=False,
             tokens=(),
             passages=(),
@@ -182,9 +231,10 @@ class WrittenAnswerer:
                 "k": question.k,
                 "max_tokens": question.max_tokens,
                 "quote": False,
-                "whole": whole,
+                "whole": asked.whole,
                 "scope": (question.scope or Scope()).to_dict(),
-                "asked": asked,
+                "asked": asked.text,
+                "quoted_outcome": asked.beside.outcome if asked.beside else None,
                 "token_ids": [],
                 "candidates": [],
                 "index": self._index.kind,
@@ -199,6 +249,19 @@ class WrittenAnswerer:
     def _use(self, written: Written) -> WriterUse:
         writer = self._writer
         return WriterUse(writer.name, writer.kind, written.stored_share, written.repair, writer.leaves_machine)
+
+
+def _hint(asked: _Asked) -> tuple[str, ...]:
+    """For a small writer, the sentence that would be quoted, where the search is sure of it."""
+    beside = asked.beside
+    if not asked.portion.hinted or beside is None or beside.quotation is None or beside.outcome != "found":
+        return ()
+    return (f"{HINT} {without_marks(beside.quotation.passage.text)}",)
+
+
+def _refuses(wording: Wording) -> bool:
+    """Whether it says that the documents do not say."""
+    return wording.text.casefold().startswith(NOTHING_FOUND.rstrip(".").casefold()) and not wording.citations
 
 
 def _mean_share(draft: _Draft) -> float:

@@ -1,7 +1,7 @@
 """Blobs in a bucket, with what was used lately on this machine's disk.
 
 Below the prefix: kv/<document>/<name>.kv, files/<document>.<kind>, sidecars/<document>.json.gz, home.json,
-trash/<batch>/..., clock.
+uploads/<file>.<kind> (waiting to be started), preferences.json and preferences/<user>.json, trash/<batch>/..., clock.
 
 - Nothing on this machine is the truth: the cache may be emptied at any time.
 - There is no lock among machines, so what has no row yet is left alone for `settle_seconds`, by the bucket's clock.

@@ -7,7 +7,9 @@
     documents/0/0.kv              its memory files, in order
 
 Nothing is ever unpacked under a name from the file: names are looked up, never followed. Members are not compressed, so
-that none is larger than the file, and the sizes in the manifest, in the directory and of the file must agree.
+that none is larger than the file, and the sizes in the manifest, in the directory and of the file must agree. What is
+read as a whole before it can be checked, directory and manifest, may only be a small part of the file: a few bytes of
+either become many in memory.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import errno
 import hashlib
 import json
 import re
+import struct
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -27,7 +30,9 @@ from storage.errors import StorageError
 
 FORMAT, MANIFEST = "cairn-bundle/1", "manifest.json"
 COPY_BYTES = 1 << 20
-_MOST_MANIFEST_BYTES = 256 << 20
+_SMALL_BYTES = 1 << 20  # always allowed to directory and manifest
+_DIRECTORY_PART, _MANIFEST_PART = 10, 8  # of the file that each may be; documents of ten words need half of it
+_END_BYTES, _END_64_BYTES, _LOCATOR_BYTES = 22, 56, 20
 _NAME = re.compile(r"documents/\d{1,9}/(rows\.json|text\.txt|original\.[a-z0-9]{1,16}|\d{1,9}\.kv)")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _BROKEN = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError, RecursionError)
@@ -80,8 +85,9 @@ class BundleReader:
     def __init__(self, path: Path):
         self.name = path.name
         with ExitStack() as opened, self._explained():
+            self._check_directory(path)
             self._zip = opened.enter_context(zipfile.ZipFile(path))
-            self.manifest = self._read_manifest()
+            self.manifest = self._read_manifest(path.stat().st_size)
             self._members: Mapping[str, Mapping[str, Any]] = self.manifest["members"]
             self._compare(path.stat().st_size)
             self._opened = opened.pop_all()
@@ -121,8 +127,26 @@ class BundleReader:
             raise self.bad(f"{name} has {self.size(name):,} bytes; at most {most_bytes:,} can be right")
         return b"".join(self.pieces(name))
 
-    def _read_manifest(self) -> dict[str, Any]:
-        if self._zip.getinfo(MANIFEST).file_size > _MOST_MANIFEST_BYTES:
+    def _check_directory(self, path: Path) -> None:
+        """Before each of its entries becomes an object of ten times its size."""
+        whole = path.stat().st_size
+        with open(path, "rb") as file:
+            file.seek(-min(whole, _END_BYTES + _LOCATOR_BYTES + _END_64_BYTES), 2)
+            tail = file.read().rjust(_END_BYTES + _LOCATOR_BYTES + _END_64_BYTES, b"\0")
+        end, locator = tail[-_END_BYTES:], tail[_END_64_BYTES:-_END_BYTES]
+        if not end.startswith(b"PK\5\6") or not end.endswith(b"\0\0"):  # a comment after it would be none of ours
+            raise self.bad("it is no bundle of Cairn, or cut short")
+        (size,) = struct.unpack_from("<L", end, 12)
+        if locator.startswith(b"PK\6\7"):
+            size = max(size if size < 0xFFFFFFFF else 0, *struct.unpack_from("<Q", tail, 40))
+        if size > _SMALL_BYTES + whole // _DIRECTORY_PART:
+            raise self.bad("it names more members than it can have")
+
+    def _read_manifest(self, file_bytes: int) -> dict[str, Any]:
+        info = self._zip.getinfo(MANIFEST)
+        if info.compress_type != zipfile.ZIP_STORED:
+            raise self.bad("some of it is compressed")
+        if info.file_size > _SMALL_BYTES + file_bytes // _MANIFEST_PART:
             raise self.bad("its manifest is too large")
         manifest = json.loads(self._zip.read(MANIFEST))
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:

@@ -28,6 +28,7 @@ from storage.catalogue.jobs import JobRepository
 from storage.catalogue.memory import MemoryRepository
 from storage.catalogue.properties import PropertyRepository
 from storage.catalogue.shards import ShardRepository
+from storage.catalogue.shared_values import SharedValueRepository
 from storage.catalogue.users import UserRepository
 from storage.records import ADMINISTRATOR, Principal
 
@@ -45,6 +46,7 @@ class Catalogue(
     FolderRepository,
     ArrivalRepository,
     PropertyRepository,
+    SharedValueRepository,
 ):
     """All repositories as one object; see the module docstring."""
 

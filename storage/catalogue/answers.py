@@ -39,7 +39,7 @@ class AnswerRepository(Repository):
         row = vars(head) | {"search_text": search_text(question, text), "body": body}
         used = [{"answer_id": head.id, "document_id": document_id} for document_id in dict.fromkeys(document_ids)]
         try:
-            with self._database.write() as connection:
+            with self._database.write(tell=False) as connection:
                 connection.execute(insert(answers).values(row | {"owner_id": self.principal.user_id}))
                 if used:
                     connection.execute(insert(answer_documents), used)
@@ -91,7 +91,7 @@ class AnswerRepository(Repository):
         with self._database.read() as connection:
             if self._conversation_exists(connection, conversation_id):
                 return
-        with self._database.write() as connection:
+        with self._database.write(tell=False) as connection:
             if not self._conversation_exists(connection, conversation_id):
                 connection.execute(insert(conversations).values(row))
 

@@ -11,10 +11,17 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from storage.catalogue.collections import checked_name, find_or_insert_collection, one_collection
-from storage.catalogue.database.rows import document_of, one_row, record_of, reserve_numbers, search_text, update_row
+from storage.catalogue.database.rows import (
+    document_of,
+    one_row,
+    record_of,
+    reserve_numbers,
+    search_text,
+    update_row,
+    write_folder_file,
+)
 from storage.catalogue.database.schema import collections, document_texts, documents, pages
 from storage.catalogue.deletion import delete_with_contents
-from storage.catalogue.folder_files import write_folder_file
 from storage.catalogue.jobs import hold, insert_job, latest_job
 from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, readable_documents
 from storage.errors import NotFound, PermissionDenied
@@ -100,7 +107,8 @@ class DocumentRepository(Repository):
     @for_any_principal
     def document_ids(self) -> set[str]:
         """Ids of all documents that the principal may read, in any state."""
-        return {row.id for row in self._rows(select(documents.c.id).where(readable_documents(self.principal)))}
+        with self._database.read() as connection:  # asked at every question: plain values, no rows
+            return set(connection.execute(select(documents.c.id).where(readable_documents(self.principal))).scalars())
 
     def owned_document_ids(self, owner_id: str) -> list[str]:
         """Ids of the documents that a user owns."""
@@ -133,7 +141,7 @@ class DocumentRepository(Repository):
 
     def replace_original(self, document_id: str, stored_file: str) -> None:
         """Replace the stored file with another one, such as an unlocked copy. Raises `NotFound`."""
-        with self._database.write() as connection:
+        with self._database.write(tell=False) as connection:
             if not update_row(connection, documents, document_id, stored_file=stored_file):
                 raise NotFound("document", document_id)
 
@@ -154,7 +162,7 @@ class DocumentRepository(Repository):
         Raises `NotFound`, `LeaseLost`.
         """
         compressed = zlib.compress(text.encode("utf-8", "surrogatepass"), 6)
-        with self._database.write() as connection:
+        with self._database.write(tell=False) as connection:
             hold(connection, job)
             before = one_document(connection, ADMINISTRATOR, document_id)
             title = clean_name(title or "") or before.title

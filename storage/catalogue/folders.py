@@ -8,9 +8,8 @@ from typing import Any
 
 from sqlalchemy import Row, delete, func, insert, or_, select, update
 
-from storage.catalogue.database.rows import document_of, one_row, record_of, search_text, update_row
+from storage.catalogue.database.rows import document_of, one_row, record_of, search_text, update_row, write_folder_file
 from storage.catalogue.database.schema import documents, folder_files, folders, now
-from storage.catalogue.folder_files import write_folder_file
 from storage.catalogue.permissions import Repository
 from storage.catalogue.properties import copy_properties_by_hand
 from storage.names import clean_name

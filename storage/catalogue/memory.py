@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Select, delete, func, insert, select
+from sqlalchemy import Select, delete, exists, func, insert, select
 
 from storage.catalogue.database.rows import batches, block_of
 from storage.catalogue.database.schema import answers, blocks, documents, memory_fingerprints, shards, title_keys
@@ -42,7 +42,7 @@ class MemoryRepository(Repository):
     @for_any_principal
     def put_title_keys(self, document_id: str, title: str, keys: bytes) -> None:
         """Store the keys of a document's title, replacing earlier ones. Raises `NotFound`, `PermissionDenied`."""
-        with self._database.write() as connection:
+        with self._database.write(tell=False) as connection:
             one_document(connection, self.principal, document_id, to_change=True)
             connection.execute(delete(title_keys).where(title_keys.c.document_id == document_id))
             connection.execute(insert(title_keys).values(document_id=document_id, title=title, packed=keys))
@@ -77,7 +77,7 @@ class MemoryRepository(Repository):
         known = select(memory_fingerprints.c.digest).where(memory_fingerprints.c.digest == fingerprint.digest)
         if self._rows(known):  # as nearly always: no need to wait for writers
             return fingerprint.digest
-        with self._database.write() as connection:
+        with self._database.write(tell=False) as connection:
             if connection.execute(known).first() is None:
                 row = {"digest": fingerprint.digest, "fields": json.dumps(dict(fingerprint.fields))}
                 connection.execute(insert(memory_fingerprints).values(row))
@@ -88,5 +88,7 @@ class MemoryRepository(Repository):
         """The registered models, oldest first; `in_use` keeps those that a document still needs."""
         chosen = select(memory_fingerprints.c.fields).order_by(memory_fingerprints.c.created_at)
         if in_use:
-            chosen = chosen.where(memory_fingerprints.c.digest.in_(select(documents.c.fingerprint)))
+            # Asked several times a question: ends at the first document, however many there are.
+            used = select(documents.c.id).where(documents.c.fingerprint == memory_fingerprints.c.digest)
+            chosen = chosen.where(exists(used))
         return [MemoryFingerprint(json.loads(row.fields)) for row in self._rows(chosen)]

@@ -42,7 +42,7 @@ class ShardRepository(Repository):
         now; then delete the file.
         """
         assert len(new_blocks) == shard.num_blocks, (len(new_blocks), shard)
-        with self._database.write() as connection:
+        with self._database.write(tell=False) as connection:
             hold(connection, job)
             one_document(connection, ADMINISTRATOR, document_id)
             following = select(func.coalesce(func.max(shards.c.first_ordinal + shards.c.num_blocks), 0))
@@ -139,6 +139,17 @@ class ShardRepository(Repository):
         """A number that grows whenever any process changes what questions may read."""
         found = self._rows(select(counters.c.next_value).where(counters.c.name == "memory version"))
         return found[0].next_value if found else 0
+
+    def memory_mark(self) -> str:
+        """A mark of what questions may read: the same as before means that nothing changed, also if a copy of the
+        catalogue was put back in between, where a version can come a second time."""
+        sums = select(func.count(shards.c.id), func.coalesce(func.sum(shards.c.id), 0), func.max(shards.c.id))
+        with self._database.read() as connection:
+            count, total, newest = connection.execute(sums).one()
+            name = connection.execute(select(shards.c.name).where(shards.c.id == newest)).scalar()
+            counted = select(counters.c.next_value).where(counters.c.name == "memory version")
+            version = connection.execute(counted).scalar() or 0
+        return f"{version} {count} {total} {name}"
 
     def counting_problems(self) -> list[str]:
         """One sentence per document whose row, shards and blocks disagree: somebody edited the tables."""

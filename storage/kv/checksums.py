@@ -25,12 +25,29 @@ class PieceChecks:
         """Which of the pieces were not checked yet."""
         return ~self._matched[place_P]
 
-    def holds(self, place: int, named_3: NDArray[np.uint32], piece_B: NDArray[np.uint8]) -> bool:
-        """Whether the bytes are those of the piece with these numbers of layer, head and block."""
-        if zlib.crc32(piece_B.data, zlib.crc32(named_3.data, self._seed)) != self._checksums[place]:
-            return False
-        self._matched[place] = True
-        return True
+    def hold(
+        self,
+        place_P: NDArray[np.int64],
+        named_P3: NDArray[np.uint32],
+        pieces_SB: NDArray[np.uint8],
+        at_P: NDArray[np.int64],
+    ) -> NDArray[np.bool_]:
+        """Which of the pieces are right: row `at_P` of `pieces_SB` has the bytes of the piece at `place_P`, with these
+        numbers of layer, head and block."""
+        # Plain loop over plain values: a question checks thousands of pieces, and numpy's scalars cost more than crc32.
+        crc32, seed, size = zlib.crc32, self._seed, pieces_SB.shape[1]
+        named, pieces = named_P3.data.cast("B"), pieces_SB.data.cast("B")
+        expected = self._checksums[place_P].tolist()
+        right_P = np.fromiter(
+            (
+                crc32(pieces[at * size : (at + 1) * size], crc32(named[12 * n : 12 * n + 12], seed)) == expected[n]
+                for n, at in enumerate(at_P.tolist())
+            ),
+            bool,
+            len(expected),
+        )
+        self._matched[place_P[right_P]] = True
+        return right_P
 
 
 def piece_seed(fingerprint: str, name: str, layer: int, head: int, block: int) -> int:

@@ -26,8 +26,11 @@ from storage.kv.checksums import PieceChecks, shard_seed
 from storage.kv.format import PREFIX, Header, Section, decode_header, decode_prefix
 
 MOST_AT_ONCE = 256  # pieces
+BRIDGED_BYTES = 1 << 15
+"""Pieces this far apart are read together, with what lies between: copying it takes less time than another call."""
 SectionName: TypeAlias = Literal["lengths", "landmarks", "checksums"]
 _Wrong: TypeAlias = tuple[int, int, str]  # place, row and reason of a piece that is not right
+_MISMATCH = "its checksum does not match"
 
 
 class OpenShard:
@@ -53,6 +56,7 @@ class OpenShard:
     def _load_what_is_here(self) -> None:
         state = self._blob.state()
         self.header = self._read_header(os.fstat(self._descriptor).st_size)
+        self._piece_bytes = self.header.layout.piece_bytes
         file_bytes = os.fstat(self._descriptor).st_size
         if file_bytes != self.header.file_bytes:
             reason = f"it has {file_bytes} bytes and should have {self.header.file_bytes}"
@@ -120,58 +124,74 @@ class OpenShard:
     ) -> None:
         """Fill rows of `into` with the pieces at these places, or with the leading bytes of them that fit a row.
 
-        Adjacent pieces are read together. Raises `DamagedBlock` before the caller sees wrong bytes. `check` verifies
-        pieces even if they were verified before.
+        Pieces that lie close together are read together. Raises `DamagedBlock` before the caller sees wrong bytes.
+        `check` verifies pieces even if they were verified before.
         """
         order = np.argsort(place_P, kind="stable")
         place_P, row_P = place_P[order], row_P[order]
         check_P = self._checks.due(place_P) | check
-        borders = [0, *(np.flatnonzero(np.diff(place_P) != 1) + 1).tolist(), len(place_P)]
-        runs = [
-            slice(first, min(first + MOST_AT_ONCE, stop))
-            for start, stop in pairwise(borders)
-            for first in range(start, stop, MOST_AT_ONCE)
-        ]
-        if check_P.any() and hasattr(os, "posix_fadvise"):
+        any_check = bool(check_P.any())
+        named_P3 = self._named_rows(place_P) if any_check else np.zeros((len(place_P), 3), "<u4")
+        runs = self._runs(place_P)
+        if any_check and hasattr(os, "posix_fadvise"):
             for run in runs:  # request all of them from the disk at once
-                offset, length = self._offset(int(place_P[run.start])), run.stop - run.start
-                os.posix_fadvise(self._descriptor, offset, length * self._piece_bytes, os.POSIX_FADV_WILLNEED)
-        wrong = [found for run in runs for found in self._read_run(into, place_P[run], row_P[run], check_P[run])]
+                first, stop = int(place_P[run.start]), int(place_P[run.stop - 1]) + 1
+                size = (stop - first) * self._piece_bytes
+                os.posix_fadvise(self._descriptor, self._offset(first), size, os.POSIX_FADV_WILLNEED)
+        wrong = [
+            found
+            for run in runs
+            for found in self._read_run(into, place_P[run], row_P[run], check_P[run], named_P3[run])
+        ]
         if wrong:
             self._read_behind(into, wrong)
 
+    def _runs(self, place_P: NDArray[np.int64]) -> list[slice]:
+        """What to read together, of ascending places."""
+        apart = 1 + BRIDGED_BYTES // self._piece_bytes
+        borders = [0, *(np.flatnonzero(np.diff(place_P) > apart) + 1).tolist(), len(place_P)]
+        runs = []
+        for start, stop in pairwise(borders):
+            while start < stop:
+                last = int(place_P[start]) + MOST_AT_ONCE
+                end = min(stop, start + int(np.searchsorted(place_P[start:stop], last)))
+                runs.append(slice(start, end))
+                start = end
+        return runs
+
     def _read_run(
-        self, into: NDArray[np.uint8], place_P: NDArray[np.int64], row_P: NDArray[np.int64], check_P: NDArray[np.bool_]
+        self,
+        into: NDArray[np.uint8],
+        place_P: NDArray[np.int64],
+        row_P: NDArray[np.int64],
+        check_P: NDArray[np.bool_],
+        named_P3: NDArray[np.uint32],
     ) -> list[_Wrong]:
-        """Read adjacent pieces. Returns those that are not right, whose rows are not filled."""
+        """Read a run of pieces. Returns those that are not right, whose rows are not filled."""
         checked = bool(check_P.any())
-        alone = len(place_P) == 1 and not checked  # only then is a part enough: a checksum covers a whole piece
-        whole_PB = np.empty((len(place_P), into.shape[1] if alone else self._piece_bytes), np.uint8)
+        first, span = int(place_P[0]), int(place_P[-1] - place_P[0]) + 1
+        alone = span == 1 and not checked  # only then is a part enough: a checksum covers a whole piece
+        whole_SB = np.empty((span, into.shape[1] if alone else self._piece_bytes), np.uint8)
         try:
             reason = "the file is cut short"
-            count = os.preadv(self._descriptor, [whole_PB.data], self._offset(int(place_P[0])))
+            count = os.preadv(self._descriptor, [whole_SB.data], self._offset(first))
         except OSError as error:
             count, reason = -1, str(error)
-        if count != whole_PB.size:
+        if count != whole_SB.size:
             if len(place_P) > 1:  # one at a time, to find out which piece it is
                 ones = [slice(n, n + 1) for n in range(len(place_P))]
-                return [bad for n in ones for bad in self._read_run(into, place_P[n], row_P[n], check_P[n])]
-            return [(int(place_P[0]), int(row_P[0]), reason)]
-        if not checked:
-            into[row_P] = whole_PB[:, : into.shape[1]]
-            return []
-        named_P3 = np.ascontiguousarray(np.stack(self._named(place_P), 1), "<u4")
-        wrong: list[_Wrong] = []
-        for number in np.flatnonzero(check_P).tolist():
-            place = int(place_P[number])
-            if not self._checks.holds(place, named_P3[number], whole_PB[number]):
-                wrong.append((place, int(row_P[number]), "its checksum does not match"))
-        if not wrong:
-            into[row_P] = whole_PB[:, : into.shape[1]]
-        else:
-            right_P = ~np.isin(place_P, [place for place, _, _ in wrong])
-            into[row_P[right_P]] = whole_PB[right_P, : into.shape[1]]
-        return wrong
+                return [
+                    bad for n in ones for bad in self._read_run(into, place_P[n], row_P[n], check_P[n], named_P3[n])
+                ]
+            return [(first, int(row_P[0]), reason)]
+        inside_P = place_P - first
+        bad_P = np.zeros(len(place_P), dtype=bool)
+        if checked:
+            due = np.flatnonzero(check_P)
+            bad_P[due] = ~self._checks.hold(place_P[due], named_P3[due], whole_SB, inside_P[due])
+        right_P = ~bad_P
+        into[row_P[right_P]] = whole_SB[inside_P[right_P], : into.shape[1]]
+        return [(int(place_P[n]), int(row_P[n]), _MISMATCH) for n in np.flatnonzero(bad_P)]
 
     def _read_behind(self, into: NDArray[np.uint8], wrong: Sequence[_Wrong]) -> None:
         """Fill rows from behind the cache. Raises `DamagedBlock`."""
@@ -179,28 +199,28 @@ class OpenShard:
         if not found:
             place, _, reason = wrong[0]
             raise DamagedBlock(self._piece_damage(reason, place))
-        named_P3 = np.ascontiguousarray(np.stack(self._named(np.array([place for place, _, _ in wrong])), 1), "<u4")
+        named_P3 = self._named_rows(np.array([place for place, _, _ in wrong]))
         for (place, row, _), named_3, contents in zip(wrong, named_P3, found, strict=True):
             piece_B = np.frombuffer(contents, np.uint8)
             if len(piece_B) != self._piece_bytes:
                 raise DamagedBlock(self._piece_damage("the file is cut short", place))
-            if not self._checks.holds(place, named_3, piece_B):
-                raise DamagedBlock(self._piece_damage("its checksum does not match", place))
+            if not self._checks.hold(np.array([place]), named_3[None], piece_B[None], np.zeros(1, np.int64))[0]:
+                raise DamagedBlock(self._piece_damage(_MISMATCH, place))
             into[row] = piece_B[: into.shape[1]]
             self._blob.keep(self._offset(place), contents)
 
     def _offset(self, place: int) -> int:
         return self.header.pieces_offset + place * self._piece_bytes
 
-    @property
-    def _piece_bytes(self) -> int:
-        return self.header.layout.piece_bytes
-
     def _named(self, place_P: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Layer, head and block of pieces."""
         rest_P, block_P = np.divmod(place_P, self.header.num_blocks)
         layer_index_P, head_P = np.divmod(rest_P, self.header.layout.kv_heads)
         return np.array(self.header.layout.layers)[layer_index_P], head_P, block_P
+
+    def _named_rows(self, place_P: NDArray[np.int64]) -> NDArray[np.uint32]:
+        """Layer, head and block of pieces as their checksums take them."""
+        return np.ascontiguousarray(np.stack(self._named(place_P), 1), "<u4")
 
     def _piece_damage(self, reason: str, place: int) -> Damage:
         layer, head, block = (int(number[0]) for number in self._named(np.array([place])))
@@ -215,4 +235,4 @@ def _wrong(body: bytes, place: Section) -> str:
     """What is not right about a section's bytes; empty if nothing."""
     if len(body) != place.size:
         return "the file is cut short"
-    return "" if zlib.crc32(body) == place.crc32 else "its checksum does not match"
+    return "" if zlib.crc32(body) == place.crc32 else _MISMATCH

@@ -46,8 +46,8 @@ Rows: TypeAlias = dict[str, NDArray[np.int64]]
 class KVBlockStore:
     """See the module docstring. `fingerprint` is the digest of the memory's `MemoryFingerprint`.
 
-    `check`: "first touch" verifies a piece when this store first reads it, "every read" each time. `blobs`: where the
-    shards lie, if not in `folder`.
+    `check`: "first touch" verifies a piece when this store first reads it, "every read" each time. `max_open_files`:
+    None for a quarter of what the process may open. `blobs`: where the shards lie, if not in `folder`.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class KVBlockStore:
         fingerprint: str,
         *,
         check: Literal["first touch", "every read"] = "first touch",
-        max_open_files: int = 256,
+        max_open_files: int | None = None,
         blobs: Blobs | None = None,
     ):
         self.folder = Path(folder)
@@ -65,7 +65,7 @@ class KVBlockStore:
         self.layout = layout
         self.fingerprint = fingerprint
         self._check_always = check == "every read"
-        self._max_open_files = max_open_files
+        self._max_open_files = max_open_files or _most_open_files()
         self._open: OrderedDict[str, OpenShard] = OrderedDict()
         self._lock = threading.Lock()
         self._layer_index = {layer: index for index, layer in enumerate(layout.layers)}
@@ -254,6 +254,17 @@ class KVBlockStore:
         """Close all files. The store can still be used."""
         with self._lock:
             self._open.clear()
+
+
+def _most_open_files() -> int:
+    """A question about a large library reads some hundred shards; one that is opened again is checked again."""
+    try:
+        import resource  # not on Windows
+
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    except ImportError:
+        most = 1024
+    return max(256, min(4096, most // 4)) if most > 0 else 4096
 
 
 def _rows_by_name(names: Sequence[str]) -> Rows:

@@ -17,12 +17,23 @@ import app.auth
 from app import assembly
 from app.settings import Settings
 from retrieval.library import Library
+from tests import elsewhere
 from tests.app.api_client import opened
 from tests.app.cli_client import Commands
 from tests.app.serving import settings_for
 from tests.app.small_library import fill
 from tests.retrieval.conftest import new_catalogues, one_reader, reading_here  # noqa: F401
 from tests.tiny_model import shipped_model
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    elsewhere.choose(metafunc)
+
+
+@pytest.fixture(autouse=True)
+def library_places(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    """Where this test's libraries have catalogue and memory."""
+    yield from elsewhere.places(request)
 
 
 @pytest.fixture(scope="session", autouse=True)

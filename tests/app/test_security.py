@@ -165,7 +165,9 @@ class TestSigningIn:
 
 
 class TestOtherSites:
-    @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:7860", ""])
+    @pytest.mark.parametrize(
+        "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:7860", "", "[", "[::1", "a]b"]
+    )
     def test_a_foreign_host_name_is_refused_on_this_machine(self, local: TestClient, host: str) -> None:
         assert local.get("/api/v1/documents", headers={"Host": host}).status_code == 421
 
@@ -179,7 +181,7 @@ class TestOtherSites:
         assert local.get("/api/v1/documents", headers={"Host": host}).status_code == 200
 
     @pytest.mark.parametrize(
-        "origin", ["https://evil.example", "null", "http://127.0.0.1:9999", "http://127.0.0.1@evil.example"]
+        "origin", ["https://evil.example", "null", "http://127.0.0.1:9999", "http://127.0.0.1@evil.example", "http://["]
     )
     def test_requests_of_other_sites_are_refused(self, local: TestClient, origin: str) -> None:
         for method, path in (

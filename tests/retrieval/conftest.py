@@ -15,6 +15,7 @@ from model.reading import second_look
 from retrieval.extraction import extract
 from retrieval.library import Library
 from retrieval.types.passages import Answer, AnswerToken
+from tests import elsewhere
 from tests.migrated_once import migrated_once
 from tests.retrieval.reading_here import ReadingHere
 from tests.tiny_model import tiny_model
@@ -69,6 +70,16 @@ FOX = prose(1, 1100, "The quick brown fox jumps over the lazy dog. ")
 WHALE = prose(2, 900, "Whales sing across the whole of the ocean. ", "A whale is not a fish! ")
 RAIN = prose(3, 700, "Rain in Spain falls mainly in the plain. ")
 TEXTS = {"fox": FOX, "whale": WHALE, "rain": RAIN}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    elsewhere.choose(metafunc)
+
+
+@pytest.fixture(autouse=True)
+def library_places(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    """Where this test's libraries have catalogue and memory."""
+    yield from elsewhere.places(request)
 
 
 @pytest.fixture(scope="session")

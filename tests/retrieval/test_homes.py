@@ -12,6 +12,8 @@ from storage.privacy import NotPrivate
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, WHALE, add, ask
 from tests.tiny_model import tiny_model
 
+pytestmark = pytest.mark.sqlite_only
+
 
 def test_another_models_memory_is_refused_with_the_fields_that_differ(library, three, open_library):
     other = open_library(model=tiny_model(block_size=BLOCK_SIZE, seed=2, window_blocks=4, context_blocks=2))

@@ -28,7 +28,7 @@ from app.api.preferences import MAX_ANSWER_TOKENS
 from app.api.questions import Answering, AskQueue, AskRequest, EarlierTurn, Within, room_in
 from app.exports.written_rows import written_row
 from retrieval.library import Library
-from retrieval.types.outcomes import outcome_note
+from retrieval.types.outcomes import outcome_note, set_aside_note
 from retrieval.types.passages import Answer, Passage
 
 MODEL = "cairn"
@@ -148,7 +148,7 @@ async def _streamed(events: AsyncGenerator[tuple[str, Any], None], completion: _
                 yield f"data: {json.dumps(_error(payload))}\n\n"
             elif name == "answer":
                 answer = Answer.from_dict(payload)
-                rest = ("" if begun else answer.text) + _footer(answer)
+                rest = _behind(answer, begun) + _footer(answer)
                 if rest:
                     yield completion.chunk({"content": rest})
                 yield completion.chunk({}, finish="stop", record=_record(answer))
@@ -181,6 +181,13 @@ class _Completion:
             "usage": {"prompt_tokens": 0, "completion_tokens": tokens, "total_tokens": tokens},
             "cairn": _record(answer),
         }
+
+
+def _behind(answer: Answer, begun: bool) -> str:
+    """The text of the answer, as far as it did not come in pieces."""
+    if begun and answer.set_aside:
+        return f"\n\n({set_aside_note(answer)})\n\n{answer.text}"
+    return "" if begun else answer.text
 
 
 _SOURCES = "\n\nSources:\n"

@@ -1,25 +1,39 @@
-"""`cairn ingest`: files and folders into the memory, one after the other; one bad file does not stop the rest."""
+"""`cairn ingest`: files, folders and buckets into the memory, one after the other; one bad file does not stop the rest.
+
+With `--ray` they are only handed in here, and actors read them.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli.documents.progress import ProgressBar
-from app.cli.options import HomeOption, IntoCollectionOption, JsonOption, ModelOption, UserOption, library_of
+from app.cli.options import (
+    HomeOption,
+    IntoCollectionOption,
+    JsonOption,
+    ModelOption,
+    UserOption,
+    library_of,
+    settings_of,
+)
 from app.cli.output import duration, printable, say, size, tell, user_message, write_json
 from app.errors import SettingsError
 from retrieval.errors import MemoryMismatch
 from retrieval.types.records import ALREADY_STORED, Job
 
 if TYPE_CHECKING:
+    from app.settings import Settings
+    from retrieval.ingest.sources import BucketSource, FileSource
     from retrieval.library import Library
 
 WATCH_SECONDS = 0.3
@@ -35,12 +49,29 @@ class OcrChoice(StrEnum):
 
 def ingest(
     context: typer.Context,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Files, or folders to search for files.")],
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH", help="Files, or folders to search for files; also s3://bucket/prefix."),
+    ],
     collection: IntoCollectionOption = None,
     password: Annotated[str | None, typer.Option("--password", metavar="TEXT", help="For encrypted PDFs.")] = None,
     ocr: Annotated[
         OcrChoice | None,
         typer.Option("--ocr", show_default=False, help="Recognise text in pictures (or CAIRN_OCR; default: auto)."),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="Let workers of this Ray cluster read: its address, auto, or local for this machine alone.",
+        ),
+    ] = None,
+    actors: Annotated[
+        int | None,
+        typer.Option(
+            "--actors", min=1, metavar="N", show_default=False, help="With --ray; default: one a GPU, or one a machine."
+        ),
     ] = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -52,9 +83,18 @@ def ingest(
     A file that is stored already costs nothing. After an interruption the same command goes on where it stopped.
     """
     failed = count = 0
+    settings = settings_of(context, home, model, ocr=ocr)
+    read_by_ray = None if ray is None else _reading(settings, ray, actors)
     with library_of(context, home, model, user, backup=True, ocr=ocr) as library:
-        for path, source in files_below(paths):
-            row = _ingest_one(library, path, source, collection, password)
+        found = _found(paths)
+        rows: Iterator[dict[str, Any]]
+        if read_by_ray is None:
+            rows = (_ingest_one(library, each, collection, password) for each in found)
+        else:
+            rows = _read_by_ray(
+                library, [_handed_in(library, each, collection, password) for each in found], read_by_ray
+            )
+        for row in rows:
             count += 1
             failed += row["status"] not in GOOD
             if as_json:
@@ -67,6 +107,16 @@ def ingest(
         tell(f"{count - failed} of {count} files are stored.")
     if failed or not count:
         raise typer.Exit(1)
+
+
+def _found(paths: Sequence[str]) -> Iterator[FileSource | BucketSource]:
+    from retrieval.ingest.sources import SCHEME, FileSource, bucket_sources
+
+    for path in paths:
+        if path.startswith(SCHEME):
+            yield from bucket_sources(path, frozenset(suffixes()))
+        else:
+            yield from (FileSource(*each) for each in files_below([Path(path)]))
 
 
 def files_below(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
@@ -95,26 +145,71 @@ def suffixes() -> tuple[str, ...]:
 
 
 def _ingest_one(
-    library: Library, path: Path, source: str, collection: str | None, password: str | None
+    library: Library, source: FileSource | BucketSource, collection: str | None, password: str | None
 ) -> dict[str, Any]:
     bar = ProgressBar(sys.stderr)
+    job = _handed_in(library, source, collection, password)
+    if not isinstance(job, Job):
+        return job
     try:
-        job = library.submit(path, collection=collection, source=source, password=password)
         while job.active:
             job = library.run_job(job.id, on_progress=bar.show)
             if job.active:  # a server on the same home took it first: watch
                 bar.show(job)
                 time.sleep(WATCH_SECONDS)
     except Exception as error:
-        message = user_message(error)
-        if message is None or concerns_every_file(error):
-            raise
-        return row_of_failure(source, message)
+        return _failure(source.name, error)
     finally:
         bar.clear()
+    return row_of_job(job, source.name)
+
+
+def _handed_in(
+    library: Library, source: FileSource | BucketSource, collection: str | None, password: str | None
+) -> Job | dict[str, Any]:
+    """The file's job, or the row of one that cannot be taken."""
+    try:
+        with source.fetched() as path:
+            job = library.submit(path, collection=collection, source=source.name, password=password)
+    except Exception as error:
+        return _failure(source.name, error)
     if job.note.startswith(f"{ALREADY_STORED},"):
-        tell(f"{printable(source)}: {job.note}; move it in the web UI if it belongs elsewhere.")
-    return row_of_job(job, source)
+        tell(f"{printable(source.name)}: {job.note}; move it in the web UI if it belongs elsewhere.")
+    return job
+
+
+def _reading(settings: Settings, address: str, actors: int | None) -> Callable[[Callable[[], bool]], Iterator[int]]:
+    """Raises SettingsError, before anything is handed in."""
+    from app import ray_workers
+
+    ray_workers.check(settings, address)
+    return partial(ray_workers.reading, settings, address, actors)
+
+
+def _read_by_ray(
+    library: Library,
+    handed_in: Sequence[Job | dict[str, Any]],
+    read: Callable[[Callable[[], bool]], Iterator[int]],
+) -> Iterator[dict[str, Any]]:
+    """Rows in the order in which documents end. `read`: lets actors read, and is told whether something waits."""
+    jobs = {each.id: each for each in handed_in if isinstance(each, Job)}
+    yield from (each for each in handed_in if not isinstance(each, Job))
+    yield from (row_of_job(job, job.source) for job in jobs.values() if not job.active)
+    waiting = {identity for identity, job in jobs.items() if job.active}
+    for _ in read(lambda: any(library.job(identity).active for identity in waiting)) if waiting else ():
+        for job in [library.job(identity) for identity in waiting]:
+            if not job.active:
+                waiting.discard(job.id)
+                yield row_of_job(job, job.source)
+    yield from (row_of_job(library.job(identity), jobs[identity].source) for identity in sorted(waiting))
+
+
+def _failure(source: str, error: Exception) -> dict[str, Any]:
+    """Raises it again if the next file would fail in the same way, or nobody knows what it is."""
+    message = user_message(error)
+    if message is None or concerns_every_file(error):
+        raise error
+    return row_of_failure(source, message)
 
 
 def concerns_every_file(error: Exception) -> bool:

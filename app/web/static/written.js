@@ -1,7 +1,9 @@
 // An answer that a writer worded: its citations lead to their pages, and every sentence shows what the documents say to it.
 
 import { h, placeOf } from "./dom.js";
+import { cutAtSpan } from "./marking.js";
 import { openViewer } from "./viewer.js";
+import { QUOTED_INSTEAD, SET_ASIDE } from "./words.js";
 
 const VERDICTS = { supported: "Supported", partly: "Partly supported", not_found: "Not found in the documents" };
 
@@ -68,8 +70,48 @@ export function writtenEvidence(answer) {
     "section",
     { class: "written-evidence", "aria-label": "Check of the answer" },
     answer.problem ? h("div", { class: "verdict", role: "note" }, answer.problem) : null,
-    answer.claims.length ? check(answer) : null,
-    answer.text || away ? h("div", { class: "soft" }, `${answer.text ? `Written by ${writer.name}.` : ""}${away}`.trim()) : null,
+    answer.set_aside ? setAside(answer) : null,
+    nearestSentence(answer),
+    answer.claims.length && !answer.set_aside ? check(answer) : null,
+    (answer.text && !answer.set_aside) || away
+      ? h("div", { class: "soft" }, `${answer.text && !answer.set_aside ? `Written by ${writer.name}.` : ""}${away}`.trim())
+      : null,
+  );
+}
+
+// Why the answer is not in the writer's words, with these.
+function setAside(answer) {
+  const why = [SET_ASIDE.replace("{writer}", answer.writer.name), answer.found ? QUOTED_INSTEAD : ""].join(" ").trim();
+  return h("details", { class: "set-aside" }, h("summary", {}, why), h("blockquote", { class: "soft" }, answer.set_aside));
+}
+
+// The sentence that would have been the answer without a writer, unless the writer's rest on it.
+function nearestSentence({ quotation, claims }) {
+  if (!quotation || claims.some((claim) => claim.sentence === quotation.passage.text)) return null;
+  const { passage, pointed } = quotation;
+  const exact = pointed[0] < pointed[1] ? pointed : null;
+  return h(
+    "button",
+    {
+      type: "button",
+      class: "plain nearest-sentence",
+      title: "Show on the page",
+      onclick: () =>
+        openViewer({
+          passage,
+          reading: null,
+          quote: { document_id: passage.document_id, start: passage.start_index, end: passage.end_index, exact },
+        }),
+    },
+    h("span", { class: "soft" }, "The sentence that comes nearest: "),
+    h(
+      "span",
+      {},
+      "“",
+      cutAtSpan(passage.text, passage.start_index, pointed).map(([part, inside]) => (inside ? h("b", {}, part) : part)),
+      "” ",
+    ),
+    h("span", { class: "soft" }, placeOf(passage)),
   );
 }
 

@@ -52,7 +52,7 @@ class LocalWriter:
         int8: bool = False,
         reads_ahead: bool = False,
     ) -> None:
-        self.name, self.reads_ahead = name, reads_ahead
+        self._source, self.reads_ahead = name, reads_ahead
         self._home, self._device, self._dtype, self._int8 = home, device, dtype, int8
         self._memory_bytes, self._repair = memory_bytes, repair
         self._lock = threading.Lock()
@@ -66,11 +66,22 @@ class LocalWriter:
         with self._lock:
             if self._loaded is None:
                 try:
-                    model = load_chat_model(self.name, device=self._device, dtype=self._dtype, int8=self._int8)
+                    model = load_chat_model(self._source, device=self._device, dtype=self._dtype, int8=self._int8)
                 except (ModelError, OSError, RuntimeError) as error:
                     raise WriterError(self.name, str(error)) from error
                 self._loaded = loaded_writer(model, self._home, self._memory_bytes)
             return self._loaded
+
+    @property
+    def name(self) -> str:
+        """As in `Writer`: of a folder or a file only the last part; the rest is nobody's business."""
+        path = Path(self._source)
+        return path.name if path.is_absolute() or path.exists() else self._source
+
+    @property
+    def weights(self) -> int:
+        """As in `Writer`: counted."""
+        return sum(parameter.numel() for parameter in self.loaded().model.backbone.parameters())
 
     def agreement(self) -> Agreement:
         """How stored passages compare with passages read again; measured once for each checkpoint."""

@@ -21,6 +21,7 @@ from urllib.parse import urldefrag, urlsplit
 from retrieval.errors import WriterError
 from retrieval.writers.prompt import messages
 from retrieval.writers.protocol import Cancelled, Finish, WriterKind, WriterRequest, WriterToken, Written
+from retrieval.writers.server.model_size import weights_in_name
 from retrieval.writers.server.only_model import OnlyModel
 from retrieval.writers.server.thinking import VisibleText
 
@@ -75,6 +76,11 @@ class ServerWriter:
             return not ipaddress.ip_address(self._host).is_loopback
         except ValueError:
             return self._host != "localhost"
+
+    @property
+    def weights(self) -> int | None:
+        """As in `Writer`: what the model's name says, as names of published models do."""
+        return weights_in_name(self.name)
 
     def write(self, request: WriterRequest, cancelled: Cancelled) -> Generator[WriterToken, None, Written]:
         """As in `Writer`."""

@@ -18,6 +18,7 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 
@@ -27,8 +28,9 @@ BUSY_SECONDS = 15
 LEASE_SECONDS = 60.0  # how long a worker may be silent before its job is given to another
 _PROGRESS = "SELECT COALESCE(SUM(next_value), 0) FROM counters"
 WRITER_LOCK = 0x434149524E  # "CAIRN": the advisory lock by which PostgreSQL's writers take turns, as SQLite's do
+CHANNEL = "cairn_changes"  # on which PostgreSQL tells of writes
 HANG_SECONDS = 30  # of a transaction whose process does nothing, and of waiting for one
-_NOTICE_CUT = {"connect_timeout": 10, "keepalives_idle": 20, "keepalives_interval": 5, "keepalives_count": 4}
+NOTICE_CUT = {"connect_timeout": 10, "keepalives_idle": 20, "keepalives_interval": 5, "keepalives_count": 4}
 
 
 class Database:
@@ -52,7 +54,7 @@ class Database:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             # As many connections as threads ask at once: a sixteenth reader would else wait for half a minute.
-            more = {} if self.is_sqlite else {"pool_pre_ping": True, "connect_args": _NOTICE_CUT}
+            more = {} if self.is_sqlite else {"pool_pre_ping": True, "connect_args": NOTICE_CUT}
             self.engine: Engine = create_engine(parsed, max_overflow=-1, **more)
         except ModuleNotFoundError as error:
             raise ValueError(
@@ -61,6 +63,8 @@ class Database:
         self.on_progress: Callable[[int], None] | None = None  # told after each commit: see storage.catalogue.home
         self.lease_seconds = LEASE_SECONDS
         self.while_open = ExitStack()
+        self.teller = uuid4().hex  # who told of a change: others only need to know
+        self.told_here = 0
         self._writer = self.engine.execution_options(begin_immediate=True)
         self._reader = self.engine
         # Threads of this process queue here instead of polling for SQLite's lock.
@@ -80,12 +84,15 @@ class Database:
             yield connection
 
     @contextmanager
-    def write(self, *, in_turn: bool = True) -> Iterator[Connection]:
+    def write(self, *, in_turn: bool = True, tell: bool = True) -> Iterator[Connection]:
         """One writing transaction, committed at the end or rolled back. Keep it short; do not nest.
 
         `in_turn=False`: on PostgreSQL it does not wait for other writers. For what locks the one row that it changes,
-        and reserves no numbers. Raises `CatalogueUnavailable`; then nothing was changed.
+        and reserves no numbers. `tell`: let other processes know (`storage.catalogue.database.changes`), for what
+        somebody who looks at the library may see; never out of turn. Raises `CatalogueUnavailable`; then nothing was
+        changed.
         """
+        tell = tell and in_turn
         alone = self._writing if in_turn or self.is_sqlite else nullcontext()
         with alone, explained(self.place), self._writer.connect() as connection:
             progress = 0
@@ -93,10 +100,28 @@ class Database:
                 if in_turn and not self.is_sqlite:
                     connection.execute(text(f"SELECT pg_advisory_xact_lock({WRITER_LOCK})"))
                 yield connection
+                if tell:
+                    self._tell(connection)
                 if in_turn and self.on_progress is not None:
                     progress = connection.exec_driver_sql(_PROGRESS).scalar_one()
+            if tell:
+                self.told_here += 1
             if in_turn and self.on_progress is not None:
                 self.on_progress(int(progress))
+
+    def _tell(self, connection: Connection) -> None:
+        """Whoever listens learns of it once this is committed. SQLite has a number in the file's head that nothing
+        else uses."""
+        if self.is_sqlite:
+            number = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+            connection.exec_driver_sql(f"PRAGMA user_version = {(number + 1) % (1 << 31)}")
+        else:
+            self.announce(connection, "")
+
+    def announce(self, connection: Connection, message: str) -> None:
+        """Tell other servers something, when this is committed. PostgreSQL only."""
+        told = text("SELECT pg_notify(:channel, :message)")
+        connection.execute(told, {"channel": CHANNEL, "message": f"{self.teller} {message}"})
 
     def erase_deleted(self) -> None:
         """After a deletion, empty the write-ahead log, which still holds the text. Does not wait for readers."""

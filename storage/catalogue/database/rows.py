@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, insert, literal, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, func, insert, literal, select, update
 
-from storage.catalogue.database.schema import counters, now
+from storage.catalogue.database.schema import counters, folder_files, now
 from storage.errors import NotFound
-from storage.records import Block, Box, Document, Job, JobProgress
+from storage.records import Block, Box, Document, FolderFile, Job, JobProgress
 
 Item = TypeVar("Item")
 Record = TypeVar("Record")
@@ -43,6 +44,13 @@ def clock(connection: Connection) -> ColumnElement[str]:
     if connection.dialect.name == "sqlite":
         return literal(now())
     return func.to_char(func.timezone("UTC", func.clock_timestamp()), 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"')
+
+
+def seconds(connection: Connection) -> float:
+    """The moment in seconds since 1970, by the clock of `clock`."""
+    if connection.dialect.name == "sqlite":
+        return time.time()
+    return float(connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one())
 
 
 def reserve_numbers(connection: Connection, counter: str, count: int) -> int:
@@ -105,3 +113,14 @@ def block_of(row: Row[Any]) -> Block:
 
 def job_of(row: Row[Any]) -> Job:
     return record_of(Job, row, progress=record_of(JobProgress, row))
+
+
+def write_folder_file(
+    connection: Connection, folder_id: str, file: FolderFile, *, instead_of: str | None = None
+) -> None:
+    """What is remembered of one file below a followed folder, in place of what was known of it, and of `instead_of` if
+    it moved."""
+    gone = {file.source} if instead_of is None else {file.source, instead_of}
+    mine = folder_files.c.folder_id == folder_id
+    connection.execute(delete(folder_files).where(mine, folder_files.c.source.in_(gone)))
+    connection.execute(insert(folder_files).values(vars(file) | {"folder_id": folder_id}))

@@ -327,3 +327,14 @@ answer_documents = Table(
     Column("document_id", HexId, ForeignKey("documents.id", ondelete="CASCADE"), primary_key=True),
     Index(None, "document_id"),
 )
+
+shared_values = Table(  # what the servers of one library have to know of each other, for a while
+    "shared_values",
+    metadata,
+    Column("kind", String(16), primary_key=True),  # session, sign-in, attempt, upload
+    Column("key", String(64), primary_key=True),
+    Column("owner", String(64), nullable=False, default=""),  # of whom only so many may be kept: a user, a network
+    Column("value", Text, nullable=False),  # JSON
+    Column("until", Float, nullable=False, index=True),  # seconds since 1970, by the clock of `rows.seconds`
+    Index(None, "kind", "owner", "until"),
+)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import io
 import random
+import shutil
 import threading
 import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
 from app.api import build_app
+from retrieval.bundles.travelling import Bundles
 from retrieval.library import Library
 from tests.app.api_client import PDF, error_code, until
 from tests.app.serving import settings_for
@@ -99,6 +102,38 @@ def test_no_request_makes_the_server_fetch_anything(library: Library, home: Path
         client.post("/mcp/", json=message, headers={"Accept": "application/json, text/event-stream"})
         client.get("/", headers={"X-Forwarded-Host": url.removeprefix("http://"), "Referer": url})
     assert listener.asked == []
+
+
+@pytest.mark.parametrize("length", ["\xb2", "9" * 5000, "-1", "+5", "0x10"])
+def test_a_length_that_is_no_number_is_refused(client: TestClient, length: str) -> None:
+    headers = {"Content-Length": length.encode("latin-1"), "Content-Type": "application/json"}
+    assert client.post("/api/v1/search", content=b"{}", headers=headers).status_code == 413
+
+
+def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(client: TestClient) -> None:
+    headers = {"Content-Length": "5", "Transfer-Encoding": "chunked", "Content-Type": "application/json"}
+    refused = client.post("/api/v1/search", content=b"0\r\n\r\n", headers=headers)
+    assert refused.status_code == 400 and error_code(refused) == "two_lengths"
+    assert refused.headers["connection"] == "close"
+
+
+def test_one_library_of_a_person_goes_out_at_a_time_and_leaves_room_on_the_disk(
+    client: TestClient, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = []
+
+    def written(_bundles: Bundles, path: Path, **_which: Any) -> None:
+        path.write_bytes(b"a library")
+        inside.append(client.get("/api/v1/bundle"))  # while it is being written
+
+    monkeypatch.setattr(Bundles, "export_to", written)
+    assert client.get("/api/v1/bundle").content == b"a library"
+    assert inside[0].status_code == 429 and error_code(inside[0]) == "too_many_bundles"
+    assert client.get("/api/v1/bundle").status_code == 200  # the one before has left
+    assert list((home / "uploads").iterdir()) == []
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=1000))
+    refused = client.get("/api/v1/bundle")
+    assert refused.status_code == 507 and error_code(refused) == "not_enough_space" and len(inside) == 2
 
 
 def test_malformed_and_huge_forms_are_refused_in_the_one_shape(client: TestClient) -> None:

@@ -13,6 +13,7 @@ import app.auth
 from app.api import build_app
 from app.auth import Authenticator, WrongPassword
 from app.limits.sign_in_limit import FREE_ATTEMPTS_IN_ALL, SignInLimit, TooManyAttempts, network_of
+from app.shared_values import OwnValues
 from retrieval.auth.accounts import Accounts
 from retrieval.library import Library
 from storage.records import ADMINISTRATOR
@@ -38,7 +39,7 @@ def clock() -> Clock:
 
 class TestLimit:
     def test_an_attempt_counts_from_its_beginning_however_many_come_at_once(self, clock: Clock) -> None:
-        limit = SignInLimit(clock)
+        limit = SignInLimit(OwnValues(clock))
         barrier = threading.Barrier(50)
 
         def attempt(_number: int) -> bool:
@@ -53,7 +54,7 @@ class TestLimit:
             assert sum(threads.map(attempt, range(50))) == 5
 
     def test_one_must_wait_longer_each_time_and_is_forgiven_after_a_while(self, clock: Clock) -> None:
-        limit = SignInLimit(clock)
+        limit = SignInLimit(OwnValues(clock))
         for _ in range(5):
             limit.begin("ann", "10.0.0.1")
         waits = []
@@ -68,7 +69,7 @@ class TestLimit:
         limit.begin("ann", "10.0.0.1")
 
     def test_guesses_from_many_addresses_at_one_account_are_counted_together(self, clock: Clock) -> None:
-        limit = SignInLimit(clock)
+        limit = SignInLimit(OwnValues(clock))
         for number in range(FREE_ATTEMPTS_IN_ALL):
             limit.begin("ann", f"10.0.0.{number}")
         with pytest.raises(TooManyAttempts):
@@ -76,14 +77,14 @@ class TestLimit:
         limit.begin("bob", "10.0.1.1")
 
     def test_guesses_at_many_accounts_from_one_address_are_counted_together(self, clock: Clock) -> None:
-        limit = SignInLimit(clock)
+        limit = SignInLimit(OwnValues(clock))
         for number in range(FREE_ATTEMPTS_IN_ALL):
             limit.begin(f"user{number}", "10.0.0.1")
         with pytest.raises(TooManyAttempts):
             limit.begin("ann", "10.0.0.1")
 
     def test_nobody_locks_a_person_out_of_where_they_signed_in_before(self, clock: Clock) -> None:
-        limit = SignInLimit(clock)
+        limit = SignInLimit(OwnValues(clock))
         limit.succeeded(limit.begin("ann", "10.0.0.1"))
         for number in range(FREE_ATTEMPTS_IN_ALL):
             limit.begin("ann", f"10.0.9.{number}")
@@ -91,7 +92,7 @@ class TestLimit:
         limit.begin("ann", "10.0.0.1")
 
     def test_right_passwords_use_nothing_up(self, clock: Clock) -> None:
-        limit = SignInLimit(clock)
+        limit = SignInLimit(OwnValues(clock))
         for number in range(3 * FREE_ATTEMPTS_IN_ALL):
             limit.succeeded(limit.begin(f"user{number}", "10.0.0.1"))
 
@@ -148,7 +149,7 @@ class HeldHasher:
 
     go_on = threading.Event()
 
-    def hash(self, password: str) -> str:
+    def hash(self, password: str, *, salt: bytes | None = None) -> str:
         return password
 
     def verify(self, expected: str, password: str) -> bool:

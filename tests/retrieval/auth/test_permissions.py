@@ -12,11 +12,13 @@ import pytest
 
 from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.errors import CairnError, InvalidRequest, NotFound, PermissionDenied
-from retrieval.index.snapshot import MemorySnapshot
+from retrieval.index.memory_snapshot import MemorySnapshot
 from retrieval.library import Library
 from retrieval.types.records import Scope
 from storage.records import Principal
 from tests.retrieval.conftest import FOX, WHALE, OpenLibrary, add, ask, prose, substance
+
+pytestmark = pytest.mark.both_catalogues
 
 PEOPLE = 8
 QUESTION = "What does the keeper do near the bridge?"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +91,16 @@ def test_one_collection_travels_alone_and_everything_may_arrive_in_another(libra
 def test_a_catalogue_that_is_lost_after_an_import_can_be_rescued(bundle, elsewhere):
     list(elsewhere.bundles.import_from(bundle))
     assert len(list((elsewhere.folders._home / "sidecars").iterdir())) == 3
+
+
+def test_a_name_of_which_nothing_can_be_kept_is_refused_or_is_none(bundle, elsewhere):
+    with pytest.raises(InvalidRequest, match="needs a name"):
+        list(elsewhere.bundles.import_from(bundle, collection="\u202e"))
+    assert stored(elsewhere) == (0, 0)
+    hostile = rewritten(bundle, rows(collection="\u202e\0", source="\u202egnp.exe\0", title="\x1b[2J"))
+    (*_,) = elsewhere.bundles.import_from(hostile)
+    assert "gnp.exe" in {one.source for one in elsewhere.documents()} and len(elsewhere.documents()) == 3
+    assert {one.name for one in elsewhere.collections()} <= {"Animals"}
 
 
 def test_memory_of_another_model_is_refused_and_its_originals_can_be_read(bundle, tmp_path):
@@ -262,3 +274,53 @@ def test_an_import_that_is_interrupted_goes_on_where_it_stopped(bundle, elsewher
         "imported",
     ]
     assert elsewhere.verify().ok
+
+
+# Small files, or small parts of files, that would take much memory before they can be checked
+
+
+def bundled(path: Path, manifest: bytes, *, kind: int = zipfile.ZIP_STORED, members: int = 0) -> Path:
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        for number in range(members):
+            archive.writestr(zipfile.ZipInfo(f"documents/{number}/0.kv"), b"")
+        archive.writestr(MANIFEST, manifest)
+    return path
+
+
+def peak_bytes(library: Library, path: Path, reason: str) -> int:
+    """Of memory while the file is refused for this reason."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadBundle, match=reason):
+            list(library.bundles.import_from(path))
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_compressed_manifest_is_not_unpacked(elsewhere, tmp_path):
+    manifest = b'{"format": "cairn-bundle/1", "members": {}, "more": [' + b"{}," * 1_000_000 + b"{}]}"
+    path = bundled(tmp_path / "bomb.cairn", manifest, kind=zipfile.ZIP_DEFLATED)
+    assert path.stat().st_size < 20_000
+    assert peak_bytes(elsewhere, path, "some of it is compressed") < 1_000_000
+
+
+def test_a_manifest_that_is_most_of_the_file_is_not_read(elsewhere, tmp_path):
+    manifest = b'{"format": "cairn-bundle/1", "members": {}, "more": [' + b"{}," * 500_000 + b"{}]}"
+    assert peak_bytes(elsewhere, bundled(tmp_path / "much.cairn", manifest), "manifest is too large") < 1_000_000
+
+
+def test_a_directory_of_very_many_members_is_not_read(elsewhere, tmp_path):
+    path = bundled(tmp_path / "many.cairn", b"{}", members=100)
+    (size,) = struct.unpack("<L", path.read_bytes()[-10:-6])
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.filelist *= 200  # the same members, named again and again
+        archive._didModify = True
+    assert path.stat().st_size < 210 * size
+    assert peak_bytes(elsewhere, path, "more members than it can have") < 1_000_000
+
+
+def test_rows_are_not_larger_than_what_they_describe(bundle, elsewhere):
+    hostile = rewritten(bundle, rows(extras={"more": [0] * 900_000}))
+    with pytest.raises(BadBundle, match=r"rows.json has .* at most"):
+        list(elsewhere.bundles.import_from(hostile))

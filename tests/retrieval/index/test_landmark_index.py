@@ -10,25 +10,62 @@ from model.attention.selection import select_blocks
 from retrieval.errors import InvalidRequest
 from retrieval.index.exact import ExactLandmarkIndex
 from retrieval.index.faiss import FaissLandmarkIndex
-from retrieval.index.snapshot import AUTO_FAISS_BLOCKS
+from retrieval.index.landmark_file import Contents, LandmarkFile, write_landmark_file
+from retrieval.index.mapped import MappedLandmarkIndex
+from retrieval.index.snapshot import AUTO_MAPPED_BLOCKS
 from retrieval.index.visible_landmarks import VisibleLandmarks
 
 ROOT = Path(__file__).resolve().parents[3]
 LAYERS, GROUPS, WIDTH = (1, 2, 5), 2, 8
 
 
-INDEXES = {"exact": ExactLandmarkIndex, "faiss": FaissLandmarkIndex}
+class WrittenLandmarks:
+    """A mapped index whose blocks go into a new file after every second change, so that file and RAM both hold some."""
+
+    def __init__(self, folder):
+        self._index, self._path, self._changes = MappedLandmarkIndex(LAYERS, GROUPS, WIDTH), folder / "map", 0
+
+    def __getattr__(self, name):
+        return getattr(self._index, name)
+
+    def add(self, ids, landmarks):
+        self._index.add(ids, landmarks)
+        self._changes += 1
+        if self._changes % 2:
+            file = written(self._path, self._index)
+            self._index = MappedLandmarkIndex(LAYERS, GROUPS, WIDTH, file=file)
 
 
-@pytest.fixture(params=INDEXES)
-def index(request):
-    return INDEXES[request.param](LAYERS, GROUPS, WIDTH)
+def written(path, index) -> LandmarkFile:
+    snapshot, none = index.snapshot(), np.zeros(index.num_blocks)
+    landmarks = torch.stack([snapshot.landmarks(layer).transpose(0, 1) for layer in LAYERS], 1).flatten(1)
+    names = ("shard", "row", "length", "document", "ordinal", "shard_ids", "shard_first", "shard_blocks")
+    tables = {"ids": index.ids} | {name: none for name in names}
+    numbers = len(LAYERS) * GROUPS * WIDTH
+    contents = Contents(index.num_blocks, numbers, torch.float32, lambda a, b: landmarks[a:b], tables, [], [])
+    write_landmark_file(path, contents, fingerprint="model", mark="7")
+    return LandmarkFile(path)
 
 
-@pytest.fixture(params=[*INDEXES, "visible in exact", "visible in faiss"])
-def snapshot_of(request):
+KINDS = ("exact", "mapped", "written", "faiss")
+
+
+def new_index(kind: str, folder: Path):
+    if kind == "written":
+        return WrittenLandmarks(folder)
+    makers = {"exact": ExactLandmarkIndex, "mapped": MappedLandmarkIndex, "faiss": FaissLandmarkIndex}
+    return makers[kind](LAYERS, GROUPS, WIDTH)
+
+
+@pytest.fixture(params=KINDS)
+def index(request, tmp_path):
+    return new_index(request.param, tmp_path)
+
+
+@pytest.fixture(params=[*KINDS, "visible in exact", "visible in written", "visible in faiss"])
+def snapshot_of(request, tmp_path):
     """`snapshot_of(landmarks)`: of just these blocks, or of these among others that who asks may not see."""
-    index = INDEXES[request.param.split()[-1]](LAYERS, GROUPS, WIDTH)
+    index = new_index(request.param.split()[-1], tmp_path)
 
     def snapshot(landmarks_NYGD):
         count = len(landmarks_NYGD)
@@ -159,5 +196,37 @@ def test_a_faiss_kind_that_needs_more_blocks_to_be_trained_says_so():
 
 
 def test_the_size_at_which_the_index_changes_by_itself_is_the_documented_one():
-    pages = (ROOT / "docs" / "settings.md", *(ROOT / "docs" / "decisions").glob("0006-*.md"))
-    assert all(f"{AUTO_FAISS_BLOCKS:,} blocks" in page.read_text() for page in pages)
+    pages = (ROOT / "docs" / "settings.md", *(ROOT / "docs" / "decisions").glob("0048-*.md"))
+    assert len(pages) == 2 and all(f"{AUTO_MAPPED_BLOCKS:,} blocks" in page.read_text() for page in pages)
+
+
+@pytest.mark.parametrize("like", ["keys", "directions", "equal"])
+def test_codes_with_their_bounds_find_exactly_what_the_keys_find(tmp_path, like):
+    """Many blocks, also such that differ by less than a code, and queries that are nothing like keys."""
+    landmarks = landmarks_of(3000)
+    if like == "equal":
+        landmarks = landmarks[:30].repeat(100, 1, 1, 1) + 1e-4 * landmarks
+    index = MappedLandmarkIndex(LAYERS, GROUPS, WIDTH)
+    index.add(np.arange(len(landmarks)), landmarks)
+    file = written(tmp_path / "map", index)
+    mapped = MappedLandmarkIndex(LAYERS, GROUPS, WIDTH, file=file)
+    exact = ExactLandmarkIndex(LAYERS, GROUPS, WIDTH)
+    exact.add(np.arange(len(landmarks)), landmarks)
+    for seed in range(5):
+        query = landmarks[seed] if like != "directions" else 100 * landmarks_of(1, seed=50 + seed)[0]
+        mine, theirs = mapped.snapshot().rank(query, 32), exact.snapshot().rank(query, 32)
+        torch.testing.assert_close(mine.logits, theirs.logits, atol=1e-4 * float(query.norm()), rtol=0)
+        worst = float(theirs.logits[-1]) - 1e-4 * float(query.norm())
+        assert bool((by_hand(landmarks, query)[mine.positions] >= worst).all()), "ties may change places, nothing else"
+        assert abs(mine.log_total - theirs.log_total) < 0.02 * float(query.norm())
+
+
+def test_what_is_far_from_the_best_is_not_looked_at_by_its_keys(tmp_path):
+    index = MappedLandmarkIndex(LAYERS, GROUPS, WIDTH)
+    index.add(np.arange(3000), landmarks_of(3000))
+    file = written(tmp_path / "map", index)
+    looked: list[int] = []
+    keys = file.keys
+    file.keys = lambda slots: looked.append(len(slots)) or keys(slots)  # type: ignore[method-assign]
+    MappedLandmarkIndex(LAYERS, GROUPS, WIDTH, file=file).snapshot().rank(landmarks_of(1, seed=9)[0], 10)
+    assert 10 <= sum(looked) < 100

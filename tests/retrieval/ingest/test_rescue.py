@@ -13,6 +13,8 @@ from storage.rescue import rescue
 from storage.sidecars import read_sidecar, sidecars
 from tests.retrieval.conftest import FOX, add, ask, substance
 
+pytestmark = pytest.mark.sqlite_only
+
 
 @pytest.fixture
 def lost(library, three, open_library):

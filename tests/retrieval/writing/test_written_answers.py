@@ -145,10 +145,14 @@ def test_a_follow_up_is_rewritten_by_the_writer_and_searched_as_such(library: Li
     assert answer.question == "And what does it do?" and not answering.conversation
 
 
-def test_a_rewriting_that_is_no_question_is_not_used(library: Library, writer: ScriptedWriter) -> None:
-    writer.reply = lambda request: "x " * 400 if request.instruction == instructions.REWRITE else "Yes [1]."
+@pytest.mark.parametrize("rewriting", ["x " * 400, "It jumps over the lazy dog.", "Where do whales sleep at night?"])
+def test_a_rewriting_that_is_no_question_or_another_is_not_used(
+    library: Library, writer: ScriptedWriter, rewriting: str
+) -> None:
+    writer.reply = lambda request: rewriting if request.instruction == instructions.REWRITE else "Yes [1]."
     ask(library, "Tell me of the fox.", conversation_id="c")
-    assert ask(library, "And it?", conversation_id="c").settings["asked"] == "Tell me of the fox. And it?"
+    asked = ask(library, "And what does its tail look like?", conversation_id="c").settings["asked"]
+    assert asked == "Tell me of the fox. And what does its tail look like?"
 
 
 # Whole documents
@@ -212,7 +216,8 @@ def test_a_task_over_a_whole_document_reads_all_of_it_and_cites(
 def test_notes_that_are_too_long_are_combined_in_groups(
     library: Library, writer: ScriptedWriter, long_document: str
 ) -> None:
-    writer.reply = lambda request: "Much [1]. " * 500 if request.passages else "Less [1]."
+    much = " ".join(f"Much of {n} [1]." for n in range(500))
+    writer.reply = lambda request: much if request.passages else "Less [1]."
     items = list(library.ask("Summarise.", within=Scope((long_document,))))
     combining = [request for request in writer.requests if request.instruction == instructions.COMBINE]
     assert len(combining) > 1

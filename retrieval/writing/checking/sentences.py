@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from model.scoring.sentences import sentence_borders
 from retrieval.types.outcomes import NOTHING_FOUND
+from retrieval.writing.checking.facts import content_words
 from retrieval.writing.citations import without_citations
-from retrieval.writing.facts import content_words
 
 _FEWEST_WORDS = 2
 # Marks of lists and tables, and dashes that draw lines.

@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 
 from model.scoring.sentences import sentence_borders
 from retrieval.engine.workspace import Workspace
-from retrieval.index.snapshot import MemoryIndex, MemorySnapshot, naming_damage
+from retrieval.index.memory_snapshot import MemorySnapshot
+from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import Hit, join_neighbours
 from retrieval.query.quotation.sentence_search import best_sentences, quoting_from
@@ -29,9 +30,9 @@ from retrieval.query.search import find_blocks, hits_of
 from retrieval.types.passages import Passage
 from retrieval.types.records import Scope
 from retrieval.types.written import Citation, Claim, Verdict
+from retrieval.writing.checking.facts import Fact, content_words, facts_of, first_word, forms_of
+from retrieval.writing.checking.sentences import claims_of
 from retrieval.writing.citations import BRACKETS
-from retrieval.writing.facts import Fact, content_words, facts_of, first_word, forms_of
-from retrieval.writing.sentences import claims_of
 
 SUPPORTED_COVERAGE = 0.6
 PARTLY_COVERAGE = 0.45
@@ -158,15 +159,10 @@ def _claim(text: str, support: Support | None, shown: list[Passage]) -> Claim:
     if support is None or support.verdict == "not_found":
         return Claim(text, "not_found", None, "", round(support.coverage, 4) if support else 0.0)
     sentence = support.sentence
-    place = next((number for number, passage in enumerate(shown) if _holds(passage, sentence)), len(shown))
+    place = next((number for number, passage in enumerate(shown) if passage.holds(sentence)), len(shown))
     if place == len(shown):
         shown.append(sentence)
     return Claim(text, support.verdict, place, sentence.text, round(support.coverage, 4))
-
-
-def _holds(passage: Passage, sentence: Passage) -> bool:
-    middle = (sentence.start_index + sentence.end_index) // 2
-    return passage.document_id == sentence.document_id and passage.start_index <= middle < passage.end_index
 
 
 def _unfounded(sentence: str, passages: Sequence[Passage]) -> list[Fact]:

@@ -1,0 +1,72 @@
+"""Replicas: what the servers of one library share beside documents and accounts, so that none of them has to be asked
+again: values that are kept for a while, files that wait to be started, and news of what the others changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from storage.blobs.protocol import Blobs
+from storage.catalogue import Catalogue
+from storage.catalogue.database.changes import News
+
+UPLOADS, PREFERENCES = "uploads", "preferences"
+Change: TypeAlias = Callable[[Mapping[str, str], float], Mapping[str, tuple[str, float]]]
+"""Values by key, and the moment -> those that change, each with the seconds for which it is kept."""
+
+
+class CatalogueValues:
+    """Text under a kind and a key, in the catalogue. See `storage.catalogue.shared_values`; `tell`: whether pages at
+    other servers show it."""
+
+    def __init__(self, catalogue: Catalogue, *, tell: bool = False):
+        self._catalogue, self._tell = catalogue, tell
+
+    def put(self, kind: str, key: str, value: str, *, seconds: float, owner: str = "", most: int | None = None) -> None:
+        """For so many seconds, in place of the one before; of one owner only the newest `most` are kept."""
+        self._catalogue.put_value(kind, key, value, seconds=seconds, owner=owner, most=most, tell=self._tell)
+
+    def update(self, kind: str, key: str, value: str) -> bool:
+        """Another value for as long as the one before; False if that is gone."""
+        return self._catalogue.update_value(kind, key, value, tell=self._tell)
+
+    def read(self, kind: str, keys: Sequence[str]) -> tuple[dict[str, str], float]:
+        """Those that there are, and the moment."""
+        return self._catalogue.values(kind, keys)
+
+    def of(self, kind: str, owner: str | None) -> list[str]:
+        """Those of one owner, or of all; who came first, first."""
+        return self._catalogue.values_of(kind, owner)
+
+    def count(self, kind: str) -> int:
+        return self._catalogue.num_values(kind)
+
+    def take(self, kind: str, key: str) -> str | None:
+        """The value, which is gone then: of several that ask at once, one gets it."""
+        return self._catalogue.take_value(kind, key, tell=self._tell)
+
+    def change(self, kind: str, keys: Sequence[str], change: Change) -> None:
+        """With nobody in between. What `change` raises leaves everything as it is."""
+        self._catalogue.change_values(kind, keys, change)
+
+
+class Replicas:
+    """See the module docstring. `values`, `uploads`: of which nobody, and everybody else, is told at once."""
+
+    def __init__(self, catalogue: Catalogue, blobs: Blobs):
+        self._database = catalogue.database
+        self.values = CatalogueValues(catalogue)
+        self.uploads, self.upload_files = CatalogueValues(catalogue, tell=True), blobs.inside(UPLOADS)
+        self.blobs = blobs
+
+    def news(self) -> News:
+        """What other processes do from now on."""
+        return News(self._database)
+
+    def announce(self, message: str) -> bool:
+        """Tell the other servers something. False where there can be none (SQLite)."""
+        if self._database.is_sqlite:
+            return False
+        with self._database.write(in_turn=False) as connection:
+            self._database.announce(connection, message)
+        return True

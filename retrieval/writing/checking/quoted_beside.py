@@ -1,0 +1,61 @@
+"""What the model that searches would have quoted, beside an answer that a writer words.
+
+A writer may be weaker than the search: whoever names one shall not get a worse answer for it. So the quotation stands
+beside the writer's words, and in their place where the documents support none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from retrieval.engine.workspace import Workspace
+from retrieval.index.snapshot import MemoryIndex
+from retrieval.query.answer import quoted_sentences
+from retrieval.query.decode import Decoder
+from retrieval.query.passage_builder import PassageBuilder
+from retrieval.query.question import Question
+from retrieval.query.retrieve import retrieve
+from retrieval.types.defaults import Outcome
+from retrieval.types.passages import QuotedSentence
+from retrieval.types.written import Claim
+from retrieval.writing.checking.facts import content_words
+from retrieval.writing.citations import without_citations
+
+
+@dataclass(frozen=True)
+class Beside:
+    """`outcome`: of the quotation; "not_found" without one."""
+
+    quotation: QuotedSentence | None
+    outcome: Outcome
+
+
+def quoted_beside(
+    workspace: Workspace, index: MemoryIndex, builder: PassageBuilder, question: Question, asked: str
+) -> Beside | None:
+    """The sentence that would have been quoted for `asked`, `question` as it stands alone. None where the model does
+    not quote sentences. Raises as `query.search.search`."""
+    if not workspace.loaded().model.config.quotes_sentences:
+        return None
+    alone = replace(question, text=asked, quote=True, conversation_id=None, earlier=())
+    with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
+        decoded = Decoder(workspace, index, builder, alone).look(retrieve(workspace, index, snapshot, alone))
+        sentence = next(quoted_sentences(builder, decoded, decoded.quotations[:1]), None)
+    if sentence is None or decoded.outcome == "not_found":
+        return Beside(None, "not_found")
+    return Beside(sentence, decoded.outcome)
+
+
+def is_upheld(question: str, text: str, claims: Sequence[Claim], beside: Beside, *, small: bool) -> bool:
+    """Whether the documents support a text without citations, beyond what the question says itself: one of its
+    sentences; most of them where nothing would be quoted. A small writer must agree with the search where that is sure:
+    it copies what stands beside the answer as readily."""
+    asked, quotation = set(content_words(question)), beside.quotation
+    supported = [claim for claim in claims if claim.verdict == "supported" and set(content_words(claim.text)) - asked]
+    if quotation is None:
+        return 2 * len(supported) > len(claims)
+    if small and beside.outcome == "found" and (short := set(content_words(quotation.short))):
+        supported = [claim for claim in supported if 2 * len(short & set(content_words(claim.text))) > len(short)]
+    words = content_words(without_citations(text))  # too short to be looked up, like a name
+    return bool(supported) or (not claims and bool(words) and set(words) <= set(content_words(quotation.passage.text)))

@@ -1,0 +1,156 @@
+"""A writer's text without what small models do when they do not end: asking and answering further questions, and saying
+the same again and again.
+
+What may become the beginning of another question is held back until it is known; everything else passes at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Generator
+from dataclasses import replace
+
+from retrieval.writers.protocol import Cancelled, Finish, Writer, WriterRequest, WriterToken, Written
+from retrieval.writing.instructions import HINT
+
+# How requests name their parts (`retrieval.writers.prompt`): a model that goes on writes the next one.
+_QUESTION = "Question:"
+_OTHER_PARTS = (_QUESTION, "Earlier question:", "Earlier answer:")
+# What small models put before their answer.
+_OWN_NAMES = ("Answer:", "The answer is:", "The document says:", "The passage says:", HINT)
+# The end of a sentence, an item or a row.
+_UNIT = re.compile(r"(?:\s*\d{1,3}[.)]\s+)?[^\n.!?]*(?:[.!?](?!\s|$)[^\n.!?]*)*(?:[.!?]+(?=\s)|\n)")
+_MARKS = re.compile(r"^\W*(?:\d{1,3}[.):\]]+\W*)?|\W+$")
+_AT_ONCE_WORDS, _EVER_WORDS, _EVER_TIMES = 6, 3, 3
+_EMPTY_ITEMS = re.compile(r"(?:^|\n)(?:\s*\d{1,3}[.)]\s*\n){2,}\s*$")
+_LOOP = re.compile(r"(.{1,40}?)\1{3,}$", re.DOTALL)
+_LOOP_CHARACTERS = 100
+
+
+class TidyText:
+    """Takes text piece by piece. `ended`: how, once the rest is not wanted."""
+
+    def __init__(self) -> None:
+        self.ended: Finish | None = None
+        self._given, self._held = "", ""
+        self._checked = 0  # characters of what was given whose sentences were counted
+        self._units: Counter[str] = Counter()
+        self._last = ""
+
+    def add(self, piece: str) -> str:
+        """What is final now; empty once it has ended."""
+        if self.ended:
+            return ""
+        self._held += piece
+        return self._release(*self._cut())
+
+    def flush(self) -> str:
+        """What was held back at the end of the text."""
+        held, self._held = self._held, ""
+        if not self._given.strip():  # no more of a name is to come
+            held = (_without_heads(f"{held}\n") or "").rstrip("\n")
+        return "" if self.ended else held
+
+    def _cut(self) -> tuple[str, str]:
+        """(what passes, what waits) of what is held."""
+        text = self._held
+        if not self._given.strip():
+            begun = _without_heads(text)
+            if begun is None:
+                return "", text
+            text = begun
+        lines = text.split("\n")
+        fresh = self._given.endswith("\n")
+        for at, line in enumerate(lines):
+            if at == 0 and not fresh:
+                continue
+            behind = sum(len(before) + 1 for before in lines[:at])
+            if line.startswith(_OTHER_PARTS) and (self._given + text[:behind]).strip():
+                self.ended = "stop"
+                return text[:behind].rstrip(), ""
+            last = at == len(lines) - 1
+            if last and any(part.startswith(line) for part in _OTHER_PARTS):
+                return text[:behind], line
+        return text, ""
+
+    def _release(self, passed: str, waiting: str) -> str:
+        self._given += passed
+        self._held = waiting
+        if passed and (self._repeats() or self._loops()):
+            self.ended = self.ended or "repeated"
+        return passed
+
+    def _repeats(self) -> bool:
+        """Whether a sentence was said twice running, or a third time."""
+        for unit in _UNIT.finditer(self._given, self._checked):
+            self._checked = unit.end()
+            if _EMPTY_ITEMS.search(self._given[: unit.end()]):
+                return True
+            words = _MARKS.sub("", unit[0].casefold())
+            if not words:
+                continue
+            self._units[words] += 1
+            count = len(words.split())
+            at_once = words == self._last and count >= _AT_ONCE_WORDS
+            self._last = words
+            if at_once or (count >= _EVER_WORDS and self._units[words] >= _EVER_TIMES):
+                return True
+        return False
+
+    def _loops(self) -> bool:
+        """Whether the text ends in something that came over and over, without the end of a sentence."""
+        found = _LOOP.search(self._given[-3 * _LOOP_CHARACTERS :])
+        return found is not None and len(found[0]) >= _LOOP_CHARACTERS and any(map(str.isalnum, found[1]))
+
+
+def _without_heads(text: str) -> str | None:
+    """The beginning of an answer without its question repeated and without names; None while it may be one of these."""
+    text = text.lstrip()
+    for head in _OWN_NAMES:
+        if text and head.startswith(text):
+            return None
+        if text.startswith(head):
+            return _without_heads(text.removeprefix(head))
+    if text.startswith(_QUESTION):
+        _, ended, behind = text.partition("\n")
+        return _without_heads(behind) if ended else None
+    return None if _QUESTION.startswith(text) else text
+
+
+def without_repetition(text: str) -> str:
+    """`text` without sentences that it said before just so, where a writer had to be stopped; without a loop at its
+    end."""
+    text = _EMPTY_ITEMS.sub("", text + "\n").rstrip()
+    if loop := _LOOP.search(text):
+        text = text[: loop.start()] + (loop[1] if " " in loop[1] else "")
+    said: set[str] = set()
+    kept = []
+    at = 0
+    for unit in _UNIT.finditer(text + "\n"):
+        words = _MARKS.sub("", unit[0].casefold())
+        if not words or words not in said:
+            kept.append(unit[0])
+        said.add(words)
+        at = unit.end()
+    return ("".join(kept) + (text + "\n")[at:]).strip()
+
+
+def tidied(writer: Writer, request: WriterRequest, cancelled: Cancelled) -> Generator[WriterToken, None, Written]:
+    """As `Writer.write`, without what does not belong to the answer."""
+    text = TidyText()
+    steps = writer.write(request, lambda: text.ended is not None or cancelled())
+    try:
+        while True:
+            try:
+                step = next(steps)
+            except StopIteration as end:
+                written: Written = end.value
+                break
+            if not text.ended:
+                yield replace(step, text=text.add(step.text))
+    finally:
+        steps.close()
+    if rest := text.flush():
+        yield WriterToken(rest)
+    return replace(written, finish=text.ended) if text.ended else written

@@ -1,0 +1,114 @@
+"""Libraries of tests with their catalogue in PostgreSQL, their memory in a bucket, or both, instead of a home folder.
+
+While `elsewhere` lasts, `Library.open` of a home folder without places of its own gets them, and finds there what the
+folder holds: the tests are the same. `pytest --catalogue postgresql` and `--store s3` run all tests of the library so;
+without, tests marked `both_catalogues` run on SQLite and on PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retrieval.library import Library
+from storage.blobs.bucket import Address, Bucket
+from storage.catalogue.database.connection import Database
+from storage.catalogue.database.upgrade import bring_up_to_date
+from storage.copying import copy_rows
+from tests.object_server import new_store
+from tests.postgresql import Databases
+
+ROOMS = ("kv", "files", "sidecars", "home.json")
+CATALOGUES = ("sqlite", "postgresql")
+
+
+@contextmanager
+def elsewhere(databases: Databases | None, in_bucket: bool) -> Iterator[None]:
+    """`databases`: where catalogues go, None leaves them in SQLite; `in_bucket`: where memory and originals go."""
+    places: dict[Path, dict[str, str]] = {}
+    open_ = Library.open.__func__  # type: ignore[attr-defined]
+
+    def moved(home: Path) -> dict[str, str]:
+        """The places of a home folder; what it holds lies there when this returns."""
+        found = {}
+        if databases is not None:
+            found["database_url"] = databases.take()
+            move_catalogue(home, found["database_url"])
+        if in_bucket:
+            found["store_url"] = new_store(patch)
+            move_blobs(home, found["store_url"])
+        return found
+
+    def open_elsewhere(kind: type[Library], home: Path, *given: Any, **settings: Any) -> Library:
+        own = {name for name in ("database_url", "store_url") if settings.get(name) is not None}
+        if own:
+            return open_(kind, home, *given, **settings)  # type: ignore[no-any-return]
+        place = Path(home).expanduser().resolve()
+        if place not in places:
+            places[place] = moved(place)
+        return open_(kind, home, *given, **settings | places[place])  # type: ignore[no-any-return]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Library, "open", classmethod(open_elsewhere))
+        yield
+    if databases is not None:
+        databases.give_back()
+
+
+def move_catalogue(home: Path, url: str) -> None:
+    """The rows of a home's SQLite file, which is gone then: what still reads it fails."""
+    path = home / "cairn.sqlite3"
+    if not path.exists():
+        return
+    source, target = Database(f"sqlite:///{path}"), Database(url)
+    try:
+        bring_up_to_date(source)
+        copy_rows(source, target)
+    finally:
+        source.close()
+        target.close()
+    for left in home.glob("cairn.sqlite3*"):
+        left.unlink()
+
+
+def move_blobs(home: Path, url: str) -> None:
+    bucket = Bucket(Address.parse(url))
+    for room in ROOMS:
+        top = home / room
+        for path in [top] if top.is_file() else sorted(top.rglob("*")):
+            if path.is_file():
+                bucket.create(path.relative_to(home).as_posix(), path.read_bytes())
+        shutil.rmtree(top) if top.is_dir() else top.unlink(missing_ok=True)
+
+
+def choose(metafunc: pytest.Metafunc) -> None:
+    """Parametrise `library_places`, which every test of the library uses."""
+    if "library_places" not in metafunc.fixturenames:
+        return
+    catalogue, store = metafunc.config.getoption("--catalogue"), metafunc.config.getoption("--store")
+    closest: Callable[[str], object] = metafunc.definition.get_closest_marker
+    kinds = [catalogue]
+    if closest("sqlite_only"):
+        kinds = ["sqlite"]
+    elif closest("both_catalogues"):
+        kinds = list(CATALOGUES)
+    where = [(kind, "file" if closest("files_only") else store) for kind in kinds]
+    ids = [kind if kept == "file" else f"{kind}-{kept}" for kind, kept in where]
+    plain = where == [("sqlite", "file")]
+    metafunc.parametrize("library_places", where, indirect=True, ids=[pytest.HIDDEN_PARAM] if plain else ids)
+
+
+def places(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    """The fixture `library_places`: ("sqlite" or "postgresql", "file" or "s3")."""
+    catalogue, store = request.param
+    if (catalogue, store) == ("sqlite", "file"):
+        yield request.param
+        return
+    databases = request.getfixturevalue("postgresql") if catalogue == "postgresql" else None
+    with elsewhere(databases, store == "s3"):
+        yield request.param
