@@ -1,16 +1,17 @@
 """Text recognised in pictures of pages, against the text that the pages hold: words, characters, seconds.
 
-    python benchmarks/extraction/recognition.py --pdfs FOLDER [--pages N] [--engine tesseract|rapidocr] [--dpi 200]
+    python benchmarks/extraction/recognition.py --pdfs FOLDER [--pages N] [--engines tesseract rapidocr] [--dpi 200]
 
 N pages of each PDF with a text layer, spread evenly over those with at least 50 upright words, are drawn as grey
 pictures and recognised, on one core. Options try other ways: page segmentation, pictures enlarged, in black and white
 or in colour, other models, no dictionary, another measure of which words are dropped. Both texts become words in the
 same way (words divided at the end of a line are joined). Word accuracy is the share of the words of the page that were
 recognised, in whatever order. For the error rate of characters, each word left over is compared with the nearest
-recognised one that is left over; what has no such word is wrong as a whole. `letters` is the accuracy of the letters of
-words alone: numbers and raised marks of notes, which a text layer has as letters of the word before them, are left out
-on both sides. Seconds are of the processor. RapidOCR is no dependency of Cairn: `pip install rapidocr-onnxruntime` for
-its side.
+recognised one that is left over; what has no such word is wrong as a whole. `apart` is the accuracy where letters and
+digits that touch are two words on both sides, as a text layer has raised marks of notes as letters of the word before
+them; `letters` is that of words of letters alone. Seconds are of the processor. A PDF without a text layer takes part
+if its text stands beside this file under its name, pages parted by form feeds. RapidOCR is no dependency of Cairn:
+`pip install rapidocr onnxruntime` (its models of 2026, in the wheel), or `rapidocr-onnxruntime` (those of 2023).
 """
 
 import argparse
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 os.environ["OMP_THREAD_LIMIT"] = os.environ["OMP_NUM_THREADS"] = "1"
@@ -42,6 +43,7 @@ from retrieval.extraction.pdf.text_boxes import plain_line
 LEAST_WORDS = 50
 WORD = re.compile(r"\w+")
 LETTERS = re.compile(r"[^\W\d_]+")
+APART = re.compile(r"[^\W\d_]+|\d+")
 Reader = Callable[[Image.Image, float, float], str]
 
 
@@ -49,7 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pdfs", type=Path, required=True)
     parser.add_argument("--pages", type=int, default=3, help="of each PDF")
-    parser.add_argument("--engine", choices=("tesseract", "rapidocr"), default="tesseract")
+    parser.add_argument("--engines", choices=tuple(ENGINES), nargs="+", default=["tesseract"])
     parser.add_argument("--dpi", type=int, default=200)
     parser.add_argument("--psm", type=int, help="page segmentation of Tesseract; default: 3, automatic")
     parser.add_argument("--enlarge", type=float, default=1.0, help="times as large as drawn")
@@ -61,35 +63,44 @@ def main() -> None:
     arguments = parser.parse_args()
     chosen = {name: str(value) for name, value in vars(arguments).items() if name not in ("pdfs", "pages")}
     print(json.dumps(machine.described(1) | {"chosen": chosen}))
-    read = tesseract(arguments) if arguments.engine == "tesseract" else rapidocr()
-    totals, letters = np.zeros(4), np.zeros(2)  # words, words recognised, characters, wrong ones
-    seconds: list[float] = []
+    readers = {name: ENGINES[name](arguments) for name in arguments.engines}
+    totals: dict[str, list[tuple[float, ...]]] = {name: [] for name in readers}
     for path in sorted(arguments.pdfs.glob("*.pdf")):
         for number, wanted, picture, size in pages(path, arguments.pages, arguments.dpi):
-            began = time.process_time()
-            text = read(prepared(picture, arguments), *size)
-            seconds.append(time.process_time() - began)
-            found = compared(wanted, words(text))
-            totals += found
-            plain, theirs = letters_of(wanted), letters_of(words(text))
-            letters += len(plain), len(plain) - (Counter(plain) - Counter(theirs)).total()
-            print(
-                f"{path.stem[:40]:40} page {number + 1:4} {found[0]:6.0f} words, accuracy {found[1] / found[0]:.3f}, "
-                f"wrong characters {found[3] / found[2]:.4f}, {seconds[-1]:.2f} s",
-                flush=True,
-            )
-    print(
-        f"{len(seconds)} pages, {totals[0]:.0f} words: word accuracy {totals[1] / totals[0]:.4f}, "
-        f"letters {letters[1] / letters[0]:.4f}, wrong characters "
-        f"{totals[3] / totals[2]:.4f}, {np.mean(seconds):.2f} s a page, at most {max(seconds):.2f}"
-    )
+            print(f"{path.stem[:40]:40} page {number + 1:4} {len(wanted):5} words", end="")
+            for name, read in readers.items():
+                began = time.process_time()
+                text = read(prepared(picture, arguments), *size)
+                totals[name].append(measured(wanted, words(text), time.process_time() - began))
+                count, right, characters, wrong, *_, seconds = totals[name][-1]
+                print(f" | {name} {right / count:.3f}, wrong {wrong / characters:.4f}, {seconds:.2f} s", end="")
+            print(flush=True)
+    for name, found in totals.items():
+        total = np.array(found).sum(axis=0)
+        print(
+            f"{name}: {len(found)} pages, {total[0]:.0f} words: word accuracy {total[1] / total[0]:.4f}, apart "
+            f"{total[5] / total[4]:.4f}, letters {total[7] / total[6]:.4f}, wrong characters "
+            f"{total[3] / total[2]:.4f}, {total[8] / len(found):.2f} s a page, at most "
+            f"{max(page[8] for page in found):.2f}"
+        )
+
+
+def measured(wanted: list[str], found: list[str], seconds: float) -> tuple[float, ...]:
+    """(words, recognised, characters, wrong, words apart, recognised, words of letters, recognised, seconds)."""
+    parted: list[float] = []
+    for pattern in (APART, LETTERS):
+        ours, theirs = ([part for word in side for part in pattern.findall(word)] for side in (wanted, found))
+        parted += len(ours), len(ours) - (Counter(ours) - Counter(theirs)).total()
+    return *compared(wanted, found), *parted, seconds
 
 
 def pages(path: Path, count: int, dpi: int) -> Iterator[tuple[int, list[str], Image.Image, tuple[float, float]]]:
     """(number, words, picture, width and height in points) of some pages with a text layer."""
     document = pdfium.PdfDocument(path)
-    usable = []
-    for number in range(len(document)):
+    known = Path(__file__).with_name(f"{path.stem}.txt")
+    texts = known.read_text(encoding="utf-8").split("\f") if known.exists() else []
+    usable = [(number, words(joined(text))) for number, text in enumerate(texts)]
+    for number in range(0 if texts else len(document)):
         if document[number].get_textpage().count_chars() > 4 * LEAST_WORDS:
             wanted = words(text_of([read_characters(document[number], document[number].get_textpage())]))
             if len(wanted) >= LEAST_WORDS:
@@ -107,15 +118,15 @@ def text_of(blocks: list[PageCharacters]) -> str:
     for block in blocks:
         lines = [plain_line(0, block, line) for line in read_lines(block)]
         texts += [line.text for line in lines if line is not None and line.turn == 0]
-    return re.sub("[-\u2010\u00ad]\n", "", "\n".join(texts))
+    return joined("\n".join(texts))
+
+
+def joined(text: str) -> str:
+    return re.sub("[-\u2010\u00ad]\n", "", text)
 
 
 def words(text: str) -> list[str]:
     return WORD.findall(text.lower())
-
-
-def letters_of(found: list[str]) -> list[str]:
-    return [part for word in found for part in LETTERS.findall(word)]
 
 
 def prepared(picture: Image.Image, arguments: argparse.Namespace) -> Image.Image:
@@ -183,16 +194,31 @@ def tesseract(arguments: argparse.Namespace) -> Reader:
     return lambda picture, width, height: text_of(recogniser.read(picture, width, height))
 
 
-def rapidocr() -> Reader:
+def rapidocr(arguments: argparse.Namespace) -> Reader:
+    from rapidocr import RapidOCR
+
+    threads = {f"EngineConfig.onnxruntime.{kind}_op_num_threads": 1 for kind in ("intra", "inter")}
+    engine = RapidOCR(params=threads | {"Global.log_level": "warning"})
+    return _lines_of(lambda picture: engine(picture, use_cls=False).txts or ())
+
+
+def rapidocr_2023(arguments: argparse.Namespace) -> Reader:
     from rapidocr_onnxruntime import RapidOCR
 
     engine = RapidOCR(intra_op_num_threads=1, inter_op_num_threads=1)
+    return _lines_of(lambda picture: [text for _, text, _ in engine(picture, use_cls=False)[0] or ()])
 
+
+def _lines_of(recognised: Callable[[np.ndarray], Iterable[str]]) -> Reader:
     def read(picture: Image.Image, width: float, height: float) -> str:
-        found, _ = engine(np.asarray(picture.convert("RGB"))[:, :, ::-1], use_cls=False)
-        return re.sub("-\n", "", "\n".join(text for _, text, _ in found or ()))
+        return joined("\n".join(recognised(np.asarray(picture.convert("RGB"))[:, :, ::-1])))
 
     return read
+
+
+ENGINES: dict[str, Callable[[argparse.Namespace], Reader]] = {
+    "tesseract": tesseract, "rapidocr": rapidocr, "rapidocr-2023": rapidocr_2023,
+}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -44,9 +44,9 @@ def name_of(number: int) -> str:
     return "".join(parts[int(digit)] for digit in f"{number:04}").capitalize()
 
 
-def make_folder(folder: Path, files: int, pdfs: list[Path], seed: int = 0) -> dict[str, int]:
-    """`files` files below `folder`, in sub-folders of 50; the whole PDFs are among them. Returns how many of which
-    format."""
+def make_folder(folder: Path, files: int, pdfs: list[Path], seed: int = 0, *, words: int = 150) -> dict[str, int]:
+    """`files` files below `folder`, in sub-folders of 50, the made ones of about `words` words; the whole PDFs are
+    among them. Returns how many of which format."""
     chance = random.Random(seed)
     pages = [(path, number) for path in pdfs for number in range(min(40, len(pypdf.PdfReader(path).pages)))]
     for path in pdfs:
@@ -65,12 +65,12 @@ def make_folder(folder: Path, files: int, pdfs: list[Path], seed: int = 0) -> di
         if suffix == ".pdf":
             _page_of(*pages[chance.randrange(len(pages))], path, number)
         else:
-            write(path, number, chance)
+            write(path, number, chance, words)
         made[suffix] += 1
     return dict(made)
 
 
-def change_folder(folder: Path, places: int, files: int, seed: int = 1) -> dict[str, int]:
+def change_folder(folder: Path, places: int, files: int, seed: int = 1, *, words: int = 150) -> dict[str, int]:
     """Of `places`: four in ten files get another text, two in ten each are new, moved and removed."""
     chance = random.Random(seed)
     present = sorted(path for path in folder.rglob("file-*") if path.suffix != ".pdf")
@@ -78,19 +78,21 @@ def change_folder(folder: Path, places: int, files: int, seed: int = 1) -> dict[
     counts = {"changed": places - 3 * (places // 5), "moved": places // 5, "removed": places // 5}
     changed, moved, removed = (_taken(picked, counts[what]) for what in counts)
     for path in changed:
-        write(path, int(path.stem[-4:]), chance)
+        write(path, int(path.stem[-4:]), chance, words)
     for path in moved:
         path.rename(path.with_name(f"moved-{path.name}"))
     for path in removed:
         path.unlink()
     for number in range(files, files + places // 5):
-        write(folder / f"new-{number:04}.txt", number, chance)
+        write(folder / f"new-{number:04}.txt", number, chance, words)
     return counts | {"added": places // 5}
 
 
-def write(path: Path, number: int, chance: random.Random) -> None:
-    """A file of its suffix's format with about 150 words and the fact of `number`."""
-    paragraphs = [_prose(chance, 70), f"{_prose(chance, 10)} {fact(number)} {_prose(chance, 10)}", _prose(chance, 60)]
+def write(path: Path, number: int, chance: random.Random, words: int = 150) -> None:
+    """A file of its suffix's format with about `words` words (20 or more) and the fact of `number`."""
+    around = (words - 20) // 2
+    known = f"{_prose(chance, 10)} {fact(number)} {_prose(chance, 10)}"
+    paragraphs = [_prose(chance, around), known, _prose(chance, around)]
     _WRITERS.get(path.suffix, _text)(path, f"Notes {number}", paragraphs)
 
 

@@ -1,6 +1,7 @@
 """A folder of 1,000 mixed files that is followed, changed, killed and moved: seconds, ratios, and what must hold.
 
     python benchmarks/load/sync_folder.py --pdfs FOLDER [--files 1000] [--places 100] [--kills 5] [--kill-files 200]
+        [--words 150]
 
 Every step is a `cairn` process of its own, its start included. `sync` reads the folder (whole PDFs of `--pdfs`, single
 pages of them, texts, tables, mails and generated office files); again with nothing changed; again with `--places`
@@ -47,6 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pdfs", type=Path, help="a folder of PDFs; without it there are none")
     parser.add_argument("--files", type=int, default=1000)
+    parser.add_argument("--words", type=int, default=150, help="of each made file; fewer where the machine is busy")
     parser.add_argument("--places", type=int, default=100)
     parser.add_argument("--questions", type=int, default=20)
     parser.add_argument("--kills", type=int, default=5)
@@ -54,7 +56,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     pdfs = sorted(arguments.pdfs.glob("*.pdf"), key=lambda path: path.stat().st_size) if arguments.pdfs else []
-    report: dict[str, Any] = machine.described() | {"files": arguments.files}
+    report: dict[str, Any] = machine.described() | {"files": arguments.files, "words": arguments.words}
     with tempfile.TemporaryDirectory(prefix="cairn-sync-") as name:
         folder = Path(name)
         report |= times(folder, pdfs, arguments)
@@ -91,11 +93,15 @@ def _command(home: Path) -> list[str]:
 def times(folder: Path, pdfs: list[Path], arguments: argparse.Namespace) -> dict[str, Any]:
     """First run, nothing changed, some places changed."""
     files, home = folder / "files", folder / "home"
-    report: dict[str, Any] = {"formats": make_folder(files, arguments.files, pdfs, arguments.seed)}
+    report: dict[str, Any] = {
+        "formats": make_folder(files, arguments.files, pdfs, arguments.seed, words=arguments.words)
+    }
     time.sleep(1.1)  # a file that changed within the last second is left for the next run
     for step in ("first", "nothing changed", "places changed"):
         if step == "places changed":
-            report["changes made"] = change_folder(files, arguments.places, arguments.files, arguments.seed + 1)
+            report["changes made"] = change_folder(
+                files, arguments.places, arguments.files, arguments.seed + 1, words=arguments.words
+            )
             time.sleep(1.1)
         lines, seconds = cairn(home, "sync", str(files), "--removed", "delete")
         report[step] = seconds | {"counts": lines[-1]["report"]["counts"]}
@@ -150,7 +156,7 @@ def _opened(home: Path) -> Library:
 def killed(folder: Path, pdfs: list[Path], arguments: argparse.Namespace, expected: float) -> dict[str, Any]:
     """Kill the first sync of a folder, which takes about `expected` seconds, several times, then let it end."""
     files, home, chance = folder / "files", folder / "home", random.Random(arguments.seed)
-    make_folder(files, arguments.kill_files, pdfs, arguments.seed + 2)
+    make_folder(files, arguments.kill_files, pdfs, arguments.seed + 2, words=arguments.words)
     time.sleep(1.1)
     states = []
     for _ in range(arguments.kills):

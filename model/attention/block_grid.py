@@ -1,6 +1,7 @@
 """The block grid: the positions of landmarks in a token sequence.
 
-- A block is `block_size - 1` ordinary (raw) tokens followed by one landmark.
+- A block is `block_size - 1` ordinary (raw) tokens followed by one landmark; in all tensors landmarks come last in
+  their block, wherever they stand in the text (`model.attention.variants.placement`), and there may be two.
 - Grids start at position 0 of the sequence; an unfinished block at the end has no landmark yet.
 """
 
@@ -12,8 +13,10 @@ from torch import Tensor
 from model.errors import ModelError
 
 
-def insert_landmarks(raw_ids: Sequence[int], *, block_size: int, landmark_token_id: int, filled: int = 0) -> list[int]:
-    """Put a landmark after every complete run of `block_size - 1` raw tokens, also at the very end.
+def insert_landmarks(
+    raw_ids: Sequence[int], *, block_size: int, landmark_token_id: int, filled: int = 0, landmarks: int = 1
+) -> list[int]:
+    """Put a block's landmarks after every complete run of `block_size - landmarks` raw tokens, also at the very end.
 
     `filled`: raw tokens already in the unfinished block that `raw_ids` continue.
     Raises `ModelError` if a raw token is the landmark itself: only the grid places landmarks.
@@ -22,24 +25,26 @@ def insert_landmarks(raw_ids: Sequence[int], *, block_size: int, landmark_token_
         raise ModelError(
             "the input contains the landmark token, which only the block grid may place; remove it from the text."
         )
-    per_block = block_size - 1
+    per_block = block_size - landmarks
     assert 0 <= filled < per_block
     out: list[int] = []
     for token in raw_ids:
         out.append(int(token))
         filled += 1
         if filled == per_block:
-            out.append(landmark_token_id)
+            out.extend([landmark_token_id] * landmarks)
             filled = 0
     return out
 
 
-def check_landmarks(ids_BT: Tensor, block_size: int, landmark_token_id: int, valid_BT: Tensor | None = None) -> None:
+def check_landmarks(
+    ids_BT: Tensor, block_size: int, landmark_token_id: int, valid_BT: Tensor | None = None, *, landmarks: int = 1
+) -> None:
     """Raise `ModelError` for a landmark that does not end a block of the grid; padding may hold anything.
 
     Axes: B batch, T tokens.
     """
-    inside_T = torch.arange(ids_BT.shape[1], device=ids_BT.device) % block_size != block_size - 1
+    inside_T = torch.arange(ids_BT.shape[1], device=ids_BT.device) % block_size < block_size - landmarks
     wrong_BT = (ids_BT == landmark_token_id) & inside_T
     if valid_BT is not None:
         wrong_BT &= valid_BT

@@ -12,7 +12,10 @@ from torch import Tensor, nn
 from model.attention.local_keys import RotatedKeys
 from model.attention.memory import MemoryReader, Selection
 from model.attention.rotary import rotary_tables, rotate
+from model.attention.scores import exact_scores
 from model.attention.selection import SelectionPolicy
+from model.attention.variants.context_miss import MissGate
+from model.attention.variants.placement import LandmarkPlace, landmarks_of_block, offsets_in_block, tokens_before
 
 
 class LastLayerReached(Exception):  # noqa: N818 - the regular end of a pass that only fills a cache
@@ -43,6 +46,14 @@ class LandmarkContext:
     """If given, holds the rotated local keys of the passes before, so that only new ones are rotated."""
     positions_BT: Tensor | None = None
     """If given, positions of a whole text read without a memory, in place of 0..T-1: training with position jumps."""
+    place: LandmarkPlace = "end"
+    """Where landmarks stand in their blocks."""
+    first_drawn: int = 0
+    """Under random places: the number that the first block draws its place by; in training, another one each time."""
+    miss_keys: dict[int, Tensor] | None = None
+    """By layer, the context-miss token's key_1G1D before rotation; None: there is no such token."""
+    remote_BN: Tensor | None = None
+    """With a context-miss token: local blocks that count as remote, in training."""
     between_layers: Callable[[], None] | None = None
     """If given, called in every layer: a long pass may let others use the processor there."""
     _tables: dict[tuple[int, int, torch.dtype], tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -82,17 +93,66 @@ class LandmarkContext:
         """rotated_BGKD of the local window, whose first `before` keys are from earlier passes."""
         start, rotated = self.local_start, self.rotated_keys
         if rotated is not None:
-            return rotated.of(layer, key_BGKD, start, before, lambda at, to: self.table(at, to, key_BGKD))
+            return rotated.of(
+                layer, key_BGKD, start, before, lambda at, to: self.local_table(at - start, to - start, key_BGKD)
+            )
         return rotate(key_BGKD, *self.local_table(0, key_BGKD.shape[2], key_BGKD))
 
     def local_table(self, first: int, last: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin of rows first..last-1 of the local window; for positions given, with axes [B, 1, row, D]."""
+        if self.place != "end":
+            return self._placed_table(first, last, like)
         if self.positions_BT is None:
             return self.table(self.local_start + first, self.local_start + last, like)
         assert self.reader is None, "a memory has positions of its own"
         nowhere = torch.empty(0, dtype=torch.float32, device=like.device)
         cos_BTD, sin_BTD = self.rotary(nowhere, self.positions_BT[:, first:last])
         return cos_BTD[:, None].to(like.dtype), sin_BTD[:, None].to(like.dtype)
+
+    def before(self, first: int, count: int) -> Tensor:
+        """before_NM (see `tokens_before`) of blocks of the text, by their numbers."""
+        return tokens_before(self.place, self.block_size, self.first_drawn + first, count)
+
+    def offsets(self, first: int, count: int) -> Tensor:
+        """offset_NL (see `offsets_in_block`) of blocks of the text, by their numbers."""
+        return offsets_in_block(self.before(first, count), self.block_size)
+
+    @property
+    def num_stored(self) -> int:
+        """Blocks of the text that are in its memory: the number of the local window's first block."""
+        return 0 if self.reader is None else self.reader.num_blocks
+
+    @property
+    def landmarks_of_block(self) -> int:
+        """Landmarks that each block has."""
+        return landmarks_of_block(self.place)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether landmarks end their blocks and nothing but them gates: what all forms of attention compute."""
+        return self.place == "end" and self.miss_keys is None
+
+    def miss_gate(self, layer: int, rotated_BHQD: Tensor, scaling: float) -> MissGate | None:
+        """What the context-miss token adds in a layer; None without one."""
+        if not self.miss_keys:
+            return None
+        key_1G1D = self.miss_keys[layer]
+        # In front of the text, or of the slots in which parts of it are shown.
+        slots = self.local_start // self.block_size
+        at = (slots - min(self.num_stored, slots)) * self.block_size - 1
+        rotated_1G1D = rotate(key_1G1D, *self.table(at, at + 1, key_1G1D))
+        queries_BGRQD = rotated_BHQD.unflatten(1, (key_1G1D.shape[1], -1))
+        logits_BGRQ1 = exact_scores(queries_BGRQD, rotated_1G1D.unsqueeze(2)) * scaling
+        return MissGate(logits_BGRQ1.squeeze(-1).flatten(1, 2), self.remote_BN)
+
+    def _placed_table(self, first: int, last: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.positions_BT is None, "position jumps are for landmarks at the end of their blocks"
+        begin, end, size = first // self.block_size, -(-last // self.block_size), self.block_size
+        block_N1 = torch.arange(begin, end)[:, None]
+        at_T = (block_N1 * size + self.offsets(self.num_stored + begin, end - begin)).flatten()
+        at_T = at_T[first - begin * size : last - begin * size].to(like.device)
+        cos, sin = self.table(self.local_start, self.local_start + end * size, like)
+        return cos[at_T], sin[at_T]
 
     def table(self, start: int, stop: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin of positions start..stop-1; the same for all layers of a forward pass, so computed once."""

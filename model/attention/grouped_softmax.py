@@ -13,10 +13,11 @@ s'_j = s_j + (landmark logit - logsumexp of the block).
 Axes: B batch, H heads, Q queries, K keys.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 MASKED = -1e30
 """Logit of a masked key. Finite, so that a row without any visible key stays finite; its weights are never used."""
@@ -83,17 +84,25 @@ def fold_far_blocks(scores_BHQK: Tensor, block_size: int, valid_BK: Tensor | Non
     return torch.where(own_QK, near, far.masked_fill(~earlier_QK, MASKED))
 
 
-def fold_slots(scores_BHQSL: Tensor, lengths_BHQS: Tensor) -> Tensor:
-    """The same folding for selected blocks: each slot is one far block, its landmark in the last row.
+def fold_slots(
+    scores_BHQSL: Tensor, lengths_BHQS: Tensor, *, landmarks: int = 1, gate: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """The same folding for selected blocks: each slot is one far block, its landmarks in the last rows.
+
+    gate: what becomes of gates_BHQS, if anything (`model.attention.variants.context_miss`).
 
     lengths: ordinary tokens in each slot (rows beyond them, but for the landmark, are padding); broadcastable.
-    Returns float32 logits_BHQSL; the landmark's own column is masked, its logit has moved to its tokens.
+    Returns float32 logits_BHQSL; a landmark's own column is masked, its logit has moved to its tokens.
     """
     scores = scores_BHQSL.float()
-    tokens, landmarks = scores[..., :-1], scores[..., -1:]
+    tokens, gates = scores[..., :-landmarks], scores[..., -1]
+    if landmarks > 1:
+        gates = scores[..., -landmarks:].logsumexp(-1)
+    if gate is not None:
+        gates = gate(gates)
     row = torch.arange(tokens.shape[-1], device=scores.device)
     tokens = tokens.masked_fill(row >= lengths_BHQS[..., None], MASKED)
-    return torch.cat((tokens.log_softmax(-1) + landmarks, torch.full_like(landmarks, MASKED)), -1)
+    return nn.functional.pad(tokens.log_softmax(-1) + gates.unsqueeze(-1), (0, landmarks), value=MASKED)
 
 
 @dataclass(frozen=True)

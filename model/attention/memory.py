@@ -74,8 +74,8 @@ class MemoryReader(Protocol):
 class TextMemory(MemoryReader, Protocol):
     """The memory of one growing text: its blocks are numbered in text order, as paper positions need."""
 
-    def landmarks(self, layer: int) -> Tensor:
-        """landmarks_BGND of a layer, before rotation."""
+    def landmarks(self, layer: int, back: int = 1) -> Tensor:
+        """landmarks_BGND of a layer, before rotation: the last token of each block, or the one `back` from its end."""
 
     def append(self, layers: dict[int, tuple[Tensor, Tensor]], lengths_BN: Tensor) -> None:
         """Store new blocks behind the old ones: keys_BGNLD and values_BGNLD by layer, ordinary tokens per block."""
@@ -138,8 +138,8 @@ class InMemoryReader:
                 rows.setdefault(layer, GrowingAxis(2)).append(new, self._capacity)
         self._lengths_BN.append(lengths_BN, self._capacity)
 
-    def landmarks(self, layer: int) -> Tensor:
-        return self._keys[layer].view()[..., -1, :]
+    def landmarks(self, layer: int, back: int = 1) -> Tensor:
+        return self._keys[layer].view()[..., -back, :]
 
     def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
         return choose_blocks(queries_BGXRD, self.landmarks(layer), k)

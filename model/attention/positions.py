@@ -32,7 +32,8 @@ from model.attention.hierarchy import choose_in_groups
 from model.attention.memory import in_text_order
 from model.attention.rotary import rotate
 from model.attention.scores import exact_scores
-from model.attention.selection import Positions, choose_blocks
+from model.attention.selection import Positions, choose_blocks, choose_by_several
+from model.errors import ModelError
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +112,8 @@ def read_library(
 ) -> ReadBlocks:
     """Every block is scored and read in slot 0, so any memory can search."""
     reader, policy = context.memory
+    if not context.is_plain:
+        raise ModelError("a library is read through landmarks at the end of their blocks, and no context-miss token.")
     searching_BHQD = context.search_frame(query_BHQD, key_BGKD.shape[2], scaling)
     queries_BGXRD = policy.voter_rows(searching_BHQD, key_BGKD.shape[1])
     ids = policy.forced_blocks(layer, queries_BGXRD.shape[:3], reader.num_blocks)
@@ -162,7 +165,8 @@ def read_none(
     """Nothing is rotated; YaRN's attention scaling is left out with it."""
     reader, policy = context.memory
     memory = in_text_order(reader)
-    ids = _chosen(context, layer, query_BHQD, memory.landmarks(layer), key_BGKD.shape[1], scaling)
+    landmarks = [memory.landmarks(layer, back) for back in range(context.landmarks_of_block, 0, -1)]
+    ids = _chosen(context, layer, query_BHQD, landmarks, key_BGKD.shape[1], scaling)
     keys, values, lengths = memory.read(layer, ids)
     return SlottedBlocks(ids, keys, values, lengths, query_BHQD)
 
@@ -179,24 +183,31 @@ def _read_in_slots(
     """Landmarks scored in slots scored_N; chosen blocks ids_BGXS read in slots read_slots(ids)."""
     memory, size = in_text_order(context.memory[0]), context.block_size
     cos, sin = context.table(0, context.local_start, rotated_BHQD)
-    at_N = scored_N * size + size - 1
-    landmarks_BGND = rotate(memory.landmarks(layer), cos[at_N], sin[at_N])
-    ids = _chosen(context, layer, rotated_BHQD, landmarks_BGND, key_BGKD.shape[1], scaling)
+    offset_NL = context.offsets(0, memory.num_blocks).to(scored_N.device)
+    landmarks = []
+    for back in range(context.landmarks_of_block, 0, -1):
+        at_N = scored_N * size + offset_NL[:, -back]
+        landmarks.append(rotate(memory.landmarks(layer, back), cos[at_N], sin[at_N]))
+    ids = _chosen(context, layer, rotated_BHQD, landmarks, key_BGKD.shape[1], scaling)
     keys, values, lengths = memory.read(layer, ids)
-    at_BGXSL = read_slots(ids)[..., None] * size + torch.arange(size, device=ids.device)
+    at_BGXSL = read_slots(ids)[..., None] * size + offset_NL[ids]
     return SlottedBlocks(ids, rotate(keys, cos[at_BGXSL], sin[at_BGXSL]), values, lengths, rotated_BHQD)
 
 
 def _chosen(
-    context: LandmarkContext, layer: int, queries_BHQD: Tensor, landmarks_BGND: Tensor, groups: int, scaling: float
+    context: LandmarkContext, layer: int, queries_BHQD: Tensor, landmarks: list[Tensor], groups: int, scaling: float
 ) -> Tensor:
-    """ids_BGXS that the policy forces, or that queries choose by landmarks in the same frame."""
+    """ids_BGXS that the policy forces, or that queries choose by landmarks_BGND in the same frame, of which a block has
+    one or more."""
+    landmarks_BGND = landmarks[-1]
     policy = context.memory[1]
     queries_BGXRD = policy.voter_rows(queries_BHQD, groups)
     ids = policy.forced_blocks(layer, queries_BGXRD.shape[:3], landmarks_BGND.shape[2])
     if ids is not None:
         return ids
     k, together = policy.top_k, policy.voters == "all_heads"
+    if len(landmarks) > 1:
+        return choose_by_several(queries_BGXRD, landmarks, k, scaling=scaling, all_heads=together)
     if policy.hierarchy is not None:
         return choose_in_groups(queries_BGXRD, landmarks_BGND, k, policy.hierarchy, scaling=scaling, all_heads=together)
     return choose_blocks(queries_BGXRD, landmarks_BGND, k, scaling=scaling, all_heads=together)

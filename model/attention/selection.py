@@ -60,6 +60,8 @@ class SelectionPolicy:
     """By layer, blocks to read instead of choosing any: ids ascending, of a shape that broadcasts to [B, G, X, S]."""
     hierarchy: Hierarchy | None = None
     """If given, blocks are chosen through groups of them, in the memory of one text."""
+    miss_cutoff: float = 0.0
+    """With a context-miss token: a query that gives it less than this share reads nothing of the memory."""
 
     def __post_init__(self) -> None:
         if self.top_k < 1:
@@ -139,6 +141,15 @@ def choose_blocks(
     logits_BGXRN = exact_scores(queries_BGXRD, landmarks_BGND.unsqueeze(2)) * scaling
     size_BGX = logit_size(queries_BGXRD, landmarks_BGND) * scaling
     return select_blocks(logits_BGXRN, k, size_BGX, all_heads=all_heads)
+
+
+def choose_by_several(
+    queries_BGXRD: Tensor, landmarks: Sequence[Tensor], k: int, *, scaling: float = 1.0, all_heads: bool = False
+) -> Tensor:
+    """ids_BGXS by the gates of blocks that have several landmarks_BGND: the logsumexp of their logits."""
+    each = [exact_scores(queries_BGXRD, landmarks_BGND.unsqueeze(2)) * scaling for landmarks_BGND in landmarks]
+    size_BGX = logit_size(queries_BGXRD, landmarks[-1]) * scaling
+    return select_blocks(torch.stack(each).logsumexp(0), k, size_BGX, all_heads=all_heads)
 
 
 def logit_size(queries_BGXRD: Tensor, landmarks_BGND: Tensor) -> Tensor:

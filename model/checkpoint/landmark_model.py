@@ -124,13 +124,16 @@ class LandmarkModel(BackboneModel):
         policy: SelectionPolicy | None = None,
     ) -> LandmarkContext:
         """What attention needs for one forward pass; keep it to look at `selections` afterwards."""
-        return LandmarkContext(self.config.block_size, self.backbone.model.rotary_emb.rotary, valid_BK, reader, policy)
+        rotary, place = self.backbone.model.rotary_emb.rotary, self.config.landmark_place
+        return LandmarkContext(self.config.block_size, rotary, valid_BK, reader, policy, place=place)
 
     def encode(self, ids_BT: Tensor, context: LandmarkContext, cache: DynamicCache | None = None) -> Tensor:
         """hidden_BTE of tokens with landmarks on the block grid, after the final norm.
 
         The cache receives keys before rotation.
         """
+        if self.config.context_miss_token_id is not None and context.miss_keys is None:
+            context.miss_keys = self._miss_keys()
         # The positions are placeholders: rotation is deferred, so the backbone's own numbering never matters.
         positions = torch.zeros((1, ids_BT.shape[1]), dtype=torch.long, device=ids_BT.device)
         hidden_BTE: Tensor = self.backbone.model(
@@ -141,6 +144,13 @@ class LandmarkModel(BackboneModel):
             landmark=context,
         ).last_hidden_state
         return hidden_BTE
+
+    def _miss_keys(self) -> dict[int, Tensor]:
+        """key_1G1D by layer of the context-miss token, which the network reads alone."""
+        alone, kept = self.context(), DynamicCache()
+        alone.miss_keys = {}
+        self.encode(torch.tensor([[self.config.context_miss_token_id]], device=self.device), alone, kept)
+        return {layer: cached(kept, layer)[0] for layer in range(self.num_layers)}
 
     def embed(self, ids_BT: Tensor) -> Tensor:
         """hidden_BTE at the input of the first layer."""
@@ -206,7 +216,10 @@ class LandmarkModel(BackboneModel):
         valid: False at padding, which must be on the right: on the left it would shift the block grid. Raises
         `ModelError` for that, and for a landmark inside a block, which would be read as an ordinary token.
         """
-        check_landmarks(ids_BT, self.config.block_size, self.config.landmark_token_id, valid_BT)
+        config = self.config
+        check_landmarks(
+            ids_BT, config.block_size, config.landmark_token_id, valid_BT, landmarks=config.landmarks_of_block
+        )
         if valid_BT is not None and bool((valid_BT[:, 1:] & ~valid_BT[:, :-1]).any()):
             raise ModelError(
                 "padding precedes text: landmark attention needs its padding on the right (padding_side='right')."
@@ -269,8 +282,9 @@ class LandmarkModel(BackboneModel):
         """Raw tokens with landmarks inserted (see `insert_landmarks`)."""
         config = self.config
         return insert_landmarks(
-            list(raw_ids), block_size=config.block_size, landmark_token_id=config.landmark_token_id, filled=filled
-        )
+            list(raw_ids), block_size=config.block_size, landmark_token_id=config.landmark_token_id, filled=filled,
+            landmarks=config.landmarks_of_block,
+        )  # fmt: skip
 
     # checkpoint
 

@@ -32,8 +32,11 @@ class StepOutput:
     """One tuple of reads per forward pass, that is per window."""
 
     def next_row(self, landmark_in_loss: bool) -> int:
-        """Row whose output chooses the next token: the last, or the one before a landmark not trained to predict."""
-        return -2 if self.landmarks[-1] and not landmark_in_loss else -1
+        """Row whose output chooses the next token, counted from the end: the last, or the one before landmarks that are
+        not trained to predict."""
+        if landmark_in_loss:
+            return -1
+        return max(row for row, landmark in enumerate(self.landmarks) if not landmark) - len(self.landmarks)
 
     def predicting_rows(self, landmark_in_loss: bool) -> list[int]:
         """For each raw token fed, the row whose output chooses the token after it."""
@@ -145,5 +148,5 @@ class LandmarkSession:
                 keys_BGNLD, values_BGNLD = (kv[:, :, :cut].unflatten(2, (finished, size)) for kv in (keys, values))
                 layers[layer] = keys_BGNLD, values_BGNLD
             rest.update(keys[:, :, cut:], values[:, :, cut:], layer)
-        memory.append(layers, torch.full((1, finished), size - 1, device=self.model.device))
+        memory.append(layers, torch.full((1, finished), self.model.config.tokens_per_block, device=self.model.device))
         self._cache, self._rotated, self._local = rest, RotatedKeys(), self._local - finished * size

@@ -1,8 +1,10 @@
 """Where the sentences of a text begin and end, and which of them can be answers."""
 
 import re
+import sys
 import tomllib
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -15,10 +17,13 @@ _LEADERS = "....."  # dots that lead to a page number
 _BLANK = "____"
 _NUMBERED_HEADING = re.compile(r"\d{1,2}(?:\.\d{1,2})+\.? +[^\W\d_a-z][^:;]{0,80}[^\s.!?:;]")
 _ROW = re.compile(r"\S: \S.*; .*\S: \S")  # of a table: cells behind the names of their columns
+_LONGEST_ROW = 800  # characters
+_NAMED_CELL = re.compile(r"[^\s:;][^:;!?…\n]{0,99}: \S")
+_SENTENCE_WITHIN = re.compile(r"[.!?…]\s+[A-Z]")
 _LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
 _NEXT_WORD = re.compile(r"[\"'“‘(\[]*([\w'’-]*)")
 _LOOKED_AT = 40  # characters before a full stop
-_INITIAL = re.compile(r"[A-Z](?:\.-?[A-Z])*")
+_INITIAL = re.compile(r"[A-Z](?:\.-?[A-Z])*|[^\W\d_](?:\.[^\W\d_])+")  # "J", "U.S", "s.r.o"
 _LIST_NUMBER = re.compile(r"(?:^|\n)\s*\(?(?:\d{1,3}(?:\.\d{1,3})*|[A-Za-z]|[ivx]{1,5}|[IVX]{1,5})\.$")
 _DATE_WORD = re.compile(r"[^\W\d_]+(?:\.[^\W\d_]+)*")
 _LONGEST_DATE = 48  # characters
@@ -31,10 +36,16 @@ def _words(kind: str) -> frozenset[str]:
 
 
 def sentence_borders(text: str, low: int = 0, high: int | None = None) -> Iterator[tuple[int, int]]:
-    """(start, end) of every sentence or line between `low` and `high`, without the white space around it."""
+    """(start, end) of every sentence or line between `low` and `high`, without the white space around it. The row of a
+    table is one sentence, whatever its cells hold."""
     high = len(text) if high is None else high
+    rows = list(_rows(text, low, high))
     width = max(map(len, text[low:high].split("\n")))
-    found = (match for match in _BORDER.finditer(text, low, high) if not _goes_on(text, match, width))
+    found = (
+        match
+        for match in _BORDER.finditer(text, low, high)
+        if not (_is_within(rows, match) or _goes_on(text, match, width))
+    )
     borders = [low, *(match.end() for match in found), high]
     waiting: int | None = None  # where a date begins that belongs to the line after it
     last: tuple[int, int] | None = None
@@ -55,6 +66,34 @@ def sentence_borders(text: str, low: int = 0, high: int | None = None) -> Iterat
         yield last
     if waiting is not None:
         yield waiting, waiting + len(text[waiting:high].rstrip())
+
+
+def _rows(text: str, low: int, high: int) -> Iterator[tuple[int, int]]:
+    """(start, end) of the lines that are rows of tables, from top to bottom, also those that only end or begin between
+    `low` and `high`."""
+    start = text.rfind("\n", max(0, low - _LONGEST_ROW), low) + 1 or max(0, low - _LONGEST_ROW)
+    while start < high:
+        end = text.find("\n", start, max(high, start + _LONGEST_ROW))
+        end = min(len(text), max(high, start + _LONGEST_ROW)) if end < 0 else end
+        if end - start <= _LONGEST_ROW and is_row(text[start:end]):
+            yield start, end
+        start = end + 1
+
+
+def is_row(line: str) -> bool:
+    """Whether a line is the row of a table as it is read from files: "Item: Pump; Supplier: Voda s.r.o.; Price: 12."
+    The first cell may have no name, and a cell may have semicolons."""
+    cells = line.split("; ") if "; " in line else []
+    names = [found[0] for cell in cells if (found := _NAMED_CELL.match(cell)) and not _SENTENCE_WITHIN.search(found[0])]
+    return len(names) > 1 and 2 * len(names) > len(cells)
+
+
+def _is_within(rows: Sequence[tuple[int, int]], border: re.Match[str]) -> bool:
+    """Whether a border lies in a row, or between two cells that are parted by a tab."""
+    if "\n" in border[0]:
+        return False
+    at = bisect_right(rows, (border.start(), sys.maxsize)) - 1
+    return "\t" in border[0] or (at >= 0 and border.end() < rows[at][1])
 
 
 def is_date(line: str) -> bool:

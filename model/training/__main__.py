@@ -26,9 +26,8 @@ from model.training.engine.trainer import TrainingResult
 from model.training.evaluation.passkey import passkey_scores
 from model.training.evaluation.perplexity import perplexity_scores
 from model.training.evaluation.report import heldout_tokens, report
-from model.training.paper.runs import Experiment, experiment_texts, experiment_tokenizer
-from model.training.paper.sizes import SIZES
-from model.training.paper.tables import TABLES, write_table
+from model.training.paper.command import SizeName, TableName, reproduce
+from model.training.paper.made_sets import MADE_SETS
 from model.training.recipes import joint_reader, span_reader
 from model.training.recipes.default_model import PHASES, make_default_model
 from model.training.recipes.default_recipe import Size
@@ -36,8 +35,6 @@ from model.training.recipes.finetune import finetune
 from model.training.recipes.presets import load_preset, preset_names
 from model.training.recipes.pretrain import open_tokenizer, plain_tokens, pretrain
 
-TableName = Literal["language", "choice", "blocks", "positions", "cache", "passages"]
-SizeName = Literal["tiny", "minutes", "hour", "small", "paper"]
 Dtype = Literal["float32", "bfloat16"]
 TextFiles = Annotated[list[Path], typer.Argument(metavar="DATA...", help="Text files, or one token file.")]
 Run = Annotated[Path, typer.Option("--out", help="Folder of the run; a run found there is resumed.")]
@@ -272,7 +269,7 @@ def _convert_llama_delta(
 def _paper(
     name: Annotated[TableName, typer.Argument(metavar="TABLE", help="Which table.")],
     data: Annotated[
-        list[str], typer.Argument(metavar="DATA...", help='Text files to train on, or "series": a made set.')
+        list[str], typer.Argument(metavar="DATA...", help=f"Text files, or a made set: {', '.join(MADE_SETS)}.")
     ],
     out: Annotated[Path, typer.Option(help="Folder of the experiment; what is found there is not done again.")],
     heldout: Annotated[list[str], typer.Option(help="Text file to evaluate on; repeatable.")] = [],  # noqa: B006
@@ -281,15 +278,13 @@ def _paper(
     tokenizer: Annotated[
         str, typer.Option(help='Folder of a tokenizer, "bytes", or "bpe-N": one of N tokens, learned from DATA.')
     ] = "bytes",
+    encoder: Annotated[Path | None, typer.Option(help="Sentence encoder that chooses passages.")] = None,
     threads: Threads = 2,
     device: Device = None,
 ) -> None:
     """Reproduce one of the paper's tables, or answer one of its open questions (docs/paper.md)."""
     torch.set_num_threads(threads)
-    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    experiment = Experiment(out, SIZES[size], experiment_tokenizer(tokenizer, data, out), chosen)
-    experiment.prepare(*experiment_texts(data, heldout, SIZES[size]))
-    print(write_table(experiment, name, TABLES[name](experiment, seeds)))
+    reproduce(name, data, out, heldout, size=size, seeds=seeds, tokenizer=tokenizer, encoder=encoder, device=device)
 
 
 @reader.command("states")

@@ -17,6 +17,7 @@ import numpy as np
 
 LONGEST_NAME = 100  # characters
 _YEAR = re.compile(r"(?:19|20)\d\d(?:[-/]\d\d?)?")
+_SEPARATED = (":", ";")
 SENTENCE_ENDS = (".", "!", "?", "…", ":", ";")
 
 
@@ -45,17 +46,19 @@ def named(name: str, cell: Piece) -> list[Piece]:
 def row_sentence(cells: Sequence[list[Piece]], *, is_form: bool = False) -> list[Piece]:
     """The cells of a row, each with its name, as a sentence. Of a form the first asks what the second answers."""
     if is_form:
-        return _closed(in_between([piece for cell in cells for piece in cell], ": "))
+        asked = cells[0][-1].text.endswith(("?", "!")) if cells and cells[0] else False
+        return _closed(in_between([piece for cell in cells for piece in cell], " " if asked else ": "))
     return _closed(in_between(cells, "; "))
 
 
 def in_between(parts: Sequence[Piece | list[Piece]], separator: str) -> list[Piece]:
-    """All parts with the separator between them, or a space behind what ends a sentence."""
+    """All parts with the separator between them, or a space behind what ends with one already. A full stop does not:
+    the row goes on behind "Voda s.r.o."."""
     pieces: list[Piece] = []
     for part in parts:
         added = part if isinstance(part, list) else [part]
         if pieces:
-            ends = pieces[-1].text.endswith(SENTENCE_ENDS)
+            ends = pieces[-1].text.endswith(_SEPARATED)
             pieces.append(Piece.unprinted(" " if ends and separator != "\t" else separator))
         pieces += added
     return pieces

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from model.attention.memory import InMemoryReader
 from model.attention.selection import Positions, SelectionPolicy, Voters
 from model.checkpoint.landmark_model import LandmarkModel
-from model.inference.session import LandmarkSession
+from model.inference.session import LandmarkSession, StepOutput
 from model.training.losses.next_token import HEAD_POSITIONS
 
 
@@ -93,22 +93,25 @@ def segment_losses(
     policy = SelectionPolicy(top_k=max(1, top_k), voters=voters, positions=positions)
     if not policy.of_one_text:
         raise ValueError(f"positions={positions!r} has no memory of one text to read; choose 'one_slot' instead.")
-    losses = [_losses(model, piece, window_blocks, blocks, policy) for piece in pieces if len(piece) > 1]
+    losses = [read_losses(model, piece, window_blocks, policy, blocks)[0] for piece in pieces if len(piece) > 1]
     return torch.cat(losses)
 
 
-def _losses(
-    model: LandmarkModel, raw_ids: list[int], window_blocks: int, blocks: int | None, policy: SelectionPolicy
-) -> Tensor:
+@torch.no_grad()
+def read_losses(
+    model: LandmarkModel, raw_ids: Sequence[int], window_blocks: int, policy: SelectionPolicy, blocks: int | None = None
+) -> tuple[Tensor, StepOutput]:
+    """losses_M of all raw tokens but the first, read in windows from an empty memory, and what was read for them."""
     memory = InMemoryReader(range(model.num_layers), capacity=blocks)
     stream = LandmarkSession(model, memory=memory, policy=policy, window_blocks=window_blocks)
     fed = stream.feed(raw_ids[:-1])
     hidden_ME = fed.hidden_TE[fed.predicting_rows(model.config.landmark_in_loss)]
     targets_M = torch.tensor(raw_ids[1:], device=hidden_ME.device)
     parts = zip(hidden_ME.split(HEAD_POSITIONS), targets_M.split(HEAD_POSITIONS), strict=True)
-    return torch.cat(
+    losses_M = torch.cat(
         [
             nn.functional.cross_entropy(model.logits(hidden).float(), target, reduction="none")
             for hidden, target in parts
         ]
-    ).cpu()
+    )
+    return losses_M.cpu(), fed

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from model.attention.context import LandmarkContext
 from model.checkpoint.landmark_model import LandmarkModel
 from model.training.data.packing import IGNORED, Rows
 
@@ -14,9 +15,11 @@ HEAD_POSITIONS = 2048
 makes them again."""
 
 
-def next_token_loss(model: LandmarkModel, rows: Rows) -> tuple[Tensor, dict[str, float | Tensor], int]:
+def next_token_loss(
+    model: LandmarkModel, rows: Rows, context: LandmarkContext | None = None
+) -> tuple[Tensor, dict[str, float | Tensor], int]:
     """Mean cross-entropy over the trained positions, in the form that `run_training` takes."""
-    hidden_BTE = model.encode(rows.ids_BT.to(model.device), model.context())
+    hidden_BTE = model.encode(rows.ids_BT.to(model.device), context or model.context())
     targets_BT = rows.targets_BT.to(model.device)
     trained_BT = targets_BT != IGNORED
     total = summed_cross_entropy(model.logits, hidden_BTE[trained_BT], targets_BT[trained_BT])

@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from model.attention.variants.placement import LandmarkPlace, landmarks_of_block
 from model.checkpoint.backbones import DynamicCache
 from model.checkpoint.landmark_model import LandmarkModel, cached
 from model.training.data.packing import IGNORED, Rows
@@ -21,6 +22,9 @@ from model.training.losses.next_token import next_token_loss, summed_cross_entro
 
 NO_LANDMARKS = 1 << 20
 """Block size of an arm without landmarks."""
+REMOTE = 0.5
+"""Share of blocks that count as remote when a context-miss token is trained, as in the paper."""
+DRAWS = 1 << 20
 Kind = Literal["causal", "recurrence", "landmark"]
 
 
@@ -41,6 +45,12 @@ class Arm:
     block_size: int = NO_LANDMARKS
     jumps: int = 0
     """Largest random step of positions after a landmark, exclusive, in training (appendix E); 0: none."""
+    place: LandmarkPlace = "end"
+    """Where landmarks stand in their blocks."""
+    context_miss: bool = False
+    """With a context-miss token, for which half of the blocks count as remote in training."""
+    start: str | None = None
+    """The arm whose network this one goes on from: fine-tuning."""
 
     @property
     def window_ids(self) -> int:
@@ -53,25 +63,29 @@ class Arm:
         return self.cache if self.kind != "landmark" else self._blocks(self.cache)
 
     def _blocks(self, raw_tokens: int) -> int:
-        return raw_tokens // (self.block_size - 1) * self.block_size
+        return raw_tokens // (self.block_size - landmarks_of_block(self.place)) * self.block_size
 
     def loss(self, model: LandmarkModel, rows: Rows) -> tuple[Tensor, dict[str, float | Tensor], int]:
         """In the form that `run_training` takes."""
         if self.cache:
             return recurrent_loss(model, rows, window=self.window_ids, cache=self.cache_ids)
-        return jumping_loss(model, rows, self.jumps) if self.jumps else next_token_loss(model, rows)
+        if self.jumps:
+            return jumping_loss(model, rows, self.jumps)
+        context = model.context()
+        if self.place == "random":
+            context.first_drawn = int(torch.randint(0, DRAWS, ()))
+        if self.context_miss:
+            blocks = -(-rows.ids_BT.shape[1] // self.block_size)
+            context.remote_BN = (torch.rand(len(rows.ids_BT), blocks) < REMOTE).to(model.device)
+        return next_token_loss(model, rows, context)
 
 
 def jumping_loss(model: LandmarkModel, rows: Rows, most: int) -> tuple[Tensor, dict[str, float | Tensor], int]:
     """`next_token_loss` with position jumps: the network meets distances that its rows do not have."""
-    ids_BT, targets_BT = rows.ids_BT.to(model.device), rows.targets_BT.to(model.device)
     context = model.context()
-    context.positions_BT = jumping_positions(len(ids_BT), ids_BT.shape[1], model.config.block_size, most).to(
-        model.device
-    )
-    hidden_BTE, trained = model.encode(ids_BT, context), targets_BT != IGNORED
-    total = summed_cross_entropy(model.logits, hidden_BTE[trained], targets_BT[trained])
-    return total / max(1, rows.num_targets), {}, rows.num_targets
+    positions_BT = jumping_positions(*rows.ids_BT.shape, model.config.block_size, most)
+    context.positions_BT = positions_BT.to(model.device)
+    return next_token_loss(model, rows, context)
 
 
 def jumping_positions(num_rows: int, tokens: int, block_size: int, most: int) -> Tensor:

@@ -13,17 +13,20 @@ import torch
 from numpy.typing import NDArray
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from model.attention.selection import Positions
+from model.attention.selection import Positions, SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel
-from model.training.evaluation.perplexity import segment_losses
+from model.training.convert.init_from_encoder import Encoder
+from model.training.evaluation.passkey import FILLER, passkey_scores
+from model.training.evaluation.perplexity import read_losses, segment_losses
 from model.training.paper.arms import Arm
-from model.training.paper.passages import Chooser, bm25, newest, passage_losses
+from model.training.paper.passages import Chooser, bm25, nearest, newest, passage_losses
 from model.training.paper.runs import Experiment, Row
 
 FRAMES: dict[str, Positions] = {
     "stingy": "paper", "one far slot": "one_slot", "true": "true", "true, YaRN": "true", "none far away": "none",
 }  # fmt: skip
-CHOOSERS: dict[str, Chooser] = {"BM25": bm25, "newest": newest}
+CUTOFFS = (0.0, 0.1, 0.3, 0.5, 1.0)
+"""Of the context-miss token, as in the paper's table 3."""
 
 
 def positions(experiment: Experiment, seeds: int) -> list[Row]:
@@ -70,10 +73,14 @@ def yarn(model: LandmarkModel, factor: float, trained: int) -> Iterator[None]:
 
 
 def passages(experiment: Experiment, seeds: int) -> list[Row]:
-    """Open question 2: blocks read by landmarks against passages that BM25 chooses, at equal retrieved tokens.
+    """Open question 2: blocks read by landmarks against passages that BM25 and, if there is one, a sentence encoder
+    choose, at equal retrieved tokens.
 
-    `read`: tokens that pass through the network for each one predicted.
+    `read`: tokens that pass through the network for each one predicted; an encoder reads every token once more.
     """
+    choosers: dict[str, Chooser] = {"BM25": bm25, "newest": newest}
+    if experiment.encoder is not None:
+        choosers["encoder"] = nearest(Encoder.load(experiment.encoder), experiment.tokenizer.decode)
     size, arm, rows = experiment.size, experiment.size.arm("landmark"), []
 
     def score(model: LandmarkModel) -> list[Row]:
@@ -85,7 +92,7 @@ def passages(experiment: Experiment, seeds: int) -> list[Row]:
                 shown: Row = {"arm": arm.name, "length": length, "local": window * size.per_block, "k": k}
                 losses = [segment_losses(model, one, window_blocks=window, top_k=k) for one in segments]
                 found.append(shown | {"passages": "landmarks", "stride": window, "read": 1.0, "loss": _mean(losses)})
-                for name, choose in CHOOSERS.items():
+                for name, choose in choosers.items():
                     for stride in sorted({window, 1}, reverse=True):
                         losses = [
                             passage_losses(model, one, window_blocks=window, k=k, choose=choose, stride=stride)
@@ -97,6 +104,62 @@ def passages(experiment: Experiment, seeds: int) -> list[Row]:
 
     for seed in range(seeds):
         rows += experiment.scores("passages", arm, seed, score)
+    return rows
+
+
+def miss(experiment: Experiment, seeds: int) -> list[Row]:
+    """The paper's table 3: a context-miss token, and what is lost when queries that give it little read nothing.
+
+    `dropped`: share of (query, head, layer) that read nothing of a memory that they could have read.
+    """
+    size, rows = experiment.size, []
+    k = max(size.top_ks)
+    window = _window(experiment, k)
+
+    def score(arm: Arm, model: LandmarkModel) -> list[Row]:
+        found = []
+        for length in size.lengths[1:]:
+            for cutoff in CUTOFFS if arm.context_miss else (0.0,):
+                policy = SelectionPolicy(top_k=k, voters="token", positions="paper", miss_cutoff=cutoff)
+                read = [read_losses(model, one, window, policy) for one in _segments(experiment, length)]
+                gates = [read.gate_BHQS.sum(-1) for _, fed in read for window in fed.selections for read in window]
+                dropped = float(torch.cat([gate.flatten() for gate in gates]).eq(0).float().mean())
+                found.append(
+                    {"arm": arm.name, "cutoff": cutoff, "length": length, "k": k, "dropped": dropped,
+                     "loss": _mean([losses for losses, _ in read])}
+                )  # fmt: skip
+        return found
+
+    for name in ("landmark", "landmark-miss"):
+        arm = size.arm(name)
+        for seed in range(seeds):
+            rows += experiment.scores("miss", arm, seed, partial(score, arm))
+    return rows
+
+
+def passkey(experiment: Experiment, seeds: int) -> list[Row]:
+    """The fine-tuning experiment (section 4.2): passkeys found by length, before and after a causal network is
+    fine-tuned with landmarks on rows of the same length. Before, the whole prompt is read at once."""
+    size, rows = experiment.size, []
+    per_filler = len(experiment.tokenizer(FILLER)["input_ids"])
+
+    def score(arm: Arm, model: LandmarkModel) -> list[Row]:
+        found = []
+        for k in size.top_ks if arm.kind == "landmark" else (0,):
+            # The causal network has one block, which nothing ends; "none" puts nothing in front of it.
+            policy = SelectionPolicy(top_k=k or 1, voters="token", positions="paper" if k else "none")
+            window = _window(experiment, k) if k else 1
+            fillers = [round(length / per_filler) * len(FILLER) for length in (0, *size.lengths)]
+            scores = passkey_scores(model, fillers, prompts=size.prompts, policy=policy, window_blocks=window)
+            for one in scores:
+                row = {"arm": arm.name, "filler": one.filler_characters, "length": round(one.mean_tokens), "k": k}
+                found.append(row | {"accuracy": one.accuracy})
+        return found
+
+    for name in ("causal", "landmark-tuned"):
+        arm = size.arm(name)
+        for seed in range(seeds):
+            rows += experiment.scores("passkey", arm, seed, partial(score, arm))
     return rows
 
 

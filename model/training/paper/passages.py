@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from model.checkpoint.landmark_model import LandmarkModel
+from model.training.convert.init_from_encoder import Encoder
 
 K1, B = 1.5, 0.75
 Chooser = Callable[[Sequence[Sequence[int]], Sequence[int], int], list[int]]
@@ -45,6 +46,25 @@ def bm25_scores(passages: Sequence[Sequence[int]], query: Sequence[int]) -> list
 def newest(passages: Sequence[Sequence[int]], query: Sequence[int], k: int) -> list[int]:
     """The last k passages: a longer local window."""
     return list(range(max(0, len(passages) - k), len(passages)))
+
+
+def nearest(encoder: Encoder, decode: Callable[[Sequence[int]], str]) -> Chooser:
+    """The k passages whose mean state of a sentence encoder has the largest cosine with the query's; each passage is
+    read by the encoder once."""
+    known: dict[tuple[int, ...], Tensor] = {}
+
+    def vectors(texts: Sequence[Sequence[int]]) -> Tensor:
+        for new in dict.fromkeys(tuple(text) for text in texts if tuple(text) not in known):
+            states_BTE, real_BT, _ = encoder.states([decode(new)])
+            mean_E = (states_BTE * real_BT[..., None]).sum(1)[0] / real_BT.sum().clamp_min(1)
+            known[new] = nn.functional.normalize(mean_E, dim=0)
+        return torch.stack([known[tuple(text)] for text in texts])
+
+    def choose(passages: Sequence[Sequence[int]], query: Sequence[int], k: int) -> list[int]:
+        scores_N = (vectors(passages) @ vectors([query])[0]).tolist()
+        return sorted(sorted(range(len(passages)), key=lambda n: (scores_N[n], n))[-k:])
+
+    return choose
 
 
 @torch.no_grad()

@@ -19,16 +19,14 @@ from model.training.data.packing import TokenRows
 from model.training.data.tokenizer import load_tokenizer, train_tokenizer
 from model.training.engine.settings import TrainingSettings
 from model.training.engine.trainer import run_training
-from model.training.evaluation.perplexity import perplexity_scores
+from model.training.evaluation.perplexity import segment_losses
 from model.training.paper.arms import Arm, recurrent_losses
-from model.training.paper.made_series import made_series, series_tokenizer
+from model.training.paper.made_sets import MADE_SETS, Answers, MadeSet
 from model.training.paper.sizes import Size
 from model.training.recipes.presets import RowSettings
 from model.training.recipes.pretrain import new_model, open_tokenizer, plain_tokens
 
 Row = dict[str, Any]
-SERIES = "series"
-"""Stands for the made set (`model.training.paper.made_series`) where text files are named."""
 TOKENIZER_DOCUMENTS = 16
 """Training documents that a tokenizer of the experiment is learned from."""
 
@@ -41,6 +39,10 @@ class Experiment:
     size: Size
     tokenizer: PreTrainedTokenizerBase
     device: str
+    answers: Answers | None = None
+    """Of a made set with tokens to be remembered."""
+    encoder: Path | None = None
+    """Folder of a sentence encoder that chooses passages."""
 
     def prepare(self, train: Iterable[str], heldout: Iterable[str]) -> None:
         """Write both token files from texts, unless they are there. Raises ValueError if the folder is of another
@@ -51,13 +53,13 @@ class Experiment:
             raise ValueError(f"{self.folder} holds runs of size {named.read_text()}; choose another folder.")
         named.write_text(self.size.name)
         needed = self.size.segments * max(self.size.lengths)
-        for name, texts, most in (("train", train, self.size.documents), ("heldout", heldout, None)):
+        for name, texts in (("train", train), ("heldout", _enough(heldout, needed * 16))):
             file = self.folder / f"{name}.bin"
             if file.exists():
                 continue
             count = write_token_file(
                 file,
-                islice(texts, most) if most else _enough(texts, needed * 16),
+                texts,
                 lambda text: plain_tokens(self.tokenizer, text),
                 vocab_size=len(self.tokenizer) + 1,
                 eos_token_id=int(self.tokenizer.eos_token_id),
@@ -86,8 +88,15 @@ class Experiment:
         folder = self.folder / "runs" / arm.name / f"seed-{seed}-rate-{rate:g}{kind}"
         if (folder / "done").exists():
             return load_backbone(folder / "model", device=self.device, dtype=torch.float32)
-        size, rows = self.size, RowSettings(raw_tokens=arm.row_tokens, block_size=arm.block_size, rows=self.rows(arm))
-        model = new_model(size.architecture, self.tokenizer, rows, seed=seed).to(self.device)
+        size = self.size
+        rows = RowSettings(
+            raw_tokens=arm.row_tokens, block_size=arm.block_size, rows=self.rows(arm), landmark_place=arm.place,
+            context_miss=arm.context_miss,
+        )  # fmt: skip
+        if arm.start is None:
+            model = new_model(size.architecture, self.tokenizer, rows, seed=seed).to(self.device)
+        else:
+            model = self.trained(size.arm(arm.start), seed).with_config(block_size=arm.block_size)
         grid = rows.grid(model.config.landmark_token_id, int(self.tokenizer.eos_token_id))
         batches = TokenRows(open_token_file(self.folder / "train.bin"), grid, rows=rows.rows, seed=seed)
         settings = TrainingSettings(
@@ -106,7 +115,9 @@ class Experiment:
         return max(1, self.size.step_tokens // arm.row_tokens)
 
     def _heldout_loss(self, arm: Arm, model: LandmarkModel) -> float:
-        return float(evaluate(arm, model, self.heldout(), self.size.lengths[0], [0])[0]["loss"])
+        return float(
+            evaluate(arm, model, self.heldout(), self.size.tuned_length, [0, self.size.top_ks[-1]])[-1]["loss"]
+        )
 
     def scores(self, table: str, arm: Arm, seed: int, score: Callable[[LandmarkModel], list[Row]]) -> list[Row]:
         """The rows of a table that one network gives, from the folder if they are there."""
@@ -121,27 +132,31 @@ class Experiment:
 
 
 def experiment_texts(data: Sequence[str], heldout: Sequence[str], size: Size) -> tuple[Iterable[str], Iterable[str]]:
-    """Training and held-out documents: of files, or of the made series for the word "series".
+    """Training and held-out documents: of files, or of a made set for its word.
 
     Raises ValueError without held-out files.
     """
-    if list(data) == [SERIES]:
-        longest = max(size.lengths)  # a meter for each segment
-        return made_series(size.documents, seed=0), made_series(size.segments, seed=1, readings=longest)
+    if made := made_set(data):
+        return made.train(size.documents), made.heldout(size.segments, max(size.lengths))  # a text for each segment
     if not heldout:
         raise ValueError("Give at least one file with --heldout, of documents that are not in DATA.")
     train, rest = ((text for file in files for text in read_documents(Path(file))) for files in (data, heldout))
-    return train, rest
+    return islice(train, size.documents), rest
+
+
+def made_set(data: Sequence[str]) -> MadeSet | None:
+    """The made set that stands where text files are named, if one does."""
+    return MADE_SETS.get(data[0]) if len(data) == 1 else None
 
 
 def experiment_tokenizer(name: str, data: Sequence[str], folder: Path) -> PreTrainedTokenizerBase:
     """`open_tokenizer`, or for "bpe-N" one of N tokens that is learned from the first documents and kept in the folder.
-    The made series has its own.
+    A made set has its own.
 
     Raises ValueError for a number of tokens that has no room for the bytes.
     """
-    if list(data) == [SERIES]:
-        return series_tokenizer()
+    if made := made_set(data):
+        return made.tokenizer()
     kind, _, number = name.partition("-")
     if kind != "bpe":
         return open_tokenizer(name)
@@ -155,19 +170,22 @@ def experiment_tokenizer(name: str, data: Sequence[str], folder: Path) -> PreTra
 
 
 def evaluate(
-    arm: Arm, model: LandmarkModel, tokens: NDArray[np.integer], length: int, top_ks: Sequence[int]
+    arm: Arm,
+    model: LandmarkModel,
+    tokens: NDArray[np.integer],
+    length: int,
+    top_ks: Sequence[int],
+    answers: Answers | None = None,
 ) -> list[Row]:
-    """Loss on segments of one length, which begin with nothing: for landmarks, one row for each k (0: no memory)."""
-    count = len(tokens) // length
+    """Loss on segments of one length, which begin with nothing: for landmarks, one row for each k (0: no memory).
+
+    answers: if given, the loss of these tokens is a column of its own.
+    """
+    segments = np.asarray(tokens[: len(tokens) // length * length]).reshape(-1, length)
     if arm.kind != "landmark":
-        losses = torch.cat(
-            [
-                recurrent_losses(model, segment.tolist(), window=arm.window, cache=arm.cache)
-                for segment in np.asarray(tokens[: count * length]).reshape(count, length)
-            ]
-        )
         attended = arm.window + arm.cache
-        return [_row(arm, length, arm.window, 0, 0, attended, float(losses.double().mean()))]
+        losses = [recurrent_losses(model, one.tolist(), window=arm.window, cache=arm.cache) for one in segments]
+        return [_row(arm, length, arm.window, 0, 0, attended) | _means(segments, losses, answers)]
     per_block, rows = model.config.tokens_per_block, []
     whole = arm.window // per_block
     for k in top_ks:
@@ -175,17 +193,29 @@ def evaluate(
         window = whole - k - 1 if k else whole
         if window < 1:
             continue
-        (score,) = perplexity_scores(model, tokens, lengths=[length], windows=[window], top_ks=[k])
+        losses = [segment_losses(model, one.tolist(), window_blocks=window, top_k=k) for one in segments]
         local, stored = window * per_block, max(0, -(-length // per_block) - window) if k else 0
-        rows.append(_row(arm, length, local, k, stored, local + k * per_block + stored, score.loss))
+        row = _row(arm, length, local, k, stored, local + k * per_block + stored)
+        rows.append(row | _means(segments, losses, answers, 0 if k else local))
     return rows
 
 
-def _row(arm: Arm, length: int, local: int, k: int, stored: int, attended: int, loss: float) -> Row:
+def _row(arm: Arm, length: int, local: int, k: int, stored: int, attended: int) -> Row:
     """`attended`: tokens a query is compared with at most: local ones, those read, and the landmarks searched."""
-    return {
-        "arm": arm.name, "length": length, "local": local, "k": k, "blocks": stored, "attended": attended, "loss": loss,
-    }  # fmt: skip
+    return {"arm": arm.name, "length": length, "local": local, "k": k, "blocks": stored, "attended": attended}
+
+
+def _means(
+    segments: NDArray[np.integer], losses: Sequence[torch.Tensor], answers: Answers | None, apart: int = 0
+) -> dict[str, float]:
+    """Mean `loss`, and `answer_loss` if there are answers. apart: tokens of windows that are read apart, which have no
+    loss of their first token; 0: one reading of the segment, which has none of its first."""
+    means = {"loss": float(torch.cat(list(losses)).double().mean())}
+    if answers is not None:
+        kept_N = np.arange(segments.shape[1]) % (apart or segments.shape[1]) != 0
+        asked = torch.from_numpy(np.concatenate([answers(one)[kept_N] for one in segments]))
+        means["answer_loss"] = float(torch.cat(list(losses))[asked].double().mean())
+    return means
 
 
 def _enough(texts: Any, characters: int) -> Any:

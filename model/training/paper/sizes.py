@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from model.attention.variants.placement import PLACES, landmarks_of_block
 from model.training.paper.arms import Arm
 from model.training.recipes.presets import Architecture
 
@@ -28,15 +29,24 @@ class Size:
     top_ks: tuple[int, ...]
     tuning_steps: int | None = None
     """Steps of the runs that rates are compared by (default: as many as the others)."""
+    prompts: int = 20
+    """Passkey prompts of each length."""
     block_sizes: tuple[int, ...] = field(default=())
     """Raw tokens of a block, in the table of block sizes."""
+
+    @property
+    def tuned_length(self) -> int:
+        """Raw tokens of the segments that rates are compared by: longer than a window, so that what is compared is what
+        the tables show."""
+        return self.lengths[min(1, len(self.lengths) - 1)]
 
     @property
     def step_tokens(self) -> int:
         return self.window * self.rows
 
     def arm(self, name: str) -> Arm:
-        """One of `ARMS`, landmark-jumps, landmark-cache, or landmark-N for blocks of N raw tokens.
+        """One of `ARMS`, or landmark-X: jumps, cache, miss (with a context-miss token), tuned (a fine-tuned `causal`),
+        a place of landmarks, or a number, for blocks of so many raw tokens.
 
         Raises ValueError for another name.
         """
@@ -48,20 +58,26 @@ class Size:
         if name == "recurrence":
             return Arm(name=name, kind="recurrence", row_tokens=long, window=half, cache=half)
         kind, _, variant = name.partition("-")
-        if kind != "landmark" or (variant not in ("", "jumps", "cache") and not variant.isdigit()):
-            raise ValueError(f"No arm {name!r}: there are {', '.join(ARMS)}, landmark-jumps, -cache and landmark-N.")
+        place = next((one for one in PLACES if one == variant), "end")
+        if kind != "landmark" or (variant not in ("", *VARIANTS, *PLACES) and not variant.isdigit()):
+            raise ValueError(
+                f"No arm {name!r}: there are {', '.join(ARMS)}, landmark-N, and landmark- with "
+                f"{', '.join((*VARIANTS, *PLACES))}."
+            )
         per_block = int(variant) if variant.isdigit() else self.per_block
         cached = variant == "cache"
         return Arm(
             name=name, kind="landmark", row_tokens=long if cached else self.window, window=self.window,
-            cache=self.window if cached else 0, block_size=per_block + 1,
-            jumps=POSITION_JUMPS if variant == "jumps" else 0,
+            cache=self.window if cached else 0, block_size=per_block + landmarks_of_block(place),
+            jumps=POSITION_JUMPS if variant == "jumps" else 0, place=place, context_miss=variant == "miss",
+            start="causal" if variant == "tuned" else None,
         )  # fmt: skip
 
 
 POSITION_JUMPS = 100
 """As in appendix E of the paper."""
 ARMS = ("causal", "long", "recurrence", "landmark")
+VARIANTS = ("jumps", "cache", "miss", "tuned")
 SIZES = {
     size.name: size
     for size in (

@@ -7,17 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from model.attention.selection import Voters
+from model.attention.variants.placement import PLACES
 from model.checkpoint.landmark_model import LandmarkModel
 from model.training.evaluation.perplexity import perplexity_scores
 from model.training.evaluation.report import table
 from model.training.paper.arms import Arm
-from model.training.paper.open_questions import passages, positions
+from model.training.paper.open_questions import miss, passages, passkey, positions
 from model.training.paper.runs import Experiment, Row, evaluate
 from model.training.paper.sizes import ARMS
 
 CHOICES: dict[str, Voters] = {"head and token": "token", "head": "head", "token": "all_heads"}
 """Who has a choice of blocks of its own, in the words of the paper's table 2."""
-KEYS = ("arm", "choice", "positions", "passages", "stride", "read", "length", "local", "k", "blocks", "attended")
+KEYS = (
+    "arm", "choice", "positions", "passages", "cutoff", "stride", "read", "filler", "length", "local", "k", "blocks",
+    "attended",
+)  # fmt: skip
 """Columns that tell rows apart; the others are averaged over seeds."""
 
 
@@ -34,6 +38,15 @@ def blocks(experiment: Experiment, seeds: int) -> list[Row]:
     rows: list[Row] = []
     for per_block in experiment.size.block_sizes:
         rows += _over_seeds(experiment, "blocks", experiment.size.arm(f"landmark-{per_block}"), seeds)
+    return rows
+
+
+def placement(experiment: Experiment, seeds: int) -> list[Row]:
+    """Open question 1: where landmarks stand in their blocks."""
+    rows: list[Row] = []
+    for place in PLACES:
+        name = "landmark" if place == "end" else f"landmark-{place}"
+        rows += _over_seeds(experiment, "placement", experiment.size.arm(name), seeds)
     return rows
 
 
@@ -68,7 +81,7 @@ def cache(experiment: Experiment, seeds: int) -> list[Row]:
 
 TABLES = {
     "language": language, "choice": choice, "blocks": blocks, "positions": positions, "cache": cache,
-    "passages": passages,
+    "passages": passages, "placement": placement, "miss": miss, "passkey": passkey,
 }  # fmt: skip
 
 
@@ -77,7 +90,9 @@ def _over_seeds(experiment: Experiment, name: str, arm: Arm, seeds: int) -> list
 
     def score(model: LandmarkModel) -> list[Row]:
         tokens, top_ks = experiment.heldout(), (0, *size.top_ks)
-        return [row for length in size.lengths for row in evaluate(arm, model, tokens, length, top_ks)]
+        return [
+            row for length in size.lengths for row in evaluate(arm, model, tokens, length, top_ks, experiment.answers)
+        ]
 
     for seed in range(seeds):
         rows += experiment.scores(name, arm, seed, score)
@@ -85,17 +100,33 @@ def _over_seeds(experiment: Experiment, name: str, arm: Arm, seeds: int) -> list
 
 
 def summarise(rows: Sequence[Row]) -> list[Row]:
-    """One row for all seeds: mean perplexity and, from two seeds on, its standard deviation."""
+    """One row for all seeds: mean perplexity (or accuracy) and, from two seeds on, its standard deviation; of `answers`
+    the mean perplexity, of other figures the mean."""
     merged: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         merged.setdefault(tuple(row.get(key) for key in KEYS), []).append(row)
-    out = []
-    for same in merged.values():
-        perplexities = [math.exp(min(50.0, row["loss"])) for row in same]
-        shown = {key: same[0][key] for key in KEYS if key in same[0]}
-        spread = statistics.stdev(perplexities) if len(perplexities) > 1 else None
-        out.append(shown | {"seeds": len(same), "perplexity": statistics.mean(perplexities), "deviation": spread})
-    return out
+    return [_merged(same) for same in merged.values()]
+
+
+def _merged(same: Sequence[Row]) -> Row:
+    shown = {key: same[0][key] for key in KEYS if key in same[0]} | {"seeds": len(same)}
+    if "answer_loss" in same[0]:
+        shown["answers"] = statistics.mean(_perplexity(row["answer_loss"]) for row in same)
+    if "dropped" in same[0]:
+        shown["dropped"] = statistics.mean(row["dropped"] for row in same)
+    name = measure(same[0])
+    values = [row[name] if name in row else _perplexity(row["loss"]) for row in same]
+    spread = statistics.stdev(values) if len(values) > 1 else None
+    return shown | {name: statistics.mean(values), "deviation": spread}
+
+
+def measure(row: Row) -> str:
+    """What a table is about."""
+    return "accuracy" if "accuracy" in row else "perplexity"
+
+
+def _perplexity(loss: float) -> float:
+    return math.exp(min(50.0, loss))
 
 
 def write_table(experiment: Experiment, name: str, rows: Sequence[Row]) -> Path:
@@ -109,19 +140,19 @@ def write_table(experiment: Experiment, name: str, rows: Sequence[Row]) -> Path:
 
 
 def _plot(rows: Sequence[Row], file: Path, title: str) -> None:
-    """Perplexity by segment length, a line for each arm and k, with the deviation over seeds."""
+    """Perplexity or accuracy by segment length, a line for each arm and k, with the deviation over seeds."""
     from matplotlib.figure import Figure  # behind an extra, and slow to load
 
     figure = Figure(figsize=(8.6, 4.6), layout="constrained")
-    axes = figure.add_subplot(xlabel="raw tokens of a segment", ylabel="perplexity of a token", title=title)
+    axes = figure.add_subplot(xlabel="raw tokens of a segment", ylabel=measure(rows[0]), title=title)
     lines: dict[str, list[Row]] = {}
     for row in rows:
-        label = ", ".join(str(row[key]) for key in ("arm", "choice", "positions", "passages") if key in row)
+        label = ", ".join(str(row[key]) for key in ("arm", "choice", "positions", "passages", "cutoff") if key in row)
         label += f", stride {row['stride']}" if "stride" in row else ""
         lines.setdefault(f"{label}, k={row['k']}" if row["arm"].startswith("landmark") else label, []).append(row)
     for label, points in lines.items():
         axes.errorbar(
-            [row["length"] for row in points], [row["perplexity"] for row in points],
+            [row["length"] for row in points], [row[measure(row)] for row in points],
             yerr=[row["deviation"] or 0.0 for row in points], label=label, marker="o", capsize=3,
         )  # fmt: skip
     axes.set_xscale("log", base=2)

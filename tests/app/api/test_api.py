@@ -100,3 +100,14 @@ class TestMcp:
         listed = self.call(client, "tools/call", {"name": "list", "arguments": {"search": "walks"}})
         assert WALKS in str(listed) and "reservoir.pdf" not in str(listed)
         assert "page" in str(self.call(client, "tools/call", {"name": "search", "arguments": {"query": "dam", "k": 2}}))
+
+    def test_conditions_narrow_what_is_listed_searched_and_asked(self, client: TestClient) -> None:
+        for name, asked in (
+            ("list", {}),
+            ("search", {"query": "dam"}),
+            ("ask", {"question": "When was the dam raised?"}),
+        ):
+            result = self.call(client, "tools/call", {"name": name, "arguments": {"where": ["title~walks"], **asked}})
+            assert "reservoir.pdf" not in str(result["content"]), name
+        wrong = {"name": "search", "arguments": {"query": "dam", "where": ["nonsense"]}}
+        assert "is no condition" in str(self.call(client, "tools/call", wrong))

@@ -118,3 +118,27 @@ def test_headings_and_blank_lines_end_what_stands_before_them():
 )
 def test_headings_of_numbered_sections_are_hollow(line, hollow):
     assert is_hollow(line) is hollow
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "Item: Pump; Supplier: Voda s.r.o.; Price, EUR: 12.50.",
+        "Item: Pump; Remark: It leaks. Ask Voda s.r.o. Praha first. Then wait.; Price: 12.50.",
+        "None; Accuracy All: 67.5; Note: See p. 4. Measured twice; once in winter.; F1: 57.6.",
+        "No.\tName of it.\tPrice",
+    ],
+)
+def test_the_row_of_a_table_is_never_cut(row):
+    text = f"Some words before it. And more.\n{row}\nItem: Valve; Price: 9.00."
+    for low in (0, text.index("\n"), text.index(row) + 12):
+        found = [text[start:end] for start, end in sentence_borders(text, low)]
+        assert found[-2:] == [row if low < 20 else row[max(0, low - text.index(row)) :], "Item: Valve; Price: 9.00."]
+
+
+def test_prose_with_colons_and_semicolons_is_no_row():
+    text = "Three things matter: speed; cost; and care. It never fails: so they say; I doubt it."
+    assert [text[a:b] for a, b in sentence_borders(text)] == [
+        text[: text.index("It")].strip(),
+        text[text.index("It") :],
+    ]

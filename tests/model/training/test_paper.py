@@ -11,8 +11,10 @@ import torch
 from torch import nn
 from transformers import LlamaForCausalLM
 
+from model.attention.variants.placement import PLACES, LandmarkPlace, landmarks_of_block
 from model.training.__main__ import main
 from model.training.data.packing import Grid, pack
+from model.training.evaluation.perplexity import segment_losses
 from model.training.losses.next_token import next_token_loss
 from model.training.paper import sizes
 from model.training.paper.arms import (
@@ -23,7 +25,9 @@ from model.training.paper.arms import (
     recurrent_loss,
     recurrent_losses,
 )
-from model.training.paper.open_questions import yarn
+from model.training.paper.made_sets import MADE_SETS
+from model.training.paper.open_questions import CUTOFFS, yarn
+from model.training.paper.runs import Experiment
 from model.training.paper.tables import summarise
 from model.training.recipes.presets import Architecture, RowSettings
 from model.training.recipes.pretrain import byte_tokenizer, new_model
@@ -124,7 +128,34 @@ def test_jumps_of_nothing_change_nothing_and_others_do() -> None:
     assert not torch.allclose(jumping_loss(model, rows, 100)[0], whole, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("name", [*sizes.ARMS, "landmark-jumps", "landmark-cache"])
+@pytest.mark.parametrize("place", PLACES)
+def test_landmarks_at_every_place_are_trained_with_the_loss_that_is_evaluated(place: LandmarkPlace) -> None:
+    arm = replace(sizes.SIZES["tiny"].arm("landmark"), place=place, block_size=4 + landmarks_of_block(place))
+    rows = RowSettings(raw_tokens=32, block_size=arm.block_size, rows=2, landmark_place=place)
+    model = new_model(ARCHITECTURE, byte_tokenizer(), rows, seed=0)
+    raw = torch.randint(0, 250, (1, 32), generator=torch.Generator().manual_seed(3))
+    batch = pack(raw.numpy(), rows.grid(model.config.landmark_token_id, 256))
+    assert batch.num_targets == 31 and batch.ids_BT.shape[1] == 8 * arm.block_size
+    loss = next_token_loss(model, batch)[0].detach()
+    wanted = segment_losses(model, raw[0].tolist(), window_blocks=99, top_k=0).mean()
+    torch.testing.assert_close(loss, wanted, atol=1e-5, rtol=1e-5)
+    if place == "random":
+        torch.manual_seed(0)
+        assert len({float(arm.loss(model, batch)[0].detach()) for _ in range(3)}) == 3, "other places each time"
+
+
+def test_half_of_the_blocks_are_remote_when_a_context_miss_token_is_trained() -> None:
+    arm = replace(sizes.SIZES["tiny"].arm("landmark-miss"), block_size=5)
+    rows = RowSettings(raw_tokens=32, block_size=5, rows=2, context_miss=arm.context_miss)
+    model = new_model(ARCHITECTURE, byte_tokenizer(), rows, seed=0)
+    batch = pack(torch.randint(0, 250, (2, 32)).numpy(), rows.grid(model.config.landmark_token_id, 256))
+    torch.manual_seed(0)
+    losses = {float(arm.loss(model, batch)[0].detach()) for _ in range(3)}
+    assert len(losses) == 3 and float(next_token_loss(model, batch)[0].detach()) not in losses
+    assert model.tokenizer.convert_ids_to_tokens(model.config.context_miss_token_id) == "<context-miss>"
+
+
+@pytest.mark.parametrize("name", [*sizes.ARMS, *(f"landmark-{one}" for one in (*sizes.VARIANTS, *PLACES))])
 def test_no_arm_is_starved(name: str) -> None:
     for size in sizes.SIZES.values():
         arm = size.arm(name)
@@ -173,6 +204,49 @@ def test_a_table_is_made_by_one_command_and_not_twice(tmp_path: Path, monkeypatc
     monkeypatch.setitem(sizes.SIZES, "small", replace(size, name="small"))
     command[-1] = "small"
     assert main(command) == 2
+
+
+def test_tables_of_made_sets_are_made_by_one_command(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    size = replace(
+        sizes.SIZES["tiny"], architecture=ARCHITECTURE, window=32, per_block=4, rows=4, steps=1, rates=(1e-3,),
+        lengths=(32, 64), segments=1, top_ks=(2,), documents=1, prompts=1,
+    )  # fmt: skip
+    monkeypatch.setitem(sizes.SIZES, "tiny", size)
+
+    def rows(table: str, made: str) -> list[dict[str, object]]:
+        folder = tmp_path / made
+        assert (
+            main(["paper", table, made, "--out", str(folder), "--size", "tiny", "--seeds", "1", "--threads", "1"]) == 0
+        )
+        return json.loads((folder / f"{table}.json").read_text())["rows"]  # type: ignore[no-any-return]
+
+    placed = rows("placement", "recall")
+    assert [row["arm"] for row in placed if row["k"] == 2 and row["length"] == 64] == [
+        "landmark", *(f"landmark-{place}" for place in PLACES[1:])
+    ]  # fmt: skip
+    assert all(1 < float(row["answers"]) < 1000 for row in placed)  # type: ignore[arg-type]
+    missed = rows("miss", "recall")
+    assert [(row["arm"], row["cutoff"]) for row in missed] == [
+        ("landmark", 0.0), *(("landmark-miss", cutoff) for cutoff in CUTOFFS)
+    ]  # fmt: skip
+    assert missed[0]["dropped"] == 0 and missed[-1]["dropped"] > 0.9  # type: ignore[operator]
+    found = rows("passkey", "passkey")
+    assert [(row["arm"], row["k"]) for row in found] == [("causal", 0)] * 3 + [("landmark-tuned", 2)] * 3
+    assert all(row["accuracy"] == 0 for row in found), "one step teaches nothing"
+
+
+def test_fine_tuning_goes_on_from_the_causal_network(tmp_path: Path) -> None:
+    size = replace(
+        sizes.SIZES["tiny"], architecture=ARCHITECTURE, window=32, per_block=4, rows=4, steps=1, rates=(0.0,),
+        lengths=(32,), segments=1, documents=1,
+    )  # fmt: skip
+    made = MADE_SETS["recall"]
+    experiment = Experiment(tmp_path, size, made.tokenizer(), "cpu")
+    experiment.prepare(made.train(1), made.heldout(1, 32))
+    tuned, causal = (experiment.trained(size.arm(name), 0) for name in ("landmark-tuned", "causal"))
+    assert tuned.config.block_size == 5 and causal.config.block_size == NO_LANDMARKS
+    for name, weight in causal.backbone.state_dict().items():
+        assert torch.equal(tuned.backbone.state_dict()[name], weight), "a rate of 0 leaves it where it starts"
 
 
 def test_arms_are_named() -> None:

@@ -1,14 +1,17 @@
 """The retrieval-augmented arm: what BM25 chooses, and what the network sees of it."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import bm25s
 import numpy as np
 import pytest
 import torch
 
+from model.training.convert.init_from_encoder import Encoder
 from model.training.evaluation.perplexity import segment_losses
-from model.training.paper.passages import bm25, bm25_scores, newest, passage_losses
+from model.training.paper.passages import bm25, bm25_scores, nearest, newest, passage_losses
+from tests.tiny_encoder import save_tiny_encoder
 from tests.tiny_model import tiny_model
 
 TEXT = torch.randint(0, 40, (7 * 9 + 3,), generator=torch.Generator().manual_seed(1)).tolist()
@@ -53,3 +56,24 @@ def test_a_choice_sees_nothing_of_what_it_predicts() -> None:
     ]
     with pytest.raises(ValueError, match="stride"):
         passage_losses(model, TEXT, window_blocks=3, k=2, choose=choose, stride=4)
+
+
+def test_an_encoder_chooses_what_is_nearest_and_reads_each_passage_once(tmp_path: Path) -> None:
+    words = ["the grass is green", "the tower is tall", "rain falls on grass", "a tower of stone"]
+    encoder = Encoder.load(save_tiny_encoder(tmp_path, words))
+    read: list[str] = []
+
+    def decode(ids: Sequence[int]) -> str:
+        read.append(words[ids[0]])
+        return words[ids[0]]
+
+    choose = nearest(encoder, decode)
+    states = {}
+    for word in words:
+        states_BTE, real_BT, _ = encoder.states([word])
+        states[word] = states_BTE[0, real_BT[0]].mean(0)
+    cosines = [float(torch.cosine_similarity(states[word], states[words[0]], dim=0)) for word in words[1:]]
+    wanted = sorted(np.argsort(cosines, kind="stable")[-2:].tolist())
+    assert choose([[1], [2], [3]], [0], 2) == wanted
+    assert choose([[1], [2], [3], [0]], [0], 1) == [3], "nothing is nearer than itself"
+    assert sorted(read) == sorted(words)

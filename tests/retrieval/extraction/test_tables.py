@@ -161,3 +161,63 @@ def test_the_caption_between_two_tables_belongs_to_neither(tmp_path):
     second = stroked((72, 600, 432, 600), (72, 580, 432, 580), (72, 540, 432, 540))
     text = read(tmp_path, RULES + second + drawn(PRICES) + caption + drawn(PRICES, top=600)).text
     assert text.split("\n").count(SENTENCES[0]) == 2 and "Table 1: prices of grain in spring" in text
+
+
+def test_rows_and_columns_that_only_white_space_parts_are_told_apart_between_borders(tmp_path):
+    edges = (72, 172, 222, 272, 332)
+    rows = [
+        ("", "Match", "", "", "Kept"),
+        ("", "P", "R", "F1", ""),
+        ("fast", "59.0", "35.6", "44.4", "97"),
+        ("slow", "76.8", "–", "72.6", "94"),
+    ]
+    pieces = [(x, top, x, top - 20) for x in (172, 332) for top in (700, 680, 660, 640)]  # as LaTeX draws borders
+    lines = stroked(*((72, y, 432, y) for y in (700, 660, 620)), *pieces)
+    table = [row.replace("–", "-") for row in map("\t".join, rows)]
+    text = read(tmp_path, lines + drawn([row.split("\t") for row in table], edges=edges)).text
+    assert text.split("\n") == [
+        "Match\tKept",
+        "P\tR\tF1",
+        "fast; Match P: 59.0; Match R: 35.6; Match F1: 44.4; Kept: 97.",
+        "slow; Match P: 76.8; Match R: -; Match F1: 72.6; Kept: 94.",
+    ]
+
+
+LIGHT = stroked((72, 700, 432, 700), (72, 680, 432, 680), (172, 700, 172, 600), (332, 700, 332, 600))
+
+
+def test_printed_rows_between_two_borders_keep_their_own_cells_and_the_lines_that_go_on(tmp_path):
+    rows = [
+        ("Action", "Labor", "Cost"),
+        ("Install it ........", "1 hour = $85 ......", "$6,205."),
+        ("Mark it and", "2 hours = $170 ....", "$7,000."),
+        ("then remove it", "", ""),
+    ]
+    assert read(tmp_path, LIGHT + drawn(rows, edges=(72, 172, 332))).text.split("\n")[1:] == [
+        "Action: Install it; Labor: 1 hour = $85; Cost: $6,205.",
+        "Action: Mark it and then remove it; Labor: 2 hours = $170; Cost: $7,000.",
+    ]
+
+
+def test_several_numbers_in_one_cell_are_no_rows_and_words_of_one_name_no_columns(tmp_path):
+    rows = [("Pump", "Daytime number", "Voltage"), ("small", "020 7946 0018", "12 V"), ("", "", "24 V")]
+    assert read(tmp_path, LIGHT + drawn(rows, edges=(72, 172, 332))).text.split("\n")[1:] == [
+        "Pump: small; Daytime number: 020 7946 0018; Voltage: 12 V 24 V."
+    ]
+
+
+def test_a_name_that_is_wider_than_its_column_stands_above_it(tmp_path):
+    head, body = [("Parameter", "Coefficient")], [("", ""), ("Rate", "0.31"), ("Slope", "2.94")]
+    content = RULES + drawn(head, edges=(72, 280)) + b"\n" + drawn(body, edges=(72, 305))
+    assert read(tmp_path, content).text.split("\n") == [
+        "Parameter\tCoefficient",
+        "Parameter: Rate; Coefficient: 0.31.",
+        "Parameter: Slope; Coefficient: 2.94.",
+    ]
+
+
+def test_a_cell_that_ends_with_a_full_stop_is_parted_from_the_next_like_any_other(tmp_path):
+    rows = [("Item", "Supplier", "Price"), ("Pump", "Voda s.r.o.", "12.50"), ("Valve", "Aqua Ltd.", "9.00")]
+    assert read(tmp_path, borders(3) + drawn(rows)).text.split("\n")[1] == (
+        "Item: Pump; Supplier: Voda s.r.o.; Price: 12.50."
+    )

@@ -12,7 +12,8 @@ import numpy as np
 from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.tables.grid import Cell, Grid
 from retrieval.extraction.pdf.tables.open_tables import aligned_tables, tables_between_rules
-from retrieval.extraction.pdf.tables.rules import Rules
+from retrieval.extraction.pdf.tables.rules import Rules, joined
+from retrieval.extraction.pdf.tables.subdivide import subdivided
 
 _TOUCH = 3.0  # points; borders this close meet
 _SNAP = 3.5  # points; borders this close are one
@@ -46,12 +47,12 @@ def _bordered_tables(page: PageCharacters, rules: Rules, free_N: np.ndarray) -> 
             continue
         grid = _filled(page, free_N, _merged(xs, ys, level_R3, upright_R3), xs, ys)
         if grid is not None:
-            yield grid
+            yield subdivided(page, grid)
 
 
 def _touching(rules: Rules) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Horizontal and vertical rules that hang together, a group at a time."""
-    level, upright = rules.level_R3, rules.upright_R3
+    level, upright = joined(rules.level_R3, _TOUCH), joined(rules.upright_R3, _TOUCH)
     if not len(level) or not len(upright):
         return
     meets = (

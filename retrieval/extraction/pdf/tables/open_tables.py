@@ -16,7 +16,7 @@ import numpy as np
 from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.fragments import Fragments, make_fragments, rows_by_height, upright
 from retrieval.extraction.pdf.tables.grid import Cell, Grid, has_heading, has_numbers
-from retrieval.extraction.pdf.tables.rules import Rules
+from retrieval.extraction.pdf.tables.rules import Rules, joined
 from retrieval.extraction.table_rows import is_number
 
 _WORD_GAP = 0.18  # em
@@ -140,7 +140,7 @@ class _Words:
             return None
         words = [word for row in (*heading, *body) for word in row]
         edges = (float(self.f.x0[words].min()), *gutters, float(self.f.x1[words].max()))
-        names = self._names(heading, gutters)
+        names = self._names(heading, [line for line in lines if line], gutters)
         if heading and not (any(map(self.has_gap, heading)) and self._are_names(names, len(gutters))):
             return None
         cells = [self._cell(0, column, column + 1, words) for column, words in names.items()]
@@ -154,11 +154,26 @@ class _Words:
     def _cell(self, row: int, column: int, end: int, words: Row) -> Cell:
         return Cell(row, row + 1, column, end, np.sort(np.concatenate([self.f.members[word] for word in words])))
 
-    def _names(self, heading: Sequence[Row], gutters: Sequence[float]) -> dict[int, Row]:
+    def _names(
+        self, heading: Sequence[Row], body: Sequence[dict[int, Row]], gutters: Sequence[float]
+    ) -> dict[int, Row]:
+        """The words of the heading by column: that below which most of a word stands, else the one it begins in."""
+        extents: dict[int, tuple[float, float]] = {}
+        for line in body:
+            for column, words in line.items():
+                row = [word for word in words if not self.is_leader(word)]
+                if not row:
+                    continue
+                low, high = extents.get(column, (np.inf, -np.inf))
+                extents[column] = min(low, float(self.f.x0[row].min())), max(high, float(self.f.x1[row].max()))
         names: dict[int, Row] = {}
         for row in heading:
             for word in row:
-                names.setdefault(int(np.searchsorted(gutters, self.f.x0[word] + 1.0)), []).append(word)
+                x0, x1 = float(self.f.x0[word]), float(self.f.x1[word])
+                above = {column: min(x1, high) - max(x0, low) for column, (low, high) in extents.items()}
+                most = max(above, key=lambda column: above[column], default=-1)
+                begins = int(np.searchsorted(gutters, x0 + 1.0))
+                names.setdefault(most if above.get(most, 0) > 0 else begins, []).append(word)
         return names
 
     def _are_names(self, names: dict[int, Row], last: int) -> bool:
@@ -286,14 +301,7 @@ def _until_it_ends(
 
 def _stacked(level_R3: np.ndarray) -> Iterator[tuple[float, float, list[float]]]:
     """(left, right, heights) of rules of the same length, one above the other."""
-    pieces = level_R3[np.lexsort((level_R3[:, 1], np.round(level_R3[:, 0])))]
-    whole: list[list[float]] = []  # y, x0, x1; cells may have drawn their part of it
-    for y, x0, x1 in pieces.tolist():
-        if whole and abs(whole[-1][0] - y) < 1.0 and x0 - whole[-1][2] < _SAME_RULE:
-            whole[-1][2] = max(whole[-1][2], x1)
-        else:
-            whole.append([y, x0, x1])
-    waiting = [rule for rule in whole if rule[2] - rule[1] >= _SHORTEST_RULE]
+    waiting = [rule for rule in joined(level_R3, _SAME_RULE).tolist() if rule[2] - rule[1] >= _SHORTEST_RULE]
     while waiting:
         _, left, right = waiting[0]
         alike = [r for r in waiting if abs(r[1] - left) < _SAME_RULE and abs(r[2] - right) < _SAME_RULE]

@@ -56,7 +56,7 @@ def read_table(page_number: int, page: PageCharacters, whole: Line, number: int,
     grid = whole.table
     cells = {id(cell): _text_of(page_number, page, cell) for cell in grid.cells}
     heading = grid.heading_rows if grid.heading_rows is not None else int(has_heading(page, grid))
-    names = _names(grid, cells) if heading else None
+    names = _names(grid, cells, heading) if heading else None
     if names is None and before is not None and before.fit(grid):
         names = replace(before, edges=grid.edges)
     lines = []
@@ -83,12 +83,13 @@ def _shown(page_number: int, page: PageCharacters, grid: Grid, cells: dict[int, 
     return ExtractedTable(page_number, "", ExtractedBox(page_number, *map(float, sides)), filled)
 
 
-def _names(grid: Grid, cells: dict[int, Piece]) -> Names | None:
+def _names(grid: Grid, cells: dict[int, Piece], heading: int) -> Names | None:
+    """The names of the columns, those of groups of columns before them."""
     names = [""] * (len(grid.edges) - 1)
-    for cell in grid.cells:
-        if cell.row == 0:
+    for cell in sorted(grid.cells, key=lambda cell: cell.row):
+        if cell.row < heading:
             for column in range(cell.column, cell.column_end):
-                names[column] = " ".join(cells[id(cell)].text.split())
+                names[column] = " ".join([*names[column].split(), *cells[id(cell)].text.split()])
     return Names(grid.edges, tuple(names)) if max(map(len, names)) <= LONGEST_NAME else None
 
 

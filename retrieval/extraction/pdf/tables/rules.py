@@ -21,6 +21,7 @@ _DEEPEST = 3  # forms inside forms
 _THICKEST = 3.0  # points; a filled area no higher (or wider) than this is a line
 _SHORTEST = 4.0  # points
 _SKEW = 0.5  # points
+_SAME_LINE = 1.0  # points
 
 Matrix = tuple[float, float, float, float, float, float]
 Corners = tuple[float, float, float, float]
@@ -50,6 +51,18 @@ def read_rules(page: pdfium.PdfPage) -> Rules:
         np.column_stack([middle_R2[:, 1], ends_R4[:, 0], ends_R4[:, 2]])[level_R],
         np.column_stack([middle_R2[:, 0], ends_R4[:, 1], ends_R4[:, 3]])[~level_R],
     )
+
+
+def joined(rules_R3: np.ndarray, reach: float) -> np.ndarray:
+    """The rules of one direction, those in one line no more than `reach` apart as one: cells may each have drawn their
+    part of it."""
+    whole: list[list[float]] = []  # where it stands, from, to
+    for place, start, end in rules_R3[np.lexsort((rules_R3[:, 1], np.round(rules_R3[:, 0])))].tolist():
+        if whole and abs(whole[-1][0] - place) < _SAME_LINE and start - whole[-1][2] < reach:
+            whole[-1][2] = max(whole[-1][2], end)
+        else:
+            whole.append([place, start, end])
+    return np.array(whole, np.float64).reshape(-1, 3)
 
 
 def _segments_of_page(page: pdfium.PdfPage) -> Iterator[Corners]:

@@ -1,0 +1,38 @@
+"""What `python -m model.training paper` does: one of the paper's tables, or of its open questions."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from model.training.paper.runs import Experiment, experiment_texts, experiment_tokenizer, made_set
+from model.training.paper.sizes import SIZES
+from model.training.paper.tables import TABLES, write_table
+
+TableName = Literal[
+    "language", "choice", "blocks", "positions", "cache", "passages", "placement", "miss", "passkey"
+]  # fmt: skip
+SizeName = Literal["tiny", "minutes", "hour", "small", "paper"]
+
+
+def reproduce(
+    name: TableName,
+    data: Sequence[str],
+    out: Path,
+    heldout: Sequence[str],
+    *,
+    size: SizeName,
+    seeds: int,
+    tokenizer: str,
+    encoder: Path | None,
+    device: str | None,
+) -> None:
+    """Make a table, or what is left to do of it, in a folder. Raises ValueError for data that do not suffice."""
+    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    made = made_set(data)
+    experiment = Experiment(
+        out, SIZES[size], experiment_tokenizer(tokenizer, data, out), chosen, made.answers if made else None, encoder
+    )
+    experiment.prepare(*experiment_texts(data, heldout, SIZES[size]))
+    print(write_table(experiment, name, TABLES[name](experiment, seeds)))
