@@ -30,7 +30,7 @@ from retrieval.writers.prompt import without_marks
 from retrieval.writers.protocol import Turn, Writer, WriterOptions, WriterRequest, WriterToken, Written
 from retrieval.writing.checking.claims import ClaimChecker
 from retrieval.writing.checking.quoted_beside import Beside, is_upheld, quoted_beside
-from retrieval.writing.checking.wording import Wording, cited_by_check, in_its_place
+from retrieval.writing.checking.wording import Wording, cited_by_check, in_its_place, with_cited_passages_only
 from retrieval.writing.citations import citations_in
 from retrieval.writing.follow_ups import TURNS, standalone_question
 from retrieval.writing.found_passages import FoundPassages, find_passages, writer_passages
@@ -189,7 +189,7 @@ class WrittenAnswerer:
         """What was written, with citations and claims; or what takes its place."""
         text, passages = draft.text, _attended(asked.found.passages, draft.attention)
         citations = citations_in(text, {number: number - 1 for number in range(1, len(passages) + 1)})
-        if asked.whole:  # of all segments, those that are cited
+        if asked.whole and citations:  # of all segments, those that are cited
             kept = sorted({citation.passage for citation in citations})
             passages = tuple(passages[number] for number in kept)
             citations = tuple(replace(one, passage=kept.index(one.passage)) for one in citations)
@@ -204,7 +204,8 @@ class WrittenAnswerer:
             return in_its_place(replace(wording, passages=passages), beside)
         if asked.whole and text and not any(claim.verdict == "supported" for claim in claims):
             draft.problem = f"{UNSUPPORTED} {draft.problem}".strip()
-        return cited_by_check(wording, asked.found.passages)
+        cited = cited_by_check(wording, asked.found.passages)
+        return with_cited_passages_only(cited) if asked.whole else cited
 
     def _empty(self, asked: _Asked) -> Answer:
         """What is known of the answer before it is written."""

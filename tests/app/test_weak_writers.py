@@ -75,6 +75,18 @@ def test_a_task_over_whole_documents_of_which_nothing_is_supported_says_so(
     assert answer.problem == "The documents support none of these sentences. Do not rely on them."
 
 
+def test_a_task_over_whole_documents_without_numbers_gets_those_of_the_segments(
+    library: Library, writer: ScriptedWriter
+) -> None:
+    writer.reply = lambda _request: TRUE
+    *_, answer = library.ask("Summarise.", whole=True)
+    assert isinstance(answer, Answer) and not answer.problem
+    (citation,), (claim,) = answer.citations, answer.claims
+    given = {passage.number: passage for request in writer.requests for passage in request.passages}
+    assert given[citation.number].text == answer.passages[citation.passage].text
+    assert len(answer.passages) == 1 and not claim.unfounded, "figures are looked for in all that was read"
+
+
 def test_a_writer_that_writes_nothing_leaves_the_answer_to_the_search(library: Library, writer: ScriptedWriter) -> None:
     writer.reply = lambda _request: "Question: When was the dam raised?\nThe answer is:"
     answer = ask(library)

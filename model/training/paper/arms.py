@@ -83,7 +83,8 @@ class Arm:
 def jumping_loss(model: LandmarkModel, rows: Rows, most: int) -> tuple[Tensor, dict[str, float | Tensor], int]:
     """`next_token_loss` with position jumps: the network meets distances that its rows do not have."""
     context = model.context()
-    positions_BT = jumping_positions(*rows.ids_BT.shape, model.config.block_size, most)
+    num_rows, tokens = rows.ids_BT.shape
+    positions_BT = jumping_positions(num_rows, tokens, model.config.block_size, most)
     context.positions_BT = positions_BT.to(model.device)
     return next_token_loss(model, rows, context)
 

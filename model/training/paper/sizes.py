@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from model.attention.variants.placement import PLACES, landmarks_of_block
+from model.attention.variants.placement import PLACES, LandmarkPlace, landmarks_of_block
 from model.training.paper.arms import Arm
 from model.training.recipes.presets import Architecture
 
@@ -58,7 +58,7 @@ class Size:
         if name == "recurrence":
             return Arm(name=name, kind="recurrence", row_tokens=long, window=half, cache=half)
         kind, _, variant = name.partition("-")
-        place = next((one for one in PLACES if one == variant), "end")
+        place: LandmarkPlace = next((one for one in PLACES if one == variant), "end")
         if kind != "landmark" or (variant not in ("", *VARIANTS, *PLACES) and not variant.isdigit()):
             raise ValueError(
                 f"No arm {name!r}: there are {', '.join(ARMS)}, landmark-N, and landmark- with "

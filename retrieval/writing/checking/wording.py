@@ -64,6 +64,21 @@ def cited_by_check(wording: Wording, given: Sequence[Passage]) -> Wording:
     return replace(wording, text=text, citations=tuple(citations), claims=tuple(claims), passages=tuple(passages))
 
 
+def with_cited_passages_only(wording: Wording) -> Wording:
+    """Without the passages that neither a number nor a sentence leads to."""
+    used = {one.passage for one in wording.citations} | {one.passage for one in wording.claims}
+    kept = [place for place in range(len(wording.passages)) if place in used]
+    place_of = {place: at for at, place in enumerate(kept)}
+    return replace(
+        wording,
+        passages=tuple(wording.passages[place] for place in kept),
+        citations=tuple(replace(one, passage=place_of[one.passage]) for one in wording.citations),
+        claims=tuple(
+            one if one.passage is None else replace(one, passage=place_of[one.passage]) for one in wording.claims
+        ),
+    )
+
+
 def _number_of(sentence: Passage, place: int, given: Sequence[Passage], passages: list[Passage]) -> tuple[int, int]:
     """(number, place among `passages`) as which `sentence`, the passage at `place`, is cited. May add to `passages`."""
     at = next((at for at, one in enumerate(given) if one.holds(sentence)), None)

@@ -25,7 +25,7 @@ def test_every_word_of_a_made_set_is_a_token_and_the_same_seed_gives_the_same(na
 
 def test_a_key_keeps_its_value_within_a_text_and_answers_are_those_known() -> None:
     first, second = made_recall(2, seed=3, tokens=2048)
-    values = {}
+    values: dict[str, str] = {}
     for key, value in pairwise(first.split()):
         if key.startswith("k"):
             assert values.setdefault(key, value) == value

@@ -77,7 +77,7 @@ def test_nonsense_of_a_worker_is_no_progress(tmp_path: Path, told: str) -> None:
 
 def test_the_time_left_follows_the_pages_and_the_speed_of_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(estimate.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("retrieval.ingest.estimate.time.monotonic", lambda: clock[0])
     monkeypatch.setattr(estimate, "_known_speed", lambda _workspace, _loaded: 100.0)
     forecast = estimate.Forecast(None, None)  # type: ignore[arg-type]
     assert forecast.seconds_left(ExtractProgress(EXTRACTING, 0, 50)) is None
