@@ -170,10 +170,36 @@ def sizes_page() -> str:
                 "reading all documents again.",
                 "| checkpoint | a token | int8 | int4 | k4v2 | a page | a million tokens |\n"
                 "|---|---:|---:|---:|---:|---:|---:|\n" + "\n".join(rows),
+                *(large_libraries(shipped) if shipped else ()),
             ]
         )
         + "\n"
     )
+
+
+def large_libraries(shape: Shape) -> list[str]:
+    """What the index of a large library takes: section, text, table."""
+    numbers = shape.stored_layers * shape.kv_heads * shape.head_dim
+    per_block = {"k4v2": bytes_per_token(shape, "k4v2") * (shape.block_size - 1), "codes": numbers}
+    # int8 codes, keys in 16 bit, and where the block lies (`retrieval.index.landmark_file`).
+    per_block["file"] = 3 * numbers + 4 * 3 + 8 * 2 + 4 * 4
+    per_block["exact"] = 4 * numbers
+    rows = []
+    for tokens, said in ((1e6, "1 million"), (1e7, "10 million"), (1e8, "100 million"), (1e9, "a billion")):
+        blocks = tokens / (shape.block_size - 1)
+        sizes = [f"{blocks * per_block[kind] / 1e9:,.2f} GB" for kind in ("k4v2", "exact", "file", "codes")]
+        rows.append(f"| {said} | {blocks:,.0f} | {' | '.join(sizes)} |")
+    return [
+        "## Large libraries",
+        "The landmarks of all blocks are searched at every question. With the shipped checkpoint they are held in RAM "
+        "up to 32,768 blocks (some two million tokens); beyond, they lie in `index/landmarks.map`, which is mapped. "
+        "What a question reads of it, the codes, should fit into free memory, which the system may take "
+        "back. Recently read blocks are held in RAM up to `CAIRN_HOT_BYTES`. Computed for full blocks; real documents "
+        "have some two tokens a block less ([measured](../benchmarks/results/2026-11-23-large-libraries.md)).",
+        "| tokens | blocks | memory on disk (k4v2) | landmarks, were they in RAM | landmark file | read of it "
+        "a question |\n"
+        "|---|---:|---:|---:|---:|---:|\n" + "\n".join(rows),
+    ]
 
 
 def _shown(default: object) -> str:

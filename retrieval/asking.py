@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import InvalidRequest, catalogue_errors
 from retrieval.index.snapshot import MemoryIndex
-from retrieval.ingest.pages import exhibits_of
+from retrieval.ingest.pages import exhibits_of, figure_picture
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS, longest_answer
 from retrieval.types.exhibits import DocumentExhibits
@@ -61,6 +61,11 @@ class Asking:
         """Figures and tables of a document, with their captions and cells. Raises NotFound, ExtractError."""
         document = self._catalogue.document(document_id)
         return exhibits_of(self._workspace, document.id, document.kind, self._passages.text(document_id))
+
+    @catalogue_errors()
+    def picture(self, document_id: str, name: str) -> bytes:
+        """The picture of a figure, as `exhibits` names it. Raises NotFound, ExtractError."""
+        return figure_picture(self._workspace, self._catalogue.document(document_id).id, name)
 
     def ask(
         self,

@@ -25,7 +25,7 @@ from retrieval.errors import PermissionDenied, catalogue_errors
 from retrieval.folders.followed import Folders
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest import file_store, maintenance, pages
-from retrieval.ingest.estimate import estimate
+from retrieval.ingest.estimate import Watch, estimate, unwatched
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.types.records import (
     Collection,
@@ -155,9 +155,9 @@ class Library(Asking, About):
 
     # Ingestion
 
-    def estimate(self, path: Path, *, password: str | None = None) -> Estimate:
-        """What `submit` of this file would cost. Raises ExtractError."""
-        return estimate(self._workspace, Path(path), password)
+    def estimate(self, path: Path, *, password: str | None = None, watch: Watch = unwatched) -> Estimate:
+        """What `submit` of this file would cost; `watch` as in `retrieval.ingest.estimate`. Raises ExtractError."""
+        return estimate(self._workspace, Path(path), password, watch)
 
     def submit(
         self,

@@ -30,6 +30,7 @@ from retrieval.library import Library
 from retrieval.replicas import Replicas
 
 STREAM_SECONDS = 30.0
+RETRY_MS = 1000  # until a browser looks for a stream that has ended
 BUSY_SECONDS, IDLE_SECONDS = 1.0, 3.0
 STOP_SECONDS = 0.25
 END_SECONDS = 5.0
@@ -102,7 +103,7 @@ class Changes:
             state = hashlib.sha256(now.encode()).hexdigest()[:16]
             if files != files_told:
                 files_told = files
-                yield ServerSentEvent(event="files", raw_data=files, id=seen or state)
+                yield ServerSentEvent(event="files", raw_data=files, id=seen or state, retry=RETRY_MS)
             if state != seen:
                 seen = state
                 yield ServerSentEvent(event="library", raw_data="{}", id=state)

@@ -324,8 +324,20 @@ def _add_pages(routes: APIRouter) -> None:
 def _add_exhibits(routes: APIRouter) -> None:
     @routes.get("/documents/{document_id}/exhibits", tags=["pages"])
     def exhibits(library: RequestLibrary, document_id: str) -> Plain:
-        """Figures and tables of the document: page (from 1), place, caption, box, and the cells of tables."""
+        """Figures and tables: page (from 1), place, caption, box or picture, and the cells of tables."""
         return library.exhibits(document_id).to_dict()
+
+    @routes.get(
+        "/documents/{document_id}/pictures/{name}",
+        tags=["pages"],
+        response_class=Response,
+        responses={200: {"content": {"image/png": {}, "image/jpeg": {}}}},
+    )
+    def picture(library: RequestLibrary, document_id: str, name: str) -> Response:
+        """The picture of a figure in a document whose pages cannot be drawn, by the name that its exhibits give."""
+        data = library.picture(document_id, name)
+        media_type = "image/png" if name.endswith(".png") else "image/jpeg"
+        return Response(data, media_type=media_type, headers={"Cache-Control": "private, max-age=3600"})
 
     @routes.get(
         "/documents/{document_id}/tables/{number}.csv",

@@ -28,7 +28,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from app.api.errors import Refused, describe
 from app.limits.fair_queue import FairQueue, QueueFull
-from retrieval.errors import CairnError, ExtractError
+from retrieval.errors import CairnError, Cancelled, ExtractError
 from retrieval.extraction.formats import HEAD_BYTES, format_of
 from retrieval.library import Library
 from retrieval.types.records import Estimate, Job
@@ -60,7 +60,7 @@ class UploadLimits:
 
 @dataclass(frozen=True)
 class StagedFile(Record):
-    """`state`: "estimating", then "ready" or "refused" (`problem` says why)."""
+    """`state`: "estimating" (`pages_done` of `pages` so far), then "ready" or "refused" (`problem` says why)."""
 
     id: str
     user_id: str | None
@@ -71,6 +71,8 @@ class StagedFile(Record):
     problem: str
     at: float
     """Seconds since 1970: when it came, by its server's clock."""
+    pages_done: int = 0
+    pages: int = 0
 
     @property
     def stored_file(self) -> str:
@@ -306,8 +308,13 @@ class Uploads:
             raise
 
     def _estimate(self, library: Library, staged: StagedFile) -> None:
+        def watch(done: int, total: int) -> None:
+            told = replace(staged, pages_done=done, pages=total)
+            if not self._values.update(KIND, staged.id, json.dumps(told.to_dict())):
+                raise Cancelled(f"{staged.name} was discarded.")
+
         try:
-            estimate = replace(library.estimate(self._fetched(staged)), source=staged.name)
+            estimate = replace(library.estimate(self._fetched(staged), watch=watch), source=staged.name)
             if estimate.fits:
                 outcome = replace(staged, state="ready", estimate=estimate)
             else:

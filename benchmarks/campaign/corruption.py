@@ -205,13 +205,15 @@ def main() -> int:
         while (done := kinds.total()) < arguments.damages and time.monotonic() < ends:
             coming = [DAMAGERS[n % len(DAMAGERS)] for n in range(done, min(done + DOCUMENTS, arguments.damages))]
             kinds.update(damage.__name__ for damage in coming[: corrupter.round(coming)])
-        for number in range(arguments.reads):
-            corrupter.read(DAMAGERS[number % len(DAMAGERS)])
+        reads = 0
+        while reads < arguments.reads and time.monotonic() < ends:
+            corrupter.read(DAMAGERS[reads % len(DAMAGERS)])
+            reads += 1
         corrupter.library.close()
     result = {
         **machine.described(1),
         "damages": kinds.total(),
-        "reads": arguments.reads,
+        "reads": reads,
         "kv_dtype": arguments.kv_dtype,
         "kinds": dict(kinds),
         "outcomes": dict(sorted(corrupter.outcomes.items())),

@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import machine
+from load.large_library import part_of
 
 from app.assembly import open_library
 from app.settings import load_settings
@@ -49,6 +50,9 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="ask only the document that a question is about")
     parser.add_argument("--model", help="folder of a checkpoint (default: the shipped one)")
     parser.add_argument("--home", type=Path, help="keep the library there; documents stored already are not read again")
+    parser.add_argument(
+        "--among", type=Path, help="a large library, of which a copy in --home (on the same disk) holds the PDFs, too"
+    )
     parser.add_argument("--side", choices=SIDES, action="append", help="measure only this side")
     parser.add_argument("--every", type=int, default=1, help="ask only every so many questions")
     parser.add_argument("--out", type=Path, help="write every question with its answer and its marks")
@@ -58,7 +62,10 @@ def main() -> None:
     questions = [json.loads(line) for line in arguments.questions.read_text(encoding="utf-8").splitlines()]
     questions = questions[:: arguments.every]
     results: dict[str, list[dict[str, Any]]] = {}
-    with home_folder(arguments.home) as home:
+    with home_folder(arguments.home) as folder:
+        home = folder / "among" if arguments.among else folder
+        if arguments.among and not home.exists():
+            part_of(arguments.among, home, None)
         given = {"home": home} | ({"model": arguments.model} if arguments.model else {})
         documents: dict[str, str] = {}
         for side in arguments.side or SIDES:

@@ -17,6 +17,11 @@ _LEADERS = "....."  # dots that lead to a page number
 _BLANK = "____"
 _NUMBERED_HEADING = re.compile(r"\d{1,2}(?:\.\d{1,2})+\.? +[^\W\d_a-z][^:;]{0,80}[^\s.!?:;]")
 _ROW = re.compile(r"\S: \S.*; .*\S: \S")  # of a table: cells behind the names of their columns
+# A line of its own that the next paragraph explains: an option ("-k, --keep", "--level=<n> [default: 1]") or
+# a constant ("BZ_OK", "SHA1_SIZE [Constant]").
+_TERM = re.compile(
+    r"[ \t]*(?:-{1,2}[A-Za-z0-9?][^\n;]{0,90}(?<![.!?])|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+(?:[ \t]+\[\w+\])?):?"
+)
 _LONGEST_ROW = 800  # characters
 _NAMED_CELL = re.compile(r"[^\s:;][^:;!?…\n]{0,99}: \S")
 _SENTENCE_WITHIN = re.compile(r"[.!?…]\s+[A-Z]")
@@ -109,12 +114,14 @@ def is_date(line: str) -> bool:
 
 def _goes_on(text: str, border: re.Match[str], width: int) -> bool:
     """Whether a full stop or a line break is inside a sentence: after an abbreviation, after a word that ends nothing,
-    or where the next line begins in lower case, or its first word did not fit into a line of this width, as in text
-    with hard line breaks."""
+    after a term that the next line explains, or where the next line begins in lower case, or its first word did not fit
+    into a line of this width, as in text with hard line breaks."""
     breaks = border[0].count("\n")
     if breaks < 2 and _is_abbreviation(text, border):
         return True
     if 0 < breaks < 3 and _is_unfinished(text, border.start()):
+        return True
+    if 0 < breaks < 3 and _is_term(text, border):
         return True
     if breaks != 1 or text.endswith(_ENDS, 0, border.start()):
         return False
@@ -123,6 +130,13 @@ def _goes_on(text: str, border: re.Match[str], width: int) -> bool:
         return True
     length = border.start() - (text.rfind("\n", 0, border.start()) + 1)
     return length >= _SHORTEST_LINE and length + 1 + len(word) > width <= _LONGEST_LINE
+
+
+def _is_term(text: str, border: re.Match[str]) -> bool:
+    """Whether the line before a border is a term, and the next one is text that explains it."""
+    line = text[text.rfind("\n", 0, border.start()) + 1 : border.start()]
+    following = text[border.end() : border.end() + 120].split("\n", 1)[0]
+    return _TERM.fullmatch(line) is not None and " " in following and _TERM.fullmatch(following) is None
 
 
 def _is_unfinished(text: str, stop: int) -> bool:

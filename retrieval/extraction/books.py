@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -12,8 +12,9 @@ from lxml import etree
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.figures import data_of_address
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.markup import html_blocks
+from retrieval.extraction.markup import read_html
 from retrieval.extraction.office.archive import opened_archive, parse_part
 from retrieval.extraction.parts import Part, from_parts
 
@@ -86,10 +87,22 @@ def _chapters(
         except KeyError:
             notes.append(f"{name} is missing in the e-book.")
             continue
-        title, blocks, _ = html_blocks(data)
+        page = read_html(data, fetch=_fetching(archive, posixpath.dirname(name)))
+        title, blocks = page.title, page.blocks
         if not any(text.strip() for _, text in blocks):
             continue
         number += 1
         heading = next((text for level, text in blocks if level), "") or title
         heading = " ".join(heading.split())[:_LONGEST_NAME]
-        yield Part(f"chapter {number}" + (f" ({heading})" if heading else ""), blocks)
+        yield Part(f"chapter {number}" + (f" ({heading})" if heading else ""), blocks, pictures=page.pictures)
+
+
+def _fetching(archive: zipfile.ZipFile, folder: str) -> Callable[[str], bytes | None]:
+    """Gives the pictures in the book, by the address at which a chapter in that folder shows them."""
+    names = set(archive.namelist())
+
+    def fetch(address: str) -> bytes | None:
+        name = posixpath.normpath(posixpath.join(folder, unquote(address.partition("#")[0])))
+        return archive.read(name) if name in names else data_of_address(address)
+
+    return fetch

@@ -32,7 +32,7 @@ def keep(folder: Path, extracted: ExtractedDocument) -> None:
             box_N4=np.rint(extracted.box_N4.clip(0, 1) * _STEPS).astype(np.uint16),
         )
     unfinished.replace(folder / FILE)
-    exhibits.keep(folder, _digest(extracted.text).hex(), extracted.exhibits)
+    exhibits.keep(folder, _digest(extracted.text).hex(), extracted.exhibits, extracted.pictures)
 
 
 def boxes(folder: Path, text: str, start: int, end: int) -> list[ExtractedBox] | None:

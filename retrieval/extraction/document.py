@@ -5,6 +5,7 @@ Legend: N characters of the text.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -59,12 +60,19 @@ class ExtractedPage:
 
 @dataclass(frozen=True)
 class ExtractedFigure:
-    """`caption`: the line below or above it, "" for a picture without one. The box is the picture's, else the
-    line's."""
+    """`caption`: the line below or above it, "" for a picture without one. The box is the picture's, else the line's.
+
+    Where no pages are printed there is no box, but `picture`, the name of one of the document's pictures, of `width`
+    by `height` pixels, and `start`, the position of the text behind it.
+    """
 
     page: int
     caption: str
-    box: ExtractedBox
+    box: ExtractedBox | None
+    picture: str = ""
+    start: int | None = None
+    width: int = 0
+    height: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,8 +108,8 @@ class ExtractedDocument:
     `page_N` (int32) is the 0-based page, `line_N` (int32) the printed line or table cell (numbered through the
     document; none spans two columns) and `box_N4` (float32: x0, y0, x1, y1) the box as fractions of the displayed page,
     rotation and CropBox applied, origin top left. White space and files without pages have page and line -1.
-    `exhibits`: its figures and tables. `scanned`: pages (from 0) without usable text that are pictures, in which some
-    may be recognised.
+    `exhibits`: its figures and tables; `pictures`: PNG or JPEG by name, of figures that have one. `scanned`: pages
+    (from 0) without usable text that are pictures, in which some may be recognised.
     Files without printed pages have one page for each part, of size 0, and no boxes.
     """
 
@@ -116,6 +124,7 @@ class ExtractedDocument:
     notes: tuple[str, ...] = field(default=())
     scanned: tuple[int, ...] = field(default=())
     exhibits: Exhibits = field(default=Exhibits())
+    pictures: Mapping[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         length = len(self.text)

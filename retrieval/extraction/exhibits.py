@@ -11,13 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from retrieval.extraction.document import Exhibits, ExtractedBox, ExtractedFigure, ExtractedTable
 
 FILE = "exhibits.json"
-_MADE = 2  # counts what is found: what was kept before is found anew
+_MADE = 3  # counts what is found: what was kept before is found anew
 _MOST = 1000  # of each kind
 _MOST_CELLS = 200_000  # of all tables
+MOST_PICTURE_BYTES = 32 << 20  # of all pictures of a document, as they are kept
+PICTURE_NAME = re.compile(r"[0-9a-f]{32}\.(?:png|jpg)")
+SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "jpg": b"\xff\xd8\xff"}
 _LONGEST_CAPTION = 300
 _FIGURE = re.compile(
     r"(?:Fig(?:ure|\.)?|Abb(?:ildung|\.)|Chart|Exhibit|Plate|Map)\s?[A-Z]?(?:\d+(?:[.-]\d+)*[.:|)]|\d+[.-]\d+)\s", re.I
@@ -48,7 +52,18 @@ def table_of(page: int, caption: str, rows: Sequence[Sequence[str]]) -> Extracte
 
 def from_plain(plain: Mapping[str, Any]) -> Exhibits:
     """From JSON of `asdict`. Raises ValueError, KeyError or TypeError for anything else."""
-    figures = [ExtractedFigure(int(one["page"]), str(one["caption"]), _box(one["box"])) for one in plain["figures"]]
+    figures = [
+        ExtractedFigure(
+            int(one["page"]),
+            str(one["caption"]),
+            _box(one["box"]) if one["box"] is not None else None,
+            str(one["picture"]),
+            int(one["start"]) if one["start"] is not None else None,
+            int(one["width"]),
+            int(one["height"]),
+        )
+        for one in plain["figures"]
+    ]
     tables = [
         ExtractedTable(
             int(one["page"]),
@@ -61,9 +76,14 @@ def from_plain(plain: Mapping[str, Any]) -> Exhibits:
     return Exhibits(tuple(figures), tuple(tables))
 
 
-def keep(folder: Path, text_digest: str, exhibits: Exhibits) -> None:
+def keep(folder: Path, text_digest: str, exhibits: Exhibits, pictures: Mapping[str, bytes]) -> None:
     """Write them into `folder` (a document's page images), in place of older ones."""
     folder.mkdir(exist_ok=True, mode=0o700)
+    for name, data in pictures.items():  # named after their content: one that is there is the same
+        if not (folder / name).is_file():
+            unfinished = folder / f".{uuid4().hex}"
+            unfinished.write_bytes(data)
+            unfinished.replace(folder / name)
     unfinished = folder / f".{FILE}"
     unfinished.write_text(json.dumps({"made": _MADE, "text": text_digest, **asdict(exhibits)}), encoding="utf-8")
     unfinished.replace(folder / FILE)

@@ -22,8 +22,9 @@ from retrieval.extraction.formats import format_of
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.ocr.languages import DEFAULT, language_files
 from retrieval.extraction.process.admission import Admission
-from retrieval.extraction.process.ipc import IMAGE, read_document, read_result
+from retrieval.extraction.process.ipc import IMAGE, read_document, read_progress, read_result
 from retrieval.extraction.process.sandbox import Caller, Sandbox
+from retrieval.extraction.progress import EXTRACTING, RECOGNISING, ExtractProgress
 
 __all__ = ["ExtractLimits", "ExtractedDocument", "ExtractedPage", "OutlineEntry", "extract", "render_page", "unlock"]
 
@@ -66,27 +67,28 @@ def extract(
     person: str = "",
     ocr: bool = True,
     kept: Path | None = None,
-    watch: Callable[[int, int], None] = lambda done, total: None,
+    watch: Callable[[ExtractProgress], object] = lambda progress: None,
     check: Callable[[], object] = lambda: None,
 ) -> ExtractedDocument:
     """Text, boxes and outline of a file. Raises ExtractError with a reason that a person understands.
 
     `person`, here and below: for whom; people take turns. `ocr`: recognise text in pictures of pages without any, in
     the languages of `set_ocr`; without it NothingToRead is raised for a file of such pages alone. `kept`: the folder
-    where what is recognised is kept, so that nothing is recognised twice; `watch` is called with the number of pictures
-    read so far, and their number. `check` is called about twice a second meanwhile: what it raises ends the reading.
+    where what is recognised is kept, so that nothing is recognised twice. `watch` is called with the pages read so far,
+    or the pictures in which text is recognised, and `check`, about twice a second meanwhile: what they raise ends the
+    reading.
     """
     path, limits, caller = Path(path), limits or ExtractLimits(), Caller(person, check)
     format_ = format_of(path)
     with tempfile.TemporaryDirectory(prefix="cairn-extract-") as name:
         languages = _languages if ocr and format_.may_hold_pictures else None
         if languages is None:
-            return _extract(path, Path(name), limits, password, caller, None)
+            return _extract(path, Path(name), limits, password, caller, None, watch)
         recognised = (kept or Path(name)) / f"recognised-{languages}"
         recognised.mkdir(parents=True, exist_ok=True, mode=0o700)
         scanned: Sequence[int]
         try:
-            document = _extract(path, Path(name), limits, password, caller, recognised)
+            document = _extract(path, Path(name), limits, password, caller, recognised, watch)
             scanned = document.scanned
         except NothingToRead as error:
             scanned = error.pages
@@ -94,10 +96,14 @@ def extract(
             return document
         failed: list[str] = []
         for first in range(0, len(scanned), _PICTURES_AT_ONCE):
-            watch(first, len(scanned))
             pages = scanned[first : first + _PICTURES_AT_ONCE]
+
+            def watch_pictures(told: ExtractProgress, before: int = first) -> None:
+                watch(ExtractProgress(RECOGNISING, min(len(scanned), before + told.done), len(scanned)))
+
+            watch_pictures(ExtractProgress(RECOGNISING, 0, len(pages)))
             try:
-                _recognise(path, pages, languages, recognised, limits, password, caller)
+                _recognise(path, pages, languages, recognised, limits, password, caller, watch_pictures)
             except ExtractError:
                 if format_.drawn:
                     raise
@@ -106,16 +112,23 @@ def extract(
                         _recognise(path, [page], languages, recognised, limits, password, caller)
                     except ExtractError as error:
                         failed.append(f"A picture in it was not read: {error.reason}")
-        document = _extract(path, Path(name), limits, password, caller, recognised)
+        document = _extract(path, Path(name), limits, password, caller, recognised, watch)
         return replace(document, notes=(*document.notes, *failed)) if failed else document
 
 
 def _extract(
-    path: Path, folder: Path, limits: ExtractLimits, password: str | None, caller: Caller, recognised: Path | None
+    path: Path,
+    folder: Path,
+    limits: ExtractLimits,
+    password: str | None,
+    caller: Caller,
+    recognised: Path | None,
+    watch: Callable[[ExtractProgress], object],
 ) -> ExtractedDocument:
     result = Path(tempfile.mkdtemp(dir=folder))
     request = {"task": "extract", "password": password, "recognised": recognised and str(recognised.resolve())}
-    facts = _run(request, path, result, limits.for_size(_size_of(path)), caller)
+    watched = _watched(caller, EXTRACTING, result, limits, watch)
+    facts = _run(request, path, result, limits.for_size(_size_of(path)), watched)
     try:
         return read_document(result, facts, limits)
     except (ValueError, KeyError, TypeError, OSError) as error:
@@ -130,6 +143,7 @@ def _recognise(
     limits: ExtractLimits,
     password: str | None,
     caller: Caller,
+    watch: Callable[[ExtractProgress], object] = lambda progress: None,
 ) -> None:
     """Have some pages recognised, with limits of their own: what a picture costs does not follow from its file's
     size."""
@@ -147,7 +161,21 @@ def _recognise(
         "recognised": str(recognised.resolve()),
     }
     with tempfile.TemporaryDirectory(prefix="cairn-recognise-") as name:
-        _run(request, path, Path(name), limits, caller)
+        _run(request, path, Path(name), limits, _watched(caller, RECOGNISING, Path(name), limits, watch))
+
+
+def _watched(
+    caller: Caller, stage: str, folder: Path, limits: ExtractLimits, watch: Callable[[ExtractProgress], object]
+) -> Caller:
+    """The caller whose check also looks at what the worker tells in `folder`."""
+
+    def check() -> None:
+        caller.check()
+        told = read_progress(folder, limits)
+        if told is not None:
+            watch(ExtractProgress(stage, *told))
+
+    return replace(caller, check=check)
 
 
 def render_page(

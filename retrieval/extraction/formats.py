@@ -27,7 +27,8 @@ class Format:
     the sandbox only. One of `magic` stands at the start of every such file, or in its head if `magic_anywhere`; text
     formats have none. `cells`: its text stands in cells, and the boxes of its characters are cells of sheets.
     `drawn`: its pages can be drawn, and text recognised in them; `attached` names a function (path, limits) -> the
-    files in it, some of which may be such. The extractor of both takes the folder of what was recognised, as fourth.
+    files in it, some of which may be such. The extractor of both also takes `recognised`, the folder of what was.
+    `tells_pages`: the extractor also takes `tell`, to be called with the pages read, their number, and the characters.
     `ahead`: processes that wait for a file import the extractor; not where its libraries take a tenth of a second.
     """
 
@@ -41,6 +42,7 @@ class Format:
     cells: bool = False
     drawn: bool = False
     attached: str = ""
+    tells_pages: bool = False
     ahead: bool = True
 
     @property
@@ -59,8 +61,9 @@ _OFFICE = "application/vnd.openxmlformats-officedocument"
 _PICTURES = f"{_HERE}.ocr.pictures:extract_picture"
 _ZIP, _OLE = (b"PK\x03\x04",), (b"\xd0\xcf\x11\xe0",)
 PDF = Format(
-    "pdf", "PDF", (".pdf",), "application/pdf", f"{_HERE}.pdf.extract_pdf:extract_pdf", (b"%PDF-",), True, drawn=True
-)
+    "pdf", "PDF", (".pdf",), "application/pdf", f"{_HERE}.pdf.extract_pdf:extract_pdf", (b"%PDF-",), True, drawn=True,
+    tells_pages=True,
+)  # fmt: skip
 DOCX = Format(
     "docx", "Word", (".docx", ".docm"), f"{_OFFICE}.wordprocessingml.document",
     f"{_HERE}.office.word:extract_docx", _ZIP,

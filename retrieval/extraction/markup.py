@@ -8,6 +8,8 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lxml import etree
@@ -15,6 +17,7 @@ from markdown_it import MarkdownIt
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.figures import MOST_FIGURES, Picture, data_of_address
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.parts import Block, from_blocks, too_long
 from retrieval.extraction.table_rows import text_rows
@@ -44,20 +47,29 @@ def extract_markdown(path: Path, limits: ExtractLimits, password: str | None = N
 
 def extract_html(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A web page without its scripts and styles. Raises ExtractError."""
-    title, blocks, encoding = html_blocks(text_bytes(path, limits, overhead=_HTML_OVERHEAD))
-    return from_blocks(blocks, title, path, {"encoding": encoding}, limits)
+    page = read_html(text_bytes(path, limits, overhead=_HTML_OVERHEAD))
+    return from_blocks(page.blocks, page.title, path, {"encoding": page.encoding}, limits, pictures=page.pictures)
 
 
-def html_blocks(data: bytes, declared: str = "") -> tuple[str, list[Block], str]:
-    """Title, blocks and encoding of a web page. `declared`: the encoding that its envelope states."""
+@dataclass(frozen=True)
+class WebPage:
+    title: str
+    blocks: list[Block]
+    encoding: str
+    pictures: list[Picture]
+
+
+def read_html(data: bytes, declared: str = "", fetch: Callable[[str], bytes | None] = data_of_address) -> WebPage:
+    """A web page. `declared`: the encoding that its envelope states; `fetch` gives the picture at an address if it came
+    with the page."""
     found = _DECLARED.search(data[:4096])
     source, encoding = decode(data, declared or (found[1].decode() if found else ""))
-    page = _Page()
+    page = _Page(fetch)
     # Fed in UTF-8, whatever the page declares: it was decoded above.
     parser = etree.HTMLParser(target=page, encoding="utf-8", no_network=True, huge_tree=False)
     parser.feed(source.encode("utf-8", "replace"))
     parser.close()
-    return page.title, page.blocks, encoding
+    return WebPage(page.title, page.blocks, encoding, page.pictures)
 
 
 def decode(data: bytes, declared: str = "") -> tuple[str, str]:
@@ -219,8 +231,11 @@ class _Page:
     levels (unclosed tags get there).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, fetch: Callable[[str], bytes | None]) -> None:
         self.title = ""
+        self.pictures: list[Picture] = []
+        self._fetch = fetch
+        self._figures: list[int] = []  # for each figure that is open: the pictures before it
         self._blocks: list[tuple[int, list[str]]] = []
         self._text: list[str] = []
         self._open: dict[str, int] = {"title": 0, "pre": 0, "silent": 0}
@@ -234,7 +249,9 @@ class _Page:
         return [(level, "\n".join(rows)) for level, rows in self._blocks]
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        if tag == "br":
+        if tag == "img" and not self._open["silent"]:
+            self._picture(attributes)
+        elif tag == "br":
             self._text.append("\n")
             self._add_to_cell(" ")
         elif tag in ("td", "th"):
@@ -257,6 +274,12 @@ class _Page:
             self._end(tag)
         self._count(tag, -1)
 
+    def _picture(self, attributes: dict[str, str]) -> None:
+        data = self._fetch(attributes.get("src", "")) if len(self.pictures) < MOST_FIGURES else None
+        if data is not None:
+            before = len(self._blocks) + bool("".join(self._text).strip())  # behind the paragraph in which it stands
+            self.pictures.append(Picture(data, attributes.get("alt", ""), before))
+
     def data(self, data: str) -> None:
         if self._open["title"]:
             self.title += data
@@ -276,6 +299,8 @@ class _Page:
             for table in self._tables:
                 table.arranges = True
             self._tables.append(_Table())
+        elif tag == "figure":
+            self._figures.append(len(self.pictures))
         elif tag in ("ul", "ol"):
             start = attributes.get("start", "1")
             self._lists.append(None if tag == "ul" else int(start) if start.isascii() and start.isdigit() else 1)
@@ -292,6 +317,11 @@ class _Page:
     def _end(self, tag: str) -> None:
         if tag in ("ul", "ol") and self._lists:
             self._lists.pop()
+        if tag == "figcaption" and self._figures and self._blocks:
+            first, caption = self._figures[-1], " ".join(self._blocks[-1][1])
+            self.pictures[first:] = [replace(one, caption=caption) for one in self.pictures[first:]]
+        if tag == "figure" and self._figures:
+            self._figures.pop()
         if tag in ("li", "ul", "ol"):
             self._mark = ""
         if tag == "table" and self._tables:
@@ -299,6 +329,7 @@ class _Page:
             lines = table.lines()
             if lines:
                 self._blocks[table.begins :] = [(0, lines)]
+                self.pictures = [replace(one, before=min(one.before, len(self._blocks))) for one in self.pictures]
 
     def _count(self, tag: str, step: int) -> None:
         tag = "silent" if tag in _SILENT else tag

@@ -21,6 +21,7 @@ from retrieval.extraction.document import (
     OutlineEntry,
 )
 from retrieval.extraction.exhibits import table_of, within_limits
+from retrieval.extraction.figures import Figures, Picture, captioned
 from retrieval.extraction.limits import ExtractLimits
 
 _LONGEST_TITLE = 300
@@ -38,12 +39,14 @@ Cells = tuple[str, Sequence[Sequence[str]]]
 
 @dataclass(frozen=True)
 class Part:
-    """`label`: what it is, in words ("slide 4"); "" where a file has only one part. `tables`: those in the blocks."""
+    """`label`: what it is, in words ("slide 4"); "" where a file has only one part. `tables`: those in the blocks;
+    `pictures`: those between them."""
 
     label: str
     blocks: Sequence[Block]
     note: str = ""
     tables: Sequence[Cells] = ()
+    pictures: Sequence[Picture] = ()
 
 
 def from_parts(
@@ -60,12 +63,16 @@ def from_parts(
     pages: list[ExtractedPage] = []
     outline: list[OutlineEntry] = []
     tables: list[ExtractedTable] = []
+    figures = Figures(limits)
     position = 0
     for number, part in enumerate(parts):
         if number >= limits.pages:
             raise ExtractError(f"The file has more than {limits.pages:,} parts. Split it and add the parts.")
         start, end = position, position
-        for level, text in part.blocks:
+        waiting = sorted(captioned(part.pictures, part.blocks), key=lambda picture: -picture.before)
+        for at, (level, text) in enumerate(part.blocks):
+            while waiting and waiting[-1].before <= at:
+                figures.add(waiting.pop(), number, position)
             if not text.strip():
                 continue
             if level and len(outline) < _OUTLINE_ENTRIES:
@@ -75,6 +82,8 @@ def from_parts(
             position = end + 2
             if position > limits.characters:
                 raise too_long(limits)
+        while waiting:
+            figures.add(waiting.pop(), number, end)
         found = (table_of(number, caption, rows) for caption, rows in part.tables)
         tables += [table for table in found if table is not None]
         pages.append(ExtractedPage(number, part.label[:_LONGEST_LABEL], 0.0, 0.0, start, end, part.note))
@@ -91,7 +100,7 @@ def from_parts(
     nowhere_N, boxes_N4 = np.full(len(text), NO_PAGE, np.int32), np.zeros((len(text), 4), np.float32)
     return ExtractedDocument(
         title[:_LONGEST_TITLE], text, tuple(pages), tuple(outline), metadata, nowhere_N, nowhere_N, boxes_N4,
-        tuple(notes), exhibits=within_limits(Exhibits(tables=tuple(tables))),
+        tuple(notes), exhibits=within_limits(Exhibits(figures.all(), tuple(tables))), pictures=figures.pictures(),
     )  # fmt: skip
 
 
@@ -103,9 +112,10 @@ def from_blocks(
     limits: ExtractLimits,
     notes: Sequence[str] = (),
     tables: Sequence[Cells] = (),
+    pictures: Sequence[Picture] = (),
 ) -> ExtractedDocument:
     """A document of one part."""
-    return from_parts([Part("", blocks, tables=tables)], title, path, metadata, limits, notes)
+    return from_parts([Part("", blocks, tables=tables, pictures=pictures)], title, path, metadata, limits, notes)
 
 
 def too_long(limits: ExtractLimits) -> ExtractError:

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import NothingToRead
 from retrieval.extraction.extract import extract, recognises_pictures
+from retrieval.extraction.progress import RECOGNISING, ExtractProgress
 from retrieval.ingest.file_store import free_bytes, sha256_of
 from retrieval.types.records import Estimate
 
 _SAMPLE_CHARACTERS = 40_000  # the tokens of a longer text are extrapolated from these
 _TOKENS_A_PICTURE = 600  # of a page whose text is yet to be recognised
 _SECONDS_A_PICTURE = 3.0
+_CHARACTERS_A_TOKEN = 4.0  # of a text that is not known yet
+_TELLING_SECONDS = 1.0  # of the pages read so far, which say how long the others take
 _TELLING_TOKENS = 2_000  # what was read says how fast this machine is from so many tokens on
 _measured: MutableMapping[LoadedModel, float] = WeakKeyDictionary()
 """Tokens per second, for as long as a model is loaded and little was read with it."""
+
+Watch = Callable[[int, int], object]
+"""Called now and then with the pages that were looked at and their number; what it raises ends the work."""
+
+
+def unwatched(done: int, total: int) -> None:
+    """Nobody waits for it."""
 
 
 def num_blocks(loaded: LoadedModel, num_tokens: int) -> int:
@@ -30,11 +40,15 @@ def stored_bytes(loaded: LoadedModel, num_tokens: int) -> int:
     return num_blocks(loaded, num_tokens) * loaded.layout.block_bytes
 
 
-def estimate(workspace: Workspace, path: Path, password: str | None) -> Estimate:
+def estimate(workspace: Workspace, path: Path, password: str | None, watch: Watch = unwatched) -> Estimate:
     """Extracts the file and counts. Raises `ExtractError`."""
     loaded = workspace.loaded()
+
+    def told(progress: ExtractProgress) -> None:
+        watch(progress.done, progress.total)
+
     try:
-        extracted = extract(path, password=password, person=workspace.person, ocr=False)
+        extracted = extract(path, password=password, person=workspace.person, ocr=False, watch=told)
         text, pages, pictures = extracted.text, len(extracted.pages), len(extracted.scanned)
     except NothingToRead as error:
         if not recognises_pictures():
@@ -61,16 +75,43 @@ def estimate(workspace: Workspace, path: Path, password: str | None) -> Estimate
     )
 
 
+class Forecast:
+    """How long a job will still take, told while the text of its file is extracted. Begins with it."""
+
+    def __init__(self, workspace: Workspace, loaded: LoadedModel):
+        self._speed = _known_speed(workspace, loaded)
+        self._stage, self._began, self._before = "", time.monotonic(), 0
+
+    def seconds_left(self, progress: ExtractProgress) -> float | None:
+        """As the pages so far went, and what lately was read went; None while too little is known."""
+        if progress.stage != self._stage:
+            self._stage, self._began, self._before = progress.stage, time.monotonic(), progress.done
+        seconds, done = time.monotonic() - self._began, progress.done - self._before
+        if self._speed is None or done <= 0 or seconds < _TELLING_SECONDS:
+            return None
+        if progress.stage == RECOGNISING:
+            tokens = float(progress.total * _TOKENS_A_PICTURE)
+        else:
+            tokens = progress.characters / progress.done * progress.total / _CHARACTERS_A_TOKEN
+        return seconds / done * (progress.total - progress.done) + tokens / self._speed
+
+
 def _usual_speed(workspace: Workspace, loaded: LoadedModel, ids: Sequence[int]) -> float:
-    """Tokens per second: of what was read lately, else measured by reading the beginning of this text."""
+    """Tokens per second: as far as it is known, else measured by reading the beginning of this text."""
+    known = _known_speed(workspace, loaded)
+    if known is None and ids:
+        known = _measured[loaded] = _measure(workspace, loaded, ids)
+    return known or 1_000.0  # a text without tokens takes no time at any speed
+
+
+def _known_speed(workspace: Workspace, loaded: LoadedModel) -> float | None:
+    """Tokens per second of what was read lately, else as it was measured."""
     progress = [job.progress for job in workspace.catalogue.jobs(limit=50) if job.state == "done"]
     read = [one for one in progress if one.tokens_per_second > 0]
     tokens = sum(one.tokens_done for one in read)
     if tokens >= _TELLING_TOKENS:
         return tokens / sum(one.tokens_done / one.tokens_per_second for one in read)
-    if loaded not in _measured and ids:
-        _measured[loaded] = _measure(workspace, loaded, ids)
-    return _measured.get(loaded, 1_000.0)  # a text without tokens takes no time at any speed
+    return _measured.get(loaded)
 
 
 def _measure(workspace: Workspace, loaded: LoadedModel, ids: Sequence[int]) -> float:

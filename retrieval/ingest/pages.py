@@ -8,8 +8,10 @@ from itertools import islice
 from uuid import uuid4
 
 from retrieval.engine.workspace import Workspace
+from retrieval.errors import NotFound
 from retrieval.extraction import character_places
 from retrieval.extraction.document import Exhibits, ExtractedBox
+from retrieval.extraction.exhibits import PICTURE_NAME
 from retrieval.extraction.extract import extract, render_page
 from retrieval.extraction.formats import DRAWN_KINDS
 from retrieval.ingest.file_store import has_room, original_of
@@ -78,7 +80,19 @@ def exhibits_of(workspace: Workspace, document_id: str, kind: str, text: str) ->
         return place_of([page_of(page)], [labels[page]])
 
     return DocumentExhibits(
-        tuple(Figure(page_of(one.page), place(one.page), one.caption, page_box(one.box)) for one in found.figures),
+        tuple(
+            Figure(
+                page_of(one.page),
+                place(one.page),
+                one.caption,
+                page_box(one.box) if one.box is not None else None,
+                one.picture,
+                one.start,
+                one.width,
+                one.height,
+            )
+            for one in found.figures
+        ),
         tuple(
             Table(
                 page_of(one.page),
@@ -90,6 +104,18 @@ def exhibits_of(workspace: Workspace, document_id: str, kind: str, text: str) ->
             for one in found.tables
         ),
     )
+
+
+def figure_picture(workspace: Workspace, document_id: str, name: str) -> bytes:
+    """PNG or JPEG, as the end of its name says. Raises `NotFound`, `ExtractError`."""
+    if not PICTURE_NAME.fullmatch(name):
+        raise NotFound("picture", name)
+    folder = workspace.pages_folder / document_id
+    if not (folder / name).is_file():  # what is derived from the file may have been deleted
+        character_places.keep(folder, extract(original_of(workspace, document_id), kept=folder))
+    if not (folder / name).is_file():
+        raise NotFound("picture", name)
+    return (folder / name).read_bytes()
 
 
 def page_box(box: ExtractedBox) -> PageBox:

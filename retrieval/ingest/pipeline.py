@@ -24,8 +24,9 @@ from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import CairnError, Cancelled, ExtractError, ran_out_of_memory
 from retrieval.extraction import character_places
 from retrieval.extraction.extract import ExtractedDocument, extract
+from retrieval.extraction.progress import EXTRACTING, ExtractProgress
 from retrieval.index.title_keys import keep_title
-from retrieval.ingest.estimate import num_blocks, stored_bytes
+from retrieval.ingest.estimate import Forecast, num_blocks, stored_bytes
 from retrieval.ingest.file_store import check_store_space, original_of
 from retrieval.ingest.lease import kept_lease
 from retrieval.ingest.shard_writer import make_blocks, store_shard
@@ -147,7 +148,7 @@ class Ingestion:
 
     def _work(self) -> None:
         loaded = self._workspace.loaded()
-        self._report(JobProgress("extracting"), force=True)
+        self._report(JobProgress(EXTRACTING), force=True)
         text = self._read_file(loaded)
         total = len(text.tokens.ids)
         shards = self._catalogue.shards(self._job.document_id)
@@ -176,7 +177,13 @@ class Ingestion:
         path = original_of(self._workspace, document_id)
         owner = self._catalogue.document(document_id).owner_id or ""
         kept = self._workspace.pages_folder / document_id
-        extracted = extract(path, person=owner, kept=kept, watch=self._watch_pictures, check=self._go_on)
+        forecast = Forecast(self._workspace, loaded)
+
+        def watch(told: ExtractProgress) -> None:
+            left = forecast.seconds_left(told)
+            self._report(JobProgress(told.stage, pages_done=told.done, pages_total=told.total, eta_seconds=left))
+
+        extracted = extract(path, person=owner, kept=kept, watch=watch, check=self._go_on)
         tokens = loaded.model.tokenize(extracted.text)
         if not tokens.ids:
             raise ExtractError("The file holds no text.")
@@ -201,9 +208,6 @@ class Ingestion:
         keep_title(self._workspace, document)
         character_places.keep(self._workspace.pages_folder / document_id, extracted)
         return _Text(extracted, tokens)
-
-    def _watch_pictures(self, done: int, total: int) -> None:
-        self._report(JobProgress("extracting", pages_done=done, pages_total=total), force=True)
 
     def _shard(self, loaded: LoadedModel, text: _Text, first: int, last: int) -> None:
         """Blocks first..last-1: read, write, commit."""

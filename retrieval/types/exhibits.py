@@ -14,12 +14,20 @@ _STARTS_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Figure(Record):
-    """`page` counts from 1; `caption` is "" where none was found. The box is the picture's, else the caption's."""
+    """`page` counts from 1; `caption` is "" where none was found. The box is the picture's, else the caption's.
+
+    Where pages cannot be drawn there is no box, but `picture`, a name to ask for, of `width` by `height` pixels, which
+    stands before character `start` of the text.
+    """
 
     page: int
     place: str
     caption: str
-    box: PageBox
+    box: PageBox | None
+    picture: str = ""
+    start: int | None = None
+    width: int = 0
+    height: int = 0
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from retrieval.types.passages import PageBox
 from retrieval.types.serialisation import Record
 
-# Job.state: queued -> running -> done | failed | cancelled; Job.stage while running: extracting -> reading -> saving.
+# Job.state: queued -> running -> done | failed | cancelled; Job.stage while running: extracting -> recognising (text in
+# pictures, where there are some) -> reading -> saving.
 ACTIVE_STATES = ("queued", "running")
 
 
@@ -115,6 +116,13 @@ class Job(Record):
     @property
     def active(self) -> bool:
         return self.state in ACTIVE_STATES
+
+    @property
+    def share(self) -> float:
+        """Of its stage that is done, from 0 to 1: of the pages before the model reads, of the tokens then."""
+        before = self.stage in ("extracting", "recognising")
+        done, total = (self.pages_done, self.pages) if before else (self.tokens_done, self.tokens)
+        return min(1.0, done / total) if total else 0.0
 
 
 @dataclass(frozen=True)

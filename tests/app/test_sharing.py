@@ -27,6 +27,7 @@ from retrieval.library import Library
 from tests.app.api_client import events
 from tests.app.serving import settings_for
 from tests.retrieval.conftest import BLOCK_SIZE, prose
+from tests.retrieval.extraction.drawn_pages import data_address
 from tests.tiny_model import tiny_model
 
 NAMES = [f"user{number}" for number in range(8)]
@@ -170,6 +171,7 @@ def test_tools_of_assistants_see_what_their_user_sees(world: World) -> None:
 # listed here, and nothing of another person may come back.
 
 FILE = {"files": {"file": ("mine.txt", b"A few words of my own, enough for a block or two of text.")}}
+PICTURED = f"<h1>Mill</h1><p>A drawing of the mill.</p><img src='{data_address()}'>".encode()
 PLAIN: dict[str, dict[str, Any]] = {
     "POST /api/v1/estimate": FILE,
     "GET /api/v1/bundle": {},
@@ -266,6 +268,13 @@ def test_no_route_shows_or_changes_what_belongs_to_somebody_else(world: World, t
     sheet = {"file": ("costs.csv", b"Region,Price\nNorth,41.50\nSouth,39.00\n")}
     (job,) = victim.call("POST", "documents", files=sheet).json()["jobs"]
     assert world.library.run_job(job["id"]).state == "done"
+    (drawn,) = victim.call("POST", "documents", files={"file": ("mill.html", PICTURED)}).json()["jobs"]
+    assert world.library.run_job(drawn["id"]).state == "done"
+    (figure,) = victim.get(f"documents/{drawn['document_id']}/exhibits")["figures"]
+    holders = {
+        "/tables/": {"document_id": job["document_id"]},
+        "/pictures/": {"document_id": drawn["document_id"], "name": figure["picture"]},
+    }
 
     secrets = (document_id, collection, upload, answer["id"], ids["job_id"], "secret-0", "Where is secretword0")
 
@@ -279,7 +288,7 @@ def test_no_route_shows_or_changes_what_belongs_to_somebody_else(world: World, t
         if key in FOR_ALL:
             continue
         if "{" in path:
-            holder = {"document_id": job["document_id"]} if "/tables/" in path else {}
+            holder = next((holder for part, holder in holders.items() if part in path), {})
             # An unknown kind of id fails here: think about it, then name it above.
             address = path.format(**ids | holder)
             response = thief.client.request(method, address, headers=thief.headers, json=BODIES.get(key))

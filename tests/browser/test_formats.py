@@ -17,6 +17,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
 from tests.browser.acting import ask, escape, view  # noqa: E402
+from tests.retrieval.extraction.drawn_pages import data_address  # noqa: E402
 
 CODE = '"""Watering."""\n\nMAX_MINUTES = 45  # a zone is never watered longer\n'
 
@@ -74,6 +75,29 @@ def test_a_mail_its_sheets_and_code_are_read_beside_their_tables(
 
     page.locator(".document", has_text="watering").locator(".item-title").click()
     expect(viewer.locator(".page-text.code .page-words")).to_contain_text("MAX_MINUTES = 45")
+
+
+def test_figures_of_a_web_page_stand_at_their_place_and_are_listed(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
+) -> None:
+    shown = f"<figure><img src='{data_address()}'><figcaption>Figure 1: The mill in 1850</figcaption></figure>"
+    words = "".join(f"<p>Paragraph {number} about mills and millers.</p>" for number in range(40))
+    (tmp_path / "mills.html").write_text(f"<title>Old mills</title><h1>Old mills</h1>{words}{shown}<p>The end.</p>")
+    assert library.run_job(library.submit(tmp_path / "mills.html").id).state == "done"
+    page = open_tab(f"{serve(library)}/#/library")
+    row = page.locator(".document", has_text="Old mills")
+    expect(row).not_to_contain_text("1 page")
+    row.locator(".item-title").click()
+    viewer = page.locator(".viewer")
+    picture = viewer.locator(".page-figure img")
+    expect(picture).to_have_attribute("alt", "Figure 1: The mill in 1850")
+    expect(picture).not_to_be_in_viewport()
+    assert picture.evaluate("node => node.parentElement.nextSibling.textContent").startswith("Figure 1: The mill")
+    assert picture.evaluate("async node => (await node.decode(), node.naturalWidth)") == 200
+    expect(viewer.get_by_label("Page", exact=True)).to_have_count(0)
+    viewer.get_by_role("button", name="Figures and tables").click()
+    viewer.locator(".exhibit-name", has_text="Figure 1").click()
+    expect(picture).to_be_in_viewport()
 
 
 def test_a_folder_is_followed_looked_at_and_let_go(

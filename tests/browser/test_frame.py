@@ -201,8 +201,11 @@ def test_a_server_that_comes_back_is_noticed(
     page.context.set_offline(True)
     page.get_by_role("button", name="Look again").click()
     expect(page.locator(".machine .verdict.bad")).to_have_text("The server does not answer. Is it still running?")
+    away = page.get_by_role("status").filter(has_text="The server does not answer. What you see may be out of date.")
+    expect(away).to_be_visible()
     page.context.set_offline(False)
     expect(page.locator(".machine .cards .card").first).to_be_visible()
+    expect(away).to_be_hidden()
 
 
 def test_light_and_dark_are_chosen_and_remembered(

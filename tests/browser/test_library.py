@@ -33,6 +33,11 @@ NOTE_CANCELLING = """() => {
     };
     new MutationObserver(look).observe(document.body, { subtree: true, childList: true, characterData: true });
 }"""
+NEVER_ENDS = """import json, pathlib, sys, time
+request = json.load(sys.stdin)
+pathlib.Path(request["folder"], "progress.json").write_text("[3, 6, 1200]")
+time.sleep(60)
+"""
 SIX_PAGES = pdf_of([f"{text} {text.upper()}" for text in PAGES[RESERVOIR]])
 
 
@@ -99,7 +104,7 @@ def test_cancelling_while_the_text_is_extracted_leaves_nothing(
     page = open_tab(f"{url}/#/library")
     add_files(page, ("slow.pdf", SIX_PAGES))
     expect(page.get_by_role("button", name="Read it")).to_be_visible()
-    never_ends = [sys.executable, "-c", "import time; time.sleep(60)"]
+    never_ends = [sys.executable, "-c", NEVER_ENDS]
     readers: list[Any] = []
 
     def start(*_arguments: str) -> Any:
@@ -109,7 +114,8 @@ def test_cancelling_while_the_text_is_extracted_leaves_nothing(
     monkeypatch.setattr(sandbox, "_start", start)
     with JobRunner(library, idle_seconds=0.02):
         page.get_by_role("button", name="Read it").click()
-        expect(page.locator(".job")).to_contain_text("Extracting the text")
+        expect(page.locator(".job")).to_contain_text("Extracting the text · 50 %, page 4 of 6")
+        expect(page.get_by_role("progressbar", name="slow.pdf")).to_have_attribute("aria-valuenow", "50")
         other = open_tab(f"{url}/#/library", same=page)
         page.evaluate(NOTE_CANCELLING)
         page.get_by_role("button", name="Cancel slow.pdf").click()
@@ -249,10 +255,11 @@ def test_what_is_still_being_checked_is_read_with_the_rest(
 ) -> None:
     estimate, checked = Library.estimate, threading.Event()
 
-    def slow(library: Library, path: Path, *, password: str | None = None) -> Any:
+    def slow(library: Library, path: Path, *, watch: Callable[[int, int], object], **more: Any) -> Any:
         if path.stat().st_size > len(PDF):
+            watch(3, 6)
             checked.wait(30)
-        return estimate(library, path, password=password)
+        return estimate(library, path, watch=watch, **more)
 
     monkeypatch.setattr(Library, "estimate", slow)
     page = open_tab(f"{serve(library)}/#/library")
@@ -261,6 +268,7 @@ def test_what_is_still_being_checked_is_read_with_the_rest(
     expect(page.locator(".start-row")).not_to_contain_text("being checked")
     add_files(page, ("slow.pdf", SIX_PAGES))
     expect(page.locator(".start-row")).to_contain_text("1 file still being checked")
+    expect(page.locator(".staged .item", has_text="slow.pdf")).to_contain_text("checking it… 50 %, page 4 of 6")
     page.get_by_role("button", name="Read all 2").click()
     expect(page.locator(".job")).to_have_count(2)
     expect(page.locator(".staged .item")).to_have_count(0)

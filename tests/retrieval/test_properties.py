@@ -15,8 +15,6 @@ from storage.records import Principal
 from tests.retrieval.conftest import add, ask, prose
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 
-pytestmark = pytest.mark.both_catalogues
-
 
 @pytest.fixture
 def described(library, three):

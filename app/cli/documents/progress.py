@@ -24,8 +24,7 @@ def progress_line(job: Job, width: int) -> str:
         parts.append(f"{job.tokens_per_second:,.0f} tokens/s")
     if job.eta_seconds is not None:
         parts.append(f"{duration(job.eta_seconds)} left")
-    done = min(1.0, job.tokens_done / job.tokens) if job.tokens else 0.0
-    filled = round(done * BAR_WIDTH)
+    filled = round(job.share * BAR_WIDTH)
     line = f"{one_line(job.source, 32)} [{'#' * filled}{'-' * (BAR_WIDTH - filled)}] {', '.join(parts)}"
     return line[: max(width - 1, 1)]
 

@@ -2,10 +2,13 @@
 // collections), and "cairn:back" when it is there again after a request found nobody. Only a tab that is looked at listens: a browser has few connections to one server.
 
 import { address } from "./api.js";
+import { h } from "./dom.js";
 
 const RETRY_MS = 4000;
 let source = null;
 let missed = false; // a request found no server
+let failures = 0; // to open the stream, and one for its end, which comes every half minute
+const away = h("div", { class: "away", role: "status", hidden: true }, "The server does not answer. What you see may be out of date.");
 let begun = false; // the first stream begins with news of what has just been loaded
 
 const tell = (name, detail) => document.dispatchEvent(new CustomEvent(`cairn:${name}`, { detail }));
@@ -24,14 +27,27 @@ export function followChanges() {
     begun = true;
   });
   source.addEventListener("open", () => {
+    failures = 0;
+    away.hidden = true;
     if (missed) tell("back");
     missed = false;
   });
   source.addEventListener("error", () => {
-    if (source?.readyState !== EventSource.CLOSED) return; // it tries again by itself
+    if (source?.readyState !== EventSource.CLOSED) {
+      failures += 1;
+      if (failures > 1) sayAway();
+      return; // it tries again by itself
+    }
     source = null;
     setTimeout(followChanges, RETRY_MS);
   });
+}
+
+// Until it answers again, or the tab is left.
+function sayAway() {
+  missed = true;
+  if (!away.isConnected) document.body.append(away);
+  away.hidden = false;
 }
 
 document.addEventListener("cairn:unreachable", () => {

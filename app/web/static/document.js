@@ -1,6 +1,7 @@
 // One document in the list: what it is, how it begins, its properties, and what can be done with it.
 
-import { bytes, h, iconButton, nameOf, plural, when } from "./dom.js";
+import { bytes, h, iconButton, nameOf, when } from "./dom.js";
+import { lengthOf } from "./kinds.js";
 import { propertyChips } from "./properties.js";
 import { openViewer } from "./viewer.js";
 
@@ -32,7 +33,7 @@ export function documentRow(one, { group, selected, on }) {
           [
             one.source !== one.title ? one.source : "",
             one.mine ? "" : one.owner ? `of ${one.owner}` : "everybody's",
-            plural(one.pages, "page"),
+            lengthOf(one),
             bytes(one.size_bytes),
             when(one.added_at),
           ]

@@ -5,7 +5,9 @@ import { announce, button, h, iconButton, plural, replace, toast } from "./dom.j
 
 const SHOWN_ROWS = 200; // of one table; CSV has all
 
-// `onShow({ page, box })`: lead there. Nothing is fetched before the list is opened first.
+export const pictureAddress = (documentId, { picture }) => address(`documents/${encodeURIComponent(documentId)}/pictures/${picture}`);
+
+// `onShow({ page, box, start })`: lead there. Nothing is fetched before the list is opened first.
 export function exhibits(documentId, onShow) {
   const path = `documents/${encodeURIComponent(documentId)}`;
   const list = h("div", { class: "exhibits", tabindex: "0", role: "region", "aria-label": "Figures and tables", hidden: true });
@@ -39,7 +41,21 @@ export function exhibits(documentId, onShow) {
       h("span", { class: "soft" }, one.place),
     );
 
-  const figureEntry = (figure) => h("div", { class: "exhibit" }, lead(figure, "A picture without a caption"));
+  const figureEntry = (figure) =>
+    h(
+      "div",
+      { class: "exhibit" },
+      lead(figure, "A picture without a caption"),
+      figure.picture
+        ? h("img", {
+            class: "exhibit-picture",
+            src: pictureAddress(documentId, figure),
+            alt: "",
+            loading: "lazy",
+            onclick: () => onShow(figure),
+          })
+        : null,
+    );
 
   function tableEntry(table, number) {
     const [head, ...rows] = table.rows;

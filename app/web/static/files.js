@@ -18,10 +18,12 @@ import {
   renew,
   toast,
 } from "./dom.js";
+import { kindOf, lengthOf } from "./kinds.js";
 
 const SENDING_AT_ONCE = 3;
 const SHOWN_WAITING = 3; // of the jobs that wait; the others on request
 const state = { uploads: [], jobs: [], sending: [], cancelling: new Set(), collections: [], ended: null, allWaiting: false };
+const stagedParts = new Map(); // what a part of that section shows -> the part, kept while it stays as it is
 const rows = new Map(); // job id -> { node, update }, kept while a job is at work
 const endedRows = new Map(); // what is said of a job that ended -> its row
 const cancelAll = button("Cancel all", { class: "button quiet small", onclick: cancelEvery });
@@ -40,6 +42,7 @@ export function mountFiles() {
     jobs: h("section", { class: "jobs", "aria-label": "Being read" }),
   };
   rows.clear();
+  stagedParts.clear();
   drawStaged();
   drawJobs();
   return [parts.staged, parts.jobs];
@@ -115,42 +118,69 @@ export function takeDropped(node, onTaken = () => {}) {
 
 const startable = () => state.uploads.filter((one) => one.state !== "refused" && !one.estimate?.already_stored);
 
+// Checking tells of every page: only what then differs is made anew, so that a click or the keyboard never loses it.
 function drawStaged() {
   if (!parts) return;
   const { uploads, sending } = state;
   if (!uploads.length && !sending.length) {
+    stagedParts.clear();
     renew(parts.staged);
     return;
   }
   const into = document.getElementById("into")?.value || "";
+  const facts = startFacts(),
+    known = state.collections.map((one) => one.name);
   renew(
     parts.staged,
-    h(
-      "div",
-      { class: "row head" },
-      h("h2", { class: "grow" }, "Ready to be read"),
-      uploads.length > 1
-        ? button("Discard all", {
-            class: "button quiet small",
-            onclick: () => oneByOne(state.uploads, (one) => remove(`uploads/${one.id}`)),
-          })
-        : null,
-    ),
-    sending.map(sendingItem),
-    uploads.map(stagedItem),
-    startable().length ? startRow(into) : null,
+    part("head", uploads.length > 1, () => stagedHead(uploads.length > 1)),
+    sending.map((item) => (item.row ??= sendingItem(item))),
+    uploads.map((one) => {
+      const row = part(`file ${one.id}`, [one.state, one.estimate, one.problem], () => stagedItem(one));
+      if (one.state === "estimating") row.querySelector(".soft").textContent = checking(one);
+      return row;
+    }),
+    startable().length ? part("start", [startable().length, facts, known], () => startRow(into, facts)) : null,
   );
 }
 
-function startRow(into) {
+function part(name, shown, make) {
+  const now = JSON.stringify(shown),
+    before = stagedParts.get(name);
+  if (before?.shown === now) return before.node;
+  const node = make();
+  stagedParts.set(name, { shown: now, node });
+  return node;
+}
+
+function stagedHead(several) {
+  return h(
+    "div",
+    { class: "row head" },
+    h("h2", { class: "grow" }, "Ready to be read"),
+    several
+      ? button("Discard all", {
+          class: "button quiet small",
+          onclick: () => oneByOne(state.uploads, (one) => remove(`uploads/${one.id}`)),
+        })
+      : null,
+  );
+}
+
+function startFacts() {
   const files = startable(),
     checked = files.filter((one) => one.estimate),
     unchecked = files.length - checked.length;
   const sum = (field) => checked.reduce((total, one) => total + one.estimate[field], 0);
-  const facts = [
+  return [
     checked.length ? `Takes ${about(sum("seconds"))}, ${bytes(sum("size_bytes"))} on disk` : "",
     unchecked ? `${checked.length ? "and " : ""}${plural(unchecked, "file")} still being checked` : "",
-  ];
+  ]
+    .filter(Boolean)
+    .join(", ");
+}
+
+function startRow(into, facts) {
+  const files = startable();
   return h(
     "div",
     { class: "row start-row" },
@@ -161,7 +191,7 @@ function startRow(into) {
       { id: "known-collections" },
       state.collections.filter((one) => one.mine).map((one) => h("option", { value: one.name })),
     ),
-    h("span", { class: "soft grow" }, facts.filter(Boolean).join(", ")),
+    h("span", { class: "soft grow" }, facts),
     button(files.length === 1 ? "Read it" : `Read all ${files.length}`, { class: "button primary", id: "start-all", onclick: startAll }),
   );
 }
@@ -183,7 +213,13 @@ function stagedItem(one) {
   const estimated = () =>
     estimate.already_stored
       ? "Already in the library: it need not be read again."
-      : [plural(estimate.pages, "page"), `takes ${about(estimate.seconds)}`, `${bytes(estimate.size_bytes)} on disk`].join(" · ");
+      : [
+          lengthOf({ kind: kindOf(one.name), pages: estimate.pages }),
+          `takes ${about(estimate.seconds)}`,
+          `${bytes(estimate.size_bytes)} on disk`,
+        ]
+          .filter(Boolean)
+          .join(" · ");
   return h(
     "div",
     { class: "item", data: { upload: one.id } },
@@ -193,13 +229,19 @@ function stagedItem(one) {
       h("div", { class: "item-title" }, one.name),
       one.state === "refused"
         ? h("div", { class: "bad-text" }, one.problem)
-        : h("div", { class: "soft" }, one.state === "estimating" ? `${bytes(one.size_bytes)} · checking it…` : estimated()),
+        : h("div", { class: "soft" }, one.state === "estimating" ? checking(one) : estimated()),
     ),
     locked
       ? button("Enter password", { class: "button small", "aria-label": `Enter password of ${one.name}`, onclick: () => unlock(one) })
       : null,
     iconButton(`Discard ${one.name}`, "close", { onclick: () => oneByOne([one], () => remove(`uploads/${one.id}`)) }),
   );
+}
+
+// A file of many pages takes as long to look through as it will to have its text extracted.
+function checking(one) {
+  const looked = one.pages ? ` ${percent(share(one.pages_done, one.pages))}, page ${one.pages_done + 1} of ${one.pages}` : "";
+  return `${bytes(one.size_bytes)} · checking it…${looked}`;
 }
 
 async function unlock(one) {
@@ -259,7 +301,14 @@ async function cancelEvery() {
   await oneByOne(active, ({ id }) => post(`jobs/${id}/cancel?discard=true`));
 }
 
-const STAGES = { extracting: "Extracting the text", reading: "Reading", saving: "Saving" };
+const STAGES = { extracting: "Extracting the text", recognising: "Recognising text in pictures", reading: "Reading" };
+// Before the model reads, pages are counted, or the pictures among them.
+const isBefore = (job) => job.stage === "extracting" || job.stage === "recognising";
+const share = (done, total) => (total ? Math.min(1, done / total) : 0);
+const percent = (now) => `${Math.floor(100 * now)} %`;
+
+// Of its stage.
+const done = (job) => (isBefore(job) ? share(job.pages_done, job.pages) : share(job.tokens_done, job.tokens));
 
 const isCancelling = (job) => job.cancelling || state.cancelling.has(job.id);
 
@@ -269,8 +318,8 @@ function facts(job) {
   const known = job.eta_seconds !== null && job.eta_seconds !== undefined;
   return [
     STAGES[job.stage] || "Working",
-    job.stage === "extracting" && job.seconds >= 2 ? `for ${duration(job.seconds)}` : "",
-    job.stage !== "extracting" && job.pages ? `page ${Math.min(job.pages_done + 1, job.pages)} of ${job.pages}` : "",
+    isBefore(job) && job.pages <= 1 && job.seconds >= 2 ? `for ${duration(job.seconds)}` : "",
+    job.pages > 1 ? `${percent(done(job))}, page ${Math.min(job.pages_done + 1, job.pages)} of ${job.pages}` : "",
     job.tokens_per_second ? `${number(job.tokens_per_second)} tokens/s` : "",
     known ? `${duration(job.eta_seconds)} left` : "",
   ]
@@ -298,9 +347,8 @@ function activeJob({ id, source }) {
     cancel,
   );
   const update = (job) => {
-    const share = job.tokens ? job.tokens_done / job.tokens : job.pages ? job.pages_done / job.pages : 0;
     node.dataset.state = job.state;
-    bar.update(share, job.state === "running" && !job.tokens_done);
+    bar.update(done(job), job.state === "running" && !done(job));
     words.textContent = facts(job);
     cancel.disabled = isCancelling(job);
   };

@@ -27,6 +27,25 @@ export function cutAtBlocks(text, start, blocks) {
   return pieces;
 }
 
+// The same pieces with the nodes of `figures` ([{ start, node }]) between them, each before the text at its start.
+export function withFigures(pieces, figures, start) {
+  const waiting = [...figures].sort((a, b) => a.start - b.start),
+    shown = [];
+  let at = start;
+  for (const { text, block } of pieces) {
+    let from = 0;
+    while (waiting.length && waiting[0].start < at + text.length) {
+      const to = Math.max(from, waiting[0].start - at);
+      if (to > from) shown.push({ text: text.slice(from, to), block });
+      from = to;
+      shown.push(waiting.shift().node);
+    }
+    shown.push({ text: text.slice(from), block });
+    at += text.length;
+  }
+  return [...shown, ...waiting.map((one) => one.node)];
+}
+
 // One piece of such a text that begins at `at`, cut where a span begins and ends: [[text, inside]].
 export function cutAtSpan(text, at, [start, end]) {
   const from = Math.min(Math.max(start - at, 0), text.length),

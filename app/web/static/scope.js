@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { button, h, nameOf, plural, replace, toast } from "./dom.js";
+import { lengthOf } from "./kinds.js";
 
 export const emptyScope = () => ({ documents: new Map(), collections: new Map(), where: [] });
 
@@ -126,7 +127,7 @@ export function chooseScope(current) {
               chosen.documents,
               one.id,
               nameOf(one),
-              [plural(one.pages, "page"), one.mine ? "" : one.owner && `of ${one.owner}`].filter(Boolean).join(", "),
+              [lengthOf(one), one.mine ? "" : one.owner && `of ${one.owner}`].filter(Boolean).join(", "),
             ),
           ),
           found.total > found.documents.length

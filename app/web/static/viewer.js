@@ -2,11 +2,11 @@
 
 import { address, get } from "./api.js";
 import { h, icon, iconButton, nameOf, replace, weight } from "./dom.js";
-import { exhibits } from "./exhibits.js";
-import { cutAtBlocks, opacity, withQuote } from "./marking.js";
+import { exhibits, pictureAddress } from "./exhibits.js";
+import { DRAWN } from "./kinds.js";
+import { cutAtBlocks, opacity, withFigures, withQuote } from "./marking.js";
 import { pageRead, placesRead, placeWalk, thumbnails } from "./walking.js";
 
-const DRAWN = new Set(["pdf", "png", "jpg", "tif"]); // kinds of documents whose pages can be drawn
 const WIDTHS = [60, 80, 100, 140, 190]; // zoom, percent of the pane
 
 // `target`: { passage, reading, quote } from an answer, or { document } from the library. What is quoted has its own mark.
@@ -55,9 +55,10 @@ export function openViewer(target) {
   });
   let found = null; // { start, end } of the words that were looked for
   let pointed = null; // the box of a figure or table that was chosen
-  const shownExhibits = exhibits(documentId, ({ page: to, box }) => {
+  let pictures = null; // of figures, where pages are not drawn: fetched with the first page
+  const shownExhibits = exhibits(documentId, ({ page: to, box, start }) => {
     found = null;
-    pointed = box;
+    pointed = box ?? (Number.isInteger(start) ? { page: to, start } : null);
     goTo(to);
   });
   const back = iconButton("Previous page", "back", { onclick: () => turn(-1) });
@@ -71,7 +72,7 @@ export function openViewer(target) {
       h("div", { class: "grow viewer-title" }, title),
       walk,
       finder,
-      h("div", { class: "row" }, count > 1 ? small.button : null, back, pageBox, position, next),
+      count === 1 ? null : h("div", { class: "row" }, small.button, back, pageBox, position, next),
       h(
         "div",
         { class: "row zoom" },
@@ -165,6 +166,7 @@ export function openViewer(target) {
       dialog.classList.toggle("text-only", !drawn);
       if (drawn) begin();
       if (drawn) image.src = address(`${path}.png?width_px=1200`);
+      pictures ??= drawn ? [] : await figuresOf(documentId);
       const shown = await get(path);
       if (mine !== sequence) return;
       if (shown.label.includes(" ")) replace(position, count ? `${shown.label} · ${page} of ${count}` : shown.label);
@@ -220,7 +222,8 @@ export function openViewer(target) {
       h(
         "div",
         { class: "page-words" },
-        cutAtBlocks(shown.text, shown.start, read).map((piece) => {
+        withFigures(cutAtBlocks(shown.text, shown.start, read), figures(shown), shown.start).map((piece) => {
+          if (piece instanceof Node) return piece;
           const inside = withQuote(piece.text, at, words);
           at += piece.text.length;
           if (piece.block === null) return inside;
@@ -233,6 +236,24 @@ export function openViewer(target) {
     bringIntoSight();
     drawQuote();
   }
+
+  // The figures of the page, each with the place in the text before which it stands.
+  const figures = (shown) =>
+    pictures
+      .filter((one) => one.page === shown.page)
+      .map((one) => ({
+        start: one.start,
+        node: h(
+          "figure",
+          { class: "page-figure", data: { start: one.start } },
+          h("img", {
+            src: pictureAddress(documentId, one),
+            width: one.width,
+            height: one.height,
+            alt: one.caption || "A picture without a caption",
+          }),
+        ),
+      }));
 
   // Exactly the quoted words on the picture; where their places are not known, the blocks stay the only marks.
   async function drawQuote() {
@@ -248,13 +269,19 @@ export function openViewer(target) {
       return;
     }
     for (const box of boxes.filter((one) => one.page === page)) layer.append(h("div", { class: "box answer", style: placed(box) }));
-    if (pointed?.page === page) layer.append(h("div", { class: "box answer", style: placed(pointed) }));
+    const inBox = pointed?.page === page && pointed.x0 !== undefined;
+    if (inBox) layer.append(h("div", { class: "box answer", style: placed(pointed) }));
     if (boxes.length || pointed?.page === page) bringIntoSight();
   }
 
   function bringIntoSight() {
     requestAnimationFrame(() => {
       const inPlace = (one) => place?.page === page && place.blocks.includes(Number(one.dataset.block));
+      const figure = pointed?.page === page ? text.querySelector(`.page-figure[data-start="${pointed.start}"]`) : null;
+      if (figure) {
+        text.scrollTop = figure.offsetTop - text.offsetTop - 60;
+        return;
+      }
       const words = [...text.querySelectorAll("mark")].find(inPlace) ?? text.querySelector(".quoted") ?? text.querySelector("mark");
       if (words) text.scrollTop = Math.max(0, words.offsetTop - text.offsetTop - 60);
       const box = [...layer.children].find(inPlace) ?? layer.querySelector(".box.answer") ?? layer.querySelector(".box"),
@@ -316,6 +343,12 @@ function findIn(documentId, onHit) {
     iconButton("Next place", "next", { onclick: () => step(1) }),
     told,
   );
+}
+
+// What is not to be had is not shown: the text counts.
+async function figuresOf(documentId) {
+  const found = await get(`documents/${encodeURIComponent(documentId)}/exhibits`).catch(() => ({ figures: [] }));
+  return found.figures.filter((one) => one.picture);
 }
 
 const placed = (box) => ({

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import email.policy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from email.message import EmailMessage
 from email.parser import BytesParser
 from pathlib import Path
+from urllib.parse import urljoin
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.figures import data_of_address
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.mail.attachments import Attachment, Message, from_message
-from retrieval.extraction.markup import clean_text, decode, html_blocks, text_bytes
+from retrieval.extraction.markup import clean_text, decode, read_html, text_bytes
 from retrieval.extraction.parts import Block, from_blocks
 
 _OVERHEAD = 50  # bytes for each of text: attachments are in the file
@@ -59,11 +61,28 @@ def extract_mhtml(path: Path, limits: ExtractLimits, password: str | None = None
     found = _parsed(path, limits)
     for part in _leaves(found, 0):
         if part.get_content_type() in ("text/html", "application/xhtml+xml"):
-            title, blocks, encoding = html_blocks(_bytes(part), part.get_content_charset("") or "")
+            page = read_html(_bytes(part), part.get_content_charset("") or "", _fetching(found, part))
             address = _line(str(found.get("Snapshot-Content-Location", "")))
-            metadata = {"encoding": encoding} | ({"address": address} if address else {})
-            return from_blocks(blocks, title or _line(str(found.get("Subject", ""))), path, metadata, limits)
+            metadata = {"encoding": page.encoding} | ({"address": address} if address else {})
+            title = page.title or _line(str(found.get("Subject", "")))
+            return from_blocks(page.blocks, title, path, metadata, limits, pictures=page.pictures)
     raise ExtractError("The file holds no web page. Save the page again, complete or as a single file.")
+
+
+def _fetching(found: EmailMessage, page: EmailMessage) -> Callable[[str], bytes | None]:
+    """Gives the pictures that were saved with a page, by the address at which the page shows them."""
+    saved: dict[str, EmailMessage] = {}
+    for part in _leaves(found, 0):
+        if part.get_content_maintype() == "image":
+            saved[f"cid:{str(part.get('Content-ID', '')).strip().strip('<>')}"] = part
+            saved[str(part.get("Content-Location", "")).strip()] = part
+    base = str(page.get("Content-Location", "")).strip()
+
+    def fetch(address: str) -> bytes | None:
+        part = saved.get(address) or saved.get(urljoin(base, address)) if address else None
+        return data_of_address(address) if part is None else _bytes(part)
+
+    return fetch
 
 
 def _parsed(path: Path, limits: ExtractLimits) -> EmailMessage:
@@ -109,7 +128,7 @@ def _is_text(part: EmailMessage) -> bool:
 def _text_blocks(part: EmailMessage) -> list[Block]:
     charset = part.get_content_charset("") or ""
     if part.get_content_type() == "text/html":
-        return html_blocks(_bytes(part), charset)[1]
+        return read_html(_bytes(part), charset).blocks
     text, _ = _decoded(_bytes(part), charset)
     return [(0, clean_text(text).strip("\n"))]
 

@@ -13,7 +13,7 @@ from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedDocument
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.mail.attachments import Attachment, Message, from_message
-from retrieval.extraction.markup import clean_text, html_blocks, text_bytes
+from retrieval.extraction.markup import clean_text, read_html, text_bytes
 from retrieval.extraction.parts import Block
 
 _OVERHEAD = 50  # bytes for each of text: attachments are in the file
@@ -74,7 +74,7 @@ def _blocks(found: Any) -> list[Block]:
         return [(0, clean_text(found.body).strip("\n"))]
     if found.html_body:
         data = found.html_body.encode() if isinstance(found.html_body, str) else found.html_body
-        return html_blocks(data)[1]
+        return read_html(data).blocks
     return []
 
 

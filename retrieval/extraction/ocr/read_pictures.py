@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
@@ -32,35 +32,48 @@ def read_pictures(
     recogniser: Recogniser,
     limits: ExtractLimits,
     password: str | None,
+    tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """Keep in `folder` what is recognised on these pages (from 0; of attachments as they are numbered). Raises
-    ExtractError."""
+    ExtractError. `tell` is called before each with the number of those done, and of all."""
     format_ = format_of(path)
     if format_.attached:
-        _read_attached(path, format_.attached, pages, folder, recogniser, limits)
+        _read_attached(path, format_.attached, pages, folder, recogniser, limits, tell)
         return
     if format_ is not PDF:
-        for number in pages:
+        for done, number in enumerate(pages):
+            tell(done, len(pages))
             picture, width, height = page_picture(path, number, limits)
             keep(folder, number, recogniser.read(_fitting(picture.convert("L")), width, height))
         return
     with opened(path, password) as document:
-        for number in pages:
+        for done, number in enumerate(pages):
+            tell(done, len(pages))
             picture, width, height = _drawn(document, number)
             keep(folder, number, recogniser.read(picture, width, height))
 
 
 def _read_attached(
-    path: Path, attached: str, pages: Sequence[int], folder: Path, recogniser: Recogniser, limits: ExtractLimits
+    path: Path,
+    attached: str,
+    pages: Sequence[int],
+    folder: Path,
+    recogniser: Recogniser,
+    limits: ExtractLimits,
+    tell: Callable[[int, int], None],
 ) -> None:
     """Each attachment with a folder of its own."""
     module, _, function = attached.partition(":")
     attachments: Sequence[Attachment] = getattr(import_module(module), function)(path, limits)
+    done = 0
     for number, group in groupby(sorted(pages), key=lambda page: page // FRAMES):
+        tell(done, len(pages))
         into = folder / f"attached-{number}"
         into.mkdir(exist_ok=True)
         with unpacked(attachments[number], shown_name(attachments[number].name), path) as file:
-            read_pictures(file, [page % FRAMES for page in group], into, recogniser, limits, None)
+            frames = [page % FRAMES for page in group]
+            read_pictures(file, frames, into, recogniser, limits, None)
+        done += len(frames)
 
 
 def _drawn(document: pdfium.PdfDocument, number: int) -> tuple[Image.Image, float, float]:

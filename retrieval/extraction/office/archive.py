@@ -3,6 +3,7 @@ what they unpack to."""
 
 from __future__ import annotations
 
+import posixpath
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,6 +74,24 @@ def parse_part(archive: zipfile.ZipFile, name: str, what: str, *, may_declare: b
     if tree.docinfo.doctype and not may_declare:
         raise ExtractError(f"The {what} declares entities, which no {what} needs, and was refused.")
     return tree.getroot()
+
+
+def picture_of(archive: zipfile.ZipFile, name: str) -> bytes | None:
+    """A part that is a picture; None if it is not there."""
+    return archive.read(name) if name in archive.NameToInfo else None
+
+
+def relations(archive: zipfile.ZipFile, part: str, what: str) -> dict[str, str]:
+    """The parts of an Office file to which a part refers, by the id that it uses; none outside the file."""
+    folder, _, name = part.rpartition("/")
+    listed = f"{folder}/_rels/{name}.rels"
+    if listed not in archive.NameToInfo:
+        return {}
+    return {
+        one.get("Id", ""): posixpath.normpath(posixpath.join("/", folder, one.get("Target", ""))).lstrip("/")
+        for one in parse_part(archive, listed, what).iter("{*}Relationship")
+        if one.get("TargetMode") != "External"
+    }
 
 
 def refuse_declarations(archive: zipfile.ZipFile, what: str) -> None:

@@ -11,6 +11,7 @@ from pptx.enum.shapes import MSO_SHAPE_TYPE
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.figures import Picture, split_pictures
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text
 from retrieval.extraction.office.archive import core_metadata, opened_archive, refuse_declarations
@@ -52,30 +53,32 @@ def _is_shown(slide: Any) -> bool:
 
 def _part(number: int, slide: Any) -> Part:
     tables: list[Cells] = []
-    blocks = list(_slide_blocks(slide, tables))
-    return Part(f"slide {number}", blocks, "" if _is_shown(slide) else "hidden slide", tables)
+    blocks, pictures = split_pictures(_slide_items(slide, tables))
+    return Part(f"slide {number}", blocks, "" if _is_shown(slide) else "hidden slide", tables, pictures)
 
 
-def _slide_blocks(slide: Any, tables: list[Cells]) -> Iterator[Block]:
+def _slide_items(slide: Any, tables: list[Cells]) -> Iterator[Block | Picture]:
     """The cells of tables and charts are added to `tables`."""
     title = slide.shapes.title
     if title is not None and title.has_text_frame and title.text_frame.text.strip():
         yield 1, " ".join(clean_text(title.text_frame.text).split())
     own = None if title is None else title.shape_id
-    yield from _shape_blocks((shape for shape in slide.shapes if shape.shape_id != own), tables, 0)
+    yield from _shape_items((shape for shape in slide.shapes if shape.shape_id != own), tables, 0)
     if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
         spoken = list(_paragraphs(slide.notes_slide.notes_text_frame))
         if spoken:
             yield 0, "Notes: " + "\n".join(spoken)
 
 
-def _shape_blocks(shapes: Iterable[Any], tables: list[Cells], depth: int) -> Iterator[Block]:
+def _shape_items(shapes: Iterable[Any], tables: list[Cells], depth: int) -> Iterator[Block | Picture]:
     """In the order of the file, which is that of reading unless shapes were moved."""
     if depth > _DEEPEST_GROUP:
         raise RecursionError
     for shape in shapes:
         if shape.shape_type == MSO_SHAPE_TYPE.GROUP:
-            yield from _shape_blocks(shape.shapes, tables, depth + 1)
+            yield from _shape_items(shape.shapes, tables, depth + 1)
+        elif (image := _image(shape)) is not None:
+            yield Picture(image.blob, shape._element._nvXxPr.cNvPr.get("descr", ""))
         elif getattr(shape, "has_table", False) and shape.has_table:
             rows = [[_cell(cell) for cell in row.cells] for row in shape.table.rows]
             tables.append(("", rows))
@@ -86,6 +89,14 @@ def _shape_blocks(shapes: Iterable[Any], tables: list[Cells], depth: int) -> Ite
             lines = list(_paragraphs(shape.text_frame))
             if lines:
                 yield 0, "\n".join(lines)
+
+
+def _image(shape: Any) -> Any | None:
+    """Of a shape that is a picture, also in a placeholder; None for others, and for pictures beyond the file."""
+    try:
+        return shape.image
+    except (AttributeError, KeyError, ValueError):
+        return None
 
 
 def _is_small(shape: Any) -> bool:

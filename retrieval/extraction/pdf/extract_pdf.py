@@ -6,6 +6,7 @@ Runs inside the worker process only (PDFium is neither thread-safe nor safe from
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,16 @@ _LEAST_PICTURE = 0.03  # of the page
 
 
 def extract_pdf(
-    path: Path, limits: ExtractLimits, password: str | None, recognised: Path | None = None
+    path: Path,
+    limits: ExtractLimits,
+    password: str | None,
+    recognised: Path | None = None,
+    tell: Callable[[int, int, int], None] = lambda done, total, characters: None,
 ) -> ExtractedDocument:
     """Text, character boxes, outline and metadata of a PDF. Raises ExtractError with the reason.
 
-    `recognised`: folder of what was recognised in the pictures of pages; it takes the place of their own text.
+    `recognised`: folder of what was recognised in the pictures of pages; it takes the place of their own text. `tell`
+    is called before each page with the number of those read, of all, and of the characters on them.
     """
     check_signature(path)
     notes: list[str] = []
@@ -49,7 +55,7 @@ def extract_pdf(
             raise ExtractError(
                 f"This PDF has {count:,} pages; at most {limits.pages:,} are read. Split it and add the parts."
             )
-        pages = _read_pages(document, limits, recognised)
+        pages = _read_pages(document, limits, recognised, tell)
         return assemble(path, pages, metadata, outline or _outline_of_pdfium(document), notes)
 
 
@@ -101,11 +107,14 @@ def _outline_of_pdfium(document: pdfium.PdfDocument) -> tuple[OutlineEntry, ...]
     return tuple(entries)
 
 
-def _read_pages(document: pdfium.PdfDocument, limits: ExtractLimits, recognised: Path | None) -> list[Page]:
+def _read_pages(
+    document: pdfium.PdfDocument, limits: ExtractLimits, recognised: Path | None, tell: Callable[[int, int, int], None]
+) -> list[Page]:
     pages: list[Page] = []
     characters = 0
     names: Names | None = None
     for number in range(len(document)):
+        tell(number, len(document), characters)
         label = document.get_page_label(number) or str(number + 1)
         try:
             page = document[number]

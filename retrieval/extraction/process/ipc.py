@@ -6,6 +6,8 @@ The caller does not trust the worker (it read a possibly hostile file): sizes, s
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from retrieval.errors import ExtractError, NothingToRead
-from retrieval.extraction.document import ExtractedDocument, ExtractedPage, OutlineEntry
-from retrieval.extraction.exhibits import from_plain
+from retrieval.extraction.document import ExtractedDocument, ExtractedFigure, ExtractedPage, OutlineEntry
+from retrieval.extraction.exhibits import MOST_PICTURE_BYTES, PICTURE_NAME, SIGNATURES, from_plain
 from retrieval.extraction.limits import ExtractLimits
 
 AHEAD = "--ahead"
@@ -22,8 +24,10 @@ AHEAD = "--ahead"
 EXIT_IDLE = 75
 """Exit status of a worker that got no request."""
 IMAGE = "page.png"
-_RESULT, _TEXT, _ARRAYS = "result.json", "text.txt", "places.npz"
-_RESULT_BYTES = 64 << 20
+_RESULT, _TEXT, _ARRAYS, _PROGRESS = "result.json", "text.txt", "places.npz", "progress.json"
+_RESULT_BYTES, _PROGRESS_BYTES = 64 << 20, 200
+_PICTURES, _LARGEST_PICTURE = "pictures", 8 << 20
+PROGRESS_SECONDS = 0.25
 
 
 def write_result(folder: Path, facts: dict[str, Any]) -> None:
@@ -31,9 +35,43 @@ def write_result(folder: Path, facts: dict[str, Any]) -> None:
     (folder / _RESULT).write_text(json.dumps(facts), encoding="utf-8")
 
 
+def teller(folder: Path) -> Callable[..., None]:
+    """A function that the worker calls with what is done, of how much, and the characters found: now and then it writes
+    them for the caller."""
+    told = float("-inf")
+
+    def tell(done: int, total: int, characters: int = 0) -> None:
+        nonlocal told
+        if time.monotonic() - told < PROGRESS_SECONDS:
+            return
+        told = time.monotonic()
+        unfinished = folder / f".{_PROGRESS}"
+        unfinished.write_text(json.dumps([done, total, characters]), encoding="utf-8")
+        unfinished.replace(folder / _PROGRESS)
+
+    return tell
+
+
+def read_progress(folder: Path, limits: ExtractLimits) -> tuple[int, int, int] | None:
+    """What the worker told last: done, of how much, and the characters so far; None before it did, or if it cannot
+    be."""
+    path = folder / _PROGRESS
+    try:
+        if not path.is_file() or path.stat().st_size > _PROGRESS_BYTES:
+            return None
+        done, total, characters = map(int, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+    sound = 0 <= done <= total <= limits.pages and 0 <= characters <= limits.characters
+    return (done, total, characters) if sound else None
+
+
 def write_document(folder: Path, document: ExtractedDocument) -> dict[str, Any]:
     """Writes text and arrays; returns the rest, for `write_result`."""
     (folder / _TEXT).write_bytes(document.text.encode("utf-8"))
+    (folder / _PICTURES).mkdir(exist_ok=True)
+    for name, data in document.pictures.items():
+        (folder / _PICTURES / name).write_bytes(data)
     np.savez(folder / _ARRAYS, page_N=document.page_N, line_N=document.line_N, box_N4=document.box_N4)
     return {
         "title": document.title,
@@ -82,8 +120,29 @@ def read_document(folder: Path, facts: dict[str, Any], limits: ExtractLimits) ->
     )
     if not sound:
         raise ValueError("result inconsistent")
+    exhibits = from_plain(facts["exhibits"])
+    pictures = _read_pictures(folder, exhibits.figures)
+    if not all(figure.start is None or 0 <= figure.start <= len(text) for figure in exhibits.figures):
+        raise ValueError("a figure beyond the text")
     return ExtractedDocument(
         str(facts["title"]), text, pages, outline, {str(k): str(v) for k, v in facts["metadata"].items()},
         page_N, line_N, box_N4.clip(0, 1), tuple(map(str, facts["notes"])), tuple(map(int, facts["scanned"])),
-        from_plain(facts["exhibits"]),
+        exhibits, pictures,
     )  # fmt: skip
+
+
+def _read_pictures(folder: Path, figures: Sequence[ExtractedFigure]) -> dict[str, bytes]:
+    """The pictures that figures name: files of the right kind, together not too large. Raises ValueError."""
+    pictures: dict[str, bytes] = {}
+    left = MOST_PICTURE_BYTES + _LARGEST_PICTURE
+    for name in {figure.picture for figure in figures if figure.picture}:
+        path = folder / _PICTURES / name
+        if not PICTURE_NAME.fullmatch(name) or path.is_symlink() or not path.is_file():
+            raise ValueError("a figure without its picture")
+        left -= path.stat().st_size
+        if left < 0 or path.stat().st_size > _LARGEST_PICTURE:
+            raise ValueError("pictures too large")
+        pictures[name] = path.read_bytes()
+        if not pictures[name].startswith(SIGNATURES[name.rpartition(".")[2]]):
+            raise ValueError("a picture that is none")
+    return pictures

@@ -21,7 +21,7 @@ from typing import Any
 from retrieval.errors import ExtractError, NothingToRead
 from retrieval.extraction.formats import FORMATS, PDF, format_of
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.process.ipc import AHEAD, EXIT_IDLE, IMAGE, write_document, write_result
+from retrieval.extraction.process.ipc import AHEAD, EXIT_IDLE, IMAGE, teller, write_document, write_result
 
 _PATIENCE_SECONDS = 60.0
 _NICENESS = 5  # a document's text is less urgent than an answer or a page's image
@@ -82,11 +82,13 @@ def _extract(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> di
     os.nice(_NICENESS)
     format_ = format_of(path)
     extractor = _function(format_.extractor)
-    arguments = [path, limits, request["password"]]
+    more: dict[str, Any] = {}
     if format_.may_hold_pictures and request.get("recognised"):
-        arguments.append(Path(request["recognised"]))
+        more["recognised"] = Path(request["recognised"])
+    if format_.tells_pages:
+        more["tell"] = teller(folder)
     _restrict(limits)
-    return write_document(folder, extractor(*arguments))
+    return write_document(folder, extractor(path, limits, request["password"], **more))
 
 
 def _recognise(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> dict[str, Any]:
@@ -101,7 +103,7 @@ def _recognise(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> 
     recogniser = Recogniser(models, request["languages"])
     _restrict(limits)
     path, into = Path(request["path"]), Path(request["recognised"])
-    read_pictures(path, request["pages"], into, recogniser, limits, request["password"])
+    read_pictures(path, request["pages"], into, recogniser, limits, request["password"], teller(folder))
     return {}
 
 

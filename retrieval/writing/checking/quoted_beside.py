@@ -19,6 +19,7 @@ from retrieval.query.retrieve import retrieve
 from retrieval.types.defaults import Outcome
 from retrieval.types.passages import QuotedSentence
 from retrieval.types.written import Claim
+from retrieval.writing.checking.claims import SUPPORTED_COVERAGE
 from retrieval.writing.checking.facts import content_words
 from retrieval.writing.citations import without_citations
 
@@ -57,5 +58,8 @@ def is_upheld(question: str, text: str, claims: Sequence[Claim], beside: Beside,
         return 2 * len(supported) > len(claims)
     if small and beside.outcome == "found" and (short := set(content_words(quotation.short))):
         supported = [claim for claim in supported if 2 * len(short & set(content_words(claim.text))) > len(short)]
+    if not supported and beside.outcome == "perhaps":  # a guess: nearly supported is better
+        supported = [claim for claim in claims if claim.score >= SUPPORTED_COVERAGE and not claim.unfounded]
+        supported = [claim for claim in supported if set(content_words(claim.text)) - asked]
     words = content_words(without_citations(text))  # too short to be looked up, like a name
     return bool(supported) or (not claims and bool(words) and set(words) <= set(content_words(quotation.passage.text)))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.cli.documents.progress import progress_line
 from retrieval.errors import MemoryMismatch
 from retrieval.library import Library
 from retrieval.types.records import Job
@@ -126,3 +127,21 @@ def test_a_file_that_a_server_is_reading_is_waited_for(
     monkeypatch.setattr(Library, "run_job", elsewhere)
     result = cairn("ingest", papers / "b.txt", "--json")
     assert result.exit_code == 0 and rows(result.stdout)[0]["status"] == "done" and next(states, None) is None
+
+
+@pytest.mark.parametrize(
+    ("stage", "bar", "words"),
+    [
+        ("extracting", "##########----------", "extracting, 5/10 pages, 0:40 left"),
+        ("recognising", "##########----------", "recognising, 5/10 pages, 0:40 left"),
+        ("reading", "#####---------------", "reading, 5/10 pages, 25/100 tokens, 0:40 left"),
+    ],
+)
+def test_the_bar_shows_how_far_the_stage_is(stage: str, bar: str, words: str) -> None:
+    is_read = stage == "reading"
+    job = Job(
+        id="", document_id="", source="a.pdf", collection_id=None, state="running", stage=stage, pages_done=5, pages=10,
+        tokens_done=25 if is_read else 0, tokens=100 if is_read else 0, blocks=0, size_bytes=0, tokens_per_second=0.0,
+        eta_seconds=40.0, seconds=1.0, error="", note="", created_at="",
+    )  # fmt: skip
+    assert progress_line(job, 120).split("] ") == [f"a.pdf [{bar}", words]

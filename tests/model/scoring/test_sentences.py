@@ -121,6 +121,42 @@ def test_headings_of_numbered_sections_are_hollow(line, hollow):
 
 
 @pytest.mark.parametrize(
+    "term",
+    [
+        "-k, --keep",
+        "-1 (or --fast) to -9 (or --best)",
+        "--leak-resolution=<low|med|high> [default: high]",
+        "--suppressions=<file> [default: lib/default.supp]:",
+        "BZ_DATA_ERROR",
+        "SHA256_DIGEST_SIZE\t[Constant]",
+    ],
+)
+@pytest.mark.parametrize("between", ["\n", "\n\n", "\n        "])
+def test_an_option_or_a_constant_goes_with_what_explains_it(term, between) -> None:
+    text = f"Some options follow here.\n\n{term}{between}Keep what was read before. Another sentence."
+    found = [text[start:end] for start, end in sentence_borders(text)]
+    assert found == [
+        "Some options follow here.",
+        f"{term}{between}Keep what was read before.",
+        "Another sentence.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--keep\n--stdout\n--test",  # a list of options, not explained here
+        "-1; Compress: 1200k; Decompress: 500k\n-2; Compress: 2000k; Decompress: 900k",  # rows
+        "- an item of a list\nKeep what was read before.",
+        "NASA\nKeep what was read before.",
+        "--keep\n\n\nKeep what was read before.",  # too far away
+    ],
+)
+def test_what_only_looks_like_a_term_stays_alone(text) -> None:
+    assert len(list(sentence_borders(text))) == len([line for line in text.split("\n") if line])
+
+
+@pytest.mark.parametrize(
     "row",
     [
         "Item: Pump; Supplier: Voda s.r.o.; Price, EUR: 12.50.",

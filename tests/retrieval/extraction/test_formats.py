@@ -50,7 +50,7 @@ def markup(folder: Path, suffix: str, data: str | bytes) -> ExtractedDocument:
 
 def test_a_word_document_gives_headings_paragraphs_lists_and_table_rows(tmp_path):
     document = extract(docx(tmp_path))
-    assert document.text == "Chapter\n\nOne added\nline\n\n• first\n• second\n\na | b\n | d\n\ncontrolled"
+    assert document.text == "Chapter\n\nOne added\nline\n\n• first\n• second\n\na: b.\nd.\n\ncontrolled"
     assert document.title == "Boats & Mills" and document.metadata["author"] == "A. Miller"
     assert [(entry.title, entry.level, entry.start) for entry in document.outline] == [("Chapter", 0, 0)]
 
@@ -67,7 +67,7 @@ def test_a_document_of_another_program_keeps_its_title_headings_lists_and_tables
     path = tmp_path / "other.docx"
     made.save(str(path))
     document = extract(path)
-    assert document.text == "Boats\n\nMills\n\nRunning text.\n\n• one\n• two\n\na | b"
+    assert document.text == "Boats\n\nMills\n\nRunning text.\n\n• one\n• two\n\na: b."
     assert [(entry.title, entry.level) for entry in document.outline] == [("Boats", 0), ("Mills", 1)]
 
 

@@ -221,3 +221,18 @@ def test_a_cell_that_ends_with_a_full_stop_is_parted_from_the_next_like_any_othe
     assert read(tmp_path, borders(3) + drawn(rows)).text.split("\n")[1] == (
         "Item: Pump; Supplier: Voda s.r.o.; Price: 12.50."
     )
+
+
+def test_a_heading_of_two_lines_above_aligned_columns_is_said_in_every_row(tmp_path):
+    rows = [
+        ("", "Compress", "Decompress"),
+        ("Flag", "usage", "usage"),
+        *((f"-{n}", f"{n}200k", f"{n}00k") for n in (1, 2, 3)),
+    ]
+    lines = read(tmp_path, drawn(rows)).text.split("\n")
+    assert lines == [
+        "Flag\tCompress usage\tDecompress usage",
+        "Flag: -1; Compress usage: 1200k; Decompress usage: 100k.",
+        "Flag: -2; Compress usage: 2200k; Decompress usage: 200k.",
+        "Flag: -3; Compress usage: 3200k; Decompress usage: 300k.",
+    ]

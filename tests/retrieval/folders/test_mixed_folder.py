@@ -35,7 +35,7 @@ def found(library: Library, numbers: Sequence[int]) -> Iterator[Any]:
         yield ask(library, question(number)).text, passages
 
 
-@pytest.mark.parametrize(("files", "places"), [(24, 10), pytest.param(1000, 100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("files", "places"), [(14, 5), pytest.param(1000, 100, marks=pytest.mark.slow)])
 def test_what_changed_in_a_mixed_folder_is_all_that_is_read_and_it_answers_the_same_elsewhere(
     library: Library, open_library: OpenLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     files: int, places: int,
@@ -43,7 +43,7 @@ def test_what_changed_in_a_mixed_folder_is_all_that_is_read_and_it_answers_the_s
     folder, pdf = tmp_path / "docs", tmp_path / "whole.pdf"
     pdf.write_bytes(make_pdf([Sheet(content=b"BT /F1 10 Tf 72 700 Td (A page about a harbour and a bridge.) Tj ET")]))
     formats = make_folder(folder, files, [pdf], words=WORDS)
-    assert len(formats) > 6 and sum(formats.values()) == files
+    assert len(formats) > 5 and sum(formats.values()) == files
     written_long_ago(folder, LONG_AGO)
     follow = Follower(library, folder)
     assert set(follow.changes().values()) == {"added"} and follow.jobs_read == files
@@ -56,7 +56,7 @@ def test_what_changed_in_a_mixed_folder_is_all_that_is_read_and_it_answers_the_s
     assert follow.report is not None and follow.report.counts == {"same": files - 4 * fifth, **changed}
     assert follow.jobs_read == files + changed["changed"] + changed["added"]
 
-    numbers = (3, 8, 15, files)
+    numbers = (3, files)
     before = list(found(library, numbers))
     library.bundles.export_to(tmp_path / "all.cairn")
     monkeypatch.setattr(shard_writer, "prefill", lambda *a, **k: pytest.fail("the model was asked to read"))

@@ -14,8 +14,6 @@ from retrieval.query.search import find_blocks
 from tests.retrieval.conftest import BLOCK_SIZE
 from tests.tiny_model import tiny_model
 
-pytestmark = pytest.mark.both_catalogues
-
 
 def test_the_score_of_a_block_is_the_weighted_mean_of_its_landmark_logits(library, three):
     model = library._workspace.loaded().model

@@ -319,12 +319,24 @@ def aligned_tables(page: PageCharacters, rules: Rules, free_N: np.ndarray) -> It
         run: list[Row] = []
         if gaps[number] and sum(numbers[number + 1 : number + 5]) > 1:
             run = _aligned_run(words, rows[number : number + _LONGEST_TABLE])
-        grid = words.grid([], run) if len(run) > 2 else None
+        grid = _with_heading(words, run)
+        if grid is None and len(run) > 2:
+            grid = words.grid([], run)
         if grid is not None and has_heading(page, grid) and has_numbers(page, grid):
             yield grid
             number += len(run)
         else:
             number += 1
+
+
+def _with_heading(words: _Words, run: Sequence[Row]) -> Grid | None:
+    """The table of these lines if its heading has two lines or more: lines without a number, above lines that all have
+    one."""
+    count = next((number for number, row in enumerate(run) if words.has_number(row)), 0)
+    body = run[count:]
+    if not 2 <= count <= _HEADING_LINES or len(body) < 3 or not all(map(words.has_number, body)):
+        return None
+    return words.grid(run[:count], body)
 
 
 def _aligned_run(words: _Words, rows: Sequence[Row]) -> list[Row]:

@@ -1,0 +1,54 @@
+"""When a text without citations is believed, and when what the search quotes is."""
+
+from __future__ import annotations
+
+import pytest
+
+from retrieval.types.defaults import Outcome
+from retrieval.types.passages import Passage, QuotedSentence
+from retrieval.types.written import Claim, Verdict
+from retrieval.writing.checking.quoted_beside import Beside, is_upheld
+
+QUESTION = "Which three parts has memory?"
+SENTENCE = "Name and describe the three stages of memory."
+WORDS = "The parts are sensory, short-term and long-term memory."
+PASSAGE = Passage("d", "memory.txt", "Memory", (1,), ("1",), 0, len(SENTENCE), SENTENCE, 1.0, (), ())
+
+
+def beside(outcome: Outcome) -> Beside:
+    at = SENTENCE.index("three stages")
+    return Beside(QuotedSentence(PASSAGE, (at, at + len("three stages"))), outcome)
+
+
+def claim(verdict: Verdict, score: float, unfounded: tuple[tuple[int, int], ...] = ()) -> Claim:
+    return Claim(WORDS, verdict, 0, SENTENCE, score, 0, len(WORDS), unfounded)
+
+
+@pytest.mark.parametrize(
+    ("found", "outcome", "small", "upheld"),
+    [
+        (claim("supported", 0.8), "found", False, True),
+        (claim("supported", 0.8), "perhaps", True, True),
+        (claim("supported", 0.8), "found", True, False),  # says nothing of what the search is sure of
+        (claim("partly", 0.7), "perhaps", True, True),
+        (claim("partly", 0.7), "found", False, False),
+        (claim("partly", 0.5), "perhaps", True, False),
+        (claim("partly", 0.7, ((4, 9),)), "perhaps", True, False),
+        (claim("not_found", 0.2), "perhaps", False, False),
+    ],
+)
+def test_words_against_a_quotation(found: Claim, outcome: Outcome, small: bool, upheld: bool) -> None:
+    assert is_upheld(QUESTION, WORDS, [found], beside(outcome), small=small) == upheld
+
+
+def test_where_nothing_would_be_quoted_most_sentences_must_be_supported() -> None:
+    nothing = Beside(None, "not_found")
+    good, bad = claim("supported", 0.8), claim("not_found", 0.1)
+    assert is_upheld(QUESTION, WORDS, [good, good, bad], nothing, small=False)
+    assert not is_upheld(QUESTION, WORDS, [good, bad], nothing, small=False)
+    assert not is_upheld(QUESTION, "Three.", [], nothing, small=False)
+
+
+def test_a_name_that_the_quotation_holds_is_believed() -> None:
+    assert is_upheld(QUESTION, "Stages.", [], beside("found"), small=True)
+    assert not is_upheld(QUESTION, "Yes.", [], beside("found"), small=True)
