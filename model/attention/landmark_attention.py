@@ -114,7 +114,11 @@ def _blockwise(
 
 
 def _local_logits(
-    context: LandmarkContext, rotated_query: Tensor, rotated_key: Tensor, scaling: float, miss: MissGate | None
+    context: LandmarkContext,
+    rotated_query: Tensor,
+    rotated_key: Tensor,
+    scaling: float,
+    miss: MissGate | None = None,
 ) -> Tensor:
     """logits_BHQK whose softmax is the grouped softmax over the local window."""
     groups, num_keys = rotated_key.shape[1:3]
