@@ -21,6 +21,7 @@ import time
 import unicodedata
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -282,7 +283,7 @@ class Uploads:
                     507, "quota", f"{name}: the library has reached its {quota:.1f} GB. Delete documents first."
                 )
 
-    def _copy(self, stream: BinaryIO, path: Path, name: str, staged_bytes: int) -> int:
+    def _copy(self, stream: BinaryIO | BufferedIOBase, path: Path, name: str, staged_bytes: int) -> int:
         size = 0
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as out:
