@@ -3,6 +3,7 @@
 import json
 import lzma
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,13 @@ from model.training.recipes.default_recipe import SIZES
 
 THINGS = ("river", "castle", "engine", "garden", "library", "harbour", "theory", "market", "bridge", "forest")
 NAMES = ("Anna Bell", "Otto Frank", "Maria Lund", "Ivan Petrov", "Chen Wei", "Grace Stone", "Omar Said", "Paul Klee")
+
+
+@pytest.fixture(autouse=True)
+def denormal_numbers() -> Iterator[None]:
+    """Commands of training flush denormal numbers to zero for all of their process, which other tests then share."""
+    yield
+    torch.set_flush_denormal(False)
 
 
 def _write(file: Path, rows: list[dict]) -> None:
