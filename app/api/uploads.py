@@ -112,6 +112,7 @@ class Uploads:
         self._swept_at = -math.inf
         self._estimates = FairQueue("cairn-estimate", at_once=ESTIMATES_AT_ONCE, each_waiting=limits.files)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._sweep()
 
     def close(self) -> None:
         self._estimates.close()
@@ -322,7 +323,8 @@ class Uploads:
                 problem = "The disk is too full for this document's memory. Free some space first."
                 outcome = replace(staged, state="refused", estimate=estimate, problem=problem)
         except Exception as error:  # the thread's last line: whatever it was, the person who waits is told
-            if not isinstance(error, CairnError | Refused):
+            gone = isinstance(error, FileNotFoundError)  # was started or discarded meanwhile
+            if not (gone or isinstance(error, CairnError | Refused)):
                 log.error("estimate failed", exc_info=error)
             outcome = replace(staged, state="refused", problem=describe(error)[2])
         finally:

@@ -116,7 +116,8 @@ class Disturber:
     def _before_migrate(self) -> None:
         (self.home / "home.json").unlink()
         with closing(sqlite3.connect(self.home / "cairn.sqlite3")) as connection:
-            for table in ("home", "document_properties", "folder_files", "folders", "user_groups", "collection_groups"):
+            since = ("home", "document_properties", "folder_files", "folders", "user_groups", "collection_groups")
+            for table in (*since, "shared_values"):
                 connection.execute(f"DROP TABLE {table}")
             connection.execute("DROP INDEX uq_users_issuer_subject")
             for column in ("issuer", "subject"):

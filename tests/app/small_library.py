@@ -115,6 +115,7 @@ class ByHand:
 
     def __init__(self, library: Library):
         self._library, self._steps, self._free = library, threading.Semaphore(0), False
+        self._waits = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
 
     def __enter__(self) -> ByHand:
@@ -126,8 +127,11 @@ class ByHand:
         self._thread.join(30)
 
     def step(self) -> None:
-        """On to the next report."""
+        """On to the next report. Returns when that has come."""
+        assert self._waits.wait(30), "nothing is being read"
+        self._waits.clear()
         self._steps.release()
+        assert self._waits.wait(30), "there was no further report"
 
     def let_go(self) -> None:
         """Whatever waits or comes now is read without a stop; the queue is left when it is empty."""
@@ -143,5 +147,6 @@ class ByHand:
                 time.sleep(0.02)
 
     def _wait(self, _job: Job) -> None:
+        self._waits.set()
         while not self._free and not self._steps.acquire(timeout=0.02):
             pass

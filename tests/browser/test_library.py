@@ -14,6 +14,7 @@ import pytest
 
 from app.jobs import JobRunner
 from retrieval.extraction.process import sandbox
+from retrieval.ingest import pipeline
 from retrieval.library import Library
 from tests.app.api_client import PDF, locked_pdf
 from tests.app.small_library import PAGES, RESERVOIR, WALKS, ByHand, pdf_of
@@ -42,8 +43,9 @@ SIX_PAGES = pdf_of([f"{text} {text.upper()}" for text in PAGES[RESERVOIR]])
 
 
 def test_files_are_estimated_read_and_deleted_and_a_second_tab_sees_the_same(
-    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pipeline, "_REPORT_SECONDS", 0.0)  # every step is told
     url = serve(library)
     page = open_tab(f"{url}/#/library")
     with ByHand(library) as reading:
@@ -58,6 +60,8 @@ def test_files_are_estimated_read_and_deleted_and_a_second_tab_sees_the_same(
         first = page.locator(".job", has_text="first.pdf")
         expect(first).to_contain_text("Extracting the text")
         reading.step()
+        while next(job for job in library.jobs() if job.source == "first.pdf").stage == "extracting":
+            reading.step()  # if that takes long, it tells of its pages
         expect(first).to_contain_text(re.compile(r"page \d of 6"))
         expect(first).to_contain_text("tokens/s")
         expect(first).to_contain_text("left")

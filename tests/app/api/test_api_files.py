@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -111,9 +113,13 @@ class TestFiles:
 
     def test_files_left_by_a_crash_are_removed_at_start(self, library: Library, home: Path) -> None:
         (home / "uploads").mkdir()
-        (home / "uploads" / "left.pdf").write_bytes(b"x")
+        left, arriving = home / "uploads" / "left.pdf", home / "uploads" / "arriving.pdf"
+        left.write_bytes(b"x")
+        arriving.write_bytes(b"x")  # perhaps at another server of this library
+        long_ago = time.time() - 7200
+        os.utime(left, (long_ago, long_ago))
         for _client in opened(library, settings_for(home)):
-            assert list((home / "uploads").iterdir()) == []
+            assert not left.exists() and arriving.exists()
 
 
 class TestJobs:

@@ -134,4 +134,6 @@ def test_no_kind_of_damage_reaches_a_token_and_repair_heals_each(monkeypatch, ca
     said = capsys.readouterr().out
     assert status == 0, said
     result = json.loads(said.splitlines()[-1])
-    assert result["violations"] == [] and result["outcomes"]["fresh library: refused"] == len(DAMAGERS)
+    assert result["violations"] == []
+    # Files that are swapped may belong to two documents, which are then both refused.
+    assert result["outcomes"]["fresh library: refused"] >= len(DAMAGERS)

@@ -3,7 +3,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0007');
+INSERT INTO "alembic_version" VALUES('0008');
 CREATE TABLE answer_documents (
 	answer_id VARCHAR(32) NOT NULL, 
 	document_id VARCHAR(32) NOT NULL, 
@@ -11,7 +11,7 @@ CREATE TABLE answer_documents (
 	CONSTRAINT fk_answer_documents_answer_id_answers FOREIGN KEY(answer_id) REFERENCES answers (id) ON DELETE CASCADE, 
 	CONSTRAINT fk_answer_documents_document_id_documents FOREIGN KEY(document_id) REFERENCES documents (id) ON DELETE CASCADE
 );
-INSERT INTO "answer_documents" VALUES('c3893197a4e74961a55c19296b6c5f85','04fdca05660c4af1aab247c4ba41d33b');
+INSERT INTO "answer_documents" VALUES('e08cc67fb3c245df9e0d7e6190cf33a6','e5f7892f1abb416290322b6104c2dee9');
 CREATE TABLE answers (
 	id VARCHAR(32) NOT NULL, 
 	conversation_id VARCHAR(32), 
@@ -24,8 +24,8 @@ CREATE TABLE answers (
 	CONSTRAINT pk_answers PRIMARY KEY (id), 
 	CONSTRAINT fk_answers_conversation_id_conversations FOREIGN KEY(conversation_id) REFERENCES conversations (id) ON DELETE CASCADE
 );
-INSERT INTO "answers" VALUES('c3893197a4e74961a55c19296b6c5f85','00000000000000000000000000000000','Where?','Here.','where?
-here.','{"text": "Here."}',NULL,'2026-11-23T12:04:53.938013+00:00');
+INSERT INTO "answers" VALUES('e08cc67fb3c245df9e0d7e6190cf33a6','00000000000000000000000000000000','Where?','Here.','where?
+here.','{"text": "Here."}',NULL,'2026-11-23T18:03:37.205680+00:00');
 CREATE TABLE blocks (
 	id INTEGER NOT NULL, 
 	document_id VARCHAR(32) NOT NULL, 
@@ -42,12 +42,12 @@ CREATE TABLE blocks (
 	CONSTRAINT fk_blocks_shard_id_shards FOREIGN KEY(shard_id) REFERENCES shards (id) ON DELETE CASCADE, 
 	CONSTRAINT uq_blocks_document_id_ordinal UNIQUE (document_id, ordinal)
 );
-INSERT INTO "blocks" VALUES(1,'04fdca05660c4af1aab247c4ba41d33b',0,0,10,3,X'000001000200','[[0,0.1,0.2,0.3,0.4]]',1,0);
-INSERT INTO "blocks" VALUES(2,'04fdca05660c4af1aab247c4ba41d33b',1,10,20,3,X'010002000300','[[0,0.1,0.2,0.3,0.4]]',1,1);
-INSERT INTO "blocks" VALUES(3,'04fdca05660c4af1aab247c4ba41d33b',2,20,30,3,X'020003000400','[[0,0.1,0.2,0.3,0.4]]',1,2);
-INSERT INTO "blocks" VALUES(4,'04fdca05660c4af1aab247c4ba41d33b',3,30,40,3,X'030004000500','[[0,0.1,0.2,0.3,0.4]]',2,0);
-INSERT INTO "blocks" VALUES(5,'04fdca05660c4af1aab247c4ba41d33b',4,40,50,3,X'040005000600','[[0,0.1,0.2,0.3,0.4]]',2,1);
-INSERT INTO "blocks" VALUES(6,'04fdca05660c4af1aab247c4ba41d33b',5,50,60,3,X'050006000700','[[0,0.1,0.2,0.3,0.4]]',2,2);
+INSERT INTO "blocks" VALUES(1,'e5f7892f1abb416290322b6104c2dee9',0,0,10,3,X'000001000200','[[0,0.1,0.2,0.3,0.4]]',1,0);
+INSERT INTO "blocks" VALUES(2,'e5f7892f1abb416290322b6104c2dee9',1,10,20,3,X'010002000300','[[0,0.1,0.2,0.3,0.4]]',1,1);
+INSERT INTO "blocks" VALUES(3,'e5f7892f1abb416290322b6104c2dee9',2,20,30,3,X'020003000400','[[0,0.1,0.2,0.3,0.4]]',1,2);
+INSERT INTO "blocks" VALUES(4,'e5f7892f1abb416290322b6104c2dee9',3,30,40,3,X'030004000500','[[0,0.1,0.2,0.3,0.4]]',2,0);
+INSERT INTO "blocks" VALUES(5,'e5f7892f1abb416290322b6104c2dee9',4,40,50,3,X'040005000600','[[0,0.1,0.2,0.3,0.4]]',2,1);
+INSERT INTO "blocks" VALUES(6,'e5f7892f1abb416290322b6104c2dee9',5,50,60,3,X'050006000700','[[0,0.1,0.2,0.3,0.4]]',2,2);
 CREATE TABLE collection_groups (
 	collection_id VARCHAR(32) NOT NULL, 
 	name VARCHAR(200) NOT NULL, 
@@ -70,7 +70,7 @@ CREATE TABLE "collections" (
 	CONSTRAINT pk_collections PRIMARY KEY (id), 
 	CONSTRAINT uq_collections_owner_id_name UNIQUE (owner_id, name)
 );
-INSERT INTO "collections" VALUES('06afbc5db9454ec2acfc13310f6f1b25','Shelf',NULL,'2026-11-23T12:04:53.915769+00:00',0);
+INSERT INTO "collections" VALUES('9d07cffa7fb6495b91cb86427603eab6','Shelf',NULL,'2026-11-23T18:03:37.173583+00:00',0);
 CREATE TABLE conversations (
 	id VARCHAR(32) NOT NULL, 
 	title TEXT NOT NULL, 
@@ -78,7 +78,7 @@ CREATE TABLE conversations (
 	created_at VARCHAR(32) NOT NULL, 
 	CONSTRAINT pk_conversations PRIMARY KEY (id)
 );
-INSERT INTO "conversations" VALUES('00000000000000000000000000000000','Talk',NULL,'2026-11-23T12:04:53.937631+00:00');
+INSERT INTO "conversations" VALUES('00000000000000000000000000000000','Talk',NULL,'2026-11-23T18:03:37.205212+00:00');
 CREATE TABLE counters (
 	name VARCHAR(32) NOT NULL, 
 	next_value BIGINT NOT NULL, 
@@ -105,7 +105,7 @@ CREATE TABLE document_texts (
 	CONSTRAINT pk_document_texts PRIMARY KEY (document_id), 
 	CONSTRAINT fk_document_texts_document_id_documents FOREIGN KEY(document_id) REFERENCES documents (id) ON DELETE CASCADE
 );
-INSERT INTO "document_texts" VALUES('04fdca05660c4af1aab247c4ba41d33b',X'789CABA8201F00005A391C21','{}');
+INSERT INTO "document_texts" VALUES('e5f7892f1abb416290322b6104c2dee9',X'789CABA8201F00005A391C21','{}');
 CREATE TABLE documents (
 	id VARCHAR(32) NOT NULL, 
 	source TEXT NOT NULL, 
@@ -130,8 +130,8 @@ CREATE TABLE documents (
 	CONSTRAINT fk_documents_collection_id_collections FOREIGN KEY(collection_id) REFERENCES collections (id) ON DELETE SET NULL, 
 	CONSTRAINT fk_documents_fingerprint_memory_fingerprints FOREIGN KEY(fingerprint) REFERENCES memory_fingerprints (digest)
 );
-INSERT INTO "documents" VALUES('04fdca05660c4af1aab247c4ba41d33b','report-1.pdf','Report 1','report 1
-report-1.pdf','pdf','0000000000000000000000000000000000000000000000000000000000000001','1.pdf',2,60,18,6,6656,'ready','[]','06afbc5db9454ec2acfc13310f6f1b25',NULL,'sha256:b4f27420ba41cfab7612ab0b9793ff108c4cb7d07a9886cf99b9858adfd161fe','2026-11-23T12:04:53.916523+00:00');
+INSERT INTO "documents" VALUES('e5f7892f1abb416290322b6104c2dee9','report-1.pdf','Report 1','report 1
+report-1.pdf','pdf','0000000000000000000000000000000000000000000000000000000000000001','1.pdf',2,60,18,6,6656,'ready','[]','9d07cffa7fb6495b91cb86427603eab6',NULL,'sha256:b4f27420ba41cfab7612ab0b9793ff108c4cb7d07a9886cf99b9858adfd161fe','2026-11-23T18:03:37.174568+00:00');
 CREATE TABLE folder_files (
 	folder_id VARCHAR(32) NOT NULL, 
 	source TEXT NOT NULL, 
@@ -165,7 +165,7 @@ CREATE TABLE home (
 	created_at VARCHAR(32) NOT NULL, 
 	CONSTRAINT pk_home PRIMARY KEY (id)
 );
-INSERT INTO "home" VALUES('7986e9b420934302a4fc24acbce6d406','2026-11-23T12:04:53.910389+00:00');
+INSERT INTO "home" VALUES('c903e4e8539c4a6d925727433149cde4','2026-11-23T18:03:37.165662+00:00');
 CREATE TABLE jobs (
 	id VARCHAR(32) NOT NULL, 
 	document_id VARCHAR(32) NOT NULL, 
@@ -192,14 +192,14 @@ CREATE TABLE jobs (
 	CONSTRAINT ck_jobs_state CHECK (state IN ('queued', 'running', 'done', 'failed', 'cancelled')), 
 	CONSTRAINT fk_jobs_document_id_documents FOREIGN KEY(document_id) REFERENCES documents (id) ON DELETE CASCADE
 );
-INSERT INTO "jobs" VALUES('d52b52c85c47489d9be34da400f94752','04fdca05660c4af1aab247c4ba41d33b','ingest','done','waiting',0,0,0,0,0.0,NULL,'','',0,1,'test','2026-11-23T12:04:53.920591+00:00','2026-11-23T12:04:53.918275+00:00','2026-11-23T12:04:53.920591+00:00','2026-11-23T12:04:53.935801+00:00');
+INSERT INTO "jobs" VALUES('5ada332bc81e46919753a9ed770f741b','e5f7892f1abb416290322b6104c2dee9','ingest','done','waiting',0,0,0,0,0.0,NULL,'','',0,1,'test','2026-11-23T18:03:37.180785+00:00','2026-11-23T18:03:37.177035+00:00','2026-11-23T18:03:37.180785+00:00','2026-11-23T18:03:37.202478+00:00');
 CREATE TABLE memory_fingerprints (
 	digest VARCHAR(80) NOT NULL, 
 	fields TEXT NOT NULL, 
 	created_at VARCHAR(32) NOT NULL, 
 	CONSTRAINT pk_memory_fingerprints PRIMARY KEY (digest)
 );
-INSERT INTO "memory_fingerprints" VALUES('sha256:b4f27420ba41cfab7612ab0b9793ff108c4cb7d07a9886cf99b9858adfd161fe','{"block_size": "6", "weights": "w"}','2026-11-23T12:04:53.913211+00:00');
+INSERT INTO "memory_fingerprints" VALUES('sha256:b4f27420ba41cfab7612ab0b9793ff108c4cb7d07a9886cf99b9858adfd161fe','{"block_size": "6", "weights": "w"}','2026-11-23T18:03:37.169858+00:00');
 CREATE TABLE pages (
 	document_id VARCHAR(32) NOT NULL, 
 	number INTEGER NOT NULL, 
@@ -212,8 +212,8 @@ CREATE TABLE pages (
 	CONSTRAINT pk_pages PRIMARY KEY (document_id, number), 
 	CONSTRAINT fk_pages_document_id_documents FOREIGN KEY(document_id) REFERENCES documents (id) ON DELETE CASCADE
 );
-INSERT INTO "pages" VALUES('04fdca05660c4af1aab247c4ba41d33b',0,'i',595.0,842.0,0,30,'');
-INSERT INTO "pages" VALUES('04fdca05660c4af1aab247c4ba41d33b',1,'1',595.0,842.0,30,60,'no text');
+INSERT INTO "pages" VALUES('e5f7892f1abb416290322b6104c2dee9',0,'i',595.0,842.0,0,30,'');
+INSERT INTO "pages" VALUES('e5f7892f1abb416290322b6104c2dee9',1,'1',595.0,842.0,30,60,'no text');
 CREATE TABLE shards (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	document_id VARCHAR(32) NOT NULL, 
@@ -227,8 +227,16 @@ CREATE TABLE shards (
 	CONSTRAINT uq_shards_document_id_first_ordinal UNIQUE (document_id, first_ordinal), 
 	CONSTRAINT uq_shards_name UNIQUE (name)
 );
-INSERT INTO "shards" VALUES(1,'04fdca05660c4af1aab247c4ba41d33b','04fdca05660c4af1aab247c4ba41d33b/77303cc050ce4fc6967272055e05daf4.kv',3328,'sha256:2030ef78d32c410bf4c9bf21348ab1abe1bc0974c9b71fa02f6eb42dd41bfbab',3,0,1);
-INSERT INTO "shards" VALUES(2,'04fdca05660c4af1aab247c4ba41d33b','04fdca05660c4af1aab247c4ba41d33b/9263f2c19db54240ab2b4a1d80de2fb0.kv',3328,'sha256:fed909490ee8955c0c69946bcd102ebf8d6d535f8b5a97a3fc676cf31087a6a8',3,3,4);
+INSERT INTO "shards" VALUES(1,'e5f7892f1abb416290322b6104c2dee9','e5f7892f1abb416290322b6104c2dee9/36d2f5f79658457bb8bd6c5c73d0970c.kv',3328,'sha256:ede86b63431780c2cd6cf16d483e0281ddba3765f0bf14ad5e00d780f993153c',3,0,1);
+INSERT INTO "shards" VALUES(2,'e5f7892f1abb416290322b6104c2dee9','e5f7892f1abb416290322b6104c2dee9/ba95feb7d74a430897a8b4fb9bf3d92f.kv',3328,'sha256:eaeecf6bf8d4e486047670de208f1b594524ef8d6d571db8ae8ac09b4ae3f013',3,3,4);
+CREATE TABLE shared_values (
+	kind VARCHAR(16) NOT NULL, 
+	"key" VARCHAR(64) NOT NULL, 
+	owner VARCHAR(64) NOT NULL, 
+	value TEXT NOT NULL, 
+	until FLOAT NOT NULL, 
+	CONSTRAINT pk_shared_values PRIMARY KEY (kind, "key")
+);
 CREATE TABLE title_keys (
 	document_id VARCHAR(32) NOT NULL, 
 	title TEXT NOT NULL, 
@@ -271,6 +279,8 @@ CREATE INDEX ix_folder_files_next_document_id ON folder_files (next_document_id)
 CREATE UNIQUE INDEX uq_users_issuer_subject ON users (issuer, subject);
 CREATE INDEX ix_user_groups_name ON user_groups (name);
 CREATE INDEX ix_collection_groups_name ON collection_groups (name);
+CREATE INDEX ix_shared_values_until ON shared_values (until);
+CREATE INDEX ix_shared_values_kind_shared_values_owner_shared_values_until ON shared_values (kind, owner, until);
 DELETE FROM "sqlite_sequence";
 INSERT INTO "sqlite_sequence" VALUES('shards',2);
 COMMIT;
