@@ -31,7 +31,7 @@ from tokenizers.models import WordLevel
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
 
-from model.checkpoint.chat_model import PREAMBLE
+from model.checkpoint.chat.chat_model import PREAMBLE
 
 INSTRUCTION = "Answer briefly."
 IN_SENTENCES = "Answer in sentences."

@@ -31,7 +31,7 @@ import subject
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, PreTrainedModel, Qwen2Config
 
-from model.checkpoint.chat_model import ChatModel
+from model.checkpoint.chat.chat_model import ChatModel
 from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.library import Library
 from retrieval.writers.local.local_writer import LoadedWriter, loaded_writer, passage_ids, write_over

@@ -13,7 +13,7 @@ from model.checkpoint.backbones import (
     PreTrainedConfig,
     cached_file,
 )
-from model.checkpoint.chat_model import ChatModel
+from model.checkpoint.chat.chat_model import ChatModel
 from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
 from model.checkpoint.encoder_files import load_encoder
 from model.checkpoint.families import ENCODER_FAMILIES, check_backbone, check_chat_backbone

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from model.attention.grouped_softmax import ContextGate
 from model.attention.plain_attention import PlainContext
-from model.checkpoint.chat_model import ChatModel
+from model.checkpoint.chat.chat_model import ChatModel
 from model.inference.reuse.segments import Segment, rotated
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from model.attention.plain_attention import PlainContext
 from model.attention.rotary import rotate
-from model.checkpoint.chat_model import ChatModel
+from model.checkpoint.chat.chat_model import ChatModel
 
 
 @dataclass(frozen=True, eq=False)

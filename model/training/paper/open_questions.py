@@ -6,7 +6,6 @@ Each reads the same held-out segments through networks of the experiment; see do
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import partial
 
 import numpy as np
 import torch
@@ -31,7 +30,7 @@ CUTOFFS = (0.0, 0.1, 0.3, 0.5, 1.0)
 
 def positions(experiment: Experiment, seeds: int) -> list[Row]:
     """Open question 3: where far blocks stand, without and with position jumps in training (appendix E)."""
-    size, rows = experiment.size, []
+    size = experiment.size
     window = _window(experiment, max(size.top_ks))
 
     def score(arm: Arm, model: LandmarkModel) -> list[Row]:
@@ -47,11 +46,7 @@ def positions(experiment: Experiment, seeds: int) -> list[Row]:
                     found.append({"arm": arm.name, "positions": name, "length": length, "k": k, "loss": _mean(losses)})
         return found
 
-    for name in ("landmark", "landmark-jumps"):
-        arm = experiment.size.arm(name)
-        for seed in range(seeds):
-            rows += experiment.scores("positions", arm, seed, partial(score, arm))
-    return rows
+    return experiment.rows_of("positions", ("landmark", "landmark-jumps"), seeds, score)
 
 
 @contextmanager
@@ -83,9 +78,9 @@ def passages(experiment: Experiment, seeds: int) -> list[Row]:
         choosers["encoder"] = nearest(
             Encoder.load(experiment.encoder), lambda ids: str(experiment.tokenizer.decode(list(ids)))
         )
-    size, arm, rows = experiment.size, experiment.size.arm("landmark"), []
+    size = experiment.size
 
-    def score(model: LandmarkModel) -> list[Row]:
+    def score(arm: Arm, model: LandmarkModel) -> list[Row]:
         found = []
         for length in size.lengths[1:]:
             segments = _segments(experiment, length)
@@ -104,9 +99,7 @@ def passages(experiment: Experiment, seeds: int) -> list[Row]:
                         found.append(shown | {"passages": name, "stride": stride, "read": read, "loss": _mean(losses)})
         return found
 
-    for seed in range(seeds):
-        rows += experiment.scores("passages", arm, seed, score)
-    return rows
+    return experiment.rows_of("passages", ["landmark"], seeds, score)
 
 
 def miss(experiment: Experiment, seeds: int) -> list[Row]:
@@ -114,7 +107,7 @@ def miss(experiment: Experiment, seeds: int) -> list[Row]:
 
     `dropped`: share of (query, head, layer) that read nothing of a memory that they could have read.
     """
-    size, rows = experiment.size, []
+    size = experiment.size
     k = max(size.top_ks)
     window = _window(experiment, k)
 
@@ -132,17 +125,13 @@ def miss(experiment: Experiment, seeds: int) -> list[Row]:
                 )  # fmt: skip
         return found
 
-    for name in ("landmark", "landmark-miss"):
-        arm = size.arm(name)
-        for seed in range(seeds):
-            rows += experiment.scores("miss", arm, seed, partial(score, arm))
-    return rows
+    return experiment.rows_of("miss", ("landmark", "landmark-miss"), seeds, score)
 
 
 def passkey(experiment: Experiment, seeds: int) -> list[Row]:
     """The fine-tuning experiment (section 4.2): passkeys found by length, before and after a causal network is
     fine-tuned with landmarks on rows of the same length. Before, the whole prompt is read at once."""
-    size, rows = experiment.size, []
+    size = experiment.size
     per_filler = len(experiment.tokenizer(FILLER)["input_ids"])
 
     def score(arm: Arm, model: LandmarkModel) -> list[Row]:
@@ -158,11 +147,7 @@ def passkey(experiment: Experiment, seeds: int) -> list[Row]:
                 found.append(row | {"accuracy": one.accuracy})
         return found
 
-    for name in ("causal", "landmark-tuned"):
-        arm = size.arm(name)
-        for seed in range(seeds):
-            rows += experiment.scores("passkey", arm, seed, partial(score, arm))
-    return rows
+    return experiment.rows_of("passkey", ("causal", "landmark-tuned"), seeds, score)
 
 
 def _window(experiment: Experiment, k: int) -> int:

@@ -119,11 +119,18 @@ class Experiment:
             evaluate(arm, model, self.heldout(), self.size.tuned_length, [0, self.size.top_ks[-1]])[-1]["loss"]
         )
 
-    def scores(self, table: str, arm: Arm, seed: int, score: Callable[[LandmarkModel], list[Row]]) -> list[Row]:
-        """The rows of a table that one network gives, from the folder if they are there."""
+    def rows_of(
+        self, table: str, names: Iterable[str], seeds: int, score: Callable[[Arm, LandmarkModel], list[Row]]
+    ) -> list[Row]:
+        """The rows of a table: what `score` says of every arm's network of every seed."""
+        arms = [self.size.arm(name) for name in names]
+        return [row for arm in arms for seed in range(seeds) for row in self._scores(table, arm, seed, score)]
+
+    def _scores(self, table: str, arm: Arm, seed: int, score: Callable[[Arm, LandmarkModel], list[Row]]) -> list[Row]:
+        """The rows that one network gives, from the folder if they are there."""
         file = self.folder / "scores" / table / f"{arm.name}-seed-{seed}.json"
         if not file.exists():
-            rows = score(self.trained(arm, seed).eval())
+            rows = score(arm, self.trained(arm, seed).eval())
             file.parent.mkdir(parents=True, exist_ok=True)
             unfinished = file.with_suffix(".unfinished")
             unfinished.write_text(json.dumps(rows, indent=1))

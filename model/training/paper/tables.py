@@ -27,35 +27,26 @@ KEYS = (
 
 def language(experiment: Experiment, seeds: int) -> list[Row]:
     """The paper's table 1: perplexity by length, with the tokens that a query attends to."""
-    rows: list[Row] = []
-    for name in ARMS:
-        rows += _over_seeds(experiment, "language", experiment.size.arm(name), seeds)
-    return rows
+    return _perplexities(experiment, "language", ARMS, seeds)
 
 
 def blocks(experiment: Experiment, seeds: int) -> list[Row]:
     """Open question 1: the size of a block."""
-    rows: list[Row] = []
-    for per_block in experiment.size.block_sizes:
-        rows += _over_seeds(experiment, "blocks", experiment.size.arm(f"landmark-{per_block}"), seeds)
-    return rows
+    return _perplexities(experiment, "blocks", [f"landmark-{size}" for size in experiment.size.block_sizes], seeds)
 
 
 def placement(experiment: Experiment, seeds: int) -> list[Row]:
     """Open question 1: where landmarks stand in their blocks."""
-    rows: list[Row] = []
-    for place in PLACES:
-        name = "landmark" if place == "end" else f"landmark-{place}"
-        rows += _over_seeds(experiment, "placement", experiment.size.arm(name), seeds)
-    return rows
+    names = ["landmark" if place == "end" else f"landmark-{place}" for place in PLACES]
+    return _perplexities(experiment, "placement", names, seeds)
 
 
 def choice(experiment: Experiment, seeds: int) -> list[Row]:
     """The paper's table 2: who chooses blocks."""
-    size, arm, rows = experiment.size, experiment.size.arm("landmark"), []
+    size = experiment.size
     window = size.window // size.per_block - max(size.top_ks) - 1
 
-    def score(model: LandmarkModel) -> list[Row]:
+    def score(arm: Arm, model: LandmarkModel) -> list[Row]:
         found: list[Row] = []
         for name, voters in CHOICES.items():
             scores = perplexity_scores(
@@ -66,17 +57,12 @@ def choice(experiment: Experiment, seeds: int) -> list[Row]:
                 found.append({"arm": arm.name, "choice": name, "length": one.length, "k": one.top_k, "loss": one.loss})
         return found
 
-    for seed in range(seeds):
-        rows += experiment.scores("choice", arm, seed, score)
-    return rows
+    return experiment.rows_of("choice", ["landmark"], seeds, score)
 
 
 def cache(experiment: Experiment, seeds: int) -> list[Row]:
     """Future work of the paper: training with a cache, whose blocks are read through their landmarks."""
-    rows: list[Row] = []
-    for name in ("landmark", "landmark-cache"):
-        rows += _over_seeds(experiment, "cache", experiment.size.arm(name), seeds)
-    return rows
+    return _perplexities(experiment, "cache", ["landmark", "landmark-cache"], seeds)
 
 
 TABLES = {
@@ -85,18 +71,17 @@ TABLES = {
 }  # fmt: skip
 
 
-def _over_seeds(experiment: Experiment, name: str, arm: Arm, seeds: int) -> list[Row]:
-    size, rows = experiment.size, []
+def _perplexities(experiment: Experiment, table: str, names: Sequence[str], seeds: int) -> list[Row]:
+    """Perplexity of these arms by length."""
+    size = experiment.size
 
-    def score(model: LandmarkModel) -> list[Row]:
+    def score(arm: Arm, model: LandmarkModel) -> list[Row]:
         tokens, top_ks = experiment.heldout(), (0, *size.top_ks)
         return [
             row for length in size.lengths for row in evaluate(arm, model, tokens, length, top_ks, experiment.answers)
         ]
 
-    for seed in range(seeds):
-        rows += experiment.scores(name, arm, seed, score)
-    return rows
+    return experiment.rows_of(table, names, seeds, score)
 
 
 def summarise(rows: Sequence[Row]) -> list[Row]:

@@ -21,7 +21,7 @@ from retrieval.writers.prompt import closing_text, passage_body
 from retrieval.writers.protocol import Cancelled, WriterKind, WriterPassage, WriterRequest, WriterToken, Written
 
 if TYPE_CHECKING:
-    from model.checkpoint.chat_model import ChatModel
+    from model.checkpoint.chat.chat_model import ChatModel
     from model.inference.reuse.segments import Segment
     from retrieval.writers.local.guard import Agreement
     from retrieval.writers.local.memory import WriterMemory

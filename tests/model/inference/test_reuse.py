@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from model.attention.grouped_softmax import ContextGate, grouped_softmax
-from model.checkpoint.chat_model import ChatModel
+from model.checkpoint.chat.chat_model import ChatModel
 from model.inference.reuse.assembled_text import AssembledText
 from model.inference.reuse.repair import chosen_rows, read_question
 from model.inference.reuse.segments import Segment, read_prefix, read_segment, rotated

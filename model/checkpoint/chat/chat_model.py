@@ -16,7 +16,7 @@ from torch import Tensor
 
 from model.attention.plain_attention import KeyRows, PlainContext, PositionTables, plain_attention
 from model.checkpoint.backbone_model import BackboneModel
-from model.checkpoint.chat_template import chat_frame
+from model.checkpoint.chat.chat_template import chat_frame
 from model.checkpoint.families import check_chat_backbone, rope_of
 from model.checkpoint.identity import text_digest, weights_digest
 from model.checkpoint.token_text import plain_tokenizer
