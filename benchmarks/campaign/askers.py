@@ -141,6 +141,12 @@ class Hall:
         process = psutil.Process()
         self.memory.append((answers, process.memory_info().rss, process.num_fds()))
 
+    def examine_movement(self) -> None:
+        """Documents must have come and gone, or nothing was tried."""
+        wanted = self.counts["answers"] // ANSWERS_PER_DOCUMENT // 20
+        if self.counts["documents read"] < wanted:
+            self.violations.append(f"{self.counts['documents read']} documents were read, not even {wanted}")
+
     def examine_memory(self) -> None:
         settled = self.memory[max(1, len(self.memory) // 10) :]
         if len(settled) < 2:
@@ -192,6 +198,7 @@ def main() -> int:
             thread.join()
         hall.ended.set()
         mover.join()
+        hall.examine_movement()
         hall.examine_memory()
         hall.close()
     result = {"askers": given.askers, "answers each": given.answers, "counts": dict(hall.counts), "memory": hall.memory}

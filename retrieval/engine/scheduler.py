@@ -3,6 +3,9 @@
 Ingestion has the model to itself. Of questions as many are at work at once as there are processor threads to compute
 with, each with its share of these: two questions on a core each end sooner than one after the other on both, because
 half of a question is work that no second core can help with (benchmarks/load/questions_at_once.py).
+
+Where questions never cease, ingestion would never come: kept away for long enough, it goes first for a while, a ninth
+of the time, and questions wait for its steps.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ from contextlib import contextmanager
 
 # Ingestion stays away between the steps of an open question, but not for a reader that stopped reading.
 PATIENCE_SECONDS = 2.0
+LONGEST_AWAY_SECONDS = 4.0
+DUE_SECONDS = 0.5
+"""How long ingestion goes first after it was kept away for so long."""
 
 
 class ModelScheduler:
@@ -26,6 +32,7 @@ class ModelScheduler:
         patience_seconds: float = PATIENCE_SECONDS,
         before_work: Callable[[int], object] = lambda sharing: None,
         places: Callable[[], int] = lambda: 1,
+        longest_away_seconds: float = LONGEST_AWAY_SECONDS,
     ) -> None:
         """before_work: called by each thread when its turn begins, and again amid ingestion, with how many share the
         processor now; places: how many questions may be at work at once."""
@@ -38,6 +45,9 @@ class ModelScheduler:
         self._last_step = 0.0
         self._patience_seconds = patience_seconds
         self._before_work, self._places = before_work, places
+        self._longest_away_seconds = longest_away_seconds
+        self._away_since: float | None = None  # when questions began to keep ingestion waiting
+        self._due_until = 0.0
 
     @contextmanager
     def question_open(self) -> Iterator[None]:
@@ -65,27 +75,50 @@ class ModelScheduler:
     def yield_to_queries(self) -> None:
         """For ingestion during its turn, where others may use the model: lets questions go first."""
         with self._condition:
-            if self._questioned():
+            if self._must_wait():
                 self._ingesting = False
                 self._condition.notify_all()
-                while self._ingesting or self._at_work or self._questioned():
-                    self._condition.wait(self._patience_seconds)
-                self._ingesting = True
+                self._wait_for_turn(self._ingestion, first=True)
         self._before_work(1)
 
     def wait_for_queries(self) -> None:
         """For work of ingestion that needs no model, but a processor: waits while there is a question, as its turn
         would. Call it between small pieces of such work."""
         with self._condition:
-            while self._questioned():
-                self._condition.wait(self._patience_seconds)
+            while self._must_wait():
+                self._stay_away()
+            self._came()
 
     def _may_go(self, queue: deque[object], ticket: object) -> bool:
         if self._ingesting or queue[0] is not ticket:
             return False
         if queue is self._questions:
-            return self._at_work < max(1, self._places())
-        return not (self._at_work or self._questioned())
+            return self._at_work < max(1, self._places()) and not (self._ingestion and self._is_due())
+        return not (self._at_work or self._must_wait())
+
+    def _must_wait(self) -> bool:
+        """Whether ingestion has to, for questions."""
+        return self._questioned() and not self._is_due()
+
+    def _is_due(self) -> bool:
+        """Whether questions kept ingestion away for so long that it goes first now."""
+        now = time.monotonic()
+        overdue = self._away_since is not None and now - self._away_since >= self._longest_away_seconds
+        return overdue or now < self._due_until
+
+    def _stay_away(self) -> None:
+        if not (self._at_work or self._questioned()):
+            self._away_since = None  # other ingestion has the model
+        elif self._away_since is None:
+            self._away_since = time.monotonic()
+        self._condition.wait(self._patience_seconds)
+
+    def _came(self) -> None:
+        """Ingestion goes on: first for a while, if it was due."""
+        now = time.monotonic()
+        if self._is_due() and now >= self._due_until:
+            self._due_until = now + DUE_SECONDS
+        self._away_since = None
 
     def _questioned(self) -> bool:
         """Whether a question waits, or is is open and its reader still reads."""
@@ -93,18 +126,8 @@ class ModelScheduler:
         return bool(self._questions) or reading
 
     def _turn(self, queue: deque[object]) -> Iterator[None]:
-        ticket = object()
         with self._condition:
-            queue.append(ticket)
-            try:
-                while not self._may_go(queue, ticket):
-                    self._condition.wait(None if queue is self._questions else self._patience_seconds)
-            except BaseException:
-                queue.remove(ticket)
-                self._condition.notify_all()
-                raise
-            queue.popleft()
-            sharing = self._enter(queue)
+            sharing = self._wait_for_turn(queue)
         try:
             self._before_work(sharing)
             yield
@@ -117,10 +140,27 @@ class ModelScheduler:
                     self._ingesting = False
                 self._condition.notify_all()
 
+    def _wait_for_turn(self, queue: deque[object], *, first: bool = False) -> int:
+        """Take a turn when it comes, before others of the queue if `first`; how many share the processor then."""
+        ticket = object()
+        (queue.appendleft if first else queue.append)(ticket)
+        try:
+            while not self._may_go(queue, ticket):
+                if queue is self._questions:
+                    self._condition.wait()
+                else:
+                    self._stay_away()
+        except BaseException:
+            queue.remove(ticket)
+            self._condition.notify_all()
+            raise
+        queue.popleft()
+        return self._enter(queue)
+
     def _enter(self, queue: deque[object]) -> int:
-        """Take the turn; how many share the processor from now on."""
         if queue is not self._questions:
             self._ingesting = True
+            self._came()
             return 1
         self._at_work += 1
         self._condition.notify_all()  # there may be a place for the next one too

@@ -145,3 +145,40 @@ def test_a_question_goes_first_within_a_window_that_yields():
     assert order == ["first layer", "question", "second layer"]
     with scheduler.for_ingestion():
         pass
+
+
+def test_ingestion_gets_a_share_where_questions_never_cease():
+    scheduler, done, ended = ModelScheduler(longest_away_seconds=0.1), [], threading.Event()
+
+    def ask():
+        while not ended.is_set():
+            with scheduler.question_open(), scheduler.for_question():
+                time.sleep(0.001)
+
+    def ingest():
+        for _ in range(3):
+            with scheduler.for_ingestion():
+                for _ in range(3):
+                    scheduler.yield_to_queries()
+            scheduler.wait_for_queries()
+            done.append("window")
+        ended.set()
+
+    run(*[ask] * 4, ingest)
+    assert done == ["window"] * 3
+
+
+def test_ingestion_that_had_its_share_gives_way_again(monkeypatch):
+    monkeypatch.setattr("retrieval.engine.scheduler.DUE_SECONDS", 0.0)
+    scheduler, order = ModelScheduler(patience_seconds=60, longest_away_seconds=0.05), []
+    with scheduler.question_open():
+        began = time.monotonic()
+        scheduler._condition.acquire()
+        scheduler._away_since = began - 1  # kept away for a second
+        scheduler._condition.release()
+        with scheduler.for_ingestion():
+            order.append("first window")
+        assert time.monotonic() - began < 30 and scheduler._must_wait()
+    with scheduler.for_ingestion():
+        order.append("second window")
+    assert order == ["first window", "second window"]
