@@ -20,7 +20,8 @@ class WriterSpec:
     server has several. `key`: of a server; `timeout_seconds`: how long it may be silent. `home`: the library's
     folder. `device` and `dtype`: as of the finder. `memory_bytes`: what local writers may keep of passages; `repair`:
     the share of it that is computed again for each question, None for what the guard finds; `few_bits`:
-    "int8" or "nf4", to keep a checkpoint's matrices in them; `reads_ahead`: let it read new documents before anybody asks.
+    "int8" or "nf4", to keep a checkpoint's matrices in them; `reads_ahead`: let it read new documents before anybody
+    asks.
     """
 
     name: str

@@ -21,7 +21,7 @@ from model.checkpoint.chat.few_bits import FewBits, round_matrices
 from model.checkpoint.families import check_chat_backbone, rope_of
 from model.checkpoint.identity import text_digest, weights_digest
 from model.checkpoint.token_text import plain_tokenizer
-from model.errors import ContextTooLong, ModelError
+from model.errors import ContextTooLong
 
 ATTENTION_NAME = "cairn_plain"
 PREAMBLE = "You answer questions from numbered passages of documents."
@@ -127,7 +127,7 @@ class ChatModel(BackboneModel):
     # checkpoint
 
     def in_few_bits(self, kind: FewBits) -> "ChatModel":
-        """This model, its matrices rounded to a byte or half a byte a weight. Raises `ModelError` where it cannot be."""
+        """This model, its matrices rounded to a byte or half a byte a weight. Raises as `round_matrices`."""
         digest = f"{weights_digest(self.backbone)} {kind}"
         round_matrices(self.backbone.model.layers, kind)
         self._weights = digest
