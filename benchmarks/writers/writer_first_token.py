@@ -3,8 +3,8 @@
     python benchmarks/writers/writer_first_token.py --shape smollm2-135m
     python benchmarks/writers/writer_first_token.py --writer Qwen/Qwen2.5-0.5B-Instruct
 
-Random weights in the shape of a published checkpoint, or a checkpoint; eight passages of 256 tokens, stored on disk. All sides include
-the search in a library of the shipped finder, and take turns in one run:
+Random weights in the shape of a published checkpoint, or a checkpoint; eight passages of 256 tokens, stored on disk.
+All sides include the search in a library of the shipped finder, and take turns in one run:
 
     stored r    passages from the writer's memory, a share r of their tokens computed again
     again       the same writer, reading everything (r = 1)
