@@ -37,19 +37,20 @@ def _to_int8(layers: nn.Module) -> None:
 
 def _to_nf4(layers: nn.Module) -> None:
     try:
-        from bitsandbytes.nn import Linear4bit, Params4bit
+        import bitsandbytes
     except ImportError as error:
         raise ModelError("weights in nf4 need bitsandbytes: install Cairn as cairn[nf4].") from error
+    made: Any = bitsandbytes.nn  # untyped
     rounded = 0
     for parent in list(layers.modules()):
         for name, linear in list(parent.named_children()):
             if type(linear) is not nn.Linear or linear.in_features % _SIDE or linear.out_features % _SIDE:
                 continue
             weight, bias = linear.weight.data, linear.bias
-            small: Any = Linear4bit(
+            small = made.Linear4bit(
                 linear.in_features, linear.out_features, bias=False, compute_dtype=weight.dtype, quant_type="nf4"
             )
-            small.weight = Params4bit(weight, requires_grad=False, quant_type="nf4", module=small)
+            small.weight = made.Params4bit(weight, requires_grad=False, quant_type="nf4", module=small)
             small.bias = bias
             setattr(parent, name, small.to(weight.device).eval())  # moving it rounds it
             rounded += 1

@@ -84,7 +84,7 @@ class LocalWriter:
     @property
     def weights(self) -> int:
         """As in `Writer`: counted."""
-        return self.loaded().model.num_weights
+        return int(self.loaded().model.num_weights)
 
     def agreement(self) -> Agreement:
         """How stored passages compare with passages read again; measured once for each checkpoint."""
