@@ -301,9 +301,14 @@ async function cancelEvery() {
   await oneByOne(active, ({ id }) => post(`jobs/${id}/cancel?discard=true`));
 }
 
-const STAGES = { extracting: "Extracting the text", recognising: "Recognising text in pictures", reading: "Reading" };
+const STAGES = {
+  extracting: "Extracting the text",
+  recognising: "Recognising text in pictures",
+  arranging: "Putting the text in order",
+  reading: "Reading",
+};
 // Before the model reads, pages are counted, or the pictures among them.
-const isBefore = (job) => job.stage === "extracting" || job.stage === "recognising";
+const isBefore = (job) => job.stage in STAGES && job.stage !== "reading";
 const share = (done, total) => (total ? Math.min(1, done / total) : 0);
 const percent = (now) => `${Math.floor(100 * now)} %`;
 
@@ -318,7 +323,7 @@ function facts(job) {
   const known = job.eta_seconds !== null && job.eta_seconds !== undefined;
   return [
     STAGES[job.stage] || "Working",
-    isBefore(job) && job.pages <= 1 && job.seconds >= 2 ? `for ${duration(job.seconds)}` : "",
+    job.stage === "extracting" && job.pages <= 1 && job.seconds >= 2 ? `for ${duration(job.seconds)}` : "",
     job.pages > 1 ? `${percent(done(job))}, page ${Math.min(job.pages_done + 1, job.pages)} of ${job.pages}` : "",
     job.tokens_per_second ? `${number(job.tokens_per_second)} tokens/s` : "",
     known ? `${duration(job.eta_seconds)} left` : "",
