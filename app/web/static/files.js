@@ -19,6 +19,7 @@ import {
   toast,
 } from "./dom.js";
 import { kindOf, lengthOf } from "./kinds.js";
+import { done, percent, STAGES, share } from "./progress.js";
 
 const SENDING_AT_ONCE = 3;
 const SHOWN_WAITING = 3; // of the jobs that wait; the others on request
@@ -300,20 +301,6 @@ async function cancelEvery() {
   drawJobs();
   await oneByOne(active, ({ id }) => post(`jobs/${id}/cancel?discard=true`));
 }
-
-const STAGES = {
-  extracting: "Extracting the text",
-  recognising: "Recognising text in pictures",
-  arranging: "Putting the text in order",
-  reading: "Reading",
-};
-// Before the model reads, pages are counted, or the pictures among them.
-const isBefore = (job) => job.stage in STAGES && job.stage !== "reading";
-const share = (done, total) => (total ? Math.min(1, done / total) : 0);
-const percent = (now) => `${Math.floor(100 * now)} %`;
-
-// Of its stage.
-const done = (job) => (isBefore(job) ? share(job.pages_done, job.pages) : share(job.tokens_done, job.tokens));
 
 const isCancelling = (job) => job.cancelling || state.cancelling.has(job.id);
 
