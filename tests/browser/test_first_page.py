@@ -73,8 +73,10 @@ def test_the_first_page_keeps_to_its_budget(
     page, fetched, times = first_visit()
     expect(page.get_by_role("tab", name="Machine", exact=True)).to_be_visible()
     page.wait_for_timeout(500)
-    assert len(fetched.paths) <= MOST_REQUESTS, fetched.paths
-    assert fetched.total_bytes <= MOST_BYTES
+    script, style, _frame = page_assets()
+    assert {script.name, style.name} <= {path.rsplit("/", 1)[-1] for path in fetched.paths}, "what counts was counted"
+    assert 5 <= len(fetched.paths) <= MOST_REQUESTS, fetched.paths
+    assert len(script.compressed) < fetched.total_bytes <= MOST_BYTES
     visits = 1
     while times > MOST_TIMES_A_PLAIN_PAGE and visits < 3:  # other work of the machine may have come between
         times, visits = min(times, first_visit()[2]), visits + 1
@@ -85,7 +87,7 @@ def test_the_first_page_keeps_to_its_budget(
     page.goto(url)
     expect(page.get_by_role("tab", name="Machine", exact=True)).to_be_visible()
     page.wait_for_timeout(500)
-    assert len(again.paths) <= MOST_AGAIN, again.paths
+    assert 1 <= len(again.paths) <= MOST_AGAIN, again.paths
 
 
 def test_the_ask_page_can_be_used_before_the_frame_has_come(

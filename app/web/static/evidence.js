@@ -121,7 +121,7 @@ function blockCard(reading, block, letGo) {
   const strongest = reading
     .wordWeights(block)
     .map((mass, word) => [mass, reading.words[word][0]])
-    .filter(([mass]) => mass > 0)
+    .filter(([mass, index]) => mass > 0 && /[\p{L}\p{N}]/u.test(reading.wordAt(index).text)) // no brackets or full stops
     .sort((a, b) => b[0] - a[0])
     .slice(0, 5);
   return h(
