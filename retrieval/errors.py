@@ -8,12 +8,16 @@ from contextlib import contextmanager
 NOT_ENOUGH_MEMORY = "There was not enough memory for this. Close other programs, or free the GPU, then try again."
 # What torch and C++ say in a RuntimeError.
 _OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "bad_alloc", "can't start new thread")
+# Python's and NumPy's words for C code that failed and did not say why: an allocation whose result it did not look at.
+_SAID_NOTHING = ("without exception set", "without setting an exception")
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
     """Whether memory of the machine or of the GPU was too little."""
-    words = str(error) if isinstance(error, RuntimeError) else ""
-    return isinstance(error, MemoryError) or any(each in words for each in _OUT_OF_MEMORY)
+    words = {RuntimeError: _OUT_OF_MEMORY, SystemError: _SAID_NOTHING}
+    return isinstance(error, MemoryError) or any(
+        isinstance(error, kind) and any(each in str(error) for each in said) for kind, said in words.items()
+    )
 
 
 class CairnError(Exception):

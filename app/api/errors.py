@@ -99,7 +99,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(MemoryError)
     @app.exception_handler(RuntimeError)
-    async def too_little_memory(_request: Request, error: MemoryError | RuntimeError) -> Response:
+    @app.exception_handler(SystemError)
+    async def too_little_memory(_request: Request, error: MemoryError | RuntimeError | SystemError) -> Response:
         if not ran_out_of_memory(error):
             raise error  # it gets its traceback in the log
         return JSONResponse(error_body(error), status_code=describe(error)[0])

@@ -110,7 +110,7 @@ class Ingestion:
         except (CairnError, StorageError, ModelError, ValueError) as error:
             logger.info("job %s failed: %s", job.id, error)
             return self._end("failed", error=str(error))
-        except (OSError, MemoryError, RuntimeError) as error:
+        except (OSError, MemoryError, RuntimeError, SystemError) as error:
             logger.exception("job %s failed", job.id)
             return self._end("failed", error=_sentence(error))
         except BaseException:  # the process is told to stop: another one, or the next start, resumes the job
@@ -264,7 +264,7 @@ class Ingestion:
         return job
 
 
-def _sentence(error: OSError | MemoryError | RuntimeError) -> str:
+def _sentence(error: OSError | MemoryError | RuntimeError | SystemError) -> str:
     """What a person can do about an error of the machine."""
     if ran_out_of_memory(error):
         return "There was not enough memory to read it. Close other programs, or free the GPU, then retry."

@@ -18,6 +18,9 @@ ANSWER_BRIEFLY = "Answer the question from the passages, in complete sentences."
 
 HINT = "The documents say:"
 
+OWN_NAMES = ("Answer:", "The answer is:", "The document says:", "The passage says:", HINT)
+"""What small models put before what they say."""
+
 REWRITE = """You are given earlier questions with their answers, and a new question.
 Rewrite the new question so that it can be understood without the earlier ones: put the names that it refers to into it.
 If it can be understood as it is, repeat it. Write only the question, and do not answer it."""

@@ -12,10 +12,16 @@ from app.api import errors
 from app.cli.output import user_message
 
 TORCH = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to ..."
-TOO_LITTLE = (MemoryError(), RuntimeError(TORCH), RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"))
+TOO_LITTLE = {
+    "python": MemoryError(),
+    "torch": RuntimeError(TORCH),
+    "gpu": RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"),
+    "interpreter": SystemError("error return without exception set"),
+    "numpy": SystemError("<ufunc 'add'> returned NULL without setting an exception"),
+}
 
 
-@pytest.mark.parametrize("error", TOO_LITTLE, ids=("python", "torch", "gpu"))
+@pytest.mark.parametrize("error", TOO_LITTLE.values(), ids=TOO_LITTLE)
 def test_too_little_memory_is_a_sentence(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     assert "not enough memory" in (user_message(error) or "")
     app = FastAPI()
@@ -32,6 +38,7 @@ def test_too_little_memory_is_a_sentence(error: Exception, caplog: pytest.LogCap
 
 
 def test_other_errors_of_a_program_are_not_explained_away() -> None:
+    assert user_message(SystemError("bad argument to internal function")) is None
     error = RuntimeError("dictionary changed size during iteration")
     assert user_message(error) is None and errors.describe(error)[0] == 500
     app = FastAPI()

@@ -26,8 +26,8 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="the failing disk
     "command",
     [
         pytest.param(["failing_disk.py", "--failures", "5"], marks=needs_compiler),
-        pytest.param(["clocks.py", "--jumps", "8"], marks=needs_compiler),
-        ["duplicates.py", "--rounds", "3"],
+        pytest.param(["clocks.py", "--jumps", "6"], marks=needs_compiler),
+        ["duplicates.py", "--rounds", "2"],
         ["odd_pdfs.py", "--files", "15"],
         pytest.param(
             ["machines.py", "--documents", "3", "--characters", "600", "--every", "0.5", "--lease", "0.5"],

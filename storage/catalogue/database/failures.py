@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
 
 from storage.errors import CatalogueDamaged, CatalogueFull, CatalogueUnavailable, StorageError
 
@@ -15,7 +15,8 @@ _PRIMARY_CODE = 0xFF  # SQLite's extended codes keep the primary code in their l
 
 @contextmanager
 def explained(place: str) -> Iterator[None]:
-    """Raise what the database reports as `CatalogueUnavailable`. `place` names the catalogue.
+    """Raise what the database reports as `CatalogueUnavailable`, and too little memory as MemoryError. `place` names
+    the catalogue.
 
     What a statement of ours did wrong passes as it is, `IntegrityError` too.
     """
@@ -27,6 +28,10 @@ def explained(place: str) -> Iterator[None]:
         if known is None:
             raise
         raise known from error
+    except StatementError as error:  # SQLAlchemy's frame around what is no error of a database
+        if isinstance(error.orig, MemoryError):
+            raise error.orig from error
+        raise
 
 
 def _explanation(cause: BaseException, place: str) -> StorageError | None:

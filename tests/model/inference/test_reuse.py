@@ -9,6 +9,7 @@ from transformers import DynamicCache
 
 from model.attention.grouped_softmax import ContextGate, grouped_softmax
 from model.checkpoint.chat.chat_model import ChatModel
+from model.checkpoint.chat.few_bits import FewBits
 from model.inference.reuse.assembled_text import AssembledText
 from model.inference.reuse.repair import chosen_rows, read_question
 from model.inference.reuse.segments import Segment, read_prefix, read_segment, rotated
@@ -150,15 +151,21 @@ def test_repair_takes_first_tokens_and_those_the_question_looks_at() -> None:
     assert everything.tolist() == list(range(10, 60))
 
 
+@pytest.mark.parametrize(
+    ("kind", "package", "moved"), [("int8", "torchao", 0.1), ("nf4", "bitsandbytes", 0.6)], ids=["int8", "nf4"]
+)
 @pytest.mark.parametrize("family", ["llama-tied", "qwen2", "smollm3", "phi3", "gemma3"])
-def test_a_writer_in_int8_says_nearly_the_same_from_another_memory(family: str) -> None:
-    pytest.importorskip("torchao")
-    model, rounded = tiny_chat_model(family), tiny_chat_model(family).in_int8()
+def test_a_writer_in_few_bits_says_nearly_the_same_from_another_memory(
+    family: str, kind: FewBits, package: str, moved: float
+) -> None:
+    pytest.importorskip(package)
+    model, rounded = tiny_chat_model(family), tiny_chat_model(family).in_few_bits(kind)
     suffix = model.suffix_ids(QUESTION)
     logits = []
     for each in (model, rounded):
         prefix, segments = stored(each)
         text = AssembledText(each, prefix, segments, room=len(suffix))
         logits.append(each.logits(read_question(text, suffix, 0.2).hidden_QE)[-1])
-    assert 0 < float((logits[0] - logits[1]).norm() / logits[0].norm()) < 0.1
+    assert 0 < float((logits[0] - logits[1]).norm() / logits[0].norm()) < moved
+    assert rounded.num_weights == model.num_weights
     assert model.identity()["weights"] != rounded.identity()["weights"]

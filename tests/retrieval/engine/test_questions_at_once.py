@@ -68,8 +68,13 @@ def test_threads_are_shared_among_questions() -> None:
     threads.apply(1)
 
 
+@pytest.fixture(scope="module")
+def read_by_the_shipped_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fill(tmp_path_factory.mktemp("read"))
+
+
 @pytest.mark.parametrize("voters", ["group", "token"])
-def test_answers_given_together_are_those_given_one_by_one(voters: str, tmp_path: Path) -> None:
+def test_answers_given_together_are_those_given_one_by_one(voters: str, read_by_the_shipped_model: Path) -> None:
     questions = ["Who keeps the key?", "When is the gate shut?", "How high is the dam?", "What is stored in block 7?"]
 
     def answered(library: Library, question: str) -> Answer:
@@ -77,7 +82,7 @@ def test_answers_given_together_are_those_given_one_by_one(voters: str, tmp_path
         assert isinstance(answer, Answer)
         return answer
 
-    with Library.open(fill(tmp_path), shipped_model, threads=2) as library, ThreadPoolExecutor(4) as threads:
+    with Library.open(read_by_the_shipped_model, shipped_model, threads=2) as library, ThreadPoolExecutor(4) as threads:
         alone = [answered(library, question) for question in questions]
         together = list(threads.map(lambda question: answered(library, question), questions * 2))
     for one, other in zip(alone * 2, together, strict=True):

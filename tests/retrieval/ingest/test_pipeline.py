@@ -298,6 +298,7 @@ def test_blocks_before_a_shard_are_those_of_the_store(library, write):
         ),
         (MemoryError(), "There was not enough memory to read it"),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "There was not enough memory"),
+        (SystemError("error return without exception set"), "There was not enough memory"),
     ],
 )
 def test_what_the_machine_did_wrong_is_a_sentence(library, write, monkeypatch, error, sentence):

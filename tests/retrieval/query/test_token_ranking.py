@@ -64,8 +64,9 @@ def every_score(library, question):
         keys = [reader.read(layer, ids)[0][0, :, 0].transpose(0, 1) for layer in model.searched_layers]
         queries_QWGD = encode_question(model, question).queries_QWGD
         place_N = torch.from_numpy(snapshot.document_N.astype("int64") << 32 | snapshot.ordinal_N)
-        titles = [title_of(model, library.document(snapshot.document_ids[n]).title) for n in snapshot.document_N]
-        return by_definition(queries_QWGD, keys, snapshot.blocks.length_N, place_N, titles)
+        titles = [title_of(model, library.document(document_id).title) for document_id in snapshot.document_ids]
+        titles_N = [titles[n] for n in snapshot.document_N]
+        return by_definition(queries_QWGD, keys, snapshot.blocks.length_N, place_N, titles_N)
 
 
 def title_of(model, title):

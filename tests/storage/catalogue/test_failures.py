@@ -8,10 +8,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, StatementError
 
 from storage.catalogue import Catalogue
 from storage.catalogue.database import connection
+from storage.catalogue.database.failures import explained
 from storage.errors import CatalogueDamaged, CatalogueFull, CatalogueUnavailable
 from tests.storage.stored import FINGERPRINT, add_ready, new_document, open_home, sqlite_only
 
@@ -113,6 +114,13 @@ def test_what_a_statement_did_wrong_is_not_called_damage(home):
     catalogue, _ = home
     with pytest.raises(IntegrityError), catalogue.database.write() as connection:
         connection.exec_driver_sql("INSERT INTO users (id, name, password_hash, created_at) VALUES (1, NULL, '', '')")
+
+
+def test_too_little_memory_is_not_hidden_behind_a_statement():
+    with pytest.raises(MemoryError), explained("cairn.sqlite3"):
+        raise StatementError("(builtins.MemoryError)", "INSERT INTO blocks", {}, MemoryError())
+    with pytest.raises(StatementError), explained("cairn.sqlite3"):
+        raise StatementError("a value is missing", "INSERT INTO blocks", {}, KeyError("id"))
 
 
 def test_names_are_cleaned_wherever_they_enter(home):
