@@ -19,7 +19,7 @@ const state = {
   lowShare: 0.25,
   documents: null,
   suggestions: [],
-  goTo: () => {},
+  goTo: (_view) => {},
   keepAddress: () => {},
 };
 let parts = null;
