@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from app.web import bundle as bundle_module
 from app.web.bundle import bundle, page_assets
+from app.web.words import page_words
 from retrieval.library import Library
 
 pytest.importorskip("playwright")
@@ -135,6 +139,12 @@ def test_modules_are_put_together_behind_what_they_import() -> None:
 def test_what_would_change_its_meaning_is_not_put_together(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         bundle("main.js", {"main.js": text})
+
+
+def test_words_of_the_server_are_declared_for_the_type_checker() -> None:
+    declared = (Path(bundle_module.__file__).parent / "types" / "words.d.ts").read_text(encoding="utf-8")
+    given, known = (set(re.findall(r"^export const (\w+)", text, re.MULTILINE)) for text in (page_words(), declared))
+    assert given and given == known
 
 
 def test_the_name_of_a_file_says_what_is_in_it() -> None:

@@ -241,6 +241,10 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
     expect(evidence.locator(".passage").first).to_be_in_viewport()
     escape(page)
     expect(evidence).to_be_hidden()
+    page.locator(".answer-text .token").nth(1).tap()  # a word shows what it was read from
+    expect(evidence.locator(".focus q")).to_be_in_viewport()
+    page.get_by_role("button", name="Close what was read").tap()
+    expect(evidence).to_be_hidden()
     for name in ("Ask", "Library", "History", "Settings", "Machine"):
         view_whole(page, name)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name

@@ -330,7 +330,6 @@ function passageText(passage, reading, marks) {
 
 function nearMisses(panel, reading) {
   const { answer } = reading;
-  const last = answer.passages.length ? Math.min(...answer.passages.map((one) => one.score)) : 0;
   replace(
     panel,
     h(
@@ -360,7 +359,7 @@ function nearMisses(panel, reading) {
                   "div",
                   { class: "score" },
                   h("span", { class: "score-text" }, passage.score.toFixed(3)),
-                  h("div", { class: "fine" }, gap(passage, answer.near_misses, index, last)),
+                  h("div", { class: "fine" }, gap(passage, answer.near_misses, index)),
                 ),
               ),
               h("div", { class: "passage-text" }, passage.text),

@@ -128,7 +128,7 @@ function drawStaged() {
     renew(parts.staged);
     return;
   }
-  const into = document.getElementById("into")?.value || "";
+  const into = /** @type {HTMLSelectElement | null} */ (document.getElementById("into"))?.value || "";
   const facts = startFacts(),
     known = state.collections.map((one) => one.name);
   renew(
@@ -198,7 +198,7 @@ function startRow(into, facts) {
 }
 
 function startAll() {
-  const collection = document.getElementById("into").value || null;
+  const collection = /** @type {HTMLSelectElement} */ (document.getElementById("into")).value || null;
   oneByOne(startable(), (one) => post(`uploads/${one.id}/start`, { collection }));
 }
 
