@@ -20,8 +20,8 @@ from torch import Tensor
 _SMALL_WORDS = """
     a about above after again all also although an and any are as at be because been before being below between
     both but by can could did do does doing down during each either else ever few for from further had has have
-    having he her here hers him his how however i if in into is it its itself just may me might more most must
-    my no nor not of off on once only or other our out over own per rather same shall she should since so some
+    having he her here hers him his how however i if in into is it its itself just many may me might more most much
+    must my no nor not of off on once only or other our out over own per rather same shall she should since so some
     such than that the their them then there therefore these they this those through thus to too under until up
     upon us very was we were what when where whether which while who whom whose why will with within without
     would you your

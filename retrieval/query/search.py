@@ -30,6 +30,7 @@ from retrieval.query.exact_terms import term_shares, unmatched_share
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import Hit, join_neighbours
 from retrieval.query.question import EncodedQuestion, check_count, encode_question
+from retrieval.types.outcomes import asks_for_a_survey
 from retrieval.types.passages import Passage
 from retrieval.types.records import Scope
 
@@ -101,7 +102,9 @@ def find_blocks(workspace: Workspace, snapshot: MemorySnapshot, text: str, count
     texts_C = _texts(workspace, snapshot, newest_first_C[looked])
     ranked_C = scores_C[looked] + EXACT_SHARE * term_shares(text, texts_C)
     kept = ranked_C.argsort(descending=True, stable=True)[:count]
-    unmatched = unmatched_share(text, [texts_C[number] for number in kept.tolist()])
+    unmatched = 0.0  # what a survey is asked for with ("summarise the report") need not stand in it
+    if not asks_for_a_survey(text):
+        unmatched = unmatched_share(text, [texts_C[number] for number in kept.tolist()])
     positions_C, ranked_C = newest_first_C[looked][kept], ranked_C[kept].clamp_max(1.0)
     return Found(question, titles, positions_C, ranked_C, tuple(matched), confidence, in_scope, max, unmatched)
 

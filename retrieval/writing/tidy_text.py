@@ -12,7 +12,7 @@ from collections.abc import Generator
 from dataclasses import replace
 
 from retrieval.writers.protocol import Cancelled, Finish, Writer, WriterRequest, WriterToken, Written
-from retrieval.writing.instructions import OWN_NAMES
+from retrieval.writing.instructions import LEAD_IN, OWN_NAMES
 
 # How requests name their parts (`retrieval.writers.prompt`): a model that goes on writes the next one.
 _QUESTION = "Question:"
@@ -119,9 +119,7 @@ def _without_heads(text: str) -> str | None:
 def _said(unit: str) -> str:
     """What a sentence says, to be compared: without marks, and without a name before it."""
     words = _MARKS.sub("", unit.casefold())
-    for head in OWN_NAMES:
-        words = words.removeprefix(head.casefold()).lstrip()
-    return words
+    return words[lead.end() :] if (lead := LEAD_IN.match(words)) else words
 
 
 def without_repetition(text: str) -> str:

@@ -319,6 +319,8 @@ def test_one_sentence_is_not_passed_off_as_a_summary(
     assert ONE_SENTENCE in answer_as_html(library, library.answer(head.id))
     ask(page, QUESTION)
     expect(note).to_have_count(1)
+    ask(page, "Summarise the handbook of the reservoir.")  # two words that stand nowhere in it
+    expect(note).to_have_count(2)
 
 
 def test_passages_that_were_read_once_more_say_so(

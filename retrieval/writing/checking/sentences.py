@@ -9,7 +9,7 @@ from model.scoring.sentences import sentence_borders
 from retrieval.writing.checking.facts import content_words
 from retrieval.writing.checking.refusals import is_refusal
 from retrieval.writing.citations import without_citations
-from retrieval.writing.instructions import OWN_NAMES
+from retrieval.writing.instructions import LEAD_IN
 
 _FEWEST_WORDS = 2
 # Marks of lists and tables, and dashes that draw lines.
@@ -28,7 +28,7 @@ def claims_of(answer: str) -> Iterator[tuple[int, int, str]]:
         text = " ".join(_MARKS.sub("", _MARKS.sub("", without_citations(moved[start:end]))).split())
         if is_refusal(text):
             continue
-        for name in OWN_NAMES:
-            text = text.removeprefix(name).lstrip()
+        if lead := LEAD_IN.match(text):
+            text = text[lead.end() :]
         if len(content_words(text)) >= _FEWEST_WORDS:
             yield start, end, text

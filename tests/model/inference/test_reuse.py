@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from model.attention import plain_attention
 from model.attention.grouped_softmax import ContextGate, grouped_softmax
 from model.checkpoint.chat.chat_model import ChatModel
 from model.checkpoint.chat.few_bits import FewBits
@@ -149,6 +150,19 @@ def test_repair_takes_first_tokens_and_those_the_question_looks_at() -> None:
     assert len(rows) == 6
     everything = chosen_rows(mass_K, [slice(10, 30), slice(30, 60)], 50)
     assert everything.tolist() == list(range(10, 60))
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral-window", "gemma3"])
+def test_tokens_are_computed_again_in_groups_as_all_at_once(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_chat_model(family)
+    prefix, segments = stored(model)
+    kept = []
+    for at_once in (1000, 3):
+        monkeypatch.setattr(plain_attention, "QUERIES_AT_ONCE", at_once)
+        text = AssembledText(model, prefix, segments, room=1)
+        text.recompute(torch.arange(text.context.start, text.context.stop, 2))
+        kept.append(text.feed(model.tokenize("?")).hidden_QE)
+    torch.testing.assert_close(*kept, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -37,4 +37,5 @@ def test_words_that_stand_nowhere_are_counted_without_small_ones():
     assert unmatched_share("Which ships wait in the harbours?", PLAIN) == 0
     assert unmatched_share("Do tugboats wait in the harbour in 2025?", PLAIN) == 0.5
     assert unmatched_share("Where is it?", PLAIN) == 0
+    assert unmatched_share("How many ships wait in how much of the harbour?", PLAIN) == 0
     assert unmatched_share("harbour", []) == 1

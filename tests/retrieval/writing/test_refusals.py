@@ -45,7 +45,10 @@ def test_an_answer(text: str) -> None:
 
 
 def test_what_a_small_model_puts_before_its_answer_is_not_looked_up() -> None:
-    assert [claim for _, _, claim in claims_of("The answer is: three weeks in July.")] == ["three weeks in July."]
+    for lead in ("The answer is: ", "The answer to this question is: ", "The notice says: ", "Answer: "):
+        assert [claim for _, _, claim in claims_of(f"{lead}three weeks in July.")] == ["three weeks in July."]
+    kept = "The fees are: 42 crowns a night."
+    assert [claim for _, _, claim in claims_of(kept)] == [kept]
 
 
 def test_beside_an_answer_only_the_rest_is_looked_up() -> None:

@@ -89,6 +89,7 @@ def test_what_was_repeated_stands_there_once() -> None:
     line = "The dam was raised by three metres."
     assert without_repetition(f"{line} {line}") == line
     assert without_repetition(f"{line}\n\nThe document says: {line}") == line
+    assert without_repetition(f"The notice says: {line}\n\nThe document says: {line}") == f"The notice says: {line}"
     assert without_repetition(f"1. {line}\n2. {line}\n") == f"1. {line}"
     assert without_repetition("It costs 18" + "0" * 300) == "It costs 18"
     assert without_repetition("1. Flour.\n2.\n3.\n4.") == "1. Flour."
