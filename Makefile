@@ -36,7 +36,7 @@ campaign: $(VENV)/.installed-dev ## Kills, damage, failing disks, other models, 
 lint: $(VENV)/.installed-dev ## Style of the code
 	$(BIN)/ruff check .
 
-lint-web: node_modules/.installed ## Style of the page modules (needs node and npm)
+lint-web: node_modules/.installed ## Style and types of the page modules (needs node and npm)
 	npm run --silent lint
 
 types: $(VENV)/.installed-dev ## Types of the code
@@ -78,7 +78,7 @@ $(VENV)/.installed: requirements.txt pyproject.toml | $(PY)
 	PYTHONWARNINGS=ignore $(PIP) --no-deps --editable .
 	@touch $@
 
-# The one package is pinned in package.json; its binaries for other systems are optional and differ by registry: no lock file.
+# Both packages are pinned in package.json; binaries for other systems are optional and differ by registry: no lock file.
 node_modules/.installed: package.json
 	npm install --silent --no-package-lock --no-audit --no-fund
 	@touch $@

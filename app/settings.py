@@ -70,8 +70,10 @@ class Settings(BaseSettings):
     writer_ahead: bool = Field(
         default=False, description="Let a local writer read new documents at once, not when it is first asked."
     )
-    writer_int8: bool = Field(
-        default=False, description="Keep a local writer's weights in one byte each; needs `pip install cairn[int8]`."
+    writer_weights: Literal["int8", "nf4"] | None = Field(
+        default=None,
+        description="Keep a local writer's weights in 8 or 4 bits, with `pip install cairn[int8]` or `cairn[nf4]`; "
+        "unset: as the checkpoint has them.",
     )
     block_size: int = Field(
         default=64,

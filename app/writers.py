@@ -39,7 +39,7 @@ def opener_of(settings: Settings, name: str) -> Callable[[], Writer]:
             timeout_seconds=settings.writer_timeout,
             memory_bytes=int(settings.writer_memory),
             repair=settings.writer_repair,
-            int8=settings.writer_int8,
+            few_bits=settings.writer_weights,
             reads_ahead=settings.writer_ahead,
             device=None if settings.device == "auto" else settings.device,
             dtype=None if settings.dtype == "auto" else settings.dtype,

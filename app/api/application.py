@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import FileResponse, Response
+from fastapi.responses import FileResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.routing import Mount
 
@@ -197,6 +197,10 @@ def _add_pages(app: FastAPI) -> None:
     @app.get("/docs", include_in_schema=False)
     def reference() -> Response:
         return FileResponse(UI_FOLDER / "reference.html", media_type="text/html")
+
+    @app.api_route("/mcp", methods=["GET", "POST", "DELETE"], include_in_schema=False)
+    def tools_without_a_slash() -> Response:
+        return RedirectResponse("mcp/", status_code=307)  # behind a proxy's path, too
 
     @app.get("/api/{rest:path}", include_in_schema=False)
     def no_such_address(rest: str) -> Response:

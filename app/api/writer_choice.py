@@ -20,7 +20,7 @@ from retrieval.errors import WriterError
 from retrieval.library import Library
 from retrieval.writers.trial import try_writer
 
-HOW_TO = "Answers are quoted. To have them written, name a writer in the settings: a server such as Ollama, or a model."
+HOW_TO = "Answers are quoted. To have them written, name a writer in the settings."
 HOW_TO_ELSEWHERE = "Answers are quoted. Whoever runs this server can have them written: CAIRN_WRITER names a writer."
 
 

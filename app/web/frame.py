@@ -27,9 +27,9 @@ MONO = ("ui-monospace", "Consolas", "monospace")
 # Gradio puts this behind its styles once it has begun (ours stand before them, see `bundle.page_head`).
 STYLE_AGAIN = '<link rel="stylesheet" href="./ui/{style}">'
 VOTER_CHOICES = [
-    ("Together: one choice per group of heads (fastest, default)", "group"),
-    ("Each head for itself", "head"),
-    ("Each head and word for itself (as in the paper, slowest)", "token"),
+    ("Together (fastest, default)", "group"),
+    ("Each for itself", "head"),
+    ("Each for itself, and for every word anew (slowest)", "token"),
 ]
 AS_SUITS = "auto"  # a radio without a value would show no choice
 WAYS: list[tuple[str, bool | str]] = [
@@ -95,13 +95,13 @@ def _controls(preferences: PreferenceFolder, now: Preferences, own_words: bool) 
         elem_id="setting-quote", key="quote", interactive=True,
     )  # fmt: skip
     top_k = gr.Slider(
-        1, MAX_TOP_K, step=1, value=now.top_k, label="Blocks read at a time",
-        info="How many stored blocks each head may read for every word. More finds more and takes longer.",
+        1, MAX_TOP_K, step=1, value=now.top_k, label="Parts read at a time",
+        info="How many parts of the documents may be read for every word. More finds more and takes longer.",
         elem_id="setting-top-k", key="top-k", interactive=True,
     )  # fmt: skip
     voters = gr.Radio(
-        VOTER_CHOICES, value=now.voters, label="Who chooses the blocks", elem_id="setting-voters", interactive=True,
-        info="Attention heads choose what to read. They can decide together or one by one.", key="voters",
+        VOTER_CHOICES, value=now.voters, label="How the parts are chosen", elem_id="setting-voters", interactive=True,
+        info="The model looks in several ways at once, which can choose together or one by one.", key="voters",
     )  # fmt: skip
     length = gr.Slider(
         16, MAX_ANSWER_TOKENS, step=16, value=now.max_tokens or WRITTEN_TOKENS, label="Longest answer, in tokens",
@@ -140,12 +140,12 @@ def _own(preferences: PreferenceFolder, request: gr.Request) -> PreferenceFile:
 
 def saved_note(field: str, now: Preferences) -> str:
     """Names the value that is stored now: a bare "Saved." could be left over from the change before."""
-    voters = {"group": "together", "head": "each for itself", "token": "each head and word for itself"}
+    voters = {"group": "together", "head": "by each way of looking", "token": "by each way of looking and word"}
     ways = {True: "word for word from the documents", False: "in the model's own words", None: "as suits the model"}
     words = {
         "quote": f"answers {ways[now.quote]}",
-        "top_k": f"{now.top_k} blocks read at a time",
-        "voters": f"heads choose {voters[now.voters]}",
+        "top_k": f"{now.top_k} parts read at a time",
+        "voters": f"parts are chosen {voters[now.voters]}",
         "max_tokens": f"answers of at most {now.max_tokens} tokens",
         "low_share": f"a warning below {now.low_share:.0%}",
     }

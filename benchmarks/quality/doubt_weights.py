@@ -116,7 +116,7 @@ def ask(library: Library, row: dict[str, Any], ids: dict[str, str], own: bool) -
             return None
         document, start, _ = quoting.place(*best.places[0])
         text = passages.text(document)[start : quoting.place(*best.places[-1])[2]]
-    signs = Signs(best.not_here, best.chance, found.confidence, best.score)
+    signs = Signs(best.not_here, best.chance, found.confidence, best.score, found.unmatched)
     right = own and marks(row)([text]) >= 0.5
     return Asked(row["document"], signs, own and bool(row["answers"]), right, own and not row["answers"])
 
@@ -125,7 +125,7 @@ def figures(signs: Signs) -> tuple[list[float], list[float]]:
     """What the two regressions weigh, see `Doubt`."""
     not_here = min(max(signs.not_here, 1e-5), 1 - 1e-5)
     odds = math.log(not_here / (1 - not_here))
-    return [1.0, odds, signs.block], [1.0, odds, math.log(max(signs.chance, 1e-5)), signs.sentence]
+    return [1.0, odds, signs.block, signs.unmatched], [1.0, odds, math.log(max(signs.chance, 1e-5)), signs.sentence]
 
 
 def fit(asked: Sequence[Asked], wrongly_refused: float) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """First token of a local writer over stored passages, against reading the same passages again with the same weights.
 
     python benchmarks/writers/writer_first_token.py --shape smollm2-135m
+    python benchmarks/writers/writer_first_token.py --writer Qwen/Qwen2.5-0.5B-Instruct
 
-Random weights in the shape of a published checkpoint; eight passages of 256 tokens, stored on disk. All sides include
-the search in a library of the shipped finder, and take turns in one run:
+Random weights in the shape of a published checkpoint, or a checkpoint; eight passages of 256 tokens, stored on disk.
+All sides include the search in a library of the shipped finder, and take turns in one run:
 
     stored r    passages from the writer's memory, a share r of their tokens computed again
     again       the same writer, reading everything (r = 1)
@@ -14,6 +15,7 @@ Prints one JSON object: seconds by the clock, and of the processor, which a busy
 
 from __future__ import annotations
 
+import argparse
 import copy
 import json
 import statistics
@@ -33,6 +35,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Pr
 
 from model.checkpoint.chat.chat_model import ChatModel
 from model.checkpoint.landmark_model import LandmarkModel
+from model.checkpoint.load import load_chat_model
 from retrieval.library import Library
 from retrieval.writers.local.local_writer import LoadedWriter, loaded_writer, passage_ids, write_over
 from retrieval.writers.prompt import closing_text
@@ -63,6 +66,23 @@ SHAPES: dict[str, PreTrainedConfig] = {
         tie_word_embeddings=True,
     ),
 }
+
+
+def chosen_model(arguments: argparse.Namespace, finder: LandmarkModel) -> tuple[ChatModel, PreTrainedModel]:
+    """The writer, and Hugging Face's own network over the same weights, with its fastest attention."""
+    if arguments.writer:
+        model = load_chat_model(arguments.writer, device="cpu")
+        backbone = model.backbone
+        shape = backbone.config
+    else:
+        torch.manual_seed(0)
+        shape = SHAPES[arguments.shape]
+        backbone = AutoModelForCausalLM.from_config(shape, attn_implementation="sdpa").eval()
+        finder.tokenizer.chat_template = CHAT_TEMPLATE  # a tokenizer of words, as published checkpoints have
+        model = ChatModel(backbone, finder.tokenizer, source=arguments.shape)
+    twin = AutoModelForCausalLM.from_config(copy.deepcopy(shape), attn_implementation="sdpa", dtype=model.dtype)
+    twin.load_state_dict(backbone.state_dict(), assign=True)  # one copy of the weights
+    return model, twin.eval()
 
 
 def passages_of(model: ChatModel, finder: LandmarkModel, number: int, tokens: int) -> tuple[WriterPassage, ...]:
@@ -118,17 +138,13 @@ def ratios(medians: dict[str, float]) -> dict[str, float]:
 def main() -> None:
     parser = subject.options(__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="smollm2-135m")
+    parser.add_argument("--writer", help="a checkpoint instead of a shape: its folder, GGUF file or name on the hub")
     parser.add_argument("--passages", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--runs", type=int, default=5)
     arguments = subject.chosen(parser)
-    torch.manual_seed(0)
-    backbone = AutoModelForCausalLM.from_config(SHAPES[arguments.shape], attn_implementation="sdpa").eval()
-    twin = AutoModelForCausalLM.from_config(copy.deepcopy(SHAPES[arguments.shape]), attn_implementation="sdpa")
-    twin.load_state_dict(backbone.state_dict(), assign=True)  # one copy of the weights
     finder = subject.load(arguments.model)
-    finder.tokenizer.chat_template = CHAT_TEMPLATE  # a tokenizer of words, as published checkpoints have
-    model = ChatModel(backbone, finder.tokenizer, source=arguments.shape)
+    model, twin = chosen_model(arguments, finder)
     passages = passages_of(model, finder, arguments.passages, arguments.tokens)
     request = WriterRequest(INSTRUCTION, QUESTION, passages, options=WriterOptions(max_tokens=2))
     read = passage_ids(model, passages)
@@ -151,13 +167,13 @@ def main() -> None:
                     "stored 0.2": lambda: first_token(loaded, request, 0.2),
                     "stored 0.3": lambda: first_token(loaded, request, 0.3),
                     "again": lambda: first_token(loaded, request, 1.0),
-                    "generate": lambda: generate(twin.eval(), ids),
+                    "generate": lambda: generate(twin, ids),
                 },
                 arguments.runs,
             )
     result = {
         **machine.described(arguments.threads),
-        "shape": arguments.shape,
+        "writer": arguments.writer or f"random weights, shape of {arguments.shape}",
         "passage_tokens": [len(tokens) for tokens in read],
         "prefix_tokens": len(model.prefix_ids),
         "question_tokens": len(suffix),

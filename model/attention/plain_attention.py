@@ -20,6 +20,9 @@ from model.attention.grouped_softmax import MASKED, ContextGate
 from model.attention.rotary import rotary_tables, rotate
 from model.errors import ModelError
 
+QUERIES_AT_ONCE = 64
+"""Of tokens that stand anywhere among the rows: rows behind the last of them are not looked at."""
+
 
 class KeyRows:
     """Rotated keys and values of one text, one row a token, and the position of each. Room is taken at once."""
@@ -55,6 +58,7 @@ class PlainContext:
     from_start: bool = False
     """Whether the tokens are all rows of the text, in sequence."""
     _visible: dict[int | None, Tensor | None] = field(default_factory=dict)
+    _parts: dict[int | None, list[tuple[slice, int]]] = field(default_factory=dict)
 
     def visible_QK(self, window: int | None) -> Tensor | None:
         """Which rows each query sees; None: all of them. The same for all layers of a window."""
@@ -63,6 +67,17 @@ class PlainContext:
             seen_QK = behind_QK >= 0 if window is None else (behind_QK >= 0) & (behind_QK < window)
             self._visible[window] = None if bool(seen_QK.all()) else seen_QK
         return self._visible[window]
+
+    def parts(self, window: int | None) -> list[tuple[slice, int]]:
+        """Queries in groups, and how many rows from the first on each group needs to look at."""
+        if window not in self._parts:
+            visible_QK = self.visible_QK(window)
+            if visible_QK is None:
+                return [(slice(None), self.num_rows)]
+            groups = [slice(at, at + QUERIES_AT_ONCE) for at in range(0, len(visible_QK), QUERIES_AT_ONCE)]
+            last = [int(visible_QK[group].any(0).nonzero()[-1]) + 1 for group in groups]
+            self._parts[window] = list(zip(groups, last, strict=True))
+        return self._parts[window]
 
 
 def plain_attention(
@@ -100,15 +115,20 @@ def plain_attention(
     if plain.mass_QK is None and plain.gate is None:
         # Reading from the first row on needs no mask, which makes it faster.
         causal = visible_QK is not None and plain.from_start and (sliding_window or plain.num_rows) >= plain.num_rows
-        out = nn.functional.scaled_dot_product_attention(
-            query,
-            keys,
-            values,
-            attn_mask=None if causal else visible_QK,
-            is_causal=causal,
-            scale=scaling,
-            enable_gqa=query.shape[1] != keys.shape[1],
-        )
+        parts = [(slice(None), plain.num_rows)] if causal else plain.parts(sliding_window)
+        outs = [
+            nn.functional.scaled_dot_product_attention(
+                query[:, :, group],
+                keys[:, :, :last],
+                values[:, :, :last],
+                attn_mask=None if causal or visible_QK is None else visible_QK[group, :last],
+                is_causal=causal,
+                scale=scaling,
+                enable_gqa=query.shape[1] != keys.shape[1],
+            )
+            for group, last in parts
+        ]
+        out = torch.cat(outs, dim=2) if len(outs) > 1 else outs[0]
     else:
         out = _observed(plain, query, keys, values, visible_QK, scaling)
     return out.transpose(1, 2).contiguous(), None

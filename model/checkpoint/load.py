@@ -14,6 +14,7 @@ from model.checkpoint.backbones import (
     cached_file,
 )
 from model.checkpoint.chat.chat_model import ChatModel
+from model.checkpoint.chat.few_bits import FewBits
 from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
 from model.checkpoint.encoder_files import load_encoder
 from model.checkpoint.families import ENCODER_FAMILIES, check_backbone, check_chat_backbone
@@ -74,12 +75,12 @@ def load_chat_model(
     *,
     device: str | torch.device | None = None,
     dtype: torch.dtype | str | None = None,
-    int8: bool = False,
+    few_bits: FewBits | None = None,
 ) -> ChatModel:
     """Load an instruct checkpoint as a writer: any of `families.CHAT_FAMILIES`, just as it was published.
 
     Device and dtype as in `load_backbone`. A GGUF file is expanded to that dtype (`model.checkpoint.gguf_file`); else
-    only safetensors are read. int8: keep its matrices in a byte a weight, with torchao. Raises `UnsupportedBackbone`
+    only safetensors are read. few_bits: how its matrices are kept, if in fewer bits. Raises `UnsupportedBackbone`
     for families that were not tested and for checkpoints without a chat template, `ModelError` for a folder without a
     checkpoint and for files that cannot be read.
     """
@@ -100,7 +101,7 @@ def load_chat_model(
         raise ModelError(f"the weights of {source} cannot be read: {error}") from error
     placed: Any = backbone
     model = ChatModel(placed.to(target).eval(), tokenizer, source=source)
-    return model.in_int8() if int8 else model
+    return model.in_few_bits(few_bits) if few_bits else model
 
 
 def _read_config(source: str) -> PreTrainedConfig:

@@ -23,7 +23,7 @@ _TERM = re.compile(
     r"[ \t]*(?:-{1,2}[A-Za-z0-9?][^\n;]{0,90}(?<![.!?])|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+(?:[ \t]+\[\w+\])?):?"
 )
 _LONGEST_ROW = 800  # characters
-_NAMED_CELL = re.compile(r"[^\s:;][^:;!?…\n]{0,99}: \S")
+_NAMED_CELL = re.compile(r"([^\s:;][^:;!?…\n]{0,99}): \S")
 _SENTENCE_WITHIN = re.compile(r"[.!?…]\s+[A-Z]")
 _LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
 _NEXT_WORD = re.compile(r"[\"'“‘(\[]*([\w'’-]*)")
@@ -88,9 +88,19 @@ def _rows(text: str, low: int, high: int) -> Iterator[tuple[int, int]]:
 def is_row(line: str) -> bool:
     """Whether a line is the row of a table as it is read from files: "Item: Pump; Supplier: Voda s.r.o.; Price: 12."
     The first cell may have no name, and a cell may have semicolons."""
+    return bool(column_names(line))
+
+
+def column_names(line: str) -> list[str]:
+    """What stands before the cells of a row; nothing if the line is none."""
     cells = line.split("; ") if "; " in line else []
-    names = [found[0] for cell in cells if (found := _NAMED_CELL.match(cell)) and not _SENTENCE_WITHIN.search(found[0])]
-    return len(names) > 1 and 2 * len(names) > len(cells)
+    names = [found[1] for cell in cells if (found := _NAMED_CELL.match(cell)) and not _SENTENCE_WITHIN.search(found[0])]
+    return names if len(names) > 1 and 2 * len(names) > len(cells) else []
+
+
+def is_term(line: str) -> bool:
+    """Whether a line names an option or a constant, which the next one explains."""
+    return _TERM.fullmatch(line) is not None
 
 
 def _is_within(rows: Sequence[tuple[int, int]], border: re.Match[str]) -> bool:
@@ -136,7 +146,7 @@ def _is_term(text: str, border: re.Match[str]) -> bool:
     """Whether the line before a border is a term, and the next one is text that explains it."""
     line = text[text.rfind("\n", 0, border.start()) + 1 : border.start()]
     following = text[border.end() : border.end() + 120].split("\n", 1)[0]
-    return _TERM.fullmatch(line) is not None and " " in following and _TERM.fullmatch(following) is None
+    return is_term(line) and " " in following and not is_term(following)
 
 
 def _is_unfinished(text: str, stop: int) -> bool:
@@ -163,6 +173,9 @@ def _is_abbreviation(text: str, border: re.Match[str]) -> bool:
     if word.isdigit() and len(word) < 3 and following[1].lower() in _words("dates"):  # 8. Februar
         return True
     if lower in _words("numbers_follow") and (following[0][:1] in "([" or following[1][:1].isdigit()):
+        return True
+    code = text[border.end() : border.end() + _LOOKED_AT].split(None, 1)[0]
+    if lower in _words("codes_follow") and any(map(str.isdigit, code)):
         return True
     if "\n" in border[0]:  # a line that ends so is mostly a line of its own
         return False

@@ -24,7 +24,7 @@ from retrieval.extraction.ocr.languages import DEFAULT, language_files
 from retrieval.extraction.process.admission import Admission
 from retrieval.extraction.process.ipc import IMAGE, read_document, read_progress, read_result
 from retrieval.extraction.process.sandbox import Caller, Sandbox
-from retrieval.extraction.progress import EXTRACTING, RECOGNISING, ExtractProgress
+from retrieval.extraction.progress import ARRANGING, EXTRACTING, RECOGNISING, ExtractProgress
 
 __all__ = ["ExtractLimits", "ExtractedDocument", "ExtractedPage", "OutlineEntry", "extract", "render_page", "unlock"]
 
@@ -112,7 +112,7 @@ def extract(
                         _recognise(path, [page], languages, recognised, limits, password, caller)
                     except ExtractError as error:
                         failed.append(f"A picture in it was not read: {error.reason}")
-        document = _extract(path, Path(name), limits, password, caller, recognised, watch)
+        document = _extract(path, Path(name), limits, password, caller, recognised, watch, stage=ARRANGING)
         return replace(document, notes=(*document.notes, *failed)) if failed else document
 
 
@@ -124,10 +124,11 @@ def _extract(
     caller: Caller,
     recognised: Path | None,
     watch: Callable[[ExtractProgress], object],
+    stage: str = EXTRACTING,
 ) -> ExtractedDocument:
     result = Path(tempfile.mkdtemp(dir=folder))
     request = {"task": "extract", "password": password, "recognised": recognised and str(recognised.resolve())}
-    watched = _watched(caller, EXTRACTING, result, limits, watch)
+    watched = _watched(caller, stage, result, limits, watch)
     facts = _run(request, path, result, limits.for_size(_size_of(path)), watched)
     try:
         return read_document(result, facts, limits)

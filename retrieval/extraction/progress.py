@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-EXTRACTING, RECOGNISING = "extracting", "recognising"
+EXTRACTING, RECOGNISING, ARRANGING = "extracting", "recognising", "arranging"
+"""The text of the file; text in its pictures; the file once more, with that text at its place."""
 
 
 @dataclass(frozen=True)

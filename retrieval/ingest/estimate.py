@@ -19,6 +19,7 @@ _TOKENS_A_PICTURE = 600  # of a page whose text is yet to be recognised
 _SECONDS_A_PICTURE = 3.0
 _CHARACTERS_A_TOKEN = 4.0  # of a text that is not known yet
 _TELLING_SECONDS = 1.0  # of the pages read so far, which say how long the others take
+_TELLING_PAGES = 3
 _TELLING_TOKENS = 2_000  # what was read says how fast this machine is from so many tokens on
 _measured: MutableMapping[LoadedModel, float] = WeakKeyDictionary()
 """Tokens per second, for as long as a model is loaded and little was read with it."""
@@ -80,20 +81,33 @@ class Forecast:
 
     def __init__(self, workspace: Workspace, loaded: LoadedModel):
         self._speed = _known_speed(workspace, loaded)
-        self._stage, self._began, self._before = "", time.monotonic(), 0
+        self._stage, self._steps = "", list[tuple[int, float]]()  # pages done, and when
 
     def seconds_left(self, progress: ExtractProgress) -> float | None:
-        """As the pages so far went, and what lately was read went; None while too little is known."""
+        """As the later half of the pages so far went, and what lately was read went; None while too little is known.
+
+        The first pages also pay for starting, and for whatever else the machine was at then."""
+        now = time.monotonic()
         if progress.stage != self._stage:
-            self._stage, self._began, self._before = progress.stage, time.monotonic(), progress.done
-        seconds, done = time.monotonic() - self._began, progress.done - self._before
-        if self._speed is None or done <= 0 or seconds < _TELLING_SECONDS:
+            self._stage, self._steps = progress.stage, [(progress.done, now)]
+        if progress.done > self._steps[-1][0]:
+            self._steps.append((progress.done, now))
+        begun = self._steps[0]
+        if self._speed is None or now - begun[1] < _TELLING_SECONDS or progress.done - begun[0] < _telling(progress):
             return None
+        half = begun[0] + (progress.done - begun[0]) / 2
+        before, since = next(step for step in reversed(self._steps) if step[0] <= half)
+        seconds, done = now - since, progress.done - before
         if progress.stage == RECOGNISING:
             tokens = float(progress.total * _TOKENS_A_PICTURE)
         else:
             tokens = progress.characters / progress.done * progress.total / _CHARACTERS_A_TOKEN
         return seconds / done * (progress.total - progress.done) + tokens / self._speed
+
+
+def _telling(progress: ExtractProgress) -> int:
+    """So many pages say how fast the others go."""
+    return min(_TELLING_PAGES, -(-progress.total // 2))
 
 
 def _usual_speed(workspace: Workspace, loaded: LoadedModel, ids: Sequence[int]) -> float:

@@ -24,7 +24,7 @@ from retrieval.query.decode import Decoded, Decoder
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import join_neighbours
 from retrieval.query.question import Question
-from retrieval.query.quotation.quoting import Quotation
+from retrieval.query.quotation.placed_sentences import Quotation
 from retrieval.query.quotation.whole_lists import with_whole_lists
 from retrieval.query.retrieve import Retrieved, retrieve
 from retrieval.query.search import hits_of

@@ -20,7 +20,8 @@ from retrieval.query.confidence import outcome_of, outcome_of_reading, sureness
 from retrieval.query.evidence import AnswerMass
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
-from retrieval.query.quotation.quoting import Quotation, Quoting
+from retrieval.query.quotation.placed_sentences import Quotation
+from retrieval.query.quotation.quoting import Quoting
 from retrieval.query.quotation.sentence_search import best_sentences, quoting_from
 from retrieval.query.retrieve import Retrieved
 from retrieval.types.defaults import Outcome
@@ -133,7 +134,8 @@ class Decoder:
         look, found = self._workspace.loaded().second_look, retrieved.found
         best = quotations[0] if quotations else None
         if look is not None and best is not None and best.chance is not None and best.not_here is not None:
-            outcome = outcome_of_reading(look, Signs(best.not_here, best.chance, found.confidence, best.score))
+            signs = Signs(best.not_here, best.chance, found.confidence, best.score, found.unmatched)
+            outcome = outcome_of_reading(look, signs)
         else:
             sure = found.confidence
             if best is not None:

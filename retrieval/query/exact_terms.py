@@ -20,8 +20,8 @@ from torch import Tensor
 _SMALL_WORDS = """
     a about above after again all also although an and any are as at be because been before being below between
     both but by can could did do does doing down during each either else ever few for from further had has have
-    having he her here hers him his how however i if in into is it its itself just may me might more most must
-    my no nor not of off on once only or other our out over own per rather same shall she should since so some
+    having he her here hers him his how however i if in into is it its itself just many may me might more most much
+    must my no nor not of off on once only or other our out over own per rather same shall she should since so some
     such than that the their them then there therefore these they this those through thus to too under until up
     upon us very was we were what when where whether which while who whom whose why will with within without
     would you your
@@ -38,8 +38,7 @@ _PART = re.compile(r"[^\W_]+")
 def term_shares(question: str, texts_C: Sequence[str]) -> Tensor:
     """shares_C: how many of the question's rare terms each text holds, by their rarity; 0 where there are none."""
     held = [terms_of(text) for text in texts_C]
-    words = (match[0] for match in _TERM.finditer(question.lower()))
-    asked = {_form(word) for word in words if word not in SMALL_WORDS}
+    asked = asked_terms(question)
     counts = Counter(term for terms in held for term in terms & asked)
     most = max(1.0, RARE * len(held))
     rarity = {term: math.log(len(held) / count) for term, count in counts.items() if count <= most}
@@ -47,6 +46,19 @@ def term_shares(question: str, texts_C: Sequence[str]) -> Tensor:
     if not total:
         return torch.zeros(len(held))
     return torch.tensor([sum(rarity[term] for term in terms & rarity.keys()) / total for terms in held])
+
+
+def unmatched_share(question: str, texts: Sequence[str]) -> float:
+    """How many of the question's words, small ones aside, stand in none of the texts; 0 for small words alone."""
+    asked = asked_terms(question)
+    held = {term for text in texts for term in terms_of(text)}
+    return len(asked - held) / max(1, len(asked))
+
+
+def asked_terms(question: str) -> set[str]:
+    """Terms of a question, without small words."""
+    words = (match[0] for match in _TERM.finditer(question.lower()))
+    return {_form(word) for word in words if word not in SMALL_WORDS}
 
 
 def terms_of(text: str) -> set[str]:

@@ -66,6 +66,7 @@ def check_count(k: int) -> None:
 class EncodedQuestion:
     """One forward pass over the prompt: search, spans and the answer all go on from it."""
 
+    text: str
     prompt: EncodedPrompt
     mean_query_YGD: Tensor
     """For landmarks: the mean over the question's tokens, weighted, summed over the heads that share keys."""
@@ -90,6 +91,7 @@ def encode_question(model: LandmarkModel, text: str) -> EncodedQuestion:
     queries_YHQD = queries_YHTD[:, :, prompt.question]
     span_queries_YH2D = queries_YHTD[:, :, -2:] if end_ids else queries_YHTD[:, :, :0]
     return EncodedQuestion(
+        text,
         encoded,
         mean_query(model, queries_YHQD),
         model.token_queries(queries_YHQD),

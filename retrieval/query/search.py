@@ -26,10 +26,11 @@ from retrieval.index.memory_snapshot import MemorySnapshot
 from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
 from retrieval.index.title_keys import TitleMatches
 from retrieval.query.confidence import confidence_of
-from retrieval.query.exact_terms import term_shares
+from retrieval.query.exact_terms import term_shares, unmatched_share
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import Hit, join_neighbours
 from retrieval.query.question import EncodedQuestion, check_count, encode_question
+from retrieval.types.outcomes import asks_for_a_survey
 from retrieval.types.passages import Passage
 from retrieval.types.records import Scope
 
@@ -66,6 +67,8 @@ class Found:
     in_scope: int
     joined: Callable[[Iterable[float]], float]
     """Score of neighbouring blocks together: gate mass adds up, of late-interaction scores the best counts."""
+    unmatched: float = 0.0
+    """With `ranks_by_tokens`, see `exact_terms.unmatched_share`, of the blocks found."""
 
 
 def find_blocks(workspace: Workspace, snapshot: MemorySnapshot, text: str, count: int, scope: Scope | None) -> Found:
@@ -96,17 +99,21 @@ def find_blocks(workspace: Workspace, snapshot: MemorySnapshot, text: str, count
     matched = scores_C[order[:count]].tolist()
     confidence = min(1.0, max(0.0, matched[0])) if matched else 0.0
     looked = order[: max(count, EXACT_AMONG)]
-    ranked_C = scores_C[looked] + EXACT_SHARE * _term_shares(workspace, snapshot, newest_first_C[looked], text)
+    texts_C = _texts(workspace, snapshot, newest_first_C[looked])
+    ranked_C = scores_C[looked] + EXACT_SHARE * term_shares(text, texts_C)
     kept = ranked_C.argsort(descending=True, stable=True)[:count]
+    unmatched = 0.0  # what a survey is asked for with ("summarise the report") need not stand in it
+    if not asks_for_a_survey(text):
+        unmatched = unmatched_share(text, [texts_C[number] for number in kept.tolist()])
     positions_C, ranked_C = newest_first_C[looked][kept], ranked_C[kept].clamp_max(1.0)
-    return Found(question, titles, positions_C, ranked_C, tuple(matched), confidence, in_scope, max)
+    return Found(question, titles, positions_C, ranked_C, tuple(matched), confidence, in_scope, max, unmatched)
 
 
-def _term_shares(workspace: Workspace, snapshot: MemorySnapshot, positions_C: Tensor, question: str) -> Tensor:
-    """See `exact_terms.term_shares`; a block whose document was deleted meanwhile has no text."""
+def _texts(workspace: Workspace, snapshot: MemorySnapshot, positions_C: Tensor) -> list[str]:
+    """Of each block; a block whose document was deleted meanwhile has none."""
     model, ids = workspace.loaded().model, snapshot.blocks.ids_N[positions_C.numpy()].tolist()
     rows = workspace.catalogue.blocks_by_id(ids)
-    return term_shares(question, [model.decode(rows[id_].tokens) if id_ in rows else "" for id_ in ids])
+    return [model.decode(rows[id_].tokens) if id_ in rows else "" for id_ in ids]
 
 
 def token_scores(snapshot: MemorySnapshot, queries_QWGD: Tensor, positions_C: Tensor, titles_QC: Tensor) -> Tensor:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from retrieval.writers.protocol import Writer
+
+if TYPE_CHECKING:
+    from model.checkpoint.chat.few_bits import FewBits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,8 +19,9 @@ class WriterSpec:
     `name`: a checkpoint's folder, `org/model` on the hub, or `http(s)://host/v1`, with `#model` behind it where the
     server has several. `key`: of a server; `timeout_seconds`: how long it may be silent. `home`: the library's
     folder. `device` and `dtype`: as of the finder. `memory_bytes`: what local writers may keep of passages; `repair`:
-    the share of it that is computed again for each question, None for what the guard finds; `int8`: keep a
-    checkpoint's weights in a byte each; `reads_ahead`: let it read new documents before anybody asks.
+    the share of it that is computed again for each question, None for what the guard finds; `few_bits`:
+    "int8" or "nf4", to keep a checkpoint's matrices in them; `reads_ahead`: let it read new documents before anybody
+    asks.
     """
 
     name: str
@@ -27,7 +32,7 @@ class WriterSpec:
     dtype: str | None = None
     memory_bytes: int = 10_000_000_000
     repair: float | None = None
-    int8: bool = False
+    few_bits: FewBits | None = None
     reads_ahead: bool = False
 
 
@@ -46,6 +51,6 @@ def open_writer(spec: WriterSpec) -> Writer:
         dtype=spec.dtype,
         memory_bytes=spec.memory_bytes,
         repair=spec.repair,
-        int8=spec.int8,
+        few_bits=spec.few_bits,
         reads_ahead=spec.reads_ahead,
     )

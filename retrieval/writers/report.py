@@ -15,7 +15,9 @@ def writer_report(writer: Writer, home: Path) -> tuple[dict[str, Any], list[str]
     """Plain values, and problems as sentences.
 
     Of a checkpoint, also how its answers over stored passages compare with reading again (`repair`, `agreement_f1`,
-    `first_token_kl`); measured now if it never was, which takes about a minute on a processor.
+    `first_token_kl`), and how many built-in questions it answers right (`right`, over passages as they are read for
+    it; `right_again`, having read them all again); measured now if it never was, which takes about a minute on a
+    processor.
     """
     report: dict[str, Any] = {
         "name": writer.name,
@@ -31,6 +33,7 @@ def writer_report(writer: Writer, home: Path) -> tuple[dict[str, Any], list[str]
         return report, [str(error)]
     reached = agreement.reached
     report |= {"repair": writer.repair, "agreement_f1": reached.f1, "first_token_kl": reached.kl}
+    report |= {"right": reached.right, "right_again": agreement.right_again}
     if agreement.repair < 1:
         return report, []
     best = agreement.levels[-1]

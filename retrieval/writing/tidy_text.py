@@ -12,13 +12,11 @@ from collections.abc import Generator
 from dataclasses import replace
 
 from retrieval.writers.protocol import Cancelled, Finish, Writer, WriterRequest, WriterToken, Written
-from retrieval.writing.instructions import HINT
+from retrieval.writing.instructions import LEAD_IN, OWN_NAMES
 
 # How requests name their parts (`retrieval.writers.prompt`): a model that goes on writes the next one.
 _QUESTION = "Question:"
 _OTHER_PARTS = (_QUESTION, "Earlier question:", "Earlier answer:")
-# What small models put before their answer.
-_OWN_NAMES = ("Answer:", "The answer is:", "The document says:", "The passage says:", HINT)
 # The end of a sentence, an item or a row.
 _UNIT = re.compile(r"(?:\s*\d{1,3}[.)]\s+)?[^\n.!?]*(?:[.!?](?!\s|$)[^\n.!?]*)*(?:[.!?]+(?=\s)|\n)")
 _MARKS = re.compile(r"^\W*(?:\d{1,3}[.):\]]+\W*)?|\W+$")
@@ -87,7 +85,7 @@ class TidyText:
             self._checked = unit.end()
             if _EMPTY_ITEMS.search(self._given[: unit.end()]):
                 return True
-            words = _MARKS.sub("", unit[0].casefold())
+            words = _said(unit[0])
             if not words:
                 continue
             self._units[words] += 1
@@ -107,7 +105,7 @@ class TidyText:
 def _without_heads(text: str) -> str | None:
     """The beginning of an answer without its question repeated and without names; None while it may be one of these."""
     text = text.lstrip()
-    for head in _OWN_NAMES:
+    for head in OWN_NAMES:
         if text and head.startswith(text):
             return None
         if text.startswith(head):
@@ -116,6 +114,12 @@ def _without_heads(text: str) -> str | None:
         _, ended, behind = text.partition("\n")
         return _without_heads(behind) if ended else None
     return None if _QUESTION.startswith(text) else text
+
+
+def _said(unit: str) -> str:
+    """What a sentence says, to be compared: without marks, and without a name before it."""
+    words = _MARKS.sub("", unit.casefold())
+    return words[lead.end() :] if (lead := LEAD_IN.match(words)) else words
 
 
 def without_repetition(text: str) -> str:
@@ -128,7 +132,7 @@ def without_repetition(text: str) -> str:
     kept = []
     at = 0
     for unit in _UNIT.finditer(text + "\n"):
-        words = _MARKS.sub("", unit[0].casefold())
+        words = _said(unit[0])
         if not words or words not in said:
             kept.append(unit[0])
         said.add(words)

@@ -30,6 +30,7 @@ from retrieval.writers.prompt import without_marks
 from retrieval.writers.protocol import Turn, Writer, WriterOptions, WriterRequest, WriterToken, Written
 from retrieval.writing.checking.claims import ClaimChecker
 from retrieval.writing.checking.quoted_beside import Beside, is_upheld, quoted_beside
+from retrieval.writing.checking.refusals import refuses
 from retrieval.writing.checking.wording import Wording, cited_by_check, in_its_place, with_cited_passages_only
 from retrieval.writing.citations import citations_in
 from retrieval.writing.follow_ups import TURNS, standalone_question
@@ -262,7 +263,8 @@ def _hint(asked: _Asked) -> tuple[str, ...]:
 
 def _refuses(wording: Wording) -> bool:
     """Whether it says that the documents do not say."""
-    return wording.text.casefold().startswith(NOTHING_FOUND.rstrip(".").casefold()) and not wording.citations
+    said = wording.text.casefold().startswith(NOTHING_FOUND.rstrip(".").casefold()) and not wording.citations
+    return said or refuses(wording.text)
 
 
 def _mean_share(draft: _Draft) -> float:

@@ -217,6 +217,7 @@ BODIES: dict[str, dict[str, Any]] = {
 FOR_ALL = {
     "GET /healthz", "GET /readyz", "GET /login", "POST /login", "POST /logout", "GET /docs", "GET /api/{rest:path}",
     "GET /api/v1/openapi.json", "ANY /ui", "GET /ui/{part}.{digest}.{ending}", "ANY /mcp",
+    "GET /mcp", "POST /mcp", "DELETE /mcp",
 }  # fmt: skip
 WITHIN = [
     ("search", {"query": "keeper", "within": {"document_ids": ["{document_id}"]}}),

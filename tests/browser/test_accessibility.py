@@ -31,12 +31,33 @@ CLEAR = """() => [...document.querySelectorAll(".turn .actions")].at(-1)?.scroll
 
 def found_by_axe(page: Any) -> list[str]:
     page.evaluate(CLEAR)
+    return violations(page)
+
+
+def violations(page: Any) -> list[str]:
     if page.evaluate("typeof axe") == "undefined":
         spec = find_spec("axe_playwright_python")
         assert spec is not None and spec.origin is not None
         page.evaluate((Path(spec.origin).parent / "axe.min.js").read_text(encoding="utf-8"))
     found = page.evaluate("rules => axe.run(document, { resultTypes: ['violations'], runOnly: rules })", GUIDELINES)
+    assert len(found["passes"]) > 10, "axe looked at the page"
     return [f"{one['id']}: {node['html'][:120]}" for one in found["violations"] for node in one["nodes"]]
+
+
+BAD = """() => {
+    document.querySelector(".ask, .mount").insertAdjacentHTML("beforeend",
+        `<div id="bad" style="display: flex"><p style="color: #ccc; background: #fff">Hardly to be read</p>
+            <button style="width: 9px; height: 9px; padding: 0">a</button>
+            <button style="width: 9px; height: 9px; padding: 0">b</button>
+            <input type="text" style="height: 40px"><span role="slider">c</span></div>`); }"""
+
+
+def test_axe_would_find_what_is_bad(serve: Callable[..., str], open_tab: Callable[..., Any], library: Library) -> None:
+    page = open_tab(serve(library))
+    expect(page.get_by_role("tab", name="Machine", exact=True)).to_be_visible()
+    page.evaluate(BAD)
+    found = {each.split(":")[0] for each in violations(page)}
+    assert {"color-contrast", "target-size", "label", "aria-required-attr"} <= found
 
 
 @pytest.mark.parametrize("look", LOOKS)

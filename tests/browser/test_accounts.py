@@ -109,7 +109,7 @@ def test_settings_are_ones_own_and_the_note_says_what_is_stored(
     for blocks in ("3", "5", "7"):
         number.fill(blocks)
         number.press("Enter")
-        expect(page.locator("#setting-state")).to_have_text(f"Saved: {blocks} blocks read at a time.")
+        expect(page.locator("#setting-state")).to_have_text(f"Saved: {blocks} parts read at a time.")
         user = library.accounts.named("ann")
         stored = PreferenceFolder(tmp_path / "home").of(Principal(user.id, "ann")).current
         assert stored.top_k == int(blocks), "what the note says is on disk when it is said"

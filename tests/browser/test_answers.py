@@ -45,6 +45,7 @@ def test_a_question_is_answered_with_evidence_that_can_be_followed(
 
     marks.first.click()
     expect(page.locator(".block-card")).to_contain_text("Attention")
+    assert all(re.search(r"\w", word) for word in page.locator(".block-card .word").all_inner_texts())
     expect(page.locator(".token.uses")).not_to_have_count(0)  # the words that used the block light up
     page.get_by_role("button", name="Measure effect").click()
     expect(page.locator(".block-card")).to_contain_text("Without this part the answer would have been")
@@ -318,6 +319,8 @@ def test_one_sentence_is_not_passed_off_as_a_summary(
     assert ONE_SENTENCE in answer_as_html(library, library.answer(head.id))
     ask(page, QUESTION)
     expect(note).to_have_count(1)
+    ask(page, "Summarise the handbook of the reservoir.")  # two words that stand nowhere in it
+    expect(note).to_have_count(2)
 
 
 def test_passages_that_were_read_once_more_say_so(

@@ -13,7 +13,7 @@ import pytest
 from app.api import changes
 from retrieval.library import Library
 from tests.app.api_client import PDF
-from tests.app.small_library import QUESTION, pdf_of
+from tests.app.small_library import QUESTION, WALKS, pdf_of
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
@@ -221,9 +221,18 @@ def test_light_and_dark_are_chosen_and_remembered(
     expect(page.locator("body")).to_have_class(re.compile("dark"))
 
 
+UNDER_ICONS = """() => [...document.querySelectorAll('.document')].flatMap((row) => {
+    const title = row.querySelector('.item-title').getBoundingClientRect();
+    return [...row.querySelectorAll('.icon-button')].filter((icon) => { const at = icon.getBoundingClientRect();
+        return at.left < title.right && title.left < at.right && at.top < title.bottom && title.top < at.bottom; })
+        .map((icon) => icon.getAttribute('aria-label')); })"""
+
+
 def test_a_phone_shows_everything_without_scrolling_sideways(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
+    (walks,) = library.documents(search=WALKS)
+    library.rename_document(walks.id, "Walks around the lake and to the tower on its eastern shore, in summer")
     page = open_tab(serve(library), viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     ask(page, QUESTION)
     evidence = page.get_by_role("complementary", name="Evidence")
@@ -232,11 +241,16 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
     expect(evidence.locator(".passage").first).to_be_in_viewport()
     escape(page)
     expect(evidence).to_be_hidden()
+    page.locator(".answer-text .token").nth(1).tap()  # a word shows what it was read from
+    expect(evidence.locator(".focus q")).to_be_in_viewport()
+    page.get_by_role("button", name="Close what was read").tap()
+    expect(evidence).to_be_hidden()
     for name in ("Ask", "Library", "History", "Settings", "Machine"):
         view_whole(page, name)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name
     assert page.get_by_label("Folder on this machine").bounding_box()["width"] > 200
     view(page, "Library")
+    assert page.evaluate(UNDER_ICONS) == [], "names stand beside the icons"
     page.get_by_role("button", name="Properties of Walks around the lake").click()
     at = page.get_by_role("dialog").bounding_box()
     assert at["x"] >= 8 and at["x"] + at["width"] <= 382

@@ -59,8 +59,10 @@ def test_a_writer_is_tried_and_chosen_in_the_settings(
 ) -> None:
     page = open_tab(serve(library))
     expect(page.locator("#writer-line")).to_contain_text("name a writer in the settings")
+    expect(page.locator("#quote")).to_be_hidden()  # nothing but quotations can be had
     view(page, "Settings")
     state = page.locator("#writer-state")
+    expect(state).to_contain_text("name a server such as Ollama, or a model")
     page.locator("#writer-name").fill(f"{server.address}#tiny")
     page.locator("#writer-test").click()
     expect(state).to_contain_text(f"It wrote: “{RAISED} [1].")
@@ -75,6 +77,7 @@ def test_a_writer_is_tried_and_chosen_in_the_settings(
     expect(state).to_have_text("Answers are written by tiny, on this machine.")  # the only model that it has
     choose_writer(page, server)
     expect(page.locator("#writer-line")).to_have_text("Answers are written by tiny, on this machine.")
+    expect(page.locator("#quote")).to_be_visible()
     view(page, "Settings")
     expect(page.get_by_label("In the model's own words")).to_have_count(1)
 

@@ -20,7 +20,7 @@ PACKAGES = ("app", "model", "retrieval", "storage")
 TRAINING = ("accelerate", "matplotlib", "peft")
 # Imported where they are asked for, behind an extra.
 OPTIONAL = (
-    *("gguf", "obstore", "psycopg", "ray", "torchao", "triton"),
+    *("bitsandbytes", "gguf", "obstore", "psycopg", "ray", "torchao", "triton"),
     *("opentelemetry-api", "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk"),
 )
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

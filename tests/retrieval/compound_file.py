@@ -64,13 +64,20 @@ def compound_file(tree: Tree) -> bytes:
     return header + struct.pack("<109I", *places, *[_FREE] * (109 - len(places))) + bytes(data) + table
 
 
-def outlook_message(subject: str, body: str, sender: str = "", attachments: dict[str, bytes] | None = None) -> bytes:
+def outlook_message(
+    subject: str,
+    body: str,
+    sender: str = "",
+    attachments: dict[str, bytes] | None = None,
+    *,
+    kind: str = "IPM.Note",
+) -> bytes:
     """A message with one recipient, Anna."""
     attachments = attachments or {}
     tree: Tree = {
         **_properties(
             struct.pack("<8x4I8x", 1, len(attachments), 1, len(attachments)),
-            {0x001A: "IPM.Note", 0x0037: subject, 0x1000: body, 0x0C1A: sender, 0x0C1F: "sender@example.org"},
+            {0x001A: kind, 0x0037: subject, 0x1000: body, 0x0C1A: sender, 0x0C1F: "sender@example.org"},
         ),
         "__recip_version1.0_#00000000": _properties(bytes(8), {0x3001: "Anna", 0x3003: "anna@example.org"}),
         "__nameid_version1.0": {"__substg1.0_00020102": b""},

@@ -19,7 +19,7 @@ const state = {
   lowShare: 0.25,
   documents: null,
   suggestions: [],
-  goTo: () => {},
+  goTo: (_view) => {},
   keepAddress: () => {},
 };
 let parts = null;
@@ -233,7 +233,11 @@ function drawTurns() {
 
 // What can be done with a turn where it stands.
 const onTurn = (turn) => ({
-  choose: () => choose(turn),
+  choose: (event) => {
+    choose(turn);
+    // What is pointed at in an answer shows in its evidence, also where that is a sheet from below.
+    if (isSheet() && event?.target.closest?.(".answer-text")) parts.evidence.classList.add("open");
+  },
   again: () => {
     if (!state.running) put(turn.question);
   },
@@ -251,6 +255,11 @@ const onTurn = (turn) => ({
     drawTurns();
   },
 });
+
+function isSheet() {
+  const close = parts.evidence.querySelector(".sheet-close");
+  return Boolean(close) && getComputedStyle(close).display !== "none";
+}
 
 function redraw(turn) {
   drawTurn(turn, { chosen: turn === state.chosen, lowShare: state.lowShare, on: onTurn(turn) });

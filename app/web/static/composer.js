@@ -34,7 +34,7 @@ export function composer(on) {
   const scope = h("button", { type: "button", class: "scope", id: "scope", onclick: pickScope });
   const quote = h(
     "button",
-    { type: "button", class: "quote", id: "quote", onclick: toggleQuote },
+    { type: "button", class: "quote", id: "quote", hidden: true, onclick: toggleQuote },
     icon("quote"),
     h("span", {}, "Word for word"),
   );
@@ -52,7 +52,9 @@ export function composer(on) {
     h("div", { class: "composer-box" }, input, send),
     length,
     h("div", { class: "row composer-foot" }, scope, quote, h("span", { class: "grow" }), fresh),
-    writerLine(),
+    writerLine((writer) => {
+      parts.quote.hidden = !writer.name && !writer.own_words; // nothing but quotations can be had
+    }),
   );
 }
 

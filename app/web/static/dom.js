@@ -29,7 +29,7 @@ export function replace(node, ...children) {
 // What somebody is at inside `node`, found again after new children have come: the control of the same id or name, with what
 // was typed into it.
 function focusIn(node) {
-  const active = document.activeElement;
+  const active = /** @type {HTMLInputElement | null} */ (document.activeElement);
   if (!active || active === node || !node.contains(active)) return () => {};
   const { id, tagName, value, selectionStart, selectionEnd } = active;
   const label = active.getAttribute("aria-label") || active.textContent;

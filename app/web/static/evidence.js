@@ -121,7 +121,7 @@ function blockCard(reading, block, letGo) {
   const strongest = reading
     .wordWeights(block)
     .map((mass, word) => [mass, reading.words[word][0]])
-    .filter(([mass]) => mass > 0)
+    .filter(([mass, index]) => mass > 0 && /[\p{L}\p{N}]/u.test(reading.wordAt(index).text)) // no brackets or full stops
     .sort((a, b) => b[0] - a[0])
     .slice(0, 5);
   return h(
@@ -330,7 +330,6 @@ function passageText(passage, reading, marks) {
 
 function nearMisses(panel, reading) {
   const { answer } = reading;
-  const last = answer.passages.length ? Math.min(...answer.passages.map((one) => one.score)) : 0;
   replace(
     panel,
     h(
@@ -360,7 +359,7 @@ function nearMisses(panel, reading) {
                   "div",
                   { class: "score" },
                   h("span", { class: "score-text" }, passage.score.toFixed(3)),
-                  h("div", { class: "fine" }, gap(passage, answer.near_misses, index, last)),
+                  h("div", { class: "fine" }, gap(passage, answer.near_misses, index)),
                 ),
               ),
               h("div", { class: "passage-text" }, passage.text),

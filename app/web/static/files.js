@@ -19,6 +19,7 @@ import {
   toast,
 } from "./dom.js";
 import { kindOf, lengthOf } from "./kinds.js";
+import { done, percent, STAGES, share } from "./progress.js";
 
 const SENDING_AT_ONCE = 3;
 const SHOWN_WAITING = 3; // of the jobs that wait; the others on request
@@ -127,7 +128,7 @@ function drawStaged() {
     renew(parts.staged);
     return;
   }
-  const into = document.getElementById("into")?.value || "";
+  const into = /** @type {HTMLSelectElement | null} */ (document.getElementById("into"))?.value || "";
   const facts = startFacts(),
     known = state.collections.map((one) => one.name);
   renew(
@@ -197,7 +198,7 @@ function startRow(into, facts) {
 }
 
 function startAll() {
-  const collection = document.getElementById("into").value || null;
+  const collection = /** @type {HTMLSelectElement} */ (document.getElementById("into")).value || null;
   oneByOne(startable(), (one) => post(`uploads/${one.id}/start`, { collection }));
 }
 
@@ -301,15 +302,6 @@ async function cancelEvery() {
   await oneByOne(active, ({ id }) => post(`jobs/${id}/cancel?discard=true`));
 }
 
-const STAGES = { extracting: "Extracting the text", recognising: "Recognising text in pictures", reading: "Reading" };
-// Before the model reads, pages are counted, or the pictures among them.
-const isBefore = (job) => job.stage === "extracting" || job.stage === "recognising";
-const share = (done, total) => (total ? Math.min(1, done / total) : 0);
-const percent = (now) => `${Math.floor(100 * now)} %`;
-
-// Of its stage.
-const done = (job) => (isBefore(job) ? share(job.pages_done, job.pages) : share(job.tokens_done, job.tokens));
-
 const isCancelling = (job) => job.cancelling || state.cancelling.has(job.id);
 
 function facts(job) {
@@ -318,7 +310,7 @@ function facts(job) {
   const known = job.eta_seconds !== null && job.eta_seconds !== undefined;
   return [
     STAGES[job.stage] || "Working",
-    isBefore(job) && job.pages <= 1 && job.seconds >= 2 ? `for ${duration(job.seconds)}` : "",
+    job.stage === "extracting" && job.pages <= 1 && job.seconds >= 2 ? `for ${duration(job.seconds)}` : "",
     job.pages > 1 ? `${percent(done(job))}, page ${Math.min(job.pages_done + 1, job.pages)} of ${job.pages}` : "",
     job.tokens_per_second ? `${number(job.tokens_per_second)} tokens/s` : "",
     known ? `${duration(job.eta_seconds)} left` : "",

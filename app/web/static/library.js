@@ -159,7 +159,7 @@ async function start() {
     view.kinds = `${uploads.labels.join(", ")} · up to ${bytes(uploads.file_bytes)} each`;
     const kinds = document.getElementById("kinds");
     if (kinds) kinds.textContent = view.kinds;
-    const input = document.getElementById("file-input");
+    const input = /** @type {HTMLInputElement | null} */ (document.getElementById("file-input"));
     if (input) input.accept = uploads.accept.join(",");
   } catch {
     // the list below says that the server is gone

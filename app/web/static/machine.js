@@ -74,7 +74,7 @@ async function draw() {
     h(
       "div",
       { class: "cards" },
-      simple.length ? card("This machine", simple) : null,
+      simple.length ? card("Disk", simple) : null,
       groups.map(([key, value]) => card(words(key), Object.entries(value))),
     ),
   );
@@ -119,5 +119,6 @@ function shown(key, value) {
       { class: "inner" },
       Object.entries(value).map(([name, one]) => [h("dt", {}, words(name)), h("dd", {}, shown(name, one))]),
     );
+  if (String(value).startsWith("sha256:")) return h("span", { title: value }, `${value.slice(7, 19)}…`);
   return String(value);
 }

@@ -15,9 +15,9 @@ const TABS = ["ask", "library", "history", "settings", "machine"];
 const MOUNTS = {
   "cairn-header": mountHeader,
   "cairn-ask": (node) => mountAsk(node, { goTo, keepAddress }),
-  "cairn-library": (node) => mountLibrary(node, { goTo }),
+  "cairn-library": (node) => mountLibrary(node),
   "cairn-history": (node) => mountHistory(node, { goTo }),
-  "cairn-machine": (node) => mountMachine(node, { goTo }),
+  "cairn-machine": (node) => mountMachine(node),
   "cairn-appearance": mountAppearance,
   "cairn-writer": mountWriter,
 };
@@ -82,7 +82,7 @@ function mountShell() {
 
 function moveIntoFrame() {
   if (!shell || !tabButton("machine") || ![...shell.own.keys()].every((id) => document.getElementById(id))) return;
-  const active = document.activeElement,
+  const active = /** @type {HTMLInputElement | null} */ (document.activeElement),
     typed = active && shell.node.contains(active) ? [active.selectionStart, active.selectionEnd] : null;
   for (const [id, own] of shell.own) {
     const column = document.getElementById(id);
@@ -93,7 +93,7 @@ function moveIntoFrame() {
   shell = null;
   if (!typed) return;
   active.focus({ preventScroll: true });
-  if (typed[0] !== undefined && typed[0] !== null) active.setSelectionRange(...typed);
+  if (typed[0] !== undefined && typed[0] !== null) active.setSelectionRange(typed[0], typed[1]);
 }
 
 // Gradio draws and redraws on its own time: fill whatever has appeared and is not ours yet.
@@ -115,6 +115,7 @@ function labelTabs() {
   document.querySelector("#cairn-tabs [role=tablist]")?.setAttribute("aria-label", "Views");
 }
 
+/** @returns {HTMLButtonElement | null} */
 function tabButton(name) {
   return document.querySelector(`#cairn-tabs [role=tablist] button[data-tab-id="${name}"]`);
 }
@@ -186,8 +187,12 @@ function followHash() {
   goTo(view, detail);
 }
 
+// The tab of the frame that somebody is at.
+/** @returns {HTMLElement | null | undefined} */
+const tabAt = (event) => event.target.closest?.("#cairn-tabs [role=tablist] button[data-tab-id]");
+
 document.addEventListener("click", (event) => {
-  const button = event.target.closest?.("#cairn-tabs [role=tablist] button[data-tab-id]");
+  const button = tabAt(event);
   if (!button || !event.isTrusted) return;
   const view = button.dataset.tabId;
   const hash = hashOf(view);
@@ -197,7 +202,7 @@ document.addEventListener("click", (event) => {
 // Tabs are walked with the arrows, as those of other programs.
 document.addEventListener("keydown", (event) => {
   const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-  const at = TABS.indexOf(event.target.closest?.("#cairn-tabs [role=tablist] button[data-tab-id]")?.dataset.tabId);
+  const at = TABS.indexOf(tabAt(event)?.dataset.tabId);
   if (!step || at < 0) return;
   const view = TABS[(at + step + TABS.length) % TABS.length];
   event.preventDefault();

@@ -14,6 +14,7 @@ function headsByPassage(panel, { answer }) {
   const passages = answer.passages.slice(0, MAX_ROWS);
   const rows = Array.from({ length: answer.heads }, (_, head) => ({
     head,
+    ratios: /** @type {number[]} */ ([]),
     masses: passages.map(({ block_ids }) => block_ids.reduce((sum, id) => sum + (answer.heat[id]?.[0]?.[head] || 0), 0)),
   }));
   const means = passages.map((_, at) => rows.reduce((sum, row) => sum + row.masses[at], 0) / Math.max(1, rows.length));

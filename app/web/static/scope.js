@@ -13,7 +13,7 @@ export const within = ({ documents, collections, where }) => ({
   where: where || [],
 });
 
-export function describeScope({ documents, collections, where }) {
+export function describeScope({ documents, collections, where = [] }) {
   const count = documents.size + collections.size;
   if (where?.length) return `${count ? `${describeScope({ documents, collections })} ` : "Documents "}with ${where.join(", ")}`;
   if (!count) return "All documents";

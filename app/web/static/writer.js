@@ -6,11 +6,12 @@ import { button, h, replace } from "./dom.js";
 const changed = () => document.dispatchEvent(new CustomEvent("cairn:writer"));
 
 // One line below the question, where passages leave this machine or answers can only be quoted.
-export function writerLine() {
+export function writerLine(onWriter) {
   const line = h("div", { class: "writer-line soft", id: "writer-line" });
   const draw = async (asked) => {
     try {
       const writer = await asked;
+      onWriter(writer);
       line.classList.toggle("advice", !writer.problem && !writer.name);
       replace(line, lineOf(writer));
     } catch {
@@ -30,6 +31,12 @@ function lineOf(writer) {
   if (writer.name) return `Answers are written by ${writer.name}, on this machine.`;
   return writer.own_words ? "" : writer.how_to;
 }
+
+// The same in the settings, where the writer is named.
+const stateOf = (writer) =>
+  lineOf(writer) === writer.how_to && writer.may_choose
+    ? "Answers are quoted. To have them written, name a server such as Ollama, or a model."
+    : lineOf(writer);
 
 export function mountWriter(node) {
   const name = h("input", {
@@ -64,7 +71,7 @@ export function mountWriter(node) {
     replace(state, "One moment…");
     try {
       const result = await action();
-      replace(state, result.said ?? (lineOf(result) || "Saved."));
+      replace(state, result.said ?? (stateOf(result) || "Saved."));
       changed();
     } catch (error) {
       replace(state, error.message);
@@ -79,7 +86,7 @@ export function mountWriter(node) {
       if (touched && writer.may_choose) return;
       name.value = (writer.may_choose ? writer.chosen : writer.name) || "";
       name.disabled = save.disabled = !writer.may_choose;
-      replace(state, lineOf(writer));
+      replace(state, stateOf(writer));
     } catch (error) {
       replace(state, error.message);
     }

@@ -17,10 +17,11 @@ from torch import Tensor
 from model.attention.plain_attention import KeyRows, PlainContext, PositionTables, plain_attention
 from model.checkpoint.backbone_model import BackboneModel
 from model.checkpoint.chat.chat_template import chat_frame
+from model.checkpoint.chat.few_bits import FewBits, round_matrices
 from model.checkpoint.families import check_chat_backbone, rope_of
 from model.checkpoint.identity import text_digest, weights_digest
 from model.checkpoint.token_text import plain_tokenizer
-from model.errors import ContextTooLong, ModelError
+from model.errors import ContextTooLong
 
 ATTENTION_NAME = "cairn_plain"
 PREAMBLE = "You answer questions from numbered passages of documents."
@@ -33,6 +34,8 @@ class ChatModel(BackboneModel):
         check_chat_backbone(backbone.config)
         super().__init__(backbone, tokenizer, source, ATTENTION_NAME, plain_attention)
         self.frame = chat_frame(tokenizer, PREAMBLE)
+        self.num_weights = sum(parameter.numel() for parameter in backbone.parameters())
+        """Of the checkpoint, however many bits they are kept in."""
         self._weights = ""
         self._tables: PositionTables | None = None
 
@@ -123,14 +126,11 @@ class ChatModel(BackboneModel):
 
     # checkpoint
 
-    def in_int8(self) -> "ChatModel":
-        """This model, its matrices rounded to a byte a weight, one scale a row. Raises `ModelError` without torchao."""
-        try:
-            from torchao.quantization import Int8WeightOnlyConfig, quantize_
-        except ImportError as error:
-            raise ModelError("writers in int8 need torchao: install Cairn as cairn[int8].") from error
-        self._weights = f"{weights_digest(self.backbone)} int8"
-        quantize_(self.backbone.model.layers, Int8WeightOnlyConfig())
+    def in_few_bits(self, kind: FewBits) -> "ChatModel":
+        """This model, its matrices rounded to a byte or half a byte a weight. Raises as `round_matrices`."""
+        digest = f"{weights_digest(self.backbone)} {kind}"
+        round_matrices(self.backbone.model.layers, kind)
+        self._weights = digest
         return self
 
     def identity(self) -> dict[str, str]:

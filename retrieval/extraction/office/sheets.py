@@ -9,6 +9,7 @@ Legend: N characters of the text, C characters of a row.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -23,6 +24,8 @@ from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.office.cell_names import ROWS_A_PAGE
 from retrieval.extraction.parts import too_long
 from retrieval.extraction.table_rows import Piece, column_names, in_between, named, row_sentence
+
+_MOST_NOTES = 8  # rows of remarks above a table
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,9 @@ def _lines(table: Sequence[Row], columns: int, is_named: bool) -> Iterator[_Line
     while rows and wide > 1 and len(rows[0].cells) == 1:
         yield _Line(rows[0].number, _bare(rows[0], columns), begins)
         rows, begins = rows[1:], False
+    for note in rows[: _num_notes(rows, is_named)]:
+        yield _Line(note.number, _bare(note, columns), begins)
+        rows, begins = rows[1:], False
     bold = bool(rows) and rows[0].bold and not all(row.bold for row in rows)
     names = column_names([row.cells for row in rows], named=is_named or bold)
     if names:
@@ -120,6 +126,17 @@ def _lines(table: Sequence[Row], columns: int, is_named: bool) -> Iterator[_Line
         pieces = row_sentence(cells, is_form=is_form and len(cells) == 2) if wide > 1 else cells[0]
         yield _Line(row.number, pieces, begins)
         begins = False
+
+
+def _num_notes(rows: Sequence[Row], is_named: bool) -> int:
+    """How many rows above the names of the columns are remarks: shorter than most rows, and without names of their
+    own."""
+    if len(rows) < 4 or column_names([row.cells for row in rows], named=is_named or rows[0].bold):
+        return 0
+    usual = max(Counter(len(row.cells) for row in rows).items(), key=lambda found: (found[1], found[0]))[0]
+    first = next(number for number, row in enumerate(rows) if len(row.cells) >= usual)
+    below = [row.cells for row in rows[first:]]
+    return first if first <= _MOST_NOTES and len(below) > 2 and column_names(below, named=rows[first].bold) else 0
 
 
 def _name(names: dict[int, str], column: int, text: str) -> str:

@@ -30,7 +30,7 @@ class PageCharacters:
     `turn_N` is the direction of the text as displayed, in quarter turns clockwise; `spaced_N` tells whether white space
     precedes the character: 0 none, 1 inferred by PDFium, 2 present in the file; `ink_N4` is the box of the ink;
     `accent_N` is the combining mark (0: none) that the file prints over the character as a separate glyph, as TeX does.
-    `unreadable` counts glyphs without a character code.
+    `unreadable` counts glyphs without a character code. `is_form`: the page has fields, and what was filled in.
     """
 
     width: float
@@ -45,6 +45,7 @@ class PageCharacters:
     ink_N4: np.ndarray
     accent_N: np.ndarray
     unreadable: int
+    is_form: bool = False
 
     @cached_property
     def middle_N2(self) -> np.ndarray:
@@ -53,7 +54,7 @@ class PageCharacters:
         return middle_N2
 
 
-def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage) -> PageCharacters:
+def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage, is_form: bool = False) -> PageCharacters:
     """All visible characters of a page; those outside the displayed part of the page are left out."""
     raw, count = text_page.raw, text_page.count_chars()
     code_N = np.fromiter((pdfium_c.FPDFText_GetUnicode(raw, i) for i in range(count)), np.uint32, count)
@@ -91,7 +92,7 @@ def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage) -> Page
     seen[list(owner)] = False
     return PageCharacters(
         show.width, show.height, code[seen], box[seen], origin[seen], size[seen], weight[seen], turn[seen],
-        spaced[seen], ink[seen], accent[seen], unreadable,
+        spaced[seen], ink[seen], accent[seen], unreadable, is_form,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.ocr.recognised import kept
 from retrieval.extraction.pdf.assemble import DAMAGED, NO_TEXT, UNREADABLE, Page, assemble, read_blocks, read_page
 from retrieval.extraction.pdf.characters import Display, PageCharacters, read_characters
-from retrieval.extraction.pdf.opening import NEEDS_PASSWORD, WRONG_PASSWORD, check_signature, opened
+from retrieval.extraction.pdf.opening import NEEDS_PASSWORD, WRONG_PASSWORD, check_signature, opened, page_of
 from retrieval.extraction.pdf.tables.rows import Names
 from retrieval.extraction.pdf.tables.rules import read_rules
 
@@ -117,7 +117,7 @@ def _read_pages(
         tell(number, len(document), characters)
         label = document.get_page_label(number) or str(number + 1)
         try:
-            page = document[number]
+            page, is_form = page_of(document, number)
         except pdfium.PdfiumError:
             pages.append(Page(ExtractedPage(number, label, 0.0, 0.0, 0, 0, DAMAGED), []))
             continue
@@ -128,7 +128,7 @@ def _read_pages(
                 f"The text has more than {limits.characters:,} characters (page {number + 1} of {len(document)}). "
                 "Split the file and add the parts."
             )
-        sheet, found = read_characters(page, text_page), kept(recognised, number)
+        sheet, found = read_characters(page, text_page, is_form), kept(recognised, number)
         facts = ExtractedPage(number, label, sheet.width, sheet.height, 0, 0, _note(page, sheet))
         if found is not None:
             read = read_blocks(number, found, read_rules(page))

@@ -20,7 +20,7 @@ FRAGMENT_GAP = 0.7  # em: a wider gap may be a column's gutter or a table cell
 @dataclass(frozen=True)
 class Fragments:
     """Pieces of lines in drawing order; `count` characters each, whose page indices are in `members`. A table is one
-    piece, whose number is in `table` (-1 for all others)."""
+    piece, whose number is in `table` (-1 for all others). Of a form, what was filled in was drawn last (`is_form`)."""
 
     x0: np.ndarray
     y0: np.ndarray
@@ -31,6 +31,7 @@ class Fragments:
     members: list[np.ndarray]
     right_to_left: np.ndarray
     table: np.ndarray
+    is_form: bool = False
 
     @property
     def middle(self) -> np.ndarray:
@@ -87,6 +88,7 @@ def make_fragments(
         members=[members[p] for p in pieces],
         right_to_left=np.array([leftward[p].mean() > 0.5 for p in pieces], dtype=bool),
         table=np.full(len(pieces), -1),
+        is_form=page.is_form,
     )
 
 
@@ -112,6 +114,7 @@ def with_tables(f: Fragments, box: np.ndarray, tables: Sequence[Grid]) -> Fragme
         members=[members[number] for number in order.tolist()],
         right_to_left=both(f.right_to_left, np.zeros(len(tables), bool)),
         table=both(f.table, np.arange(len(tables))),
+        is_form=f.is_form,
     )
 
 

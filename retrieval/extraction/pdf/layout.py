@@ -155,7 +155,7 @@ def _is_two_columns(f: Fragments, run: np.ndarray, gutter: float) -> bool:
         return False
     sides = np.isin(np.sort(run), right)  # in drawing order
     changes = int((sides[1:] != sides[:-1]).sum())
-    if changes <= 4 and f.x0[right].min() - f.x1[left].max() > 2 * size:
+    if not f.is_form and changes <= 4 and f.x0[right].min() - f.x1[left].max() > 2 * size:
         rows_beside = min(len(_row_lengths(f, side, size)[0]) for side in (left, right))
         if rows_beside > 1 and changes <= rows_beside:
             return True  # two boxes drawn one after the other; justified lines with wide spaces are drawn across
@@ -192,9 +192,11 @@ def _row_lengths(f: Fragments, side: np.ndarray, size: float) -> tuple[np.ndarra
 
 
 def _flow(f: Fragments, part: np.ndarray) -> np.ndarray:
-    """Fragments of one column in reading order: as drawn if that runs down the page, else from top to bottom."""
+    """Fragments of one column in reading order: as drawn if that runs down the page, else and in forms by height."""
     if len(part) < 2:
         return part
+    if f.is_form:
+        return np.array([number for row in rows_by_height(f, part) for number in row], dtype=int)
     pieces: list[np.ndarray] = np.split(part, np.flatnonzero(_jumps_back(f, part[:-1], part[1:])) + 1)
     if len(pieces) == 1:
         return part

@@ -96,6 +96,18 @@ def _is_without_pages(path: Path) -> bool:
         return False
 
 
+def page_of(document: pdfium.PdfDocument, number: int) -> tuple[pdfium.PdfPage, bool]:
+    """A page (from 0) with what was filled into its form fields as part of it, and whether it has any. Raises
+    PdfiumError if it is damaged."""
+    page = document[number]
+    if document.get_formtype() == pdfium_c.FORMTYPE_NONE:
+        return page, False
+    if pdfium_c.FPDFPage_Flatten(page.raw, pdfium_c.FLAT_NORMALDISPLAY) != pdfium_c.FLATTEN_SUCCESS:
+        return page, False
+    page.close()
+    return document[number], True
+
+
 def save_unlocked(path: Path, into: Path, password: str) -> bool:
     """Writes the document without its encryption to the new file `into`; False if it opens without a password.
 

@@ -9,7 +9,7 @@ import pypdfium2 as pdfium
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.pdf.opening import opened
+from retrieval.extraction.pdf.opening import opened, page_of
 
 
 def render_pdf_page(path: Path, page: int, width_px: int, limits: ExtractLimits, password: str | None) -> bytes:
@@ -18,7 +18,7 @@ def render_pdf_page(path: Path, page: int, width_px: int, limits: ExtractLimits,
         if not 0 <= page < len(document):
             raise ExtractError(f"There is no page {page + 1}: the document has {len(document)} pages.")
         try:
-            sheet = document[page]
+            sheet, _is_form = page_of(document, page)
         except pdfium.PdfiumError as error:
             raise ExtractError(f"Page {page + 1} is damaged and cannot be drawn.") from error
         wide, high = sheet.get_size()
@@ -28,5 +28,5 @@ def render_pdf_page(path: Path, page: int, width_px: int, limits: ExtractLimits,
         if wide * scale < 1 or high * scale < 1:
             raise ExtractError(f"Page {page + 1} measures {wide:.0f} x {high:.0f} points and cannot be drawn.")
         buffer = io.BytesIO()
-        sheet.render(scale=scale, may_draw_forms=True).to_pil().convert("RGB").save(buffer, "PNG", compress_level=3)
+        sheet.render(scale=scale).to_pil().convert("RGB").save(buffer, "PNG", compress_level=3)
         return buffer.getvalue()

@@ -32,7 +32,7 @@ def title_of(
 ) -> str:
     """The document's title, at worst the file's name. `heads`: lines that were left out as running heads."""
     stated = " ".join(metadata.get("title", "").split())
-    printed = _largest_text(pages[0] if pages else [], heads)
+    printed = _largest_text(pages, heads)
     made = _MADE_BY_PROGRAMS.match(stated) or _FILE_NAME.search(stated)
     if len(stated) > 3 and not made and (not printed or _is_printed(stated, pages)):
         return stated[:_LONGEST]
@@ -47,12 +47,16 @@ def _is_printed(stated: str, pages: Sequence[Sequence[TextLine]]) -> bool:
     return sum(word in there for word in words) >= _FEWEST_PRINTED * max(1, len(words))
 
 
-def _largest_text(lines: Sequence[TextLine], heads: Sequence[TextLine]) -> str:
-    """The largest text of a page that is larger than other text and no part of a running head; "" without one."""
-    first = [line for line in lines if line.turn == 0 and not line.table and line.cells == 1][:_LINES_LOOKED_AT]
+def _largest_text(pages: Sequence[Sequence[TextLine]], heads: Sequence[TextLine]) -> str:
+    """The largest text of the first page that is larger than other text, of the next page too as a cover has little,
+    and no part of a running head; "" without one."""
+    first, other = (
+        [line for line in lines if line.turn == 0 and not line.table and line.cells == 1][:_LINES_LOOKED_AT]
+        for lines in (*pages[:2], [], [])[:2]
+    )
     running = Counter(line.text.strip().lower() for line in heads)
     for size in sorted({line.size for line in first}, reverse=True):
-        if sum(line.size < 0.9 * size for line in first) <= 2:
+        if sum(line.size < 0.9 * size for line in (*first, *other)) <= 2:
             return ""
         alike = [
             list(group) for near, group in groupby(first, key=lambda line: 0.95 * size < line.size <= size) if near

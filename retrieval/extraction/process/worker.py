@@ -2,7 +2,7 @@
 
 Started by `retrieval.extraction.process.sandbox` as `python -m retrieval.extraction.process.worker`. The request is
 JSON on standard input (never in the arguments, which other users can list: it may hold a password); the result is files
-in a folder.
+in a folder. Started ahead of any request on Linux, it forks such a process for each one (`starter.py`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,17 @@ from retrieval.errors import ExtractError, NothingToRead
 from retrieval.extraction.formats import FORMATS, PDF, format_of
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.process.ipc import AHEAD, EXIT_IDLE, IMAGE, teller, write_document, write_result
+from retrieval.extraction.process.starter import FORKS, serve_many
 
 _PATIENCE_SECONDS = 60.0
 _NICENESS = 5  # a document's text is less urgent than an answer or a page's image
 
 
 def main(arguments: list[str]) -> int:
+    if AHEAD in arguments and FORKS:
+        _import_everything()
+        serve_many(serve, _PATIENCE_SECONDS)
+        return EXIT_IDLE
     if AHEAD in arguments and not _request_comes():
         return EXIT_IDLE
     line = sys.stdin.read()
@@ -65,6 +70,15 @@ def _request_comes() -> bool:
     if sys.platform == "win32":  # pipes cannot be waited for with a timeout
         return True
     return bool(select.select([sys.stdin], [], [], _PATIENCE_SECONDS)[0])
+
+
+def _import_everything() -> None:
+    """For all requests to come: none of them takes longer for what another one needs."""
+    import retrieval.extraction.ocr.pictures
+    import retrieval.extraction.pdf.render  # noqa: F401
+
+    for each in FORMATS:
+        _function(each.extractor)
 
 
 def _exit_with_caller(caller: int) -> None:

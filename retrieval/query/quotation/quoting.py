@@ -9,9 +9,7 @@ Axes: Q question tokens, C candidate blocks, L tokens in a block, S sentences, T
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
 
@@ -23,13 +21,15 @@ from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.constrained_decoding import Place, QuoteSource, word_starts
 from model.reading.second_look import FoundSpan, Reading, ReadPassage
 from model.scoring.late_interaction import score
-from model.scoring.sentences import is_hollow, is_question, may_answer, sentence_borders
+from model.scoring.sentences import is_hollow, is_question, may_answer
 from model.scoring.span_selection import best_spans
 from retrieval.query.passage_builder import QuotableText
 from retrieval.query.passage_spans import Hit
-from retrieval.query.quotation.announcements import announced_end, is_item
-from retrieval.query.quotation.antecedents import is_antecedent, refers_back
-from retrieval.query.quotation.asides import ASIDE_SHARE, Span
+from retrieval.query.quotation.announcements import is_item
+from retrieval.query.quotation.asides import ASIDE_SHARE
+from retrieval.query.quotation.neighbours import TIE, joined
+from retrieval.query.quotation.placed_sentences import PlacedBlock, Quotation, Sentence, sentences_of_run
+from retrieval.query.quotation.siblings import SIBLING_WEIGHT, sibling_shares
 from storage.records import Block
 
 SPAN_WEIGHT = 0.005
@@ -41,18 +41,8 @@ MATCH_WEIGHT = 25.0
 and 40, and worse with either side alone (docs/experiments.md)."""
 
 
-@dataclass(frozen=True)
-class Quotation:
-    """Places of a sentence's tokens, which of them are the answer span, and its late-interaction score.
-
-    After a second look also the chance that the answer stands in it, and that it stands in none of the candidates.
-    """
-
-    places: list[Place]
-    pointed: range
-    score: float = 0.0
-    chance: float | None = None
-    not_here: float | None = None
+_Choice = tuple[int, Sentence, range]
+"""Number of a sentence, what to quote for it, and its pointed tokens."""
 
 
 class Quoting:
@@ -121,6 +111,7 @@ class Quoting:
         text_of: Mapping[str, QuotableText],
         span_logits_2CL: Tensor | None = None,
         *,
+        question: str = "",
         read: Callable[[Sequence[ReadPassage]], Reading] | None = None,
         title_of: Mapping[str, str] = MappingProxyType({}),
         count: int = 1,
@@ -129,7 +120,8 @@ class Quoting:
         if the blocks hold no text.
 
         `matches_QCL`: see `late_interaction.token_matches`; `span_logits_2CL`: see `span_selection.span_logits`,
-        if the model predicts answer spans; `read`: see `SecondLook.read`, whose chances then decide.
+        if the model predicts answer spans; `question`: its words tell rows of a table apart; `read`: see
+        `SecondLook.read`, whose chances then decide.
         """
         sentences = self._sentences(text_of)
         if not sentences:
@@ -137,6 +129,8 @@ class Quoting:
         by_sentence = _Gather([each.places for each in sentences], matches_QCL.shape[2])
         scores_S = score(by_sentence(matches_QCL))
         ranked_S = scores_S * torch.tensor([ASIDE_SHARE if each.is_aside else 1.0 for each in sentences])
+        shares_S = sibling_shares(question, [(self._of(each.run).document_id, each.text) for each in sentences])
+        ranked_S = ranked_S + SIBLING_WEIGHT * shares_S
         pointed = [range(0)] * len(sentences)
         chances: Sequence[float | None] = [None] * len(sentences)
         not_here = None
@@ -153,28 +147,28 @@ class Quoting:
                 sums_S, first_S, last_S = best_spans(by_sentence(span_logits_2CL))
                 pointed = [range(a, b + 1) for a, b in zip(first_S.tolist(), last_S.tolist(), strict=True)]
                 ranked_S = ranked_S + SPAN_WEIGHT * sums_S
-        best: dict[str, Quotation] = {}
-        quoted: set[Place] = set()
-        for number in ranked_S.argsort(descending=True, stable=True).tolist():
-            if ranked_S[number] == -torch.inf:
-                break
-            sentence, pointing = sentences[number], pointed[number]
-            if _asks_for_the_list(sentences, number, scores_S):
-                sentence = sentences[number - 1]
-                pointing = range(len(sentence.places), len(sentence.places) + len(sentence.announced))
-            if sentence.places[0] in quoted:  # stands in a list that is quoted already
-                continue
-            whole = sentence.quoted(pointing, float(scores_S[number]), chances[number], not_here)
-            if best.setdefault(_wording(sentence.text), whole) is whole:
-                quoted.update(whole.places)
-            if len(best) == count:
-                break
-        return list(best.values())
+        chosen = list(_chosen(sentences, ranked_S, scores_S, pointed, count + 1))
+        if read is not None and len(chosen) > 1:
+            chosen = self._with_neighbour(chosen, ranked_S, text_of)
+        return [
+            sentence.quoted(pointing, float(scores_S[number]), chances[number], not_here)
+            for number, sentence, pointing in chosen[:count]
+        ]
+
+    def _with_neighbour(
+        self, chosen: list[_Choice], ranked_S: Tensor, text_of: Mapping[str, QuotableText]
+    ) -> list[_Choice]:
+        """The best joined with the second, if that stands beside it and is about as good."""
+        (number, best, pointing), (other, second, _), *others = chosen
+        if ranked_S[number] - ranked_S[other] > TIE:
+            return chosen
+        both = joined(best, second, self._text([best.run], text_of).text)
+        return chosen if both is None else [(number, both, pointing), *others]
 
     def _read(
         self,
         read: Callable[[Sequence[ReadPassage]], Reading],
-        sentences: Sequence[_Sentence],
+        sentences: Sequence[Sentence],
         text_of: Mapping[str, QuotableText],
         title_of: Mapping[str, str],
     ) -> tuple[list[FoundSpan], float]:
@@ -195,18 +189,18 @@ class Quoting:
         ]
         return found, reading.not_here
 
-    def _sentences(self, text_of: Mapping[str, QuotableText]) -> list[_Sentence]:
+    def _sentences(self, text_of: Mapping[str, QuotableText]) -> list[Sentence]:
         """Sentences that stand whole in a run of neighbouring blocks.
 
         Where none stands whole (a sentence longer than the run) the parts that do stand there.
         """
         return self._found(text_of, whole=True) or self._found(text_of, whole=False)
 
-    def _found(self, text_of: Mapping[str, QuotableText], *, whole: bool) -> list[_Sentence]:
+    def _found(self, text_of: Mapping[str, QuotableText], *, whole: bool) -> list[Sentence]:
         return [
             sentence
             for run in self._runs()
-            for sentence in _sentences_of_run(
+            for sentence in sentences_of_run(
                 [self._placed(index) for index in run], run, self._text(run, text_of), whole=whole
             )
         ]
@@ -228,12 +222,33 @@ class Quoting:
     def _text(self, run: Sequence[int], text_of: Mapping[str, QuotableText]) -> QuotableText:
         return text_of.get(self._of(run[0]).document_id) or QuotableText("")
 
-    def _placed(self, index: int) -> _PlacedBlock:
+    def _placed(self, index: int) -> PlacedBlock:
         block = self._of(index)
-        return _PlacedBlock(block.start, block.end, self._ends(index))
+        return PlacedBlock(block.start, block.end, self._ends(index))
 
 
-def _asks_for_the_list(sentences: Sequence[_Sentence], number: int, scores_S: Tensor) -> bool:
+def _chosen(
+    sentences: Sequence[Sentence], ranked_S: Tensor, scores_S: Tensor, pointed: Sequence[range], count: int
+) -> Iterator[_Choice]:
+    """The best sentences of different wording, best first."""
+    wordings: set[str] = set()
+    quoted: set[Place] = set()
+    for number in ranked_S.argsort(descending=True, stable=True).tolist():
+        if ranked_S[number] == -torch.inf or len(wordings) == count:
+            break
+        sentence, pointing = sentences[number], pointed[number]
+        if _asks_for_the_list(sentences, number, scores_S):
+            sentence = sentences[number - 1]
+            pointing = range(len(sentence.places), len(sentence.places) + len(sentence.announced))
+        if sentence.places[0] in quoted:  # stands in a list that is quoted already
+            continue
+        if (wording := _wording(sentence.text)) not in wordings:
+            wordings.add(wording)
+            quoted.update(sentence.antecedent + sentence.places + sentence.announced)
+            yield number, sentence, pointing
+
+
+def _asks_for_the_list(sentences: Sequence[Sentence], number: int, scores_S: Tensor) -> bool:
     """Whether a sentence is the first item of a list, and the question matches what announces the list as well: then it
     asks for the list, not for this item."""
     if number == 0 or not is_item(sentences[number].text):
@@ -252,42 +267,6 @@ def _wording(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-@dataclass(frozen=True)
-class _PlacedBlock:
-    start: int
-    end: int
-    token_ends: list[int]
-    """Character of the document behind each token."""
-
-
-@dataclass(frozen=True)
-class _Sentence:
-    """`run`: the first block of its run; `start`, `stop`: characters of the document; `ends`: of each token;
-    `antecedent`: tokens of the sentence that it refers back to; `announced`: tokens of what it announces; `is_aside`:
-    it stands beside the matter of its document."""
-
-    places: list[Place]
-    text: str
-    run: int
-    start: int
-    stop: int
-    ends: list[int]
-    antecedent: list[Place]
-    announced: list[Place]
-    is_aside: bool
-
-    def quoted(self, pointed: range, score: float, chance: float | None, not_here: float | None) -> Quotation:
-        """With what it refers back to and what it announces; `pointed` counts from its own first token."""
-        first = len(self.antecedent)
-        places = self.antecedent + self.places + self.announced
-        return Quotation(places, range(first + pointed.start, first + pointed.stop), score, chance, not_here)
-
-    def tokens_within(self, span: FoundSpan) -> range:
-        """Its tokens that hold characters of a span."""
-        first = bisect_right(self.ends, span.start)
-        return range(first, min(bisect_left(self.ends, span.stop) + 1, len(self.ends)))
-
-
 class _Gather:
     """Values of tokens, gathered sentence by sentence."""
 
@@ -298,50 +277,3 @@ class _Gather:
 
     def __call__(self, x_XCL: Tensor) -> Tensor:
         return x_XCL.flatten(1)[:, self._place_ST].masked_fill(~self._there_ST, -torch.inf)
-
-
-def _sentences_of_run(
-    placed: Sequence[_PlacedBlock], run: Sequence[int], quotable: QuotableText, *, whole: bool
-) -> Iterator[_Sentence]:
-    text = quotable.text
-    first, last = placed[0].start, placed[-1].end
-    # A sentence that begins before the run or ends behind it is not whole: look a little beyond both ends.
-    low, high = max(0, first - 200), min(len(text), last + 200)
-    before: Span | None = None
-    for start, stop in sentence_borders(text, low, high):
-        previous, before = before, (start, stop)
-        at_a_border = start > low or low == 0
-        if whole and (start < first or stop > last or not at_a_border):
-            continue
-        tokens = _tokens_within(placed, run, start, stop)
-        if tokens:
-            places, ends = zip(*tokens, strict=True)
-            more = _tokens_within(placed, run, stop, announced_end(text, start, stop, last))
-            announced = [place for place, _ in more if place not in places]
-            antecedent = []
-            if whole and previous is not None and first <= previous[0] and _leans(text, *previous, start, stop):
-                antecedent = [place for place, _ in _tokens_within(placed, run, *previous) if place not in places]
-            is_aside = start in quotable.asides
-            start, stop = max(start, first), min(stop, last)
-            yield _Sentence(
-                list(places), text[start:stop], run[0], start, stop, list(ends), antecedent, announced, is_aside
-            )
-
-
-def _leans(text: str, before: int, ended: int, start: int, stop: int) -> bool:
-    """Whether the sentence `start` .. `stop` refers back to the one `before` .. `ended`."""
-    return refers_back(text[start:stop]) and is_antecedent(text, before, ended, start)
-
-
-def _tokens_within(
-    placed: Sequence[_PlacedBlock], run: Sequence[int], start: int, stop: int
-) -> list[tuple[Place, int]]:
-    """Tokens that hold characters of a span, each with the character behind it."""
-    found: list[tuple[Place, int]] = []
-    for index, block in zip(run, placed, strict=True):
-        before = block.start
-        for row, token_end in enumerate(block.token_ends):
-            if before < stop and token_end > start:
-                found.append(((index, row), token_end))
-            before = token_end
-    return found

@@ -17,7 +17,8 @@ from retrieval.engine.workspace import Workspace
 from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import EncodedQuestion
-from retrieval.query.quotation.quoting import Quotation, Quoting
+from retrieval.query.quotation.placed_sentences import Quotation
+from retrieval.query.quotation.quoting import Quoting
 from retrieval.query.retrieve import Candidates
 from retrieval.query.search import Found
 
@@ -50,7 +51,15 @@ def best_sentences(
         matches_QCL = token_matches(found.question.queries_QWGD, *keys).cpu().maximum(titles_QC[..., None])
         span_logits_2CL = _span_logits(workspace.loaded().model, found.question, keys)
         title_of = {document_id: passages.title(document_id) for document_id in text_of}
-        return quoting.best_sentences(matches_QCL, text_of, span_logits_2CL, read=read, title_of=title_of, count=count)
+        return quoting.best_sentences(
+            matches_QCL,
+            text_of,
+            span_logits_2CL,
+            question=found.question.text,
+            read=read,
+            title_of=title_of,
+            count=count,
+        )
 
 
 def _span_logits(

@@ -2,7 +2,8 @@
 
 Measured on built-in passages and questions, once for each checkpoint: the words of its answers (F1) and the
 distribution of their first token (KL). The share of tokens that is computed again is raised until the answers agree; a
-share of 1 reads the passages again and agrees by definition.
+share of 1 reads the passages again and agrees by definition. How many answers are right is counted beside: a writer
+that guesses says something else for the smallest difference.
 
 Axes: V vocabulary.
 """
@@ -42,11 +43,12 @@ _MOST_TOKENS = 20
 @dataclass(frozen=True)
 class Level:
     """Agreement of answers with those of reading again, at one share: mean F1 of words; mean KL of the first token, in
-    nats."""
+    nats. `right`: share of the questions answered right; None if that was not counted."""
 
     repair: float
     f1: float
     kl: float
+    right: float | None = None
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,14 @@ class Agreement:
     repair: float
     """The smallest share that is enough; 1 reads passages again."""
     levels: tuple[Level, ...]
+    right_again: float | None = None
+    """Share of the questions answered right by reading again; None if that was not counted."""
 
     @property
     def reached(self) -> Level:
         """What to expect at `repair`."""
-        return self.levels[-1] if self.levels[-1].repair == self.repair else Level(1.0, 1.0, 0.0)
+        last = self.levels[-1]
+        return last if last.repair == self.repair else Level(1.0, 1.0, 0.0, self.right_again)
 
 
 def agreement_of(loaded: LoadedWriter) -> Agreement:
@@ -69,7 +74,8 @@ def agreement_of(loaded: LoadedWriter) -> Agreement:
         path = loaded.memory.folder / AGREEMENT_FILE
         if path.is_file():
             kept = json.loads(path.read_text(encoding="utf-8"))
-            return Agreement(kept["repair"], tuple(Level(**level) for level in kept["levels"]))
+            levels = tuple(Level(**level) for level in kept["levels"])
+            return Agreement(kept["repair"], levels, kept.get("right_again"))
         agreement = measure(loaded)
         write_durably(path, memoryview(json.dumps(asdict(agreement)).encode()))
         return agreement
@@ -78,18 +84,30 @@ def agreement_of(loaded: LoadedWriter) -> Agreement:
 def measure(loaded: LoadedWriter) -> Agreement:
     """Raise the share until answers agree. Takes one reading of 12 short prompts, and a part of it for each share."""
     asked = _questions(loaded)
-    again = [_answer(loaded, passages, question, 1.0) for passages, question in asked]
+    again = [_answer(loaded, passages, question.text, 1.0) for passages, question in asked]
+    right_again = _right(asked, again)
     levels: list[Level] = []
     for share in SHARES:
-        answers = [_answer(loaded, passages, question, share) for passages, question in asked]
+        answers = [_answer(loaded, passages, question.text, share) for passages, question in asked]
         pairs = list(zip(answers, again, strict=True))
         f1 = sum(word_f1(one.text, other.text) for one, other in pairs) / len(pairs)
         kl = sum(divergence(other.logprobs_V, one.logprobs_V) for one, other in pairs) / len(pairs)
-        levels.append(Level(share, round(f1, 4), round(kl, 4)))
+        levels.append(Level(share, round(f1, 4), round(kl, 4), _right(asked, answers)))
         logger.info("agreement of %s with reading again: %s", loaded.model.source, levels[-1])
         if f1 >= ENOUGH:
-            return Agreement(share, tuple(levels))
-    return Agreement(1.0, tuple(levels))
+            return Agreement(share, tuple(levels), right_again)
+    return Agreement(1.0, tuple(levels), right_again)
+
+
+@dataclass(frozen=True)
+class BuiltInQuestion:
+    """`known`: words of which a right answer has one."""
+
+    text: str
+    known: tuple[str, ...]
+
+    def answered_by(self, answer: str) -> bool:
+        return any(re.search(rf"\b{re.escape(known)}", answer, re.IGNORECASE) for known in self.known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,10 +127,15 @@ def _answer(loaded: LoadedWriter, segments: Sequence[Segment], question: str, sh
     return _Answer("".join(piece.text for piece in pieces), logprobs_V)
 
 
-def _questions(loaded: LoadedWriter) -> list[tuple[list[Segment], str]]:
+def _right(asked: Sequence[tuple[Sequence[Segment], BuiltInQuestion]], answers: Sequence[_Answer]) -> float:
+    right = [question.answered_by(answer.text) for (_, question), answer in zip(asked, answers, strict=True)]
+    return round(sum(right) / len(right), 4)
+
+
+def _questions(loaded: LoadedWriter) -> list[tuple[list[Segment], BuiltInQuestion]]:
     """The built-in questions, each over its passages, which are read apart from each other as documents are."""
     asked = []
-    for passages, questions in _built_in():
+    for passages, questions in built_in():
         texts = [f"[{number}01] {title}\n{text}\n\n" for number, (title, text) in enumerate(passages, 1)]
         segments = [read_segment(loaded.model, loaded.prefix, loaded.model.tokenize(text)) for text in texts]
         asked += [([loaded.memory.as_stored(segment) for segment in segments], question) for question in questions]
@@ -120,9 +143,16 @@ def _questions(loaded: LoadedWriter) -> list[tuple[list[Segment], str]]:
 
 
 @cache
-def _built_in() -> list[tuple[list[tuple[str, str]], list[str]]]:
+def built_in() -> list[tuple[list[tuple[str, str]], list[BuiltInQuestion]]]:
+    """Passages (title, text) with the questions about them."""
     table = tomllib.loads((files(__package__) / "guard_questions.toml").read_text(encoding="utf-8"))
-    return [([(title, text) for title, text in made["passages"]], made["questions"]) for made in table["set"]]
+    return [
+        (
+            [(title, text) for title, text in made["passages"]],
+            [BuiltInQuestion(text, tuple(known)) for text, *known in made["questions"]],
+        )
+        for made in table["set"]
+    ]
 
 
 def word_f1(one: str, other: str) -> float:

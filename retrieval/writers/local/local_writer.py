@@ -22,6 +22,7 @@ from retrieval.writers.protocol import Cancelled, WriterKind, WriterPassage, Wri
 
 if TYPE_CHECKING:
     from model.checkpoint.chat.chat_model import ChatModel
+    from model.checkpoint.chat.few_bits import FewBits
     from model.inference.reuse.segments import Segment
     from retrieval.writers.local.guard import Agreement
     from retrieval.writers.local.memory import WriterMemory
@@ -33,7 +34,7 @@ class LocalWriter:
     """Words answers with an ordinary instruct checkpoint, loaded by the first `write`.
 
     name: a folder or a name on the hub. memory_bytes: what may be kept in `home`, for all writers together. repair:
-    the share to compute again; None: what the guard finds. int8: keep the weights in a byte each.
+    the share to compute again; None: what the guard finds. few_bits: how its matrices are kept, if in fewer bits.
     reads_ahead: whether new documents are read before anybody asks. Thread-safe.
     """
 
@@ -49,11 +50,11 @@ class LocalWriter:
         dtype: str | None = None,
         memory_bytes: int = DEFAULT_BUDGET_BYTES,
         repair: float | None = None,
-        int8: bool = False,
+        few_bits: FewBits | None = None,
         reads_ahead: bool = False,
     ) -> None:
         self._source, self.reads_ahead = name, reads_ahead
-        self._home, self._device, self._dtype, self._int8 = home, device, dtype, int8
+        self._home, self._device, self._dtype, self._few_bits = home, device, dtype, few_bits
         self._memory_bytes, self._repair = memory_bytes, repair
         self._lock = threading.Lock()
         self._loaded: LoadedWriter | None = None
@@ -66,7 +67,9 @@ class LocalWriter:
         with self._lock:
             if self._loaded is None:
                 try:
-                    model = load_chat_model(self._source, device=self._device, dtype=self._dtype, int8=self._int8)
+                    model = load_chat_model(
+                        self._source, device=self._device, dtype=self._dtype, few_bits=self._few_bits
+                    )
                 except (ModelError, OSError, RuntimeError) as error:
                     raise WriterError(self.name, str(error)) from error
                 self._loaded = loaded_writer(model, self._home, self._memory_bytes)
@@ -81,7 +84,7 @@ class LocalWriter:
     @property
     def weights(self) -> int:
         """As in `Writer`: counted."""
-        return sum(parameter.numel() for parameter in self.loaded().model.backbone.parameters())
+        return int(self.loaded().model.num_weights)
 
     def agreement(self) -> Agreement:
         """How stored passages compare with passages read again; measured once for each checkpoint."""

@@ -6,7 +6,7 @@ beside the writer's words, and in their place where the documents support none o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from retrieval.engine.workspace import Workspace
@@ -22,6 +22,9 @@ from retrieval.types.written import Claim
 from retrieval.writing.checking.claims import SUPPORTED_COVERAGE
 from retrieval.writing.checking.facts import content_words
 from retrieval.writing.citations import without_citations
+
+# Letters by which forms of a word are one: inspect, inspection.
+_BEGINNING = 5
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,14 @@ def quoted_beside(
 
 def is_upheld(question: str, text: str, claims: Sequence[Claim], beside: Beside, *, small: bool) -> bool:
     """Whether the documents support a text without citations, beyond what the question says itself: one of its
-    sentences; most of them where nothing would be quoted. A small writer must agree with the search where that is sure:
+    sentences; most of them where nothing would be quoted, and one that speaks of what was asked (whoever copies any
+    sentence of a document is supported). A small writer must agree with the search where that is sure:
     it copies what stands beside the answer as readily."""
     asked, quotation = set(content_words(question)), beside.quotation
     supported = [claim for claim in claims if claim.verdict == "supported" and set(content_words(claim.text)) - asked]
     if quotation is None:
-        return 2 * len(supported) > len(claims)
+        speaks = any(_share_a_word(asked, content_words(claim.text)) for claim in supported)
+        return 2 * len(supported) > len(claims) and (speaks or not asked)
     if small and beside.outcome == "found" and (short := set(content_words(quotation.short))):
         supported = [claim for claim in supported if 2 * len(short & set(content_words(claim.text))) > len(short)]
     if not supported and beside.outcome == "perhaps":  # a guess: nearly supported is better
@@ -63,3 +68,9 @@ def is_upheld(question: str, text: str, claims: Sequence[Claim], beside: Beside,
         supported = [claim for claim in supported if set(content_words(claim.text)) - asked]
     words = content_words(without_citations(text))  # too short to be looked up, like a name
     return bool(supported) or (not claims and bool(words) and set(words) <= set(content_words(quotation.passage.text)))
+
+
+def _share_a_word(some: Iterable[str], others: Iterable[str]) -> bool:
+    """Whether two texts have a word in common, as far as its beginning tells."""
+    begins = {word[:_BEGINNING] for word in others}
+    return any(word[:_BEGINNING] in begins for word in some)

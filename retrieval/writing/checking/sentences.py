@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 
 from model.scoring.sentences import sentence_borders
-from retrieval.types.outcomes import NOTHING_FOUND
 from retrieval.writing.checking.facts import content_words
+from retrieval.writing.checking.refusals import is_refusal
 from retrieval.writing.citations import without_citations
+from retrieval.writing.instructions import LEAD_IN
 
 _FEWEST_WORDS = 2
 # Marks of lists and tables, and dashes that draw lines.
@@ -25,5 +26,9 @@ def claims_of(answer: str) -> Iterator[tuple[int, int, str]]:
         if _RULE.fullmatch(moved[start:end]) or moved[start:end].endswith((":", "?")):
             continue
         text = " ".join(_MARKS.sub("", _MARKS.sub("", without_citations(moved[start:end]))).split())
-        if len(content_words(text)) >= _FEWEST_WORDS and not text.startswith(NOTHING_FOUND.rstrip(".")):
+        if is_refusal(text):
+            continue
+        if lead := LEAD_IN.match(text):
+            text = text[lead.end() :]
+        if len(content_words(text)) >= _FEWEST_WORDS:
             yield start, end, text

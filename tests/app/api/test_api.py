@@ -91,6 +91,13 @@ class TestMcp:
     def test_three_tools_are_offered_and_no_event_of_the_page(self, client: TestClient) -> None:
         assert {tool["name"] for tool in self.call(client, "tools/list", {})["tools"]} == {"ask", "search", "list"}
 
+    def test_the_address_may_be_given_without_the_slash_at_its_end(self, client: TestClient) -> None:
+        message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+        response = client.post("/mcp", json=message, headers=headers)
+        assert [one.status_code for one in response.history] == [307]
+        assert response.status_code == 200 and response.url.path == "/mcp/"
+
     def test_ask_answers_with_passages(self, client: TestClient) -> None:
         result = self.call(client, "tools/call", {"name": "ask", "arguments": {"question": "When was the dam raised?"}})
         answer = json.loads(result["content"][0]["text"])

@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from model.attention import plain_attention
 from model.attention.grouped_softmax import ContextGate, grouped_softmax
 from model.checkpoint.chat.chat_model import ChatModel
+from model.checkpoint.chat.few_bits import FewBits
 from model.inference.reuse.assembled_text import AssembledText
 from model.inference.reuse.repair import chosen_rows, read_question
 from model.inference.reuse.segments import Segment, read_prefix, read_segment, rotated
@@ -150,15 +152,34 @@ def test_repair_takes_first_tokens_and_those_the_question_looks_at() -> None:
     assert everything.tolist() == list(range(10, 60))
 
 
+@pytest.mark.parametrize("family", ["llama", "mistral-window", "gemma3"])
+def test_tokens_are_computed_again_in_groups_as_all_at_once(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_chat_model(family)
+    prefix, segments = stored(model)
+    kept = []
+    for at_once in (1000, 3):
+        monkeypatch.setattr(plain_attention, "QUERIES_AT_ONCE", at_once)
+        text = AssembledText(model, prefix, segments, room=1)
+        text.recompute(torch.arange(text.context.start, text.context.stop, 2))
+        kept.append(text.feed(model.tokenize("?")).hidden_QE)
+    torch.testing.assert_close(*kept, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "package", "moved"), [("int8", "torchao", 0.1), ("nf4", "bitsandbytes", 0.6)], ids=["int8", "nf4"]
+)
 @pytest.mark.parametrize("family", ["llama-tied", "qwen2", "smollm3", "phi3", "gemma3"])
-def test_a_writer_in_int8_says_nearly_the_same_from_another_memory(family: str) -> None:
-    pytest.importorskip("torchao")
-    model, rounded = tiny_chat_model(family), tiny_chat_model(family).in_int8()
+def test_a_writer_in_few_bits_says_nearly_the_same_from_another_memory(
+    family: str, kind: FewBits, package: str, moved: float
+) -> None:
+    pytest.importorskip(package)
+    model, rounded = tiny_chat_model(family), tiny_chat_model(family).in_few_bits(kind)
     suffix = model.suffix_ids(QUESTION)
     logits = []
     for each in (model, rounded):
         prefix, segments = stored(each)
         text = AssembledText(each, prefix, segments, room=len(suffix))
         logits.append(each.logits(read_question(text, suffix, 0.2).hidden_QE)[-1])
-    assert 0 < float((logits[0] - logits[1]).norm() / logits[0].norm()) < 0.1
+    assert 0 < float((logits[0] - logits[1]).norm() / logits[0].norm()) < moved
+    assert rounded.num_weights == model.num_weights
     assert model.identity()["weights"] != rounded.identity()["weights"]

@@ -45,6 +45,7 @@ def test_headings_questions_and_contents_answer_nothing() -> None:
         ["The U.S. Army left in 1946.", "It came back to the U.S.", "The rest is known."],
         ["It is signed by John Hall, Esq.", "He was there."],
         ["Use valve No. 5 (see Fig. 3 and Tab. 2).", "Then wait."],
+        ["See Docket No. FAA-2020-0746 first.", "They said no.", "Nobody came."],
         ["Doors open at 9 a.m. Monday.", "They close at 5 p.m.", "Nobody waits."],
         ["Acme Inc. Boston sells it.", "It is sold by Acme Inc.", "The price is low."],
         ["Water is rich in vitamin C.", "The rest is not."],

@@ -10,10 +10,11 @@ import pytest
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.extract import ExtractedDocument, ExtractLimits, extract
-from retrieval.extraction.formats import format_of
+from retrieval.extraction.formats import SUFFIXES, format_of
 from retrieval.extraction.markup import extract_text
 from retrieval.extraction.office.word import extract_docx
 from retrieval.extraction.process.worker import _function
+from tests.retrieval.extraction.reading import SMALL, read, written
 from tests.retrieval.packed import repacked
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -195,6 +196,53 @@ def test_unclosed_and_deeply_nested_tags_cost_no_text(tmp_path):
     page = "<head><title>T</title><body>" + "<font><div>word " * 2_000 + "<p>last"
     text = markup(tmp_path, ".html", page).text
     assert text.split() == ["word"] * 2_000 + ["last"]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ("<html><body><div></div></body></html>", "no text"),
+        (" \n\t ", "no text"),
+        ("<script>document.write('words')</script>", "no text"),
+        ("<!-- never closed <p>words", "no text"),
+        (bytes(range(256)) * 9, "binary data"),
+        (b"%PDF-1.7\n" + bytes(300), "binary data"),
+        (b"PK\x03\x04" + bytes(300), "binary data"),
+        ("<p>" + "word " * 6000, "more than 20,000 characters"),
+    ],
+    ids=range(8),
+)
+def test_odd_web_pages_are_refused_with_their_reason(tmp_path, data, reason):
+    with pytest.raises(ExtractError, match=reason):
+        read(written(tmp_path, "odd.html", data), SMALL)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ("<html><body><p>The mill was sold.<p>It is cl", "The mill was sold.\n\nIt is cl"),
+        ("<p>The mill<a href='x", "The mill"),
+        (b"<meta charset=unknown-8><p>K\xf6ln</p>", "Köln"),
+        ("<p>Grüße</p>".encode("utf-16"), "Grüße"),
+        ("<!DOCTYPE x [<!ENTITY a SYSTEM 'file:///etc/passwd'>]><p>&a; seen", "&a; seen"),
+        ("<iframe src='file:///etc/passwd'></iframe><object data='http://gone.example/'>gone</object>seen", "seen"),
+        ("<meta http-equiv=refresh content='0;url=http://gone.example/'><p>seen", "seen"),
+        ("<body onload='gone()'><img src=http://gone.example/ onerror='gone()'><p>seen", "seen"),
+        ("<div>" * 20_000 + "deep", "deep"),
+        ("<p " + "a=b " * 100_000 + ">seen</p>", "seen"),
+        ("<table><tr><td colspan=99999999 rowspan=99999999>wide</table>", "wide"),
+    ],
+    ids=range(11),
+)
+def test_irregular_web_pages_give_their_words_and_fetch_nothing(tmp_path, data, words):
+    text = read(written(tmp_path, "odd.html", data)).text
+    assert words in text and "gone" not in text and "root:" not in text
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_without_a_byte_is_said_to_be_empty_whatever_its_name(tmp_path, suffix):
+    with pytest.raises(ExtractError, match="empty"):
+        extract(written(tmp_path, f"odd{suffix}", b""))
 
 
 def test_fences_in_lists_and_link_definitions_are_read(tmp_path):

@@ -143,6 +143,7 @@ def test_a_message_of_outlook_is_read_like_any_other_e_mail(tmp_path):
         ("half", "is damaged"),
         ("a workbook", "is damaged"),
         ("loop", "is damaged|no text"),
+        ("encrypted", "encrypted"),
         ("too long", "more than 20,000 characters"),
     ],
 )
@@ -157,6 +158,7 @@ def test_odd_messages_of_outlook_are_refused_with_their_reason(tmp_path, kind, r
         "noise": whole[:512] + bytes(range(256)) * 8,
         "a workbook": compound_file({"Workbook": b"cells"}),
         "loop": whole[:76] + b"\0\0\0\0" * 109 + whole[512:],
+        "encrypted": outlook_message("Plan", "", kind="IPM.Note.SMIME", attachments={"smime.p7m": b"0\x80"}),
         "too long": whole,
     }[kind]
     with pytest.raises(ExtractError, match=reason):

@@ -17,7 +17,7 @@ from retrieval.extraction import extract as reading
 from retrieval.extraction.extract import ExtractLimits, extract, render_page, set_ocr
 from retrieval.extraction.formats import format_of
 from retrieval.extraction.ocr.languages import installed_languages, language_files
-from retrieval.extraction.progress import RECOGNISING, ExtractProgress
+from retrieval.extraction.progress import ARRANGING, EXTRACTING, RECOGNISING, ExtractProgress
 from tests.retrieval.extraction.reading import read, written
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 
@@ -61,11 +61,14 @@ def mixed(tmp_path_factory) -> Path:
     return folder / "mixed.pdf"
 
 
-def test_only_pages_without_text_are_recognised_and_their_words_have_boxes(mixed, tmp_path):
+def test_only_pages_without_text_are_recognised_and_their_words_have_boxes(mixed, tmp_path, monkeypatch):
     told: list[ExtractProgress] = []
+    stages, watched = [], reading._watched
+    monkeypatch.setattr(reading, "_watched", lambda at, stage, *more: stages.append(stage) or watched(at, stage, *more))
     document = extract(mixed, kept=tmp_path, watch=told.append)
     assert all(words in document.text for words in WORDS)
     assert {(one.done, one.total) for one in told if one.stage == RECOGNISING} == {(0, 1)}
+    assert stages == [EXTRACTING, RECOGNISING, ARRANGING], "it is not told as if all began anew"
     assert [page.note for page in document.pages[:2]] == ["", ""]
     assert "page 2 was recognised in pictures (OCR)" in " ".join(document.notes)
     start = document.text.index("1951")

@@ -90,6 +90,19 @@ def test_the_time_left_follows_the_pages_and_the_speed_of_reading(monkeypatch: p
     assert forecast.seconds_left(ExtractProgress(RECOGNISING, 2, 4)) == pytest.approx(2 * 3.0 + 4 * 600 / 100)
 
 
+def test_slow_first_pages_do_not_count_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("retrieval.ingest.estimate.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(estimate, "_known_speed", lambda _workspace, _loaded: 1e9)
+    forecast = estimate.Forecast(None, None)  # type: ignore[arg-type]
+    left = []
+    for done, seconds in ((0, 0.0), (1, 60.0), (2, 61.0), (4, 63.0), (8, 67.0)):
+        clock[0] = seconds
+        left.append(forecast.seconds_left(ExtractProgress(EXTRACTING, done, 16, 1_000 * done)))
+    assert left[:3] == [None, None, None], "too few pages to promise anything"
+    assert left[3:] == pytest.approx([12 * 1.0, 8 * 1.0], abs=0.1)
+
+
 def test_without_a_known_speed_nothing_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "_known_speed", lambda _workspace, _loaded: None)
     forecast = estimate.Forecast(None, None)  # type: ignore[arg-type]

@@ -61,6 +61,22 @@ def test_sheets_are_pages_and_a_long_one_keeps_the_numbers_of_its_rows(tmp_path)
     assert box.page == 2 and cells_of([box], 2.0, 1000.0, 2000) == "A2101"
 
 
+def test_remarks_above_a_table_do_not_hide_the_names_of_its_columns(tmp_path):
+    """As people write them beside and above what they keep, without an empty row between."""
+    remarks = [["Lots of people"], ["simply cannot", None, None, "some notes"], ["at", "the", "top"]]
+    table = [["Name", "Trade", "Age", "Born"], ["Anna", "miller", 69, 1947], ["Ben", "smith", 60, 1956]]
+    assert read(workbook(tmp_path, [*remarks, *table, ["Cleo", "baker"]])).text == (
+        "Lots of people\nsimply cannot\tsome notes\nat\tthe\ttop\n\nName\tTrade\tAge\tBorn\n"
+        "Name: Anna; Trade: miller; Age: 69; Born: 1947.\nName: Ben; Trade: smith; Age: 60; Born: 1956.\n"
+        "Name: Cleo; Trade: baker."
+    )
+
+
+def test_rows_of_a_table_without_names_stay_as_they_are(tmp_path):
+    rows = [["Anna", 69, "miller"], ["Ben", 60, "smith"], ["both"], ["Cleo", 31, "baker"], ["Dora", 44, "weaver"]]
+    assert read(workbook(tmp_path, rows)).text.startswith("Anna; 69; miller.\nBen; 60; smith.\n")
+
+
 def test_columns_are_named_as_spreadsheets_do():
     assert [column_name(number) for number in (0, 25, 26, 701, 702, 16383)] == ["A", "Z", "AA", "ZZ", "AAA", "XFD"]
 

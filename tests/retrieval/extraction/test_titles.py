@@ -38,6 +38,12 @@ def test_a_stated_title_counts_if_its_words_are_printed(tmp_path):
     assert title(tmp_path, [Sheet(PAGE)], "Annual template for accounts") == "Dams of the North"
 
 
+def test_a_cover_with_few_lines_is_compared_with_the_page_after_it(tmp_path):
+    cover = Sheet([(72, 600, 24, "Dams of the North"), (72, 560, 18, "A survey of walls"), (72, 500, 12, "Ann Lee")])
+    assert title(tmp_path, [cover]) == "scan0042", "alone it may be anything"
+    assert title(tmp_path, [cover, Sheet(column(72, 700, 12, width=80))]) == "Dams of the North"
+
+
 def test_the_names_of_a_tables_columns_are_no_title(tmp_path):
     names = [(72 + 120 * c, 740, 14, text) for c, text in enumerate(("DOCUMENT NO.", "DATE", "PAYEE NAME"))]
     rows = [

@@ -29,28 +29,35 @@ def test_below_the_threshold_an_answer_is_a_guess_and_without_one_it_never_is():
 
 def test_the_second_look_knows_guesses_and_what_stands_nowhere():
     look = tiny_look(["a"])
-    never = Signs(not_here=1.0, chance=0.0, block=0.0, sentence=0.0)
+    never = Signs(not_here=1.0, chance=0.0, block=0.0, sentence=0.0, unmatched=1.0)
     assert outcome_of_reading(look, never) == "found", "a reader that was not calibrated never doubts"
     look.reader.config.sure_above, look.reader.config.absent_above = 0.1, 0.6
     given = [(0.1, 0.2), (0.1, 0.05), (0.7, 0.2)]
-    outcomes = [outcome_of_reading(look, Signs(absent, chance, 0.5, 0.5)) for absent, chance in given]
+    outcomes = [outcome_of_reading(look, Signs(absent, chance, 0.5, 0.5, 0.0)) for absent, chance in given]
     assert outcomes == ["found", "perhaps", "not_found"]
 
 
 def test_a_calibrated_reader_doubts_less_where_search_matched_well():
     look = tiny_look(["a"])
-    look.doubt = Doubt(none=(6.0, 0.6, -12.0), right=(-4.0, -0.3, 0.5, 9.0), none_above=0.8, sure_above=0.5)
-    poor, good = Signs(0.7, 0.05, 0.35, 0.3), Signs(0.7, 0.05, 0.7, 0.5)
+    look.doubt = Doubt(none=(6.0, 0.6, -12.0, 3.0), right=(-4.0, -0.3, 0.5, 9.0), none_above=0.8, sure_above=0.5)
+    poor, good = Signs(0.7, 0.05, 0.35, 0.3, 0.0), Signs(0.7, 0.05, 0.7, 0.5, 0.0)
     assert outcome_of_reading(look, poor) == "not_found"
     assert outcome_of_reading(look, good) == "perhaps"
-    assert outcome_of_reading(look, Signs(0.01, 0.8, 0.7, 0.65)) == "found"
-    assert 0 < look.doubt.chance_of_none(Signs(1.0, 0.0, 0.0, 0.0)) <= 1, "certainty has odds, too"
+    assert outcome_of_reading(look, Signs(0.01, 0.8, 0.7, 0.65, 0.0)) == "found"
+    assert 0 < look.doubt.chance_of_none(Signs(1.0, 0.0, 0.0, 0.0, 1.0)) <= 1, "certainty has odds, too"
+
+
+def test_words_of_the_question_that_stand_nowhere_in_what_was_read_raise_doubt():
+    look = tiny_look(["a"])
+    look.doubt = Doubt(none=(6.0, 0.6, -12.0, 3.0), right=(-4.0, -0.3, 0.5, 9.0), none_above=0.8, sure_above=0.5)
+    outcomes = [outcome_of_reading(look, Signs(0.5, 0.3, 0.5, 0.5, unmatched)) for unmatched in (0.0, 0.2, 0.8)]
+    assert outcomes == ["perhaps", "perhaps", "not_found"]
 
 
 def test_a_doubt_that_is_incomplete_is_refused():
-    whole = {"none": [0, 1, 1], "right": [0, 1, 1, 1], "none_above": 0.5, "sure_above": 0.5}
-    assert Doubt.of(whole).none == (0.0, 1.0, 1.0)
-    for changed in ({"none": [0, 1]}, {"none_above": None}, {"right": 3}):
+    whole = {"none": [0, 1, 1, 1], "right": [0, 1, 1, 1], "none_above": 0.5, "sure_above": 0.5}
+    assert Doubt.of(whole).none == (0.0, 1.0, 1.0, 1.0)
+    for changed in ({"none": [0, 1, 1]}, {"none_above": None}, {"right": 3}):
         with pytest.raises(ValueError, match="its doubt"):
             Doubt.of({**whole, **changed})
     with pytest.raises(ValueError, match="its doubt is incomplete"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from retrieval.query.exact_terms import term_shares, terms_of
+from retrieval.query.exact_terms import term_shares, terms_of, unmatched_share
 
 PLAIN = ["The harbour is deep.", "Ships wait in the harbour.", "The harbour opens at six."] * 4
 
@@ -31,3 +31,11 @@ def test_options_numbers_and_parts_of_codes_are_terms():
 def test_without_rare_terms_no_text_gains():
     assert torch.equal(term_shares("Where is it?", PLAIN), torch.zeros(len(PLAIN)))
     assert torch.equal(term_shares("harbour", []), torch.zeros(0))
+
+
+def test_words_that_stand_nowhere_are_counted_without_small_ones():
+    assert unmatched_share("Which ships wait in the harbours?", PLAIN) == 0
+    assert unmatched_share("Do tugboats wait in the harbour in 2025?", PLAIN) == 0.5
+    assert unmatched_share("Where is it?", PLAIN) == 0
+    assert unmatched_share("How many ships wait in how much of the harbour?", PLAIN) == 0
+    assert unmatched_share("harbour", []) == 1

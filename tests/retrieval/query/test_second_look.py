@@ -88,10 +88,22 @@ def test_a_calibrated_reader_decides_where_search_alone_would_refuse(library, re
     loaded = library._workspace.loaded()
     monkeypatch.setattr(retrieve, "is_answerable", lambda *_: False)
     assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "not_found"
-    loaded.second_look.doubt = Doubt(none=(0.0, 1.0, 0.0), right=(5.0, 0.0, 1.0, 0.0), none_above=0.6, sure_above=0.5)
+    loaded.second_look.doubt = Doubt(
+        none=(0.0, 1.0, 0.0, 0.0), right=(5.0, 0.0, 1.0, 0.0), none_above=0.6, sure_above=0.5
+    )
     assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "found"
     reading["Oslo"] = 0.1
     assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "not_found"
+
+
+def test_what_the_question_names_and_no_passage_read_does_raises_doubt(library, reading):
+    reading["Oslo"] = 0.5
+    loaded = library._workspace.loaded()
+    loaded.second_look.doubt = Doubt(
+        none=(-1.0, 0.0, 0.0, 2.0), right=(5.0, 0.0, 0.0, 0.0), none_above=0.5, sure_above=0.5
+    )
+    assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "found"
+    assert ask(library, "Which school does Bert's nephew attend?", max_tokens=200, k=50).outcome == "not_found"
 
 
 def test_who_insists_gets_the_nearest_as_a_guess(library, reading):

@@ -206,7 +206,8 @@ def test_the_guard_raises_the_share_until_answers_agree(loaded: LoadedWriter, mo
     assert never.repair == 1.0
     assert [level.repair for level in never.levels] == [0.0, 0.9]
     assert never.levels[0].kl > never.levels[1].kl
-    assert never.reached == guard.Level(1.0, 1.0, 0.0)
+    assert never.reached == guard.Level(1.0, 1.0, 0.0, never.right_again)
+    assert never.right_again == 0.0, "a random network answers nothing"
     monkeypatch.setattr(guard, "ENOUGH", 0.9)
     enough = guard.measure(loaded)
     assert (enough.repair, enough.reached.f1) == (0.0, 0.9)
@@ -219,6 +220,24 @@ def test_what_the_guard_found_is_kept(loaded: LoadedWriter, monkeypatch: pytest.
     assert guard.agreement_of(loaded).reached == guard.Level(0.2, 0.97, 0.01)
 
 
+def test_what_was_found_before_right_answers_were_counted_is_still_read(tmp_path: Path, checkpoint: Path) -> None:
+    loaded = loaded_writer(load_chat_model(checkpoint, device="cpu"), tmp_path)
+    loaded.memory.folder.mkdir(parents=True, exist_ok=True)
+    kept = '{"repair": 0.2, "levels": [{"repair": 0.2, "f1": 0.97, "kl": 0.01}]}'
+    (loaded.memory.folder / guard.AGREEMENT_FILE).write_text(kept)
+    assert guard.agreement_of(loaded) == guard.Agreement(0.2, (guard.Level(0.2, 0.97, 0.01, None),), None)
+
+
+def test_every_built_in_answer_stands_in_its_passages_and_is_known_when_it_is_given() -> None:
+    for passages, questions in guard.built_in():
+        text = " ".join(text for _, text in passages)
+        for question in questions:
+            assert question.answered_by(text), question.text
+            assert not question.answered_by("No answer was found in the documents.")
+    assert guard.BuiltInQuestion("How much?", ("15",)).answered_by("It is 15 euros.")
+    assert not guard.BuiltInQuestion("How much?", ("15",)).answered_by("It is 215 euros.")
+
+
 def test_words_are_compared_without_case_and_marks() -> None:
     assert guard.word_f1("The mat.", "the mat") == 1.0
     assert guard.word_f1("under the mat", "the hall") == pytest.approx(0.4)
@@ -229,9 +248,10 @@ def test_the_doctor_shows_the_agreement_and_says_when_passages_are_read_again(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = writer_at(checkpoint, tmp_path, repair=None)
-    monkeypatch.setattr(guard, "measure", lambda _: guard.Agreement(0.2, (guard.Level(0.2, 0.97, 0.01),)))
+    monkeypatch.setattr(guard, "measure", lambda _: guard.Agreement(0.2, (guard.Level(0.2, 0.97, 0.01, 0.75),), 0.8))
     report, problems = writer_report(writer, tmp_path)
     assert (report["repair"], report["agreement_f1"], report["first_token_kl"], problems) == (0.2, 0.97, 0.01, [])
+    assert (report["right"], report["right_again"]) == (0.75, 0.8)
     written(writer, request())
     assert writer_report(writer, tmp_path)[0]["stored_bytes"] > 0
     elsewhere = writer_at(checkpoint, tmp_path / "other", repair=None)

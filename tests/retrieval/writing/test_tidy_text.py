@@ -52,6 +52,8 @@ def test_nothing_is_held_back_that_cannot_be_another_part() -> None:
     [
         "The dam was raised by three metres. " * 4,
         "".join(f"{n}. The dam was raised by three metres.\n" for n in range(1, 9)),
+        "The dam was raised by three metres.\n\nThe document says: The dam was raised by three metres.\n\n"
+        + "More. " * 20,
         "It is so. " + "No dam here. Or there. " * 5,
         "It costs 18" + " 000" * 100,
         "It is " + "and the " * 60,
@@ -86,6 +88,8 @@ def test_tables_lists_and_lines_are_no_repetition(text: str) -> None:
 def test_what_was_repeated_stands_there_once() -> None:
     line = "The dam was raised by three metres."
     assert without_repetition(f"{line} {line}") == line
+    assert without_repetition(f"{line}\n\nThe document says: {line}") == line
+    assert without_repetition(f"The notice says: {line}\n\nThe document says: {line}") == f"The notice says: {line}"
     assert without_repetition(f"1. {line}\n2. {line}\n") == f"1. {line}"
     assert without_repetition("It costs 18" + "0" * 300) == "It costs 18"
     assert without_repetition("1. Flour.\n2.\n3.\n4.") == "1. Flour."

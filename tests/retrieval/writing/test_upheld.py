@@ -49,6 +49,12 @@ def test_where_nothing_would_be_quoted_most_sentences_must_be_supported() -> Non
     assert not is_upheld(QUESTION, "Three.", [], nothing, small=False)
 
 
+def test_where_nothing_would_be_quoted_a_copy_of_something_else_is_no_answer() -> None:
+    nothing, copied = Beside(None, "not_found"), [claim("supported", 1.0)]
+    assert not is_upheld("How is the pager chosen?", WORDS, copied, nothing, small=False)
+    assert is_upheld("What part does the sensorium play?", WORDS, copied, nothing, small=False)
+
+
 def test_a_name_that_the_quotation_holds_is_believed() -> None:
     assert is_upheld(QUESTION, "Stages.", [], beside("found"), small=True)
     assert not is_upheld(QUESTION, "Yes.", [], beside("found"), small=True)

@@ -90,6 +90,21 @@ def test_an_answer_that_is_not_in_the_documents_is_said_as_such(library: Library
     assert not answer.found and answer.text == NOTHING_FOUND and not answer.claims and answer.passages
 
 
+def test_a_writer_may_say_in_its_own_words_that_it_is_not_in_the_documents(
+    library: Library, writer: ScriptedWriter
+) -> None:
+    text = "The passages do not mention the capital of Mongolia [1]."
+    writer.reply = lambda _request: text
+    answer = ask(library)
+    assert (answer.found, answer.outcome, answer.text, answer.claims, answer.set_aside) == (
+        False,
+        "not_found",
+        text,
+        (),
+        "",
+    )
+
+
 def test_a_library_without_documents_asks_no_writer(open_library) -> None:
     library, writer = open_library(), ScriptedWriter()
     library.use_writer(lambda: writer)

@@ -1,0 +1,12 @@
+// What the server puts into the page as its module `words.js` (app/web/words.py).
+
+/** For each outcome of a question: what it is called, and what that means. */
+export const OUTCOMES: Record<string, [string, string]>;
+export const READ_ONCE_MORE: string;
+export const ONE_SENTENCE: string;
+export const QUOTED_INSTEAD: string;
+export const SET_ASIDE: string;
+/** The mark of the product, as an address of its own content. */
+export const MARK: string;
+/** Addresses of the style sheets that the frame needs. */
+export const FRAME_STYLES: string[];
