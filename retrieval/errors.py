@@ -131,6 +131,15 @@ class WriterError(CairnError):
         self.writer, self.reason = writer, reason
 
 
+class DeletedMeanwhile(CairnError):
+    """A document was deleted while an answer was made from it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A document that this answer is based on was deleted in the meantime, so it was not saved. Ask again."
+        )
+
+
 class Cancelled(CairnError):
     """A job was cancelled by its owner."""
 

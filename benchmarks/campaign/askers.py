@@ -6,9 +6,10 @@
 Some documents stay, each with a needle of its own; others are read and deleted all the time by another thread. Every
 second question is about one document that stays, and must give the tokens and passages that it gave before anything
 moved. The others see everything: each passage must be what its document says at that place, and no document may show
-that was deleted before the question was asked. In between, memory and open handles are counted: after the first tenth
-of the answers neither may go on growing. `--shipped` asks the checkpoint in model/default, whose answers must hold the
-needles. Prints one JSON object; exit status 1 if anything did not hold.
+that was deleted before the question was asked; an answer whose document was deleted meanwhile says so. In between,
+memory and open handles are counted: after the first tenth of the answers neither may go on growing. `--shipped` asks
+the checkpoint in model/default, whose answers must hold the needles. Prints one JSON object; exit status 1 if anything
+did not hold.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import machine
 import psutil
 import torch
 
-from retrieval.errors import NotFound
+from retrieval.errors import DeletedMeanwhile, NotFound
 from retrieval.extraction import extract
 from retrieval.library import Library
 from retrieval.types.passages import Answer
@@ -59,6 +60,7 @@ class Hall:
         self.library = Library.open(folder / "home", model, shard_bytes=100_000)
         self.texts: dict[str, str] = {}
         self.deleted: dict[str, float] = {}
+        self.last_deletion = 0.0
         self.ended = threading.Event()
         self.counts, self.violations = Counter[str](), list[str]()
         self.memory: list[tuple[int, int, int]] = []  # answers, bytes, handles
@@ -92,8 +94,9 @@ class Hall:
             here.append(self._bring(f"passes-{number}.txt", prose(1000 + self.seed + number, 700)))
             if len(here) > 3:
                 gone = here.pop(0)
+                self.last_deletion = float("inf")  # it goes on
                 self.library.delete_documents([gone])
-                self.deleted[gone] = time.monotonic()
+                self.last_deletion = self.deleted[gone] = time.monotonic()
             self.counts["documents read"] = number
             while self.counts["answers"] < number * ANSWERS_PER_DOCUMENT and not self.ended.wait(0.05):
                 pass  # else reading would take most of the machine
@@ -121,6 +124,11 @@ class Hall:
         number = chance.randrange(STAYING) if calm else None
         try:
             answer = self._ask(number)
+        except DeletedMeanwhile as error:
+            self.counts["refused: its document was deleted"] += 1
+            if calm or self.last_deletion < asked_at:
+                self.violations.append(f"nothing was deleted, but: {error}")
+            return
         except Exception as error:
             self.violations.append(f"{type(error).__name__}: {error}")
             return

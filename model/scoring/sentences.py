@@ -174,8 +174,8 @@ def _is_abbreviation(text: str, border: re.Match[str]) -> bool:
         return True
     if lower in _words("numbers_follow") and (following[0][:1] in "([" or following[1][:1].isdigit()):
         return True
-    code = text[border.end() : border.end() + _LOOKED_AT].split(None, 1)[0]
-    if lower in _words("codes_follow") and any(map(str.isdigit, code)):
+    code = text[border.end() : border.end() + _LOOKED_AT].split(None, 1)[:1]
+    if lower in _words("codes_follow") and any(map(str.isdigit, "".join(code))):
         return True
     if "\n" in border[0]:  # a line that ends so is mostly a line of its own
         return False

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from model.inference.generate import answer_logprob
 from retrieval.engine.workspace import Workspace
-from retrieval.errors import CairnError, InvalidRequest
+from retrieval.errors import DeletedMeanwhile, InvalidRequest
 from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.query.decode import Decoded, Decoder
 from retrieval.query.passage_builder import PassageBuilder
@@ -166,7 +166,7 @@ def quoted_sentences(
 
 
 def store_answer(workspace: Workspace, answer: Answer, document_ids: Sequence[str]) -> None:
-    """Keep the answer with its evidence. Raises `CairnError` if a document that it used was deleted meanwhile."""
+    """Keep the answer with its evidence. Raises `DeletedMeanwhile` if a document that it used is gone."""
     if answer.conversation_id is not None:
         workspace.catalogue.ensure_conversation(answer.conversation_id, answer.question)
     others = [other.passage for other in answer.other_sentences]
@@ -182,9 +182,7 @@ def store_answer(workspace: Workspace, answer: Answer, document_ids: Sequence[st
             created_at=answer.created_at,
         )
     except NoRow as error:
-        raise CairnError(
-            "A document that this answer is based on was deleted in the meantime, so it was not saved. Ask again."
-        ) from error
+        raise DeletedMeanwhile from error
 
 
 def effect_of_block(workspace: Workspace, index: MemoryIndex, answer: Answer, block_id: int) -> BlockEffect:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from model.errors import ModelError
-from retrieval.errors import InvalidRequest, NotFound
+from retrieval.errors import DeletedMeanwhile, InvalidRequest, NotFound
 from retrieval.types.outcomes import NOTHING_FOUND
 from retrieval.types.passages import Answer, AnswerToken
 from retrieval.types.records import Scope
@@ -153,7 +153,7 @@ def test_a_document_deleted_while_it_is_read_stays_readable_until_the_answer_is_
     next(steps)
     library.delete_documents([three["rain"]])
     assert (library._workspace.kv_folder / three["rain"]).exists()
-    with pytest.raises(Exception, match="deleted in the meantime"):
+    with pytest.raises(DeletedMeanwhile, match="Ask again"):
         list(steps)
     assert not (library._workspace.kv_folder / three["rain"]).exists()
 

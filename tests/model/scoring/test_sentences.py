@@ -1,6 +1,8 @@
 """Borders of sentences."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from model.scoring.sentences import is_date, is_hollow, may_answer, sentence_borders
 
@@ -55,6 +57,14 @@ def test_headings_questions_and_contents_answer_nothing() -> None:
 def test_abbreviations_initials_and_their_numbers_do_not_end_a_sentence(sentences):
     text = " ".join(sentences)
     assert [text[start:end] for start, end in sentence_borders(text)] == sentences
+
+
+@given(st.lists(st.sampled_from([" ", "\n", ".", "No.", "St.", "8.", "A.", "(", "-", "Docket", "said"]), max_size=12))
+def test_any_text_has_borders_that_hold_its_words_once(parts):
+    """Also one that ends in white space behind an abbreviation."""
+    text = "".join(parts)
+    found = "".join(text[start:end] for start, end in sentence_borders(text))
+    assert "".join(found.split()) == "".join(text.split())
 
 
 def test_a_line_that_ends_with_a_letter_and_a_full_stop_ends_there():
