@@ -57,8 +57,8 @@ class MemoryIndex:
         self._kept = KeptLandmarks(workspace)
         self._snapshot: MemorySnapshot | None = None
         self._version: int | None = None
-        self._readers = 0
-        self._when_unread: list[Callable[[], object]] = []
+        self._readers: set[object] = set()
+        self._when_unread: list[tuple[set[object], Callable[[], object]]] = []  # readers that it waits for
 
     @property
     def kind(self) -> str:
@@ -76,6 +76,7 @@ class MemoryIndex:
         Stays readable until the block is left, whatever is deleted meanwhile.
         """
         readable = None if catalogue.principal.is_administrator else catalogue.document_ids()
+        reader = object()
         with self._lock:
             try:
                 snapshot = self._current()
@@ -87,21 +88,25 @@ class MemoryIndex:
                     "A part of the stored memory is damaged, so no question can be answered. The administrator of this "
                     "server repairs it with `cairn repair`."
                 ) from error
-            self._readers += 1
+            self._readers.add(reader)
         try:
             yield snapshot if readable is None else snapshot.restricted_to(readable)
         finally:
             with self._lock:
-                self._readers -= 1
-                due, self._when_unread = (self._when_unread, []) if self._readers == 0 else ([], self._when_unread)
+                self._readers.remove(reader)
+                for waited_for, _ in self._when_unread:
+                    waited_for.discard(reader)
+                due = [action for waited_for, action in self._when_unread if not waited_for]
+                self._when_unread = [(waited_for, action) for waited_for, action in self._when_unread if waited_for]
             for action in due:
                 action()
 
     def when_unread(self, action: Callable[[], object]) -> None:
-        """Run `action` (removing files) as soon as no open snapshot can need them; now, if there is none."""
+        """Run `action`, which removes files that no row names any more, once all snapshots that are open now are
+        closed, or at once. Later snapshots do not know these files."""
         with self._lock:
             if self._readers:
-                self._when_unread.append(action)
+                self._when_unread.append((set(self._readers), action))
                 return
         action()
 

@@ -20,7 +20,7 @@ import math
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -67,6 +67,7 @@ class KVBlockStore:
         self._check_always = check == "every read"
         self._max_open_files = max_open_files or _most_open_files()
         self._open: OrderedDict[str, OpenShard] = OrderedDict()
+        self._deletions = 0
         self._lock = threading.Lock()
         self._layer_index = {layer: index for index, layer in enumerate(layout.layers)}
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -217,7 +218,7 @@ class KVBlockStore:
 
     def _shard(self, name: str) -> OpenShard:
         with self._lock:
-            shard = self._open.get(name)
+            shard, deletions = self._open.get(name), self._deletions
             if shard is not None:
                 self._open.move_to_end(name)
         if shard is not None and shard.refresh():
@@ -229,6 +230,8 @@ class KVBlockStore:
         shard = OpenShard(opened, name)
         shard.require(fingerprint=self.fingerprint, layout=self.layout)
         with self._lock:
+            if self._deletions != deletions:
+                return shard  # for this time: it may be a deleted one, which nobody would close
             self._open[name] = shard
             while len(self._open) > self._max_open_files:
                 self._open.popitem(last=False)
@@ -238,13 +241,14 @@ class KVBlockStore:
 
     def delete(self, shards: Iterable[str]) -> int:
         """Remove shards, ignoring those already gone. Returns the bytes freed."""
-        return self.blobs.delete(self._forgotten(shards))
-
-    def _forgotten(self, shards: Iterable[str]) -> Iterator[str]:
-        for name in shards:
-            with self._lock:
-                self._open.pop(name, None)
-            yield name
+        names = list(shards)
+        try:
+            return self.blobs.delete(names)
+        finally:
+            with self._lock:  # from now on none can be opened
+                self._deletions += 1
+                for name in names:
+                    self._open.pop(name, None)
 
     def files(self, group: str = "") -> set[str]:
         """Names of all files in the store or in a group, unfinished ones included."""

@@ -158,6 +158,19 @@ def test_a_document_deleted_while_it_is_read_stays_readable_until_the_answer_is_
     assert not (library._workspace.kv_folder / three["rain"]).exists()
 
 
+def test_questions_that_came_later_do_not_keep_what_was_deleted(library, three):
+    folder = library._workspace.kv_folder / three["rain"]
+    earlier = library.ask("What do whales do?", k=3, max_tokens=6, within=Scope((three["fox"],)))
+    next(earlier)
+    library.delete_documents([three["rain"]])
+    later = library.ask("What do whales do?", k=3, max_tokens=6, within=Scope((three["fox"],)))
+    next(later)
+    assert folder.exists()
+    list(earlier)
+    assert not folder.exists()
+    assert isinstance(list(later)[-1], Answer)
+
+
 def test_an_empty_library_holds_no_answer(library):
     answer = ask(library, "What do whales do?")
     assert answer.outcome == "not_found"

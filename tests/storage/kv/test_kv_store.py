@@ -218,6 +218,25 @@ def test_deleting_frees_the_bytes_and_the_empty_folder(store):
         read_block(store, gone[0].name, 1, 0, 0)
 
 
+def test_a_shard_that_is_deleted_while_it_is_opened_does_not_stay_open(store, monkeypatch):
+    shard, kept = write_shard(store), write_shard(store)
+    real = store.blobs.open
+
+    def opened(name: str):
+        found = real(name)
+        store.delete([shard.name])
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.blobs, "open", opened)
+        read_block(store, shard.name, 1, 0, 0)  # as long as it is open, it can be read
+    assert shard.name not in store._open
+    with pytest.raises(MissingShard):
+        read_block(store, shard.name, 1, 0, 0)
+    read_block(store, kept.name, 1, 0, 0)
+    assert list(store._open) == [kept.name]
+
+
 def test_more_shards_than_open_files_are_all_readable(tmp_path):
     store = KVBlockStore(tmp_path, LAYOUT, "f", max_open_files=3)
     shards = [write_shard(store, 2, seed) for seed in range(10)]
