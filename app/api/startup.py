@@ -20,7 +20,8 @@ OFFERED = "sample-offered"
 def start(library: Library, home: Path, readiness: Readiness) -> threading.Thread:
     """Backs up the catalogue, offers the sample and loads the model, without keeping anybody waiting."""
     library.keep_backup()
-    thread = threading.Thread(target=_run, args=(library, home, readiness), name="cairn-start", daemon=True)
+    # No daemon: a process that ends while it is in C++ code, loading the model, is aborted.
+    thread = threading.Thread(target=_run, args=(library, home, readiness), name="cairn-start")
     thread.start()
     return thread
 
