@@ -44,7 +44,7 @@ from model.scoring.late_interaction import best_matches, block_scores, token_mat
 from model.training.data.corpus import read_questions
 from model.training.data.examples import TokenDocuments, TokenQuestion, document_frequency, encode_questions
 from retrieval.index.title_keys import title_keys
-from retrieval.query.exact_terms import term_shares
+from retrieval.query.exact_terms import term_shares, terms_of
 from retrieval.query.question import mean_query
 from retrieval.query.search import EXACT_AMONG, EXACT_SHARE, FEWEST_PROPOSED
 
@@ -203,7 +203,7 @@ def search_rankings(
         seconds = [seconds[0] + proposed - began, seconds[1] + time.perf_counter() - proposed]
         best_B = proposed_C[scores_C.argsort(descending=True, stable=True)][:EXACT_AMONG]
         scores_B = scores_C.sort(descending=True, stable=True).values[:EXACT_AMONG]
-        shares_B = term_shares(model.decode(question.ids), [texts[number] for number in best_B.tolist()])
+        shares_B = term_shares(model.decode(question.ids), [terms_of(texts[number]) for number in best_B.tolist()])
         order_B = (scores_B + EXACT_SHARE * shares_B).argsort(descending=True, stable=True)
         found[f"{OURS}, exact terms"].append(best_B[order_B][:DEPTH].tolist())
         found["landmarks alone"].append(proposed_C.tolist())

@@ -147,6 +147,12 @@ class Workspace:
             self.check_memory()
         return self._model.loaded
 
+    @property
+    def opened(self) -> LoadedModel:
+        """The model, where a snapshot is open: opening it has loaded the model and checked the memory."""
+        assert self._model.loaded is not None
+        return self._model.loaded
+
     def _questions_at_once(self) -> int:
         """One on a GPU, which works for one at a time anyway."""
         model = self.model_if_loaded

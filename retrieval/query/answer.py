@@ -40,7 +40,8 @@ class Answerer:
     """Answers one question."""
 
     def __init__(self, workspace: Workspace, index: MemoryIndex, passages: PassageBuilder, question: Question):
-        self._workspace, self._index, self._passages, self._question = workspace, index, passages, question
+        self._workspace, self._index, self._question = workspace, index, question
+        self._passages = passages.for_one_question()
         self._began = time.perf_counter()
 
     def run(self, cancelled: Callable[[], bool] = lambda: False) -> Iterator[AnswerToken | Answer]:
@@ -63,7 +64,7 @@ class Answerer:
         yield answer
 
     def _assemble(self, retrieved: Retrieved, decoded: Decoded, evidence: _Evidence) -> Answer:
-        question, loaded = self._question, self._workspace.loaded()
+        question, loaded = self._question, self._workspace.opened
         tokens = decoded.tokens
         text = "".join(token.text for token in tokens).strip()
         shares = [token.memory_share for token in tokens if token.blocks]
@@ -123,7 +124,7 @@ class Answerer:
             if mass[c] > 0
         }
         quoted_ids = {candidates.block_ids[c] for c in quoted}
-        attends = self._workspace.loaded().model.writes
+        attends = self._workspace.opened.model.writes
         scores_C = mass_C if attends else candidates.found_scores(retrieved.found.scores_C)
         groups = join_neighbours(candidates.hits(order, scores_C), self._question.k)
         groups.sort(key=lambda group: not any(hit.block_id in quoted_ids for hit in group))

@@ -58,7 +58,7 @@ class Decoder:
 
     def __init__(self, workspace: Workspace, index: MemoryIndex, passages: PassageBuilder, question: Question):
         self._workspace, self._index, self._passages = workspace, index, passages
-        self._model = workspace.loaded().model
+        self._model = workspace.opened.model
         self._policy, self._sampling = question.policy(), question.sampling(self._model)
         self._asked, self._anyway = question.text, question.anyway
 
@@ -72,7 +72,7 @@ class Decoder:
         if retrieved.quote:
             decoded.quoting = quoting_from(self._workspace, self._passages, candidates)
             if model.config.quotes_sentences:
-                look = self._workspace.loaded().second_look
+                look = self._workspace.opened.second_look
                 decoded.quotations = best_sentences(
                     self._workspace,
                     self._index,
@@ -131,7 +131,7 @@ class Decoder:
             yield token
 
     def _outcome(self, retrieved: Retrieved, quotations: Sequence[Quotation]) -> Outcome:
-        look, found = self._workspace.loaded().second_look, retrieved.found
+        look, found = self._workspace.opened.second_look, retrieved.found
         best = quotations[0] if quotations else None
         if look is not None and best is not None and best.chance is not None and best.not_here is not None:
             signs = Signs(best.not_here, best.chance, found.confidence, best.score, found.unmatched)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import torch
 from torch import Tensor
@@ -35,11 +35,12 @@ _TERM = re.compile(r"(?:(?<![^\s(\[“\"'‘`])--?)?[^\W_]+(?:[-–−.&/+#_:][^
 _PART = re.compile(r"[^\W_]+")
 
 
-def term_shares(question: str, texts_C: Sequence[str]) -> Tensor:
-    """shares_C: how many of the question's rare terms each text holds, by their rarity; 0 where there are none."""
-    held = [terms_of(text) for text in texts_C]
+def term_shares(question: str, terms_C: Sequence[Set[str]]) -> Tensor:
+    """shares_C: how many of the question's rare terms each text holds, by their rarity; 0 where there are none.
+    `terms_C`: `terms_of` each text."""
     asked = asked_terms(question)
-    counts = Counter(term for terms in held for term in terms & asked)
+    held = [terms & asked for terms in terms_C]
+    counts = Counter(term for terms in held for term in terms)
     most = max(1.0, RARE * len(held))
     rarity = {term: math.log(len(held) / count) for term, count in counts.items() if count <= most}
     total = sum(rarity.values())
@@ -48,11 +49,11 @@ def term_shares(question: str, texts_C: Sequence[str]) -> Tensor:
     return torch.tensor([sum(rarity[term] for term in terms & rarity.keys()) / total for terms in held])
 
 
-def unmatched_share(question: str, texts: Sequence[str]) -> float:
-    """How many of the question's words, small ones aside, stand in none of the texts; 0 for small words alone."""
+def unmatched_share(question: str, terms: Sequence[Set[str]]) -> float:
+    """How many of the question's words, small ones aside, stand in none of the texts; 0 for small words alone.
+    `terms`: `terms_of` each text."""
     asked = asked_terms(question)
-    held = {term for text in texts for term in terms_of(text)}
-    return len(asked - held) / max(1, len(asked))
+    return len(asked.difference(*terms)) / max(1, len(asked))
 
 
 def asked_terms(question: str) -> set[str]:
@@ -63,11 +64,9 @@ def asked_terms(question: str) -> set[str]:
 
 def terms_of(text: str) -> set[str]:
     """All terms of a text, and the parts of compound ones."""
-    found: set[str] = set()
-    for match in _TERM.finditer(text.lower()):
-        found.add(_form(match[0]))
-        found.update(_form(part) for part in _PART.findall(match[0]))
-    return found
+    words = set(_TERM.findall(text.lower()))
+    parts = {part for word in words if not word.isalnum() for part in _PART.findall(word)}
+    return {_form(word) for word in words | parts}
 
 
 def _form(word: str) -> str:

@@ -70,10 +70,17 @@ class PassageBuilder:
     def __init__(self, catalogue: Catalogue, places: Path, kept: _Texts | None = None):
         """`places`: the folder where the places of characters are kept, by document."""
         self._catalogue, self._places, self._kept = catalogue, places, kept or _Texts()
+        self._seen: dict[str, Document] | None = None  # the rows of documents, for one question
 
     def with_catalogue(self, catalogue: Catalogue) -> PassageBuilder:
         """The same texts with another view of the catalogue, which is asked each time."""
         return PassageBuilder(catalogue, self._places, self._kept)
+
+    def for_one_question(self) -> PassageBuilder:
+        """The same, but a document's title and who may read it are looked up only once."""
+        builder = self.with_catalogue(self._catalogue)
+        builder._seen = {}
+        return builder
 
     def passages(
         self, groups: Sequence[Sequence[Hit]], joined: Callable[[Iterable[float]], float] = sum
@@ -152,7 +159,7 @@ class PassageBuilder:
         return str(self._source(document_id).document.title)
 
     def _source(self, document_id: str) -> _Source:
-        document = self._catalogue.document(document_id)  # always fresh: titles change, and so does who may read it
+        document = self._document(document_id)
         kept = self._kept.get(document_id)
         if kept is not None:
             return _Source(document, kept[1], kept[0])
@@ -160,6 +167,13 @@ class PassageBuilder:
         pages = tuple(self._catalogue.pages(document_id))
         self._kept.put(document_id, text, pages)
         return _Source(document, pages, text)
+
+    def _document(self, document_id: str) -> Document:
+        if self._seen is None:  # always fresh: titles change, and so does who may read it
+            return self._catalogue.document(document_id)
+        if document_id not in self._seen:
+            self._seen[document_id] = self._catalogue.document(document_id)
+        return self._seen[document_id]
 
 
 def _passage(

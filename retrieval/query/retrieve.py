@@ -97,7 +97,7 @@ class Retrieved:
 
 def retrieve(workspace: Workspace, index: MemoryIndex, snapshot: MemorySnapshot, question: Question) -> Retrieved:
     """Search, and choose the candidates. Raises as `find_blocks`, but `DamagedMemory` names the document."""
-    config = workspace.loaded().model.config
+    config = workspace.opened.model.config
     asked = _asked(workspace, question)
     with naming_damage(index):
         found = find_blocks(workspace, snapshot, asked, CANDIDATES_PER_PASSAGE * question.k, question.scope)
@@ -107,7 +107,7 @@ def retrieve(workspace: Workspace, index: MemoryIndex, snapshot: MemorySnapshot,
         snapshot, found, config, question.k, whole_sentences=quote and config.quotes_sentences
     )
     sure = is_answerable(config, found.confidence, found.in_scope)
-    look = workspace.loaded().second_look
+    look = workspace.opened.second_look
     weighs = look is not None and look.doubt is not None and quote and config.quotes_sentences
     answerable = len(candidates) > 0 and (sure or weighs or question.anyway)
     insisted = answerable and not sure and not weighs

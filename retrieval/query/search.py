@@ -26,7 +26,7 @@ from retrieval.index.memory_snapshot import MemorySnapshot
 from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
 from retrieval.index.title_keys import TitleMatches
 from retrieval.query.confidence import confidence_of
-from retrieval.query.exact_terms import term_shares, unmatched_share
+from retrieval.query.exact_terms import term_shares, terms_of, unmatched_share
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import Hit, join_neighbours
 from retrieval.query.question import EncodedQuestion, check_count, encode_question
@@ -79,7 +79,7 @@ def find_blocks(workspace: Workspace, snapshot: MemorySnapshot, text: str, count
     """
     within = scope_positions(workspace, snapshot, scope)
     in_scope = snapshot.num_blocks if within is None else len(within)
-    model = workspace.loaded().model
+    model = workspace.opened.model
     by_tokens = model.config.ranks_by_tokens
     with workspace.scheduler.for_question():
         question = encode_question(model, text)
@@ -99,19 +99,19 @@ def find_blocks(workspace: Workspace, snapshot: MemorySnapshot, text: str, count
     matched = scores_C[order[:count]].tolist()
     confidence = min(1.0, max(0.0, matched[0])) if matched else 0.0
     looked = order[: max(count, EXACT_AMONG)]
-    texts_C = _texts(workspace, snapshot, newest_first_C[looked])
-    ranked_C = scores_C[looked] + EXACT_SHARE * term_shares(text, texts_C)
+    terms_C = [terms_of(block) for block in _texts(workspace, snapshot, newest_first_C[looked])]
+    ranked_C = scores_C[looked] + EXACT_SHARE * term_shares(text, terms_C)
     kept = ranked_C.argsort(descending=True, stable=True)[:count]
     unmatched = 0.0  # what a survey is asked for with ("summarise the report") need not stand in it
     if not asks_for_a_survey(text):
-        unmatched = unmatched_share(text, [texts_C[number] for number in kept.tolist()])
+        unmatched = unmatched_share(text, [terms_C[number] for number in kept.tolist()])
     positions_C, ranked_C = newest_first_C[looked][kept], ranked_C[kept].clamp_max(1.0)
     return Found(question, titles, positions_C, ranked_C, tuple(matched), confidence, in_scope, max, unmatched)
 
 
 def _texts(workspace: Workspace, snapshot: MemorySnapshot, positions_C: Tensor) -> list[str]:
     """Of each block; a block whose document was deleted meanwhile has none."""
-    model, ids = workspace.loaded().model, snapshot.blocks.ids_N[positions_C.numpy()].tolist()
+    model, ids = workspace.opened.model, snapshot.blocks.ids_N[positions_C.numpy()].tolist()
     rows = workspace.catalogue.blocks_by_id(ids)
     return [model.decode(rows[id_].tokens) if id_ in rows else "" for id_ in ids]
 

@@ -105,9 +105,8 @@ def _tokens_within(placed: Sequence[PlacedBlock], run: Sequence[int], start: int
     """Tokens that hold characters of a span, each with the character behind it."""
     found: list[tuple[Place, int]] = []
     for index, block in zip(run, placed, strict=True):
-        before = block.start
-        for row, token_end in enumerate(block.token_ends):
-            if before < stop and token_end > start:
-                found.append(((index, row), token_end))
-            before = token_end
+        ends = block.token_ends
+        first = bisect_right(ends, start)
+        last = bisect_left(ends, stop) + 1 if block.start < stop else 0  # tokens that begin before `stop`
+        found.extend(((index, row), ends[row]) for row in range(first, min(last, len(ends))))
     return found

@@ -27,7 +27,7 @@ def quoting_from(workspace: Workspace, passages: PassageBuilder, candidates: Can
     """Quotation from those candidates that may be quoted."""
     ids, quotable = candidates.block_ids, candidates.quotable_C.tolist()
     rows = workspace.catalogue.blocks_by_id([id_ for id_, may in zip(ids, quotable, strict=True) if may])
-    model = workspace.loaded().model
+    model = workspace.opened.model
     return Quoting(model, [rows.get(block_id) for block_id in ids], lambda id_: passages.quotable_text(id_).text)
 
 
@@ -49,7 +49,7 @@ def best_sentences(
         keys = candidates.snapshot.token_keys(candidates.positions_C)
         titles_QC = found.titles.of(candidates.document_ids)
         matches_QCL = token_matches(found.question.queries_QWGD, *keys).cpu().maximum(titles_QC[..., None])
-        span_logits_2CL = _span_logits(workspace.loaded().model, found.question, keys)
+        span_logits_2CL = _span_logits(workspace.opened.model, found.question, keys)
         title_of = {document_id: passages.title(document_id) for document_id in text_of}
         return quoting.best_sentences(
             matches_QCL,

@@ -6,17 +6,17 @@ import torch
 
 from retrieval.query.exact_terms import term_shares, terms_of, unmatched_share
 
-PLAIN = ["The harbour is deep.", "Ships wait in the harbour.", "The harbour opens at six."] * 4
+PLAIN = [terms_of(text) for text in ("The harbour is deep.", "Ships wait in the harbour.", "It opens at six.")] * 4
 
 
 def test_a_text_that_holds_the_rare_terms_has_the_whole_share():
-    texts = [*PLAIN, "Berth W2D4 is in the harbour."]
+    texts = [*PLAIN, terms_of("Berth W2D4 is in the harbour.")]
     shares_C = term_shares("What is W2D4 in the harbour?", texts)
     assert shares_C.tolist() == [0.0] * 12 + [1.0], "the harbour is everywhere, so it says nothing"
 
 
 def test_terms_are_weighed_by_their_rarity():
-    texts = [*PLAIN, *PLAIN, "The crane lifts.", "A crane and a winch."]
+    texts = [*PLAIN, *PLAIN, terms_of("The crane lifts."), terms_of("A crane and a winch.")]
     first, second = term_shares("crane and winch", texts)[-2:].tolist()
     assert 0 < first < 0.5 and second == 1.0
 
