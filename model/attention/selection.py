@@ -189,7 +189,8 @@ def top_blocks(votes: Tensor, k: int, *, tolerance: Tensor | float = 0.0) -> Ten
     if k >= count:
         return order.expand(*votes.shape[:-1], count)
     threshold = votes.topk(k).values[..., -1:]
-    above, tied = votes > threshold + tolerance, (votes - threshold).abs() <= tolerance
+    over = votes - threshold  # one difference for both: a rounded sum could leave a vote neither above nor tied
+    above, tied = over > tolerance, over.abs() <= tolerance
     room = k - above.sum(-1, keepdim=True)
     newest_tied = tied & (tied.flip(-1).cumsum(-1).flip(-1) <= room)
     return torch.where(above | newest_tied, order, count).topk(k, largest=False, sorted=True).values

@@ -75,6 +75,15 @@ def test_among_equal_votes_the_newest_block_wins(votes: list[int], k: int) -> No
     assert top_blocks(torch.tensor(votes, dtype=torch.float32), k).tolist() == wanted
 
 
+def test_votes_about_as_far_apart_as_the_tolerance_choose_exactly_k_blocks() -> None:
+    """Every vote is above the k-th or its equal: none may fall between, as where the sum of both is rounded."""
+    generator = torch.Generator().manual_seed(0)
+    votes = -10 - torch.randint(0, 40, (3000, 24), generator=generator) * 2.0**-20
+    tolerance = torch.rand(3000, 1, generator=generator) * 20 * 2.0**-20
+    chosen = top_blocks(votes, 2, tolerance=tolerance)
+    assert int(chosen.max()) < 24 and bool((chosen[:, 0] < chosen[:, 1]).all())
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_inside_one_block_it_is_the_attention_of_hugging_face(family: str) -> None:
     model = tiny_model(family, block_size=32).requires_grad_(False)
