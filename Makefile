@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 HOST   ?= 127.0.0.1
 PORT   ?= 7860
-PYTEST_ARGS ?=
+# A real browser costs a third of all tests: they have a target of their own.
+PYTEST_ARGS ?= --ignore=tests/browser
 QUESTION ?= What is a flashbulb memory?
 PDFS ?=
 # One process a core; a file's tests stay together, because they share what is expensive to make.
@@ -17,7 +18,7 @@ TORCH  := $(shell sed -n 's/^\(torch==.*\)$$/\1/p' requirements.txt)
 PIP    := $(PY) -m pip install --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help app install test campaign lint lint-web types contracts docs docs-check check requirements pictures clean
+.PHONY: help app install test test-page campaign lint lint-web types contracts docs docs-check check requirements pictures clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
@@ -29,6 +30,9 @@ install: $(VENV)/.installed ## Make .venv with everything that the application n
 
 test: $(VENV)/.installed-dev ## Run the tests (PYTEST_ARGS="tests/app/cli" for some of them)
 	$(PY) -m pytest $(PYTEST_XDIST) $(PYTEST_ARGS)
+
+test-page: $(VENV)/.installed-dev ## Run the tests of the web page in chromium
+	$(PY) -m pytest $(PYTEST_XDIST) tests/browser
 
 campaign: $(VENV)/.installed-dev ## Kills, damage, failing disks, other models, jumping clocks, many times (hours)
 	$(PY) benchmarks/campaign
@@ -51,7 +55,7 @@ docs: $(VENV)/.installed ## Write the generated pages (docs/cli.md, docs/setting
 docs-check: $(VENV)/.installed ## Fail where a generated page is not what the code says
 	$(PY) -m app.reference docs --check
 
-check: test lint lint-web types contracts docs-check ## Everything that has to be green
+check: test test-page lint lint-web types contracts docs-check ## Everything that has to be green
 
 # Pins for one version of every package. Build tags (+cpu) and the packages of one GPU vendor stay out: they follow torch.
 requirements: $(VENV)/.installed-dev ## Compile requirements*.txt from pyproject.toml
