@@ -152,7 +152,7 @@ def test_evidence_and_the_question_field_stay_in_sight_in_a_long_conversation(
 
 
 def test_a_question_can_be_kept_to_chosen_documents(
-    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, watch: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "waits.txt").write_text("Nobody has read this.")
     library.submit(tmp_path / "waits.txt")
@@ -164,6 +164,19 @@ def test_a_question_can_be_kept_to_chosen_documents(
     expect(page.locator("#scope")).to_contain_text("Walks around the lake")
     ask(page, "How long is the path?")
     assert set(page.locator(".passage-title").all_inner_texts()) == {"Walks around the lake"}
+
+    page.reload()
+    expect(page.locator("#scope")).to_contain_text("Walks around the lake")
+    page.get_by_role("button", name="New conversation").click()
+    ask(page, "How long is the path?")
+    assert set(page.locator(".passage-title").all_inner_texts()) == {"Walks around the lake"}
+    assert "Walks" not in page.evaluate("JSON.stringify(sessionStorage)"), "the next user of the tab learns no names"
+
+    watch.expected_statuses.add(404)  # what is gone is asked for, by its id
+    library.delete_documents([document.id for document in library.documents() if document.source == WALKS])
+    page.reload()
+    expect(page.locator(".toast")).to_have_text("Some of what was chosen is gone. Questions now ask all documents.")
+    expect(page.locator("#scope")).to_have_text("All documents")
 
 
 def test_suggested_questions_follow_the_documents_that_may_be_read(

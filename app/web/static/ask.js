@@ -8,6 +8,7 @@ import { mountEvidence } from "./evidence.js";
 import { takeDropped } from "./files.js";
 import { Reading } from "./reading.js";
 import { addressDuring, forgetPending, rememberPending, reopened } from "./reopening.js";
+import { isNarrowed } from "./scope.js";
 import { drawTurn } from "./turn.js";
 import { suggestedQuestions, welcome } from "./welcome.js";
 
@@ -61,7 +62,8 @@ document.addEventListener("cairn:view", (event) => {
 async function firstFacts() {
   const [preferences, documents, suggestions] = await Promise.all(["preferences", "documents", "suggestions"].map(firstOf));
   takeFacts(preferences, documents);
-  suggest(suggestions);
+  if (isNarrowed(currentScope())) await refreshSuggestions();
+  else suggest(suggestions);
 }
 
 async function freshFacts() {

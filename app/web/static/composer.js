@@ -1,13 +1,14 @@
 // The field for a question, and what goes with every question: which documents may be read, and whether they are quoted.
 
-import { button, h, icon, number, replace } from "./dom.js";
-import { chooseScope, describeScope, emptyScope, within } from "./scope.js";
+import { button, h, icon, number, replace, toast } from "./dom.js";
+import { chooseScope, describeScope, isNarrowed, keepScope, keptScope, within } from "./scope.js";
 import { writerLine } from "./writer.js";
 
 const LONG_QUESTION = 600; // characters
 
 // { scope, quote, preferred, mostCharacters }: what is chosen outlives redraws of the page.
-const chosen = { scope: emptyScope(), quote: undefined, preferred: undefined, mostCharacters: 4000 }; // until the server has said
+const kept = keptScope();
+const chosen = { scope: kept.scope, quote: undefined, preferred: undefined, mostCharacters: 4000 }; // until the server has said
 let parts = null;
 
 // `on`: submit(question), stop(), scope() when other documents are chosen, fresh() for a new conversation.
@@ -46,6 +47,7 @@ export function composer(on) {
   const length = h("div", { class: "question-length", id: "question-length", "aria-live": "polite" });
   parts = { input, send, scope, quote, fresh, length, on, running: false };
   drawChoices();
+  if (chosen.scope === kept.scope) nameKept();
   return h(
     "div",
     { class: "composer" },
@@ -119,10 +121,7 @@ function drawChoices() {
     chosen.quote === null
       ? "Whatever suits the model: click to copy answers word for word"
       : "Copy the answer word for word from the documents";
-  parts.scope.classList.toggle(
-    "narrowed",
-    Object.values(within(chosen.scope)).some((one) => one.length),
-  );
+  parts.scope.classList.toggle("narrowed", isNarrowed(chosen.scope));
 }
 
 function toggleQuote() {
@@ -132,12 +131,31 @@ function toggleQuote() {
 
 async function pickScope() {
   const scope = await chooseScope(chosen.scope);
-  if (scope) {
-    chosen.scope = scope;
-    drawChoices();
-    parts.on.scope();
-  }
+  if (scope) takeScope(scope);
   parts.scope.focus();
+}
+
+function takeScope(scope) {
+  chosen.scope = scope;
+  keepScope(scope);
+  drawChoices();
+  parts.on.scope();
+}
+
+// After a reload the documents chosen before have their names again, and those deleted meanwhile are left out.
+async function nameKept() {
+  const before = chosen.scope;
+  const count = before.documents.size + before.collections.size;
+  if (!count) return;
+  try {
+    const named = await kept.named;
+    if (chosen.scope !== before) return; // others were chosen meanwhile
+    takeScope(named);
+    const left = named.documents.size + named.collections.size;
+    if (left < count) toast(`Some of what was chosen is gone.${left ? "" : " Questions now ask all documents."}`, "bad");
+  } catch (error) {
+    toast(error.message, "bad");
+  }
 }
 
 function submitOrStop() {

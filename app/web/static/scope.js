@@ -13,6 +13,42 @@ export const within = ({ documents, collections, where }) => ({
   where: where || [],
 });
 
+export const isNarrowed = (scope) => Object.values(within(scope)).some((one) => one.length);
+
+// Kept for this tab, so that a reload asks the same documents. Only ids: whoever signs in here next is told no names.
+const KEPT = "cairn:scope";
+
+export const keepScope = (scope) => sessionStorage.setItem(KEPT, JSON.stringify(within(scope)));
+
+// { scope, named }: what was kept, to ask with at once, and a promise of the same with names, without what is gone.
+export function keptScope() {
+  const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "null");
+  const scope = emptyScope();
+  if (!kept) return { scope, named: Promise.resolve(scope) };
+  for (const id of kept.document_ids) scope.documents.set(id, "A document");
+  for (const id of kept.collection_ids) scope.collections.set(id, "A collection");
+  scope.where = kept.where;
+  return { scope, named: withNames(scope) };
+}
+
+async function withNames({ documents, collections, where }) {
+  const [found, groups] = await Promise.all([
+    Promise.all([...documents.keys()].map((id) => get(`documents/${encodeURIComponent(id)}`).catch(unlessGone))),
+    collections.size ? get("collections") : { collections: [] },
+  ]);
+  const present = found.filter((one) => one !== null);
+  return {
+    documents: new Map(present.map((one) => [one.id, nameOf(one)])),
+    collections: new Map(groups.collections.filter((one) => collections.has(one.id)).map((one) => [one.id, one.name])),
+    where,
+  };
+}
+
+function unlessGone(error) {
+  if (error.status !== 404) throw error;
+  return null;
+}
+
 export function describeScope({ documents, collections, where = [] }) {
   const count = documents.size + collections.size;
   if (where?.length) return `${count ? `${describeScope({ documents, collections })} ` : "Documents "}with ${where.join(", ")}`;
