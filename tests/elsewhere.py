@@ -1,7 +1,7 @@
 """Libraries of tests with their catalogue in PostgreSQL, their memory in a bucket, or both, instead of a home folder.
 
 While `elsewhere` lasts, `Library.open` of a home folder without places of its own gets them, and finds there what the
-folder holds: the tests are the same. `pytest --catalogue postgresql` and `--store s3` run all tests of the library so;
+folder holds: the tests are the same. A home that was filled before, for all tests of a file, has its own again afterwards. `pytest --catalogue postgresql` and `--store s3` run all tests of the library so;
 without, tests marked `both_catalogues` run on SQLite and on PostgreSQL.
 """
 
@@ -19,7 +19,7 @@ from retrieval.library import Library
 from storage.blobs.bucket import Address, Bucket
 from storage.catalogue.database.connection import Database
 from storage.catalogue.database.upgrade import bring_up_to_date
-from storage.copying import copy_rows
+from storage.copying import copy_catalogue, copy_rows
 from tests.object_server import new_store
 from tests.postgresql import Databases
 
@@ -31,11 +31,14 @@ CATALOGUES = ("sqlite", "postgresql")
 def elsewhere(databases: Databases | None, in_bucket: bool) -> Iterator[None]:
     """`databases`: where catalogues go, None leaves them in SQLite; `in_bucket`: where memory and originals go."""
     places: dict[Path, dict[str, str]] = {}
+    filled_before: list[Path] = []
     open_ = Library.open.__func__  # type: ignore[attr-defined]
 
     def moved(home: Path) -> dict[str, str]:
         """The places of a home folder; what it holds lies there when this returns."""
         found = {}
+        if (home / "cairn.sqlite3").exists():
+            filled_before.append(home)
         if databases is not None:
             found["database_url"] = databases.take()
             move_catalogue(home, found["database_url"])
@@ -56,6 +59,8 @@ def elsewhere(databases: Databases | None, in_bucket: bool) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Library, "open", classmethod(open_elsewhere))
         yield
+        for home in filled_before:
+            bring_back(home, **places[home])
     if databases is not None:
         databases.give_back()
 
@@ -84,6 +89,20 @@ def move_blobs(home: Path, url: str) -> None:
             if path.is_file():
                 bucket.create(path.relative_to(home).as_posix(), path.read_bytes())
         shutil.rmtree(top) if top.is_dir() else top.unlink(missing_ok=True)
+
+
+def bring_back(home: Path, database_url: str | None = None, store_url: str | None = None) -> None:
+    """Catalogue and memory of a home folder, into it."""
+    if database_url is not None:
+        database = Database(database_url)
+        copy_catalogue(database, home / "cairn.sqlite3")
+        database.close()
+    if store_url is not None:
+        bucket = Bucket(Address.parse(store_url))
+        for blob in bucket.listing(""):
+            path = home / blob.name
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.write_bytes(bucket.read(blob.name))
 
 
 def choose(metafunc: pytest.Metafunc) -> None:
