@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,15 @@ class About:
         """Raises PermissionDenied for a user."""
         if not self.principal.is_administrator:
             raise PermissionDenied("library")
+
+    def note_terms(self, go_on: Callable[[], bool] = lambda: True) -> int:
+        """Note the words of stored blocks for which this was not done, as of a library of an older release, as long as
+        `go_on`. Returns of how many shards. Raises PermissionDenied for a user."""
+        from retrieval.index.rare_terms import note_terms  # the model's libraries take seconds to import
+
+        self.check_administrator()
+        with catalogue_errors():
+            return note_terms(self._workspace, go_on=go_on)
 
     @property
     def replicas(self) -> Replicas:

@@ -1,8 +1,9 @@
 """Libraries of tests with their catalogue in PostgreSQL, their memory in a bucket, or both, instead of a home folder.
 
 While `elsewhere` lasts, `Library.open` of a home folder without places of its own gets them, and finds there what the
-folder holds: the tests are the same. A home that was filled before, for all tests of a file, has its own again afterwards. `pytest --catalogue postgresql` and `--store s3` run all tests of the library so;
-without, tests marked `both_catalogues` run on SQLite and on PostgreSQL.
+folder holds: the tests are the same. A home that was filled before, for all tests of a file, has its own again
+afterwards. `pytest --catalogue postgresql` and `--store s3` run all tests of the library so; without, tests marked
+`both_catalogues` run on SQLite and on PostgreSQL.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def elsewhere(databases: Databases | None, in_bucket: bool) -> Iterator[None]:
         if own:
             return open_(kind, home, *given, **settings)  # type: ignore[no-any-return]
         place = Path(home).expanduser().resolve()
-        if place not in places:
+        put_there_anew = (databases is not None and (place / "cairn.sqlite3").exists()) or (
+            in_bucket and (place / "home.json").exists()
+        )
+        if place not in places or put_there_anew:
             places[place] = moved(place)
         return open_(kind, home, *given, **settings | places[place])  # type: ignore[no-any-return]
 

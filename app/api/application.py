@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -83,11 +84,14 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         logging.getLogger().addHandler(problems)
-        startup.start(library, settings.home, readiness)
+        stopping = threading.Event()
+        preparing = startup.start(library, settings.home, readiness, stopping)
         stop_listening = changes.listen(library.replicas, ask_queue.heard)
         async with tools.session_manager.run():
             yield
+        stopping.set()
         await run_in_threadpool(stop_listening)
+        await run_in_threadpool(preparing.join)
         ask_queue.close()
         uploads.close()
         logging.getLogger().removeHandler(problems)

@@ -17,11 +17,12 @@ SAMPLE_NAME = "The Cairn handbook.pdf"
 OFFERED = "sample-offered"
 
 
-def start(library: Library, home: Path, readiness: Readiness) -> threading.Thread:
-    """Backs up the catalogue, offers the sample and loads the model, without keeping anybody waiting."""
+def start(library: Library, home: Path, readiness: Readiness, stopping: threading.Event) -> threading.Thread:
+    """Backs up the catalogue, offers the sample, loads the model and notes words that an older release did not note,
+    without keeping anybody waiting."""
     library.keep_backup()
     # No daemon: a process that ends while it is in C++ code, loading the model, is aborted.
-    thread = threading.Thread(target=_run, args=(library, home, readiness), name="cairn-start")
+    thread = threading.Thread(target=_run, args=(library, home, readiness, stopping), name="cairn-start")
     thread.start()
     return thread
 
@@ -38,11 +39,12 @@ def offer_sample(library: Library, home: Path) -> bool:
     return empty
 
 
-def _run(library: Library, home: Path, readiness: Readiness) -> None:
+def _run(library: Library, home: Path, readiness: Readiness, stopping: threading.Event) -> None:
     try:
         offer_sample(library, home)
         library.warm_up()
         readiness.become("ready")
+        library.note_terms(lambda: not stopping.is_set())
     except CairnError as error:
         readiness.become("failed")
         log.warning("%s", error)

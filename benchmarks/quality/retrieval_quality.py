@@ -43,8 +43,9 @@ from model.inference.prompt import encode_prompt
 from model.scoring.late_interaction import best_matches, block_scores, token_matches
 from model.training.data.corpus import read_questions
 from model.training.data.examples import TokenDocuments, TokenQuestion, document_frequency, encode_questions
+from retrieval.index.terms import terms_of
 from retrieval.index.title_keys import title_keys
-from retrieval.query.exact_terms import term_shares, terms_of
+from retrieval.query.exact_terms import term_shares
 from retrieval.query.question import mean_query
 from retrieval.query.search import EXACT_AMONG, EXACT_SHARE, FEWEST_PROPOSED
 

@@ -5,7 +5,8 @@
   blocks, this ranks by the weighted mean log gate. It is one inner product: the weighted mean query, summed over the
   heads that share a KV head, with the block's landmark keys.
 - Where the model says so (`LandmarkConfig.ranks_by_tokens`), landmarks only propose, and the keys of the proposed
-  blocks' tokens decide (`model.scoring.late_interaction`); of the best of them those gain that hold a rare term of the
+  blocks' tokens decide (`model.scoring.late_interaction`); blocks that hold rare terms of the question are proposed as
+  well (`retrieval.index.rare_terms`). Of the best of them those gain that hold a rare term of the
   question (`retrieval.query.exact_terms`).
 
 Axes: W weighed memory layers, G KV heads, Q question tokens, D head dim, L tokens in a block, C blocks.
@@ -23,10 +24,12 @@ from torch import Tensor
 from model.scoring.late_interaction import best_matches, block_scores, token_matches
 from retrieval.engine.workspace import Workspace
 from retrieval.index.memory_snapshot import MemorySnapshot
+from retrieval.index.rare_terms import with_rare_terms
 from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
+from retrieval.index.terms import terms_of
 from retrieval.index.title_keys import TitleMatches
 from retrieval.query.confidence import confidence_of
-from retrieval.query.exact_terms import term_shares, terms_of, unmatched_share
+from retrieval.query.exact_terms import term_shares, unmatched_share
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import Hit, join_neighbours
 from retrieval.query.question import EncodedQuestion, check_count, encode_question
@@ -92,7 +95,10 @@ def find_blocks(workspace: Workspace, snapshot: MemorySnapshot, text: str, count
             return Found(
                 question, titles, ranking.positions, gates_C, tuple(gates_C.tolist()), confidence, in_scope, sum
             )
-        newest_first_C = ranking.positions.sort(descending=True).values  # of equal scores the newest block wins
+        proposed_P = ranking.positions
+        if len(proposed_P) < in_scope:
+            proposed_P = with_rare_terms(workspace, snapshot, text, proposed_P, within)
+        newest_first_C = proposed_P.sort(descending=True).values  # of equal scores the newest block wins
         titles_QC = titles.of(snapshot.documents_of(newest_first_C))
         scores_C = token_scores(snapshot, question.queries_QWGD, newest_first_C, titles_QC)
     order = scores_C.argsort(descending=True, stable=True)

@@ -29,6 +29,7 @@ from storage.catalogue.memory import MemoryRepository
 from storage.catalogue.properties import PropertyRepository
 from storage.catalogue.shards import ShardRepository
 from storage.catalogue.shared_values import SharedValueRepository
+from storage.catalogue.terms import TermRepository
 from storage.catalogue.users import UserRepository
 from storage.records import ADMINISTRATOR, Principal
 
@@ -47,6 +48,7 @@ class Catalogue(
     ArrivalRepository,
     PropertyRepository,
     SharedValueRepository,
+    TermRepository,
 ):
     """All repositories as one object; see the module docstring."""
 

@@ -44,6 +44,7 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     with pytest.MonkeyPatch.context() as patch, Library.open(home, never) as library:  # type: ignore[arg-type]
         patch.setattr(Library, "answer", lambda _library, _id: _Plain())
         patch.setattr(Library, "warm_up", lambda _library: None)
+        patch.setattr(Library, "note_terms", lambda _library, _go_on: 0)
         headers = {}
         if request.param == "as a user":
             token, digest = fresh_token()

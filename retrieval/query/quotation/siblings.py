@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from model.scoring.sentences import column_names, is_term
-from retrieval.query.exact_terms import asked_terms, terms_of
+from retrieval.index.terms import asked_terms, terms_of
 
 SIBLING_WEIGHT = 0.16
 """Added to the score of a row that holds all words of the question by which rows of its table differ. Answers are alike

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from retrieval.query.exact_terms import SMALL_WORDS
+from retrieval.index.terms import SMALL_WORDS
 
 _WORD = re.compile(r"[^\W_]+(?:[.,:/'’–−-][^\W_]+)*%?")
 _FIGURE = re.compile(r"\d")

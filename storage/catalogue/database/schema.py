@@ -241,6 +241,15 @@ blocks = Table(
     UniqueConstraint("document_id", "ordinal"),
 )
 
+shard_terms = Table(  # which blocks hold which words: `storage.catalogue.terms`
+    "shard_terms",
+    metadata,
+    Column("term", BigInteger, primary_key=True, autoincrement=False),
+    Column("shard_id", BigId, ForeignKey("shards.id", ondelete="CASCADE"), primary_key=True, index=True),
+    Column("indices", LargeBinary, nullable=False),  # little-endian, 4 bytes each: of blocks in the shard
+    sqlite_with_rowid=False,
+)
+
 folders = Table(
     "folders",
     metadata,

@@ -331,6 +331,7 @@ def _sync(home: Path, folder: Path) -> None:
         Follower(library, folder)()
 
 
+@pytest.mark.files_only  # processes of its own, which know of no bucket
 def test_no_kill_loses_or_doubles_a_document(folder: Path, tmp_path: Path, open_library: Callable[..., Library]):
     kills = random.Random(7)
     for number in range(8):

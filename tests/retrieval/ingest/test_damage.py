@@ -116,6 +116,7 @@ def test_orphans_are_listed_and_removed_and_nothing_else(library, three):
     assert library.gc(grace_seconds=0).freed_bytes >= 50 and not list((home / "trash").iterdir())
 
 
+@pytest.mark.sqlite_only
 def test_an_emptied_trash_leaves_no_backup_of_what_was_deleted(library, three):
     backups = library._workspace.home / "backups"
     library.keep_backup().join()

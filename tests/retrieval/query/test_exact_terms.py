@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from retrieval.query.exact_terms import term_shares, terms_of, unmatched_share
+from retrieval.index.terms import terms_of
+from retrieval.query.exact_terms import term_shares, unmatched_share
 
 PLAIN = [terms_of(text) for text in ("The harbour is deep.", "Ships wait in the harbour.", "It opens at six.")] * 4
 

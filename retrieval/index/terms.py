@@ -1,0 +1,37 @@
+"""The words of a text: names, numbers, options and codes as they stand there, and the parts of compound ones."""
+
+from __future__ import annotations
+
+import re
+
+_SMALL_WORDS = """
+    a about above after again all also although an and any are as at be because been before being below between
+    both but by can could did do does doing down during each either else ever few for from further had has have
+    having he her here hers him his how however i if in into is it its itself just many may me might more most much
+    must my no nor not of off on once only or other our out over own per rather same shall she should since so some
+    such than that the their them then there therefore these they this those through thus to too under until up
+    upon us very was we were what when where whether which while who whom whose why will with within without
+    would you your
+"""
+SMALL_WORDS = frozenset(_SMALL_WORDS.split())
+"""Words that say nothing of what a sentence is about."""
+_TERM = re.compile(r"(?:(?<![^\s(\[“\"'‘`])--?)?[^\W_]+(?:[-–−.&/+#_:][^\W_]+)*")
+_PART = re.compile(r"[^\W_]+")
+
+
+def asked_terms(question: str) -> set[str]:
+    """Terms of a question, without small words."""
+    words = (match[0] for match in _TERM.finditer(question.lower()))
+    return {_form(word) for word in words if word not in SMALL_WORDS}
+
+
+def terms_of(text: str) -> set[str]:
+    """All terms of a text, and the parts of compound ones."""
+    words = set(_TERM.findall(text.lower()))
+    parts = {part for word in words if not word.isalnum() for part in _PART.findall(word)}
+    return {_form(word) for word in words | parts}
+
+
+def _form(word: str) -> str:
+    """Without a plural's ending."""
+    return word[:-1] if word.endswith("s") and len(word) > 3 else word

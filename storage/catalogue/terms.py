@@ -1,0 +1,69 @@
+"""Which blocks hold which words. Words are numbers here; `retrieval.index.rare_terms` says which.
+
+A row for each word of a shard: the blocks that hold it, by their place in the shard. The row of `NOTED` says that a
+shard's words were noted at all, and by which rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Select, delete, exists, func, insert, select
+
+from storage.catalogue.database.rows import unpack_tokens
+from storage.catalogue.database.schema import blocks, shard_terms, shards
+from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document
+
+NOTED = 0
+"""The number of no word."""
+
+
+class TermRepository(Repository):
+    def put_terms(self, shard_id: int, indices_of: Mapping[int, Sequence[int]], *, rule: int) -> None:
+        """Note the words of a shard, in place of what was noted before. Without effect if it was deleted meanwhile."""
+        assert NOTED not in indices_of
+        with self._database.write(tell=False) as connection:
+            if connection.execute(select(shards.c.id).where(shards.c.id == shard_id)).first() is None:
+                return
+            connection.execute(delete(shard_terms).where(shard_terms.c.shard_id == shard_id))
+            noted = {NOTED: [rule], **indices_of}
+            rows = [{"term": term, "shard_id": shard_id, "indices": _pack(noted[term])} for term in sorted(noted)]
+            connection.execute(insert(shard_terms), rows)
+
+    def shards_without_terms(self, *, rule: int, document_id: str | None = None, most: int) -> list[int]:
+        """Ids of shards whose words were not noted by this rule, oldest first."""
+        mine = (shard_terms.c.shard_id == shards.c.id) & (shard_terms.c.term == NOTED)
+        noted = exists(select(shard_terms.c.term).where(mine, shard_terms.c.indices == _pack([rule])))
+        chosen = select(shards.c.id).where(~noted).order_by(shards.c.id).limit(most)
+        if document_id is not None:
+            chosen = chosen.where(shards.c.document_id == document_id)
+        return [row.id for row in self._rows(chosen)]
+
+    def tokens_of_shard(self, shard_id: int) -> list[tuple[int, ...]]:
+        """Of each block, in order; nothing if the shard was deleted meanwhile."""
+        chosen = select(blocks.c.tokens, blocks.c.num_tokens).where(blocks.c.shard_id == shard_id)
+        return [unpack_tokens(row.tokens, row.num_tokens) for row in self._rows(chosen.order_by(blocks.c.id))]
+
+    @for_any_principal
+    def blocks_with_terms(self, terms: Collection[int], *, most_shards: int) -> dict[int, np.ndarray]:
+        """Ids of the blocks that hold each of these words, ascending, of documents that the principal may read. A word
+        that more shards hold is left out: it is not rare."""
+        counted = self._readable(func.count().label("num_shards")).group_by(shard_terms.c.term)
+        counts = self._rows(counted.where(shard_terms.c.term.in_(terms)))
+        rare = [row.term for row in counts if row.num_shards <= most_shards]
+        held = self._readable(shard_terms.c.indices, shards.c.first_block_id).where(shard_terms.c.term.in_(rare))
+        found: dict[int, list[np.ndarray]] = {}
+        for row in self._rows(held.order_by(shards.c.first_block_id)):
+            ids = np.frombuffer(row.indices, "<u4").astype(np.int64) + row.first_block_id
+            found.setdefault(row.term, []).append(ids)
+        return {term: np.concatenate(ids) for term, ids in found.items()}
+
+    def _readable(self, *columns: Any) -> Select[Any]:
+        chosen = select(shard_terms.c.term, *columns).join(shards, shards.c.id == shard_terms.c.shard_id)
+        return chosen.where(in_readable_document(shards.c.document_id, self.principal))
+
+
+def _pack(indices: Sequence[int]) -> bytes:
+    return np.asarray(indices, dtype="<u4").tobytes()

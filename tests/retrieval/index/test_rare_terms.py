@@ -1,0 +1,79 @@
+"""Blocks with rare words of the question are proposed, whatever their landmarks say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.checkpoint.landmark_model import LandmarkModel
+from retrieval.index import rare_terms
+from retrieval.index.rare_terms import note_terms, with_rare_terms
+from retrieval.library import Library
+from retrieval.query import search
+from retrieval.query.search import find_blocks
+from retrieval.types.records import Scope
+from tests.retrieval.conftest import add
+from tests.retrieval.query.test_token_ranking import by_tokens  # noqa: F401
+
+PLAIN = "There are many forms, and they are sent by mail. "
+CODE = "Send form ZX-81 to the harbour office. "
+
+
+@pytest.fixture
+def library(open_library: Callable[..., Library], by_tokens: LandmarkModel, tmp_path: Path) -> Library:  # noqa: F811
+    library = open_library(model=by_tokens)
+    (tmp_path / "forms.txt").write_text(PLAIN * 60 + CODE + PLAIN * 60)
+    (tmp_path / "mail.txt").write_text("Nobody knows. " + PLAIN * 20)
+    for name in ("forms.txt", "mail.txt"):
+        add(library, tmp_path / name)
+    return library
+
+
+def proposed(library: Library, question: str, scope: Scope | None = None) -> list[str]:
+    """Texts of the blocks that rare words alone propose."""
+    with library._index.open_snapshot(library._catalogue) as snapshot:
+        within = None if scope is None else snapshot.positions_of(scope.document_ids)
+        nothing = torch.zeros(0, dtype=torch.int64)
+        positions = with_rare_terms(library._workspace, snapshot, question, nothing, within)
+        return search._texts(library._workspace, snapshot, positions)
+
+
+def test_blocks_with_rare_words_are_proposed_and_others_are_not(library: Library) -> None:
+    texts = proposed(library, "Where do I send form ZX-81?")
+    assert len(texts) == 1 and "ZX-81" in texts[0]
+    assert proposed(library, "Which forms are sent by mail?") == [], "all blocks hold these"
+    mail = next(document.id for document in library.documents() if document.title == "mail")
+    assert proposed(library, "ZX-81?", Scope((mail,))) == []
+
+
+def test_what_landmarks_do_not_propose_is_found_by_its_rare_words(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(question: str) -> str:
+        with library._index.open_snapshot(library._catalogue) as snapshot:
+            blocks = find_blocks(library._workspace, snapshot, question, 1, None)
+            return search._texts(library._workspace, snapshot, blocks.positions_C)[0]
+
+    monkeypatch.setattr(search, "FEWEST_PROPOSED", 1)
+    monkeypatch.setattr(search, "_PROPOSED_PER_BLOCK", 1)
+    monkeypatch.setattr(search, "EXACT_SHARE", 2.0)
+    assert "ZX-81" in found("Where do I send form ZX-81?")
+    monkeypatch.setattr(rare_terms, "PROPOSED", 0)
+    assert "ZX-81" not in found("Where do I send form ZX-81?")
+
+
+def test_words_of_older_libraries_are_noted_once_and_go_with_their_documents(library: Library) -> None:
+    workspace = library._workspace
+    assert note_terms(workspace) == 0
+    rare_terms_before = proposed(library, "ZX-81")
+    for shard in workspace.catalogue.shards():
+        workspace.catalogue.put_terms(shard.id, {}, rule=0)
+    assert proposed(library, "ZX-81") == []
+    assert library.note_terms(lambda: False) == 0
+    assert library.note_terms() == len(workspace.catalogue.shards()) and library.note_terms() == 0
+    assert proposed(library, "ZX-81") == rare_terms_before
+    library.delete_documents([document.id for document in library.documents() if document.title == "forms"])
+    assert proposed(library, "ZX-81") == []
