@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -84,14 +83,10 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         logging.getLogger().addHandler(problems)
-        stopping = threading.Event()
-        preparing = startup.start(library, settings.home, readiness, stopping)
         stop_listening = changes.listen(library.replicas, ask_queue.heard)
-        async with tools.session_manager.run():
+        async with startup.preparing(library, settings.home, readiness), tools.session_manager.run():
             yield
-        stopping.set()
         await run_in_threadpool(stop_listening)
-        await run_in_threadpool(preparing.join)
         ask_queue.close()
         uploads.close()
         logging.getLogger().removeHandler(problems)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+
+from fastapi.concurrency import run_in_threadpool
 
 from app.operations.readiness import Readiness
 from retrieval.errors import CairnError
@@ -17,14 +21,18 @@ SAMPLE_NAME = "The Cairn handbook.pdf"
 OFFERED = "sample-offered"
 
 
-def start(library: Library, home: Path, readiness: Readiness, stopping: threading.Event) -> threading.Thread:
+@asynccontextmanager
+async def preparing(library: Library, home: Path, readiness: Readiness) -> AsyncIterator[None]:
     """Backs up the catalogue, offers the sample, loads the model and notes words that an older release did not note,
-    without keeping anybody waiting."""
+    without keeping anybody waiting. At the end it waits for what is at work."""
     library.keep_backup()
+    stopping = threading.Event()
     # No daemon: a process that ends while it is in C++ code, loading the model, is aborted.
     thread = threading.Thread(target=_run, args=(library, home, readiness, stopping), name="cairn-start")
     thread.start()
-    return thread
+    yield
+    stopping.set()
+    await run_in_threadpool(thread.join)
 
 
 def offer_sample(library: Library, home: Path) -> bool:

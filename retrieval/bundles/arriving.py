@@ -20,7 +20,6 @@ import numpy as np
 from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import CairnError, ForeignBundle
 from retrieval.extraction.formats import FORMATS
-from retrieval.index.rare_terms import note_terms
 from retrieval.ingest.file_store import check_store_space, keep_arrived
 from retrieval.types.bundles import Arrived
 from retrieval.types.records import Job
@@ -219,7 +218,6 @@ def _take_in(
             workspace.store.delete([one.name for one in written])
             return Arrived(rows.source, submitted.document.id, "already stored", submitted.document.num_blocks)
         keep()
-    note_terms(workspace, document_id)
     write_sidecar(workspace.database, workspace.home, document_id, workspace.blobs)
     return Arrived(rows.source, document_id, "imported", submitted.document.num_blocks)
 

@@ -52,14 +52,19 @@ class Bundles:
         was found right. Raises ForeignBundle, InvalidRequest for a name of which nothing can be kept, NotEnoughSpace
         and `storage.bundle.archive.BadBundle`: then nothing was changed.
         """
-        from retrieval.bundles.arriving import import_bundle, read_originals  # the model's libraries take seconds
+        # The model's libraries take seconds to import.
+        from retrieval.bundles.arriving import import_bundle, read_originals
+        from retrieval.index.rare_terms import note_terms
 
         path = Path(path)
         with catalogue_errors():
             if collection is not None:
                 checked_name(collection)
             if not reingest:
-                yield from import_bundle(self._workspace, path, collection=collection, on_checked=on_checked)
+                for arrived in import_bundle(self._workspace, path, collection=collection, on_checked=on_checked):
+                    if arrived.document_id is not None:
+                        note_terms(self._workspace.with_catalogue(self._whole), arrived.document_id)
+                    yield arrived
                 return
         run = run_job or (lambda job: self._library.run_job(job.id))
 
