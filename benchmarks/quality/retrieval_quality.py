@@ -43,7 +43,8 @@ from model.inference.prompt import encode_prompt
 from model.scoring.late_interaction import best_matches, block_scores, token_matches
 from model.training.data.corpus import read_questions
 from model.training.data.examples import TokenDocuments, TokenQuestion, document_frequency, encode_questions
-from retrieval.index.terms import terms_of
+from retrieval.index.rare_terms import most_rare
+from retrieval.index.terms import asked_terms, terms_of
 from retrieval.index.title_keys import title_keys
 from retrieval.query.exact_terms import term_shares
 from retrieval.query.question import mean_query
@@ -182,6 +183,10 @@ def search_rankings(
     """By landmarks, by tokens among the blocks that landmarks propose, and by the landmarks of each weighed layer
     alone, if there are several."""
     weighed = model.searched_layers
+    holders: dict[str, list[int]] = defaultdict(list)
+    for number, text in enumerate(texts):
+        for term in terms_of(text):
+            holders[term].append(number)
     found: dict[str, list[list[int]]] = defaultdict(list)
     seconds = [0.0, 0.0]
     for question in questions:
@@ -189,7 +194,11 @@ def search_rankings(
         queries_YHQD = encode_prompt(model, prompt.ids).queries_YHQD[:, :, prompt.question]
         began = time.perf_counter()
         scores_YN = torch.einsum("ygd,ygnd->yn", mean_query(model, queries_YHQD), stored.landmarks_YGND)
-        proposed_C = scores_YN.sum(0).topk(min(FEWEST_PROPOSED, scores_YN.shape[1])).indices
+        by_landmarks_C = scores_YN.sum(0).topk(min(FEWEST_PROPOSED, scores_YN.shape[1])).indices
+        asked = model.decode(question.ids)
+        by_words = most_rare([holders[term] for term in asked_terms(asked)], len(texts))
+        proposed_C = torch.tensor([*by_landmarks_C.tolist(), *sorted({*by_words} - {*by_landmarks_C.tolist()})])
+        is_by_words_C = torch.arange(len(proposed_C)) >= len(by_landmarks_C)
         proposed = time.perf_counter()
         keys_WCGLD = [keys_NGLD[proposed_C] for keys_NGLD in stored.keys_WNGLD]
         queries_QWGD = model.token_queries(queries_YHQD)
@@ -199,15 +208,17 @@ def search_rankings(
         titles_QX = best_matches(token_matches(queries_QWGD, titles_WXGTD, stored.title_lengths_X[of_X]))
         with_titles_QC = best_QC.maximum(titles_QX[:, at_C])
         for name, each_QC in (("landmarks, then tokens", best_QC), (OURS, with_titles_QC)):
-            scores_C = block_scores(each_QC, stored.place_N[proposed_C])
+            all_C = block_scores(each_QC, stored.place_N[proposed_C])
+            scores_C = all_C.masked_fill(is_by_words_C, -torch.inf)
             found[name].append(proposed_C[scores_C.argsort(descending=True, stable=True)][:DEPTH].tolist())
         seconds = [seconds[0] + proposed - began, seconds[1] + time.perf_counter() - proposed]
-        best_B = proposed_C[scores_C.argsort(descending=True, stable=True)][:EXACT_AMONG]
-        scores_B = scores_C.sort(descending=True, stable=True).values[:EXACT_AMONG]
-        shares_B = term_shares(model.decode(question.ids), [terms_of(texts[number]) for number in best_B.tolist()])
-        order_B = (scores_B + EXACT_SHARE * shares_B).argsort(descending=True, stable=True)
-        found[f"{OURS}, exact terms"].append(best_B[order_B][:DEPTH].tolist())
-        found["landmarks alone"].append(proposed_C.tolist())
+        for name, each_C in ((f"{OURS}, exact terms", scores_C), (f"{OURS}, exact terms, rare words", all_C)):
+            best_B = proposed_C[each_C.argsort(descending=True, stable=True)][:EXACT_AMONG]
+            scores_B = each_C.sort(descending=True, stable=True).values[:EXACT_AMONG]
+            shares_B = term_shares(asked, [terms_of(texts[number]) for number in best_B.tolist()])
+            order_B = (scores_B + EXACT_SHARE * shares_B).argsort(descending=True, stable=True)
+            found[name].append(best_B[order_B][:DEPTH].tolist())
+        found["landmarks alone"].append(by_landmarks_C.tolist())
         for layer in weighed if len(weighed) > 1 else ():
             scores_N = scores_YN[model.memory_layers.index(layer)]
             found[f"landmarks, layer {layer}"].append(scores_N.topk(min(DEPTH, len(scores_N))).indices.tolist())

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -70,14 +70,18 @@ def with_rare_terms(
     """Proposed positions and those of the blocks that hold most of the question's rare words, ascending."""
     numbers = {number_of(term) for term in asked_terms(text)}
     found = workspace.catalogue.blocks_with_terms(numbers, most_shards=MOST_SHARDS)
-    in_scope = snapshot.num_blocks if within is None else len(within)
-    rarities: Counter[int] = Counter()
-    for block_ids in found.values():
-        held = snapshot.positions_of_blocks(block_ids.tolist())
-        if within is not None:
-            held = held[torch.isin(held, within)]
-        if 0 < len(held) <= max(ALWAYS_RARE, RARE_SHARE * in_scope):
-            rarity = math.log(in_scope / len(held))
-            rarities.update(dict.fromkeys(held.tolist(), rarity))
-    best = sorted(rarities, key=lambda position: (rarities[position], position), reverse=True)[:PROPOSED]
+    held = [snapshot.positions_of_blocks(block_ids.tolist()) for block_ids in found.values()]
+    if within is not None:
+        held = [positions[torch.isin(positions, within)] for positions in held]
+    best = most_rare([positions.tolist() for positions in held], snapshot.num_blocks if within is None else len(within))
     return torch.from_numpy(np.union1d(positions_P.numpy(), np.array(best, dtype=np.int64)))
+
+
+def most_rare(held: Sequence[Sequence[int]], count: int) -> list[int]:
+    """The PROPOSED best of `count` blocks by the words that they hold, weighed by rarity; of equals the newest. `held`:
+    of each word, the blocks that hold it."""
+    rarities: Counter[int] = Counter()
+    for positions in held:
+        if 0 < len(positions) <= max(ALWAYS_RARE, RARE_SHARE * count):
+            rarities.update(dict.fromkeys(positions, math.log(count / len(positions))))
+    return sorted(rarities, key=lambda position: (rarities[position], position), reverse=True)[:PROPOSED]
