@@ -25,6 +25,8 @@ from tests.object_server import failing_proxy, new_store
 from tests.retrieval.conftest import TEXTS, add, ask, substance
 from tests.storage.blobs.test_contract import damaged
 
+pytestmark = pytest.mark.files_only  # these have buckets of their own
+
 ROOT = Path(__file__).resolve().parents[3]
 QUESTIONS = ("What does the fox do?", "Where do whales sing?", "Where does the rain fall?")
 

@@ -194,11 +194,11 @@ def register_home(filled_home: Path, model: LandmarkModel, tmp_path_factory: pyt
 
 
 @pytest.fixture
-def three(request: pytest.FixtureRequest, three: dict[str, str], tmp_path: Path) -> dict[str, str]:
+def three(request: pytest.FixtureRequest, three: dict[str, str], register_home: Path, tmp_path: Path) -> dict[str, str]:
     """With a long one, unless the test does not ask for it."""
     if "long_document" in request.fixturenames:
         shutil.rmtree(tmp_path / "home")
-        shutil.copytree(request.getfixturevalue("register_home"), tmp_path / "home")
+        shutil.copytree(register_home, tmp_path / "home")
     return three
 
 
