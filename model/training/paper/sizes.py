@@ -96,7 +96,7 @@ SIZES = {
                 hidden_size=128, intermediate_size=352, num_hidden_layers=4, num_attention_heads=4,
                 num_key_value_heads=4, max_position_embeddings=1 << 16, tie_word_embeddings=True, initializer_range=0.1,
             ),
-            window=64, per_block=7, rows=8, steps=2000, rates=(2e-3,), lengths=(64, 256, 1024), segments=3,
+            window=64, per_block=7, rows=8, steps=2000, rates=(2e-3,), lengths=(64, 256, 1024), segments=12,
             documents=160, top_ks=(2, 4), block_sizes=(3, 7, 15),
         ),
         Size(

@@ -41,6 +41,8 @@ MATCH_WEIGHT = 25.0
 and 40, and worse with either side alone (docs/experiments.md)."""
 
 
+_FEWEST_OF_A_TITLE = 3  # words: shorter ones may be an answer, too
+
 _Choice = tuple[int, Sentence, range]
 """Number of a sentence, what to quote for it, and its pointed tokens."""
 
@@ -138,7 +140,10 @@ class Quoting:
             spans, not_here = self._read(read, sentences, text_of, title_of)
             chances = [each.chance for each in spans]
             ranked_S = torch.tensor([each.chance for each in spans]).clamp_min(1e-9).log() + MATCH_WEIGHT * ranked_S
-            ranked_S = _without(ranked_S, [is_hollow(each.text) or is_question(each.text) for each in sentences])
+            titles = [title_of.get(self._of(each.run).document_id, "") for each in sentences]
+            empty = [is_hollow(each.text) or is_question(each.text) for each in sentences]
+            repeats = [not s.announced and _is_title(s.text, title) for s, title in zip(sentences, titles, strict=True)]
+            ranked_S = _without(ranked_S, [a or b for a, b in zip(empty, repeats, strict=True)])
             pointed = [each.tokens_within(span) for each, span in zip(sentences, spans, strict=True)]
         else:
             # Headings repeat the question's words and answer nothing; the second look knows better.
@@ -261,6 +266,12 @@ def _asks_for_the_list(sentences: Sequence[Sentence], number: int, scores_S: Ten
 def _without(ranked_S: Tensor, unfit: Sequence[bool]) -> Tensor:
     """Ranks without those of unfit sentences, unless all are."""
     return ranked_S if all(unfit) else ranked_S.masked_fill(torch.tensor(unfit), -torch.inf)
+
+
+def _is_title(text: str, title: str) -> bool:
+    """Whether a sentence only repeats the title of its document, which stands beside it anyway."""
+    wording = _wording(text)
+    return len(wording.split()) >= _FEWEST_OF_A_TITLE and _wording(title).endswith(wording)
 
 
 def _wording(text: str) -> str:

@@ -25,6 +25,9 @@ def shard_files(library: Library):
     return sorted(library._workspace.kv_folder.rglob("*.kv"))
 
 
+pytestmark = pytest.mark.files_only  # they damage files; tests/storage/blobs does it in buckets
+
+
 @pytest.fixture(scope="module")
 def calm_answer(filled_home, model, tmp_path_factory):
     home = tmp_path_factory.mktemp("calm") / "home"

@@ -83,6 +83,13 @@ def test_the_second_look_decides_and_may_choose_a_heading_but_no_question() -> N
     assert "Does anybody remember the old road?" not in sentences(quoting, read=read)
 
 
+def test_a_sentence_that_only_repeats_the_title_is_not_quoted() -> None:
+    model = tiny_model(block_size=16)
+    quoting, read = Quoting(model, blocks_of(model, TEXT)), reading_of(heading=0.5, surveyors=0.3)
+    assert sentences(quoting, read=read, title_of={"d": "17 A heading  LINE"})[0].startswith("The cairn was built")
+    assert sentences(quoting, read=read, title_of={"d": "Another title"})[0] == "A heading line"
+
+
 def test_lines_of_contents_and_blanks_are_not_quoted_even_after_a_second_look() -> None:
     model = tiny_model(block_size=16)
     text = (
