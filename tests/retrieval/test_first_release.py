@@ -58,6 +58,7 @@ def test_everything_of_the_first_release_is_still_there(library):
     assert report.ok and not report.orphans and (report.documents, report.shards) == (2, 5)
 
 
+@pytest.mark.files_only
 def test_its_home_gets_the_id_of_its_catalogue_and_a_backup_from_before(library, tmp_path):
     home = tmp_path / "home"
     with library._catalogue.database.read() as connection:

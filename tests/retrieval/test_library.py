@@ -108,6 +108,7 @@ def test_an_answer_in_scope_is_the_answer_of_a_library_that_holds_nothing_else(
     assert [p.text for p in scoped.passages] == [p.text for p in single.passages]
 
 
+@pytest.mark.files_only
 def test_the_same_content_is_stored_once_and_said_so(library, write):
     first = add(library, write("a.txt", FOX))
     again = library.submit(write("copy of a.txt", FOX))
@@ -127,6 +128,7 @@ def test_handing_a_file_in_again_puts_it_into_a_collection_but_takes_it_out_of_n
     assert [one.name for one in library.collections()] == ["Foxes"]  # none was made for a file that stays where it is
 
 
+@pytest.mark.files_only
 def test_deleting_removes_rows_files_and_the_answers_that_used_them(library, three):
     answer = ask(library, "What do whales do?", within=Scope((three["whale"],)))
     other = ask(library, "What of the fox?", within=Scope((three["fox"],)))
@@ -148,6 +150,7 @@ def test_deleting_removes_rows_files_and_the_answers_that_used_them(library, thr
     assert library.verify().ok and not library.verify().orphans
 
 
+@pytest.mark.files_only
 def test_a_document_deleted_while_it_is_read_stays_readable_until_the_answer_is_written(library, three):
     steps = library.ask("What do whales do?", k=3, max_tokens=6, within=Scope((three["rain"],)))
     next(steps)
@@ -158,6 +161,7 @@ def test_a_document_deleted_while_it_is_read_stays_readable_until_the_answer_is_
     assert not (library._workspace.kv_folder / three["rain"]).exists()
 
 
+@pytest.mark.files_only
 def test_questions_that_came_later_do_not_keep_what_was_deleted(library, three):
     folder = library._workspace.kv_folder / three["rain"]
     earlier = library.ask("What do whales do?", k=3, max_tokens=6, within=Scope((three["fox"],)))

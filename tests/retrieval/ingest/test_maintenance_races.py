@@ -46,6 +46,7 @@ class Pause:
         return thread
 
 
+@pytest.mark.files_only
 def test_gc_leaves_the_shard_of_a_repair_that_is_about_to_commit_it(
     library, three, open_library, monkeypatch, impatient
 ):
@@ -122,6 +123,7 @@ def test_gc_leaves_what_was_handed_in_after_it_looked_at_the_rows(library, write
     assert (library._workspace.pages_folder / document_id).is_dir()
 
 
+@pytest.mark.files_only
 def test_gc_leaves_files_that_an_open_question_still_reads(library, three, open_library):
     flip(shard_files(library)[0], Random(0))
     old = shard_files(library)[0]
@@ -133,6 +135,7 @@ def test_gc_leaves_files_that_an_open_question_still_reads(library, three, open_
     assert not old.exists() and library.verify().ok
 
 
+@pytest.mark.files_only
 def test_two_repairs_at_once_leave_one_whole_memory(library, three, open_library, monkeypatch, impatient):
     flip(shard_files(library)[0], Random(0))
     other = open_library()
@@ -146,6 +149,7 @@ def test_two_repairs_at_once_leave_one_whole_memory(library, three, open_library
     assert library.verify().ok and not library.verify().orphans
 
 
+@pytest.mark.files_only
 def test_a_document_deleted_under_repair_is_no_failure_and_leaves_nothing(
     library, three, open_library, monkeypatch, impatient
 ):

@@ -160,6 +160,7 @@ def test_files_that_are_no_documents_are_refused_when_handed_in(library, tmp_pat
     assert library.documents() == [] and not list(library._workspace.files_folder.iterdir())
 
 
+@pytest.mark.files_only
 def test_a_disk_without_room_is_noticed_before_the_work(library, write, monkeypatch):
     path = write("long.txt", LONG)
     with monkeypatch.context() as patch:
@@ -322,6 +323,7 @@ def test_an_unexpected_error_fails_the_job_and_not_the_worker(library, write, mo
     assert job.state == "failed" and "the sky fell" in job.error
 
 
+@pytest.mark.files_only
 def test_a_lost_original_is_named(library, write):
     job = library.submit(write("a.txt", FOX))
     library.original(job.document_id).unlink()

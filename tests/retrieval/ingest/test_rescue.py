@@ -30,6 +30,7 @@ def lost(library, three, open_library):
     return home, before
 
 
+@pytest.mark.files_only
 def test_every_document_answers_after_a_rescue_as_before_without_being_read_again(lost, three, open_library):
     home, before = lost
     files = {path: path.stat().st_mtime_ns for path in (home / "kv").rglob("*.kv")}
@@ -42,6 +43,7 @@ def test_every_document_answers_after_a_rescue_as_before_without_being_read_agai
     assert {path: path.stat().st_mtime_ns for path in (home / "kv").rglob("*.kv")} == files
 
 
+@pytest.mark.files_only
 def test_originals_alone_are_read_again_and_answer_as_before(lost, three, open_library):
     home, before = lost
     for folder in ("kv", "sidecars"):
@@ -53,6 +55,7 @@ def test_originals_alone_are_read_again_and_answer_as_before(lost, three, open_l
     assert substance(ask(library, "What do whales do?"))["text"] == before["text"]
 
 
+@pytest.mark.files_only
 def test_a_catalogue_deleted_under_a_filled_home_is_not_replaced_by_an_empty_one(library, three, open_library):
     home = library._workspace.home
     library.close()
@@ -65,6 +68,7 @@ def test_a_catalogue_deleted_under_a_filled_home_is_not_replaced_by_an_empty_one
     assert len(list((home / "kv").rglob("*.kv"))) > 3 and not (home.parent / "elsewhere.sqlite3").exists()
 
 
+@pytest.mark.files_only
 def test_a_document_has_a_sidecar_from_the_moment_it_was_handed_in_until_it_is_deleted(library, write):
     home = library._workspace.home
     job = library.submit(write("a.txt", "Something to read. " * 20))
@@ -76,6 +80,7 @@ def test_a_document_has_a_sidecar_from_the_moment_it_was_handed_in_until_it_is_d
     assert not sidecars(FileBlobs(home))
 
 
+@pytest.mark.files_only
 @pytest.mark.parametrize("step", ["finish_document", "replace_shard"])
 def test_a_kill_between_the_catalogue_and_what_follows_leaves_nothing_to_repair_after_a_rescue(
     library, write, open_library, tmp_path, monkeypatch, step
@@ -108,6 +113,7 @@ def test_a_kill_between_the_catalogue_and_what_follows_leaves_nothing_to_repair_
     assert rescued.verify().damage == () and rescued.search("fox", 1)
 
 
+@pytest.mark.files_only
 def test_a_sidecar_without_its_document_is_swept(library, three):
     home = library._workspace.home
     path = home / next(iter(sidecars(FileBlobs(home)).values()))

@@ -54,6 +54,7 @@ def test_the_answer_is_a_sentence_as_it_stands_in_the_document(found):
     assert Answer.from_dict(answer.to_dict()) == answer == found.answer(answer.id)
 
 
+@pytest.mark.files_only
 def test_only_keys_are_stored_and_verified(found):
     assert found.doctor()["memory"]["kv_dtype"] == "k4"
     report = found.verify()

@@ -221,6 +221,7 @@ def test_under_the_threshold_even_a_handful_of_blocks_is_not_enough(open_library
     assert not ask(library, "What do whales do?").found
 
 
+@pytest.mark.files_only
 def test_a_damaged_block_is_named_before_it_is_ranked(open_library, write, by_tokens):
     library = open_library(model=by_tokens)
     add(library, write("fox.txt", FOX))
