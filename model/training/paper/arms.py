@@ -39,9 +39,9 @@ class Arm:
     window: int
     """Raw tokens that one forward pass reads: the whole row, except under recurrence."""
     cache: int = 0
-    """Raw tokens of earlier windows that a window also attends to, under recurrence."""
-    """With landmarks: raw tokens of finished blocks of earlier windows, which a window attends to through their
-    landmarks in training ("training with a cache", which the paper leaves to future work)."""
+    """Raw tokens of earlier windows that a window also attends to, under recurrence. With landmarks: raw tokens
+    of finished blocks of earlier windows, which a window attends to through their landmarks in training ("training with
+    a cache", which the paper leaves to future work)."""
     block_size: int = NO_LANDMARKS
     jumps: int = 0
     """Largest random step of positions after a landmark, exclusive, in training (appendix E); 0: none."""
@@ -51,6 +51,8 @@ class Arm:
     """With a context-miss token, for which half of the blocks count as remote in training."""
     start: str | None = None
     """The arm whose network this one goes on from: fine-tuning."""
+    rated_as: str | None = None
+    """The arm whose learning rate this one takes; None: rates are compared for the arm itself."""
 
     @property
     def window_ids(self) -> int:

@@ -75,13 +75,22 @@ class Experiment:
         return tokens[:count]
 
     def trained(self, arm: Arm, seed: int) -> LandmarkModel:
-        """The network of an arm: trained now, further, or loaded. The rate is tuned with the first seed."""
-        rates = self.size.rates
-        if len(rates) > 1:
-            steps = self.size.tuning_steps or self.size.steps
-            losses = {rate: self._heldout_loss(arm, self._run(arm, 0, rate, steps)) for rate in rates}
-            rates = (min(losses, key=lambda rate: losses[rate]),)
-        return self._run(arm, seed, rates[0], self.size.steps)
+        """The network of an arm: trained now, further, or loaded."""
+        return self._run(arm, seed, self.rate(arm), self.size.steps)
+
+    def rate(self, arm: Arm) -> float:
+        """The learning rate with the least held-out loss of the first seed; a variant takes that of its plain arm."""
+        if arm.rated_as is not None:
+            return self.rate(self.size.arm(arm.rated_as))
+        if len(self.size.rates) == 1:
+            return self.size.rates[0]
+        steps = self.size.tuning_steps or self.size.steps
+        losses = {rate: self._heldout_loss(arm, self._run(arm, 0, rate, steps)) for rate in self.size.rates}
+        best = min(losses, key=lambda rate: losses[rate])
+        print(
+            f"{arm.name}: " + ", ".join(f"rate {rate:g}: loss {loss:.4f}" for rate, loss in losses.items()), flush=True
+        )
+        return best
 
     def _run(self, arm: Arm, seed: int, rate: float, steps: int) -> LandmarkModel:
         kind = "" if steps == self.size.steps else f"-steps-{steps}"

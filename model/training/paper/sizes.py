@@ -19,7 +19,8 @@ class Size:
     """Rows of `window` raw tokens in a step."""
     steps: int
     rates: tuple[float, ...]
-    """Peak learning rates; each arm takes the one with the least held-out loss of its first seed."""
+    """Peak learning rates; each arm takes the one with the least held-out loss of its first seed, and a variant of the
+    landmark arm takes that arm's."""
     lengths: tuple[int, ...]
     """Raw tokens of an evaluated segment: the window, and longer ones."""
     segments: int
@@ -70,7 +71,7 @@ class Size:
             name=name, kind="landmark", row_tokens=long if cached else self.window, window=self.window,
             cache=self.window if cached else 0, block_size=per_block + landmarks_of_block(place),
             jumps=POSITION_JUMPS if variant == "jumps" else 0, place=place, context_miss=variant == "miss",
-            start="causal" if variant == "tuned" else None,
+            start="causal" if variant == "tuned" else None, rated_as=None if variant in ("", "tuned") else kind,
         )  # fmt: skip
 
 
@@ -96,8 +97,8 @@ SIZES = {
                 hidden_size=128, intermediate_size=352, num_hidden_layers=4, num_attention_heads=4,
                 num_key_value_heads=4, max_position_embeddings=1 << 16, tie_word_embeddings=True, initializer_range=0.1,
             ),
-            window=64, per_block=7, rows=8, steps=2000, rates=(2e-3,), lengths=(64, 256, 1024), segments=12,
-            documents=160, top_ks=(2, 4), block_sizes=(3, 7, 15),
+            window=64, per_block=7, rows=8, steps=2000, rates=(1e-3, 2e-3, 4e-3), lengths=(64, 256, 1024),
+            segments=12, documents=160, top_ks=(2, 4), block_sizes=(3, 7, 15),
         ),
         Size(
             name="hour",

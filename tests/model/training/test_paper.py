@@ -252,10 +252,23 @@ def test_fine_tuning_goes_on_from_the_causal_network(tmp_path: Path) -> None:
 def test_arms_are_named() -> None:
     size = sizes.SIZES["small"]
     assert size.arm("landmark-31") == Arm(
-        name="landmark-31", kind="landmark", row_tokens=512, window=512, block_size=32
-    )
+        name="landmark-31", kind="landmark", row_tokens=512, window=512, block_size=32,
+        rated_as="landmark",
+    )  # fmt: skip
     with pytest.raises(ValueError):
         size.arm("something")
+
+
+def test_a_variant_takes_the_rate_of_the_landmark_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = Experiment(tmp_path, replace(sizes.SIZES["small"], rates=(1e-3, 2e-3, 4e-3)), None, "cpu")  # type: ignore[arg-type]
+    losses = {("causal", 1e-3): 1.0, ("landmark", 4e-3): 1.0}
+    monkeypatch.setattr(Experiment, "_run", lambda self, arm, seed, rate, steps: rate)
+    monkeypatch.setattr(Experiment, "_heldout_loss", lambda self, arm, rate: losses.get((arm.name, rate), 2.0))
+    rates = {
+        name: experiment.rate(experiment.size.arm(name))
+        for name in ("causal", "landmark", "landmark-31", "landmark-miss")
+    }
+    assert rates == {"causal": 1e-3, "landmark": 4e-3, "landmark-31": 4e-3, "landmark-miss": 4e-3}
 
 
 def test_yarn_stretches_frequencies_for_a_while() -> None:

@@ -56,7 +56,8 @@ def library(request: pytest.FixtureRequest, tmp_path: Path, open_library: OpenLi
 
 
 @pytest.fixture
-def people(library: Library) -> list[Person]:
+def people(people_home: Path, library: Library) -> list[Person]:
+    """`people_home` is asked for here too, so that it is made before a test's libraries go elsewhere."""
     seen = [library.as_seen_by(principal_of(library, f"user{number}")) for number in range(PEOPLE)]
     return [Person(each, each.documents()[0].id) for each in seen]
 
@@ -214,6 +215,7 @@ def test_what_concerns_the_whole_library_is_the_administrators(people, library):
     assert "private-1" not in str(report)
 
 
+@pytest.mark.files_only
 def test_a_damaged_document_of_another_is_not_named(people, library, tmp_path: Path):
     home = tmp_path / "home"
     for path in (home / "kv" / people[1].document_id).glob("*.kv"):

@@ -88,6 +88,7 @@ def test_one_collection_travels_alone_and_everything_may_arrive_in_another(libra
     assert [one.name for one in elsewhere.collections()] == ["From Ann"]
 
 
+@pytest.mark.files_only
 def test_a_catalogue_that_is_lost_after_an_import_can_be_rescued(bundle, elsewhere):
     list(elsewhere.bundles.import_from(bundle))
     assert len(list((elsewhere.folders._home / "sidecars").iterdir())) == 3
@@ -127,6 +128,7 @@ def test_a_user_exports_and_imports_what_is_theirs(open_library, tmp_path, write
     assert len(ann.documents()) == len(ben.documents()) == 1
 
 
+@pytest.mark.files_only
 def test_an_existing_file_is_not_overwritten_and_a_failed_export_leaves_none(library, bundle, tmp_path):
     with pytest.raises(InvalidRequest, match="exists already"):
         library.bundles.export_to(bundle)
