@@ -13,9 +13,10 @@ _ENDS = (".", "!", "?", "…", ":", ";")
 # Lines of text with hard line breaks are about this long; headings are shorter, paragraphs longer.
 _SHORTEST_LINE, _LONGEST_LINE = 60, 120
 _FEWEST_WORDS = 5
-_LEADERS = "....."  # dots that lead to a page number
+_CONTENTS = re.compile(r"(?:\.{5,}|(?:\. ){3,}\.)\s*(?:\d{1,4}|[ivxlcdm]{1,7})?\s*$")  # dots that lead to a page number
+_SPACED_DOTS = ". . ."
 _BLANK = "____"
-_NUMBERED_HEADING = re.compile(r"\d{1,2}(?:\.\d{1,2})+\.? +[^\W\d_a-z][^:;]{0,80}[^\s.!?:;]")
+_NUMBERED_HEADING = re.compile(r"\d{1,2}(?:\.\d{1,2})+\.? +(?![A-Z]{3}$)[^\W\d_a-z][^:;]{0,80}[^\s.!?:;]")
 _ROW = re.compile(r"\S: \S.*; .*\S: \S")  # of a table: cells behind the names of their columns
 # A line of its own that the next paragraph explains: an option ("-k, --keep", "--level=<n> [default: 1]") or
 # a constant ("BZ_OK", "SHA1_SIZE [Constant]").
@@ -125,9 +126,11 @@ def is_date(line: str) -> bool:
 def _goes_on(text: str, border: re.Match[str], width: int) -> bool:
     """Whether a full stop or a line break is inside a sentence: after an abbreviation, after a word that ends nothing,
     after a term that the next line explains, or where the next line begins in lower case, or its first word did not fit
-    into a line of this width, as in text with hard line breaks."""
+    into a line of this width, as in text with hard line breaks; and after dots that lead to a number."""
     breaks = border[0].count("\n")
     if breaks < 2 and _is_abbreviation(text, border):
+        return True
+    if breaks == 0 and text.endswith(_SPACED_DOTS, 0, border.start()):
         return True
     if 0 < breaks < 3 and _is_unfinished(text, border.start()):
         return True
@@ -185,7 +188,7 @@ def _is_abbreviation(text: str, border: re.Match[str]) -> bool:
 def is_hollow(sentence: str) -> bool:
     """Whether it only looks like an answer: a line of contents, the heading of a numbered section ("2.9. Caches"), or a
     blank that somebody is to fill in."""
-    return _LEADERS in sentence or _BLANK in sentence or bool(_NUMBERED_HEADING.fullmatch(sentence))
+    return bool(_CONTENTS.search(sentence)) or _BLANK in sentence or bool(_NUMBERED_HEADING.fullmatch(sentence))
 
 
 def is_question(sentence: str) -> bool:

@@ -111,6 +111,12 @@ def test_a_line_that_ends_with_a_word_that_ends_nothing_goes_on(whole):
     assert [whole[start:end] for start, end in sentence_borders(whole)] == [whole]
 
 
+def test_dots_that_lead_to_a_number_do_not_part_it_from_its_line():
+    lines = ["7.9 Why is that? . . . . . . . 30", "Late fee . . . . . . 25.00 EUR", "That is all."]
+    text = "\n".join(lines)
+    assert [text[start:end] for start, end in sentence_borders(text)] == lines
+
+
 def test_headings_and_blank_lines_end_what_stands_before_them():
     text = "How to Log In\n\nOpen the page. The list of\n\n\nNotes"
     assert [text[a:b] for a, b in sentence_borders(text)] == ["How to Log In", "Open the page.", "The list of", "Notes"]
@@ -125,9 +131,15 @@ def test_headings_and_blank_lines_end_what_stands_before_them():
         ("2.9 million people live there", False),
         ("3.1. Tools must validate the files that they write.", False),
         ("1. Paris", False),
+        ("25.00 EUR", False),
+        ("7.10 How do I convert factors to numeric? . . . . . . . . . . 30", True),
+        ("Preface ................ xii", True),
+        ("Late fee . . . . . . . . 25.00 EUR", False),
+        ("Filing fee ........ $50", False),
+        ("And so on . . . he said.", False),
     ],
 )
-def test_headings_of_numbered_sections_are_hollow(line, hollow):
+def test_lines_of_contents_and_headings_of_numbered_sections_are_hollow(line, hollow):
     assert is_hollow(line) is hollow
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -48,13 +49,16 @@ class _Words:
     f: Fragments
     rows: list[Row]
     size: float
+    leader_F: np.ndarray
+    """Whether a word is a row of dots that leads to the next cell."""
 
     @classmethod
     def of(cls, page: PageCharacters, free_N: np.ndarray) -> _Words:
         members = np.flatnonzero(free_N)
         f = make_fragments(page, members, *upright(page, 0), gap=_WORD_GAP)
         rows = rows_by_height(f, np.arange(len(f.members)))
-        return cls(page, f, rows, float(np.median(f.size)) if len(f.size) else 1.0)
+        leader_F = np.array([_is_leader(page.code_N[members]) for members in f.members], bool)
+        return cls(page, f, rows, float(np.median(f.size)) if len(f.size) else 1.0, leader_F)
 
     def between(self, top: float, bottom: float, left: float, right: float) -> list[Row]:
         """The lines inside a part of the page; words beside it are left out."""
@@ -68,34 +72,35 @@ class _Words:
 
     def gutters(self, rows: Sequence[Row]) -> list[float]:
         """Where columns after the first begin."""
-        words = [word for row in rows for word in row]
-        low, high = float(self.f.x0[words].min()), float(self.f.x1[words].max())
-        covered = np.zeros(int((high - low) / _STEP) + 2, int)
-        for row in rows:
-            if float(self.f.x1[row[-1]] - self.f.x0[row[0]]) > _ACROSS * (high - low) and not self.has_gap(row):
-                continue
-            here = np.zeros(len(covered), bool)
-            for word in row:
-                if self.is_leader(word):
-                    continue
-                here[int((self.f.x0[word] - low) / _STEP) : int((self.f.x1[word] - low) / _STEP) + 1] = True
-            covered += here
-        free = covered == 0
-        turns = np.flatnonzero(np.diff(np.r_[False, free, False].astype(int)))
+        word_F = np.fromiter(chain.from_iterable(rows), int)
+        first_R = np.cumsum([0, *map(len, rows[:-1])])
+        x0_F, x1_F = self.f.x0[word_F], self.f.x1[word_F]
+        low, high = float(x0_F.min()), float(x1_F.max())
+        last_R = np.append(first_R[1:], len(word_F)) - 1
+        gap_F = np.append(x0_F[1:] - x1_F[:-1] > _GUTTER * self.size, False)
+        gap_F[last_R] = False
+        across_R = (x1_F[last_R] - x0_F[first_R] > _ACROSS * (high - low)) & ~np.logical_or.reduceat(gap_F, first_R)
+        counts_F = ~np.repeat(across_R, last_R - first_R + 1) & ~self.leader_F[word_F]
+        begin_F = ((x0_F[counts_F] - low) / _STEP).astype(int)
+        end_F = np.maximum(((x1_F[counts_F] - low) / _STEP).astype(int) + 1, begin_F)
+        steps = int((high - low) / _STEP) + 2
+        covered = np.cumsum(np.bincount(begin_F, minlength=steps + 1) - np.bincount(end_F, minlength=steps + 1))[:steps]
+        turns = np.flatnonzero(np.diff(np.r_[False, covered == 0, False].astype(int)))
         found = []
         for start, stop in zip(turns[::2].tolist(), turns[1::2].tolist(), strict=True):
             begin, width = low + stop * _STEP, (stop - start) * _STEP
-            if start > 0 and stop < len(covered) - 1 and self._is_gutter(rows, begin, width):
+            if start > 0 and stop < len(covered) - 1 and self._is_gutter(x0_F, first_R, begin, width):
                 found.append(begin)
         return found
 
-    def _is_gutter(self, rows: Sequence[Row], begin: float, width: float) -> bool:
+    def _is_gutter(self, x0_F: np.ndarray, first_R: np.ndarray, begin: float, width: float) -> bool:
+        """Whether white space is a gutter. `first_R`: the first word of each line."""
         if width >= _GUTTER * self.size:
             return True
-        behind = [[float(self.f.x0[word]) for word in row if self.f.x0[word] > begin - _ALIGNED] for row in rows]
-        starts = np.array([min(places) for places in behind if places])
-        aligned = int((np.abs(starts - begin) < _ALIGNED).sum())
-        return width >= _NARROW_GUTTER * self.size and aligned >= max(3, _ALIGNED_SHARE * len(starts))
+        starts_R = np.minimum.reduceat(np.where(x0_F > begin - _ALIGNED, x0_F, np.inf), first_R)
+        aligned = int((np.abs(starts_R - begin) < _ALIGNED).sum())
+        behind = int(np.isfinite(starts_R).sum())
+        return width >= _NARROW_GUTTER * self.size and aligned >= max(3, _ALIGNED_SHARE * behind)
 
     def is_far(self, above: Sequence[Row], below: Sequence[Row]) -> bool:
         """Whether there is more than a blank line between some lines and those that follow."""
@@ -105,11 +110,6 @@ class _Words:
     def has_gap(self, row: Row) -> bool:
         gaps = self.f.x0[row[1:]] - self.f.x1[row[:-1]]
         return bool((gaps > _GUTTER * self.size).any())
-
-    def is_leader(self, word: int) -> bool:
-        """Whether it is a row of dots that leads to the next cell."""
-        codes = self.page.code_N[self.f.members[word]]
-        return len(codes) >= _LEADER and bool((codes == ord(".")).mean() > _LEADER_SHARE)
 
     def is_running_text(self, rows: Sequence[Row]) -> bool:
         """Whether most lines have no gap between cells."""
@@ -123,7 +123,7 @@ class _Words:
         cells: dict[int, Row] = {}
         for word in row:
             column = int(np.searchsorted(gutters, self.f.x0[word] + 1.0))
-            if column < len(gutters) and self.f.x1[word] > gutters[column] + 1.0 and not self.is_leader(word):
+            if column < len(gutters) and self.f.x1[word] > gutters[column] + 1.0 and not self.leader_F[word]:
                 return None
             cells.setdefault(column, []).append(word)
         return cells
@@ -161,7 +161,7 @@ class _Words:
         extents: dict[int, tuple[float, float]] = {}
         for line in body:
             for column, words in line.items():
-                row = [word for word in words if not self.is_leader(word)]
+                row = [word for word in words if not self.leader_F[word]]
                 if not row:
                     continue
                 low, high = extents.get(column, (np.inf, -np.inf))
@@ -248,6 +248,10 @@ class _Words:
 
     def _text(self, words: Row) -> str:
         return "".join(chr(code) for word in words for code in self.page.code_N[self.f.members[word]].tolist())
+
+
+def _is_leader(codes: np.ndarray) -> bool:
+    return len(codes) >= _LEADER and bool((codes == ord(".")).mean() > _LEADER_SHARE)
 
 
 def tables_between_rules(page: PageCharacters, rules: Rules, free_N: np.ndarray) -> Iterator[Grid]:
