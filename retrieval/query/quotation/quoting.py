@@ -29,6 +29,7 @@ from retrieval.query.quotation.announcements import is_item
 from retrieval.query.quotation.asides import ASIDE_SHARE
 from retrieval.query.quotation.neighbours import TIE, joined
 from retrieval.query.quotation.placed_sentences import PlacedBlock, Quotation, Sentence, sentences_of_run
+from retrieval.query.quotation.same_question import gains_below
 from retrieval.query.quotation.siblings import SIBLING_WEIGHT, sibling_shares
 from storage.records import Block
 
@@ -140,6 +141,8 @@ class Quoting:
             spans, not_here = self._read(read, sentences, text_of, title_of)
             chances = [each.chance for each in spans]
             ranked_S = torch.tensor([each.chance for each in spans]).clamp_min(1e-9).log() + MATCH_WEIGHT * ranked_S
+            gains_S = gains_below(question, sentences)
+            ranked_S = ranked_S + gains_S
             titles = [title_of.get(self._of(each.run).document_id, "") for each in sentences]
             empty = [is_hollow(each.text) or is_question(each.text) for each in sentences]
             repeats = [not s.announced and _is_title(s.text, title) for s, title in zip(sentences, titles, strict=True)]
@@ -154,21 +157,30 @@ class Quoting:
                 ranked_S = ranked_S + SPAN_WEIGHT * sums_S
         chosen = list(_chosen(sentences, ranked_S, scores_S, pointed, count + 1))
         if read is not None and len(chosen) > 1:
-            chosen = self._with_neighbour(chosen, ranked_S, text_of)
+            following = {number: sentences[number + 1] for number in gains_S[:-1].nonzero().flatten().tolist()}
+            chosen = self._with_neighbour(chosen, ranked_S, text_of, following)
         return [
             sentence.quoted(pointing, float(scores_S[number]), chances[number], not_here)
             for number, sentence, pointing in chosen[:count]
         ]
 
     def _with_neighbour(
-        self, chosen: list[_Choice], ranked_S: Tensor, text_of: Mapping[str, QuotableText]
+        self,
+        chosen: list[_Choice],
+        ranked_S: Tensor,
+        text_of: Mapping[str, QuotableText],
+        following: Mapping[int, Sentence],
     ) -> list[_Choice]:
-        """The best joined with the second, if that stands beside it and is about as good."""
+        """The best joined with the second, if that stands beside it and is about as good; else with what follows it
+        below a heading that asks the same."""
         (number, best, pointing), (other, second, _), *others = chosen
-        if ranked_S[number] - ranked_S[other] > TIE:
-            return chosen
-        both = joined(best, second, self._text([best.run], text_of).text)
-        return chosen if both is None else [(number, both, pointing), *others]
+        text = self._text([best.run], text_of).text
+        if ranked_S[number] - ranked_S[other] <= TIE and (both := joined(best, second, text)) is not None:
+            return [(number, both, pointing), *others]
+        if number in following and (both := joined(best, following[number], text)) is not None:
+            rest = [each for each in chosen[1:] if each[1].places != following[number].places]
+            return [(number, both, pointing), *rest]
+        return chosen
 
     def _read(
         self,
