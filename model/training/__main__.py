@@ -274,6 +274,7 @@ def _paper(
     out: Annotated[Path, typer.Option(help="Folder of the experiment; what is found there is not done again.")],
     heldout: Annotated[list[str], typer.Option(help="Text file to evaluate on; repeatable.")] = [],  # noqa: B006
     size: Annotated[SizeName, typer.Option(help="Of the network and the runs.")] = "small",
+    rate: Annotated[float | None, typer.Option(help="Learning rate of all arms (default: the best of each).")] = None,
     seeds: Annotated[int, typer.Option(help="Networks of each arm.")] = 3,
     tokenizer: Annotated[
         str, typer.Option(help='Folder of a tokenizer, "bytes", or "bpe-N": one of N tokens, learned from DATA.')
@@ -284,7 +285,9 @@ def _paper(
 ) -> None:
     """Reproduce one of the paper's tables, or answer one of its open questions (docs/paper.md)."""
     torch.set_num_threads(threads)
-    reproduce(name, data, out, heldout, size=size, seeds=seeds, tokenizer=tokenizer, encoder=encoder, device=device)
+    reproduce(
+        name, data, out, heldout, size=size, rate=rate, seeds=seeds, tokenizer=tokenizer, encoder=encoder, device=device
+    )
 
 
 @reader.command("states")

@@ -204,6 +204,11 @@ def test_a_table_is_made_by_one_command_and_not_twice(tmp_path: Path, monkeypatc
     monkeypatch.setitem(sizes.SIZES, "small", replace(size, name="small"))
     command[-1] = "small"
     assert main(command) == 2
+    one = [*command[:-3], str(tmp_path / "one"), "--size", "tiny", "--seeds", "1", "--threads", "1", "--rate"]
+    assert main([*one, "3e-3"]) == 0
+    assert [run.name for run in (tmp_path / "one" / "runs" / "causal").iterdir()] == ["seed-0-rate-0.003"]
+    assert main([*one, "1e-3"]) == 2, "what is there was trained at another rate"
+    assert main([*one, "0"]) == 2
 
 
 def test_tables_of_made_sets_are_made_by_one_command(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
