@@ -110,6 +110,7 @@ def test_a_stopped_run_ends_as_one_that_was_not_stopped(
     data: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
+    monkeypatch.setattr(joint_reader, "measure", lambda *given: {})  # six hundred made questions each time
     joint_reader.train(RUN, data, encoder, whole, save_every=2)
     real, calls = joint_reader._step, []
 
@@ -177,7 +178,10 @@ def test_made_tables_hold_their_answers() -> None:
     assert len({question.text for question in questions}) > 50
 
 
-def test_training_goes_on_from_the_reader_of_another_run(data: Path, encoder: Path, tmp_path: Path) -> None:
+def test_training_goes_on_from_the_reader_of_another_run(
+    data: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joint_reader, "measure", lambda *given: {})
     joint_reader.train(RUN, data, encoder, tmp_path / "first")
     first = load_second_look(tmp_path / "first" / FOLDER).reader.state_dict()
     again = joint_reader.start(tmp_path / "first" / FOLDER, RUN).state_dict()
