@@ -375,6 +375,12 @@ def _joint_wrong_passages(
     find_wrong_passages(load_backbone(str(model), device="cpu", dtype=torch.float32), questions, out)
 
 
+@joint.command("average")
+def _joint_average(first: Path, second: Path, out: Run, share: float = 0.5) -> None:
+    """Average the weights of two readers of one shape; OUT/reader is written."""
+    joint_reader.average(first, second, out, share)
+
+
 @joint.command("measure")
 def _joint_measure(
     data: QuestionData,

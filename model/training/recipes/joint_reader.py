@@ -20,7 +20,7 @@ from model.checkpoint.backbones import BertConfig
 from model.checkpoint.int8 import WEIGHTS_FILE, read_int8
 from model.precision import fast_precision
 from model.reading.network import JointReader
-from model.reading.second_look import SecondLook
+from model.reading.second_look import FOLDER, SecondLook, load_second_look
 from model.scoring.span_reader import SpanLogits
 from model.training.data.batches.joint_batches import JointBatch, JointBatchMaker
 from model.training.data.batches.wrong_passages import with_wrong_passages
@@ -168,6 +168,18 @@ def start(encoder: Path, run: JointRun) -> JointReader:
     for layer in reader.encoder.encoder.layer[: run.frozen_layers]:
         layer.requires_grad_(False)
     return reader
+
+
+def average(first: Path, second: Path, out: Path, share: float) -> None:
+    """Write a reader of the weights of two, `share` of the second: training that went on for long may lose what the
+    first knew, and between both often neither is lost (arXiv 2203.05482). Raises ValueError for another share."""
+    if not 0 < share < 1:
+        raise ValueError(f"The share of the second reader is between 0 and 1, not {share:g}.")
+    one, other = (load_second_look(each / FOLDER) for each in (first, second))
+    theirs = other.reader.state_dict()
+    mixed = {name: weight.lerp(theirs[name], share) for name, weight in one.reader.state_dict().items()}
+    one.reader.load_state_dict(mixed)
+    one.save(out)
 
 
 def measure(

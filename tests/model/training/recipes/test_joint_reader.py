@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.reading.second_look import FOLDER, load_second_look
+from model.reading.second_look import FOLDER, SecondLook, load_second_look
 from model.training.__main__ import main
 from model.training.data.batches.joint_batches import JointBatchMaker
 from model.training.data.questions.table_questions import make_table_questions
@@ -186,3 +186,18 @@ def test_training_goes_on_from_the_reader_of_another_run(
     first = load_second_look(tmp_path / "first" / FOLDER).reader.state_dict()
     again = joint_reader.start(tmp_path / "first" / FOLDER, RUN).state_dict()
     assert all(torch.equal(again[name], weight) for name, weight in first.items())
+
+
+def test_the_average_of_two_readers_lies_between_them(data: Path, encoder: Path, tmp_path: Path) -> None:
+    readers = [SecondLook(joint_reader.start(encoder, RUN), joint_reader.open_tokenizer(encoder)) for _ in range(2)]
+    for number, look in enumerate(readers):
+        with torch.no_grad():
+            look.reader.points.weight.fill_(number)
+        look.save(tmp_path / str(number))
+    folders = [str(tmp_path / name) for name in ("0", "1")]
+    assert main(["joint-reader", "average", *folders, "--out", str(tmp_path / "mixed"), "--share", "0.25"]) == 0
+    mixed = load_second_look(tmp_path / "mixed" / FOLDER).reader.state_dict()
+    assert torch.allclose(mixed["points.weight"], torch.tensor(0.25), atol=2e-3)
+    same = readers[0].reader.state_dict()
+    assert all(torch.allclose(mixed[name], same[name], atol=2e-2) for name in same if name != "points.weight")
+    assert main(["joint-reader", "average", *folders, "--out", str(tmp_path / "mixed"), "--share", "1"]) == 2
