@@ -25,12 +25,24 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="the failing disk
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(["failing_disk.py", "--failures", "5"], marks=needs_compiler),
-        pytest.param(["clocks.py", "--jumps", "6"], marks=needs_compiler),
+        pytest.param(["failing_disk.py", "--failures", "3"], marks=needs_compiler),
+        pytest.param(["clocks.py", "--jumps", "4"], marks=needs_compiler),
         ["duplicates.py", "--rounds", "2"],
-        ["odd_pdfs.py", "--files", "15"],
+        ["odd_pdfs.py", "--files", "8"],
         pytest.param(
-            ["machines.py", "--documents", "3", "--characters", "600", "--every", "0.5", "--lease", "0.5"],
+            [
+                "machines.py",
+                "--documents",
+                "3",
+                "--characters",
+                "600",
+                "--workers",
+                "2",
+                "--every",
+                "0.5",
+                "--lease",
+                "0.5",
+            ],
             marks=pytest.mark.skipif(bool(postgresql.why_not()), reason=postgresql.why_not()),
         ),
     ],

@@ -124,7 +124,7 @@ def test_originals_and_deletions_are_the_same_for_all(moved, open_library, url, 
         moved.original(fox.id)
 
 
-@pytest.mark.parametrize("damages", [4, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("damages", [2, pytest.param(200, marks=pytest.mark.slow)])
 def test_damage_in_the_bucket_is_named_before_a_word_and_repaired(
     moved, expected, open_library, url, shared, tmp_path, damages
 ):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-KILLS = int(os.environ.get("CAIRN_TEST_KILLS", "5"))
+KILLS = int(os.environ.get("CAIRN_TEST_KILLS", "4"))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the script forks its victims")

@@ -1,7 +1,9 @@
 """Made questions about made tables and forms, in the ways in which text of them reaches a reader.
 
 A table has a column of names and some of values. It is written as sentences ("Region: North; Price: 41.50"), as lines
-under a line of headings, or, with a single name, as a form ("Price: 41.50"). The answer is one cell.
+under a line of headings, or, with a single name, as a form ("Price: 41.50"). The answer is one cell. In some tables a
+code alone tells the rows apart ("M1", "M2"), in some also the columns (a matrix: "Hours", rows are people, columns
+"WP1", "WP2"), so that the reader has to match the code and not the words around it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,10 @@ from model.training.data.span_questions import SpanQuestion
 SOURCE = "tables"
 _ROWS = (3, 9)
 _MORE_COLUMNS = (2, 4)
+_CODED = 0.35
+"""Share of tables whose rows are named by codes of one series."""
+_MATRICES = 0.15
+"""Share of tables whose columns are named by such codes too, all with values of one kind."""
 
 
 @cache
@@ -32,18 +38,35 @@ def make_table_questions(count: int, *, seed: int = 0) -> list[SpanQuestion]:
 def _question(number: int, random_: random.Random) -> SpanQuestion:
     words = _words()
     subject, name_column = (each.strip() for each in random_.choice(words["subjects"]).split("|"))
-    columns = random_.sample(words["columns"], random_.randint(*_MORE_COLUMNS))
-    names = random_.sample(words["names"], random_.randint(*_ROWS))
+    drawn, rows = random_.random(), random_.randint(*_ROWS)
+    names = _codes(rows, random_) if drawn < _CODED else random_.sample(words["names"], rows)
+    matrix = random_.random() < _MATRICES
+    if matrix:
+        subject, kind = (each.strip() for each in random_.choice(words["measures"]).split("|"))
+        columns = [f"{code} | {kind}" for code in _codes(random_.randint(3, 8), random_)]
+    else:
+        columns = random_.sample(words["columns"], random_.randint(*_MORE_COLUMNS))
     heads = [name_column, *(column.split("|")[0].strip() for column in columns)]
     cells = [[name, *(_value(column.split("|")[1].strip(), random_) for column in columns)] for name in names]
     row, column = random_.randrange(len(cells)), random_.randrange(1, len(heads))
     text, (start, stop) = random_.choice(_LAYOUTS)(subject, heads, cells, (row, column), random_)
     answer = cells[row][column]
     assert text[start:stop] == answer
-    asked = random_.choice(words["questions"]).format(
-        column=heads[column].lower(), name=cells[row][0], subject=subject.lower(), kind=name_column.lower()
+    asked = random_.choice(words["matrix_questions" if matrix else "questions"]).format(
+        column=heads[column] if matrix else heads[column].lower(),
+        name=cells[row][0],
+        subject=subject.lower(),
+        kind=name_column.lower(),
     )
     return SpanQuestion(f"{SOURCE}-{number}", SOURCE, asked, (text,), ((0, start, stop),), (answer,), subject)
+
+
+def _codes(count: int, random_: random.Random) -> list[str]:
+    """`count` names of one series in order: "WP1", "WP2", ..., or "2016", "2017", ..."""
+    series = random_.choice(_words()["series"])
+    first = random_.choice((1, 1, 1, 2, 5, 10)) if "{" in series else int(series)
+    numbers = range(first, first + count)
+    return [series.format(number) if "{" in series else str(number) for number in numbers]
 
 
 def _value(kind: str, random_: random.Random) -> str:
@@ -72,6 +95,7 @@ def _code(random_: random.Random) -> str:
 _MAKERS: dict[str, Callable[[random.Random], str]] = {
     "money": _money,
     "number": lambda random_: f"{random_.randrange(1, 20_000):,}",
+    "count": lambda random_: f"{random_.choice((random_.randrange(1, 60), random_.randrange(1, 120) / 2)):g}",
     "percent": lambda random_: f"{random_.uniform(0, 100):.1f}{random_.choice(('%', ' %'))}",
     "date": _date,
     "time": _time,

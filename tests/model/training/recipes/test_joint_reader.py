@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import re
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,13 @@ def test_made_tables_hold_their_answers() -> None:
         ((piece, start, stop),) = question.spans
         assert question.pieces[piece][start:stop] == question.answers[0]
     assert len({question.text for question in questions}) > 50
+
+
+def test_in_some_made_tables_only_codes_tell_rows_and_columns_apart() -> None:
+    codes = [set(re.findall(r"\bWP ?\d+\b", question.pieces[0])) for question in make_table_questions(200)]
+    asked = [set(re.findall(r"\bWP ?\d+\b", question.text)) for question in make_table_questions(200)]
+    told_apart = [len(held) for held, named in zip(codes, asked, strict=True) if named and named < held]
+    assert len(told_apart) > 3 and max(told_apart) > 3
 
 
 def test_training_goes_on_from_the_reader_of_another_run(
