@@ -78,7 +78,7 @@ class BidirectionalStates:
 
 class LandmarkStates:
     """What the memory of a landmark checkpoint holds of a text: keys and values of its last memory layer (S = 2), each
-    token knowing what stands before it. Of a question: its queries, twice."""
+    token knowing what it saw when it was read. Of a question: its queries, twice."""
 
     def __init__(self, model: LandmarkModel) -> None:
         self._model = model
