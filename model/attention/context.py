@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from model.attention.grouped_softmax import View, windows_view
 from model.attention.local_keys import RotatedKeys
 from model.attention.memory import MemoryReader, Selection
 from model.attention.rotary import rotary_tables, rotate
@@ -52,6 +53,9 @@ class LandmarkContext:
     """Under random places: the number that the first block draws its place by; in training, another one each time."""
     miss_keys: dict[int, Tensor] | None = None
     """By layer, the context-miss token's key_1G1D before rotation; None: there is no such token."""
+    both_ways: int = 0
+    """Blocks of a window whose tokens see each other, before and behind; windows are counted from the first query, and
+    queries start at a block border. 0: causal, as questions and generation always are."""
     remote_BN: Tensor | None = None
     """With a context-miss token: local blocks that count as remote, in training."""
     between_layers: Callable[[], None] | None = None
@@ -126,6 +130,12 @@ class LandmarkContext:
     def landmarks_of_block(self) -> int:
         """Landmarks that each block has."""
         return landmarks_of_block(self.place)
+
+    def view(self, before: int, num_keys: int) -> View | None:
+        """What queries behind `before` keys see of all `num_keys`; None: what stands before them."""
+        if not self.both_ways:
+            return None
+        return windows_view(-(-num_keys // self.block_size), self.both_ways, before // self.block_size)
 
     @property
     def is_plain(self) -> bool:

@@ -23,22 +23,39 @@ MASKED = -1e30
 """Logit of a masked key. Finite, so that a row without any visible key stays finite; its weights are never used."""
 
 
-def grouped_softmax(scores_BHQK: Tensor, visible_BQK: Tensor, is_landmark_BK: Tensor) -> Tensor:
+View = tuple[int, ...]
+"""For text read both ways: how many blocks, from the first one on, each block sees. It sees its own tokens before and
+behind, and all those other blocks through their landmarks, later ones as well."""
+
+
+def windows_view(num_blocks: int, window_blocks: int, first: int = 0) -> View:
+    """The view of `num_blocks` blocks in windows of `window_blocks`, one of which starts at block `first`: a block sees
+    its own window and everything before it."""
+    ends = ((block - first) // window_blocks * window_blocks + window_blocks + first for block in range(num_blocks))
+    return tuple(min(end, num_blocks) for end in ends)
+
+
+def grouped_softmax(
+    scores_BHQK: Tensor, visible_BQK: Tensor, is_landmark_BK: Tensor, own_BQ: Tensor | None = None
+) -> Tensor:
     """Weights for landmarks at arbitrary places (docs/landmark-attention.md, section 4): the oracle of the fast forms.
 
     scores: scaled logits; visible: causal and not padding, before a block's own landmark is hidden; is_landmark: True
-    where a landmark stands. Returns weights_BHQK in the dtype of `scores`, 0 for landmarks and for everything
+    where a landmark stands. own: the block of each query, needed where later blocks are visible; without it the last
+    visible block. Returns weights_BHQK in the dtype of `scores`, 0 for landmarks and for everything
     invisible. Two adjacent landmarks make an empty block, whose gate's weight is lost; a query that sees nothing gets
     a row of zeros.
     """
     scores = scores_BHQK.float()
     block_BK = is_landmark_BK.long().cumsum(-1) - is_landmark_BK.long()  # landmarks strictly before
     num_blocks = int(block_BK.max()) + 1
-    own_BQ1 = torch.where(visible_BQK, block_BK[:, None, :], -1).amax(-1, keepdim=True)
+    if own_BQ is None:
+        own_BQ = torch.where(visible_BQK, block_BK[:, None, :], -1).amax(-1)
+    own_BQ1 = own_BQ[..., None]
     landmark, block = is_landmark_BK[:, None, :], block_BK[:, None, :]
     local_BQK = visible_BQK & (block == own_BQ1) & ~landmark
-    gate_BQK = visible_BQK & (block < own_BQ1) & landmark
-    far_BQK = visible_BQK & (block < own_BQ1) & ~landmark
+    gate_BQK = visible_BQK & (block != own_BQ1) & landmark
+    far_BQK = visible_BQK & (block != own_BQ1) & ~landmark
 
     first = (local_BQK | gate_BQK)[:, None]
     p = scores.masked_fill(~first, MASKED).softmax(-1) * first
@@ -57,11 +74,14 @@ def grouped_softmax(scores_BHQK: Tensor, visible_BQK: Tensor, is_landmark_BK: Te
     return weights.to(scores_BHQK.dtype)
 
 
-def fold_far_blocks(scores_BHQK: Tensor, block_size: int, valid_BK: Tensor | None = None) -> Tensor:
+def fold_far_blocks(
+    scores_BHQK: Tensor, block_size: int, valid_BK: Tensor | None = None, view: View | None = None
+) -> Tensor:
     """Logits whose ordinary softmax equals the grouped softmax, for landmarks on the block grid.
 
     scores: scaled logits of the last Q of K positions against all K; key j is a landmark iff j % block_size ==
-    block_size - 1. valid: False at padding, which nothing attends to. Causality is applied here.
+    block_size - 1. valid: False at padding, which nothing attends to. Causality is applied here, or the `view` of text
+    read both ways.
     Returns float32 logits_BHQK.
     """
     num_queries, num_keys = scores_BHQK.shape[-2:]
@@ -73,15 +93,18 @@ def fold_far_blocks(scores_BHQK: Tensor, block_size: int, valid_BK: Tensor | Non
     scores = scores_BHQK.float()
     if valid_BK is not None:
         scores = scores.masked_fill(~valid_BK[:, None, None, :], MASKED)
-    near = scores.masked_fill((key_K > query_Q1) | landmark_K, MASKED)
+    near = scores.masked_fill(landmark_K if view else (key_K > query_Q1) | landmark_K, MASKED)
     if num_keys <= block_size:
-        return near
+        return near  # no other block
     blocks = torch.nn.functional.pad(scores, (0, -num_keys % block_size), value=MASKED).unflatten(-1, (-1, block_size))
     tokens, landmarks = blocks[..., :-1], blocks[..., -1:]
     far = torch.cat((tokens.log_softmax(-1) + landmarks, torch.full_like(landmarks, MASKED)), -1)
     far = far.flatten(-2)[..., :num_keys]
-    earlier_QK = key_K // block_size < query_Q1 // block_size
-    return torch.where(own_QK, near, far.masked_fill(~earlier_QK, MASKED))
+    if view:
+        seen_QK = key_K // block_size < torch.tensor(view, device=device)[query_Q1 // block_size]
+    else:
+        seen_QK = key_K // block_size < query_Q1 // block_size
+    return torch.where(own_QK, near, far.masked_fill(~seen_QK, MASKED))
 
 
 def fold_slots(

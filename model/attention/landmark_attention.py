@@ -99,17 +99,21 @@ def _blockwise_fits(context: LandmarkContext, query: Tensor, before: int) -> boo
 def _blockwise(
     context: LandmarkContext, rotated_query: Tensor, rotated_key: Tensor, value: Tensor, scaling: float
 ) -> Tensor:
-    """out_BQHD in memory linear in the text, by kernels where there are any; the code around it is its twin."""
+    """out_BQHD in memory linear in the text, by kernels where there are any; the code around it is its twin.
+
+    The kernels are causal: text read both ways takes the plain form on every device.
+    """
     num_keys, before = rotated_key.shape[2], rotated_key.shape[2] - rotated_query.shape[2]
-    attention = fused_attention if fused_is_right(rotated_query, context.block_size) else blockwise_attention
-    out_BHKD = attention(
-        nn.functional.pad(rotated_query, (0, 0, before, 0)),
-        rotated_key,
-        value,
-        block_size=context.block_size,
-        scaling=scaling,
-        valid_BT=context.valid_keys(num_keys),
-    )
+    view = context.view(before, num_keys)
+    padded_query, valid = nn.functional.pad(rotated_query, (0, 0, before, 0)), context.valid_keys(num_keys)
+    size = context.block_size
+    out_BHKD: Tensor
+    if view is None and fused_is_right(rotated_query, size):
+        out_BHKD = fused_attention(padded_query, rotated_key, value, block_size=size, scaling=scaling, valid_BT=valid)
+    else:
+        out_BHKD = blockwise_attention(
+            padded_query, rotated_key, value, block_size=size, scaling=scaling, valid_BT=valid, view=view
+        )
     return out_BHKD[:, :, before:].transpose(1, 2).contiguous()
 
 
@@ -125,7 +129,7 @@ def _local_logits(
     scores_BGRQK = exact_scores(rotated_query.unflatten(1, (groups, -1)), rotated_key.unsqueeze(2))
     scores_BHQK, size, valid_BK = scores_BGRQK.flatten(1, 2) * scaling, context.block_size, context.valid_keys(num_keys)
     if context.is_plain:
-        return fold_far_blocks(scores_BHQK, size, valid_BK)
+        return fold_far_blocks(scores_BHQK, size, valid_BK, context.view(num_keys - scores_BHQK.shape[2], num_keys))
     before_NM = context.before(context.num_stored, -(-num_keys // size))
     return fold_placed_blocks(scores_BHQK, size, before_NM, valid_BK, miss)
 

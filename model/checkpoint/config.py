@@ -3,13 +3,16 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from model.attention.variants.placement import PLACES, LandmarkPlace, landmarks_of_block
 from model.errors import ModelError
 
 LANDMARK_TOKEN = "<landmark>"
 CONTEXT_MISS_TOKEN = "<context-miss>"
+
+WindowAttention = Literal["causal", "both"]
+WINDOW_ATTENTION: tuple[WindowAttention, ...] = ("causal", "both")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +39,9 @@ class LandmarkConfig:
     """Local window of prefill, in blocks."""
     context_blocks: int = 4
     """Earlier blocks of the same text that each prefill window reads, at their true distance."""
+    window_attention: WindowAttention = "causal"
+    """What a token sees of its own window when a text is read: what stands before it, or under "both" also what stands
+    behind it (docs/decisions/0018). Questions and generation are causal under both."""
     prompt: str = "Question: {question}\nAnswer:"
     """How a question is put to the model; special tokens are recognised here but not inside the question. The question
     may appear twice: a causal model reads its first words without knowing the rest, and the repetition knowing all of
@@ -77,12 +83,26 @@ class LandmarkConfig:
             raise ModelError(f"landmark_token_id is {self.landmark_token_id}; it must be a token of the vocabulary.")
         if self.window_blocks < 1 or self.context_blocks < 0:
             raise ModelError("window_blocks must be at least 1 and context_blocks at least 0.")
+        if self.window_attention not in WINDOW_ATTENTION:
+            raise ModelError(
+                f"window_attention is {self.window_attention!r}; choose one of {', '.join(WINDOW_ATTENTION)}."
+            )
+        if self.sees_both_ways and (self.landmark_place != "end" or self.context_miss_token_id is not None):
+            raise ModelError(
+                'window_attention="both" needs landmarks at the end of their blocks (landmark_place="end") and no '
+                "context-miss token."
+            )
         if self.search_weights is not None and not any(any(row) for row in self.search_weights):
             raise ModelError("search_weights are all 0; search needs at least one head.")
         if self.pointing is not None and not (self.points_at_answers and self.ranks_by_tokens):
             raise ModelError("a span head (pointing) needs points_at_answers and ranks_by_tokens.")
         if "{question}" not in self.prompt:
             raise ModelError("prompt must contain {question}, where the question goes.")
+
+    @property
+    def sees_both_ways(self) -> bool:
+        """Whether tokens of a window see what stands behind them."""
+        return self.window_attention == "both"
 
     @property
     def tokens_per_block(self) -> int:

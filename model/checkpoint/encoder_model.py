@@ -81,6 +81,7 @@ class EncoderModel(LandmarkModel):
             memory_layers=(self.num_layers - 1,),
             window_blocks=min(WINDOW_BLOCKS, room),
             context_blocks=0,
+            window_attention="both",
             prompt="{question}",
             quotes=True,
             quotes_sentences=True,

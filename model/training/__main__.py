@@ -11,6 +11,7 @@ import torch
 import typer
 
 from model.attention.selection import SelectionPolicy, Voters
+from model.checkpoint.config import WindowAttention
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
 from model.errors import ModelError
@@ -63,6 +64,8 @@ app.add_typer(reader, name="span-reader", help="Train a reader that points at an
 joint = typer.Typer(no_args_is_help=True)
 app.add_typer(joint, name="joint-reader", help="Train a reader for the second look, from a BERT-like encoder.")
 Settings = Annotated[list[str], typer.Option("--set", metavar="NAME=VALUE", help="Change one setting; repeatable.")]
+
+PASSKEY_LENGTHS = [0, 2000, 5000, 10000, 20000, 38000]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -152,12 +155,16 @@ def _default_model(
     begin: Annotated[Path | None, typer.Option(help="Continue from a model made by this command.")] = None,
     phases: Annotated[list[str], typer.Option(help="Phase to run; repeatable.")] = list(PHASES),  # noqa: B006, B008
     seed: Annotated[int, typer.Option(help="Of the order of the training data.")] = 0,
+    window_attention: Annotated[
+        WindowAttention, typer.Option(help="both: tokens of a reading window see what stands behind them, too.")
+    ] = "causal",
     device: Device = None,
 ) -> None:
     """Make the model that Cairn ships, from a data folder."""
     result = make_default_model(
-        data, out, encoder=encoder, size=size, device=device, begin=begin, phases=phases, seed=seed
-    )
+        data, out, encoder=encoder, size=size, device=device, begin=begin, phases=phases, seed=seed,
+        window_attention=window_attention,
+    )  # fmt: skip
     _print_result(result, out)
 
 
@@ -165,14 +172,7 @@ def _default_model(
 def _passkey(
     context: typer.Context,
     model: Checkpoint,
-    lengths: Annotated[list[int], typer.Option(help="Characters of filler; repeatable.")] = [  # noqa: B006
-        0,
-        2000,
-        5000,
-        10000,
-        20000,
-        38000,
-    ],  # fmt: skip
+    lengths: Annotated[list[int], typer.Option(help="Characters of filler; repeatable.")] = PASSKEY_LENGTHS,  # noqa: B008
     prompts: Annotated[int, typer.Option(help="Prompts of each length.")] = 50,
     max_tokens: Annotated[int, typer.Option(help="Tokens of an answer.")] = 10,
     k: Annotated[int, typer.Option(help="Blocks read per choice.")] = 5,

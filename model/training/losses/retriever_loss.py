@@ -80,9 +80,9 @@ def retriever_loss(
     batch = batch.to(model.device)
     layer, size = model.memory_layers[-1], model.config.block_size
     cache, title_cache = DynamicCache(), DynamicCache()
-    hidden_RTE = model.encode(batch.ids_RT, model.context(valid_BK=batch.valid_RT), cache)
+    hidden_RTE = model.encode(batch.ids_RT, model.window_context(valid_BK=batch.valid_RT), cache)
     keys_NLE = _side_by_side(cached(cache, layer)[0]).unflatten(1, (-1, size)).flatten(0, 1)
-    model.encode(batch.titles_RT, model.context(), title_cache)
+    model.encode(batch.titles_RT, model.window_context(valid_BK=title_padding(model, batch.titles_RT)), title_cache)
     titles_RTE = _side_by_side(cached(title_cache, layer)[0])
     queries_QTE = _side_by_side(model.search_queries(batch.question_ids_QT)[layer])
     span_queries_Q2E = span_queries(queries_QTE, batch.question_mask_QT)
@@ -108,6 +108,11 @@ def retriever_loss(
     loss = torch.stack([weight_of[name] * part.to(model.device) for name, part in parts.items()]).sum()
     metrics: dict[str, float | Tensor] = {name: part.detach() for name, part in parts.items()}
     return loss, metrics | hits, int(batch.valid_RT.sum()) + int(batch.question_mask_QT.sum())
+
+
+def title_padding(model: LandmarkModel, titles_RT: Tensor) -> Tensor | None:
+    """valid_RT of titles, which are padded with 0; needed only where what stands behind a token is seen."""
+    return titles_RT != 0 if model.config.sees_both_ways else None
 
 
 def _side_by_side(heads_BGTD: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from model.checkpoint.config import LandmarkConfig
+from model.checkpoint.config import WINDOW_ATTENTION, LandmarkConfig, WindowAttention
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
 from model.checkpoint.save import save_int8
@@ -57,18 +57,22 @@ def make_default_model(
     begin: Path | None = None,
     phases: Collection[str] = PHASES,
     seed: int = 0,
+    window_attention: WindowAttention = "causal",
 ) -> TrainingResult:
     """Run all phases, or some; the checkpoint is written to `out/model`.
 
     encoder: folder of all-MiniLM-L6-v2 or a similar model. begin: folder of a checkpoint made by this recipe, to
-    continue from its weights. seed: of the order of the training data.
+    continue from its weights. seed: of the order of the training data. window_attention: see `LandmarkConfig`.
     """
     if size not in SIZES:
         raise ValueError(f"size is {size!r}; choose one of {', '.join(SIZES)}.")
     if not phases or set(phases) - set(PHASES):
         raise ValueError(f"phases are {', '.join(PHASES)}, and at least one; not {', '.join(phases) or 'none'}.")
+    if window_attention not in WINDOW_ATTENTION:
+        raise ValueError(f"window_attention is {window_attention!r}; choose one of {', '.join(WINDOW_ATTENTION)}.")
     target = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    recipe, teacher = SIZES[size].in_precision(fast_precision(torch.device(target).type)), Encoder.load(encoder)
+    recipe = SIZES[size] if window_attention == "causal" else SIZES[size].reading_both_ways()
+    recipe, teacher = recipe.in_precision(fast_precision(torch.device(target).type)), Encoder.load(encoder)
     prepared = prepare(data, out, recipe, begin)
     model = start(prepared, recipe, teacher)
     frame_EE = model.backbone.model.layers[-1].self_attn.k_proj.weight.detach().clone()
@@ -106,6 +110,7 @@ def start(prepared: Prepared, recipe: Recipe, encoder: Encoder) -> LandmarkModel
         points_at_answers=True,
         window_blocks=4,
         context_blocks=2,
+        window_attention=recipe.window_attention,
     )
     model, shape = LandmarkModel(network, tokenizer, landmark), recipe.span_shape
     return model.with_span_head(SpanHead(model.num_kv_heads * model.head_dim, shape.width, shape.layers, shape.dropout))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from model.checkpoint.config import WindowAttention
 from model.training.data.batches.distillation_batches import DistillationShape
 from model.training.data.batches.question_batches import QuestionShape
 from model.training.data.batches.span_batches import SpanShape
@@ -33,8 +34,19 @@ class Recipe:
     pointing: TrainingSettings = field(default_factory=lambda: _settings(steps=300, max_seconds=5 * 60))
     """Short: over stored documents alone the head soon learns their questions by heart (docs/experiments.md)."""
     span_shape: SpanShape = SpanShape(stored_blocks=13_000, facts=500)
+    window_attention: WindowAttention = "causal"
+    """See `LandmarkConfig`. "both" leaves no next token to predict in text: see `reading_both_ways`."""
     held_out: int = 12
     """Every so-many-th training document is kept back, for choices made on the way."""
+
+    def reading_both_ways(self) -> "Recipe":
+        """The recipe for a finder whose windows see both ways: nothing learns to predict text."""
+        return replace(
+            self,
+            window_attention="both",
+            loss_weights=replace(self.loss_weights, text=0.0),
+            answer_weights=replace(self.answer_weights, text=0.0),
+        )
 
     def in_precision(self, precision: Literal["fp32", "bf16"]) -> "Recipe":
         """The recipe with this precision; the span head, which sums over thousands of tokens, stays in fp32."""
