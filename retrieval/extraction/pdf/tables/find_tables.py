@@ -132,7 +132,7 @@ def _filled(
 
 
 def _trimmed(grid: Grid) -> Grid:
-    """Without empty rows above and empty columns on either side, as a frame around a table or its caption makes them."""
+    """Without empty rows above and empty columns at the sides, as a frame around a table or its caption makes them."""
     above, before = min(cell.row for cell in grid.cells), min(cell.column for cell in grid.cells)
     last = max(cell.column_end for cell in grid.cells)
     cells = [
