@@ -16,13 +16,16 @@ class Sheet:
     rotate: int = 0
     crop: tuple[float, float, float, float] | None = None
     media: tuple[float, float, float, float] | None = None
-    content: bytes = b""  # instead of texts; /F1 is Helvetica, /F2 too, with the ligatures fi at \\256 and fl at \\257
+    content: bytes = b""  # instead of texts; /F1 is Helvetica, /F2 too, with the ligatures fi at \\256 and fl at
+    # \\257, /F3 its bold face
 
 
 def make_pdf(sheets: Sequence[Sheet], *, title: str = "", extra: str = "") -> bytes:
     """A whole PDF file of these pages."""
     font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding %s >>"
     objects: list[bytes] = [b"", b"", font % b"", font % b"/ToUnicode 5 0 R", _stream(_LIGATURES)]
+    objects.append((font % b"/FontDescriptor 7 0 R").replace(b"Helvetica", b"Helvetica-Bold"))
+    objects.append(b"<< /Type /FontDescriptor /FontName /Helvetica-Bold /Flags 32 /StemV 140 >>")
     kids = []
     for sheet in sheets:
         stream = sheet.content or _content(sheet)
@@ -31,7 +34,7 @@ def make_pdf(sheets: Sequence[Sheet], *, title: str = "", extra: str = "") -> by
         crop = f"/CropBox [{' '.join(map(str, sheet.crop))}]" if sheet.crop else ""
         objects.append(
             f"<< /Type /Page /Parent 2 0 R /MediaBox [{left} {bottom} {right} {top}] {crop} /Rotate {sheet.rotate} "
-            f"/Resources << /Font << /F1 3 0 R /F2 4 0 R >> >> /Contents {len(objects)} 0 R >>".encode()
+            f"/Resources << /Font << /F1 3 0 R /F2 4 0 R /F3 6 0 R >> >> /Contents {len(objects)} 0 R >>".encode()
         )
         kids.append(f"{len(objects)} 0 R")
     objects[0] = f"<< /Type /Catalog /Pages 2 0 R {extra} >>".encode()

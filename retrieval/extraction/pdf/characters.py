@@ -17,6 +17,7 @@ HYPHEN = 0x2010  # PDFium marks a hyphen at a line's end as 0x02 or 0xFFFE; a Un
 _LINE_END_HYPHENS = (0x02, 0xFFFE)
 _ACCENTS = {0xB4: 0x301, 0x60: 0x300, 0x2C6: 0x302, 0xA8: 0x308, 0x2DC: 0x303, 0xB8: 0x327, 0x2C7: 0x30C, 0x2D8: 0x306,
             0x2DA: 0x30A, 0x2DD: 0x30B, 0xAF: 0x304}  # fmt: skip
+_ALONE = {combining: alone for alone, combining in reversed(_ACCENTS.items())}
 _WHITE = np.array([*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F,
                    0x3000])  # fmt: skip
 _INVISIBLE = np.array([0x200B, 0x200C, 0x200D, 0x200E, 0x200F, 0x2060, 0xFEFF, 0xFFFF, *range(0x202A, 0x202F)])
@@ -90,10 +91,34 @@ def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage, is_form
         box[letter, 2:] = np.maximum(box[letter, 2:], box[mark, 2:])
     seen = ((middle >= 0) & (middle <= (show.width, show.height))).all(axis=1)
     seen[list(owner)] = False
+    order = _with_lone_marks_in_place(code, box, ink, origin, size, spaced)
+    order = order[seen[order]]
     return PageCharacters(
-        show.width, show.height, code[seen], box[seen], origin[seen], size[seen], weight[seen], turn[seen],
-        spaced[seen], ink[seen], accent[seen], unreadable, is_form,
+        show.width, show.height, code[order], box[order], origin[order], size[order], weight[order], turn[order],
+        spaced[order], ink[order], accent[order], unreadable, is_form,
     )  # fmt: skip
+
+
+def _with_lone_marks_in_place(
+    code: np.ndarray, box: np.ndarray, ink: np.ndarray, origin: np.ndarray, size: np.ndarray, spaced: np.ndarray
+) -> np.ndarray:
+    """The order of reading (all indices), in which a combining mark that stands over no letter comes before the letter
+    to its right. Some TeX fonts print an opening quotation mark so; PDFium lists it at the end of the line. Such a mark
+    becomes the character that stands alone, on the line of that letter (`code`, `box`, `origin`, `spaced` change)."""
+    place = np.arange(len(code), dtype=float)
+    for mark in np.flatnonzero(np.isin(code, list(_ALONE))).tolist():
+        near = np.arange(max(0, mark - 200), min(len(code), mark + 200))
+        near = near[(np.abs(origin[near, 1] - origin[mark, 1]) < 0.6 * size[mark]) & (near != mark)]
+        shared = np.minimum(ink[near, 2], ink[mark, 2]) - np.maximum(ink[near, 0], ink[mark, 0])
+        after = near[ink[near, 2] > ink[mark, 2]]
+        if (shared > 0.6 * (ink[mark, 2] - ink[mark, 0])).any() or not len(after):
+            continue
+        letter = int(after[np.argmin(ink[after, 0])])
+        code[mark], origin[mark, 1], place[mark] = _ALONE[int(code[mark])], origin[letter, 1], letter - 0.5
+        box[mark, 1::2], box[mark, 2] = box[letter, 1::2], min(box[mark, 2], box[letter, 0])
+        left = ink[near, 2].max(where=ink[near, 2] <= ink[mark, 0] + 0.1 * size[mark], initial=-np.inf)
+        spaced[mark], spaced[letter] = (2 if ink[mark, 0] - left > 0.15 * size[mark] else 0), 0
+    return np.argsort(place, kind="stable")
 
 
 def _owners_of_accents(code: np.ndarray, box: np.ndarray, origin: np.ndarray, size: np.ndarray) -> dict[int, int]:

@@ -110,11 +110,12 @@ def _joints(lines: Sequence[TextLine]) -> Iterator[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class _Margins:
-    """Left and right edge and usual line spacing of the text around a line, in points."""
+    """Left and right edge, usual line spacing and usual size of the text around a line, in points."""
 
     left: float
     right: float
     step: float
+    size: float
 
 
 def _margins(lines: Sequence[TextLine]) -> list[_Margins]:
@@ -128,6 +129,7 @@ def _margins(lines: Sequence[TextLine]) -> list[_Margins]:
         else:
             blocks.append([line])
     step_of = {place: _usual_step(members) for place, members in columns.items()}
+    size_of = {place: float(np.median([line.size for line in members])) for place, members in columns.items()}
     result: list[_Margins] = []
     for block in blocks:
         place = (block[0].page, block[0].column)
@@ -135,7 +137,7 @@ def _margins(lines: Sequence[TextLine]) -> list[_Margins]:
         left, right = min(line.x0 for line in edges), max(line.x1 for line in block)
         if len(block) <= 2:
             right = _usual_right(columns[place], right)
-        result += [_Margins(left, right, step_of[place])] * len(block)
+        result += [_Margins(left, right, step_of[place], size_of[place])] * len(block)
     return result
 
 
@@ -190,7 +192,10 @@ def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins,
         return PARAGRAPH if ends or broken_off or indented or a.bold or b.text[:1].isdigit() else SPACE
     if step < -em or (step <= 0.3 * em and b.x0 < a.x1):
         return PARAGRAPH  # another box
-    if step > max((1.2 if ends else 1.35) * margin_a.step, 1.1 * em) if margin_a.step else step > 1.9 * em:
+    usual = margin_a.step
+    if a.bold and b.bold and not _NUMBERED.match(b.text):  # lines of a heading stand as far apart as its size asks
+        usual *= max(1.0, a.size / margin_a.size)
+    if step > max((1.2 if ends else 1.35) * usual, 1.1 * em) if usual else step > 1.9 * em:
         return PARAGRAPH
     indent = b.x0 - a.x0
     if (ends or broken_off) and not hyphen:

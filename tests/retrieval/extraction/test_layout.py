@@ -81,6 +81,25 @@ def test_paragraphs_are_parted_by_a_blank_line_and_headings_stand_alone(tmp_path
     assert paragraphs == ["Chapter One", " ".join(words(first)), " ".join(words(second))]
 
 
+def printed(*lines: tuple[str, float, float, float, str]) -> bytes:
+    """Text operators of lines (font, x, y, size, text)."""
+    return b"\n".join(
+        b"BT /%s %g Tf %g %g Td (%s) Tj ET" % (f.encode(), s, x, y, t.encode()) for f, x, y, s, t in lines
+    )
+
+
+def test_a_bold_heading_of_several_lines_is_one_and_numbered_ones_stand_alone(tmp_path):
+    body = [("F1", *line) for line in column(72, 700, 6, width=80)]
+    asks = ["Why do I get these messages when I am compil-", "ing a program of mine?"]
+    numbered = ["1.1 What the guests who came to dinner ate or", "1.2 Drank"]
+    two = [("F3", 72, 600 - 20 * i, 15, text) for i, text in enumerate(asks)]
+    four = [("F3", 72, 540 - 20 * i, 15, text) for i, text in enumerate(numbered)]
+    more = [("F1", *line) for line in column(72, 490, 3, width=80)]
+    text = read(tmp_path, Sheet(content=printed(*body, *two, *four, *more))).text
+    assert "\n\nWhy do I get these messages when I am compiling a program of mine?\n\n1.1 What" in text
+    assert "ate or\n\n1.2 Drank\n\n" in text
+
+
 def test_lines_broken_on_purpose_stay_lines(tmp_path):
     code = ["<task>", "Measure", "</task>", "<task>", "Sow", "</task>", "<note about='the last task of all'/>"]
     lines = [(72, 600 - 12 * i, 10, text) for i, text in enumerate(code)]

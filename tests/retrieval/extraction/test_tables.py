@@ -56,7 +56,12 @@ def read(folder: Path, *pages: bytes) -> ExtractedDocument:
 RULES = stroked((72, 700, 432, 700), (72, 680, 432, 680), (72, 640, 432, 640))
 
 
-@pytest.mark.parametrize("lines", [borders(3), RULES, b""], ids=["borders", "rules", "aligned"])
+FRAME = stroked((66, 702, 438, 702), (66, 638, 438, 638), (66, 702, 66, 638), (438, 702, 438, 638))
+
+
+@pytest.mark.parametrize(
+    "lines", [borders(3), borders(3) + FRAME, RULES, b""], ids=["borders", "framed borders", "rules", "aligned"]
+)
 def test_a_row_is_a_sentence_behind_the_names_of_its_columns(tmp_path, lines):
     assert read(tmp_path, lines + b"\n" + drawn(PRICES)).text.split("\n") == ["\t".join(PRICES[0]), *SENTENCES]
 

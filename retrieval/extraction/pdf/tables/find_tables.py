@@ -6,6 +6,7 @@ Legend: N characters of the page, R rules, F fragments (here words). Points, ori
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -127,4 +128,21 @@ def _filled(
         return None
     if len({cell.row for cell in filled}) < 2 or len({cell.column for cell in filled}) < 2:
         return None
-    return Grid(inside, filled, tuple(xs.tolist()), bordered=True)
+    return _trimmed(Grid(inside, filled, tuple(xs.tolist()), bordered=True))
+
+
+def _trimmed(grid: Grid) -> Grid:
+    """Without empty rows above and empty columns at the sides, as a frame around a table or its caption makes them."""
+    above, before = min(cell.row for cell in grid.cells), min(cell.column for cell in grid.cells)
+    last = max(cell.column_end for cell in grid.cells)
+    cells = [
+        replace(
+            cell,
+            row=cell.row - above,
+            row_end=cell.row_end - above,
+            column=cell.column - before,
+            column_end=cell.column_end - before,
+        )
+        for cell in grid.cells
+    ]
+    return replace(grid, cells=cells, edges=grid.edges[before : last + 1])
