@@ -13,22 +13,12 @@ from pathlib import Path
 
 WORDS: dict[str, list[str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
-_OF_PERSON = {
-    "town": ("{} lives in {}.", "Where does {} live?"),
-    "job": ("{} works as a {}.", "What does {} work as?"),
-    "animal": ("{} keeps a {}.", "Which animal does {} keep?"),
-    "colour": ("{} likes the colour {}.", "Which colour does {} like?"),
-}
-_OF_TOWN = {
-    "day": ("The market in {} opens on {}.", "On which day does the market in {} open?"),
-    "river": ("Through {} flows the {}.", "Which river flows through {}?"),
-    "product": ("In {} people make {}.", "What do people make in {}?"),
-}
-_TWO_HOPS = {
-    "day": "On which day does the market open in the town where {} lives?",
-    "river": "Which river flows through the town where {} lives?",
-    "product": "What do people make in the town where {} lives?",
-}
+_OF_PERSON = {"job": "jobs", "pet": "animals", "colour": "colours"}
+_OF_TOWN = {"holiday": "days", "river": "rivers", "product": "products"}
+"""Keys of facts, and the kind of word that is their value. A person has a home besides: one of the towns."""
+_STATED = "The {key} of {title} is {value}."
+_ASKED = "What is the {key} of {title}?"
+_ASKED_IN_TWO_HOPS = "What is the {key} of the home of {title}?"
 
 
 @dataclass(frozen=True)
@@ -59,30 +49,22 @@ def made_library(
 ) -> MadeLibrary:
     """`pairs` people, each living in a town of their own, and these towns: two passages a pair, in random order.
 
-    facts_each: facts about each, the town of a person being one of them. words: by kind, as in made_facts.toml.
+    facts_each: facts about each, the home of a person being one of them. words: by kind, as in made_facts.toml; there
+    must be as many of a kind as pairs.
     """
     people, towns = chance.sample(words["first_names"], pairs), chance.sample(words["towns"], pairs)
-    facts: dict[str, dict[str, str]] = {}
-    for person, town in zip(people, towns, strict=True):
-        of_person = {
-            "job": chance.choice(words["jobs"]),
-            "animal": chance.choice(words["animals"]),
-            "colour": chance.choice(words["colours"]),
-        }
-        of_town = {
-            "day": chance.choice(words["days"]),
-            "river": chance.choice(words["rivers"]),
-            "product": chance.choice(words["products"]),
-        }
-        facts[person] = {"town": town} | _some(chance, of_person, facts_each - 1)
-        facts[town] = _some(chance, of_town, facts_each)
+    home = dict(zip(people, towns, strict=True))
+    facts = _values(chance, people, _OF_PERSON, words) | _values(chance, towns, _OF_TOWN, words)
+    for person in people:
+        facts[person] = {"home": home[person]} | _some(chance, facts[person], facts_each - 1)
+    for town in towns:
+        facts[town] = _some(chance, facts[town], facts_each)
     order = [*people, *towns]
     chance.shuffle(order)
     place = {title: number for number, title in enumerate(order)}
-    sentences = {key: form[0] for key, form in (_OF_PERSON | _OF_TOWN).items()}
 
     def stated(title: str, key: str) -> str:
-        return sentences[key].format(title, facts[title][key])
+        return _STATED.format(key=key, title=title, value=facts[title][key])
 
     passages = []
     for title in order:
@@ -90,22 +72,31 @@ def made_library(
         chance.shuffle(text)
         passages.append(MadePassage(title, " ".join(text)))
     questions = [
-        MadeQuestion(form[1].format(title), facts[title][key], stated(title, key), place[title], 1)
-        for titles, forms in ((people, _OF_PERSON), (towns, _OF_TOWN))
-        for title in titles
-        for key, form in forms.items()
-        if key in facts[title]
+        MadeQuestion(_ASKED.format(key=key, title=title), value, stated(title, key), place[title], 1)
+        for title in order
+        for key, value in facts[title].items()
     ]
     questions += [
         MadeQuestion(
-            form.format(person), facts[town][key], f"{stated(person, 'town')} {stated(town, key)}", place[town], 2
+            _ASKED_IN_TWO_HOPS.format(key=key, title=person),
+            value,
+            f"{stated(person, 'home')} {stated(town, key)}",
+            place[town],
+            2,
         )
-        for person, town in zip(people, towns, strict=True)
-        for key, form in _TWO_HOPS.items()
-        if key in facts[town]
+        for person, town in home.items()
+        for key, value in facts[town].items()
     ]
     chance.shuffle(questions)
     return MadeLibrary(tuple(passages), tuple(questions))
+
+
+def _values(
+    chance: random.Random, titles: list[str], kinds: dict[str, str], words: dict[str, list[str]]
+) -> dict[str, dict[str, str]]:
+    """By title and key: no two titles have the same value, so that an answer must come from the right one."""
+    drawn = {key: chance.sample(words[kind], len(titles)) for key, kind in kinds.items()}
+    return {title: {key: values[n] for key, values in drawn.items()} for n, title in enumerate(titles)}
 
 
 def _some(chance: random.Random, facts: dict[str, str], number: int) -> dict[str, str]:

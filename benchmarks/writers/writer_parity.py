@@ -3,8 +3,11 @@
     python benchmarks/writers/writer_parity.py --writer Qwen/Qwen2.5-0.5B-Instruct
 
 Every way of reading answers the same questions over the same passages. Printed for each, by hops: the share of answers
-that hold the right word, the share whose words are those of reading again (F1), and how far the first token's
-distribution is from it (KL, in nats). Prints a table and one JSON object.
+that hold the right word, the share that are those of reading again word for word, how many of the words are (F1), and
+how far the distributions of the next token are from those of reading again, along its answer (KL, in nats, the mean
+over tokens). Prints a table and one JSON object.
+
+Axes: Q tokens of an answer and its end, V vocabulary.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
@@ -34,8 +38,7 @@ from model.inference.sampling import Sampling
 from retrieval.writers.local.guard import divergence, word_f1
 from retrieval.writers.local.local_writer import LoadedWriter, loaded_writer
 
-INSTRUCTION = "Answer briefly."
-MOST_TOKENS = 12
+MOST_TOKENS = 24
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,9 @@ class Case:
 @dataclass(frozen=True, eq=False)
 class Reply:
     text: str
-    logprobs_V: torch.Tensor
+    ids: Sequence[int]
+    logprobs_QV: torch.Tensor
+    """Along the answer of reading again."""
 
 
 def cases(loaded: LoadedWriter, arguments: argparse.Namespace) -> Iterator[Case]:
@@ -89,33 +94,44 @@ def cases(loaded: LoadedWriter, arguments: argparse.Namespace) -> Iterator[Case]
             yield Case(kept, next(question for question in made.questions if question.hops == hops))
 
 
-def reply(loaded: LoadedWriter, case: Case, way: Way) -> Reply:
+def reply(loaded: LoadedWriter, case: Case, way: Way, instruction: str, along: Sequence[int] | None = None) -> Reply:
+    """`along`: the tokens of reading again; None where these are made."""
     model = loaded.model
-    suffix = model.suffix_ids(f"{INSTRUCTION}\n\nQuestion: {case.question.text}")
+    suffix = model.suffix_ids(f"{instruction}\n\nQuestion: {case.question.text}")
     text = AssembledText(
         model, loaded.prefix, case.segments, room=len(suffix) + MOST_TOKENS, gate=way.gate, parallel=way.parallel
     )
     fed = read_question(text, suffix, way.share)
-    logprobs_V = model.logits(fed.hidden_QE[-1]).log_softmax(-1)
-    pieces = write_answer(text, fed, Sampling(max_tokens=MOST_TOKENS))
-    return Reply("".join(piece.text for piece in pieces), logprobs_V)
+    pieces = list(write_answer(text, fed, Sampling(max_tokens=MOST_TOKENS)))
+    ids = [piece.id for piece in pieces if piece.id is not None]
+    text.forget_fed()
+    hidden_QE = text.feed([*suffix, *(ids if along is None else along)]).hidden_QE[len(suffix) - 1 :]
+    return Reply("".join(piece.text for piece in pieces), ids, model.logits(hidden_QE).log_softmax(-1))
 
 
-def measured(loaded: LoadedWriter, asked: Sequence[Case]) -> dict[str, dict[str, float]]:
-    """By way: right, f1 and kl of one and of two hops."""
-    again = [reply(loaded, case, AGAIN) for case in asked]
+def measured(loaded: LoadedWriter, asked: Sequence[Case], instruction: str) -> dict[str, dict[str, float]]:
+    """By way: right, same, f1 and kl of one and of two hops."""
+    again = [reply(loaded, case, AGAIN, instruction) for case in asked]
     rows = {}
     for way in WAYS:
-        replies = again if way is AGAIN else [reply(loaded, case, way) for case in asked]
+        replies = again
+        if way is not AGAIN:
+            replies = [reply(loaded, case, way, instruction, one.ids) for case, one in zip(asked, again, strict=True)]
         row: dict[str, float] = {}
         for hops in (1, 2):
             of = [n for n, case in enumerate(asked) if case.question.hops == hops]
-            right = [asked[n].question.answer.lower() in replies[n].text.lower() for n in of]
-            row[f"right_{hops}"] = sum(right) / len(of)
-            row[f"f1_{hops}"] = sum(word_f1(replies[n].text, again[n].text) for n in of) / len(of)
-            row[f"kl_{hops}"] = sum(divergence(again[n].logprobs_V, replies[n].logprobs_V) for n in of) / len(of)
+            f1s = [word_f1(replies[n].text, again[n].text) for n in of]
+            row[f"right_{hops}"] = mean([asked[n].question.answer.lower() in replies[n].text.lower() for n in of])
+            row[f"same_{hops}"] = mean([f1 == 1 for f1 in f1s])
+            row[f"f1_{hops}"] = mean(f1s)
+            row[f"kl_{hops}"] = mean([_divergence(again[n], replies[n]) for n in of])
         rows[way.name] = {name: round(value, 4) for name, value in row.items()}
     return rows
+
+
+def _divergence(again: Reply, other: Reply) -> float:
+    """The mean over tokens."""
+    return mean([divergence(p_V, q_V) for p_V, q_V in zip(again.logprobs_QV, other.logprobs_QV, strict=True)])
 
 
 def main() -> None:
@@ -125,13 +141,14 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=4, help="half the number of passages")
     parser.add_argument("--facts", type=int, default=3, help="in each passage")
     parser.add_argument("--words", type=int, default=40, help="of each kind")
+    parser.add_argument("--instruction", default="Answer briefly.")
     parser.add_argument("--seed", type=int, default=7)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
         loaded = loaded_writer(load_chat_model(arguments.writer), Path(home))
         asked = list(cases(loaded, arguments))
-        rows = measured(loaded, asked)
-    print("| Way of reading | 1 hop right | F1 | KL | 2 hops right | F1 | KL |\n|---|---|---|---|---|---|---|")
+        rows = measured(loaded, asked, arguments.instruction)
+    print("| Way of reading | 1 hop: right | same | F1 | KL | 2 hops: right | same | F1 | KL |\n" + "|---" * 9 + "|")
     for name, row in rows.items():
         print(f"| {name} | " + " | ".join(f"{value:.3f}" for value in row.values()) + " |")
     tokens = sum(len(segment.ids) for segment in asked[0].segments)
