@@ -229,8 +229,8 @@ def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> None:
         say()
     if note := set_aside_note(result):
         say(f"\n{printable(note)}")
-    # Numbers that the check put behind sentences stand with the sentences below.
-    if without_citations("".join(streamed)).strip() != without_citations(printable(result.text)).strip():
+    # Numbers that the check put behind sentences stand with the sentences below; a repetition at the end only went.
+    if not without_citations("".join(streamed)).strip().startswith(without_citations(printable(result.text)).strip()):
         say(printable(result.text).strip())
     if note := outcome_note(result):
         say(note)

@@ -72,15 +72,18 @@ WARM_UP = 60
 """Steps in which the rate rises."""
 COOL_DOWN = 0.4
 """Last part of the training, in which it falls."""
-BRIEFLY = 0.5
+BRIEFLY = 0.25
 """Share of the texts that want brief answers."""
 ASKED_FOR_SENTENCES = 8
 """Questions of a text that wants sentences; of the others it has all, about as many tokens."""
 SMALL_WORDS = 0.1
 """Weight of words that are no names or values."""
-KINDS = ("listed", "1 hop", "2 hops", "in sentences")
-"""Kinds of targets: tokens of the lessons, brief answers by hops, all tokens of sentences."""
-IN_WORDS = 3
+CONTINUED = 0.5
+"""Share of the texts with passages that go on with the one before."""
+KINDS = ("other", "1 hop", "2 hops", "next passage", "briefly")
+"""Kinds of targets: the answer's word in sentences, by hops or in a passage that does not say whom it is about; brief
+answers; any other."""
+NEXT, BRIEF = 3, 4
 
 
 def word_tokenizer() -> PreTrainedTokenizerFast:
@@ -92,6 +95,7 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
     chance, texts = random.Random(0), [PREAMBLE, INSTRUCTION, IN_SENTENCES]
     for _ in range(100):
         texts += [text for one in made_facts.made_library(chance, PAIRS).questions for text in (one.text, one.sentence)]
+        texts += [f"{one.title} {one.text}" for one in made_facts.made_library(chance, PAIRS, continued=True).passages]
     words |= {word for text in texts for word, _ in split.pre_tokenize_str(text)}
     tokenizer = Tokenizer(
         WordLevel({word: n for n, word in enumerate([*SPECIAL, *sorted(words)])}, unk_token="<|unknown|>")
@@ -108,7 +112,7 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
 @dataclass
 class Row:
     """One text with its questions. `question`: 0 for what all of them know, else the question's number. `kinds`:
-    of targets, as in `KINDS`; 0 for the end of a brief answer."""
+    of targets, as in `KINDS`."""
 
     ids: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
@@ -135,7 +139,7 @@ def asked_text(made: made_facts.MadeLibrary, chance: random.Random, instruction:
 
 def row_of(tokenizer: PreTrainedTokenizerFast, chance: random.Random) -> Row:
     """Six passages, and questions about them, each at the same position behind the passages."""
-    made = made_facts.made_library(chance, PAIRS, FACTS_EACH)
+    made = made_facts.made_library(chance, PAIRS, FACTS_EACH, continued=chance.random() < CONTINUED)
     briefly = chance.random() < BRIEFLY
     common = _tokens(tokenizer, asked_text(made, chance, INSTRUCTION if briefly else IN_SENTENCES))
     start, row = len(common), Row()
@@ -146,10 +150,12 @@ def row_of(tokenizer: PreTrainedTokenizerFast, chance: random.Random) -> Row:
         _extend(row, asked + answer, start, number)
         first = len(row.ids) - len(answer) - 1
         row.targets[first:-1] = answer
-        row.kinds[first] = question.hops
-        if not briefly:
-            row.kinds[first:-1] = [IN_WORDS] * len(answer)
+        row.kinds[first if briefly else -4] = BRIEF if briefly else kind_of(made, question)
     return row
+
+
+def kind_of(made: made_facts.MadeLibrary, question: made_facts.MadeQuestion) -> int:
+    return NEXT if made.passages[question.passage].title == made_facts.CONTINUED else question.hops
 
 
 def _extend(row: Row, ids: list[int], start: int, question: int) -> None:
@@ -205,20 +211,20 @@ def listed_facts(vocabulary: int, chance: random.Random, rows: int, *, two_keys:
 
 
 @torch.no_grad()
-def right_answers(model: Any, tokenizer: PreTrainedTokenizerFast, contexts: int = 100) -> dict[str, float]:
-    """Shares of questions answered with the right word, by hops, one of each for each text."""
-    chance, right = random.Random(12345), {1: 0, 2: 0}
+def right_answers(model: Any, tokenizer: PreTrainedTokenizerFast, contexts: int = 50) -> dict[str, float]:
+    """Shares of questions answered with the right word, in sentences, one of each kind for each text."""
+    chance, right = random.Random(12345), {1: 0, 2: 0, NEXT: 0}
     model.eval()
     for _ in range(contexts):
-        made = made_facts.made_library(chance, PAIRS, FACTS_EACH)
-        before = asked_text(made, chance, INSTRUCTION)
-        for hops in right:
-            question = next(one for one in made.questions if one.hops == hops)
-            ids = _tokens(tokenizer, f"{before} {question.text}<|end|><|assistant|>")
-            (gold,) = _tokens(tokenizer, question.answer)
-            right[hops] += model(torch.tensor([ids]), logits_to_keep=1).logits.argmax().item() == gold
+        made = made_facts.made_library(chance, PAIRS, FACTS_EACH, continued=True)
+        before = asked_text(made, chance, IN_SENTENCES)
+        for kind in right:
+            question = next(one for one in made.questions if kind_of(made, one) == kind)
+            ids_BT = torch.tensor([_tokens(tokenizer, f"{before} {question.text}<|end|><|assistant|>")])
+            written_BT = model.generate(ids_BT, max_new_tokens=24, do_sample=False)
+            right[kind] += question.answer in tokenizer.decode(written_BT[0, ids_BT.shape[1] :])
     model.train()
-    return {f"{hops} hops": round(right[hops] / contexts, 3) for hops in right}
+    return {KINDS[kind]: round(right[kind] / contexts, 3) for kind in right}
 
 
 def new_reader(tokenizer: PreTrainedTokenizerFast, layers: int, width: int) -> Any:

@@ -28,7 +28,7 @@ from retrieval.types.records import Scope
 from retrieval.types.written import Progress, WriterUse
 from retrieval.writers.prompt import without_marks
 from retrieval.writers.protocol import Turn, Writer, WriterOptions, WriterRequest, WriterToken, Written
-from retrieval.writing.checking.claims import ClaimChecker
+from retrieval.writing.checking.claims import ClaimChecker, without_unfinished
 from retrieval.writing.checking.quoted_beside import Beside, is_upheld, quoted_beside
 from retrieval.writing.checking.refusals import refuses
 from retrieval.writing.checking.wording import Wording, cited_by_check, in_its_place, with_cited_passages_only
@@ -196,6 +196,8 @@ class WrittenAnswerer:
             citations = tuple(replace(one, passage=kept.index(one.passage)) for one in citations)
         checker = ClaimChecker(self._workspace, self._index, self._builder, self._question.scope)
         claims, shown = checker.check(text, passages, citations, cancelled)
+        if draft.problem not in ("", CUT_OFF):
+            claims = without_unfinished(claims, text)
         wording = Wording(text, tuple(draft.tokens), citations, claims, shown)
         if citations or _refuses(wording) or draft.problem not in ("", CUT_OFF) or cancelled():
             return wording

@@ -64,7 +64,7 @@ class ServerWriter:
     @property
     def name(self) -> str:
         """The model that the address names, else the only one of the server, else where the server is."""
-        return self._model or self._only_model.name() or f"the model at {self._host}"
+        return _without_folder(self._model or self._only_model.name()) or f"the model at {self._host}"
 
     @property
     def kind(self) -> WriterKind:
@@ -156,6 +156,12 @@ class ServerWriter:
                 raise WriterError(self._host, f"it has {len(names)} models ({listed}). Name one: {example}")
             self._model = names[0]
         return self._model
+
+
+def _without_folder(model: str) -> str:
+    """llama.cpp and vLLM call a model by the path that they loaded it from, which is nothing to show to readers."""
+    path = model.replace("\\", "/")
+    return path.rsplit("/", 1)[-1] if path.startswith("/") or path.lower().endswith(".gguf") else model
 
 
 def _client_for(url: str, key: str | None, timeout_seconds: float, *, local: bool) -> OpenAI:

@@ -37,6 +37,7 @@ from retrieval.writing.citations import BRACKETS
 SUPPORTED_COVERAGE = 0.6
 PARTLY_COVERAGE = 0.45
 _SENTENCES, _BLOCKS = 6, 6
+_ENDS = ".!?…。！？।؟\"'”’»)]"
 # What stands around a sentence and may name what it speaks of.
 _AROUND_CHARACTERS = 400
 
@@ -59,6 +60,13 @@ class Support:
     @property
     def rank(self) -> tuple[bool, float, int]:
         return self.verdict == "supported", self.coverage, -self.missing
+
+
+def without_unfinished(claims: Sequence[Claim], text: str) -> tuple[Claim, ...]:
+    """Claims of a text that broke off: a last sentence without an end was never made."""
+    written = text.rstrip()
+    finished = not written or written[-1] in _ENDS
+    return tuple(claim for claim in claims if finished or claim.end < len(written))
 
 
 class ClaimChecker:

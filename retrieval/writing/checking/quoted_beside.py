@@ -66,8 +66,9 @@ def is_upheld(question: str, text: str, claims: Sequence[Claim], beside: Beside,
     if not supported and beside.outcome == "perhaps":  # a guess: nearly supported is better
         supported = [claim for claim in claims if claim.score >= SUPPORTED_COVERAGE and not claim.unfounded]
         supported = [claim for claim in supported if set(content_words(claim.text)) - asked]
-    words = content_words(without_citations(text))  # too short to be looked up, like a name
-    return bool(supported) or (not claims and bool(words) and set(words) <= set(content_words(quotation.passage.text)))
+    words = set(content_words(without_citations(text)))  # too short to be looked up, like a name
+    named = not claims and bool(words - asked) and words <= set(content_words(quotation.passage.text))
+    return bool(supported) or named
 
 
 def _share_a_word(some: Iterable[str], others: Iterable[str]) -> bool:

@@ -142,6 +142,19 @@ def test_the_only_model_of_a_server_is_named_before_it_has_written(
     assert ServerWriter("http://127.0.0.1:9/v1").name == "the model at 127.0.0.1"
 
 
+@pytest.mark.parametrize(
+    ("model", "shown"),
+    [("models/SmolLM2-135M.Q4_1.gguf", "SmolLM2-135M.Q4_1.gguf"), (r"C:\models\small.GGUF", "small.GGUF"),
+     ("/models/llama-3b", "llama-3b"), ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"), ("qwen3:0.6b", "qwen3:0.6b")],
+)  # fmt: skip
+def test_a_model_that_is_called_by_its_path_is_shown_by_its_file(server: ChatServer, model: str, shown: str) -> None:
+    server.models = [model]
+    writer = ServerWriter(server.address)
+    assert writer.name == shown and ServerWriter(f"{server.address}#{model}").name == shown
+    write(writer)
+    assert server.requests[-1]["model"] == model and writer.name == shown
+
+
 def test_what_a_reasoning_model_thinks_is_not_shown(server: ChatServer) -> None:
     server.reply = lambda _system, _user: "<think> Hm, 1980? No. </think> In 1981 [1]."
     assert write(ServerWriter(server.address))[0] == "In 1981 [1]."

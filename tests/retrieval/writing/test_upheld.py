@@ -7,6 +7,7 @@ import pytest
 from retrieval.types.defaults import Outcome
 from retrieval.types.passages import Passage, QuotedSentence
 from retrieval.types.written import Claim, Verdict
+from retrieval.writing.checking.claims import without_unfinished
 from retrieval.writing.checking.quoted_beside import Beside, is_upheld
 
 QUESTION = "Which three parts has memory?"
@@ -58,3 +59,11 @@ def test_where_nothing_would_be_quoted_a_copy_of_something_else_is_no_answer() -
 def test_a_name_that_the_quotation_holds_is_believed() -> None:
     assert is_upheld(QUESTION, "Stages.", [], beside("found"), small=True)
     assert not is_upheld(QUESTION, "Yes.", [], beside("found"), small=True)
+    assert not is_upheld("What do the stages do?", "The stages do what?", [], beside("found"), small=True)
+
+
+@pytest.mark.parametrize(("text", "made"), [(f"{WORDS} The first (van V", 1), (f"{WORDS} It is short. ", 2), ("", 2)])
+def test_the_sentence_in_which_an_answer_broke_off_is_not_looked_up(text: str, made: int) -> None:
+    first = claim("supported", 0.8)
+    last = Claim(text[len(WORDS) + 1 :], "supported", 0, SENTENCE, 0.8, len(WORDS) + 1, len(text.rstrip()))
+    assert without_unfinished([first, last], text) == (first, last)[:made]
