@@ -1,6 +1,5 @@
 """Made facts about people and towns, in short passages, with questions of one hop (a fact stands in one passage) and of
-two hops (the passage about a person names the town whose passage holds the answer). Where passages are continued, a
-fact may also stand in one that does not say whom it is about: that is the passage before.
+two hops (the passage about a person names the town whose passage holds the answer).
 
 Nobody's weights know these facts, so an answer can only come from the passages.
 """
@@ -18,9 +17,6 @@ _OF_PERSON = {"job": "jobs", "pet": "animals", "colour": "colours"}
 _OF_TOWN = {"holiday": "days", "river": "rivers", "product": "products"}
 """Keys of facts, and the kind of word that is their value. A person has a home besides: one of the towns."""
 _STATED = "The {key} of {title} is {value}."
-_CONTINUED = "The {key} here is {value}."
-CONTINUED = "Continued"
-"""Title of passages that go on with the one before."""
 _ASKED = "What is the {key} of {title}?"
 _ASKED_IN_TWO_HOPS = "What is the {key} of the home of {title}?"
 
@@ -49,18 +45,12 @@ class MadeLibrary:
 
 
 def made_library(
-    chance: random.Random,
-    pairs: int,
-    facts_each: int = 3,
-    words: dict[str, list[str]] = WORDS,
-    *,
-    continued: bool = False,
+    chance: random.Random, pairs: int, facts_each: int = 3, words: dict[str, list[str]] = WORDS
 ) -> MadeLibrary:
     """`pairs` people, each living in a town of their own, and these towns: two passages a pair, in random order.
 
     facts_each: facts about each, the home of a person being one of them. words: by kind, as in made_facts.toml; there
-    must be as many of a kind as pairs. continued: of a person, all but the home stands in a passage of its own that
-    follows and does not name them.
+    must be as many of a kind as pairs.
     """
     people, towns = chance.sample(words["first_names"], pairs), chance.sample(words["towns"], pairs)
     home = dict(zip(people, towns, strict=True))
@@ -71,23 +61,18 @@ def made_library(
         facts[town] = _some(chance, facts[town], facts_each)
     order = [*people, *towns]
     chance.shuffle(order)
+    place = {title: number for number, title in enumerate(order)}
 
     def stated(title: str, key: str) -> str:
         return _STATED.format(key=key, title=title, value=facts[title][key])
 
-    passages: list[MadePassage] = []
-    place: dict[tuple[str, str], int] = {}
+    passages = []
     for title in order:
-        keys = _some(chance, facts[title], len(facts[title]))
-        apart = [key for key in keys if continued and title in home and key != "home"]
-        texts = [(title, {key: stated(title, key) for key in keys if key not in apart})]
-        if apart:
-            texts.append((CONTINUED, {key: _CONTINUED.format(key=key, value=facts[title][key]) for key in apart}))
-        for head, sentences in texts:
-            place |= {(title, key): len(passages) for key in sentences}
-            passages.append(MadePassage(head, " ".join(sentences.values())))
+        text = [stated(title, key) for key in facts[title]]
+        chance.shuffle(text)
+        passages.append(MadePassage(title, " ".join(text)))
     questions = [
-        MadeQuestion(_ASKED.format(key=key, title=title), value, stated(title, key), place[title, key], 1)
+        MadeQuestion(_ASKED.format(key=key, title=title), value, stated(title, key), place[title], 1)
         for title in order
         for key, value in facts[title].items()
     ]
@@ -96,7 +81,7 @@ def made_library(
             _ASKED_IN_TWO_HOPS.format(key=key, title=person),
             value,
             f"{stated(person, 'home')} {stated(town, key)}",
-            place[town, key],
+            place[town],
             2,
         )
         for person, town in home.items()

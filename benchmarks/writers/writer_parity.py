@@ -1,12 +1,11 @@
-"""A writer over stored passages against itself reading them again: made facts, questions of one and of two hops, and
-(`--continued`) of facts in a passage that goes on with the one before and does not say whom it is about.
+"""A writer over stored passages against itself reading them again: made facts, questions of one and of two hops.
 
     python benchmarks/writers/writer_parity.py --writer Qwen/Qwen2.5-0.5B-Instruct
 
-Every way of reading answers the same questions over the same passages. Printed for each, by kind of question: the share
-of answers that hold the right word, the share that have the words of reading again, how many of the words are the same
-(F1), and how far the distributions of the next token are from those of reading again, along its answer (KL, in nats,
-the mean over tokens). Prints a table and one JSON object.
+Every way of reading answers the same questions over the same passages. Printed for each, by hops: the share of answers
+that hold the right word, the share that are those of reading again word for word, how many of the words are (F1), and
+how far the distributions of the next token are from those of reading again, along its answer (KL, in nats, the mean
+over tokens). Prints a table and one JSON object.
 
 Axes: Q tokens of an answer and its end, V vocabulary.
 """
@@ -40,7 +39,6 @@ from retrieval.writers.local.guard import divergence, word_f1
 from retrieval.writers.local.local_writer import LoadedWriter, loaded_writer
 
 MOST_TOKENS = 24
-HOPS, NEXT_PASSAGE = {1: "1 hop", 2: "2 hops"}, "next passage"
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,6 @@ WAYS = (
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    kind: str
     segments: Sequence[Segment]
     question: made_facts.MadeQuestion
 
@@ -84,20 +81,17 @@ class Reply:
 
 
 def cases(loaded: LoadedWriter, arguments: argparse.Namespace) -> Iterator[Case]:
-    """One question of each kind for each set of passages."""
+    """One question of each number of hops for each set of passages."""
     chance = random.Random(arguments.seed)
     words = {kind: known[: arguments.words] for kind, known in made_facts.WORDS.items()}
     for _ in range(arguments.questions):
-        made = made_facts.made_library(chance, arguments.pairs, arguments.facts, words, continued=arguments.continued)
+        made = made_facts.made_library(chance, arguments.pairs, arguments.facts, words)
         labels = chance.sample(range(100, 1000), len(made.passages))
         texts = [f"[{n}] {one.title}\n{one.text}\n\n" for n, one in zip(labels, made.passages, strict=True)]
         segments = [read_segment(loaded.model, loaded.prefix, loaded.model.tokenize(text)) for text in texts]
         kept = [loaded.memory.as_stored(segment) for segment in segments]
-        kinds: dict[str, made_facts.MadeQuestion] = {}
-        for question in made.questions:
-            elsewhere = made.passages[question.passage].title == made_facts.CONTINUED
-            kinds.setdefault(NEXT_PASSAGE if elsewhere else HOPS[question.hops], question)
-        yield from (Case(kind, kept, kinds[kind]) for kind in sorted(kinds))
+        for hops in (1, 2):
+            yield Case(kept, next(question for question in made.questions if question.hops == hops))
 
 
 def reply(loaded: LoadedWriter, case: Case, way: Way, instruction: str, along: Sequence[int] | None = None) -> Reply:
@@ -115,30 +109,24 @@ def reply(loaded: LoadedWriter, case: Case, way: Way, instruction: str, along: S
     return Reply("".join(piece.text for piece in pieces), ids, model.logits(hidden_QE).log_softmax(-1))
 
 
-def measured(loaded: LoadedWriter, asked: Sequence[Case], instruction: str) -> dict[str, dict[str, dict[str, float]]]:
-    """By way and kind of question: right, same, f1 and kl."""
+def measured(loaded: LoadedWriter, asked: Sequence[Case], instruction: str) -> dict[str, dict[str, float]]:
+    """By way: right, same, f1 and kl of one and of two hops."""
     again = [reply(loaded, case, AGAIN, instruction) for case in asked]
     rows = {}
     for way in WAYS:
         replies = again
         if way is not AGAIN:
             replies = [reply(loaded, case, way, instruction, one.ids) for case, one in zip(asked, again, strict=True)]
-        rows[way.name] = {
-            kind: _figures([one for one in zip(asked, replies, again, strict=True) if one[0].kind == kind])
-            for kind in sorted({case.kind for case in asked})
-        }
+        row: dict[str, float] = {}
+        for hops in (1, 2):
+            of = [n for n, case in enumerate(asked) if case.question.hops == hops]
+            f1s = [word_f1(replies[n].text, again[n].text) for n in of]
+            row[f"right_{hops}"] = mean([asked[n].question.answer.lower() in replies[n].text.lower() for n in of])
+            row[f"same_{hops}"] = mean([f1 == 1 for f1 in f1s])
+            row[f"f1_{hops}"] = mean(f1s)
+            row[f"kl_{hops}"] = mean([_divergence(again[n], replies[n]) for n in of])
+        rows[way.name] = {name: round(value, 4) for name, value in row.items()}
     return rows
-
-
-def _figures(answered: Sequence[tuple[Case, Reply, Reply]]) -> dict[str, float]:
-    f1s = [word_f1(one.text, again.text) for _, one, again in answered]
-    figures = {
-        "right": mean([case.question.answer.lower() in one.text.lower() for case, one, _ in answered]),
-        "same": mean([f1 == 1 for f1 in f1s]),
-        "f1": mean(f1s),
-        "kl": mean([_divergence(again, one) for _, one, again in answered]),
-    }
-    return {name: round(value, 4) for name, value in figures.items()}
 
 
 def _divergence(again: Reply, other: Reply) -> float:
@@ -149,24 +137,20 @@ def _divergence(again: Reply, other: Reply) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--writer", required=True, help="a checkpoint's folder, or its name on the hub")
-    parser.add_argument("--questions", type=int, default=100, help="of each kind")
+    parser.add_argument("--questions", type=int, default=100, help="of each number of hops")
     parser.add_argument("--pairs", type=int, default=4, help="half the number of passages")
     parser.add_argument("--facts", type=int, default=3, help="in each passage")
     parser.add_argument("--words", type=int, default=40, help="of each kind")
     parser.add_argument("--instruction", default="Answer briefly.")
-    parser.add_argument("--continued", action="store_true", help="some passages go on with the one before")
     parser.add_argument("--seed", type=int, default=7)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
         loaded = loaded_writer(load_chat_model(arguments.writer), Path(home))
         asked = list(cases(loaded, arguments))
         rows = measured(loaded, asked, arguments.instruction)
-    kinds = list(rows[AGAIN.name])
-    print("| Way of reading | " + " | ".join(f"{kind}: right | same | F1 | KL" for kind in kinds) + " |")
-    print("|---" * (1 + 4 * len(kinds)) + "|")
+    print("| Way of reading | 1 hop: right | same | F1 | KL | 2 hops: right | same | F1 | KL |\n" + "|---" * 9 + "|")
     for name, row in rows.items():
-        values = [value for kind in kinds for value in row[kind].values()]
-        print(f"| {name} | " + " | ".join(f"{value:.3f}" for value in values) + " |")
+        print(f"| {name} | " + " | ".join(f"{value:.3f}" for value in row.values()) + " |")
     tokens = sum(len(segment.ids) for segment in asked[0].segments)
     print(json.dumps({**machine.described(), **vars(arguments), "passage_tokens": tokens, "ways": rows}))
 

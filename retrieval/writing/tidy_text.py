@@ -35,6 +35,8 @@ class TidyText:
         self._checked = 0  # characters of what was given whose sentences were counted
         self._units: Counter[str] = Counter()
         self._last = ""
+        self._announced = 0
+        """Times that hardly anything was announced."""
 
     def add(self, piece: str) -> str:
         """What is final now; empty once it has ended."""
@@ -86,10 +88,14 @@ class TidyText:
             if _EMPTY_ITEMS.search(self._given[: unit.end()]):
                 return True
             words = _said(unit[0])
+            count = len(words.split())
+            if count < _EVER_WORDS and LEAD_IN.match(_MARKS.sub("", unit[0].casefold())):  # "The answer is: 7."
+                self._announced += 1
+                if self._announced >= _EVER_TIMES:
+                    return True
             if not words:
                 continue
             self._units[words] += 1
-            count = len(words.split())
             at_once = words == self._last and count >= _AT_ONCE_WORDS
             self._last = words
             if at_once or (count >= _EVER_WORDS and self._units[words] >= _EVER_TIMES):

@@ -58,6 +58,7 @@ def test_nothing_is_held_back_that_cannot_be_another_part() -> None:
         "It costs 18" + " 000" * 100,
         "It is " + "and the " * 60,
         "1. Flour.\n2. Water.\n" + "".join(f"{n}. \n" for n in range(3, 40)),
+        "It is Beijing.\n\n" + "".join(f"The answer is: {n}.\n\n" for n in range(1, 40)),
     ],
 )
 def test_a_writer_that_says_the_same_again_and_again_is_stopped(text: str) -> None:
@@ -79,6 +80,7 @@ def test_a_writer_that_says_the_same_again_and_again_is_stopped(text: str) -> No
         "Yes. No. Yes. No. Yes. No. Yes.",
         "".join(f"The dam was raised in {year}. " for year in range(1981, 1999)),
         "It cost 4.5 million. " + "-" * 300,
+        "Often. " + "".join(f"The document says: the dam was raised in {year}. " for year in range(1981, 1999)),
     ],
 )
 def test_tables_lists_and_lines_are_no_repetition(text: str) -> None:
