@@ -28,6 +28,7 @@ from model.checkpoint.load import load_backbone
 from model.checkpoint.save import save_int8
 from model.precision import fast_precision
 from model.scoring.span_head import SpanHead
+from model.training.convert.encoder_frame import frame_of
 from model.training.convert.init_from_encoder import Encoder, decoder_config, decoder_from_encoder
 from model.training.data.batches.distillation_batches import DistillationBatchMaker
 from model.training.data.batches.hard_negatives import find_hard_negatives
@@ -45,6 +46,8 @@ from model.training.recipes.default_data import Prepared, prepare
 from model.training.recipes.default_recipe import SIZES, Recipe, Size
 
 PHASES = ("teach", "read", "point")
+FRAME_TOKENS = 300
+"""Of each text that the frame of a checkpoint is found by."""
 
 
 def make_default_model(
@@ -78,6 +81,7 @@ def make_default_model(
     frame_EE = model.backbone.model.layers[-1].self_attn.k_proj.weight.detach().clone()
     if begin is not None:
         load_weights(model, begin)
+        frame_EE = frame_of(model, teacher, [ids[:FRAME_TOKENS] for ids in prepared.texts[: recipe.fitted_texts]])
     model.to(target)
     if "teach" in phases:
         teacher = teacher.to(target)
