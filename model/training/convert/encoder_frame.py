@@ -2,8 +2,8 @@
 
 The start of the default model writes keys as the encoder's states in an orthogonal frame (`init_from_encoder`). That
 frame is made of eigenvectors, whose signs and order differ between machines and samples of text. So training that goes
-on from a checkpoint finds the frame of that checkpoint: the orthogonal matrix that brings the states nearest to the keys
-(orthogonal Procrustes, Schönemann 1966). A wrong one would have all keys turned round before anything is learned.
+on from a checkpoint finds the frame of that checkpoint: the orthogonal matrix that brings the states nearest to the
+keys (orthogonal Procrustes, Schönemann 1966). A wrong one would turn all keys round before anything is learned.
 
 Axes: J raw tokens of a block, E all heads' dimensions together.
 """
