@@ -13,11 +13,11 @@ from model.checkpoint.landmark_model import cached
 from model.checkpoint.load import load_backbone
 from model.inference.prefill import prefill_batch
 from model.inference.prompt import encode_prompt
-from model.training.convert.encoder_frame import frame_of
 from model.training.convert.init_from_encoder import Encoder
 from model.training.data.batches.distillation_batches import DistillationBatchMaker
 from model.training.data.batches.question_batches import QuestionBatchMaker
 from model.training.data.corpus import normalised, overlap, read_questions, sample_texts
+from model.training.data.encoder_frame import frame_of
 from model.training.data.examples import encode_texts, tokens_of_span
 from model.training.data.teacher_states import TeacherStates
 from model.training.data.tokenizer import SPECIAL_TOKENS, train_tokenizer
