@@ -79,13 +79,9 @@ class Quoting:
 
     def place(self, index: int, row: int) -> tuple[str, int, int]:
         """(document id, start, end) of one token; characters that tokens share belong to each of them."""
-        block = self._of(index)
-        if not self._model.writes:
-            ends = self._ends(index)
-            return block.document_id, ends[row - 1] if row else block.start, ends[row]
-        start = block.start + len(self._model.decode(block.tokens[:row]))
-        end = block.start + len(self._model.decode(block.tokens[: row + 1]))
-        return block.document_id, min(start, block.end), min(max(end, start), block.end)
+        block, ends = self._of(index), self._ends(index)
+        start = ends[row - 1] if row else block.start
+        return block.document_id, start, max(ends[row], start)
 
     def _ends(self, index: int) -> list[int]:
         """For each token of a block, the character of the document behind it."""
