@@ -23,6 +23,7 @@ from model.reading.second_look import FoundSpan, Reading, ReadPassage
 from model.scoring.late_interaction import score
 from model.scoring.sentences import is_hollow, is_question, may_answer
 from model.scoring.span_selection import best_spans
+from retrieval.query.exact_terms import CODE_WEIGHT, code_shares
 from retrieval.query.passage_builder import QuotableText
 from retrieval.query.passage_spans import Hit
 from retrieval.query.quotation.announcements import is_item
@@ -130,6 +131,7 @@ class Quoting:
         ranked_S = scores_S * torch.tensor([ASIDE_SHARE if each.is_aside else 1.0 for each in sentences])
         shares_S = sibling_shares(question, [(self._of(each.run).document_id, each.text) for each in sentences])
         ranked_S = ranked_S + SIBLING_WEIGHT * shares_S
+        ranked_S = ranked_S + CODE_WEIGHT * code_shares(question, [each.text for each in sentences])
         pointed = [range(0)] * len(sentences)
         chances: Sequence[float | None] = [None] * len(sentences)
         not_here = None
