@@ -64,7 +64,6 @@ app.add_typer(reader, name="span-reader", help="Train a reader that points at an
 joint = typer.Typer(no_args_is_help=True)
 app.add_typer(joint, name="joint-reader", help="Train a reader for the second look, from a BERT-like encoder.")
 Settings = Annotated[list[str], typer.Option("--set", metavar="NAME=VALUE", help="Change one setting; repeatable.")]
-
 PASSKEY_LENGTHS = [0, 2000, 5000, 10000, 20000, 38000]
 
 
@@ -158,12 +157,13 @@ def _default_model(
     window_attention: Annotated[
         WindowAttention, typer.Option(help="both: tokens of a reading window see what stands behind them, too.")
     ] = "causal",
+    grader: Annotated[Path | None, typer.Option(help="Folder of a reader that grades what search finds.")] = None,
     device: Device = None,
 ) -> None:
     """Make the model that Cairn ships, from a data folder."""
     result = make_default_model(
         data, out, encoder=encoder, size=size, device=device, begin=begin, phases=phases, seed=seed,
-        window_attention=window_attention,
+        window_attention=window_attention, grader=grader,
     )  # fmt: skip
     _print_result(result, out)
 
