@@ -42,10 +42,10 @@ def load_backbone(
     alone the prefixes are.
 
     Device: CUDA if there is one, else CPU. Dtype: bfloat16 on CUDA and for models over a billion parameters, else
-    float32; rounded matrices (`model.checkpoint.int8`, `packed`) are expanded to it. A checkpoint that is not a landmark model yet
-    gets a landmark token, its rows the mean of the old ones, and blocks of `block_size`. Raises `UnsupportedBackbone`
-    for families and configurations that were not tested, `ModelError` for a folder without a checkpoint and for weights
-    that are damaged or do not fit.
+    float32; rounded matrices (`model.checkpoint.int8`, `packed`) are expanded to it. A checkpoint that is not a
+    landmark model yet gets a landmark token, its rows the mean of the old ones, and blocks of `block_size`. Raises
+    `UnsupportedBackbone` for families and configurations that were not tested, `ModelError` for a folder without a
+    checkpoint and for weights that are damaged or do not fit.
     """
     source = str(path_or_hub_id)
     config = _read_config(source)

@@ -11,6 +11,7 @@ Axes: O rows of a matrix (outputs), I columns (inputs), G groups of columns, B, 
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -23,26 +24,36 @@ from model.errors import ModelError
 
 KIND = "packed-groups"
 GROUP = 64
-"""Columns that share a scale."""
+"""Columns that share a scale, unless a rule says otherwise."""
 FEWEST_BITS, MOST_BITS = 2, 8
-BitRules = Sequence[tuple[str, int]]
-"""(part of a matrix's name, bits): of those that fit a name the last counts; others keep 8 bits."""
+
+
+class Rule(NamedTuple):
+    """How a matrix with `part` in its name is kept."""
+
+    part: str
+    bits: int
+    group: int = GROUP
 
 
 def to_packed(
-    weights: Mapping[str, Tensor], rules: BitRules, products: Mapping[str, Tensor] | None = None, group: int = GROUP
+    weights: Mapping[str, Tensor], rules: Sequence[Rule], products: Mapping[str, Tensor] | None = None
 ) -> dict[str, Tensor]:
     """The tensors to store for `weights`, on the CPU; of weights that share memory (tied embeddings) only the first.
 
-    `products`: sums of outer products of matrices' inputs (`rounding.compensated`); other matrices are rounded to the
-    nearest step. Raises ModelError for weights that are not finite, ValueError for bits that cannot be stored.
+    Of the rules that fit a matrix the last counts; others keep 8 bits. `products`: sums of outer products of matrices'
+    inputs (`rounding.compensated`); other matrices are rounded to the nearest step. Raises ModelError for weights that
+    are not finite, ValueError for bits that cannot be stored.
     """
-    for part, bits in rules:
-        if not FEWEST_BITS <= bits <= MOST_BITS:
-            raise ValueError(f"{part}={bits}: a matrix takes {FEWEST_BITS} to {MOST_BITS} bits a weight.")
+    for rule in rules:
+        if not (FEWEST_BITS <= rule.bits <= MOST_BITS and rule.group > 0):
+            raise ValueError(
+                f"{rule.part}={rule.bits}/{rule.group}: a matrix takes {FEWEST_BITS} to {MOST_BITS} bits a weight, "
+                "and a scale for at least one."
+            )
     stored: dict[str, Tensor] = {}
     for name, weight in distinct_weights(weights):
-        bits = next((bits for part, bits in reversed(rules) if part in name), MOST_BITS)
+        _, bits, group = next((rule for rule in reversed(rules) if rule.part in name), Rule("", MOST_BITS))
         if weight.dim() != 2:
             stored[name] = weight.clone()
         elif bits == MOST_BITS or weight.shape[1] % TOGETHER:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from safetensors.torch import save_file
@@ -24,15 +24,24 @@ from torch import Tensor, nn
 from model.checkpoint.int8 import WEIGHTS_FILE
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
-from model.checkpoint.packed.weights_file import GROUP, KIND, BitRules, to_packed
+from model.checkpoint.packed.weights_file import KIND, Rule, to_packed
 from model.inference.prefill import prefill
 from model.inference.prompt import encode_prompt
 from model.reading.rows import RowTokens, join_rows
 from model.reading.second_look import FOLDER, WINDOW, SecondLook, load_second_look
 from model.training.data.corpus import read_jsonl
 
-FINDER_BITS: BitRules = (("", 6), ("embed_tokens", 4))
-READER_BITS: BitRules = (("", 6), ("embeddings", 4), ("token_type", 8), ("points.", 8))
+FINDER = (Rule("", 6, 128), Rule("embed_tokens", 4, 32))
+READER = (
+    Rule("", 6, 128),
+    Rule("word_embeddings", 4, 32),
+    Rule("position", 8),
+    Rule("token_type", 8),
+    Rule("points.", 8),
+)
+Part = Literal["finder", "reader"]
+EXAMPLES = 10
+"""Passages that are read of each question set."""
 SOURCES = ("squad11", "policyqa", "nq_openbook", "openstax_glossary", "factbook_templated", "medquad")
 """Question sets of which something is read."""
 _APART = 40
@@ -46,16 +55,9 @@ class Example(NamedTuple):
 
 
 def rewrite(
-    model: Path,
-    out: Path,
-    data: Path,
-    *,
-    finder_bits: BitRules | None = FINDER_BITS,
-    reader_bits: BitRules | None = READER_BITS,
-    group: int = GROUP,
-    examples: int = 24,
-) -> None:
-    """Write the checkpoint in `model` to the new folder `out` with matrices of so many bits; None: as they are.
+    model: Path, out: Path, data: Path, rules: Mapping[Part, Sequence[Rule]], *, examples: int = EXAMPLES
+) -> int:
+    """Write the checkpoint in `model` to the new folder `out`, the parts named in `rules` in fewer bits; its bytes.
 
     `examples`: passages with a question to read of each question set in `data`. Raises ValueError if `out` exists,
     `ModelError` for a checkpoint that cannot be opened.
@@ -64,23 +66,35 @@ def rewrite(
         raise ValueError(f"{out} exists; name a folder that is to be made.")
     read = calibration_examples(data, examples)
     finder = load_backbone(model, device="cpu", dtype=torch.float32)
-    own_reader = model / FOLDER
-    shutil.copytree(model, out, ignore=shutil.ignore_patterns("model*.safetensors*") if finder_bits else None)
-    if finder_bits:
-        products = finder_products(finder, read)
-        stored = to_packed(finder.backbone.state_dict(), finder_bits, products, group)
+    shutil.copytree(model, out)
+    if "finder" in rules:
+        for file in out.glob("model*.safetensors*"):
+            file.unlink()
+        stored = to_packed(finder.backbone.state_dict(), rules["finder"], finder_products(finder, read))
         save_file(stored, out / WEIGHTS_FILE, metadata={"format": "pt"})
         config = json.loads((model / "config.json").read_text(encoding="utf-8")) | {"weights": KIND}
         (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    if own_reader.is_dir():
-        shutil.copytree(own_reader, out / FOLDER, dirs_exist_ok=True)
-        if reader_bits:
-            look = load_second_look(own_reader)
-            stored = to_packed(look.reader.state_dict(), reader_bits, reader_products(look, read), group)
-            save_file(stored, out / FOLDER / WEIGHTS_FILE)
+    if "reader" in rules and (model / FOLDER).is_dir():
+        look = load_second_look(model / FOLDER)
+        stored = to_packed(look.reader.state_dict(), rules["reader"], reader_products(look, read))
+        save_file(stored, out / FOLDER / WEIGHTS_FILE)
     for file in out.rglob("tokenizer.json"):
         text = json.dumps(json.loads(file.read_text(encoding="utf-8")), ensure_ascii=False, separators=(",", ":"))
         file.write_text(text, encoding="utf-8")
+    return sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+
+
+def rules_of(given: Sequence[str], default: Sequence[Rule]) -> Sequence[Rule]:
+    """Rules from "6", for all matrices, "embed=4", for those with "embed" in their name, or "embed=4/32", with a scale
+    for every 32 columns; the default if none are given. Raises ValueError for anything else."""
+    rules = []
+    for text in given:
+        part, _, form = text.rpartition("=")
+        bits, slash, group = form.partition("/")
+        if not bits.isdecimal() or (slash and not group.isdecimal()):
+            raise ValueError(f"{text!r} is no number of bits; give 6, or embed=4 or embed=4/32 for some matrices.")
+        rules.append(Rule(part, int(bits), int(group)) if slash else Rule(part, int(bits)))
+    return rules or default
 
 
 def calibration_examples(data: Path, count: int, sources: Sequence[str] = SOURCES) -> list[Example]:
