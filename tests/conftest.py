@@ -61,6 +61,7 @@ def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.hookimpl(optionalhook=True)  # -p no:xdist
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: with as many, a third of the time all tests wait for processes or disks. On two
     cores 1,193 tests took 187 s instead of 201."""
