@@ -14,6 +14,7 @@ from model.attention.selection import SelectionPolicy, Voters
 from model.checkpoint.config import WindowAttention
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
+from model.checkpoint.packed.weights_file import Rule
 from model.errors import ModelError
 from model.scoring.span_reader import load_span_reader
 from model.training.convert.llama_delta import PUBLISHED_CHECKSUM, convert_llama_delta
@@ -271,8 +272,10 @@ def _fewer_bits(
     only: Annotated[fewer_bits.Part | None, typer.Option(help="Leave the other as it is.")] = None,
 ) -> None:
     """Rewrite a checkpoint with fewer bits a weight (docs/training.md)."""
-    rules = {"finder": fewer_bits.rules_of(finder, fewer_bits.FINDER),
-             "reader": fewer_bits.rules_of(reader, fewer_bits.READER)}  # fmt: skip
+    rules: dict[fewer_bits.Part, Sequence[Rule]] = {
+        "finder": fewer_bits.rules_of(finder, fewer_bits.FINDER),
+        "reader": fewer_bits.rules_of(reader, fewer_bits.READER),
+    }
     chosen = {part: each for part, each in rules.items() if only in (None, part)}
     size = fewer_bits.rewrite(model, out, data, chosen, examples=examples)
     print(f"{size / 1e6:.2f} MB in {out}")

@@ -29,8 +29,9 @@ class Rounded(NamedTuple):
 
     def expanded(self, bits: int) -> Tensor:
         """weight_OI in float32."""
-        weight_OI = self.codes_OI.float().sub_(2 ** (bits - 1))
-        return weight_OI.unflatten(1, (self.scale_OG.shape[1], -1)).mul_(self.scale_OG.float()[..., None]).flatten(1)
+        weight_OI: Tensor = self.codes_OI.float().sub_(2 ** (bits - 1))
+        weight_OI.unflatten(1, (self.scale_OG.shape[1], -1)).mul_(self.scale_OG.float()[..., None])  # a view of it
+        return weight_OI
 
 
 def nearest(weight_OI: Tensor, bits: int, group: int) -> Rounded:
@@ -91,4 +92,5 @@ def _inverse_root(products_II: Tensor) -> Tensor:
     damping = products_II.diagonal().mean().clamp_min(1e-12) * _DAMPING
     damped_II = products_II + damping * torch.eye(len(products_II))
     inverse_II = torch.cholesky_inverse(torch.linalg.cholesky(damped_II))
-    return torch.linalg.cholesky(inverse_II, upper=True)
+    root_II: Tensor = torch.linalg.cholesky(inverse_II, upper=True)
+    return root_II
