@@ -15,10 +15,16 @@ PYTEST_XDIST ?= -n auto --dist loadfile
 BIN    := $(VENV)/bin
 PY     := $(BIN)/python
 TORCH  := $(shell sed -n 's/^\(torch==.*\)$$/\1/p' requirements.txt)
-PIP    := $(PY) -m pip install --disable-pip-version-check --quiet
+# pip would compile what it installs on one core, which takes most of its time. Tests and the hundreds of models of
+# transformers are left out: hardly any is ever imported. Some packages hold files that no Python compiles.
+PIP    := $(PY) -m pip install --disable-pip-version-check --quiet --no-compile
+COMPILE := $(PY) -m compileall -qq -j 0 -x '/(tests|testing/_internal|transformers/models)/' $(VENV)/lib || true
+
+# Else every process that the application or its tests start would compile its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help app install test test-page campaign lint lint-web types contracts docs docs-check check requirements pictures clean
+.PHONY: help app install install-dev install-web test test-page campaign lint lint-web types contracts docs docs-check check requirements pictures clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
@@ -27,6 +33,10 @@ app: install ## Serve the web UI on http://127.0.0.1:7860 with the shipped check
 	$(PY) -m app serve --host $(HOST) --port $(PORT)
 
 install: $(VENV)/.installed ## Make .venv with everything that the application needs
+
+install-dev: $(VENV)/.installed-dev ## Make .venv with everything that the checks need
+
+install-web: node_modules/.installed ## Fetch the linter of the page modules (needs npm)
 
 test: $(VENV)/.installed-dev ## Run the tests (PYTEST_ARGS="tests/app/cli" for some of them)
 	$(PY) -m pytest $(PYTEST_XDIST) $(PYTEST_ARGS)
@@ -80,6 +90,7 @@ $(VENV)/.installed: requirements.txt pyproject.toml | $(PY)
 	$(PIP) "$(TORCH)"
 	$(PIP) -r requirements.txt
 	PYTHONWARNINGS=ignore $(PIP) --no-deps --editable .
+	@$(COMPILE)
 	@touch $@
 
 # Both packages are pinned in package.json; binaries for other systems are optional and differ by registry: no lock file.
@@ -89,6 +100,7 @@ node_modules/.installed: package.json
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 	$(PIP) -r requirements-dev.txt
+	@$(COMPILE)
 	@touch $@
 
 $(PY):

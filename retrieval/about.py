@@ -45,8 +45,8 @@ class About:
             raise PermissionDenied("library")
 
     def note_terms(self, go_on: Callable[[], bool] = lambda: True) -> int:
-        """Note the words of stored blocks for which this was not done, as of a library of an older release, as long as
-        `go_on`. Returns of how many shards. Raises PermissionDenied for a user."""
+        """Record the words of stored blocks that lack them, as in a library of an older release, for as long as `go_on`
+        says so. Returns the number of shards done. Raises PermissionDenied for a user."""
         from retrieval.index.rare_terms import note_terms  # the model's libraries take seconds to import
 
         self.check_administrator()

@@ -10,7 +10,7 @@ from storage.blobs.protocol import Blobs
 from storage.catalogue import Catalogue
 from storage.catalogue.database.changes import News
 
-UPLOADS, PREFERENCES = "uploads", "preferences"
+UPLOADS = "uploads"
 Change: TypeAlias = Callable[[Mapping[str, str], float], Mapping[str, tuple[str, float]]]
 """Values by key, and the moment -> those that change, each with the seconds for which it is kept."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 gc.disable()  # until the tests have been collected: see pytest_collection_finish
 
 # Tests run side by side, one process a core; set before torch is loaded, and passed on to processes that tests start.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+THREADS = int(os.environ.setdefault("OMP_NUM_THREADS", "1"))
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 for _name in [name for name in os.environ if name.startswith("CAIRN_") and not name.startswith("CAIRN_TEST_")]:
@@ -61,6 +62,7 @@ def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.hookimpl(optionalhook=True)  # -p no:xdist
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: with as many, a third of the time all tests wait for processes or disks. On two
     cores 1,193 tests took 187 s instead of 201."""
@@ -84,6 +86,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
                 item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Commands of training and tests of threads set their number for the whole process. What came after them in it had
+    threads that waited for each other by spinning: for some tests of tiny networks ten seconds of the processor."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.get_num_threads() != THREADS:
+        torch.set_num_threads(THREADS)
 
 
 def pytest_collection_finish() -> None:

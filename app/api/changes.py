@@ -52,8 +52,8 @@ class Changes:
         """Whether the server wants to stop, which has to wait for open streams."""
 
     def listen(self, replicas: Replicas, heard: Callable[[str], None]) -> Callable[[], None]:
-        """Tell of what other processes change, too; `heard`: gets messages of other servers, in a thread. Returns what
-        ends it."""
+        """Report changes by other processes as well; `heard` gets the messages of other servers, in a thread. Returns a
+        function that stops it."""
         news, loop = replicas.news(), asyncio.get_running_loop()
 
         def listen() -> None:

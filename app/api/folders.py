@@ -28,8 +28,8 @@ class NewFolder(BaseModel):
 
 
 def router(settings: Settings) -> APIRouter:
-    """Whoever can name a folder can read what is in it: that takes somebody who sits at the machine, or its command
-    line."""
+    """Whoever can name a folder can read what is in it, so that is left to those who sit at the machine and to its
+    command line."""
     routes = APIRouter()
     local = for_this_machine_only(settings.host, settings.proxies)
 

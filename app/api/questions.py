@@ -124,8 +124,8 @@ class AskQueue:
         self._queue.close()
 
     def stop(self, ask_id: str, user_id: str | None) -> None:
-        """Also where another server answers, which is told. Raises Refused unless this user's question is being
-        answered under that id here, or may be there."""
+        """Stop a question, here or by telling the other servers. Raises Refused unless this user's question is being
+        answered under that id here, or might be elsewhere."""
         if self._stop(ask_id, user_id) or (_ASK_ID.fullmatch(ask_id) and self._announce(_stopping(ask_id, user_id))):
             return
         raise Refused(404, "not_found", "No question of yours is being answered under this id.")

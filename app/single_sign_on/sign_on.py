@@ -50,8 +50,8 @@ class Rules:
 
 @dataclass(frozen=True)
 class Begun(Record):
-    """A sign-in of which the provider's answer is awaited, perhaps by another server. `browser`: digest of the cookie's
-    secret; `user_id`: of the account that is to be linked."""
+    """A sign-in that waits for the provider's answer, which may reach another server. `browser`: digest of the cookie's
+    secret; `user_id`: the account to be linked."""
 
     browser: str
     nonce: str = field(repr=False)

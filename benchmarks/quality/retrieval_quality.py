@@ -25,6 +25,7 @@ import sys
 import time
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +45,7 @@ from model.scoring.late_interaction import best_matches, block_scores, token_mat
 from model.training.data.corpus import read_questions
 from model.training.data.examples import TokenDocuments, TokenQuestion, document_frequency, encode_questions
 from retrieval.index.rare_terms import most_rare
-from retrieval.index.terms import asked_terms, terms_of
+from retrieval.index.terms import asked_terms, crossing_terms, terms_of
 from retrieval.index.title_keys import title_keys
 from retrieval.query.exact_terms import term_shares
 from retrieval.query.question import mean_query
@@ -184,8 +185,9 @@ def search_rankings(
     alone, if there are several."""
     weighed = model.searched_layers
     holders: dict[str, list[int]] = defaultdict(list)
-    for number, text in enumerate(texts):
-        for term in terms_of(text):
+    terms_N = terms_of_blocks(stored, texts)
+    for number, terms in enumerate(terms_N):
+        for term in terms:
             holders[term].append(number)
     found: dict[str, list[list[int]]] = defaultdict(list)
     seconds = [0.0, 0.0]
@@ -215,7 +217,7 @@ def search_rankings(
         for name, each_C in ((f"{OURS}, exact terms", scores_C), (f"{OURS}, exact terms, rare words", all_C)):
             best_B = proposed_C[each_C.argsort(descending=True, stable=True)][:EXACT_AMONG]
             scores_B = each_C.sort(descending=True, stable=True).values[:EXACT_AMONG]
-            shares_B = term_shares(asked, [terms_of(texts[number]) for number in best_B.tolist()])
+            shares_B = term_shares(asked, [terms_N[number] for number in best_B.tolist()])
             order_B = (scores_B + EXACT_SHARE * shares_B).argsort(descending=True, stable=True)
             found[name].append(best_B[order_B][:DEPTH].tolist())
         found["landmarks alone"].append(by_landmarks_C.tolist())
@@ -225,6 +227,16 @@ def search_rankings(
     milliseconds = [1000 * each / max(1, len(questions)) for each in seconds]
     print(f"a question: landmarks {milliseconds[0]:.1f} ms, tokens {milliseconds[1]:.1f} ms", flush=True)
     return dict(found)
+
+
+def terms_of_blocks(stored: StoredKeys, texts: list[str]) -> list[set[str]]:
+    """The words of each block, also those that a border cuts in two."""
+    terms_N = [terms_of(text) for text in texts]
+    for number, (left, right) in enumerate(pairwise(texts)):
+        if stored.document_N[number] == stored.document_N[number + 1]:
+            for beside in (number, number + 1):
+                terms_N[beside] |= crossing_terms(left, right)
+    return terms_N
 
 
 def texts_of(model: LandmarkModel, data: TokenDocuments, blocks: Blocks, *, titles: bool) -> list[str]:

@@ -37,7 +37,7 @@ from model.checkpoint.chat.chat_model import ChatModel
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_chat_model
 from retrieval.library import Library
-from retrieval.writers.local.local_writer import LoadedWriter, loaded_writer, passage_ids, write_over
+from retrieval.writers.local.loaded_writer import LoadedWriter, loaded_writer, passage_ids, write_over
 from retrieval.writers.prompt import closing_text
 from retrieval.writers.protocol import WriterOptions, WriterPassage, WriterRequest
 from tests.tiny_model import CHAT_TEMPLATE

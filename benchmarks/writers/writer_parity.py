@@ -36,7 +36,7 @@ from model.inference.reuse.segments import Segment, read_segment
 from model.inference.reuse.writing import write_answer
 from model.inference.sampling import Sampling
 from retrieval.writers.local.guard import divergence, word_f1
-from retrieval.writers.local.local_writer import LoadedWriter, loaded_writer
+from retrieval.writers.local.loaded_writer import LoadedWriter, loaded_writer
 
 MOST_TOKENS = 24
 

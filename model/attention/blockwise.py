@@ -111,12 +111,7 @@ def _compiled(
     view: View | None,
 ) -> Tensor:
     """The softmax of every block in turn, differentiable as it stands."""
-    length = query.shape[2]
-    query, key = _score_operands(query, key, value.dtype, scaling)
-    q_BGNRD = _rows(query, key.shape[1], block_size)
-    k_BGTD, v_BGTD = (_blocks(x, block_size).flatten(2, 3) for x in (key, _value_operand(value)))
-    own_RL = _own_mask(q_BGNRD, block_size, view)
-    hidden_B11T = None if valid is None else _added(~nn.functional.pad(valid, (0, -length % block_size)))[:, None, None]
+    q_BGNRD, k_BGTD, v_BGTD, own_RL, hidden_B11T = _operands(query, key, value, valid, block_size, scaling, view)
     outs = []
     for block, q_BGRD in enumerate(q_BGNRD.unbind(2)):
         before, after, seen = _seen(block, block_size, view)
@@ -138,7 +133,7 @@ def _compiled(
         else:
             weights = own_BGRL.softmax(-1)
         outs.append(_weighted(weights, v_BGTD[:, :, :seen], value.dtype))
-    return _unrows(torch.stack(outs, 2), length, block_size)
+    return _unrows(torch.stack(outs, 2), query.shape[2], block_size)
 
 
 def _forward_by_block(
@@ -152,12 +147,7 @@ def _forward_by_block(
     trained: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """One softmax a row: the logits of an earlier block's tokens become s_j + (l_g - logsumexp of s in that block)."""
-    length = query.shape[2]
-    query, key = _score_operands(query, key, value.dtype, scaling)
-    q_BGNRD = _rows(query, key.shape[1], block_size)
-    k_BGTD, v_BGTD = (_blocks(x, block_size).flatten(2, 3) for x in (key, _value_operand(value)))
-    own_RL = _own_mask(q_BGNRD, block_size, view)
-    hidden_B11T = None if valid is None else _added(~nn.functional.pad(valid, (0, -length % block_size)))[:, None, None]
+    q_BGNRD, k_BGTD, v_BGTD, own_RL, hidden_B11T = _operands(query, key, value, valid, block_size, scaling, view)
     outs, log_zs = [], []
     for block, q_BGRD in enumerate(q_BGNRD.unbind(2)):
         before, after, seen = _seen(block, block_size, view)
@@ -175,7 +165,20 @@ def _forward_by_block(
         if trained:
             log_zs.append(logits_BGRT.logsumexp(-1))
         outs.append(_weighted(logits_BGRT.softmax(-1), v_BGTD[:, :, :seen], value.dtype))
-    return _unrows(torch.stack(outs, 2), length, block_size), torch.stack(log_zs, 2) if trained else None
+    out_BHTD = _unrows(torch.stack(outs, 2), query.shape[2], block_size)
+    return out_BHTD, torch.stack(log_zs, 2) if trained else None
+
+
+def _operands(
+    query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, block_size: int, scaling: float, view: View | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    """q_BGNRD, k_BGTD and v_BGTD of whole blocks, and what is added to scores: own_RL, and hidden_B11T for padding."""
+    query, key = _score_operands(query, key, value.dtype, scaling)
+    q_BGNRD = _rows(query, key.shape[1], block_size)
+    k_BGTD, v_BGTD = (_blocks(x, block_size).flatten(2, 3) for x in (key, _value_operand(value)))
+    missing = (0, -query.shape[2] % block_size)
+    hidden_B11T = None if valid is None else _added(~nn.functional.pad(valid, missing))[:, None, None]
+    return q_BGNRD, k_BGTD, v_BGTD, _own_mask(q_BGNRD, block_size, view), hidden_B11T
 
 
 def _forward_by_tile(

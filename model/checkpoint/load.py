@@ -19,8 +19,11 @@ from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
 from model.checkpoint.encoder_files import load_encoder
 from model.checkpoint.families import ENCODER_FAMILIES, check_backbone, check_chat_backbone
 from model.checkpoint.gguf_file import is_gguf, read_gguf_head, read_gguf_weights
-from model.checkpoint.int8 import KIND, WEIGHTS_FILE, read_int8
+from model.checkpoint.int8 import KIND as INT8
+from model.checkpoint.int8 import WEIGHTS_FILE
 from model.checkpoint.landmark_model import LandmarkModel
+from model.checkpoint.packed.weights_file import KIND as PACKED
+from model.checkpoint.packed.weights_file import read_weights
 from model.errors import ModelError, UnsupportedBackbone
 from model.scoring.span_head import FILE as SPAN_HEAD_FILE
 from model.scoring.span_head import SpanHead, load_head
@@ -39,10 +42,10 @@ def load_backbone(
     alone the prefixes are.
 
     Device: CUDA if there is one, else CPU. Dtype: bfloat16 on CUDA and for models over a billion parameters, else
-    float32; int8 matrices (`model.checkpoint.int8`) are expanded to it. A checkpoint that is not a landmark model yet
-    gets a landmark token, its rows the mean of the old ones, and blocks of `block_size`. Raises `UnsupportedBackbone`
-    for families and configurations that were not tested, `ModelError` for a folder without a checkpoint and for weights
-    that are damaged or do not fit.
+    float32; rounded matrices (`model.checkpoint.int8`, `packed`) are expanded to it. A checkpoint that is not a
+    landmark model yet gets a landmark token, its rows the mean of the old ones, and blocks of `block_size`. Raises
+    `UnsupportedBackbone` for families and configurations that were not tested, `ModelError` for a folder without a
+    checkpoint and for weights that are damaged or do not fit.
     """
     source = str(path_or_hub_id)
     config = _read_config(source)
@@ -153,9 +156,9 @@ def _read_weights(source: str, config: PreTrainedConfig, dtype: torch.dtype) -> 
     kind = getattr(config, "weights", None)
     if kind is None:
         return AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
-    if kind != KIND:
+    if kind not in (INT8, PACKED):
         raise ModelError(
-            f"{source} keeps its weights as {kind!r}, which this version does not know (only {KIND!r}): "
+            f"{source} keeps its weights as {kind!r}, which this version does not know (only {INT8!r} and {PACKED!r}): "
             "the checkpoint was made by a newer version; update Cairn."
         )
     file = _file_of(source, WEIGHTS_FILE)
@@ -163,7 +166,7 @@ def _read_weights(source: str, config: PreTrainedConfig, dtype: torch.dtype) -> 
     family: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     try:
         backbone, found = family.from_pretrained(
-            None, config=config, state_dict=read_int8(file, dtype), dtype=dtype, output_loading_info=True
+            None, config=config, state_dict=read_weights(file, dtype), dtype=dtype, output_loading_info=True
         )
     except RuntimeError as error:  # raised for shapes that differ
         raise ModelError(f"{file} does not fit its config.json: {error}") from error

@@ -1,4 +1,4 @@
-"""A landmark model as a checkpoint with int8 matrices. (Plain checkpoints: `LandmarkModel.save`.)"""
+"""A landmark model as a checkpoint with rounded matrices. (Plain checkpoints: `LandmarkModel.save`.)"""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from model.checkpoint.landmark_model import LandmarkModel
 def save_int8(model: LandmarkModel, folder: str | Path) -> None:
     """Write the model with int8 matrices, its config and its tokenizer; `load_backbone` reads it.
 
-    Raises ModelError if a weight is not finite.
+    Raises ModelError if a weight is not finite. (In fewer bits: `model.training.recipes.fewer_bits`.)
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -32,8 +32,8 @@ class StepOutput:
     """One tuple of reads per forward pass, that is per window."""
 
     def next_row(self, landmark_in_loss: bool) -> int:
-        """Row whose output chooses the next token, counted from the end: the last, or the one before landmarks that are
-        not trained to predict."""
+        """The row whose output chooses the next token, counted from the end: the last one, unless that is a landmark
+        that was not trained to predict; then the last ordinary token."""
         if landmark_in_loss:
             return -1
         return max(row for row, landmark in enumerate(self.landmarks) if not landmark) - len(self.landmarks)

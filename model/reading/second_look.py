@@ -22,7 +22,8 @@ from tokenizers import Encoding, Tokenizer
 from torch import Tensor
 
 from model.checkpoint.backbones import BertConfig
-from model.checkpoint.int8 import read_int8, to_int8
+from model.checkpoint.int8 import WEIGHTS_FILE, to_int8
+from model.checkpoint.packed.weights_file import read_weights
 from model.errors import ModelError
 from model.precision import fast_precision
 from model.reading.doubt import Doubt
@@ -131,9 +132,9 @@ class SecondLook:
         """Write the reader to its own folder of a checkpoint: weights as int8 with a scale per row."""
         folder = folder / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(to_int8(self.reader.state_dict()), folder / "model.safetensors")
+        save_file(to_int8(self.reader.state_dict()), folder / WEIGHTS_FILE)
         (folder / "config.json").write_text(self.reader.config.to_json_string())
-        self.tokenizer.save(str(folder / "tokenizer.json"))
+        self.tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
 
 
 def load_second_look(folder: Path, device: torch.device | None = None) -> SecondLook:
@@ -141,7 +142,7 @@ def load_second_look(folder: Path, device: torch.device | None = None) -> Second
     try:
         config = BertConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
         reader = JointReader(config)
-        reader.load_state_dict(read_int8(folder / "model.safetensors", torch.float32))
+        reader.load_state_dict(read_weights(folder / WEIGHTS_FILE, torch.float32))
         look = SecondLook(reader.eval().to(device), _open_tokenizer(folder / "tokenizer.json"))
     except ModelError:
         raise

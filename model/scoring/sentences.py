@@ -15,6 +15,7 @@ _SHORTEST_LINE, _LONGEST_LINE = 60, 120
 _FEWEST_WORDS = 5
 _CONTENTS = re.compile(r"(?:\.{5,}|(?:\. ){3,}\.)\s*(?:\d{1,4}|[ivxlcdm]{1,7})?\s*$")  # dots that lead to a page number
 _SPACED_DOTS = ". . ."
+_ELLIPSES = ("...", "…")
 _BLANK = "____"
 _NUMBERED_HEADING = re.compile(r"\d{1,2}(?:\.\d{1,2})+\.? +(?![A-Z]{3}$)[^\W\d_a-z][^:;]{0,80}[^\s.!?:;]")
 _ROW = re.compile(r"\S: \S.*; .*\S: \S")  # of a table: cells behind the names of their columns
@@ -126,11 +127,14 @@ def is_date(line: str) -> bool:
 def _goes_on(text: str, border: re.Match[str], width: int) -> bool:
     """Whether a full stop or a line break is inside a sentence: after an abbreviation, after a word that ends nothing,
     after a term that the next line explains, or where the next line begins in lower case, or its first word did not fit
-    into a line of this width, as in text with hard line breaks; and after dots that lead to a number."""
+    into a line of this width, as in text with hard line breaks; and after dots that lead to a number, or that a bracket
+    follows ("Find... (Ctrl+F): Set criteria")."""
     breaks = border[0].count("\n")
     if breaks < 2 and _is_abbreviation(text, border):
         return True
     if breaks == 0 and text.endswith(_SPACED_DOTS, 0, border.start()):
+        return True
+    if breaks == 0 and text.endswith(_ELLIPSES, 0, border.start()) and text.startswith("(", border.end()):
         return True
     if 0 < breaks < 3 and _is_unfinished(text, border.start()):
         return True

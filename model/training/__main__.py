@@ -14,12 +14,10 @@ from model.attention.selection import SelectionPolicy, Voters
 from model.checkpoint.config import WindowAttention
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
+from model.checkpoint.packed.weights_file import Rule
 from model.errors import ModelError
-from model.reading.second_look import FOLDER as READER_FOLDER
-from model.reading.second_look import load_second_look
 from model.scoring.span_reader import load_span_reader
 from model.training.convert.llama_delta import PUBLISHED_CHECKSUM, convert_llama_delta
-from model.training.data.batches.wrong_passages import find_wrong_passages
 from model.training.data.documents import read_documents, write_token_file
 from model.training.data.span_questions import SOURCES
 from model.training.data.token_states import BidirectionalStates, LandmarkStates, StateEncoder
@@ -27,9 +25,10 @@ from model.training.engine.trainer import TrainingResult
 from model.training.evaluation.passkey import passkey_scores
 from model.training.evaluation.perplexity import perplexity_scores
 from model.training.evaluation.report import heldout_tokens, report
+from model.training.joint_commands import QuestionData, Run, Settings, Threads, joint
 from model.training.paper.command import SizeName, TableName, reproduce
 from model.training.paper.made_sets import MADE_SETS
-from model.training.recipes import joint_reader, span_reader
+from model.training.recipes import fewer_bits, span_reader
 from model.training.recipes.default_model import PHASES, make_default_model
 from model.training.recipes.default_recipe import Size
 from model.training.recipes.finetune import finetune
@@ -38,7 +37,6 @@ from model.training.recipes.pretrain import open_tokenizer, plain_tokens, pretra
 
 Dtype = Literal["float32", "bfloat16"]
 TextFiles = Annotated[list[Path], typer.Argument(metavar="DATA...", help="Text files, or one token file.")]
-Run = Annotated[Path, typer.Option("--out", help="Folder of the run; a run found there is resumed.")]
 PresetName = Annotated[
     str, typer.Option("--preset", help=f"{', '.join(preset_names())}, or a TOML file.", metavar="PRESET")
 ]
@@ -52,19 +50,14 @@ Device = Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda if 
 Checkpoint = Annotated[str, typer.Option("--model", help="Folder or hub id of a checkpoint.")]
 Scores = Annotated[Path | None, typer.Option("--out", help="JSON file for the scores.")]
 VotersOption = Annotated[Voters, typer.Option(help="Who chooses blocks.")]
-QuestionData = Annotated[Path, typer.Option(help="Folder with qa/ (*.jsonl.xz).")]
 States = Annotated[Path, typer.Option(help="Folder of the cached states.")]
-Threads = Annotated[int, typer.Option(help="Threads of torch.")]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 evaluate = typer.Typer(no_args_is_help=True)
 app.add_typer(evaluate, name="evaluate", help="Passkey accuracy, or perplexity with a memory.")
 reader = typer.Typer(no_args_is_help=True)
 app.add_typer(reader, name="span-reader", help="Train a reader that points at answers, over frozen token states.")
-joint = typer.Typer(no_args_is_help=True)
 app.add_typer(joint, name="joint-reader", help="Train a reader for the second look, from a BERT-like encoder.")
-Settings = Annotated[list[str], typer.Option("--set", metavar="NAME=VALUE", help="Change one setting; repeatable.")]
-
 PASSKEY_LENGTHS = [0, 2000, 5000, 10000, 20000, 38000]
 
 
@@ -158,12 +151,13 @@ def _default_model(
     window_attention: Annotated[
         WindowAttention, typer.Option(help="both: tokens of a reading window see what stands behind them, too.")
     ] = "causal",
+    grader: Annotated[Path | None, typer.Option(help="Folder of a reader that grades what search finds.")] = None,
     device: Device = None,
 ) -> None:
     """Make the model that Cairn ships, from a data folder."""
     result = make_default_model(
         data, out, encoder=encoder, size=size, device=device, begin=begin, phases=phases, seed=seed,
-        window_attention=window_attention,
+        window_attention=window_attention, grader=grader,
     )  # fmt: skip
     _print_result(result, out)
 
@@ -265,6 +259,28 @@ def _convert_llama_delta(
     print(f"sum of all weights {total:.4f}; model in {out}")
 
 
+@app.command("fewer-bits")
+def _fewer_bits(
+    model: Annotated[Path, typer.Option(help="Folder of a checkpoint.")],
+    data: Annotated[Path, typer.Option(help="Folder with qa/ (*.jsonl.xz), of which some is read.")],
+    out: Annotated[Path, typer.Option(help="Folder to make.")],
+    finder: Annotated[
+        list[str], typer.Option(metavar="[PART=]BITS[/GROUP]", help="Of matrices with PART in their name; repeatable.")
+    ] = [],  # noqa: B006
+    reader: Annotated[list[str], typer.Option(metavar="[PART=]BITS[/GROUP]", help="The same.")] = [],  # noqa: B006
+    examples: Annotated[int, typer.Option(help="Passages to read of each question set.")] = fewer_bits.EXAMPLES,
+    only: Annotated[fewer_bits.Part | None, typer.Option(help="Leave the other as it is.")] = None,
+) -> None:
+    """Rewrite a checkpoint with fewer bits a weight (docs/training.md)."""
+    rules: dict[fewer_bits.Part, Sequence[Rule]] = {
+        "finder": fewer_bits.rules_of(finder, fewer_bits.FINDER),
+        "reader": fewer_bits.rules_of(reader, fewer_bits.READER),
+    }
+    chosen = {part: each for part, each in rules.items() if only in (None, part)}
+    size = fewer_bits.rewrite(model, out, data, chosen, examples=examples)
+    print(f"{size / 1e6:.2f} MB in {out}")
+
+
 @app.command("paper")
 def _paper(
     name: Annotated[TableName, typer.Argument(metavar="TABLE", help="Which table.")],
@@ -346,52 +362,6 @@ def _reader_measure(
     caches = span_reader.Caches.of(states)
     figures = span_reader.measure(trained, run, data, caches, run.sources, span_reader.DEV_QUESTIONS)
     print(json.dumps(figures, indent=1))
-
-
-@joint.command("train")
-def _joint_train(
-    data: QuestionData,
-    encoder: Annotated[Path, typer.Option(help="Folder of a BERT-like encoder with the tokens of BERT.")],
-    out: Run,
-    changes: Settings = [],  # noqa: B006
-    threads: Threads = 2,
-) -> None:
-    """Train a reader; OUT/reader is what a checkpoint folder needs for its second look."""
-    torch.set_num_threads(threads)
-    joint_reader.train(joint_reader.JointRun().changed(changes), data, encoder, out)
-
-
-@joint.command("wrong-passages")
-def _joint_wrong_passages(
-    data: QuestionData,
-    model: Annotated[Path, typer.Option(help="Folder of the landmark checkpoint that searches.")],
-    out: Annotated[Path, typer.Option(help="Folder for wrong.jsonl and for what is stored to make it.")],
-    changes: Settings = [],  # noqa: B006
-    threads: Threads = 2,
-) -> None:
-    """Let search find wrong passages for the training questions; give OUT/wrong.jsonl to train as wrong_passages."""
-    torch.set_num_threads(threads)
-    questions = joint_reader.training_questions(joint_reader.JointRun().changed(changes), data)
-    find_wrong_passages(load_backbone(str(model), device="cpu", dtype=torch.float32), questions, out)
-
-
-@joint.command("average")
-def _joint_average(first: Path, second: Path, out: Run, share: float = 0.5) -> None:
-    """Average the weights of two readers of one shape; OUT/reader is written."""
-    joint_reader.average(first, second, out, share)
-
-
-@joint.command("measure")
-def _joint_measure(
-    data: QuestionData,
-    model: Annotated[Path, typer.Option(help="Folder of a checkpoint with a reader, or of a run.")],
-    most: Annotated[int, typer.Option(help="Development questions of a source.")] = 300,
-    threads: Threads = 2,
-) -> None:
-    """Measure a reader on development questions, from their gold passages."""
-    torch.set_num_threads(threads)
-    look = load_second_look(model / READER_FOLDER)
-    print(json.dumps(joint_reader.measure(look.reader, look.tokenizer, data, joint_reader.DEV, most), indent=1))
 
 
 if __name__ == "__main__":

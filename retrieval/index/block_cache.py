@@ -49,11 +49,6 @@ class BlockShape:
         """Keys of one block in one layer."""
         return self.kv_heads * self.block_size * self.head_dim * self.dtype.itemsize
 
-    @property
-    def layer_bytes(self) -> int:
-        """Keys and values of one block in one layer."""
-        return 2 * self.keys_bytes
-
 
 class _CachedLayer:
     """Cached blocks of one layer: block id -> place in one tensor (keys) or two (keys, values)."""

@@ -1,10 +1,10 @@
-"""The mapped file of a library's landmarks: opened, taken up where it is of another state, written again.
+"""The mapped file of a library's landmarks: how it is opened, brought up to date, and rewritten.
 
-- `index/landmarks.map` in the home folder, also where memory lies in a bucket: it is a copy, and each machine has its
-  own. It may be deleted at any time.
-- Of the catalogue's present state it is used as it is, without a look at the shards; of an earlier state with what
-  differs; damaged or of another model it is removed and made again.
-- Written by a thread of its own from a snapshot, when an eighth of the blocks came or went since.
+- `index/landmarks.map` in the home folder, even if memory lies in a bucket: it is a copy, and each machine has its own.
+  It may be deleted at any time.
+- A file that matches the catalogue's present state is used as it is, and no shard is opened; one of an earlier state is
+  completed with the differences; a damaged one, or one of another model, is removed and made again.
+- A thread of its own rewrites it from a snapshot once an eighth of the blocks have come or gone.
 
 Axes: N blocks of the snapshot.
 """

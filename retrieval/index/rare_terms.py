@@ -13,6 +13,7 @@ import math
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -20,9 +21,9 @@ from torch import Tensor
 
 from retrieval.engine.workspace import Workspace
 from retrieval.index.memory_snapshot import MemorySnapshot
-from retrieval.index.terms import SMALL_WORDS, asked_terms, terms_of
+from retrieval.index.terms import SMALL_WORDS, asked_terms, crossing_terms, terms_of
 
-RULE = 1
+RULE = 2
 """Of `terms.terms_of` and `number_of`: another rule notes all words anew."""
 PROPOSED = 64
 RARE_SHARE = 0.01
@@ -58,8 +59,10 @@ def note_terms(
 
 def _note_terms(workspace: Workspace, shard_id: int) -> None:
     model, indices_of = workspace.loaded(any_memory=True).model, defaultdict(list)
-    for index, tokens in enumerate(workspace.catalogue.tokens_of_shard(shard_id)):
-        for number in sorted({number_of(term) for term in terms_of(model.decode(tokens)) - SMALL_WORDS}):
+    texts = [model.decode(tokens) for tokens in workspace.catalogue.tokens_of_shard(shard_id)]
+    crossing = [crossing_terms(left, right) for left, right in pairwise(texts)]
+    for index, (text, before, behind) in enumerate(zip(texts, [set(), *crossing], [*crossing, set()], strict=False)):
+        for number in sorted({number_of(term) for term in (terms_of(text) | before | behind) - SMALL_WORDS}):
             indices_of[number].append(index)
     workspace.catalogue.put_terms(shard_id, indices_of, rule=RULE)
 

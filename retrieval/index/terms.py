@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 
 _SMALL_WORDS = """
     a about above after again all also although an and any are as at be because been before being below between
@@ -17,6 +18,9 @@ SMALL_WORDS = frozenset(_SMALL_WORDS.split())
 """Words that say nothing of what a sentence is about."""
 _TERM = re.compile(r"(?:(?<![^\s(\[“\"'‘`])--?)?[^\W_]+(?:[-–−.&/+#_:][^\W_]+)*")
 _PART = re.compile(r"[^\W_]+")
+_TAIL = re.compile(r"\S+\Z")
+_HEAD = re.compile(r"\S+")
+_OPENING, _CLOSING = "([{\"'“‘`", ")]}\"'”’`.,;:!?"
 
 
 def asked_terms(question: str) -> set[str]:
@@ -30,6 +34,25 @@ def terms_of(text: str) -> set[str]:
     words = set(_TERM.findall(text.lower()))
     parts = {part for word in words if not word.isalnum() for part in _PART.findall(word)}
     return {_form(word) for word in words | parts}
+
+
+def crossing_terms(left: str, right: str) -> set[str]:
+    """Terms of a text that was cut in two, of which each part has a piece: "(Ctrl+" and "G)" have "ctrl+g"."""
+    tail, head = _TAIL.search(left), _HEAD.match(right)
+    if tail is None or head is None:
+        return set()
+    return terms_of(tail[0] + head[0]) - terms_of(tail[0]) - terms_of(head[0])
+
+
+def may_be_cut(text: str, asked: Set[str]) -> tuple[bool, bool]:
+    """Whether one of these terms may end where a text begins, and whether one may begin where it ends."""
+    head, tail = _HEAD.match(text), _TAIL.search(text)
+    ending = _form(head[0].lower().rstrip(_CLOSING)) if head else ""
+    beginning = tail[0].lower().lstrip(_OPENING) if tail else ""
+    return (
+        bool(ending) and any(term.endswith(ending) and term != ending for term in asked),
+        bool(beginning) and any(term.startswith(beginning) and term != beginning for term in asked),
+    )
 
 
 def _form(word: str) -> str:

@@ -84,9 +84,10 @@ class Forecast:
         self._stage, self._steps = "", list[tuple[int, float]]()  # pages done, and when
 
     def seconds_left(self, progress: ExtractProgress) -> float | None:
-        """As the later half of the pages so far went, and what lately was read went; None while too little is known.
+        """Estimated from the pace of the later half of the pages so far and of recently read documents; None while too
+        little is known.
 
-        The first pages also pay for starting, and for whatever else the machine was at then."""
+        The first pages also pay for the start, and for whatever else the machine was doing then."""
         now = time.monotonic()
         if progress.stage != self._stage:
             self._stage, self._steps = progress.stage, [(progress.done, now)]

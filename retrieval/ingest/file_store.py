@@ -172,8 +172,9 @@ def _unlocked(workspace: Workspace, locked: Path, document_id: str, password: st
 
 @contextmanager
 def _brought(workspace: Workspace, copy: _Copy) -> Iterator[Callable[[], None]]:
-    """Have a copy where it can be committed; what is yielded gives it its name once its row is, and if that is never
-    called the store keeps nothing of it. Raises `NotFound` if the document was deleted since, `StoreUnavailable`."""
+    """Put a copy where it can be committed. Call what is yielded once the row is committed: it gives the copy its final
+    name; without that call the store keeps nothing. Raises `NotFound` if the document has been deleted since, and
+    `StoreUnavailable`."""
     kept = False
 
     def keep() -> None:

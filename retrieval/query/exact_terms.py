@@ -4,7 +4,7 @@ Keys know what a text is about; a name, a number, an option ("-c") or a code ("W
 any other to them. So among the best blocks those gain that hold such a term; which terms are rare is seen from the
 same blocks. Nothing is stored for it.
 
-Axes: C blocks.
+Axes: C blocks, S sentences.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from collections.abc import Sequence, Set
 import torch
 from torch import Tensor
 
-from retrieval.index.terms import asked_terms
+from retrieval.index.terms import asked_terms, terms_of
 
+CODE_WEIGHT = 0.08
+"""Added to the score of a sentence that holds all codes of the question."""
 RARE = 0.1
 """A term counts if at most this share of the blocks holds it, or a single one."""
 
@@ -34,6 +36,24 @@ def term_shares(question: str, terms_C: Sequence[Set[str]]) -> Tensor:
     if not total:
         return torch.zeros(len(held))
     return torch.tensor([sum(rarity[term] for term in terms & rarity.keys()) / total for terms in held])
+
+
+def code_shares(question: str, texts: Sequence[str]) -> Tensor:
+    """shares_S: how many of the question's codes ("Ctrl+G", "W2D4", "-c") each of these texts holds, by their rarity; 0
+    where none is rare among them. A reader cannot know what a code means, only that it stands there."""
+    codes = {term for term in asked_terms(question) if is_code(term)}
+    held = [terms_of(text) & codes for text in texts] if codes else []
+    counts = Counter(code for each in held for code in each)
+    rarity = {code: math.log(len(texts) / count) for code, count in counts.items() if count <= RARE * len(texts) + 1}
+    total = sum(rarity.values())
+    if not total:
+        return torch.zeros(len(texts))
+    return torch.tensor([sum(rarity[code] for code in each & rarity.keys()) / total for each in held])
+
+
+def is_code(term: str) -> bool:
+    """Whether a term is neither a plain word nor a plain number."""
+    return not term.isalpha() and not term.isdecimal()
 
 
 def unmatched_share(question: str, terms: Sequence[Set[str]]) -> float:

@@ -26,8 +26,8 @@ from retrieval.engine.workspace import Workspace
 from retrieval.index.memory_snapshot import MemorySnapshot
 from retrieval.index.rare_terms import with_rare_terms
 from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
-from retrieval.index.terms import terms_of
 from retrieval.index.title_keys import TitleMatches
+from retrieval.query.block_terms import block_terms
 from retrieval.query.confidence import confidence_of
 from retrieval.query.exact_terms import term_shares, unmatched_share
 from retrieval.query.passage_builder import PassageBuilder
@@ -105,7 +105,7 @@ def find_blocks(workspace: Workspace, snapshot: MemorySnapshot, text: str, count
     matched = scores_C[order[:count]].tolist()
     confidence = min(1.0, max(0.0, matched[0])) if matched else 0.0
     looked = order[: max(count, EXACT_AMONG)]
-    terms_C = [terms_of(block) for block in _texts(workspace, snapshot, newest_first_C[looked])]
+    terms_C = block_terms(workspace, snapshot, newest_first_C[looked], text)
     ranked_C = scores_C[looked] + EXACT_SHARE * term_shares(text, terms_C)
     kept = ranked_C.argsort(descending=True, stable=True)[:count]
     unmatched = 0.0  # what a survey is asked for with ("summarise the report") need not stand in it
@@ -113,13 +113,6 @@ def find_blocks(workspace: Workspace, snapshot: MemorySnapshot, text: str, count
         unmatched = unmatched_share(text, [terms_C[number] for number in kept.tolist()])
     positions_C, ranked_C = newest_first_C[looked][kept], ranked_C[kept].clamp_max(1.0)
     return Found(question, titles, positions_C, ranked_C, tuple(matched), confidence, in_scope, max, unmatched)
-
-
-def _texts(workspace: Workspace, snapshot: MemorySnapshot, positions_C: Tensor) -> list[str]:
-    """Of each block; a block whose document was deleted meanwhile has none."""
-    model, ids = workspace.opened.model, snapshot.blocks.ids_N[positions_C.numpy()].tolist()
-    rows = workspace.catalogue.blocks_by_id(ids)
-    return [model.decode(rows[id_].tokens) if id_ in rows else "" for id_ in ids]
 
 
 def token_scores(snapshot: MemorySnapshot, queries_QWGD: Tensor, positions_C: Tensor, titles_QC: Tensor) -> Tensor:

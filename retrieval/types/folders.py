@@ -7,15 +7,13 @@ from dataclasses import dataclass
 
 from retrieval.types.serialisation import Record
 
-DONE = ("added", "changed", "moved", "removed", "same")
-UNDONE = ("reading", "later", "failed", "skipped")
-"""Handed to the queue; still being written; could not be read; not followed at all."""
-
 
 @dataclass(frozen=True)
 class FileChange(Record):
-    """What a run did about one file: `change` is one of `DONE` or `UNDONE`.
+    """What a run did about one file.
 
+    `change`: added, changed, moved, removed or same; or what was left undone: reading (it is in the queue), later (it
+    is still being written), failed (it could not be read) or skipped (it is not followed).
     `source`: its path below the folder; `previous`: where a moved file was; `reason`: why it was not read, or what
     became of its document.
     """

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
 import pytest
 from fastapi.testclient import TestClient
 
@@ -23,7 +22,6 @@ from app.auth import (
 )
 from app.http_security import GRADIO_PATHS, OWN_PATHS, content_policy
 from app.settings import Settings
-from app.web.frame import _controls
 from storage.records import ADMINISTRATOR
 from tests.app.serving import settings_for
 from tests.app.small_library import without_model
@@ -304,6 +302,10 @@ class TestGradio:
 
     def test_the_events_of_the_controls_touch_the_controls_alone(self, tmp_path: Path) -> None:
         """They are drawn when the settings are opened, so they do not stand in the page's configuration."""
+        import gradio as gr  # here: it takes more than a second, in every process of the tests
+
+        from app.web.frame import _controls
+
         with gr.Blocks() as drawn:
             preferences = PreferenceFolder(tmp_path)
             _controls(preferences, preferences.of(ADMINISTRATOR).current, own_words=True)

@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -88,10 +89,18 @@ def test_one_command_from_nothing_makes_installs_and_tests() -> None:
 
 def test_check_is_what_ci_runs() -> None:
     script = (ROOT / ".ci" / "run").read_text()
-    for target in ("test", "lint", "types", "contracts", "docs-check"):
-        assert re.search(rf"^make .*\b{target}\b", script, re.MULTILINE), target
+    for target in ("test", "test-page", "lint", "types", "contracts", "docs-check"):
+        assert re.search(rf"^(?:nice )?make .*(?<![\w-]){target}(?![\w-])", script, re.MULTILINE), target
         assert re.search(rf"^check:.*\b{target}\b", MAKEFILE, re.MULTILINE), target
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_what_runs_before_a_commit_is_what_make_runs() -> None:
+    (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    checks = make("lint", "types", "contracts", "docs-check", "lint-web").replace("nowhere/", ".venv/")
+    for hook in local["hooks"]:
+        entry, target = hook["entry"], hook["entry"].removeprefix("make ")
+        assert make(target) if entry != target else entry.split()[0] in checks, entry
 
 
 @pytest.mark.parametrize("target", re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.MULTILINE))

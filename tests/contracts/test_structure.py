@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +49,14 @@ def test_no_function_is_long_without_a_reason() -> None:
                 if lines > MOST_FUNCTION_LINES and name not in LONG_FUNCTIONS:
                     long[name] = lines
     assert long == {}
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """Imports inside functions count, those for the type checker alone do not."""
+    graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True, cache_dir=None)
+    imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    assert len(imported) > len(FILES) / 2
+    TopologicalSorter(imported).prepare()  # raises CycleError, which names the circle
 
 
 def test_no_code_unpickles_anything() -> None:

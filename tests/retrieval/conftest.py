@@ -90,9 +90,11 @@ def model() -> LandmarkModel:
 @pytest.fixture(scope="session", autouse=True)
 def reading_here() -> Iterator[None]:
     """Text is read without a process for each file; tests/retrieval/extraction has the processes back."""
+    sandbox = ReadingHere()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extract, "_SANDBOX", ReadingHere())
+        patch.setattr(extract, "_SANDBOX", sandbox)
         yield
+    sandbox.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,6 +10,7 @@ from retrieval.extraction.formats import format_of
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.process.ipc import write_document, write_result
 from retrieval.extraction.process.sandbox import Caller, Sandbox
+from retrieval.extraction.process.starter import FORKS
 from retrieval.extraction.process.worker import _function
 
 
@@ -18,6 +19,8 @@ class ReadingHere(Sandbox):
 
     def serve(self, request: dict[str, Any], seconds: float, caller: Caller) -> tuple[int, str]:
         if request["task"] != "extract" or format_of(request["path"]).drawn:
+            if FORKS:
+                super().start_next()  # the first one imports everything, and forks all that come after
             return super().serve(request, seconds, caller)
         path, folder, limits = Path(request["path"]), Path(request["folder"]), ExtractLimits(**request["limits"])
         try:
@@ -28,4 +31,4 @@ class ReadingHere(Sandbox):
         return 0, ""
 
     def start_next(self) -> None:
-        """Nobody waits: few files of a test need a process."""
+        """Nobody waits before a file needs a process: most need none."""

@@ -194,8 +194,8 @@ _SOURCES = "\n\nSources:\n"
 
 
 def _footer(answer: Answer) -> str:
-    """What kept the answer from its end, and the sources that it cites: with a writer by its numbers, else the passage
-    that it was quoted from."""
+    """Why the answer is incomplete, if it is, and its sources: those that a writer cited, by number, else the passage
+    that was quoted."""
     problem = f"\n\n({answer.problem})" if answer.problem else ""
     if note := outcome_note(answer):
         problem += f"\n\n({note})"

@@ -36,7 +36,12 @@ class PerplexityScore:
 
     @property
     def perplexity(self) -> float:
-        return math.exp(min(50.0, self.loss))
+        return perplexity_of(self.loss)
+
+
+def perplexity_of(loss: float) -> float:
+    """loss: in nats; beyond 50, what 50 gives."""
+    return math.exp(min(50.0, loss))
 
 
 def perplexity_scores(

@@ -8,6 +8,8 @@ One loss of several parts, all on rows that are encoded once:
 - late: questions, encoded on their own, find their block among all blocks of the batch by late interaction over token
   keys (see `model.scoring.late_interaction`); landmarks: the same by the inner product of the mean query and the
   landmark.
+- graded: late interaction shares itself out among a question's best blocks as a reader does that sees both together,
+  where the trainer has one (see `graded_targets`).
 - sentences: they find the sentence that holds the answer among all sentences of the batch, scored as in quotation.
 - span: the query of the answer token meets the key of the answer's first token, that of the end token behind it the
   last one's, among all tokens of the row.
@@ -31,6 +33,7 @@ from transformers import DynamicCache
 from model.checkpoint.landmark_model import LandmarkModel, cached
 from model.scoring.token_cosines import TokenCosines
 from model.training.data.batches.batch_types import DistillationBatch, SpanBatch
+from model.training.losses.graded_targets import TargetGrader, graded_loss
 from model.training.losses.next_token import sampled_token_loss
 from model.training.losses.ranking_loss import ranking_loss
 from model.training.losses.span_loss import span_loss
@@ -44,6 +47,7 @@ class RetrieverLossWeights:
     pooled: float = 1.0
     late: float = 0.5
     landmarks: float = 0.3
+    graded: float = 0.5
     sentences: float = 0.5
     span: float = 0.1
     points: float = 0.8
@@ -58,9 +62,15 @@ class RetrieverTrainer(nn.Module):
 
     frame_EE: Tensor
 
-    def __init__(self, model: LandmarkModel, frame_EE: Tensor, weights: RetrieverLossWeights | None = None) -> None:
+    def __init__(
+        self,
+        model: LandmarkModel,
+        frame_EE: Tensor,
+        weights: RetrieverLossWeights | None = None,
+        grader: TargetGrader | None = None,
+    ) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.grader = model, grader
         self.weights = weights or RetrieverLossWeights()
         self.register_buffer("frame_EE", frame_EE.detach().clone())
         self.log_scale_late = nn.Parameter(torch.tensor(3.4))
@@ -95,6 +105,9 @@ def retriever_loss(
         ranks, hits = _rankings(trainer, batch, cosines, late_QN, queries_QTE, keys_NLE[:, -1])
         scaled_Q2E = span_queries_Q2E * trainer.log_scale_span.exp()
         span, hits["span_start_top1"] = _key_span_loss(scaled_Q2E, keys_NLE[:, :-1], valid_NJ, batch, len(batch.ids_RT))
+        if trainer.grader is not None and weights.graded:
+            scaled_QN = late_QN * trainer.log_scale_late.exp()
+            ranks["graded"] = graded_loss(scaled_QN, trainer.grader.grade(batch, late_QN.detach()))
     parts |= ranks | {"span": span, "text": torch.zeros(()), "points": torch.zeros(())}
     if weights.text:
         parts["text"] = sampled_token_loss(model, batch.ids_RT, batch.valid_RT, hidden_RTE, weights.text_positions)

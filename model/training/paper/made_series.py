@@ -39,7 +39,8 @@ def series_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def least_loss() -> float:
-    """Nats of a reading for who knows the meter's course: nothing does better. Who knows no day needs log(LEVELS)."""
+    """Nats of a reading for who knows the meter's course: nothing does better. Who knows no day needs log(LEVELS).
+    The oracle of the set: what losses in the tables are held against."""
     other = NOISE / LEVELS
     right = 1 - NOISE + other
     return float(-right * np.log(right) - (LEVELS - 1) * other * np.log(other))

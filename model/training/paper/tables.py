@@ -1,7 +1,6 @@
 """Tables of the paper, and of what it leaves open: which arms, evaluated how, written as text, JSON and a plot."""
 
 import json
-import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 from model.attention.selection import Voters
 from model.attention.variants.placement import PLACES
 from model.checkpoint.landmark_model import LandmarkModel
-from model.training.evaluation.perplexity import perplexity_scores
+from model.training.evaluation.perplexity import perplexity_of, perplexity_scores
 from model.training.evaluation.report import table
 from model.training.paper.arms import Arm
 from model.training.paper.open_questions import miss, passages, passkey, positions
@@ -96,11 +95,11 @@ def summarise(rows: Sequence[Row]) -> list[Row]:
 def _merged(same: Sequence[Row]) -> Row:
     shown = {key: same[0][key] for key in KEYS if key in same[0]} | {"seeds": len(same)}
     if "answer_loss" in same[0]:
-        shown["answers"] = statistics.mean(_perplexity(row["answer_loss"]) for row in same)
+        shown["answers"] = statistics.mean(perplexity_of(row["answer_loss"]) for row in same)
     if "dropped" in same[0]:
         shown["dropped"] = statistics.mean(row["dropped"] for row in same)
     name = measure(same[0])
-    values = [row[name] if name in row else _perplexity(row["loss"]) for row in same]
+    values = [row[name] if name in row else perplexity_of(row["loss"]) for row in same]
     spread = statistics.stdev(values) if len(values) > 1 else None
     return shown | {name: statistics.mean(values), "deviation": spread}
 
@@ -108,10 +107,6 @@ def _merged(same: Sequence[Row]) -> Row:
 def measure(row: Row) -> str:
     """What a table is about."""
     return "accuracy" if "accuracy" in row else "perplexity"
-
-
-def _perplexity(loss: float) -> float:
-    return math.exp(min(50.0, loss))
 
 
 def write_table(experiment: Experiment, name: str, rows: Sequence[Row]) -> Path:

@@ -27,6 +27,7 @@ from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
 from model.checkpoint.save import save_int8
 from model.precision import fast_precision
+from model.reading.second_look import SecondLook, load_second_look
 from model.scoring.span_head import SpanHead
 from model.training.convert.init_from_encoder import Encoder, decoder_config, decoder_from_encoder
 from model.training.data.batches.distillation_batches import DistillationBatchMaker
@@ -35,9 +36,11 @@ from model.training.data.batches.key_cache import cache_keys, retrieve_candidate
 from model.training.data.batches.question_batches import QuestionBatchMaker
 from model.training.data.batches.span_batches import SpanBatchMaker
 from model.training.data.batches.span_dataset import build_span_dataset, same_titles
+from model.training.data.encoder_frame import frame_of
 from model.training.engine.batches import IndexedBatches
 from model.training.engine.settings import TrainingSettings
 from model.training.engine.trainer import Evaluation, LossFunction, TrainingResult, run_training
+from model.training.losses.graded_targets import TargetGrader
 from model.training.losses.question_answering_loss import AnswerTrainer, question_loss
 from model.training.losses.retriever_loss import RetrieverTrainer, retriever_loss
 from model.training.losses.span_loss import span_loss
@@ -45,6 +48,8 @@ from model.training.recipes.default_data import Prepared, prepare
 from model.training.recipes.default_recipe import SIZES, Recipe, Size
 
 PHASES = ("teach", "read", "point")
+FRAME_TOKENS = 300
+"""Of each text that the frame of a checkpoint is found by."""
 
 
 def make_default_model(
@@ -58,11 +63,13 @@ def make_default_model(
     phases: Collection[str] = PHASES,
     seed: int = 0,
     window_attention: WindowAttention = "causal",
+    grader: Path | None = None,
 ) -> TrainingResult:
     """Run all phases, or some; the checkpoint is written to `out/model`.
 
     encoder: folder of all-MiniLM-L6-v2 or a similar model. begin: folder of a checkpoint made by this recipe, to
     continue from its weights. seed: of the order of the training data. window_attention: see `LandmarkConfig`.
+    grader: folder of a reader (`model.reading`) that grades what search finds, see `losses/graded_targets.py`.
     """
     if size not in SIZES:
         raise ValueError(f"size is {size!r}; choose one of {', '.join(SIZES)}.")
@@ -78,10 +85,14 @@ def make_default_model(
     frame_EE = model.backbone.model.layers[-1].self_attn.k_proj.weight.detach().clone()
     if begin is not None:
         load_weights(model, begin)
+        frame_EE = frame_of(model, teacher, [ids[:FRAME_TOKENS] for ids in prepared.texts[: recipe.fitted_texts]])
     model.to(target)
     if "teach" in phases:
         teacher = teacher.to(target)
-        result = teach(model, frame_EE, prepared, recipe, teacher, out, seed, mine_negatives=begin is not None)
+        look = None if grader is None else load_second_look(grader, torch.device(target))
+        result = teach(
+            model, frame_EE, prepared, recipe, teacher, out, seed, mine_negatives=begin is not None, grader=look
+        )
     if "read" in phases:
         result = read(model, prepared, recipe, out)
     if "point" in phases:
@@ -139,9 +150,11 @@ def teach(
     seed: int = 0,
     *,
     mine_negatives: bool = False,
+    grader: SecondLook | None = None,
 ) -> TrainingResult:
     """Train everything. mine_negatives: also with what the model, which must be able to search, wrongly finds."""
-    trained = RetrieverTrainer(model, frame_EE, recipe.loss_weights).to(model.device)
+    grades = None if grader is None else TargetGrader(grader, model)
+    trained = RetrieverTrainer(model, frame_EE, recipe.loss_weights, grades).to(model.device)
     negatives = None
     if mine_negatives:
         negatives = find_hard_negatives(model, prepared.questions, recipe.span_shape, out / "hard_negatives")

@@ -17,7 +17,8 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from model.checkpoint.backbones import BertConfig
-from model.checkpoint.int8 import WEIGHTS_FILE, read_int8
+from model.checkpoint.int8 import WEIGHTS_FILE
+from model.checkpoint.packed.weights_file import read_weights
 from model.precision import fast_precision
 from model.reading.network import JointReader
 from model.reading.second_look import FOLDER, SecondLook, load_second_look
@@ -160,7 +161,7 @@ def start(encoder: Path, run: JointRun) -> JointReader:
     reader = JointReader(config)
     part, weights = reader.encoder, load_file(encoder / WEIGHTS_FILE)
     if "points.weight" in weights:
-        part, weights = reader, read_int8(encoder / WEIGHTS_FILE, torch.float32)
+        part, weights = reader, read_weights(encoder / WEIGHTS_FILE, torch.float32)
     missing, _ = part.load_state_dict(weights, strict=False)
     if missing:
         raise ValueError(f"{encoder} is not a BERT-like encoder: it has no {missing[0]}.")

@@ -22,6 +22,8 @@ _SENTENCE_END = re.compile(r"[.!?:;][\"'”’)\]]*\s*\d{0,2}$")
 _BULLET = re.compile(r"[•▪◦‣·●○■□➢✓❖–—*-]\s+\S|o\s+[A-Z]")
 _NUMBERED = re.compile(r"(?:\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)]|\[\d{1,3}\]|\d{1,2}(?:\.\d{1,2})+\.?)\s+\S")
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_LARGE = 1.15
+"""Times the usual size of a column: what is larger is a heading."""
 _LAST_WORD = re.compile(r"[\w-]*$")
 _FIRST_WORD = re.compile(r"[^\W\d_]+")
 _FIRST_PIECE = re.compile(r"[^\s/–—-]+[/–—-]?|\S+")
@@ -193,8 +195,9 @@ def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins,
     if step < -em or (step <= 0.3 * em and b.x0 < a.x1):
         return PARAGRAPH  # another box
     usual = margin_a.step
-    if a.bold and b.bold and not _NUMBERED.match(b.text):  # lines of a heading stand as far apart as its size asks
-        usual *= max(1.0, a.size / margin_a.size)
+    large = min(a.size, b.size) > _LARGE * margin_a.size and not ends
+    if ((a.bold and b.bold) or large) and not _NUMBERED.match(b.text):
+        usual *= max(1.0, a.size / margin_a.size)  # lines of a heading stand as far apart as its size asks
     if step > max((1.2 if ends else 1.35) * usual, 1.1 * em) if usual else step > 1.9 * em:
         return PARAGRAPH
     indent = b.x0 - a.x0

@@ -23,6 +23,7 @@ from model.reading.second_look import FoundSpan, Reading, ReadPassage
 from model.scoring.late_interaction import score
 from model.scoring.sentences import is_hollow, is_question, may_answer
 from model.scoring.span_selection import best_spans
+from retrieval.query.exact_terms import CODE_WEIGHT, code_shares
 from retrieval.query.passage_builder import QuotableText
 from retrieval.query.passage_spans import Hit
 from retrieval.query.quotation.announcements import is_item
@@ -79,13 +80,9 @@ class Quoting:
 
     def place(self, index: int, row: int) -> tuple[str, int, int]:
         """(document id, start, end) of one token; characters that tokens share belong to each of them."""
-        block = self._of(index)
-        if not self._model.writes:
-            ends = self._ends(index)
-            return block.document_id, ends[row - 1] if row else block.start, ends[row]
-        start = block.start + len(self._model.decode(block.tokens[:row]))
-        end = block.start + len(self._model.decode(block.tokens[: row + 1]))
-        return block.document_id, min(start, block.end), min(max(end, start), block.end)
+        block, ends = self._of(index), self._ends(index)
+        start = ends[row - 1] if row else block.start
+        return block.document_id, start, max(ends[row], start)
 
     def _ends(self, index: int) -> list[int]:
         """For each token of a block, the character of the document behind it."""
@@ -134,6 +131,7 @@ class Quoting:
         ranked_S = scores_S * torch.tensor([ASIDE_SHARE if each.is_aside else 1.0 for each in sentences])
         shares_S = sibling_shares(question, [(self._of(each.run).document_id, each.text) for each in sentences])
         ranked_S = ranked_S + SIBLING_WEIGHT * shares_S
+        ranked_S = ranked_S + CODE_WEIGHT * code_shares(question, [each.text for each in sentences])
         pointed = [range(0)] * len(sentences)
         chances: Sequence[float | None] = [None] * len(sentences)
         not_here = None

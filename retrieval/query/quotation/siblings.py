@@ -23,6 +23,8 @@ SIBLING_WEIGHT = 0.16
 """Added to the score of a row that holds all words of the question by which rows of its table differ. Answers are alike
 between 0.08 and 0.24 (docs/experiments.md)."""
 
+_POLAR = frozenset({"no", "not", "with", "without"})
+"""Small words that tell rows apart: "No desktop", "With desktop"."""
 _OPTIONS = frozenset({"an option or a constant"})
 
 
@@ -31,9 +33,9 @@ def sibling_shares(question: str, sentences: Sequence[tuple[str, str]]) -> Tenso
     by their rarity among these; 0 for one without siblings."""
     shares = [0.0] * len(sentences)
     groups = [group for group in _siblings(sentences) if len(group) > 1]
-    asked = asked_terms(question) if groups else set()
+    told_apart_by = asked_terms(question) | (terms_of(question) & _POLAR) if groups else set()
     for group in groups:
-        held = {number: terms_of(sentences[number][1]) & asked for number in group}
+        held = {number: terms_of(sentences[number][1]) & told_apart_by for number in group}
         counts = Counter(term for terms in held.values() for term in terms)
         rarity = {term: math.log(len(group) / count) for term, count in counts.items()}
         total = sum(rarity.values())

@@ -28,7 +28,7 @@ from model.inference.reuse.repair import read_question
 from model.inference.reuse.segments import Segment, read_segment
 from model.inference.reuse.writing import write_answer
 from model.inference.sampling import Sampling
-from retrieval.writers.local.local_writer import LoadedWriter
+from retrieval.writers.local.loaded_writer import LoadedWriter
 from storage.blobs.durable import write_durably
 
 logger = logging.getLogger(__name__)

@@ -1,33 +1,24 @@
-"""A checkpoint on this machine as a writer, which reads no passage twice.
+"""A checkpoint on this machine as a writer, loaded when it is first needed.
 
-    prefix | label and body of each passage, from memory | instruction, conversation, question | answer
-
-A passage's keys and values come from the writer's memory, or are read now and kept. A share of its tokens is then
-computed again, knowing the other passages and the question; `retrieval.writers.local.guard` finds the share that this
-checkpoint needs.
+`retrieval.writers.local.loaded_writer` says how it reads and writes; `retrieval.writers.local.guard` finds the share of
+stored tokens that this checkpoint has to compute again.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retrieval.errors import InvalidRequest, WriterError
-from retrieval.writers.local.labels import CitationStream, labels_of, numbers_in, with_labels
-from retrieval.writers.prompt import closing_text, passage_body
+from retrieval.writers.local.memory_files import DEFAULT_BUDGET_BYTES
 from retrieval.writers.protocol import Cancelled, WriterKind, WriterPassage, WriterRequest, WriterToken, Written
 
 if TYPE_CHECKING:
-    from model.checkpoint.chat.chat_model import ChatModel
     from model.checkpoint.chat.few_bits import FewBits
-    from model.inference.reuse.segments import Segment
     from retrieval.writers.local.guard import Agreement
-    from retrieval.writers.local.memory import WriterMemory
-
-DEFAULT_BUDGET_BYTES = 10_000_000_000
+    from retrieval.writers.local.loaded_writer import LoadedWriter
 
 
 class LocalWriter:
@@ -63,6 +54,7 @@ class LocalWriter:
         """The checkpoint with its memory. Raises `WriterError`."""
         from model.checkpoint.load import load_chat_model
         from model.errors import ModelError
+        from retrieval.writers.local.loaded_writer import loaded_writer
 
         with self._lock:
             if self._loaded is None:
@@ -100,6 +92,7 @@ class LocalWriter:
     def write(self, request: WriterRequest, cancelled: Cancelled) -> Generator[WriterToken, None, Written]:
         """See `Writer.write`."""
         from model.errors import ModelError
+        from retrieval.writers.local.loaded_writer import write_over
 
         loaded = self.loaded()
         try:
@@ -110,6 +103,7 @@ class LocalWriter:
     def read_ahead(self, passages: Sequence[WriterPassage]) -> int:
         """Read and keep passages before anybody asks; returns how many were not kept before. Raises as `write`."""
         from model.errors import ModelError
+        from retrieval.writers.local.loaded_writer import passage_ids
 
         loaded, new = self.loaded(), 0
         try:
@@ -119,83 +113,3 @@ class LocalWriter:
         except ModelError as error:
             raise InvalidRequest(f"{self.name} cannot read this passage: {error}") from error
         return new
-
-
-@dataclass(frozen=True, eq=False)
-class LoadedWriter:
-    """A checkpoint, its prefix as it was read, and what it made of passages before."""
-
-    model: ChatModel
-    prefix: Segment
-    memory: WriterMemory
-    guard_lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def segment(self, document_id: str, ids: Sequence[int]) -> tuple[Segment, bool]:
-        """A passage's keys and values, and whether they were stored. What is read now is stored."""
-        from model.inference.reuse.segments import read_segment
-
-        stored = self.memory.load(document_id, ids)
-        if stored is not None:
-            return stored, True
-        segment = self.memory.as_stored(read_segment(self.model, self.prefix, ids))
-        self.memory.save(document_id, segment)
-        return segment, False
-
-
-def loaded_writer(model: ChatModel, home: Path, memory_bytes: int = DEFAULT_BUDGET_BYTES) -> LoadedWriter:
-    """A checkpoint in memory as a writer with its memory in `home`."""
-    from model.inference.reuse.segments import read_prefix
-    from retrieval.writers.local.memory import WriterMemory, WriterShape
-
-    shape = WriterShape(model.num_layers, model.num_kv_heads, model.head_dim, model.dtype)
-    return LoadedWriter(model, read_prefix(model), WriterMemory(home, shape, model.identity(), memory_bytes))
-
-
-def write_over(
-    loaded: LoadedWriter, request: WriterRequest, repair: float, cancelled: Cancelled
-) -> Generator[WriterToken, None, Written]:
-    """Answer a request over stored passages, a share of whose tokens is computed again. Raises `ModelError`."""
-    from model.inference.reuse.assembled_text import AssembledText
-    from model.inference.reuse.repair import read_question
-    from model.inference.reuse.writing import write_answer
-    from model.inference.sampling import Sampling
-
-    model, options = loaded.model, request.options
-    passages_ids = passage_ids(model, request.passages)
-    segments: list[Segment | Sequence[int]] = []
-    stored_tokens = 0
-    for passage, ids in zip(request.passages, passages_ids, strict=True):
-        if cancelled():
-            return Written("cancelled")
-        if repair == 1:  # nothing stored would be used
-            segments.append(ids)
-            continue
-        segment, stored = loaded.segment(passage.document_id, ids)
-        segments.append(segment)
-        stored_tokens += stored * len(ids)
-    labels = labels_of([passage_body(passage) for passage in request.passages])
-    numbers = {label: passage.number for label, passage in zip(labels, request.passages, strict=True)}
-    instruction = with_labels(request.instruction.strip(), numbers)
-    suffix = model.suffix_ids(f"{instruction}\n\n{closing_text(request)}")
-    text = AssembledText(model, loaded.prefix, segments, room=len(suffix) + options.max_tokens)
-    fed = read_question(text, suffix, repair)
-    sampling = Sampling(max_tokens=options.max_tokens, temperature=options.temperature, seed=options.seed)
-    citations = CitationStream(numbers or numbers_in(request.notes))
-    pieces = write_answer(text, fed, sampling, cancelled)
-    while True:
-        try:
-            piece = next(pieces)
-        except StopIteration as stopped:
-            finish = stopped.value
-            break
-        yield WriterToken(citations.add(piece.text), piece.logprob, piece.segment_mass)
-    if rest := citations.flush():
-        yield WriterToken(rest)
-    total = sum(map(len, passages_ids))
-    return Written(finish, stored_tokens / total if total else None, repair if total else None)
-
-
-def passage_ids(model: ChatModel, passages: Sequence[WriterPassage]) -> list[list[int]]:
-    """Tokens of each passage with its label: what is read and stored."""
-    bodies = [passage_body(passage) for passage in passages]
-    return [model.tokenize(f"[{label}] {body}") for label, body in zip(labels_of(bodies), bodies, strict=True)]

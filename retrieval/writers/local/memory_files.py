@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = "writer"
+DEFAULT_BUDGET_BYTES = 10_000_000_000
 
 
 @dataclass(frozen=True)

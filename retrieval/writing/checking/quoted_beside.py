@@ -38,8 +38,8 @@ class Beside:
 def quoted_beside(
     workspace: Workspace, index: MemoryIndex, builder: PassageBuilder, question: Question, asked: str
 ) -> Beside | None:
-    """The sentence that would have been quoted for `asked`, `question` as it stands alone. None where the model does
-    not quote sentences. Raises as `query.search.search`."""
+    """The sentence that would have been quoted without a writer. `asked`: the question reworded to stand alone. None if
+    the model does not quote sentences. Raises like `query.search.search`."""
     if not workspace.loaded().model.config.quotes_sentences:
         return None
     alone = replace(question, text=asked, quote=True, conversation_id=None, earlier=())
@@ -52,10 +52,12 @@ def quoted_beside(
 
 
 def is_upheld(question: str, text: str, claims: Sequence[Claim], beside: Beside, *, small: bool) -> bool:
-    """Whether the documents support a text without citations, beyond what the question says itself: one of its
-    sentences; most of them where nothing would be quoted, and one that speaks of what was asked (whoever copies any
-    sentence of a document is supported). A small writer must agree with the search where that is sure:
-    it copies what stands beside the answer as readily."""
+    """Whether the documents support a text without citations, beyond what the question says itself.
+
+    One supported sentence is enough if something would be quoted; else most must be supported, and one of those must be
+    about what was asked, since copying any sentence of a document is support. A small writer must also agree with the
+    search if that is sure: it copies what stands beside the answer just as readily.
+    """
     asked, quotation = set(content_words(question)), beside.quotation
     supported = [claim for claim in claims if claim.verdict == "supported" and set(content_words(claim.text)) - asked]
     if quotation is None:

@@ -6,8 +6,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedConfig
 
-from model.checkpoint.int8 import read_int8, to_int8
+from model.checkpoint.int8 import to_int8
 from model.checkpoint.load import load_backbone
+from model.checkpoint.packed.weights_file import read_weights
 from model.checkpoint.save import save_int8
 from model.errors import ModelError
 from retrieval.library import Library
@@ -105,10 +106,10 @@ NORM, MATRIX = "model__norm__weight", "model__layers__0__mlp__up_proj__weight"
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({MATRIX + "_scale": None}, r"up_proj.weight is int8, but .*up_proj.weight_scale is missing"),
+        ({MATRIX + "_scale": None}, r"up_proj.weight is rounded, but .*up_proj.weight_scale is missing"),
         ({MATRIX + "_scale": torch.ones(5)}, "one scale per row"),
         ({MATRIX + "_scale": torch.full((96,), torch.inf)}, "not valid scales"),
-        ({MATRIX: torch.ones(96, 64)}, "not int8 with a scale per row"),
+        ({MATRIX: torch.ones(96, 64)}, "not int8 or packed, with scales"),
         ({MATRIX: None, MATRIX + "_scale": None}, "does not fit its config.json; first weight .*up_proj.weight"),
         ({NORM: None}, "does not fit its config.json; first weight .*norm.weight"),
         ({"more": torch.ones(3)}, "does not fit its config.json; first weight .*more"),
@@ -135,7 +136,7 @@ def test_a_missing_file_is_refused(folder: Path) -> None:
     with pytest.raises(ModelError, match="holds no model.safetensors"):
         load_backbone(folder, device="cpu")
     with pytest.raises(ModelError, match="cannot be read"):
-        read_int8(folder / "model.safetensors", torch.float32)
+        read_weights(folder / "model.safetensors", torch.float32)
 
 
 def test_another_way_to_keep_weights_is_refused(folder: Path) -> None:

@@ -111,6 +111,13 @@ def test_a_line_that_ends_with_a_word_that_ends_nothing_goes_on(whole):
     assert [whole[start:end] for start, end in sentence_borders(whole)] == [whole]
 
 
+def test_a_bracket_behind_three_dots_belongs_to_the_same_row() -> None:
+    menu = "Find... (Ctrl+F): Set criteria for a search.\nNew… (Ctrl+N): Make a file."
+    assert [menu[a:b] for a, b in sentence_borders(menu)] == menu.split("\n")
+    told = "He waited... She did not."
+    assert [told[a:b] for a, b in sentence_borders(told)] == ["He waited...", "She did not."]
+
+
 def test_dots_that_lead_to_a_number_do_not_part_it_from_its_line():
     lines = ["7.9 Why is that? . . . . . . . 30", "Late fee . . . . . . 25.00 EUR", "That is all."]
     text = "\n".join(lines)

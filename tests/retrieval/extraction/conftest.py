@@ -8,10 +8,11 @@ import pytest
 
 from retrieval.extraction import extract
 from retrieval.extraction.process.sandbox import Sandbox
+from retrieval.extraction.process.starter import FORKS
 
 
 class OneByOne(Sandbox):
-    """Its processes import only what they need; tests/retrieval/extraction/test_limits.py has those that wait."""
+    """Where no process waits and forks the others, each imports only what it needs."""
 
     def start_next(self) -> None:
         """The next file is of another test and needs something else."""
@@ -19,7 +20,7 @@ class OneByOne(Sandbox):
 
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[Sandbox]:
-    sandbox = OneByOne()
+    sandbox = Sandbox() if FORKS else OneByOne()
     yield sandbox
     sandbox.close()
 

@@ -23,7 +23,6 @@ from tests.app.small_library import without_model
 from tests.retrieval.compound_file import outlook_message
 from tests.retrieval.extraction.test_other_texts import epub, odt
 from tests.retrieval.pdf_maker import Sheet, make_pdf
-from tests.retrieval.reading_here import ReadingHere
 
 WORDS = "The dam was raised in 1951."
 TRIED = [suffix for each in FORMATS for suffix in each.suffixes[:3]]  # of the many of program code a few are enough
@@ -91,13 +90,10 @@ def a_msg(path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", TRIED)
-def test_the_worker_reads_every_format_also_with_capitals_and_under_the_name_of_the_kept_copy(
-    tmp_path, suffix, monkeypatch
-):
+def test_the_worker_reads_every_format_also_with_capitals_and_under_the_name_of_the_kept_copy(tmp_path, suffix):
     path = example(tmp_path, suffix)
     text = HEADS.get(format_of(path).kind, "") + WORDS
     assert extract(path, kept=tmp_path).text == text
-    monkeypatch.setattr("retrieval.extraction.extract._SANDBOX", ReadingHere())  # one process a format is enough
     for name in (f"A NAME{suffix.upper()}", f"kept.{format_of(path).kind}"):
         assert extract(path.rename(tmp_path / name), kept=tmp_path).text == text  # a picture is recognised once
         path = tmp_path / name

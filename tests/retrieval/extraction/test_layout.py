@@ -88,12 +88,13 @@ def printed(*lines: tuple[str, float, float, float, str]) -> bytes:
     )
 
 
-def test_a_bold_heading_of_several_lines_is_one_and_numbered_ones_stand_alone(tmp_path):
+@pytest.mark.parametrize("font", ["F3", "F1"], ids=["bold", "only larger"])
+def test_a_heading_of_several_lines_is_one_and_numbered_ones_stand_alone(tmp_path, font):
     body = [("F1", *line) for line in column(72, 700, 6, width=80)]
     asks = ["Why do I get these messages when I am compil-", "ing a program of mine?"]
     numbered = ["1.1 What the guests who came to dinner ate or", "1.2 Drank"]
-    two = [("F3", 72, 600 - 20 * i, 15, text) for i, text in enumerate(asks)]
-    four = [("F3", 72, 540 - 20 * i, 15, text) for i, text in enumerate(numbered)]
+    two = [(font, 72, 600 - 20 * i, 15, text) for i, text in enumerate(asks)]
+    four = [(font, 72, 540 - 20 * i, 15, text) for i, text in enumerate(numbered)]
     more = [("F1", *line) for line in column(72, 490, 3, width=80)]
     text = read(tmp_path, Sheet(content=printed(*body, *two, *four, *more))).text
     assert "\n\nWhy do I get these messages when I am compiling a program of mine?\n\n1.1 What" in text

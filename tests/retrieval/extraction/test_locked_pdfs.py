@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from random import Random
 
@@ -14,12 +12,12 @@ import pytest
 
 from retrieval.errors import ExtractError, NotFound
 from retrieval.ingest.file_store import _INCOMING
+from tests import forked
 from tests.retrieval.conftest import ask, prose
 from tests.retrieval.damages import flip
 from tests.retrieval.ingest.test_damage import shard_files
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 
-ROOT = Path(__file__).resolve().parents[3]
 PASSWORD = "a quiet pile of stones"
 KILLED_AMID_READING = """
 import os, signal, sys
@@ -60,8 +58,7 @@ def kept_bytes(library) -> bytes:
 def test_a_killed_ingestion_of_a_locked_pdf_goes_on_after_a_restart_without_the_password(
     locked, open_library, tmp_path
 ):
-    command = [sys.executable, "-c", KILLED_AMID_READING, str(tmp_path / "home"), str(locked), PASSWORD]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    ended = forked.run("-c", KILLED_AMID_READING, tmp_path / "home", locked, PASSWORD, timeout=300)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     library = open_library()
     stored = {shard.name for shard in library._catalogue.shards()}

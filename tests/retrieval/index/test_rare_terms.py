@@ -12,7 +12,7 @@ from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.index import rare_terms
 from retrieval.index.rare_terms import note_terms, with_rare_terms
 from retrieval.library import Library
-from retrieval.query import search
+from retrieval.query import block_terms, search
 from retrieval.query.search import find_blocks
 from retrieval.types.records import Scope
 from tests.retrieval.conftest import add
@@ -38,7 +38,7 @@ def proposed(library: Library, question: str, scope: Scope | None = None) -> lis
         within = None if scope is None else snapshot.positions_of(scope.document_ids)
         nothing = torch.zeros(0, dtype=torch.int64)
         positions = with_rare_terms(library._workspace, snapshot, question, nothing, within)
-        return search._texts(library._workspace, snapshot, positions)
+        return block_terms._texts(library._workspace, snapshot, positions)
 
 
 def test_blocks_with_rare_words_are_proposed_and_others_are_not(library: Library) -> None:
@@ -55,7 +55,7 @@ def test_what_landmarks_do_not_propose_is_found_by_its_rare_words(
     def found(question: str) -> str:
         with library._index.open_snapshot(library._catalogue) as snapshot:
             blocks = find_blocks(library._workspace, snapshot, question, 1, None)
-            return search._texts(library._workspace, snapshot, blocks.positions_C)[0]
+            return block_terms._texts(library._workspace, snapshot, blocks.positions_C)[0]
 
     monkeypatch.setattr(search, "FEWEST_PROPOSED", 1)
     monkeypatch.setattr(search, "_PROPOSED_PER_BLOCK", 1)
@@ -77,3 +77,29 @@ def test_words_of_older_libraries_are_noted_once_and_go_with_their_documents(lib
     assert proposed(library, "ZX-81") == rare_terms_before
     library.delete_documents([document.id for document in library.documents() if document.title == "forms"])
     assert proposed(library, "ZX-81") == []
+
+
+def test_a_code_that_a_border_cuts_in_two_is_found_by_both_blocks(
+    open_library: Callable[..., Library],
+    by_tokens: LandmarkModel,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    library = open_library(model=by_tokens)
+    for number in range(60):  # one of these lengths has the border where it hurts
+        (tmp_path / "keys.txt").write_text(PLAIN * 20 + "a " * number + "Press (Ctrl+Q9) to quit. " + PLAIN * 40)
+        document = add(library, tmp_path / "keys.txt")
+        texts = proposed(library, "What does Ctrl+Q9 do?")
+        assert texts, number
+        if not any("Ctrl+Q9" in text for text in texts):
+            break
+        library.delete_documents([document])
+    else:
+        pytest.fail("no border stood in the code")
+    assert len(texts) == 2 and "Ctrl+Q9" in "".join(texts)
+    with library._index.open_snapshot(library._catalogue) as snapshot:
+        positions = torch.arange(snapshot.num_blocks)
+        terms = block_terms.block_terms(library._workspace, snapshot, positions, "What does Ctrl+Q9 do?")
+        assert sum("ctrl+q9" in each for each in terms) == 2
+        assert not any(
+            "ctrl+q9" in each for each in block_terms.block_terms(library._workspace, snapshot, positions, "Quit?")
+        )

@@ -77,7 +77,7 @@ def source():
 
 @pytest.fixture
 def cache(source):
-    return BlockCache(source, SHAPE, limit_bytes=10 * 2 * SHAPE.layer_bytes)
+    return BlockCache(source, SHAPE, limit_bytes=10 * 4 * SHAPE.keys_bytes)
 
 
 def read(cache: BlockCache, layer: int, rows: list[int]) -> torch.Tensor:
@@ -92,7 +92,7 @@ def test_the_cache_never_holds_more_bytes_than_it_may(cache):
     for start in range(0, 200, 7):
         read(cache, 1, list(range(start, start + 7)))
         read(cache, 2, list(range(start + 3, start + 9)))
-        assert cache.size_bytes <= 10 * 2 * cache.shape.layer_bytes
+        assert cache.size_bytes <= 10 * 4 * cache.shape.keys_bytes
 
 
 def test_hot_blocks_are_read_from_the_store_once_and_the_longest_unused_go_first(cache, source):
@@ -126,13 +126,13 @@ def read_keys(cache: BlockCache, rows: list[int]) -> None:
 
 
 def test_keys_alone_are_kept_in_their_share_of_the_bytes(source):
-    cache = BlockCache(source, SHAPE, limit_bytes=40 * SHAPE.layer_bytes, key_layers=(2,))
-    key_places = int(10 * SHAPE.layer_bytes / (SHAPE.keys_bytes / 2))  # a quarter of the bytes; bf16 is half of float32
+    cache = BlockCache(source, SHAPE, limit_bytes=80 * SHAPE.keys_bytes, key_layers=(2,))
+    key_places = int(20 * SHAPE.keys_bytes / (SHAPE.keys_bytes / 2))  # a quarter of the bytes; bf16 is half of float32
     for start in range(0, 200, 9):
         read_keys(cache, list(range(start, start + 30)))
         read(cache, 1, list(range(start, start + 7)))
         read(cache, 2, list(range(start, start + 7)))
-        assert cache.size_bytes <= 40 * SHAPE.layer_bytes
+        assert cache.size_bytes <= 80 * SHAPE.keys_bytes
     reads = source.reads
     read_keys(cache, list(range(199, 228))[::-1])
     assert source.reads == reads

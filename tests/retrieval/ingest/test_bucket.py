@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -21,13 +18,13 @@ from storage.blobs.location import open_blobs
 from storage.blobs.objects import ObjectBlobs
 from storage.errors import StoreUnavailable
 from storage.rescue import rescue
+from tests import forked
 from tests.object_server import failing_proxy, new_store
 from tests.retrieval.conftest import TEXTS, add, ask, substance
 from tests.storage.blobs.test_contract import damaged
 
 pytestmark = pytest.mark.files_only  # these have buckets of their own
 
-ROOT = Path(__file__).resolve().parents[3]
 QUESTIONS = ("What does the fox do?", "Where do whales sing?", "Where does the rain fall?")
 
 
@@ -106,8 +103,7 @@ def test_it_answers_as_on_files_and_so_does_a_second_process_with_an_empty_cache
         "with Library.open(Path(sys.argv[1]), model, store_url=sys.argv[2], database_url=sys.argv[3]) as library:\n"
         "    print([ask(library, question, k=6).text for question in sys.argv[4:]])\n"
     )
-    command = [sys.executable, "-c", program, str(tmp_path / "third"), url, shared, *QUESTIONS]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=dict(os.environ))
+    told = forked.run("-c", program, tmp_path / "third", url, shared, *QUESTIONS, timeout=300)
     assert told.returncode == 0, told.stderr[-2000:]
     assert told.stdout.strip() == str([answer["text"] for answer in expected])
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests import forked
+
 KILLS = int(os.environ.get("CAIRN_TEST_KILLS", "4"))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the script forks its victims")
 def test_no_kill_loses_or_halves_a_document_or_changes_an_answer():
-    command = [sys.executable, str(ROOT / "benchmarks" / "campaign" / "crash.py"), "--kills", str(KILLS), "--seed", "3"]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120 + 20 * KILLS)
+    command = ["benchmarks/campaign/crash.py", "--kills", KILLS, "--seed", 3]
+    ended = forked.run(*command, timeout=120 + 20 * KILLS)
     assert ended.returncode == 0, ended.stderr[-2000:] + ended.stdout
     assert json.loads(ended.stdout.splitlines()[-1])["violations"] == []

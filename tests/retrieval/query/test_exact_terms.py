@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from retrieval.index.terms import terms_of
-from retrieval.query.exact_terms import term_shares, unmatched_share
+from retrieval.index.terms import asked_terms, crossing_terms, may_be_cut, terms_of
+from retrieval.query.exact_terms import code_shares, term_shares, unmatched_share
 
 PLAIN = [terms_of(text) for text in ("The harbour is deep.", "Ships wait in the harbour.", "It opens at six.")] * 4
 
@@ -40,3 +42,47 @@ def test_words_that_stand_nowhere_are_counted_without_small_ones():
     assert unmatched_share("Where is it?", PLAIN) == 0
     assert unmatched_share("How many ships wait in how much of the harbour?", PLAIN) == 0
     assert unmatched_share("harbour", []) == 1
+
+
+WORDS = (
+    "Ctrl+G",
+    "(Ctrl+Page",
+    "W2D4",
+    "--keep",
+    "737-8",
+    "harbours",
+    "PR#541.",
+    "s.r.o.",
+    "of",
+    "“quay”",
+    "x_max,",
+    "café",
+)
+
+
+@given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6), st.data())
+def test_no_term_is_lost_where_a_text_is_cut(words: list[str], data: st.DataObject) -> None:
+    text = " ".join(words)
+    cut = data.draw(st.integers(0, len(text)))
+    left, right = text[:cut], text[cut:]
+    assert terms_of(text) <= terms_of(left) | terms_of(right) | crossing_terms(left, right)
+    asked = asked_terms(text) - terms_of(left) - terms_of(right)
+    if asked:  # whoever holds a piece of it knows that it may go on
+        assert may_be_cut(left, asked)[1] or may_be_cut(right, asked)[0]
+
+
+def test_only_a_beginning_or_an_end_of_what_is_asked_for_may_be_cut() -> None:
+    assert may_be_cut("Find (Ctrl+", {"ctrl+g"}) == (False, True)
+    assert may_be_cut("G): moves to the split.", {"ctrl+g"}) == (True, False)
+    assert may_be_cut("Find (Ctrl+ ", {"ctrl+g"}) == (False, False), "a border between words"
+    assert may_be_cut("A harbour", {"ctrl+g"}) == (False, False)
+    assert crossing_terms("the (Ctrl+", "G): moves") == {"ctrl+g"}
+
+
+def test_sentences_gain_by_codes_of_the_question_that_few_of_them_hold() -> None:
+    texts = ["Go to Date (Ctrl+G): Move to a date.", *(f"Item {n} (Ctrl+F): Find." for n in range(19))]
+    assert code_shares("What does Ctrl+G do?", texts).tolist() == [1.0] + [0.0] * 19
+    assert code_shares("What does Ctrl+F do?", texts).sum() == 0, "held by most of them"
+    assert code_shares("Where is item 7, and the date?", texts).sum() == 0, "words and plain numbers are no codes"
+    assert code_shares("Ctrl+G or Ctrl+X?", texts)[0] == 1.0, "what no sentence holds does not count"
+    assert code_shares("Ctrl+G?", []).tolist() == []

@@ -38,3 +38,13 @@ def test_options_of_a_manual_are_siblings():
     options = ["--keep\nKeep the input file.", "-t, --test\nCheck the file.", "--force\nOverwrite the output file."]
     shares_S = sibling_shares("What does --test do?", [("d", text) for text in [*options, "The test file is small."]])
     assert shares_S.tolist() == [0.0, 1.0, 0.0, 0.0]
+
+
+def test_with_and_no_tell_rows_apart():
+    rows = [
+        ("d", f"Install type: {name} desktop; RAM: {ram}; Disk: {ram}.")
+        for name, ram in (("No", "1 GB"), ("With", "2 GB"))
+    ]
+    assert sibling_shares("How much RAM with a desktop?", rows).tolist() == [0.0, 1.0]
+    assert sibling_shares("How much RAM if there is no desktop?", rows).tolist() == [1.0, 0.0]
+    assert sibling_shares("How much RAM has a desktop?", rows).tolist() == [0.0, 0.0]

@@ -12,7 +12,8 @@ import torch
 from model.checkpoint.load import load_chat_model
 from retrieval.errors import InvalidRequest, WriterError
 from retrieval.writers.local import guard
-from retrieval.writers.local.local_writer import LoadedWriter, LocalWriter, loaded_writer
+from retrieval.writers.local.loaded_writer import LoadedWriter, loaded_writer
+from retrieval.writers.local.local_writer import LocalWriter
 from retrieval.writers.local.memory_files import documents_folders, stored_bytes
 from retrieval.writers.opening import WriterSpec, open_writer
 from retrieval.writers.prompt import passage_body

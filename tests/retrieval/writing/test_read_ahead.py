@@ -8,7 +8,8 @@ import pytest
 
 from retrieval.errors import WriterError
 from retrieval.library import Library
-from retrieval.writers.local.local_writer import LocalWriter, loaded_writer
+from retrieval.writers.local.loaded_writer import loaded_writer
+from retrieval.writers.local.local_writer import LocalWriter
 from retrieval.writers.local.memory_files import documents_folders
 from tests.tiny_model import tiny_chat_model
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from storage.catalogue import Catalogue
+from storage.catalogue.database import changes
 from storage.catalogue.database.changes import News
 from tests.storage.stored import FINGERPRINT, open_home
 
@@ -21,8 +22,10 @@ def opened(tmp_path: Path) -> Iterator[tuple[Catalogue, News]]:
     """As another process has it: with a connection and a name of its own."""
     catalogue, _ = open_home(tmp_path)
     news = News(catalogue.database)
-    news.wait()  # whatever was before
-    news.wait()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(changes, "LOOK_SECONDS", 0.01)
+        news.wait()  # whatever was before
+        news.wait()
     yield catalogue, news
     news.close()
     news.wait()

@@ -1,8 +1,6 @@
 """Several threads and processes at one catalogue; size does not make opening or deleting slow."""
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +11,7 @@ from sqlalchemy import insert
 from storage.catalogue import Catalogue
 from storage.catalogue.database.schema import blocks, documents, shards
 from storage.records import JobProgress, ShardFile
+from tests import forked
 from tests.storage.stored import add_ready, commit, database_url, new_blocks, new_document, open_home, sqlite_only
 
 WRITER = """
@@ -36,10 +35,7 @@ catalogue.close()
 @pytest.mark.parametrize("seconds", [0.5, pytest.param(20, marks=pytest.mark.slow)])
 def test_readers_and_writers_of_several_processes_never_meet_a_locked_database(tmp_path, seconds):
     catalogue, _ = open_home(tmp_path)
-    commands = [[sys.executable, "-c", WRITER, str(tmp_path), str(1000 * n), str(seconds)] for n in range(2)]
-    writers = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for command in commands
-    ]
+    writers = [forked.started("-c", WRITER, tmp_path, 1000 * n, seconds) for n in range(2)]
     failures: list[BaseException] = []
     stop = threading.Event()
 

@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-from transformers import get_cosine_schedule_with_warmup
 
 from model.training.engine.schedule import rate_factor
 from model.training.engine.settings import TrainingSettings
@@ -21,6 +20,8 @@ def torch_rates(make, steps: int) -> list[float]:  # type: ignore[no-untyped-def
 
 @pytest.mark.parametrize("num_cycles", [0.5, 0.4])
 def test_cosine_is_that_of_transformers(num_cycles: float) -> None:
+    from transformers import get_cosine_schedule_with_warmup  # here: it takes a second, in every process of the tests
+
     wanted = torch_rates(lambda o: get_cosine_schedule_with_warmup(o, 6, 60, num_cycles), 60)
     found = [rate_factor("cosine", step, 60, warmup=0.1, num_cycles=num_cycles) for step in range(60)]
     assert found == pytest.approx(wanted, abs=1e-9)

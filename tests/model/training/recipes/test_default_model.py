@@ -17,7 +17,9 @@ from model.training.convert.init_from_encoder import Encoder
 from model.training.data.batches.distillation_batches import DistillationBatchMaker
 from model.training.data.batches.question_batches import QuestionBatchMaker
 from model.training.data.corpus import normalised, overlap, read_questions, sample_texts
+from model.training.data.encoder_frame import frame_of
 from model.training.data.examples import encode_texts, tokens_of_span
+from model.training.data.teacher_states import TeacherStates
 from model.training.data.tokenizer import SPECIAL_TOKENS, train_tokenizer
 from model.training.losses.retriever_loss import title_padding
 from model.training.recipes.default_data import Prepared
@@ -150,6 +152,22 @@ def test_training_goes_on_from_a_checkpoint(
     assert 0 < float((table - before).detach().abs().mean()) < 0.02 * float(before.detach().abs().mean())
     with pytest.raises(ValueError, match="not a checkpoint of this recipe"):
         load_weights(again, DEFAULT)
+
+
+def test_the_frame_of_a_checkpoint_is_found_wherever_it_was_made(prepared: Prepared, encoder: Encoder) -> None:
+    model = start(prepared, SIZES["tiny"], encoder)
+    projections = (model.backbone.model.layers[-1].self_attn.q_proj, model.backbone.model.layers[-1].self_attn.k_proj)
+    texts = [ids[:150] for ids in prepared.texts[:12]]
+    before = frame_of(model, encoder, texts)
+    width = len(before)
+    turn = torch.linalg.qr(torch.randn(width, width, generator=torch.Generator().manual_seed(3))).Q
+    with torch.no_grad():
+        for projection in projections:  # the same network as another machine might have made it
+            projection.weight.copy_(turn @ projection.weight)
+    after = frame_of(model, encoder, texts)
+    torch.testing.assert_close(after @ after.T, torch.eye(width), atol=1e-5, rtol=0)
+    states = torch.stack([state for ids in texts for state in TeacherStates(encoder, model.tokenizer).of([ids])[0][0]])
+    torch.testing.assert_close(states @ after.T, states @ before.T @ turn.T, atol=1e-3, rtol=1e-3)
 
 
 def test_the_recipe_runs_from_data_to_a_checkpoint_that_loads(data: Path, tmp_path: Path, encoder_folder: Path) -> None:
