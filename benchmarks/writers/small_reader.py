@@ -18,7 +18,7 @@ What lets so small a network learn to look things up, where questions alone leav
 - Many questions about six passages are asked at once, each knowing the passages and nothing of the other questions
   (`batch`): many answers are learned from for one reading of the passages.
 - Half of the texts want answers in sentences, which go from hop to hop in words.
-- Words to be looked up count for more than the words around them, which are soon known by heart.
+- Words to be looked up count for more than the others; no two titles share one, so that guessing hardly pays.
 
 Axes: B rows, T tokens, V vocabulary, N tokens with a target, E hidden width, D of a head, P pairs that are rotated.
 """
