@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from app.jobs import JobRunner
+from retrieval.extraction import extract
 from retrieval.extraction.process import sandbox
 from retrieval.ingest import pipeline
 from retrieval.library import Library
@@ -100,6 +101,13 @@ def test_files_are_estimated_read_and_deleted_and_a_second_tab_sees_the_same(
     expect(page.locator(".document", has_text="first.pdf")).to_have_count(0)
 
 
+class NothingWaits(sandbox.Sandbox):
+    """Starts a process for each file, and none ahead."""
+
+    def start_next(self) -> None:
+        pass
+
+
 def test_cancelling_while_the_text_is_extracted_leaves_nothing(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +124,7 @@ def test_cancelling_while_the_text_is_extracted_leaves_nothing(
         return readers[-1]
 
     monkeypatch.setattr(sandbox, "_start", start)
+    monkeypatch.setattr(extract, "_SANDBOX", NothingWaits())
     with JobRunner(library, idle_seconds=0.02):
         page.get_by_role("button", name="Read it").click()
         expect(page.locator(".job")).to_contain_text("Extracting the text · 50 %, page 4 of 6")
