@@ -2,9 +2,11 @@
 of the data, steps and losses (no next-token loss for either; the causal arm would be allowed one).
 
     python benchmarks/training/both_ways.py --data DATA --encoder FOLDER --out OUT --window causal|both [--steps 180]
+    [--begin FOLDER --go-on] [--grader READER]
     python benchmarks/quality/retrieval_quality.py --data DATA --model OUT/model [--documents N]
 
-The teaching phase of `default-model` in small batches; `--steps 0` writes the start itself. Prints machine, versions
+The teaching phase of `default-model` in small batches (`--rows 36` are the recipe's); `--steps 0` writes the start
+itself, `--go-on` begins with the weights of `--begin`, `--grader` adds graded targets. Prints machine, versions
 and seconds; OUT/teach/log.jsonl has the losses of every tenth step.
 """
 
@@ -22,10 +24,12 @@ import torch
 
 from model.checkpoint.config import WINDOW_ATTENTION
 from model.precision import fast_precision
+from model.reading.second_look import load_second_look
 from model.training.convert.init_from_encoder import Encoder
 from model.training.data.batches.distillation_batches import DistillationShape
+from model.training.data.encoder_frame import frame_of
 from model.training.recipes.default_data import prepare
-from model.training.recipes.default_model import export, start, teach
+from model.training.recipes.default_model import FRAME_TOKENS, export, load_weights, start, teach
 from model.training.recipes.default_recipe import Recipe
 
 SHAPE = DistillationShape(rows=8, text_rows=3, questions=16)
@@ -40,6 +44,8 @@ def main() -> None:
     options.add_argument("--steps", type=int, default=180)
     options.add_argument("--rows", type=int, default=SHAPE.rows, help="rows of four blocks in a step")
     options.add_argument("--begin", type=Path, help="a folder of this recipe whose tokenizer is taken")
+    options.add_argument("--go-on", action="store_true", help="begin with the weights of --begin, too")
+    options.add_argument("--grader", type=Path, help="folder of a reader that grades what search finds")
     arguments = options.parse_args()
     torch.set_flush_denormal(True)
     print(machine.described(torch.get_num_threads()), flush=True)
@@ -65,12 +71,16 @@ def main() -> None:
     torch.manual_seed(0)
     model = start(prepared, recipe, teacher)
     frame_EE = model.backbone.model.layers[-1].self_attn.k_proj.weight.detach().clone()
+    if arguments.go_on:
+        load_weights(model, arguments.begin)
+        frame_EE = frame_of(model, teacher, [ids[:FRAME_TOKENS] for ids in prepared.texts[: recipe.fitted_texts]])
+    grader = None if arguments.grader is None else load_second_look(arguments.grader, torch.device(device))
     print(f"{arguments.window}: {len(prepared.texts)} texts, {len(prepared.questions.questions)} questions", flush=True)
     if not arguments.steps:
         export(model, arguments.out / "model")
         return
     began, processor = time.perf_counter(), time.process_time()
-    result = teach(model.to(device), frame_EE, prepared, recipe, teacher.to(device), arguments.out)
+    result = teach(model.to(device), frame_EE, prepared, recipe, teacher.to(device), arguments.out, grader=grader)
     export(model, arguments.out / "model")
     seconds = time.perf_counter() - began
     print(f"{result}\n{seconds:.0f} s, {time.process_time() - processor:.0f} s of processor")
