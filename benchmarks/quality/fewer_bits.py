@@ -11,7 +11,6 @@ Axes: N blocks, G KV heads, L tokens in a block (landmark last), D head dim, C p
 
 import argparse
 import json
-import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "
 import machine
 import numpy as np
 import torch
-from retrieval_quality import Blocks, StoredKeys, development, stored_keys
+from retrieval_quality import Blocks, StoredKeys, development, drawn, stored_keys
 from torch import Tensor
 
 from model.checkpoint.landmark_model import LandmarkModel
@@ -49,11 +48,8 @@ def main() -> None:
     print(json.dumps(machine.described(torch.get_num_threads())))
     model = load_backbone(arguments.model, device="cpu", dtype=torch.float32)
     data, _ = development(model, arguments.data)
-    kept = set(random.Random(0).sample(range(len(data.ids)), min(arguments.documents, len(data.ids))))
-    data.ids = [ids if number in kept else ids[:0] for number, ids in enumerate(data.ids)]
+    questions = drawn(data, arguments.documents, arguments.questions)
     blocks = Blocks(model, data)
-    questions = [question for question in data.questions if question.document in kept and question.answerable]
-    questions = random.Random(0).sample(questions, min(arguments.questions, len(questions)))
     gold = [blocks.gold(question) for question in questions]
     stored = stored_keys(model, data, blocks)
     asked = [proposed(model, stored, question) for question in questions]

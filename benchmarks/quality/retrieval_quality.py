@@ -78,14 +78,8 @@ def measured(arguments: argparse.Namespace, name: str) -> dict[str, dict[str, di
     print(f"\nfinder: {name}")
     model = load_backbone(name, device="cpu", dtype=torch.float32)
     data, spans = development(model, arguments.data)
-    if arguments.documents:
-        kept = set(random.Random(0).sample(range(len(data.ids)), arguments.documents))
-        data.ids = [ids if number in kept else ids[:0] for number, ids in enumerate(data.ids)]
-        data.questions = [question for question in data.questions if question.document in kept]
+    questions = drawn(data, arguments.documents or len(data.ids), arguments.questions or len(data.questions))
     blocks = Blocks(model, data)
-    questions = [question for question in data.questions if question.answerable]
-    if arguments.questions and arguments.questions < len(questions):
-        questions = random.Random(0).sample(questions, arguments.questions)
     gold = [blocks.gold(question) for question in questions]
     print(
         f"{len(data.ids)} documents, {len(blocks.ids)} blocks of {model.config.block_size}, {len(questions)} questions",
@@ -117,6 +111,14 @@ def development(model: LandmarkModel, folder: Path) -> tuple[TokenDocuments, set
         tokenizer = copy.deepcopy(tokenizer)
         tokenizer.eos_token = tokenizer.sep_token
     return encode_questions(tokenizer, sets, idf, longest_question=200), spans
+
+
+def drawn(data: TokenDocuments, documents: int, questions: int) -> list[TokenQuestion]:
+    """Answerable questions about a random sample of the documents; the texts of all others are emptied."""
+    kept = set(random.Random(0).sample(range(len(data.ids)), min(documents, len(data.ids))))
+    data.ids = [ids if number in kept else ids[:0] for number, ids in enumerate(data.ids)]
+    asked = [question for question in data.questions if question.document in kept and question.answerable]
+    return random.Random(0).sample(asked, min(questions, len(asked)))
 
 
 class Blocks:

@@ -12,7 +12,6 @@ Axes: N blocks, G KV heads, L tokens in a block (landmark last), D head dim.
 
 import argparse
 import json
-import random
 import sys
 import time
 from collections.abc import Callable
@@ -26,7 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "
 import machine
 import torch
 from fewer_bits import BEST, proposed, ranking
-from retrieval_quality import Blocks, development, stored_keys
+from retrieval_quality import Blocks, development, drawn, stored_keys
 
 from model.checkpoint.load import load_backbone
 from model.reading.second_look import FOLDER, load_second_look
@@ -99,11 +98,8 @@ def compare_finders(folders: dict[str, Path], given: argparse.Namespace) -> None
     for name, folder in folders.items():
         model = load_backbone(folder, device="cpu", dtype=torch.float32)
         data, _ = development(model, given.data)
-        chosen = set(random.Random(0).sample(range(len(data.ids)), min(given.documents, len(data.ids))))
-        data.ids = [ids if number in chosen else ids[:0] for number, ids in enumerate(data.ids)]
+        asked = drawn(data, given.documents, given.questions)
         blocks = Blocks(model, data)
-        asked = [each for each in data.questions if each.document in chosen and each.answerable]
-        asked = random.Random(0).sample(asked, min(given.questions, len(asked)))
         gold = [blocks.gold(each) for each in asked]
         stored = stored_keys(model, data, blocks)
         found[name] = [ranking(stored, stored.keys_WNGLD, *proposed(model, stored, each)) for each in asked]

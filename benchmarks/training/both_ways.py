@@ -5,9 +5,9 @@ of the data, steps and losses (no next-token loss for either; the causal arm wou
     [--begin FOLDER --go-on] [--grader READER]
     python benchmarks/quality/retrieval_quality.py --data DATA --model OUT/model [--documents N]
 
-The teaching phase of `default-model` in small batches (`--rows 36` are the recipe's); `--steps 0` writes the start
-itself, `--go-on` begins with the weights of `--begin`, `--grader` adds graded targets. Prints machine, versions
-and seconds; OUT/teach/log.jsonl has the losses of every tenth step.
+The teaching phase of `default-model` in small batches; `--steps 0` writes the start itself, `--go-on` begins with the
+weights of `--begin`, `--grader` adds graded targets. Prints machine, versions and seconds; OUT/teach/log.jsonl has the
+losses of every tenth step.
 """
 
 import argparse
@@ -47,6 +47,8 @@ def main() -> None:
     options.add_argument("--go-on", action="store_true", help="begin with the weights of --begin, too")
     options.add_argument("--grader", type=Path, help="folder of a reader that grades what search finds")
     arguments = options.parse_args()
+    if arguments.go_on and arguments.begin is None:
+        options.error("--go-on needs --begin")
     torch.set_flush_denormal(True)
     print(machine.described(torch.get_num_threads()), flush=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -47,14 +47,7 @@ def test_nothing_is_left_to_learn_where_the_scores_are_the_shares() -> None:
 def made(prepared: Prepared, encoder: Encoder) -> tuple[LandmarkModel, DistillationBatch, SecondLook]:
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
-    batch = DistillationBatchMaker(
-        prepared.questions,
-        prepared.texts,
-        model,
-        encoder,
-        recipe.shape,
-        text_titles=prepared.text_titles,
-    ).make(0)
+    batch = DistillationBatchMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(0)
     return model, batch, tiny_look([model.decode(ids.tolist()) for ids in prepared.texts[:20]])
 
 
