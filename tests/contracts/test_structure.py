@@ -1,10 +1,10 @@
-"""Folders, files and functions stay small, and the documentation names only what exists."""
+"""Functions stay small, imports run in no circle, and the documentation names only what exists."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
+import subprocess
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -14,10 +14,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("app", "model", "retrieval", "storage")
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-PAGE_MODULES = sorted((ROOT / "app").rglob("*.js"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-MOST_FILES, MOST_LINES, MOST_FUNCTION_LINES = 15, 400, 60
+MOST_FUNCTION_LINES = 60
 # Longer ones, each with its reason.
 LONG_FUNCTIONS = {
     "storage/migrations/versions/0001_first_catalogue.py::upgrade": "a released migration stays as it was released",
@@ -29,14 +28,11 @@ _PATH = re.compile(r"`((?:app|model|retrieval|storage|tests|benchmarks|docs)/[\w
 _HISTORY = ("docs/experiments.md", "benchmarks/results/")
 
 
-def test_no_folder_holds_more_files_than_one_can_take_in() -> None:
-    folders = Counter(_relative(path.parent) for path in FILES if path.name != "__init__.py")
-    assert {folder: count for folder, count in folders.items() if count > MOST_FILES} == {}
-
-
-def test_no_file_is_long() -> None:
-    lengths = {_relative(path): len(path.read_text(encoding="utf-8").splitlines()) for path in (*FILES, *PAGE_MODULES)}
-    assert PAGE_MODULES and {path: lines for path, lines in lengths.items() if lines > MOST_LINES} == {}
+def test_no_file_holds_marks_of_a_merge() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    tracked = subprocess.run(["git", "grep", "-lE", "^(<{7} |>{7} )"], cwd=ROOT, capture_output=True, text=True)
+    assert tracked.returncode == 1, f"marks of a merge in {tracked.stdout or tracked.stderr}"
 
 
 def test_no_function_is_long_without_a_reason() -> None:
