@@ -3,9 +3,9 @@
     python benchmarks/quality/frozen_answers.py --pdfs FOLDER --data FOLDER --out after.json [--home DIR]
     python benchmarks/quality/frozen_answers.py --compare before.json after.json
 
-The questions and claims of benchmarks/questions are asked of a library of the documents that they name (in the folder
-`--pdfs`), and development questions (`qa/*.dev.jsonl.xz` in `--data`) of a library of their contexts. `--home` keeps the
-two libraries, so that a later run asks the same stored memory. `--compare` lists every difference, and what a question
+The questions and claims of benchmarks/questions are asked of a library of the documents that they name (in `--pdfs`),
+and development questions (`qa/*.dev.jsonl.xz` in `--data`) of a library of their contexts. `--home` keeps both
+libraries, so that a later run asks the same stored memory. `--compare` lists every difference, and what each
 takes on either side; scores may differ by 1e-4.
 """
 

@@ -22,8 +22,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import made_facts
 import machine
+import made_facts
 
 from app.assembly import open_library
 from app.settings import load_settings
