@@ -54,7 +54,7 @@ log = logging.getLogger("cairn.api")
 UI_FOLDER = Path(__file__).parent.parent / "web"
 MAX_BODY_BYTES = 1_000_000
 MULTIPART_OVERHEAD_BYTES = 100_000
-DESCRIPTION = """Document question answering in which retrieval is the model's own attention.
+DESCRIPTION = """Document question answering over the stored memory of a landmark-attention model.
 
 Errors have one shape: `{"error": {"code": "...", "message": "..."}}`. With a password set, programs send
 `Authorization: Bearer TOKEN`; with accounts, each user's own, and what is not theirs or shared with them is not found.

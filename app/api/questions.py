@@ -278,7 +278,7 @@ def room_in(ask_queue: AskQueue) -> Callable[[Person], AsyncIterator[None]]:
 def _add_asking(routes: APIRouter, ask_queue: AskQueue) -> None:
     @routes.post("/search", tags=["questions"])
     async def search(library: RequestLibrary, person: Person, request: SearchRequest) -> Plain:
-        """Passages by the attention that the query gives them, best first. No answer is written."""
+        """The passages found for a query, best first. No answer is written."""
         query, within = request.query.strip(), request.within.scope()
         found = await ask_queue.run(person, library.search, query, request.k, within=within)
         return {"passages": [passage.to_dict() for passage in found]}

@@ -62,7 +62,7 @@ def options(
         False, "--version", is_eager=True, callback=lambda on: _version() if on else None, help="Say which."
     ),
 ) -> None:
-    """Ask questions of your own documents, and see which passages the model's attention read for the answer."""
+    """Ask questions of your own documents, and see the passages that the answer comes from."""
     context.obj = GlobalOptions(home, model)
 
 

@@ -63,7 +63,7 @@ def search(
     model: ModelOption = None,
     user: UserOption = None,
 ) -> None:
-    """Show the passages that attention chooses for QUERY, best first."""
+    """Show the passages found for QUERY, best first."""
     asked = _questions(query, questions)
     with library_of(context, home, model, user) as library:
         scope = scope_of(library, document, collection, where)

@@ -27,7 +27,7 @@ SET_ASIDE: Final = "The documents support nothing of what {writer} wrote."
 
 QUOTED_INSTEAD: Final = "So a sentence is quoted."
 
-READ_ONCE_MORE: Final = "These passages were read once more together with the question."
+READ_ONCE_MORE: Final = "Search found these passages, a reader read them with the question; attention decided nothing."
 
 
 ONE_SENTENCE: Final = "This is one sentence. Summaries, lists and comparisons of whole documents take a writer."

@@ -90,7 +90,7 @@ def build_mcp(library: Library, ask_queue: AskQueue) -> MCPServer:
         where: Conditions | None = None,
         k: Annotated[int, Field(ge=1, le=MAX_PASSAGES)] = DEFAULT_K,
     ) -> list[dict[str, Any]]:
-        """Passages of the stored documents by the attention that the query gives them, best first."""
+        """The passages of the stored documents that fit the query, best first."""
         with callers_library(context) as (mine, person):
             found = await ask_queue.run(person, mine.search, query, k, within=_scope(document_ids, where))
             return [_passage(passage) for passage in found]
