@@ -49,6 +49,7 @@ campaign: $(VENV)/.installed-dev ## Kills, damage, failing disks, other models, 
 
 lint: $(VENV)/.installed-dev ## Style of the code
 	$(BIN)/ruff check .
+	@! git grep -nE '^(<{7} |>{7} )'  # marks of a merge
 
 lint-web: node_modules/.installed ## Style and types of the page modules (needs node and npm)
 	npm run --silent lint

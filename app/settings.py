@@ -26,6 +26,14 @@ PRIVATE = ("writer_key", "oidc_client_secret")
 """Secrets of somebody else's server: their files must be nobody else's to read."""
 SECRET_FILE_LIMIT = 4096
 
+
+def _existing(model: str) -> str:
+    path = Path(model).expanduser()
+    if (path.is_absolute() or model.startswith(".")) and not path.exists():
+        raise ValueError(f"there is nothing at {model}")
+    return model
+
+
 Folder = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
 
@@ -45,7 +53,7 @@ class Settings(BaseSettings):
     )
 
     home: Folder = Field(default_factory=default_home, description="Folder for all data: catalogue, memory, originals.")
-    model: str = Field(
+    model: Annotated[str, AfterValidator(_existing)] = Field(
         default=str(SHIPPED_MODEL),
         min_length=1,
         description="Folder of the checkpoint, or its name on the Hugging Face hub.",
@@ -263,7 +271,7 @@ def load_settings(**overrides: Any) -> Settings:
         first = error.errors()[0]
         name = str(first["loc"][0])
         source = f"--{name.replace('_', '-')}" if name in chosen else PREFIX + name.upper()
-        raise SettingsError(f"{source} cannot be used: {first['msg']}.") from None
+        raise SettingsError(f"{source} cannot be used: {first['msg'].removeprefix('Value error, ')}.") from None
 
 
 def _refuse_unknown_variables() -> None:

@@ -12,18 +12,20 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
-from pydantic import Field, SecretStr, field_validator
+from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from retrieval.errors import CairnError, InvalidRequest
 from retrieval.library import Library
 from retrieval.types.passages import Passage
 from retrieval.types.records import Scope
+from storage.names import unknown_name
 
 Filter = Mapping[str, str | Sequence[str]]
 
@@ -58,12 +60,14 @@ def document_of(passage: Passage) -> Document:
 def scope_of(wanted: Filter | None) -> Scope | None:
     """`{"document_id": ...}`, `{"collection_id": ...}`, `{"where": ...}` or several of them, each one or a list. Raises
     `InvalidRequest`."""
-    if not wanted:
+    if wanted is None or wanted == {}:
         return None
+    if not isinstance(wanted, Mapping):
+        raise InvalidRequest(f'A filter is a mapping, such as {{"where": "author=Lindqvist"}}, not {wanted!r}.')
     if unknown := set(wanted) - {"document_id", "collection_id", "where"}:
         raise InvalidRequest(
-            f"A filter names document_id, collection_id or where, not {', '.join(sorted(unknown))}. Properties are "
-            'conditions: {"where": "author=Lindqvist"}.'
+            f"A filter names document_id, collection_id or where, not {', '.join(sorted(map(str, unknown)))}. "
+            'Properties are conditions: {"where": "author=Lindqvist"}.'
         )
     given = {name: (value,) if isinstance(value, str) else tuple(value) for name, value in wanted.items()}
     if not any(given.values()):
@@ -72,6 +76,8 @@ def scope_of(wanted: Filter | None) -> Scope | None:
 
 
 class _PassageRetriever(BaseRetriever):
+    model_config = ConfigDict(extra="forbid")
+
     k: int = Field(default=4, ge=1)
     """Passages a query gives."""
     score_threshold: float | None = Field(default=None, ge=0, le=1)
@@ -79,6 +85,13 @@ class _PassageRetriever(BaseRetriever):
     filter: dict[str, str | list[str]] | None = None
     """What to search: `{"document_id": ...}`, `{"collection_id": ...}`, one id or a list; `{"where": "date>=2024"}`,
     one condition or a list."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _knows_all_fields(cls, given: Any) -> Any:
+        if isinstance(given, dict) and (problem := unknown_name(given, cls.model_fields, f"field of {cls.__name__}")):
+            raise ValueError(problem)
+        return given
 
     @abstractmethod
     def _passages(self, query: str, k: int, scope: Scope | None) -> list[Passage]: ...
@@ -106,10 +119,15 @@ class _PassageRetriever(BaseRetriever):
         return await asyncio.to_thread(self._find, query, k, score_threshold, filter)
 
     def _find(self, query: str, k: int | None, score_threshold: float | None, wanted: Filter | None) -> list[Document]:
-        """What the call says wins over what the retriever was made with."""
+        """What the call says wins over what the retriever was made with. Raises `InvalidRequest`."""
+        if not isinstance(query, str):
+            raise InvalidRequest(f"A query is a text, not {type(query).__name__}. In a chain, pick it out first.")
+        k = self.k if k is None else k
+        if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+            raise InvalidRequest(f"k is a number of passages from 1 on, not {k!r}.")
         least = self.score_threshold if score_threshold is None else score_threshold
         scope = scope_of(self.filter if wanted is None else wanted)
-        passages = self._passages(query, self.k if k is None else k, scope)
+        passages = self._passages(query, k, scope)
         return [document_of(passage) for passage in passages if least is None or passage.score >= least]
 
 

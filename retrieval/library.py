@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from model.threads import Threads
 from retrieval import doctor
@@ -68,6 +68,16 @@ class Library(Asking, About):
         self.principal, self._whole = workspace.catalogue.principal, self
         self._writers, self._describer = WriterSlot(), Describer(workspace, index, self._passages)
         self._backup: threading.Thread | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Library:
+        """Copies of what holds a library, such as a retriever, share it."""
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "A library holds open files and a model, so it cannot be pickled. Open it again in the other process, or "
+            "serve it and use RemoteLandmarkRetriever there."
+        )
 
     def as_seen_by(self, principal: Principal) -> Library:
         """The library as this user sees it: nothing that is not theirs or shared with them exists in it. Cheap."""
@@ -257,7 +267,10 @@ class Library(Asking, About):
     def documents(
         self, *, search: str = "", collection_id: str | None = None, sort: str = "added", where: Sequence[str] = ()
     ) -> list[Document]:
-        """`sort`: "added" (newest first), "source", "title", "size", "pages". `where` as in `Scope`."""
+        """`sort`: "added" (newest first), "source", "title", "size", "pages". `where` as in `Scope`. Raises NotFound,
+        InvalidRequest."""
+        if collection_id is not None:
+            self._catalogue.collection(collection_id)
         rows = self._catalogue.documents(search=search, collection_id=collection_id, sort=cast(DocumentSort, sort))
         if where:
             wanted = self._catalogue.documents_where([condition(text) for text in where])

@@ -7,7 +7,9 @@ taken out here, where names enter the catalogue, so that nothing behind it meets
 
 from __future__ import annotations
 
+import difflib
 import unicodedata
+from collections.abc import Iterable
 
 LONGEST_NAME = 500
 _JOINERS = "\u200c\u200d"  # invisible, but Persian and emoji are written with them
@@ -36,3 +38,14 @@ def _clean(character: str) -> str:
 def encodable(text: str) -> str:
     """The text as UTF-8 and every database can keep it: without NUL, and with a question mark for lone surrogates."""
     return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
+
+
+def unknown_name(given: Iterable[str], known: Iterable[str], what: str) -> str:
+    """A sentence that names the first of the `given` names that is not `known`, and what may have been meant; "" if all
+    are known. `what` names what they should be: "key of this request"."""
+    names = sorted(known)
+    for name in sorted(set(given) - set(names)):
+        near = difflib.get_close_matches(name, names, n=1)
+        meant = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(names) or 'none'}."
+        return f"{clean_name(name)[:100]!r} is no {what}. {meant}"
+    return ""

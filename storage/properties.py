@@ -8,8 +8,10 @@ numbers as numbers. Of several values of a property one is enough; `!=` wants no
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from storage.names import clean_name
@@ -29,6 +31,8 @@ _MAIL_DATE = re.compile(
 _PDF_DATE = re.compile(r"D:(\d{4})(\d{2})?(\d{2})?")
 _SAME = {"creationdate": "date", "created": "date", "lang": "language", "keywords": "keyword", "tags": "tag"}
 _STATED = ("author", "date", "language", "keyword", "subject")
+USUAL = (*_STATED, "tag")
+"""Properties that a condition may name also while no document has them."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,10 @@ def condition(text: str) -> Condition:
             "date>=2024, title~dam."
         )
     wanted = Condition(checked_property(found[1]), found[2], clean_name(found[3]).casefold())
+    if wanted.value[:1] in OPERATORS:
+        raise ValueError(f"{text!r}: {found[2] + found[3][0]!r} is no operator. Use one of {' '.join(OPERATORS)}.")
+    if wanted.name in ("date", "added") and wanted.operator != "~" and not _is_day(wanted.value):
+        raise ValueError(f"{text!r}: {wanted.value!r} is no date. Write 2024-01-31, 2024-01 or 2024.")
     if wanted.name == "pages" and (wanted.operator == "~" or not _NUMBER.fullmatch(wanted.value)):
         raise ValueError(f"{text!r}: pages are a number, as in pages>10.")
     return wanted
@@ -84,6 +92,13 @@ def number_of(name: str, value: str) -> float | None:
 
 def is_date(value: str) -> bool:
     return _DATE.fullmatch(value) is not None
+
+
+def _is_day(value: str) -> bool:
+    """True for a date, whole or in part, that the calendar has."""
+    with suppress(ValueError):
+        return is_date(value) and bool(datetime.date.fromisoformat(value + "-01-01"[len(value) - 4 :]))
+    return False
 
 
 def stated_properties(metadata: Mapping[str, str]) -> dict[str, list[str]]:

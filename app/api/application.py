@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
@@ -31,6 +31,7 @@ from app.api import changes as changing
 from app.api.preferences import PreferenceFolder
 from app.api.protocols import openai_endpoint
 from app.api.protocols.mcp_tools import build_mcp, mcp_app
+from app.api.strict import known_parameters
 from app.api.uploads import UploadLimits, Uploads
 from app.auth import Authenticator, check_binding
 from app.forwarded import ForwardedHeaders
@@ -94,21 +95,23 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     app = _bare_app(lifespan)
     errors.install(app)
     app.include_router(machine.sign_in_router(authenticator, sign_on.title if sign_on else ""))
-    if sign_on is not None:
-        app.include_router(single_sign_on.router(sign_on, authenticator))
-        app.include_router(single_sign_on.link_router(sign_on), prefix="/api/v1")
     app.include_router(operations.router(library, readiness, metrics))
     app.state.readiness, app.state.ask_queue = readiness, ask_queue
     dependencies.install(app, library, preferences, changes)
-    app.include_router(documents.router(uploads), prefix="/api/v1")
-    app.include_router(bundles.router(uploads), prefix="/api/v1")
-    app.include_router(questions.router(ask_queue), prefix="/api/v1")
-    app.include_router(changing.router(changes, uploads), prefix="/api/v1")
-    app.include_router(folders.router(settings), prefix="/api/v1")
-    app.include_router(machine.router(limits), prefix="/api/v1")
-    app.include_router(machine.account_router(accounts, authenticator, sign_on), prefix="/api/v1")
-    app.include_router(writer_choice.router(settings), prefix="/api/v1")
-    app.include_router(first_page.router(settings, limits, accounts, sign_on), prefix="/api/v1")
+    api = APIRouter(prefix="/api/v1", dependencies=[Depends(known_parameters)])
+    api.include_router(documents.router(uploads))
+    api.include_router(bundles.router(uploads))
+    api.include_router(questions.router(ask_queue))
+    api.include_router(changing.router(changes, uploads))
+    api.include_router(folders.router(settings))
+    api.include_router(machine.router(limits))
+    api.include_router(machine.account_router(accounts, authenticator, sign_on))
+    api.include_router(writer_choice.router(settings))
+    api.include_router(first_page.router(settings, limits, accounts, sign_on))
+    if sign_on is not None:
+        app.include_router(single_sign_on.router(sign_on, authenticator))
+        api.include_router(single_sign_on.link_router(sign_on))
+    app.include_router(api)
     app.include_router(openai_endpoint.router(ask_queue), prefix="/v1")
     _add_pages(app)
     app.mount("/mcp", tools_app)

@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, BackgroundTasks, File, Form, Path, Query, Response, UploadFile
 from fastapi.responses import FileResponse
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from app.api.dependencies import Person, RequestLibrary
 from app.api.errors import Refused
+from app.api.strict import Body
 from app.api.uploads import Uploads, shown_name
 from app.exports import citations
 from retrieval.errors import NotFound
@@ -34,20 +35,20 @@ Conditions = Annotated[
 ]
 
 
-class Start(BaseModel):
+class Start(Body):
     collection: str | None = Field(None, max_length=200, description="Name; made if new")
     password: str | None = Field(None, max_length=1000, description="For an encrypted PDF")
 
 
-class Retry(BaseModel):
+class Retry(Body):
     password: str | None = Field(None, max_length=1000)
 
 
-class Name(BaseModel):
+class Name(Body):
     name: str = Field(min_length=1, max_length=200)
 
 
-class Sharing(BaseModel):
+class Sharing(Body):
     """Who may read a collection beside its owner. What was said before no longer holds."""
 
     everyone: bool = Field(False, description="Everybody with an account")
@@ -55,7 +56,7 @@ class Sharing(BaseModel):
     groups: list[str] = Field(default_factory=list, max_length=1000, description="Groups of single sign-on")
 
 
-class DocumentChange(BaseModel):
+class DocumentChange(Body):
     """Only the fields that are present change; `collection_id` null takes the document out of its collection, and a
     property without values goes."""
 
@@ -66,7 +67,7 @@ class DocumentChange(BaseModel):
     )
 
 
-class Identities(BaseModel):
+class Identities(Body):
     document_ids: list[str] = Field(min_length=1, max_length=5000)
 
 

@@ -9,6 +9,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -45,7 +47,11 @@ _UNAVAILABLE = (CatalogueUnavailable, StoreUnavailable)
 _CATALOGUE = "The library cannot be used at the moment. The server's log says why; try again later."
 _CATALOGUE_FULL = "The server's disk is full, so nothing can be kept. Nothing was changed; try again later."
 _MEMORY = "The server has too little memory for this at the moment. Try again later."
-_HTTP_MESSAGES = {404: ("not_found", "Not found."), 405: ("wrong_method", "This address does not support that method.")}
+_HTTP_MESSAGES = {
+    400: ("invalid_request", "The body of the request could not be read: it is broken, or nested too deeply."),
+    404: ("not_found", "Not found."),
+    405: ("wrong_method", "This address does not support that method."),
+}
 
 
 class Refused(CairnError):
@@ -107,13 +113,19 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def malformed(_request: Request, error: RequestValidationError) -> Response:
-        names = sorted({".".join(str(part) for part in item["loc"][1:]) for item in error.errors()} - {""})
-        fields = f" Check: {', '.join(names)[:200]}." if names else ""
-        return refusal(
-            422, "invalid_request", f"The request is not in the expected form.{fields} /docs shows the form."
-        )
+        problems = "; ".join(dict.fromkeys(map(_problem, error.errors())))[:500]
+        return refusal(422, "invalid_request", f"{problems}. /docs shows the form of every request.")
 
     @app.exception_handler(HTTPException)
     async def plain(_request: Request, error: HTTPException) -> Response:
         code, message = _HTTP_MESSAGES.get(error.status_code, ("refused", "The request was refused."))
         return refusal(error.status_code, code, message)
+
+
+def _problem(found: Mapping[str, Any]) -> str:
+    """One error of the validation, as "k: Input should be greater than or equal to 1"."""
+    if found["type"] == "json_invalid":
+        return "The body is not JSON"
+    message = str(found["msg"]).removeprefix("Value error, ").rstrip(".")
+    name = ".".join(str(part) for part in found["loc"][1:])
+    return f"{name}: {message}" if name else message

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from app.api.dependencies import RequestLibrary
 from app.api.documents import Plain
 from app.api.errors import Refused
+from app.api.strict import Body
 from app.auth import for_this_machine_only
 from app.settings import Settings
 from retrieval.errors import NotFound
@@ -19,7 +20,7 @@ from retrieval.library import Library
 from retrieval.types.folders import FolderReport
 
 
-class NewFolder(BaseModel):
+class NewFolder(Body):
     path: str = Field(min_length=1, max_length=4000, description="Of the machine that serves")
     collection: str | None = Field(None, max_length=200, description="Name; made if new")
     removed: Literal["keep", "trash", "delete"] = Field(

@@ -9,13 +9,14 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from app.api.dependencies import OwnPreferences, RequestLibrary
 from app.api.documents import Plain
 from app.api.errors import Refused
 from app.api.preferences import PreferenceChange, PreferenceFile
 from app.api.questions import MAX_QUESTION_LENGTH
+from app.api.strict import Body
 from app.api.uploads import UploadLimits
 from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, WrongPassword, hash_password
 from app.http_security import client_of
@@ -30,7 +31,7 @@ WRONG, WRONG_OF_TWO = "Wrong password.", "Wrong name or password."
 TOO_MANY = "Too many wrong attempts. Wait a moment, then try again."
 
 
-class PasswordChange(BaseModel):
+class PasswordChange(Body):
     old: str = Field(max_length=1024)
     new: str = Field(max_length=1024)
 

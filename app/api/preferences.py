@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from app.api.strict import Body
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS
 from storage.blobs.files import FileBlobs
 from storage.blobs.protocol import Blobs
@@ -41,7 +42,7 @@ class Preferences(BaseModel):
     low_share: Share = 0.25
 
 
-class PreferenceChange(BaseModel):
+class PreferenceChange(Body):
     """Only the fields that are present change."""
 
     top_k: TopK | None = None

@@ -16,12 +16,13 @@ from typing import Annotated, ParamSpec, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from app.api.dependencies import OwnPreferences, Person, RequestLibrary
 from app.api.documents import CITATION_TYPES, PAGE_SIZES, CitationFormat, Conditions, Plain
 from app.api.errors import Refused, describe, error_body
 from app.api.preferences import AnswerLength, Preferences, TopK, Voters
+from app.api.strict import Body
 from app.exports import citations
 from app.exports.answers import answer_as_html, answer_as_json
 from app.limits.fair_queue import FairQueue, QueueFull
@@ -43,7 +44,7 @@ _EVENTS: dict[type, str] = {Answer: "answer", AnswerToken: "token", Progress: "p
 EXPORTS = {"html": ("text/html; charset=utf-8", answer_as_html), "json": ("application/json", answer_as_json)}
 
 
-class Within(BaseModel):
+class Within(Body):
     """Which documents may be read: these, and all of these collections (both empty = everything); of them those that
     meet all conditions, such as `author=Lindqvist` or `date>=2024`."""
 
@@ -56,18 +57,18 @@ class Within(BaseModel):
         return None if scope == Scope() else scope
 
 
-class SearchRequest(BaseModel):
+class SearchRequest(Body):
     query: str = Field(min_length=1, max_length=MAX_QUESTION_LENGTH)
     k: int = Field(DEFAULT_K, ge=1, le=MAX_PASSAGES)
     within: Within = Field(default_factory=Within)
 
 
-class EarlierTurn(BaseModel):
+class EarlierTurn(Body):
     question: str = Field(min_length=1, max_length=MAX_QUESTION_LENGTH)
     answer: str = Field("", max_length=MAX_QUESTION_LENGTH)
 
 
-class AskRequest(BaseModel):
+class AskRequest(Body):
     """What is absent comes from the preferences."""
 
     question: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_QUESTION_LENGTH)]

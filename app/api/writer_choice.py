@@ -8,11 +8,12 @@ change it. The key never leaves the settings.
 from __future__ import annotations
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from app.api.dependencies import RequestLibrary
 from app.api.documents import Plain
 from app.api.errors import Refused
+from app.api.strict import Body
 from app.auth import for_this_machine_only
 from app.settings import Settings
 from app.writers import choose, chosen_on_the_page, opener_of
@@ -24,7 +25,7 @@ HOW_TO = "Answers are quoted. To have them written, name a writer in the setting
 HOW_TO_ELSEWHERE = "Answers are quoted. Whoever runs this server can have them written: CAIRN_WRITER names a writer."
 
 
-class Choice(BaseModel):
+class Choice(Body):
     """`name`: a checkpoint's folder or hub name, or a server's address; empty: no writer."""
 
     name: str = Field("", max_length=500)

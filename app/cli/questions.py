@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,6 +49,8 @@ class Question:
 
     id: Any
     text: str
+    problem: str = ""
+    """What is wrong with the line, which then asks nothing."""
 
 
 def search(
@@ -169,23 +172,24 @@ def answer_row(answer: Answer, identity: Any) -> dict[str, Any]:
 
 
 def read_questions(path: str) -> list[Question]:
-    """A file of {"id", "question"} lines, or stdin for "-". Raises InvalidRequest naming the line that is not one."""
-    if path == "-":
-        lines = sys.stdin.read().splitlines()
-    else:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().splitlines()
+    """A file of {"id", "question"} lines, or stdin for "-"; a line that is none says so in `problem`. Raises
+    InvalidRequest for a file without lines."""
+    lines = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     questions = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines.decode("utf-8-sig", "replace").split("\n"), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
+            good = isinstance(row, dict) and isinstance(row.get("question"), str) and "id" in row
+        except (ValueError, RecursionError):
+            row, good = None, False
+        if good:
             questions.append(Question(row["id"], row["question"]))
-        except (ValueError, KeyError, TypeError):
-            row = None
-        if row is None or not isinstance(questions[-1].text, str):
-            raise InvalidRequest(f'{path}, line {number}: expected a line like {{"id": "1", "question": "Who ...?"}}.')
+        else:
+            identity = row.get("id") if isinstance(row, dict) else None
+            problem = f'{path}, line {number}: expected a line like {{"id": "1", "question": "Who ...?"}}.'
+            questions.append(Question(identity, "", problem))
     if not questions:
         raise InvalidRequest(f"{path} contains no questions.")
     return questions
@@ -202,6 +206,8 @@ def _answer_all(questions: list[Question], answer: Callable[[Question], dict[str
     failed = False
     for question in questions:
         try:
+            if question.problem:
+                raise InvalidRequest(question.problem)
             write_json(answer(question))
         except Exception as error:
             message = user_message(error)

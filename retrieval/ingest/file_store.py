@@ -90,6 +90,8 @@ def submit(
     Raises `ExtractError`, `InvalidRequest`, `NotEnoughSpace`, `MemoryMismatch`, and `FileChanged` unless the content is
     the one expected.
     """
+    if path.is_dir():
+        raise ExtractError(f"The folder {path} cannot be read. Check who may read it, then add it again.")
     if not path.is_file():
         raise ExtractError(f"There is no file {path}.")
     kind = format_of(path).kind

@@ -11,8 +11,17 @@ from storage.catalogue.database.rows import batches
 from storage.catalogue.database.schema import document_properties, documents
 from storage.catalogue.documents import one_document
 from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, readable_documents
-from storage.names import encodable
-from storage.properties import LONGEST_VALUE, Condition, checked_property, checked_values, is_date, number_of
+from storage.names import encodable, unknown_name
+from storage.properties import (
+    BUILT_IN,
+    LONGEST_VALUE,
+    USUAL,
+    Condition,
+    checked_property,
+    checked_values,
+    is_date,
+    number_of,
+)
 from storage.records import Property
 
 _COLUMNS: dict[str, ColumnElement[str]] = {
@@ -63,7 +72,14 @@ class PropertyRepository(Repository):
 
     @for_any_principal
     def documents_where(self, conditions: Iterable[Condition]) -> set[str]:
-        """Ids of the documents that the principal may read and that meet all of the conditions."""
+        """Ids of the documents that the principal may read and that meet all of the conditions. Raises `ValueError` for
+        a property that no document has."""
+        conditions = list(conditions)
+        named = {one.name for one in conditions} - {*BUILT_IN, *USUAL}
+        readable = in_readable_document(document_properties.c.document_id, self.principal)
+        kept = self._rows(select(document_properties.c.name).where(readable).distinct()) if named else ()
+        if problem := unknown_name(named, {*BUILT_IN, *USUAL, *(row.name for row in kept)}, "property of a document"):
+            raise ValueError(problem)
         chosen = select(documents.c.id).where(readable_documents(self.principal), *map(_meets, conditions))
         return {row.id for row in self._rows(chosen)}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -26,13 +25,6 @@ LONG_FUNCTIONS = {
 _PATH = re.compile(r"`((?:app|model|retrieval|storage|tests|benchmarks|docs)/[\w/.-]*)(?:::(\w+)(?:\.\w+)*)?`")
 # Records of what was measured name files of their time.
 _HISTORY = ("docs/experiments.md", "benchmarks/results/")
-
-
-def test_no_file_holds_marks_of_a_merge() -> None:
-    if not (ROOT / ".git").exists():
-        pytest.skip("not a checkout")
-    tracked = subprocess.run(["git", "grep", "-lE", "^(<{7} |>{7} )"], cwd=ROOT, capture_output=True, text=True)
-    assert tracked.returncode == 1, f"marks of a merge in {tracked.stdout or tracked.stderr}"
 
 
 def test_no_function_is_long_without_a_reason() -> None:

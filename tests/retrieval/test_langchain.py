@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -80,6 +82,33 @@ def test_a_filter_that_means_nothing_is_refused(filled):
     for wrong in ({"author": "me"}, {"document_id": []}):
         with pytest.raises(InvalidRequest):
             LandmarkRetriever(library=filled).invoke("fox", filter=wrong)
+
+
+@pytest.mark.parametrize("query", [None, 3, {"question": "fox"}, ["fox"]])
+def test_a_query_that_is_no_text_is_refused(filled, query):
+    with pytest.raises(InvalidRequest, match="A query is a text"):
+        LandmarkRetriever(library=filled).invoke(query)
+
+
+def test_wrong_values_are_refused_with_what_may_be_meant(filled):
+    with pytest.raises(InvalidRequest, match="k is a number"):
+        LandmarkRetriever(library=filled).invoke("fox", k="3")
+    with pytest.raises(InvalidRequest, match="A filter is a mapping"):
+        LandmarkRetriever(library=filled).invoke("fox", filter="collection_id")
+    for wrong in ({"top_k": 3}, {"search_kwargs": {"k": 3}}):
+        with pytest.raises(ValidationError, match="is no field of LandmarkRetriever"):
+            LandmarkRetriever(library=filled, **wrong)
+    with pytest.raises(ValidationError, match="Did you mean 'score_threshold'"):
+        LandmarkRetriever(library=filled, score_treshold=0.5)
+
+
+def test_copies_share_the_library_and_pickling_says_what_to_use(filled):
+    retriever = LandmarkRetriever(library=filled, k=2)
+    assert copy.deepcopy(retriever).invoke("fox") == retriever.invoke("fox")
+    with pytest.raises(TypeError, match="RemoteLandmarkRetriever"):
+        pickle.dumps(retriever)
+    remote = RemoteLandmarkRetriever(url="http://127.0.0.1:1", token="secret", k=2)
+    assert pickle.loads(pickle.dumps(remote)) == remote
 
 
 def test_a_threshold_leaves_weak_passages_out(filled):

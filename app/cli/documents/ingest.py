@@ -122,19 +122,24 @@ def _found(paths: Sequence[str]) -> Iterator[FileSource | BucketSource]:
 def files_below(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
     """(file, name to show) for each path; a folder gives the documents in it, in order, named relative to the folder.
 
-    A path that is no folder is passed on as it is: whoever reads it says what is wrong with it.
+    A path that is no folder is passed on as it is: whoever reads it says what is wrong with it. So is a folder below
+    that cannot be read.
     """
+    unreadable: list[Path] = []
     readable = frozenset(suffixes())
     for path in paths:
         if not path.is_dir():
             yield path, path.name
             continue
-        for folder, folders, names in os.walk(path):
+        for folder, folders, names in os.walk(path, onerror=lambda error: unreadable.append(Path(error.filename))):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for name in sorted(names):
                 file = Path(folder, name)
                 if file.suffix.lower() in readable and not name.startswith("."):
                     yield file, file.relative_to(path).as_posix()
+        for folder in unreadable:
+            yield folder, folder.relative_to(path).as_posix()
+        unreadable.clear()
 
 
 def suffixes() -> tuple[str, ...]:

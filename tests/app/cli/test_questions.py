@@ -80,11 +80,14 @@ def test_one_failing_question_does_not_stop_the_rest(commands: Commands, tmp_pat
 
 
 @pytest.mark.parametrize("line", ["{", '{"id": 1}', '{"id": 1, "question": 2}', '["a"]', "3"])
-def test_a_bad_line_in_a_question_file_is_named_before_any_work(commands: Commands, tmp_path: Path, line: str) -> None:
+def test_a_bad_line_in_a_question_file_is_named_and_stops_no_other(
+    commands: Commands, tmp_path: Path, line: str
+) -> None:
     file = tmp_path / "questions.jsonl"
-    file.write_text('{"id": 1, "question": "fine?"}\n' + line + "\n")
-    result = cairn("ask", "--questions", file)
-    assert result.exit_code == 1 and result.stdout == "" and "line 2" in result.stderr and commands.opened == []
+    file.write_text("\ufeff" + line + '\n{"id": "good", "question": "dam?"}\n', encoding="utf-8")
+    result = cairn("search", "--questions", file)
+    first, second = rows(result.stdout)
+    assert result.exit_code == 1 and "line 1" in first["error"] and second["id"] == "good" and second["passages"]
 
 
 @pytest.mark.parametrize("words", [(), ("question", "--questions", "f.jsonl")])

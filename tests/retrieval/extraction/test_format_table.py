@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,6 +108,21 @@ def test_http_accepts_every_format_and_no_other_content_under_its_name(tmp_path,
         other = b"\0\0\0\x18ftypmp42"
         refused = send(client, path.name, other, path="uploads")
         assert (refused.status_code, refused.json()["error"]["code"]) == (415, "unknown_kind")
+
+
+def test_a_folder_below_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open" / "a.txt").write_text("a")
+    (tmp_path / "shut").mkdir()
+    scandir = os.scandir
+
+    def refusing(path):
+        if str(path).endswith("shut"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert [name for _, name in files_below([tmp_path])] == ["open/a.txt", "shut"]
 
 
 def test_the_command_line_finds_every_format_in_a_folder_and_the_page_offers_the_same(tmp_path):
