@@ -120,8 +120,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
 
         mount_ui(app, preferences=preferences, home=settings.home, own_words=lambda: library.writes_own_words)
     app.add_middleware(NotedRoutes, mounts=[route.path for route in app.routes if isinstance(route, Mount)])
-    app.add_middleware(changing.TellChanges, changes=changes)
-    _add_guards(app, authenticator, settings, with_page=page)
+    _add_guards(app, authenticator, settings, changes, with_page=page)
     _add_watching(app, settings, metrics)
     return app
 
@@ -177,7 +176,10 @@ def _upload_limits(settings: Settings) -> UploadLimits:
     )
 
 
-def _add_guards(app: FastAPI, authenticator: Authenticator, settings: Settings, *, with_page: bool) -> None:
+def _add_guards(
+    app: FastAPI, authenticator: Authenticator, settings: Settings, changes: changing.Changes, *, with_page: bool
+) -> None:
+    app.add_middleware(changing.TellChanges, changes=changes)
     app.add_middleware(RequestShares)
     app.add_middleware(
         AccessMiddleware,
