@@ -26,7 +26,7 @@ from retrieval.extraction.exhibits import (
     within_limits,
 )
 from retrieval.extraction.pdf.characters import PageCharacters
-from retrieval.extraction.pdf.headers_footers import body_size, find_headers_footers, notes_last
+from retrieval.extraction.pdf.headers_footers import find_headers_footers, said_once
 from retrieval.extraction.pdf.hidden_numbers import without_hidden_numbers
 from retrieval.extraction.pdf.layout import read_lines
 from retrieval.extraction.pdf.paragraphs import join_lines
@@ -111,13 +111,9 @@ def assemble(
     """Raises ExtractError without any text; NothingToRead where some may be recognised."""
     facts = [page.facts for page in read]
     pages_lines = without_hidden_numbers([list(page.lines) for page in read])
-    dropped = find_headers_footers(pages_lines, [page.height for page in facts])
-    heads = [lines[i] for lines, out in zip(pages_lines, dropped, strict=True) for i in sorted(out)]
-    usual = body_size(pages_lines)
-    kept = [
-        notes_last([line for i, line in enumerate(lines) if i not in out], usual)
-        for lines, out in zip(pages_lines, dropped, strict=True)
-    ]
+    recurring = find_headers_footers(pages_lines, [page.height for page in facts])
+    heads = [lines[i] for lines, found in zip(pages_lines, recurring, strict=True) for i in sorted(found)]
+    kept, left_out = said_once(pages_lines, recurring)
     running = join_lines(kept)
     pages = tuple(
         replace(page.facts, start=start, end=end, note=_note(page, start, end))

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from retrieval.extraction.pdf.text_boxes import LINE_HYPHENS, SOFT_HYPHEN, TextLine
+from retrieval.extraction.pdf.text_boxes import APART, LINE_HYPHENS, SOFT_HYPHEN, TextLine
 
 PARAGRAPH, ROW, SPACE, NOTHING = "\n\n", "\n", " ", ""
 
@@ -170,13 +170,14 @@ def _usual_step(lines: Sequence[TextLine]) -> float:
 
 def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins, a_is_first: bool) -> str:
     """What separates two consecutive lines."""
-    if a.table or b.table:
+    if (a.table or b.table) and not a.table == b.table == APART:
         return ROW if a.table == b.table else PARAGRAPH
     em = max(a.size, 1.0)
     ends = bool(_SENTENCE_END.search(a.text))
     hyphen = a.text.endswith(LINE_HYPHENS) and len(a.text) > 1 and a.text[-2].isalnum()
+    goes_on = hyphen or (b.text[:1].islower() and (a.text[-1].isalnum() or a.text[-1] == ","))
     # The line ends early: the next word would have fitted.
-    broken_off = not hyphen and _room(a, margin_a) > _first_word_width(b) + 0.5 * em
+    broken_off = not goes_on and _room(a, margin_a) > _first_word_width(b) + 0.5 * em
     together = (a.page, a.column) == (b.page, b.column)
     step = b.base - a.base
     if a.turn != b.turn or abs(a.size - b.size) > 0.12 * max(a.size, b.size):

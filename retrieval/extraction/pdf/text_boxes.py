@@ -9,6 +9,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 
 import numpy as np
 
@@ -18,7 +19,13 @@ from retrieval.extraction.pdf.layout import Line
 SOFT_HYPHEN = "\u00ad"
 LINE_HYPHENS = ("-", chr(HYPHEN), SOFT_HYPHEN)
 CELL_BORDER = "\t"
+APART = -1
 _NOWHERE = -1
+_FARTHEST_COUNTED = 8.0  # em between a number and what it counts
+_RAISED = dict(zip(map(ord, "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻"), "0123456789+-", strict=True))
+_POWER = re.compile(r"(?<![\d.,])(?:10|2)$")
+_EXPONENT = re.compile(r"[-−–+]?\d{1,3}")
+_MARKS = re.compile(r"\d{1,3}(?:[,–-]\d{1,3})*")
 _COUNTER = re.compile(r"[^\w\s]|[(\[]?(?:\d{1,3}(?:\.\d{1,3})*|[A-Za-z]|[ivxlc]{1,5})[.)\]]?|o")
 
 # Private-use codes that Word writes for the bullets of the Symbol and Wingdings fonts.
@@ -29,7 +36,7 @@ _BULLETS = {0xF0B7: "•", 0xF0A7: "▪", 0xF0D8: "➢", 0xF0FC: "✓", 0xF076: 
 class TextLine:
     """A line of plain text. `box_C4` are fractions of the page, `placed_C` is false for white space; `run_C` numbers
     the pieces of the line (mostly table cells) that other text may separate. Bounds in points.
-    `table`: the number of the table of which this is a row, 0 for none."""
+    `table`: the number of the table of which this is a row, 0 for none, APART for a line in no paragraph."""
 
     page: int
     column: int
@@ -70,30 +77,7 @@ def spell(code: int) -> str:
 
 def plain_line(page_number: int, page: PageCharacters, line: Line) -> TextLine | None:
     """The plain text of a printed line, or None if it has none."""
-    letters: list[str] = []
-    sources: list[int] = []
-    codes = page.code_N[line.indices_N].tolist()
-    accents = page.accent_N[line.indices_N].tolist()
-    raised, gaps = line.raised_N.tolist(), line.gaps_N.tolist()
-    for i, code in enumerate(codes):
-        if letters and letters[-1] not in (" ", CELL_BORDER):
-            if gaps[i]:
-                letters.append(_cell_border(letters) if gaps[i] == 2 else " ")
-                sources.append(_NOWHERE)
-            elif raised[i] != raised[i - 1] and (_is_note_mark(code, letters) if raised[i] else _after_note(codes, i)):
-                letters.append(" ")
-                sources.append(_NOWHERE)
-        spelled = spell(code)
-        if accents[i] and spelled:
-            composed = unicodedata.normalize("NFC", spelled + chr(accents[i]))
-            spelled = composed if len(composed) == 1 else spelled
-        elif letters and spelled and unicodedata.combining(spelled):
-            composed = unicodedata.normalize("NFC", letters[-1] + spelled)
-            if len(composed) == 1:
-                letters[-1] = composed
-                continue
-        letters += spelled
-        sources += [i] * len(spelled)
+    letters, sources = _spelled(page, line)
     while letters and letters[-1] in (" ", CELL_BORDER):
         letters.pop()
         sources.pop()
@@ -112,9 +96,60 @@ def plain_line(page_number: int, page: PageCharacters, line: Line) -> TextLine |
     )  # fmt: skip
 
 
-def _cell_border(letters: list[str]) -> str:
-    """A tab, or a space after a bullet or a number, where a wide gap is no cell border ("1.    Introduction")."""
-    return " " if len(letters) <= 8 and _COUNTER.fullmatch("".join(letters)) else CELL_BORDER
+def _spelled(page: PageCharacters, line: Line) -> tuple[list[str], list[int]]:
+    """The letters of a line, and for each the character of the line that it is of, or _NOWHERE."""
+    letters: list[str] = []
+    sources: list[int] = []
+
+    def insert(text: str) -> None:
+        letters.extend(text)
+        sources.extend([_NOWHERE] * len(text))
+
+    codes, accents = page.code_N[line.indices_N].tolist(), page.accent_N[line.indices_N].tolist()
+    gaps = line.gaps_N.tolist()
+    figures = [
+        _RAISED.get(code, chr(code) if up else "") for code, up in zip(codes, line.raised_N.tolist(), strict=True)
+    ]
+    end, closing = 0, ""  # of raised figures behind a number
+    for i, code in enumerate(codes):
+        is_turn = i > 0 and bool(figures[i]) != bool(figures[i - 1])
+        if i == end:
+            insert(closing)
+            closing = ""
+        if letters and letters[-1] not in (" ", CELL_BORDER):
+            if gaps[i]:
+                insert(" " if gaps[i] == 1 or _is_counter(letters, page, line, i) else CELL_BORDER)
+            elif is_turn and figures[i] and letters[-1].isdigit():
+                run = "".join(takewhile(bool, figures[i:]))
+                end = i + len(run)
+                opening, closing = _around_figures("".join(letters), run, codes[end : end + 1])
+                insert(opening)
+            elif is_turn and (_is_note_mark(code, letters) if line.raised_N[i] else _after_note(codes, i)):
+                insert(" ")
+        spelled = figures[i] if i < end and code in _RAISED else spell(code)
+        if accents[i] and spelled:
+            composed = unicodedata.normalize("NFC", spelled + chr(accents[i]))
+            spelled = composed if len(composed) == 1 else spelled
+        letters += spelled
+        sources += [i] * len(spelled)
+    insert(closing)
+    return letters, sources
+
+
+def _around_figures(text: str, run: str, following: list[int]) -> tuple[str, str]:
+    """What parts raised figures from the number before them: that of a power of ten or two, or the mark of a note."""
+    if following in ([ord("/")], [0x2044]):  # five and a half
+        return " ", ""
+    if _EXPONENT.fullmatch(run) and (_POWER.search(text) or not run.isdigit()):
+        return "^", ""
+    return (" [", "]") if _MARKS.fullmatch(run) else ("", "")
+
+
+def _is_counter(letters: list[str], page: PageCharacters, line: Line, i: int) -> bool:
+    """Whether a bullet or a number stands before a wide gap, which is no cell border then ("1.    Introduction")."""
+    here, before = page.box_N4[line.indices_N[[i, i - 1]]]
+    far = line.turn == 0 and here[0] - before[2] > _FARTHEST_COUNTED * line.size
+    return not far and len(letters) <= 8 and _COUNTER.fullmatch("".join(letters)) is not None
 
 
 def _is_note_mark(code: int, letters: list[str]) -> bool:
