@@ -34,8 +34,8 @@ import numpy as np
 import subject
 
 from model.checkpoint.landmark_model import LandmarkModel
-from model.training.data.corpus import Question, QuestionSet, read_jsonl, read_questions
-from model.training.evaluation.answer_scores import exact_and_f1, holds, words
+from research.train.data.corpus import Question, QuestionSet, read_jsonl, read_questions
+from research.train.evaluation.answer_scores import exact_and_f1, holds, words
 from retrieval.library import Library
 from retrieval.types.passages import Answer
 from retrieval.types.records import Scope

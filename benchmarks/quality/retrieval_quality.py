@@ -42,8 +42,8 @@ from model.checkpoint.load import load_backbone
 from model.inference.prefill import prefill_batch
 from model.inference.prompt import encode_prompt
 from model.scoring.late_interaction import best_matches, block_scores, token_matches
-from model.training.data.corpus import read_questions
-from model.training.data.examples import TokenDocuments, TokenQuestion, document_frequency, encode_questions
+from research.train.data.corpus import read_questions
+from research.train.data.examples import TokenDocuments, TokenQuestion, document_frequency, encode_questions
 from retrieval.index.rare_terms import most_rare
 from retrieval.index.terms import asked_terms, crossing_terms, terms_of
 from retrieval.index.title_keys import title_keys

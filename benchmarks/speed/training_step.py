@@ -24,10 +24,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
-from model.training.engine.network import compile_layers, make_optimizer
-from model.training.engine.settings import TrainingSettings
-from model.training.losses.next_token import summed_cross_entropy
-from model.training.recipes.pretrain import byte_tokenizer
+from research.train.engine.network import compile_layers, make_optimizer
+from research.train.engine.settings import TrainingSettings
+from research.train.losses.next_token import summed_cross_entropy
+from research.train.recipes.pretrain import byte_tokenizer
 
 BLOCK_SIZE = 64
 VOCABULARY = 8192

@@ -25,12 +25,12 @@ import torch
 from model.checkpoint.config import WINDOW_ATTENTION
 from model.precision import fast_precision
 from model.reading.second_look import load_second_look
-from model.training.convert.init_from_encoder import Encoder
-from model.training.data.batches.distillation_batches import DistillationShape
-from model.training.data.encoder_frame import frame_of
-from model.training.recipes.default_data import prepare
-from model.training.recipes.default_model import FRAME_TOKENS, export, load_weights, start, teach
-from model.training.recipes.default_recipe import Recipe
+from research.train.convert.init_from_encoder import Encoder
+from research.train.data.batches.distillation_batches import DistillationShape
+from research.train.data.encoder_frame import frame_of
+from research.train.recipes.default_data import prepare
+from research.train.recipes.default_model import FRAME_TOKENS, export, load_weights, start, teach
+from research.train.recipes.default_recipe import Recipe
 
 SHAPE = DistillationShape(rows=8, text_rows=3, questions=16)
 

@@ -19,11 +19,8 @@ from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
 from model.checkpoint.encoder_files import load_encoder
 from model.checkpoint.families import ENCODER_FAMILIES, check_backbone, check_chat_backbone
 from model.checkpoint.gguf_file import is_gguf, read_gguf_head, read_gguf_weights
-from model.checkpoint.int8 import KIND as INT8
-from model.checkpoint.int8 import WEIGHTS_FILE
 from model.checkpoint.landmark_model import LandmarkModel
-from model.checkpoint.packed.weights_file import KIND as PACKED
-from model.checkpoint.packed.weights_file import read_weights
+from model.checkpoint.weights import INT8, PACKED, WEIGHTS_FILE, read_weights
 from model.errors import ModelError, UnsupportedBackbone
 from model.scoring.span_head import FILE as SPAN_HEAD_FILE
 from model.scoring.span_head import SpanHead, load_head
@@ -42,7 +39,7 @@ def load_backbone(
     alone the prefixes are.
 
     Device: CUDA if there is one, else CPU. Dtype: bfloat16 on CUDA and for models over a billion parameters, else
-    float32; rounded matrices (`model.checkpoint.int8`, `packed`) are expanded to it. A checkpoint that is not a
+    float32; rounded matrices (`model.checkpoint.weights`) are expanded to it. A checkpoint that is not a
     landmark model yet gets a landmark token, its rows the mean of the old ones, and blocks of `block_size`. Raises
     `UnsupportedBackbone` for families and configurations that were not tested, `ModelError` for a folder without a
     checkpoint and for weights that are damaged or do not fit.

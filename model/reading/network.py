@@ -1,9 +1,9 @@
 """The joint reader: question and passage read together in one window, every token attending to every other.
 
-The span reader (`model.scoring.span_reader`) reads stored states, in which a passage does not know the question. This
-one is a small encoder (BERT, arXiv 1810.04805) that reads the text of the few passages shown once more, together with
-the question. One softmax over the tokens of all passages and "not here" gives the chance that the answer starts at a
-token, a second one that it ends there (shared normalisation, arXiv 1710.10723), so passages can be compared.
+Stored states of a passage do not know the question. A small encoder (BERT, arXiv 1810.04805) reads the text of the few
+passages shown once more, together with the question. One softmax over the tokens of all passages and "not here" gives
+the chance that the answer starts at a token, a second one that it ends there (shared normalisation, arXiv 1710.10723),
+so passages can be compared.
 
 Axes: Q questions, K rows (a question with one passage each), R rows of all questions, T tokens of a row, N = K x T, E
 width.
@@ -12,16 +12,31 @@ width.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from model.checkpoint.backbones import BertConfig, BertModel
-from model.scoring.span_reader import SpanLogits
 
 _OUTSIDE = -1e4
 """Logit of what is masked; finite, so that a row without any token has no NaN."""
+
+
+class SpanLogits(NamedTuple):
+    """Logits of being the first and the last token of the answer; in the last column, of "not here".
+
+    Softmax over a whole row, columns of all stretches and the last one together.
+    """
+
+    start_QN1: Tensor
+    end_QN1: Tensor
+
+    def no_answer(self) -> Tensor:
+        """chance_Q that none of the stretches holds an answer: the mean of both softmaxes."""
+        starts_Q: Tensor = self.start_QN1.softmax(-1)[:, -1]
+        ends_Q: Tensor = self.end_QN1.softmax(-1)[:, -1]
+        return starts_Q.lerp(ends_Q, 0.5)
 
 
 class JointReader(nn.Module):

@@ -17,19 +17,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import save_file
 from tokenizers import Encoding, Tokenizer
 from torch import Tensor
 
 from model.checkpoint.backbones import BertConfig
-from model.checkpoint.int8 import WEIGHTS_FILE, to_int8
-from model.checkpoint.packed.weights_file import read_weights
+from model.checkpoint.weights import WEIGHTS_FILE, read_weights
 from model.errors import ModelError
 from model.precision import fast_precision
 from model.reading.doubt import Doubt
-from model.reading.network import JointReader
+from model.reading.network import JointReader, SpanLogits
 from model.reading.rows import JointRows, RowTokens, join_rows, length_groups
-from model.scoring.span_reader import SpanLogits, sentence_mass
 
 FOLDER = "reader"
 """Of a checkpoint: what the second look needs."""
@@ -128,14 +125,6 @@ class SecondLook:
                 points_RT2[group, :length] = self.reader.read(*given).cpu()
         return points_RT2.view(*rows.ids_QKT.shape, 2)
 
-    def save(self, folder: Path) -> None:
-        """Write the reader to its own folder of a checkpoint: weights as int8 with a scale per row."""
-        folder = folder / FOLDER
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(to_int8(self.reader.state_dict()), folder / WEIGHTS_FILE)
-        (folder / "config.json").write_text(self.reader.config.to_json_string())
-        self.tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
-
 
 def load_second_look(folder: Path, device: torch.device | None = None) -> SecondLook:
     """The reader in `folder`, in float32. Raises `ModelError` for files that are missing, damaged or do not fit."""
@@ -221,3 +210,20 @@ def _best(starts_T: Tensor, ends_T: Tensor) -> tuple[int, int]:
     sums_TT = (starts_T[:, None] + ends_T[None]).masked_fill(~allowed_TT, -torch.inf)
     first, last = divmod(int(sums_TT.argmax()), len(starts_T))
     return first, last
+
+
+def sentence_mass(logits: SpanLogits, sentence_QN: Tensor, *, longest: int = 24) -> Tensor:
+    """mass_QS: how much of all spans' chance lies within each sentence, a span counting P(start) P(end).
+
+    sentence_QN: number of the sentence of each position, -1 where there is none. Spans across sentences do not count.
+    """
+    starts_QN, ends_QN = (each.softmax(-1)[:, :-1] for each in logits)
+    sentences = max(0, int(sentence_QN.max()) + 1)
+    mass_QS = starts_QN.new_zeros(len(starts_QN), sentences + 1)
+    length = starts_QN.shape[1]
+    for width in range(min(longest, length)):
+        first_QN = sentence_QN[:, : length - width]
+        inside_QN = (first_QN == sentence_QN[:, width:]) & (first_QN >= 0)
+        chance_QN = starts_QN[:, : length - width] * ends_QN[:, width:]
+        mass_QS = mass_QS.scatter_add(1, torch.where(inside_QN, first_QN, sentences), chance_QN * inside_QN)
+    return mass_QS[:, :-1]

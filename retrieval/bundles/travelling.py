@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from retrieval.bundles.leaving import export_bundle
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import catalogue_errors
+from retrieval.ingest.intake import Intake
 from retrieval.types.bundles import Arrived, Exported
 from retrieval.types.records import Job
 from storage.catalogue import Catalogue
 from storage.catalogue.collections import checked_name
 
-if TYPE_CHECKING:
-    from retrieval.library import Library
-
 
 class Bundles:
     """Of the library as one person sees it. `whole`: the administrator's catalogue."""
 
-    def __init__(self, library: Library, workspace: Workspace, whole: Catalogue):
+    def __init__(self, library: Intake, workspace: Workspace, whole: Catalogue):
         self._library, self._workspace, self._whole = library, workspace, whole
 
     @catalogue_errors()

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import portalocker
 from portalocker import LockFlags
@@ -16,13 +15,11 @@ from retrieval.bundles.leaving import export_bundle
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, InvalidRequest, catalogue_errors
 from retrieval.folders.run import FolderRun
+from retrieval.ingest.intake import Intake
 from retrieval.types.folders import FileChange, FolderReport, FollowedFolder, FollowOptions
 from retrieval.types.records import Job
 from storage.records import Document, Folder, Removed
 from storage.trash import Trash
-
-if TYPE_CHECKING:
-    from retrieval.library import Library
 
 REMOVED: tuple[Removed, ...] = ("keep", "trash", "delete")
 _MOST_PROBLEMS = 20
@@ -31,7 +28,7 @@ _MOST_PROBLEMS = 20
 class Folders:
     """Of the whole library: paths of the machine are its administrator's business."""
 
-    def __init__(self, library: Library, workspace: Workspace):
+    def __init__(self, library: Intake, workspace: Workspace):
         self._library, self._workspace = library, workspace
         self._catalogue, self._home = workspace.catalogue, workspace.home
 

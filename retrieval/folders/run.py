@@ -13,19 +13,16 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from retrieval.errors import ExtractError, FileChanged, InvalidRequest
 from retrieval.extraction.formats import SUFFIXES
 from retrieval.folders.scan import Scan, modified_at, scan, stamp_of
 from retrieval.ingest.file_store import sha256_of
+from retrieval.ingest.intake import Intake
 from retrieval.types.folders import FileChange, FollowOptions
 from retrieval.types.records import ALREADY_STORED, Job
 from storage.catalogue import Catalogue
 from storage.records import Document, Folder, FolderFile, Principal
-
-if TYPE_CHECKING:
-    from retrieval.library import Library
 
 DELETED_BY_HAND = "its document was deleted in the library"
 
@@ -45,7 +42,7 @@ class FolderRun:
 
     def __init__(
         self,
-        library: Library,
+        library: Intake,
         catalogue: Catalogue,
         folder: Folder,
         *,

@@ -99,6 +99,8 @@ def test_what_runs_before_a_commit_is_what_make_runs() -> None:
     (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     checks = make("lint", "types", "contracts", "docs-check", "lint-web").replace("nowhere/", ".venv/")
     for hook in local["hooks"]:
+        if hook["language"] == "pygrep":
+            continue
         entry, target = hook["entry"], hook["entry"].removeprefix("make ")
         assert make(target) if entry != target else entry.split()[0] in checks, entry
 

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("app", "model", "retrieval", "storage")
-FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+FILES = sorted(path for package in (*PACKAGES, "research") for path in (ROOT / package).rglob("*.py"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 MOST_FUNCTION_LINES = 60
@@ -41,7 +41,7 @@ def test_no_function_is_long_without_a_reason() -> None:
 
 def test_no_files_import_each_other_in_a_circle() -> None:
     """Imports inside functions count, those for the type checker alone do not."""
-    graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True, cache_dir=None)
+    graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=False, cache_dir=None)
     imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     assert len(imported) > len(FILES) / 2
     TopologicalSorter(imported).prepare()  # raises CycleError, which names the circle

@@ -21,7 +21,7 @@ ENTRY_POINTS = [
     "app.assembly",
     "app.api",
     "app.api.protocols.mcp_tools",
-    "model.training.__main__",
+    "research.train.__main__",
     "retrieval.langchain",
     "retrieval.library",
     "retrieval.extraction.process.worker",

@@ -10,7 +10,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from model.attention import blockwise
 from model.attention.blockwise import blockwise_attention
 from model.attention.grouped_softmax import fold_far_blocks
-from model.training.engine.network import compile_layers
+from research.train.engine.network import compile_layers
 from tests.tiny_model import tiny_model
 
 

@@ -21,9 +21,9 @@ from model.checkpoint.load import load_backbone
 from model.errors import ModelError
 from model.inference.prefill import prefill, prefill_batch
 from model.inference.session import LandmarkSession
-from model.training.data.packing import Rows
-from model.training.engine.network import compile_layers
-from model.training.losses.next_token import next_token_loss, sampled_token_loss
+from research.train.data.packing import Rows
+from research.train.engine.network import compile_layers
+from research.train.losses.next_token import next_token_loss, sampled_token_loss
 from tests.tiny_model import golden_model, tiny_model
 
 SIZE = 8

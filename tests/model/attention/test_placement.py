@@ -22,7 +22,7 @@ from model.checkpoint.landmark_model import LandmarkModel
 from model.errors import ModelError
 from model.inference.prefill import prefill
 from model.inference.session import LandmarkSession
-from model.training.evaluation.perplexity import segment_losses
+from research.train.evaluation.perplexity import segment_losses
 from tests.tiny_model import tiny_model
 
 SIZE = 5

@@ -6,11 +6,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedConfig
 
-from model.checkpoint.int8 import to_int8
 from model.checkpoint.load import load_backbone
-from model.checkpoint.packed.weights_file import read_weights
-from model.checkpoint.save import save_int8
+from model.checkpoint.weights import read_weights
 from model.errors import ModelError
+from research.train.recipes.rounding import save_int8, to_int8
 from retrieval.library import Library
 from tests.tiny_model import FAMILIES, tiny_model
 

@@ -5,12 +5,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from model.checkpoint.int8 import to_int8
 from model.checkpoint.load import load_backbone
-from model.checkpoint.packed.bit_packing import pack, unpack
-from model.checkpoint.packed.rounding import Rounded, compensated, nearest
-from model.checkpoint.packed.weights_file import KIND, Rule, read_weights, to_packed
+from model.checkpoint.weights import PACKED, expand_groups, read_weights, unpack
 from model.errors import ModelError
+from research.train.recipes.rounding import Rule, nearest, pack, to_int8, to_packed
 from tests.tiny_model import tiny_model
 
 RULES = (Rule("", 5, 32), Rule("embed_tokens", 4, 32), Rule("k_proj", 8))
@@ -23,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
     model.save(folder)
     save_file(to_packed(model.backbone.state_dict(), RULES), folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"weights": KIND}))
+    (folder / "config.json").write_text(json.dumps(config | {"weights": PACKED}))
     return folder
 
 
@@ -44,10 +42,10 @@ def test_bytes_are_as_documented() -> None:
 @pytest.mark.parametrize("bits", [3, 4, 6])
 def test_the_nearest_step_is_taken_of_scales_that_beat_those_of_the_largest_weights(bits: int) -> None:
     weight_OI = torch.randn(16, 64, generator=torch.Generator().manual_seed(0)) * torch.logspace(-6, 1, 16)[:, None]
-    rounded = nearest(weight_OI, bits, 32)
-    assert rounded.scale_OG.shape == (16, 2) and rounded.scale_OG.dtype == torch.bfloat16
-    found_OGC, weight_OGC = (each.view(16, 2, 32) for each in (rounded.expanded(bits), weight_OI))
-    scale_OG1 = rounded.scale_OG.float()[..., None]
+    codes_OI, scale_OG = nearest(weight_OI, bits, 32)
+    assert scale_OG.shape == (16, 2) and scale_OG.dtype == torch.bfloat16
+    found_OGC, weight_OGC = (each.view(16, 2, 32) for each in (expand_groups(codes_OI, scale_OG, bits), weight_OI))
+    scale_OG1 = scale_OG.float()[..., None]
     steps = torch.arange(2**bits) - 2 ** (bits - 1)
     best = (weight_OGC[..., None] - steps * scale_OG1[..., None]).abs().amin(-1)
     torch.testing.assert_close((found_OGC - weight_OGC).abs(), best, rtol=1e-3, atol=1e-9)
@@ -59,28 +57,7 @@ def test_the_nearest_step_is_taken_of_scales_that_beat_those_of_the_largest_weig
 def test_zeros_stay_zeros() -> None:
     weight_OI = torch.zeros(2, 16)
     weight_OI[1, 3] = -2.0
-    for rounded in (nearest(weight_OI, 4, 8), compensated(weight_OI, 4, 8, torch.eye(16))):
-        torch.testing.assert_close(rounded.expanded(4), weight_OI, rtol=0.01, atol=0)
-
-
-def test_outputs_change_less_where_rounding_knows_the_inputs() -> None:
-    generator = torch.Generator().manual_seed(0)
-    weight_OI = torch.randn(24, 128, generator=generator)
-    inputs_TI = torch.randn(400, 20, generator=generator) @ torch.randn(20, 128, generator=generator)
-    inputs_TI += 0.1 * torch.randn(400, 128, generator=generator)
-    right_TO = inputs_TI @ weight_OI.T
-
-    def error(rounded: Rounded) -> float:
-        return float((inputs_TI @ rounded.expanded(4).T - right_TO).norm() / right_TO.norm())
-
-    plain, knowing = nearest(weight_OI, 4, 64), compensated(weight_OI, 4, 64, inputs_TI.T @ inputs_TI)
-    assert error(knowing) < 0.5 * error(plain)
-    assert torch.equal(knowing.scale_OG, plain.scale_OG)
-
-
-def test_inputs_that_know_nothing_of_each_other_change_nothing() -> None:
-    weight_OI = torch.randn(8, 64, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(compensated(weight_OI, 5, 32, torch.eye(64)).codes_OI, nearest(weight_OI, 5, 32).codes_OI)
+    torch.testing.assert_close(expand_groups(*nearest(weight_OI, 4, 8), 4), weight_OI, rtol=0.01, atol=0)
 
 
 def test_a_packed_checkpoint_opens_like_any_other(folder: Path) -> None:

@@ -8,9 +8,10 @@ from tokenizers import Tokenizer
 
 from model.errors import ModelError
 from model.reading import second_look
-from model.reading.network import JointReader
+from model.reading.network import JointReader, SpanLogits
 from model.reading.rows import RowTokens, join_rows, length_groups
-from model.reading.second_look import FOLDER, WINDOW, ReadPassage, SecondLook, load_second_look
+from model.reading.second_look import FOLDER, WINDOW, ReadPassage, SecondLook, load_second_look, sentence_mass
+from research.train.recipes.rounding import save_reader
 from tests.tiny_reader import tiny_look, word_tokenizer
 
 TEXT = "Ada lives in Rome. Bert lives in Oslo. Both like cairns."
@@ -102,7 +103,7 @@ def test_nothing_to_read_is_not_here() -> None:
 
 def test_the_files_give_the_same_reading(tmp_path: Path) -> None:
     look = tiny_look([TEXT])
-    look.save(tmp_path)
+    save_reader(look, tmp_path)
     before, after = (
         each.read("where does bert live", [passage()]) for each in (look, load_second_look(tmp_path / FOLDER))
     )
@@ -111,7 +112,7 @@ def test_the_files_give_the_same_reading(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
 def test_damaged_and_missing_files_are_named(tmp_path: Path, name: str) -> None:
-    tiny_look([TEXT]).save(tmp_path)
+    save_reader(tiny_look([TEXT]), tmp_path)
     file = tmp_path / FOLDER / name
     file.write_bytes(file.read_bytes()[:40])
     with pytest.raises(ModelError, match="copy the checkpoint again"):
@@ -151,3 +152,20 @@ def test_reading_in_groups_gives_what_reading_all_at_once_gives(monkeypatch: pyt
     for spans, others in zip(grouped.spans, whole.spans, strict=True):
         for span, other in zip(spans, others, strict=True):
             assert span.chance == pytest.approx(other.chance, rel=0.05) and span[1:] == other[1:]
+
+
+def test_the_mass_of_a_sentence_is_that_of_the_spans_within_it() -> None:
+    torch.manual_seed(4)
+    logits = SpanLogits(torch.randn(2, 8), torch.randn(2, 8))
+    sentence = torch.tensor([[0, 0, 0, 1, 1, -1, 2], [0, 1, 1, 1, -1, -1, -1]])
+    mass = sentence_mass(logits, sentence, longest=2)
+    starts, ends = (each.softmax(-1) for each in logits)
+    for question in range(2):
+        for number in range(3):
+            expected = sum(
+                float(starts[question, first] * ends[question, last])
+                for first in range(7)
+                for last in range(first, min(7, first + 2))
+                if sentence[question, first] == number and sentence[question, last] == number
+            )
+            assert float(mass[question, number]) == pytest.approx(expected)

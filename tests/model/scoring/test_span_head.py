@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from model.checkpoint.load import load_backbone
-from model.checkpoint.save import save_int8
 from model.errors import ModelError
 from model.scoring.span_head import FILE, SpanHead, load_head
+from research.train.recipes.rounding import save_int8
 from tests.tiny_model import tiny_model
 
 E, L = 16, 12

@@ -8,6 +8,7 @@ import pytest
 
 from model.checkpoint.load import load_backbone
 from model.reading import second_look
+from research.train.recipes.rounding import save_reader
 from retrieval.errors import InvalidRequest, MemoryMismatch
 from retrieval.types.passages import Answer
 from tests.retrieval.conftest import FOX, RAIN, TEXTS, WHALE, add, ask
@@ -97,7 +98,7 @@ def test_a_reader_of_the_same_vocabulary_reads_again_and_points(found, folder, o
     """The shipped checkpoint's, here a tiny one in its place."""
     shipped = tmp_path / "model"
     look = tiny_look([*TEXTS.values(), QUESTION])
-    look.save(shipped / "default")
+    save_reader(look, shipped / "default")
     monkeypatch.setattr(second_look, "__file__", str(shipped / "reading" / "second_look.py"))
     finder = load_backbone(folder, device="cpu", block_size=16)
     assert second_look.shipped_reader_for(finder.tokenizer) == shipped / "default" / "reader"

@@ -8,6 +8,7 @@ import pytest
 
 from model.reading.doubt import Doubt
 from model.reading.second_look import FoundSpan, Reading, SecondLook
+from research.train.recipes.rounding import save_reader
 from retrieval.query import retrieve
 from tests.retrieval.conftest import add, ask
 from tests.tiny_model import tiny_model
@@ -24,7 +25,7 @@ def checkpoint(tmp_path: Path) -> Path:
     ).save(folder)
     look = tiny_look([TEXT])
     look.reader.config.sure_above, look.reader.config.absent_above = 0.2, 0.6
-    look.save(folder)
+    save_reader(look, folder)
     return folder
 
 

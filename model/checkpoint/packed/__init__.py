@@ -1,1 +1,0 @@
-"""Matrices of a checkpoint in few bits: packed into bytes, with a scale for every few columns of a row."""

@@ -1,1 +1,0 @@
-"""Training: packing of text, the loop, evaluation, and the commands `python -m model.training ...`."""

@@ -1,0 +1,1 @@
+"""Training, measurements of the paper and fitting: not installed; imports the product, which never imports it."""

@@ -1,0 +1,1 @@
+"""Training: packing of text, the loop, evaluation, and the commands `python -m research.train ...`."""

@@ -1,0 +1,141 @@
+"""Tables of the paper, and of what it leaves open: which arms, evaluated how, written as text, JSON and a plot."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from model.attention.selection import Voters
+from model.attention.variants.placement import PLACES
+from model.checkpoint.landmark_model import LandmarkModel
+from research.train.evaluation.perplexity import perplexity_of, perplexity_scores
+from research.train.evaluation.report import table
+from research.train.paper.arms import Arm
+from research.train.paper.open_questions import miss, passages, passkey, positions
+from research.train.paper.runs import Experiment, Row, evaluate
+from research.train.paper.sizes import ARMS
+
+CHOICES: dict[str, Voters] = {"head and token": "token", "head": "head", "token": "all_heads"}
+"""Who has a choice of blocks of its own, in the words of the paper's table 2."""
+KEYS = (
+    "arm", "choice", "positions", "passages", "cutoff", "stride", "read", "filler", "length", "local", "k", "blocks",
+    "attended",
+)  # fmt: skip
+"""Columns that tell rows apart; the others are averaged over seeds."""
+
+
+def language(experiment: Experiment, seeds: int) -> list[Row]:
+    """The paper's table 1: perplexity by length, with the tokens that a query attends to."""
+    return _perplexities(experiment, "language", ARMS, seeds)
+
+
+def blocks(experiment: Experiment, seeds: int) -> list[Row]:
+    """Open question 1: the size of a block."""
+    return _perplexities(experiment, "blocks", [f"landmark-{size}" for size in experiment.size.block_sizes], seeds)
+
+
+def placement(experiment: Experiment, seeds: int) -> list[Row]:
+    """Open question 1: where landmarks stand in their blocks."""
+    names = ["landmark" if place == "end" else f"landmark-{place}" for place in PLACES]
+    return _perplexities(experiment, "placement", names, seeds)
+
+
+def choice(experiment: Experiment, seeds: int) -> list[Row]:
+    """The paper's table 2: who chooses blocks."""
+    size = experiment.size
+    window = size.window // size.per_block - max(size.top_ks) - 1
+
+    def score(arm: Arm, model: LandmarkModel) -> list[Row]:
+        found: list[Row] = []
+        for name, voters in CHOICES.items():
+            scores = perplexity_scores(
+                model, experiment.heldout(), lengths=size.lengths[1:], windows=[window], top_ks=size.top_ks,
+                voters=voters,
+            )  # fmt: skip
+            for one in scores:
+                found.append({"arm": arm.name, "choice": name, "length": one.length, "k": one.top_k, "loss": one.loss})
+        return found
+
+    return experiment.rows_of("choice", ["landmark"], seeds, score)
+
+
+def cache(experiment: Experiment, seeds: int) -> list[Row]:
+    """Future work of the paper: training with a cache, whose blocks are read through their landmarks."""
+    return _perplexities(experiment, "cache", ["landmark", "landmark-cache"], seeds)
+
+
+TABLES = {
+    "language": language, "choice": choice, "blocks": blocks, "positions": positions, "cache": cache,
+    "passages": passages, "placement": placement, "miss": miss, "passkey": passkey,
+}  # fmt: skip
+
+
+def _perplexities(experiment: Experiment, table: str, names: Sequence[str], seeds: int) -> list[Row]:
+    """Perplexity of these arms by length."""
+    size = experiment.size
+
+    def score(arm: Arm, model: LandmarkModel) -> list[Row]:
+        tokens, top_ks = experiment.heldout(), (0, *size.top_ks)
+        return [
+            row for length in size.lengths for row in evaluate(arm, model, tokens, length, top_ks, experiment.answers)
+        ]
+
+    return experiment.rows_of(table, names, seeds, score)
+
+
+def summarise(rows: Sequence[Row]) -> list[Row]:
+    """One row for all seeds: mean perplexity (or accuracy) and, from two seeds on, its standard deviation; of `answers`
+    the mean perplexity, of other figures the mean."""
+    merged: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        merged.setdefault(tuple(row.get(key) for key in KEYS), []).append(row)
+    return [_merged(same) for same in merged.values()]
+
+
+def _merged(same: Sequence[Row]) -> Row:
+    shown = {key: same[0][key] for key in KEYS if key in same[0]} | {"seeds": len(same)}
+    if "answer_loss" in same[0]:
+        shown["answers"] = statistics.mean(perplexity_of(row["answer_loss"]) for row in same)
+    if "dropped" in same[0]:
+        shown["dropped"] = statistics.mean(row["dropped"] for row in same)
+    name = measure(same[0])
+    values = [row[name] if name in row else perplexity_of(row["loss"]) for row in same]
+    spread = statistics.stdev(values) if len(values) > 1 else None
+    return shown | {name: statistics.mean(values), "deviation": spread}
+
+
+def measure(row: Row) -> str:
+    """What a table is about."""
+    return "accuracy" if "accuracy" in row else "perplexity"
+
+
+def write_table(experiment: Experiment, name: str, rows: Sequence[Row]) -> Path:
+    """NAME.json and NAME.svg in the folder of the experiment; prints the table."""
+    summary = summarise(rows)
+    print(table([row | {"deviation": "" if row["deviation"] is None else row["deviation"]} for row in summary]))
+    file = experiment.folder / f"{name}.json"
+    file.write_text(json.dumps({"table": name, "size": experiment.size.name, "rows": summary}, indent=1) + "\n")
+    _plot(summary, file.with_suffix(".svg"), name)
+    return file
+
+
+def _plot(rows: Sequence[Row], file: Path, title: str) -> None:
+    """Perplexity or accuracy by segment length, a line for each arm and k, with the deviation over seeds."""
+    from matplotlib.figure import Figure  # behind an extra, and slow to load
+
+    figure = Figure(figsize=(8.6, 4.6), layout="constrained")
+    axes = figure.add_subplot(xlabel="raw tokens of a segment", ylabel=measure(rows[0]), title=title)
+    lines: dict[str, list[Row]] = {}
+    for row in rows:
+        label = ", ".join(str(row[key]) for key in ("arm", "choice", "positions", "passages", "cutoff") if key in row)
+        label += f", stride {row['stride']}" if "stride" in row else ""
+        lines.setdefault(f"{label}, k={row['k']}" if row["arm"].startswith("landmark") else label, []).append(row)
+    for label, points in lines.items():
+        axes.errorbar(
+            [row["length"] for row in points], [row[measure(row)] for row in points],
+            yerr=[row["deviation"] or 0.0 for row in points], label=label, marker="o", capsize=3,
+        )  # fmt: skip
+    axes.set_xscale("log", base=2)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    figure.savefig(file, format="svg")

@@ -1,0 +1,298 @@
+"""The paper's tables in small: what the arms compute, and that a table is made, and made only once."""
+
+import json
+import math
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from transformers import LlamaForCausalLM
+
+from model.attention.variants.placement import PLACES, LandmarkPlace, landmarks_of_block
+from research.train.__main__ import main
+from research.train.data.packing import Grid, pack
+from research.train.evaluation.perplexity import segment_losses
+from research.train.losses.next_token import next_token_loss
+from research.train.paper import sizes
+from research.train.paper.arms import (
+    NO_LANDMARKS,
+    Arm,
+    jumping_loss,
+    jumping_positions,
+    recurrent_loss,
+    recurrent_losses,
+)
+from research.train.paper.made_sets import MADE_SETS
+from research.train.paper.open_questions import CUTOFFS, yarn
+from research.train.paper.runs import Experiment
+from research.train.paper.tables import summarise
+from research.train.recipes.presets import Architecture, RowSettings
+from research.train.recipes.pretrain import byte_tokenizer, new_model
+
+ARCHITECTURE = Architecture(
+    hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+    max_position_embeddings=4096,
+)  # fmt: skip
+
+
+def plain_model():  # type: ignore[no-untyped-def]
+    rows = RowSettings(raw_tokens=32, block_size=NO_LANDMARKS, rows=2)
+    return new_model(ARCHITECTURE, byte_tokenizer(), rows, seed=0)
+
+
+def test_an_arm_without_landmarks_is_the_causal_attention_of_hugging_face() -> None:
+    model, tokens = plain_model(), torch.randint(0, 250, (40,)).tolist()
+    whole = recurrent_losses(model, tokens, window=64, cache=0)
+    state = model.backbone.state_dict()
+    plain = LlamaForCausalLM(model.backbone.config)
+    plain.load_state_dict(state)
+    plain.set_attn_implementation("sdpa")
+    logits = plain(torch.tensor([tokens])).logits[0, :-1].detach()
+    torch.testing.assert_close(whole, nn.functional.cross_entropy(logits, torch.tensor(tokens[1:]), reduction="none"))
+
+
+def test_recurrence_attends_to_its_cache_and_no_further() -> None:
+    """With a cache as long as the text, the first layer sees everything; a token out of reach changes nothing."""
+    model, tokens = plain_model(), torch.randint(0, 250, (48,)).tolist()
+    whole = recurrent_losses(model, tokens, window=64, cache=0)
+    torch.testing.assert_close(recurrent_losses(model, tokens, window=8, cache=64), whole, atol=1e-5, rtol=1e-5)
+    alone = recurrent_losses(model, tokens, window=8, cache=0)
+    torch.testing.assert_close(alone[8:15], recurrent_losses(model, tokens[8:17], window=8, cache=0)[:7])
+    changed = [(tokens[0] + 1) % 250, *tokens[1:]]
+    near, far = (recurrent_losses(model, given, window=8, cache=8) for given in (tokens, changed))
+    assert not torch.equal(near[:24], far[:24]), "two layers reach back two windows"
+    torch.testing.assert_close(near[24:], far[24:])
+
+
+def test_recurrent_training_minimises_the_loss_that_is_evaluated() -> None:
+    model, tokens = plain_model(), torch.randint(0, 250, (1, 33)).numpy()
+    grid = Grid(32, NO_LANDMARKS, model.config.landmark_token_id, "skip-landmarks", False, 256)
+    rows = pack(tokens[:, :32], grid)
+    loss, _, count = recurrent_loss(model, rows, window=8, cache=8)
+    assert count == 31
+    wanted = recurrent_losses(model, tokens[0, :32].tolist(), window=8, cache=8).mean()
+    torch.testing.assert_close(loss.detach(), wanted, atol=1e-5, rtol=1e-5)
+
+
+def landmark_rows(num_raw: int = 36, per_block: int = 3):  # type: ignore[no-untyped-def]
+    model = new_model(
+        ARCHITECTURE, byte_tokenizer(), RowSettings(raw_tokens=32, block_size=per_block + 1, rows=2), seed=0
+    )
+    grid = Grid(num_raw, per_block + 1, model.config.landmark_token_id, "skip-landmarks", True, 256)
+    raw = torch.randint(0, 250, (2, num_raw), generator=torch.Generator().manual_seed(3)).numpy()
+    return model, pack(raw, grid)
+
+
+def test_training_with_a_cache_reads_earlier_windows_through_their_landmarks() -> None:
+    """With a cache as long as the row the loss is that of one pass; with none, that of separate windows."""
+    model, rows = landmark_rows()
+    whole, _, count = next_token_loss(model, rows)
+    cached, _, same_count = recurrent_loss(model, rows, window=8, cache=64)
+    assert count == same_count
+    torch.testing.assert_close(cached, whole, atol=1e-5, rtol=1e-5)
+    short, _, _ = recurrent_loss(model, rows, window=8, cache=8)
+    assert not torch.allclose(short, whole)
+    arm = sizes.SIZES["small"].arm("landmark-cache")
+    assert arm.window_ids == arm.cache_ids == 510 and arm.row_tokens == 2048
+
+
+def test_no_gradient_flows_into_the_cache() -> None:
+    model, rows = landmark_rows()
+    loss, _, _ = recurrent_loss(model, rows, window=8, cache=64)
+    loss.backward()
+    through_cache = model.backbone.model.layers[0].self_attn.v_proj.weight.grad.clone()
+    model.zero_grad()
+    next_token_loss(model, rows)[0].backward()
+    assert not torch.allclose(through_cache, model.backbone.model.layers[0].self_attn.v_proj.weight.grad)
+
+
+def test_positions_jump_after_landmarks_only() -> None:
+    torch.manual_seed(0)
+    positions = jumping_positions(50, 17, 4, 10)
+    assert bool((positions[:, 0] == 0).all())
+    steps = positions.diff(dim=1)
+    jumped = torch.zeros(16, dtype=torch.bool)
+    jumped[3::4] = True
+    assert bool((steps[:, ~jumped] == 1).all()), "4 tokens a block: a jump before tokens 4, 8, 12 and 16"
+    assert set(steps[:, jumped].flatten().tolist()) == set(range(1, 11))
+    assert len({tuple(row) for row in steps.tolist()}) > 1, "every row has jumps of its own"
+
+
+def test_jumps_of_nothing_change_nothing_and_others_do() -> None:
+    model, rows = landmark_rows()
+    whole = next_token_loss(model, rows)[0]
+    torch.testing.assert_close(jumping_loss(model, rows, 1)[0], whole, atol=1e-6, rtol=1e-6)
+    assert not torch.allclose(jumping_loss(model, rows, 100)[0], whole, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_landmarks_at_every_place_are_trained_with_the_loss_that_is_evaluated(place: LandmarkPlace) -> None:
+    arm = replace(sizes.SIZES["tiny"].arm("landmark"), place=place, block_size=4 + landmarks_of_block(place))
+    rows = RowSettings(raw_tokens=32, block_size=arm.block_size, rows=2, landmark_place=place)
+    model = new_model(ARCHITECTURE, byte_tokenizer(), rows, seed=0)
+    raw = torch.randint(0, 250, (1, 32), generator=torch.Generator().manual_seed(3))
+    batch = pack(raw.numpy(), rows.grid(model.config.landmark_token_id, 256))
+    assert batch.num_targets == 31 and batch.ids_BT.shape[1] == 8 * arm.block_size
+    loss = next_token_loss(model, batch)[0].detach()
+    wanted = segment_losses(model, raw[0].tolist(), window_blocks=99, top_k=0).mean()
+    torch.testing.assert_close(loss, wanted, atol=1e-5, rtol=1e-5)
+    if place == "random":
+        torch.manual_seed(0)
+        assert len({float(arm.loss(model, batch)[0].detach()) for _ in range(3)}) == 3, "other places each time"
+
+
+def test_half_of_the_blocks_are_remote_when_a_context_miss_token_is_trained() -> None:
+    arm = replace(sizes.SIZES["tiny"].arm("landmark-miss"), block_size=5)
+    rows = RowSettings(raw_tokens=32, block_size=5, rows=2, context_miss=arm.context_miss)
+    model = new_model(ARCHITECTURE, byte_tokenizer(), rows, seed=0)
+    batch = pack(torch.randint(0, 250, (2, 32)).numpy(), rows.grid(model.config.landmark_token_id, 256))
+    torch.manual_seed(0)
+    losses = {float(arm.loss(model, batch)[0].detach()) for _ in range(3)}
+    assert len(losses) == 3 and float(next_token_loss(model, batch)[0].detach()) not in losses
+    assert model.tokenizer.convert_ids_to_tokens(model.config.context_miss_token_id) == "<context-miss>"
+
+
+@pytest.mark.parametrize("name", [*sizes.ARMS, *(f"landmark-{one}" for one in (*sizes.VARIANTS, *PLACES))])
+def test_no_arm_is_starved(name: str) -> None:
+    for size in sizes.SIZES.values():
+        arm = size.arm(name)
+        assert size.step_tokens % arm.row_tokens == 0, "the same tokens in every step"
+        assert arm.window + arm.cache <= 4 * size.window
+
+
+def test_a_table_has_the_mean_and_the_deviation_of_its_seeds() -> None:
+    row = {"arm": "causal", "length": 128, "local": 128, "k": 0, "blocks": 0, "attended": 128}
+    rows = [row | {"loss": loss, "seed": seed} for seed, loss in enumerate((math.log(2.0), math.log(4.0)))]
+    (summary,) = summarise(rows)
+    assert summary["perplexity"] == pytest.approx(3.0) and summary["deviation"] == pytest.approx(2**0.5)
+    assert summarise(rows[:1])[0]["deviation"] is None
+
+
+def test_a_table_is_made_by_one_command_and_not_twice(tmp_path: Path, monkeypatch, capfd) -> None:
+    size = replace(
+        sizes.SIZES["tiny"], architecture=ARCHITECTURE, window=32, per_block=7, rows=4, steps=2, tuning_steps=1,
+        rates=(1e-3, 2e-3), lengths=(32, 128), segments=1, top_ks=(2,), block_sizes=(7,),
+    )  # fmt: skip
+    monkeypatch.setitem(sizes.SIZES, "tiny", size)
+    text = tmp_path / "text.txt"
+    text.write_text("It has stood on the summit since then, and nobody knows for how long. " * 40)
+    command = ["paper", "language", str(text), "--heldout", str(text), "--out", str(tmp_path / "run"), "--size", "tiny"]
+    assert main([*command, "--seeds", "1", "--threads", "1"]) == 0
+    rows = json.loads((tmp_path / "run" / "language.json").read_text())["rows"]
+    assert {(row["arm"], row["length"], row["k"]) for row in rows} == {
+        *((arm, length, 0) for arm in sizes.ARMS for length in (32, 128)), *(("landmark", n, 2) for n in (32, 128)),
+    }  # fmt: skip
+    assert all(1 < row["perplexity"] < 400 for row in rows)
+    runs = sorted(run.name for run in (tmp_path / "run" / "runs" / "causal").iterdir())
+    assert runs[0].startswith("seed-0-rate-0.00") and runs[0].count("steps") == 0, "the run of the better rate"
+    assert {"seed-0-rate-0.001-steps-1", "seed-0-rate-0.002-steps-1"} < set(runs) and len(runs) == 3
+    assert (tmp_path / "run" / "language.svg").read_text().startswith("<?xml")
+    capfd.readouterr()
+    assert main([*command, "--seeds", "1", "--threads", "1"]) == 0
+    assert "steps in" not in capfd.readouterr().out, "nothing is trained again"
+    assert main([*command[:1], "choice", *command[2:], "--seeds", "1", "--threads", "1"]) == 0
+    choices = json.loads((tmp_path / "run" / "choice.json").read_text())["rows"]
+    assert [row["choice"] for row in choices] == ["head and token", "head", "token"]
+    assert main([*command[:1], "passages", *command[2:], "--seeds", "1", "--threads", "1"]) == 0
+    passages = json.loads((tmp_path / "run" / "passages.json").read_text())["rows"]
+    assert [(row["passages"], row["stride"]) for row in passages] == [
+        ("landmarks", 1), ("BM25", 1), ("newest", 1)
+    ]  # fmt: skip
+    monkeypatch.setitem(sizes.SIZES, "small", replace(size, name="small"))
+    command[-1] = "small"
+    assert main(command) == 2
+    one = [*command[:-3], str(tmp_path / "one"), "--size", "tiny", "--seeds", "1", "--threads", "1", "--rate"]
+    assert main([*one, "3e-3"]) == 0
+    assert [run.name for run in (tmp_path / "one" / "runs" / "causal").iterdir()] == ["seed-0-rate-0.003"]
+    assert main([*one, "1e-3"]) == 2, "what is there was trained at another rate"
+    assert main([*one, "0"]) == 2
+
+
+def test_tables_of_made_sets_are_made_by_one_command(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    size = replace(
+        sizes.SIZES["tiny"], architecture=ARCHITECTURE, window=32, per_block=4, rows=4, steps=1, rates=(1e-3,),
+        lengths=(32, 64), segments=1, top_ks=(2,), documents=1, prompts=1,
+    )  # fmt: skip
+    monkeypatch.setitem(sizes.SIZES, "tiny", size)
+
+    def rows(table: str, made: str) -> list[dict[str, object]]:
+        folder = tmp_path / made
+        assert (
+            main(["paper", table, made, "--out", str(folder), "--size", "tiny", "--seeds", "1", "--threads", "1"]) == 0
+        )
+        return json.loads((folder / f"{table}.json").read_text())["rows"]  # type: ignore[no-any-return]
+
+    placed = rows("placement", "recall")
+    assert [row["arm"] for row in placed if row["k"] == 2 and row["length"] == 64] == [
+        "landmark", *(f"landmark-{place}" for place in PLACES[1:])
+    ]  # fmt: skip
+    assert all(1 < float(row["answers"]) < 1000 for row in placed)  # type: ignore[arg-type]
+    missed = rows("miss", "recall")
+    assert [(row["arm"], row["cutoff"]) for row in missed] == [
+        ("landmark", 0.0), *(("landmark-miss", cutoff) for cutoff in CUTOFFS)
+    ]  # fmt: skip
+    assert missed[0]["dropped"] == 0 and missed[-1]["dropped"] > 0.9  # type: ignore[operator]
+    found = rows("passkey", "passkey")
+    assert [(row["arm"], row["k"]) for row in found] == [("causal", 0)] * 3 + [("landmark-tuned", 2)] * 3
+    assert all(row["accuracy"] == 0 for row in found), "one step teaches nothing"
+
+
+def test_fine_tuning_goes_on_from_the_causal_network(tmp_path: Path) -> None:
+    size = replace(
+        sizes.SIZES["tiny"], architecture=ARCHITECTURE, window=32, per_block=4, rows=4, steps=1, rates=(0.0,),
+        lengths=(32,), segments=1, documents=1,
+    )  # fmt: skip
+    made = MADE_SETS["recall"]
+    experiment = Experiment(tmp_path, size, made.tokenizer(), "cpu")
+    experiment.prepare(made.train(1), made.heldout(1, 32))
+    tuned, causal = (experiment.trained(size.arm(name), 0) for name in ("landmark-tuned", "causal"))
+    assert tuned.config.block_size == 5 and causal.config.block_size == NO_LANDMARKS
+    for name, weight in causal.backbone.state_dict().items():
+        assert torch.equal(tuned.backbone.state_dict()[name], weight), "a rate of 0 leaves it where it starts"
+
+
+def test_arms_are_named() -> None:
+    size = sizes.SIZES["small"]
+    assert size.arm("landmark-31") == Arm(
+        name="landmark-31", kind="landmark", row_tokens=512, window=512, block_size=32,
+        rated_as="landmark",
+    )  # fmt: skip
+    with pytest.raises(ValueError):
+        size.arm("something")
+
+
+def test_a_variant_takes_the_rate_of_the_landmark_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = Experiment(tmp_path, replace(sizes.SIZES["small"], rates=(1e-3, 2e-3, 4e-3)), None, "cpu")  # type: ignore[arg-type]
+    losses = {("causal", 1e-3): 1.0, ("landmark", 4e-3): 1.0}
+    monkeypatch.setattr(Experiment, "_run", lambda self, arm, seed, rate, steps: rate)
+    monkeypatch.setattr(Experiment, "_heldout_loss", lambda self, arm, rate: losses.get((arm.name, rate), 2.0))
+    rates = {
+        name: experiment.rate(experiment.size.arm(name))
+        for name in ("causal", "landmark", "landmark-31", "landmark-miss")
+    }
+    assert rates == {"causal": 1e-3, "landmark": 4e-3, "landmark-31": 4e-3, "landmark-miss": 4e-3}
+
+
+def test_yarn_stretches_frequencies_for_a_while() -> None:
+    """The rotary embedding is that of transformers under `rope_type` "yarn", and the network's own again afterwards."""
+    model, tokens = plain_model(), torch.randint(0, 250, (40,)).tolist()
+    whole = recurrent_losses(model, tokens, window=64, cache=0)
+    with yarn(model, 4.0, 16):
+        stretched = recurrent_losses(model, tokens, window=64, cache=0)
+    config = deepcopy(model.backbone.config)
+    config.rope_parameters = {
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16
+    }  # fmt: skip
+    plain = LlamaForCausalLM(config)
+    plain.load_state_dict(model.backbone.state_dict())
+    plain.set_attn_implementation("sdpa")
+    logits = plain(torch.tensor([tokens])).logits[0, :-1].detach()
+    wanted = nn.functional.cross_entropy(logits, torch.tensor(tokens[1:]), reduction="none")
+    torch.testing.assert_close(stretched, wanted, atol=1e-5, rtol=1e-5)
+    assert not torch.equal(stretched, whole)
+    assert torch.equal(recurrent_losses(model, tokens, window=64, cache=0), whole)
+    with yarn(model, 1.0, 16):
+        assert torch.equal(recurrent_losses(model, tokens, window=64, cache=0), whole)
