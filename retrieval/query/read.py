@@ -15,7 +15,6 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-import torch
 from torch import Tensor
 
 from model.attention.memory import Selection
@@ -77,8 +76,3 @@ class Reader(Protocol):
     ) -> Generator[AnswerToken, None, Reading]:
         """Gives the tokens as they come; returns the whole. Cancelled: the answer so far."""
         ...
-
-
-def nothing_ranked(candidates: Candidates) -> Ranked:
-    """For readers that read blocks, not sentences."""
-    return Ranked(candidates, (), torch.zeros(0), ())

@@ -40,7 +40,7 @@ def test_no_function_is_long_without_a_reason() -> None:
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    """Imports inside functions count, those for the type checker alone do not."""
+    """Imports inside functions count, and so do those for the type checker alone."""
     graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=False, cache_dir=None)
     imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     assert len(imported) > len(FILES) / 2
