@@ -93,6 +93,7 @@ for name, command in (
     ("restore", backups.restore),
     ("doctor", maintenance.doctor),
     ("serve", serve.serve),
+    ("token", serve.token),
     ("work", work.work),
 ):
     cli.command(name)(command)
