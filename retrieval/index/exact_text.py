@@ -16,6 +16,7 @@ from functools import cache
 import regex
 
 from retrieval.errors import InvalidRequest
+from retrieval.index.terms import asked_terms, number_of
 from retrieval.types.places import place_of
 from retrieval.types.serialisation import Record
 from storage.catalogue import Catalogue
@@ -95,9 +96,13 @@ class Wanted:
             ) from error
 
 
-def matches(
-    catalogue: Catalogue, documents: Sequence[Document], wanted: Wanted, *, each: int
-) -> Iterator[TextMatch]:
+def documents_holding(catalogue: Catalogue, words: str) -> set[str]:
+    """Ids of the documents that hold all of these words, by the words noted of their blocks."""
+    numbers = {number_of(term) for term in asked_terms(words)}
+    return catalogue.documents_with_terms(numbers) if numbers else set()
+
+
+def matches(catalogue: Catalogue, documents: Sequence[Document], wanted: Wanted, *, each: int) -> Iterator[TextMatch]:
     """Matches in these documents, in order, at most `each` of one document. Reads one document's text at a time."""
     for document in documents:
         if document.state != "ready":
