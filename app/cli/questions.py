@@ -33,7 +33,7 @@ from app.cli.passages import passage_row, passage_text, print_written
 from app.exports.written_rows import written_row
 from retrieval.errors import InvalidRequest
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE
-from retrieval.types.outcomes import outcome_note, read_once_more, set_aside_note
+from retrieval.types.outcomes import outcome_note, set_aside_note, who_chose
 from retrieval.types.passages import Answer
 from retrieval.types.written import Progress
 from retrieval.writing.citations import without_citations
@@ -166,6 +166,7 @@ def answer_row(answer: Answer, identity: Any) -> dict[str, Any]:
         "answer_id": answer.id,
         "found": answer.found,
         "outcome": answer.outcome,
+        "decided_by": answer.decided_by,
         "confidence": round(answer.confidence, 4),
         **written_row(answer),
     }
@@ -252,14 +253,13 @@ def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> None:
     if result.writer is not None:
         print_written(result)
     elif result.passages:
-        attended = any(token.logprob is not None for token in result.tokens)  # a finder only finds
         share = f"{result.memory_share:.0%} of the attention went to documents"
-        say(f"\nWhat was {f'read ({share})' if attended else 'found'}:")
+        say(f"\nWhat was {f'read ({share})' if result.decided_by == 'attention' else 'found'}:")
         say("\n".join(passage_text(at, passage_row(passage)) for at, passage in enumerate(result.passages, 1)))
     if not result.found and result.near_misses:
         say("\nNearest passages:")
         say("\n".join(passage_text(at, passage_row(passage)) for at, passage in enumerate(result.near_misses, 1)))
-    if line := read_once_more(result):
+    if line := who_chose(result):
         say(f"\n{line}")
     timings = result.timings
     say(

@@ -15,7 +15,7 @@ from typing import Any
 from app.web.templates import TEMPLATES
 from retrieval.errors import CairnError
 from retrieval.library import Library
-from retrieval.types.outcomes import outcome_note, read_once_more, set_aside_note
+from retrieval.types.outcomes import outcome_note, set_aside_note, who_chose
 from retrieval.types.passages import Answer, PageBox, Passage
 
 MAX_PICTURES = 12
@@ -42,7 +42,8 @@ def answer_as_html(library: Library, answer: Answer) -> str:
         model=answer.model.rstrip("/").rsplit("/", 1)[-1],  # without the folder in which it lies
         outcome_note=outcome_note(answer),
         set_aside_note=set_aside_note(answer),
-        read_once_more=read_once_more(answer),
+        who_chose=who_chose(answer),
+        attended=attended(answer),
         numbers={citation.passage: citation.number for citation in answer.citations},
     )
 
@@ -68,6 +69,11 @@ def _pieces(passage: Passage, strongest: float) -> Iterator[tuple[str, float]]:
             yield passage.text[start - base : end - base], _opacity(block.score, strongest)
             at = end
     yield passage.text[at - base :], 0.0
+
+
+def attended(answer: Answer) -> bool:
+    """Whether passages have shares of attention: that of the model that answered, or of a writer that tells."""
+    return answer.decided_by == "attention" or (answer.writer is not None and answer.memory_share > 0)
 
 
 Marks = list[tuple[PageBox, float]]

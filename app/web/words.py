@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from app.web.gradio_styles import sheet_names
-from retrieval.types.outcomes import ONE_SENTENCE, OUTCOMES, QUOTED_INSTEAD, READ_ONCE_MORE, SET_ASIDE
+from retrieval.types.outcomes import ONE_SENTENCE, OUTCOMES, QUOTED_INSTEAD, SET_ASIDE, WHO_CHOSE
 
 _MARK = Path(__file__).parent / "static" / "mark.svg"
 
@@ -17,7 +17,7 @@ def page_words() -> str:
     """JavaScript: what `retrieval.types.outcomes` says, the mark, and which style sheets of Gradio are there."""
     values = {
         "OUTCOMES": OUTCOMES,
-        "READ_ONCE_MORE": READ_ONCE_MORE,
+        "WHO_CHOSE": WHO_CHOSE,
         "ONE_SENTENCE": ONE_SENTENCE,
         "QUOTED_INSTEAD": QUOTED_INSTEAD,
         "SET_ASIDE": SET_ASIDE,

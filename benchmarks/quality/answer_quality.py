@@ -1,14 +1,14 @@
 """Are the answers right? Exact match and F1 by question source, quoted and free, from the gold passage alone and from
 everything at once.
 
-    python benchmarks/quality/answer_quality.py --data FOLDER [--questions 200] [--documents 0] [--free] [--products]
+    python benchmarks/quality/answer_quality.py --data FOLDER [--questions 200] [--documents 0] [--free]
         [--untitled] [--out FILE.json]
     python benchmarks/quality/answer_quality.py --data FOLDER --passkey 4096:50,32768:50,131072:50
 
 A real library holds all development documents in one collection and the passages of the drawn questions, a document
 each, in another; files are named by their title, where they have one. Every question is asked twice: of the whole first
 collection, and of its own passage alone. "sentence" is the quoted sentence, "short" the words in it that the model
-points at; "products": without its pointing head.
+points at.
 Scoring as in SQuAD: lower case, no punctuation, no articles; "holds": a gold answer stands in the sentence; "one of 4":
 in it or in one of the three that are offered beside it. No answer is right where there is none.
 
@@ -51,7 +51,6 @@ def main() -> None:
     options.add_argument("--documents", type=int, default=0, help="a random sample of so many (0: all)")
     options.add_argument("--free", action="store_true", help="also in the model's own words")
     options.add_argument("--untitled", action="store_true", help="documents have numbers instead of their titles")
-    options.add_argument("--products", action="store_true", help="also without the pointing head")
     options.add_argument("--passkey", help="lengths in tokens with trials, separated by commas")
     options.add_argument("--out", type=Path)
     arguments = subject.chosen(options)
@@ -84,9 +83,7 @@ def answers(library: Library, folder: Path, arguments: argparse.Namespace) -> di
     print(f"{len(numbers)} documents, {len(drawn)} questions", flush=True)
     alone = {passage: one_passage(library, folder, sets, passage) for passage in {passage_of(q) for q in drawn}}
     scores: Scores = defaultdict(lambda: defaultdict(list))
-    model = library._workspace.loaded().model
-    head = model.span_head
-    modes = ["quote", *(["products"] if arguments.products else []), *(["free"] if arguments.free else [])]
+    modes = ["quote", *(["free"] if arguments.free else [])]
     for question in drawn:
         scopes = {
             "gold passage": Scope(document_ids=(alone[passage_of(question)],)),
@@ -94,7 +91,6 @@ def answers(library: Library, folder: Path, arguments: argparse.Namespace) -> di
         }
         for name, scope in scopes.items():
             for mode in modes:
-                model.span_head = None if mode == "products" else head
                 record = judged(asked(library, question.text, scope, quote=mode != "free"), question)
                 for group in ("all", *groups(question)):
                     scores[f"{name}, {mode}"][group].append(record)

@@ -12,6 +12,9 @@ LANDMARK_TOKEN = "<landmark>"
 CONTEXT_MISS_TOKEN = "<context-miss>"
 
 WindowAttention = Literal["causal", "both"]
+_RETIRED = {"points_at_answers", "pointing"}
+"""Settings of the span head that earlier releases had."""
+
 WINDOW_ATTENTION: tuple[WindowAttention, ...] = ("causal", "both")
 
 
@@ -57,12 +60,6 @@ class LandmarkConfig:
     ranks_by_tokens: bool = False
     """Whether search ranks the blocks that landmarks propose by late interaction over the keys of their tokens, in the
     layers of `search_weights`, which must be trained for it."""
-    points_at_answers: bool = False
-    """Whether the queries of the prompt's last token and of an end token after it were trained to match the keys of an
-    answer's first and last token (`model.scoring.span_selection.span_logits`)."""
-    pointing: tuple[int, int] | None = None
-    """Width and layers of the span head (`model.scoring.span_head`), whose weights are stored beside the network's.
-    None: no head; with `points_at_answers` the two queries themselves give the logits."""
     answer_threshold: float | None = None
     """Search confidence below which a memory is taken not to hold the answer, under the ranking that `ranks_by_tokens`
     selects. None: not calibrated."""
@@ -94,8 +91,6 @@ class LandmarkConfig:
             )
         if self.search_weights is not None and not any(any(row) for row in self.search_weights):
             raise ModelError("search_weights are all 0; search needs at least one head.")
-        if self.pointing is not None and not (self.points_at_answers and self.ranks_by_tokens):
-            raise ModelError("a span head (pointing) needs points_at_answers and ranks_by_tokens.")
         if "{question}" not in self.prompt:
             raise ModelError("prompt must contain {question}, where the question goes.")
 
@@ -120,15 +115,16 @@ class LandmarkConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "LandmarkConfig":
-        """Inverse of `to_dict`. Raises `ModelError` for keys that this version does not know."""
+        """Inverse of `to_dict`; settings that a release before this had are dropped. Raises `ModelError` for keys that
+        this version does not know."""
         known = {field.name for field in fields(cls)}
-        if unknown := sorted(set(values) - known):
+        if unknown := sorted(set(values) - known - _RETIRED):
             raise ModelError(
                 f"config.landmark has unknown settings {unknown}: the checkpoint was made by a newer version; "
                 "update Cairn."
             )
-        plain = dict(values)
-        for name in ("memory_layers", "stop", "pointing"):
+        plain = {name: value for name, value in values.items() if name in known}
+        for name in ("memory_layers", "stop"):
             if plain.get(name) is not None:
                 plain[name] = tuple(plain[name])
         if plain.get("search_weights") is not None:

@@ -64,7 +64,6 @@ class EncoderModel(LandmarkModel):
     ) -> None:
         nn.Module.__init__(self)
         self.backbone, self.tokenizer, self.source = encoder, tokenizer, source
-        self.span_head = None
         self.prefixes = prefixes
         self.register_buffer("projection_EH", projection_EH)
         self._first, self._separator = _wrapping(tokenizer)

@@ -32,7 +32,6 @@ from model.checkpoint.families import check_backbone, rope_of
 from model.checkpoint.identity import text_digest, weights_digest
 from model.checkpoint.token_text import TokenText, plain_tokenizer
 from model.errors import ContextTooLong, ModelError
-from model.scoring.span_head import SpanHead
 
 ATTENTION_NAME = "landmark"
 
@@ -60,19 +59,10 @@ class LandmarkModel(BackboneModel):
     writes: bool = True
     """Whether it has words and values of its own; without them it finds, and answers are quoted."""
 
-    def __init__(
-        self,
-        backbone: Any,
-        tokenizer: Any,
-        config: LandmarkConfig,
-        *,
-        source: str = "",
-        span_head: SpanHead | None = None,
-    ) -> None:
+    def __init__(self, backbone: Any, tokenizer: Any, config: LandmarkConfig, *, source: str = "") -> None:
         check_backbone(backbone.config)
         super().__init__(backbone, tokenizer, source, ATTENTION_NAME, landmark_attention)
         self.config = config
-        self.span_head: SpanHead | None = span_head
         if not set(self.memory_layers) <= set(range(self.num_layers)):
             raise ModelError(
                 f"memory_layers {config.memory_layers} name layers that the model does not have "
@@ -309,23 +299,12 @@ class LandmarkModel(BackboneModel):
         """Write weights (safetensors), config with `landmark`, and tokenizer in Hugging Face layout."""
         self.backbone.config.landmark = self.config.to_dict()
         self.backbone.save_pretrained(folder)
-        self.save_parts(Path(folder))
-
-    def save_parts(self, folder: Path) -> None:
-        """Write tokenizer and span head beside the backbone's weights and config."""
         self.tokenizer.save_pretrained(folder)
-        if self.span_head is not None:
-            self.span_head.save(folder)
 
     def with_config(self, **changes: Any) -> "LandmarkModel":
         """The same weights under changed landmark settings."""
         config = replace(self.config, **changes)
-        return LandmarkModel(self.backbone, self.tokenizer, config, source=self.source, span_head=self.span_head)
-
-    def with_span_head(self, head: SpanHead) -> "LandmarkModel":
-        """The same weights with a span head."""
-        config = replace(self.config, pointing=(head.width, head.layers))
-        return LandmarkModel(self.backbone, self.tokenizer, config, source=self.source, span_head=head)
+        return LandmarkModel(self.backbone, self.tokenizer, config, source=self.source)
 
     def identity(self) -> dict[str, str]:
         """What determines the bytes of a memory, field by field."""

@@ -21,9 +21,7 @@ from model.checkpoint.families import ENCODER_FAMILIES, check_backbone, check_ch
 from model.checkpoint.gguf_file import is_gguf, read_gguf_head, read_gguf_weights
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.weights import INT8, PACKED, WEIGHTS_FILE, read_weights
-from model.errors import ModelError, UnsupportedBackbone, readable
-from model.scoring.span_head import FILE as SPAN_HEAD_FILE
-from model.scoring.span_head import SpanHead, load_head
+from model.errors import ModelError, UnsupportedBackbone
 
 
 def load_backbone(
@@ -64,10 +62,7 @@ def load_backbone(
             raise ModelError(
                 f"config.landmark names token {settings.landmark_token_id}, which the vocabulary does not have."
             )
-    model = LandmarkModel(backbone.to(target).eval(), tokenizer, settings, source=source)
-    if settings.pointing is not None:
-        model.span_head = _read_span_head(model, settings.pointing).to(target)
-    return model
+    return LandmarkModel(backbone.to(target).eval(), tokenizer, settings, source=source)
 
 
 def load_chat_model(
@@ -92,8 +87,13 @@ def load_chat_model(
     check_chat_backbone(config)
     tokenizer = tokenizer or _read_tokenizer(source)
     target, chosen = _placed(config, device, dtype)
-    with readable(f"the weights of {source}"):
-        backbone = read_gguf_weights(source, chosen) if is_gguf(source) else _published_weights(source, chosen)
+    try:
+        if is_gguf(source):
+            backbone = read_gguf_weights(source, chosen)
+        else:
+            backbone = AutoModelForCausalLM.from_pretrained(source, dtype=chosen, use_safetensors=True)
+    except (OSError, RuntimeError) as error:
+        raise ModelError(f"the weights of {source} cannot be read: {error}") from error
     placed: Any = backbone
     model = ChatModel(placed.to(target).eval(), tokenizer, source=source)
     return model.in_few_bits(few_bits) if few_bits else model
@@ -105,20 +105,16 @@ def _read_config(source: str) -> PreTrainedConfig:
             f"{source} holds no checkpoint: config.json is missing. Give the folder of a Hugging Face checkpoint."
         )
     try:
-        with readable(f"{source}/config.json"):
-            config: PreTrainedConfig = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    except ModelError as error:
-        if Path(source).exists():
-            raise
+        config: PreTrainedConfig = AutoConfig.from_pretrained(source)
+    except OSError as error:
         raise ModelError(
-            f"no checkpoint at {source}: neither a folder nor a model that could be downloaded ({error.__cause__})."
+            f"no checkpoint at {source}: neither a folder nor a model that could be downloaded ({error})."
         ) from error
     return config
 
 
 def _read_tokenizer(source: str) -> Any:
-    with readable(f"the tokenizer of {source}"):
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(source)
     if not tokenizer.is_fast:
         raise UnsupportedBackbone(
             f"{source} has no fast tokenizer (tokenizer.json), which gives each token's place in the text."
@@ -147,16 +143,11 @@ def add_landmark_token(backbone: Any, tokenizer: Any) -> int:
     return token
 
 
-def _published_weights(source: str, dtype: torch.dtype) -> Any:
-    return AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True, trust_remote_code=False)
-
-
 def _read_weights(source: str, config: PreTrainedConfig, dtype: torch.dtype) -> Any:
     """The backbone in `dtype`."""
     kind = getattr(config, "weights", None)
     if kind is None:
-        with readable(f"the weights of {source}"):
-            return _published_weights(source, dtype)
+        return AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
     if kind not in (INT8, PACKED):
         raise ModelError(
             f"{source} keeps its weights as {kind!r}, which this version does not know (only {INT8!r} and {PACKED!r}): "
@@ -174,12 +165,6 @@ def _read_weights(source: str, config: PreTrainedConfig, dtype: torch.dtype) -> 
     if wrong := sorted(found["missing_keys"] | found["unexpected_keys"]):
         raise ModelError(f"{file} does not fit its config.json; first weight that is missing or unknown: {wrong[0]}.")
     return backbone
-
-
-def _read_span_head(model: LandmarkModel, sizes: tuple[int, int]) -> SpanHead:
-    """The head, in float32 whatever the network's dtype: it is small, and its sums need the precision."""
-    key_width = len(model.searched_layers) * model.num_kv_heads * model.head_dim
-    return load_head(_file_of(model.source, SPAN_HEAD_FILE), key_width=key_width, width=sizes[0], layers=sizes[1])
 
 
 def _file_of(source: str, name: str) -> Path:

@@ -7,7 +7,7 @@ Axes: Q queries, V vocabulary.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -48,27 +48,18 @@ def generate(
     quote_from: QuoteSource | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     window_blocks: int | None = None,
-    quotation: Sequence[Place] | None = None,
 ) -> Iterator[GeneratedToken]:
     """Answer a prompt (raw tokens of any length, or already encoded) over a memory.
 
     Under library positions the prompt and the answer form the local window; under paper positions the prompt is read
     in windows of `window_blocks` and may continue a `TextMemory`. The answer ends at a stop string, at the end-of-text
     token, after `sampling.max_tokens`, when nothing is left to quote, or when `cancelled()` is true between two tokens.
-    `quotation`: the places in `quote_from` to quote, instead of choosing them token by token.
     """
     sampling = sampling or Sampling()
     session = LandmarkSession(model, memory=memory, policy=policy or SelectionPolicy(), window_blocks=window_blocks)
     output = session.resume(prompt) if isinstance(prompt, EncodedPrompt) else session.feed(prompt)
-    steps: Iterator[_Step]
-    if quote_from is not None and quotation is not None:
-        places = quotation[: sampling.max_tokens]
-        known = _known_steps(model, session, output, [quote_from.token_at(place) for place in places])
-        steps = (replace(step, place=place) for step, place in zip(known, places, strict=True))
-    else:
-        steps = _chosen_steps(model, session, output, sampling, QuoteCursor(quote_from) if quote_from else None)
-    # A known quotation ends where it ends, whatever stands in it.
-    text = TextStream(model.decode, sampling.stop if quotation is None else ())
+    steps = _chosen_steps(model, session, output, sampling, QuoteCursor(quote_from) if quote_from else None)
+    text = TextStream(model.decode, sampling.stop)
     for count in range(1, sampling.max_tokens + 1):
         if cancelled():
             return
@@ -98,8 +89,17 @@ def answer_logprob(
     float32, on the CPU.
     """
     session = LandmarkSession(model, memory=memory, policy=policy or SelectionPolicy())
-    steps = _known_steps(model, session, session.feed(prompt_ids), answer_ids)
-    return torch.tensor([step.logprob for step in steps])
+    output, logprobs = session.feed(prompt_ids), list[float]()
+    rows = [output.next_row(model.config.landmark_in_loss)]
+    while len(logprobs) < len(answer_ids):
+        done = len(logprobs)
+        logprobs_QV = _logprobs(model, output.hidden_TE[on_device(rows, model.device)])
+        known_Q1 = on_device(answer_ids[done : done + len(rows)], model.device).unsqueeze(-1)
+        logprobs += logprobs_QV.gather(-1, known_Q1).squeeze(-1).tolist()
+        if rest := answer_ids[len(logprobs) - 1 : -1]:
+            output = session.feed_apart(rest)
+            rows = output.predicting_rows(model.config.landmark_in_loss)
+    return torch.tensor(logprobs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,23 +130,6 @@ def _chosen_steps(
             return
         yield _Step(token, logprob, output.selections_of(row), place)
         output, started = session.feed([token]), True
-
-
-def _known_steps(
-    model: LandmarkModel, session: LandmarkSession, output: StepOutput, tokens: Sequence[int]
-) -> Iterator[_Step]:
-    """The steps that choosing known tokens one by one would give, in fewer forward passes."""
-    rows = [output.next_row(model.config.landmark_in_loss)]
-    done = 0
-    while done < len(tokens):
-        logprobs_QV = _logprobs(model, output.hidden_TE[on_device(rows, model.device)])
-        known_Q1 = on_device(tokens[done : done + len(rows)], model.device).unsqueeze(-1)
-        for row, logprob in zip(rows, logprobs_QV.gather(-1, known_Q1).squeeze(-1).tolist(), strict=True):
-            yield _Step(tokens[done], logprob, output.selections_of(row))
-            done += 1
-        if rest := tokens[done - 1 : -1]:
-            output = session.feed_apart(rest)
-            rows = output.predicting_rows(model.config.landmark_in_loss)
 
 
 @torch.no_grad()

@@ -24,9 +24,8 @@ class EncodedPrompt:
     """One forward pass over a prompt, as far as the last memory layer's queries."""
 
     queries_YHQD: Tensor
-    """Of the raw tokens and the end tokens after them, float32, in the frame of `MemoryReader.search`."""
+    """Of the raw tokens, float32, in the frame of `MemoryReader.search`."""
     tokens_with_landmarks: tuple[int, ...]
-    """Of the prompt alone, like the tensors below."""
     hidden_BTE: Tensor
     """What enters the first memory layer."""
     cache: tuple[tuple[Tensor, Tensor], ...]
@@ -34,13 +33,12 @@ class EncodedPrompt:
 
 
 @torch.no_grad()
-def encode_prompt(model: LandmarkModel, prompt_ids: Sequence[int], *, end_ids: Sequence[int] = ()) -> EncodedPrompt:
-    """Read raw tokens once. `end_ids` are read after the prompt for their queries only. Raises `ContextTooLong`."""
+def encode_prompt(model: LandmarkModel, prompt_ids: Sequence[int]) -> EncodedPrompt:
+    """Read raw tokens once. Raises `ContextTooLong`."""
     if isinstance(model, EncoderModel):
         queries_11QD = model.question_states(prompt_ids)[None, None]
         return EncodedPrompt(queries_11QD, tuple(prompt_ids), queries_11QD.new_zeros(1, 0, 0), ())
-    ids = model.with_landmarks([*prompt_ids, *end_ids])
-    length = len(model.with_landmarks(prompt_ids))  # the block grid is the same, with fewer tokens on it
+    ids = model.with_landmarks(prompt_ids)
     policy = SelectionPolicy()
     model.check_window(len(ids), policy)
     context = model.context(policy=policy)
@@ -54,7 +52,7 @@ def encode_prompt(model: LandmarkModel, prompt_ids: Sequence[int], *, end_ids: S
     raw = [row for row, token in enumerate(ids) if token != model.config.landmark_token_id]
     return EncodedPrompt(
         torch.stack([context.search_queries[layer][0, :, raw].float() for layer in model.memory_layers]),
-        tuple(ids[:length]),
-        hidden_BTE[:, :length],
-        tuple((keys[:, :, :length], values[:, :, :length]) for keys, values in below),
+        tuple(ids),
+        hidden_BTE,
+        tuple(below),
     )

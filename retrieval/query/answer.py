@@ -80,8 +80,8 @@ class Answerer:
             passages=tuple(evidence.passages),
             near_misses=tuple(evidence.near_misses),
             memory_share=sum(shares) / len(shares) if shares else 0.0,
-            layers=loaded.model.memory_layers,
-            heads=loaded.model.num_heads,
+            layers=loaded.model.memory_layers if evidence.heat else (),
+            heads=loaded.model.num_heads if evidence.heat else 0,
             heat=evidence.heat,
             timings=Timings(
                 retrieved.finished_at - self._began,
@@ -98,7 +98,6 @@ class Answerer:
                 "survey": bool(retrieved.quote) and asks_for_a_survey(question.text),
                 "anyway": question.anyway,
                 "interrupted": decoded.interrupted,
-                "second_look": any(quotation.chance is not None for quotation in decoded.quotations),
                 "scope": (question.scope or Scope()).to_dict(),
                 "asked": retrieved.asked,
                 "token_ids": [token.token_id for token in tokens if token.token_id >= 0],
@@ -109,11 +108,12 @@ class Answerer:
             other_sentences=tuple(quoted_sentences(self._passages, decoded, decoded.quotations[1:])) if tokens else (),
             quotation=next(quoted_sentences(self._passages, decoded, decoded.quotations[:1]), None) if tokens else None,
             outcome=decoded.outcome if text or decoded.interrupted else "not_found",
+            decided_by=decoded.decided_by,
         )
 
     def _read(self, retrieved: Retrieved, decoded: Decoded) -> _Evidence:
-        """What the quoted sentence stands in, then passages by attention; of equal attention (none) the better search
-        result first. Near misses by search."""
+        """Passages by attention where it decided, else what the quoted sentence stands in and then by search. Near
+        misses by search."""
         candidates, mass_C = retrieved.candidates, decoded.mass.mass_C
         mass, quoted = mass_C.tolist(), decoded.quoted
         order = sorted(range(len(candidates)), key=lambda c: (c not in quoted, -mass[c], candidates.rank_C[c]))
@@ -124,7 +124,7 @@ class Answerer:
             if mass[c] > 0
         }
         quoted_ids = {candidates.block_ids[c] for c in quoted}
-        attends = self._workspace.opened.model.writes
+        attends = decoded.decided_by == "attention"
         scores_C = mass_C if attends else candidates.found_scores(retrieved.found.scores_C)
         groups = join_neighbours(candidates.hits(order, scores_C), self._question.k)
         groups.sort(key=lambda group: not any(hit.block_id in quoted_ids for hit in group))
@@ -191,13 +191,13 @@ def effect_of_block(workspace: Workspace, index: MemoryIndex, answer: Answer, bl
 
     Raises `InvalidRequest` for any other block.
     """
+    if answer.decided_by != "attention":
+        raise InvalidRequest("Attention did not choose this answer: leaving a block out would not change it.")
     token_ids, candidates = answer.settings["token_ids"], answer.settings["candidates"]
     if not token_ids or block_id not in candidates:
         raise InvalidRequest("This block was not among those that the answer could read, so it had no effect on it.")
     policy = Question(text=answer.question, k=answer.settings["k"], voters=answer.settings["voters"]).policy()
     model, logprobs = workspace.loaded().model, []
-    if not model.writes:
-        raise InvalidRequest("This answer was quoted by a finder that has no words of its own: no block changed them.")
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
         for ids in (candidates, [other for other in candidates if other != block_id]):
             reader = snapshot.reader(snapshot.positions_of_blocks(ids))

@@ -1,4 +1,4 @@
-"""Decoding: the model answers while it reads the candidates, or quotes the sentence that answers best.
+"""Decoding: the model answers while it reads the candidates, or the sentence that answers best is quoted as it stands.
 
 Steps of different questions alternate at the model, so several people are answered at once.
 """
@@ -24,7 +24,7 @@ from retrieval.query.quotation.placed_sentences import Quotation
 from retrieval.query.quotation.quoting import Quoting
 from retrieval.query.quotation.sentence_search import best_sentences, quoting_from
 from retrieval.query.retrieve import Retrieved
-from retrieval.types.defaults import Outcome
+from retrieval.types.defaults import DecidedBy, Outcome
 from retrieval.types.passages import AnswerToken
 
 # An answer's record keeps this many blocks for each token; a question has at most a few dozen candidates.
@@ -46,6 +46,14 @@ class Decoded:
     outcome: Outcome = "not_found"
     interrupted: bool = False
     """Whether it was stopped before its end."""
+
+    @property
+    def decided_by(self) -> DecidedBy:
+        """Who chose the words: attention those that were generated, a reader or search alone a whole sentence."""
+        if any(token.logprob is not None for token in self.tokens):
+            return "attention"
+        read = any(quotation.chance is not None for quotation in self.quotations)
+        return "reader" if read else "search"
 
     @property
     def quoted(self) -> set[int]:
@@ -91,10 +99,14 @@ class Decoder:
         decoded, model, candidates = self.look(retrieved), self._model, retrieved.candidates
         if decoded.outcome == "not_found":
             return decoded
-        quotation = decoded.quotations[0] if decoded.quotations else None
-        if not model.writes:
-            yield from self._quoted(decoded)
+        if decoded.quotations:
+            yield from self._quoted(decoded, cancelled)
             return decoded
+        if not model.writes:
+            raise InvalidRequest(
+                f"{model.source} only finds: it has no words of its own. Leave out --free, so that answers are "
+                "quoted, or name a writer (CAIRN_WRITER)."
+            )
         steps = generate(
             model,
             retrieved.found.question.prompt,
@@ -102,28 +114,25 @@ class Decoder:
             policy=self._policy,
             sampling=self._sampling,
             quote_from=decoded.quoting.source if decoded.quoting else None,
-            quotation=quotation.places if quotation else None,
             cancelled=cancelled,
         )
-        for number, step in enumerate(self._in_turns(steps)):
+        for step in self._in_turns(steps):
             decoded.first_token_at = decoded.first_token_at or time.perf_counter()
-            pointed = quotation is not None and number in quotation.pointed
-            token = _answer_token(step, decoded, candidates.block_ids, pointed=pointed)
+            token = _answer_token(step, decoded, candidates.block_ids)
             decoded.tokens.append(token)
             yield token
         decoded.interrupted = cancelled()
         return decoded
 
-    def _quoted(self, decoded: Decoded) -> Iterator[AnswerToken]:
-        """The sentence as it stands in the document, for a finder without words of its own; no attention is read."""
-        if decoded.quoting is None:
-            raise InvalidRequest(
-                f"{self._model.source} only finds: it has no words of its own. Leave out --free, so that answers are "
-                "quoted, or name a writer (CAIRN_WRITER)."
-            )
+    def _quoted(self, decoded: Decoded, cancelled: Callable[[], bool]) -> Iterator[AnswerToken]:
+        """The sentence as it stands in the document: the model reads nothing, and attention decides nothing."""
+        assert decoded.quoting is not None, "a sentence is quoted from somewhere"
         quotation = decoded.quotations[0]
         places = quotation.places[: self._sampling.max_tokens]
         for number, (text, quoted) in enumerate(decoded.quoting.words(places)):
+            if cancelled():
+                decoded.interrupted = True
+                return
             decoded.first_token_at = decoded.first_token_at or time.perf_counter()
             token_id = decoded.quoting.source.token_at(places[number])
             token = AnswerToken(text, None, 0.0, (), quoted, token_id, number in quotation.pointed)
@@ -156,10 +165,10 @@ class Decoder:
             yield step
 
 
-def _answer_token(step: GeneratedToken, decoded: Decoded, block_ids: Sequence[int], *, pointed: bool) -> AnswerToken:
+def _answer_token(step: GeneratedToken, decoded: Decoded, block_ids: Sequence[int]) -> AnswerToken:
     if step.id < 0:  # text that was held back; no token of its own
         return AnswerToken(step.text, 0.0, 0.0, (), token_id=-1)
     mass = decoded.mass.add(step.selections)
     blocks = tuple((block_ids[block], share) for block, share in mass.strongest(BLOCKS_PER_TOKEN))
     quoted = decoded.quoting.place(*step.quote) if decoded.quoting and step.quote else None
-    return AnswerToken(step.text, step.logprob, mass.memory_share, blocks, quoted, step.id, pointed)
+    return AnswerToken(step.text, step.logprob, mass.memory_share, blocks, quoted, step.id)

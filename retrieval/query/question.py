@@ -64,7 +64,7 @@ def check_count(k: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class EncodedQuestion:
-    """One forward pass over the prompt: search, spans and the answer all go on from it."""
+    """One forward pass over the prompt: search and the answer go on from it."""
 
     text: str
     prompt: EncodedPrompt
@@ -72,9 +72,6 @@ class EncodedQuestion:
     """For landmarks: the mean over the question's tokens, weighted, summed over the heads that share keys."""
     queries_QWGD: Tensor
     """For token keys, see `LandmarkModel.token_queries`."""
-    span_queries_2WGD: Tensor
-    """For the first and the last token of an answer, see `span_selection.span_logits`; of no tokens if the model
-    predicts no answer spans."""
 
 
 def encode_question(model: LandmarkModel, text: str) -> EncodedQuestion:
@@ -82,21 +79,12 @@ def encode_question(model: LandmarkModel, text: str) -> EncodedQuestion:
     if not text.strip():
         raise InvalidRequest("The question is empty.")
     prompt = model.prompt(text.strip())
-    end_ids = [int(model.tokenizer.eos_token_id)] if model.config.points_at_answers else []
     try:
-        encoded = encode_prompt(model, prompt.ids, end_ids=end_ids)
+        encoded = encode_prompt(model, prompt.ids)
     except ContextTooLong as error:
         raise InvalidRequest(f"The question is too long for this model: {error}") from error
-    queries_YHTD = encoded.queries_YHQD.cpu()
-    queries_YHQD = queries_YHTD[:, :, prompt.question]
-    span_queries_YH2D = queries_YHTD[:, :, -2:] if end_ids else queries_YHTD[:, :, :0]
-    return EncodedQuestion(
-        text,
-        encoded,
-        mean_query(model, queries_YHQD),
-        model.token_queries(queries_YHQD),
-        model.token_queries(span_queries_YH2D),
-    )
+    queries_YHQD = encoded.queries_YHQD.cpu()[:, :, prompt.question]
+    return EncodedQuestion(text, encoded, mean_query(model, queries_YHQD), model.token_queries(queries_YHQD))
 
 
 def mean_query(model: LandmarkModel, queries_YHQD: Tensor) -> Tensor:

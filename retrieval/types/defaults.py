@@ -11,6 +11,10 @@ from typing import Final, Literal
 Outcome = Literal["found", "perhaps", "not_found"]
 """Of a question: an answer, a guess (the best candidates, to be shown as such), or nothing but the nearest passages."""
 
+DecidedBy = Literal["attention", "reader", "search", "writer"]
+"""Who chose the words of an answer: the attention of the model that wrote it, a reader that marked a sentence, search
+alone, or a writer."""
+
 DEFAULT_K = 8
 """Blocks that may be read at a time; passages of a search."""
 DEFAULT_QUOTE: bool | None = None

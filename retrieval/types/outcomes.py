@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from retrieval.types.defaults import Outcome
+    from retrieval.types.defaults import DecidedBy, Outcome
     from retrieval.types.passages import Answer
 
 NOTHING_FOUND: Final = "No answer was found in the documents."
@@ -27,8 +27,13 @@ SET_ASIDE: Final = "The documents support nothing of what {writer} wrote."
 
 QUOTED_INSTEAD: Final = "So a sentence is quoted."
 
-READ_ONCE_MORE: Final = "Search found these passages, a reader read them with the question; attention decided nothing."
-
+WHO_CHOSE: dict[DecidedBy, str] = {
+    "attention": "Attention chose these passages among the stored blocks, and the model wrote the answer from them.",
+    "reader": "Search found these passages, and a reader chose the sentence. Attention decided nothing.",
+    "search": "Search found these passages, and their stored keys chose the sentence. Attention decided nothing.",
+    "writer": "",
+}
+"""Of the words of an answer. What a writer was given is said where its answer stands."""
 
 ONE_SENTENCE: Final = "This is one sentence. Summaries, lists and comparisons of whole documents take a writer."
 _SURVEY = re.compile(
@@ -48,9 +53,9 @@ def survey_note(answer: Answer) -> str:
     return ONE_SENTENCE if answer.settings.get("survey") and answer.text and answer.writer is None else ""
 
 
-def read_once_more(answer: Answer) -> str:
-    """The line for the passages of an answer that had a second look; empty for others, and for older answers."""
-    return READ_ONCE_MORE if answer.settings.get("second_look") else ""
+def who_chose(answer: Answer) -> str:
+    """The line for the passages of an answer; empty where there is none, and for a writer's."""
+    return WHO_CHOSE[answer.decided_by] if answer.found else ""
 
 
 def set_aside_note(answer: Answer) -> str:

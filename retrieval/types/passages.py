@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from retrieval.types.defaults import Outcome
+from retrieval.types.defaults import DecidedBy, Outcome
 from retrieval.types.places import place_of
 from retrieval.types.serialisation import Record
 from retrieval.types.written import Citation, Claim, WriterUse
@@ -46,11 +46,12 @@ class PassageBlock(Record):
 class Passage(Record):
     """Readable text around one or more neighbouring blocks of one document.
 
-    `score` (0..1): in an answer the attention that its blocks received (the sum of their gate mass). In a search the
-    gate mass that the question gives them, or for a model that ranks by tokens the best late-interaction score of its
-    blocks (0 for scores below). `text` is the document's text from `start_index` to `end_index`, cut
-    at sentence borders where there are any; the blocks may reach a little beyond it. `place` names pages, slides or
-    cells as people do ("page 12", "slide 4", "sheet Budget, B17:D17"); "" where a file has one part only.
+    `score` (0..1): in an answer that attention decided, the attention that its blocks received (the sum of their gate
+    mass). Else that of the search: the gate mass that the question gives them, or for a model that ranks by tokens the
+    best late-interaction score of its blocks (0 for scores below). `text` is the document's text from `start_index` to
+    `end_index`, cut at sentence borders where there are any; the blocks may reach a little beyond it. `place` names
+    pages, slides or cells as people do ("page 12", "slide 4", "sheet Budget, B17:D17"); "" where a file has one part
+    only.
     """
 
     document_id: str
@@ -114,10 +115,11 @@ class QuotedSentence(Record):
 
 @dataclass(frozen=True)
 class AnswerToken(Record):
-    """One generated token and the stored blocks that it attended to.
+    """One token of an answer and, where it was generated, the stored blocks that it attended to.
 
     `blocks`: (block id, gate mass averaged over memory layers and heads), strongest first. `memory_share`: their sum,
-    the part of this token's attention that went to documents. `logprob`: None where a writer does not tell.
+    the part of this token's attention that went to documents. `logprob`: None where a sentence is quoted as it stands,
+    or a writer does not tell.
     `quoted_from`: (document id, start, end) of the characters that this token was copied from, in quote mode.
     `pointed`: whether it belongs to the words within a quoted sentence that the model points at as the answer.
     """
@@ -144,10 +146,12 @@ class Timings(Record):
 class Answer(Record):
     """A finished answer with its evidence, as it is stored, reopened and exported.
 
-    `passages`: what was read, that of a quoted sentence first, the others by gate mass over the whole answer.
+    `decided_by`: who chose its words. `passages`: where attention did, what it read, by gate mass over the whole
+    answer; else what search found, that of a quoted sentence first.
     `near_misses`: the next best candidates that were not read, by search score. `quotation`: where a whole sentence is
-    quoted, that sentence with its place; `other_sentences`: those that came next, best first. `heat`: block id ->
-    [memory layer][head] mean gate mass over the answer's tokens; its rows follow `layers` (absolute numbers).
+    quoted, that sentence with its place; `other_sentences`: those that came next, best first. `heat`, only where
+    attention decided: block id -> [memory layer][head] mean gate mass over the answer's tokens; its rows follow
+    `layers` (absolute numbers).
     `outcome`: whether it is an answer, a guess, or nothing but the nearest passages, in `near_misses`; `found` is
     False for the last. `confidence`: 0..1. `memory_share`: mean over tokens.
 
@@ -184,6 +188,7 @@ class Answer(Record):
     problem: str = ""
     outcome: Outcome = "found"
     set_aside: str = ""
+    decided_by: DecidedBy = "search"
 
     def to_dict(self) -> dict[str, Any]:
         """With `format`, which names the version of what is stored and exported."""
@@ -192,7 +197,8 @@ class Answer(Record):
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`, also of what earlier releases stored, without `format`, and exported."""
-        answer = super().from_dict({"outcome": "found" if plain.get("found", True) else "not_found", **plain})
+        outcome = "found" if plain.get("found", True) else "not_found"
+        answer = super().from_dict({"outcome": outcome, "decided_by": _decided_by(plain), **plain})
         return answer._pages_from_1() if plain.get("format", _PAGES_FROM_0) == _PAGES_FROM_0 else answer
 
     def _pages_from_1(self) -> Self:
@@ -217,6 +223,15 @@ class Answer(Record):
     def short(self) -> str:
         """The answer span within the quoted sentence; empty if the model predicts none."""
         return "".join(token.text for token in self.tokens if token.pointed).strip(" ,;:")
+
+
+def _decided_by(plain: Mapping[str, Any]) -> DecidedBy:
+    """Of an answer stored before this was: earlier releases replayed a quoted sentence and stored its attention."""
+    if plain.get("writer") is not None:
+        return "writer"
+    if plain.get("settings", {}).get("second_look"):
+        return "reader"
+    return "search" if plain.get("quotation") is not None or not plain.get("heat") else "attention"
 
 
 @dataclass(frozen=True)

@@ -244,6 +244,7 @@ class WrittenAnswerer:
                 "index": self._index.kind,
             },
             created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
+            decided_by="writer",
         )
 
     def _timings(self, draft: _Draft) -> Timings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import httpx
 from playwright.sync_api import expect
 
 expect.set_options(timeout=15_000)
@@ -36,6 +37,11 @@ def ask(page: Any, question: str) -> None:
     page.get_by_label("Question").fill(question)
     page.keyboard.press("Enter")
     expect(page.locator(".turn .actions")).to_have_count(page.locator(".turn").count() or 1)
+
+
+def in_its_own_words(url: str) -> None:
+    """Answers at this server are written by the model, so that its attention chooses the words."""
+    httpx.patch(f"{url}/api/v1/preferences", json={"quote": False, "max_tokens": 16}).raise_for_status()
 
 
 def escape(page: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +14,26 @@ import pytest
 from app.exports.answers import answer_as_html
 from retrieval.describing.description import describe, keep
 from retrieval.library import Library
-from retrieval.types.outcomes import NOTHING_FOUND, ONE_SENTENCE, OUTCOMES, READ_ONCE_MORE
-from tests.app.serving import BEARER
+from retrieval.types.outcomes import NOTHING_FOUND, ONE_SENTENCE, OUTCOMES, WHO_CHOSE
 from tests.app.small_library import QUESTION, RESERVOIR, UNANSWERED, WALKS, pdf_of, slowed
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import ask, escape, view  # noqa: E402
+from tests.browser.acting import ask, escape, in_its_own_words, view  # noqa: E402
 from tests.browser.pages import squeezed, text_under  # noqa: E402
 
 BEES = "There are fourteen hives behind the mill. The bees fly from March to September."
 
 
-def test_a_question_is_answered_with_evidence_that_can_be_followed(
-    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
+def test_an_answer_that_attention_chose_shows_what_it_read_word_by_word(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
-    page = open_tab(serve(library))
+    url = serve(library)
+    in_its_own_words(url)
+    page = open_tab(url)
     ask(page, QUESTION)
+    expect(page.locator(".who-chose")).to_have_text(WHO_CHOSE["attention"])
     tokens, marks = page.locator(".answer-text .token"), page.locator(".passage-text mark")
     assert tokens.count() > 4 and page.locator(".passage").count() > 4
     page.locator(".meter summary").click()
@@ -59,6 +60,27 @@ def test_a_question_is_answered_with_evidence_that_can_be_followed(
     expect(page.locator(".timeline .row")).to_have_count(sum(len(passage.blocks) for passage in answer.passages))
     page.get_by_role("tab", name="Near misses").click()
     expect(page.locator(".passage.missed")).to_have_count(len(answer.near_misses))
+
+
+def test_a_quoted_sentence_is_shown_with_search_scores_and_no_attention(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
+) -> None:
+    page = open_tab(serve(library))
+    ask(page, QUESTION)
+    answer = library.answer(library.answers()[0].id)
+    assert answer.decided_by == "reader" and not answer.heat
+    expect(page.locator(".who-chose")).to_contain_text(WHO_CHOSE["reader"])
+    expect(page.locator(".evidence")).to_contain_text("Passages found")
+    assert page.locator(".evidence").get_by_role("tab").all_inner_texts()[0] == "Passages"
+    expect(page.locator(".evidence").get_by_role("tab")).to_have_count(2)
+    expect(page.locator(".score-text").first).to_have_text(f"{answer.passages[0].score:.3f}")
+    page.locator(".passage-text mark").first.click()
+    expect(page.locator(".block-card")).to_contain_text("Search score")
+    expect(page.get_by_role("button", name="Measure effect")).to_have_count(0)
+    expect(page.locator(".meter")).to_have_count(0)
+    exported = answer_as_html(library, answer)
+    assert WHO_CHOSE["reader"] in exported and "Attention by layer and head" not in exported
+    assert re.search(r"Written on \d+ [A-Z][a-z]+ 20\d\d, \d\d:\d\d UTC by [^/,]+, memory", exported)
 
     others = page.locator(".others li")
     expect(others).to_have_count(len(answer.other_sentences))
@@ -317,7 +339,7 @@ def test_what_was_not_found_is_called_the_same_everywhere(
     expect(page.locator(".verdict")).to_contain_text(NOTHING_FOUND)
     expect(page.locator(".verdict")).not_to_contain_text("still being read")
     (head,) = library.answers()
-    assert NOTHING_FOUND in httpx.get(f"{url}/api/v1/answers/{head.id}/export", headers=BEARER, timeout=60).text
+    assert NOTHING_FOUND in httpx.get(f"{url}/api/v1/answers/{head.id}/export", timeout=60).text
     view(page, "History")
     expect(page.locator(".history .item")).to_contain_text(NOTHING_FOUND)
 
@@ -337,30 +359,13 @@ def test_one_sentence_is_not_passed_off_as_a_summary(
     expect(note).to_have_count(2)
 
 
-def test_passages_that_were_read_once_more_say_so(
-    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
-) -> None:
-    page = open_tab(serve(library))
-    ask(page, QUESTION)
-    again = page.locator(".evidence").get_by_text(READ_ONCE_MORE)
-    expect(again).to_be_visible()
-    answer = library.answer(library.answers()[0].id)
-    exported = answer_as_html(library, answer)
-    assert answer.settings["second_look"] and READ_ONCE_MORE in exported
-    assert re.search(r"Written on \d+ [A-Z][a-z]+ 20\d\d, \d\d:\d\d UTC by [^/,]+, memory", exported)
-    without = replace(answer, settings={**answer.settings, "second_look": False})
-    assert READ_ONCE_MORE not in answer_as_html(library, without)
-
-
 def test_a_quotation_does_not_rest_on_the_model_itself(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
     url = serve(library)
     for quote in (True, False):
         httpx.patch(
-            f"{url}/api/v1/preferences",
-            json={"low_share": 0.95, "quote": quote, "max_tokens": 16},
-            headers=BEARER,
+            f"{url}/api/v1/preferences", json={"low_share": 0.95, "quote": quote, "max_tokens": 16}
         ).raise_for_status()
         page = open_tab(url)
         ask(page, QUESTION)

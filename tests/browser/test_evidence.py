@@ -14,7 +14,7 @@ from tests.app.small_library import QUESTION
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import ask, view_whole  # noqa: E402
+from tests.browser.acting import ask, in_its_own_words, view_whole  # noqa: E402
 
 JARGON = re.compile(r"\bnats?\b|\blog-?prob|\blogits?\b|\b[0-9a-f]{32}\b|sha256", re.I)
 CELL = re.compile(r"Head (\d+), passage (\d+): .*, ([\d.]+) times the average head")
@@ -23,7 +23,9 @@ CELL = re.compile(r"Head (\d+), passage (\d+): .*, ([\d.]+) times the average he
 def test_a_piece_of_a_word_stands_for_the_whole_word(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
-    page = open_tab(serve(library))
+    url = serve(library)
+    in_its_own_words(url)
+    page = open_tab(url)
     ask(page, QUESTION)
     texts = [token.text for token in library.answer(library.answers()[0].id).tokens]
     whole, pieces = "".join(texts), 0
@@ -58,7 +60,9 @@ def _with_heat(page: Any, mass: Callable[[int, int], float]) -> None:
 def test_heads_are_sorted_by_how_much_they_differ_and_folded_away_where_they_do_not(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
-    page = open_tab(serve(library))
+    url = serve(library)
+    in_its_own_words(url)
+    page = open_tab(url)
     ask(page, QUESTION)
     answer = library.answer(library.answers()[0].id)
     assert answer.heads > 3 and len(answer.passages) > 2 and len(answer.layers) == 1
@@ -91,7 +95,9 @@ def test_heads_are_sorted_by_how_much_they_differ_and_folded_away_where_they_do_
 def test_beside_an_answer_there_are_words_and_no_figures_that_mean_nothing(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
-    page = open_tab(serve(library))
+    url = serve(library)
+    in_its_own_words(url)
+    page = open_tab(url)
     ask(page, QUESTION)
     turn = page.locator(".turn")
     assert "%" not in turn.inner_text(), "shares of attention stand behind `How it was read`"

@@ -13,13 +13,12 @@ import pytest
 from app.api import changes
 from retrieval.library import Library
 from tests.app.api_client import PDF
-from tests.app.serving import BEARER
 from tests.app.small_library import QUESTION, WALKS, pdf_of
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import add_files, ask, escape, view, view_whole  # noqa: E402
+from tests.browser.acting import add_files, ask, escape, in_its_own_words, view, view_whole  # noqa: E402
 
 HOSTILE = "${alert(1)} {{alert(2)}} <img src=x onerror=alert(3)> `alert(4)` </script><script>alert(5)</script>"
 ELSEWHERE = "http://198.51.100.7"
@@ -148,8 +147,7 @@ def test_text_that_tries_style_links_and_directions_loads_nothing_and_turns_noth
     expect(page.locator(".history")).to_contain_text("What does the wombat say?")
     assert page.locator(f"[href^='{ELSEWHERE}'], [src^='{ELSEWHERE}'], [href^='javascript']").count() == 0
     exported = open_tab("about:blank")
-    address = f"{url}/api/v1/answers/{library.answers()[0].id}/export"
-    exported.set_content(httpx.get(address, headers=BEARER, timeout=60).text)
+    exported.set_content(httpx.get(f"{url}/api/v1/answers/{library.answers()[0].id}/export", timeout=60).text)
     expect(exported.locator("h1")).to_be_visible()
     assert exported.locator("link, iframe, base, svg, script, [href]").count() == 0
     assert exported.evaluate(BACKWARDS) == []
@@ -235,7 +233,9 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
 ) -> None:
     (walks,) = library.documents(search=WALKS)
     library.rename_document(walks.id, "Walks around the lake and to the tower on its eastern shore, in summer")
-    page = open_tab(serve(library), viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    url = serve(library)
+    in_its_own_words(url)
+    page = open_tab(url, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     ask(page, QUESTION)
     evidence = page.get_by_role("complementary", name="Evidence")
     expect(evidence).to_be_hidden()

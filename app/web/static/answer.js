@@ -4,7 +4,7 @@ import { address, get, remove } from "./api.js";
 import { announce, button, confirm, duration, h, icon, percent, placeOf, replace, toast, weight } from "./dom.js";
 import { cutAtSpan, opacity } from "./marking.js";
 import { openViewer } from "./viewer.js";
-import { ONE_SENTENCE, OUTCOMES, READ_ONCE_MORE } from "./words.js";
+import { ONE_SENTENCE, OUTCOMES, WHO_CHOSE } from "./words.js";
 import { writtenEvidence, writtenText } from "./written.js";
 
 const NEAREST = 3;
@@ -28,11 +28,11 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
       class: "answer-text",
       role: "group",
       tabindex: "0",
-      "aria-label": "Answer. Arrow keys move from word to word, Enter keeps one, Escape releases it.",
+      "aria-label": reading.attended ? "Answer. Arrow keys move from word to word, Enter keeps one, Escape releases it." : "Answer",
     },
     words ? (answer.writer ? writtenText(answer) : spans) : h("span", { class: "soft" }, answer.text || stoppedEarly(answer)),
   );
-  pointing(box, spans, reading);
+  if (reading.attended) pointing(box, spans, reading);
   reading.onChange(() => paint(spans, reading));
   paint(spans, reading);
   replace(
@@ -46,9 +46,10 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
     answer.found ? null : nearest(answer, { onAnyway: answer.settings.anyway ? null : onAnyway }),
     words ? otherSentences(answer) : null,
     words && !answer.writer ? warning(answer, lowShare) : null,
-    words && (answer.writer ? answer.memory_share : answer.tokens.some((token) => token.logprob !== null)) ? howItWasRead(answer) : null,
+    words && !answer.writer ? whoChose(answer) : null,
+    words && reading.attended ? howItWasRead(answer) : null,
     (words || answer.writer) && answer.passages.length
-      ? button("What was read", { class: "button small open-evidence", onclick: onEvidence }, "page")
+      ? button(reading.attended ? "What was read" : "Passages found", { class: "button small open-evidence", onclick: onEvidence }, "page")
       : null,
     actions(answer, { onDeleted, onAgain }),
   );
@@ -113,7 +114,7 @@ function source(answer, reading) {
     { type: "button", class: "plain source", title: "Show on the page", onclick: () => openViewer({ passage, reading }) },
     icon("page"),
     h("span", { class: "source-place" }, placeOf(passage)),
-    answer.quotation ? null : h("span", { class: "soft" }, "read most"),
+    answer.quotation ? null : h("span", { class: "soft" }, reading.attended ? "read most" : "found first"),
   );
 }
 
@@ -138,7 +139,6 @@ function nearest(answer, { onAnyway }) {
         ),
       ),
     ),
-    answer.settings.second_look ? h("p", { class: "fine" }, READ_ONCE_MORE) : null,
     onAnyway ? button("Answer from these anyway", { class: "button", onclick: onAnyway }, "quote") : null,
   );
 }
@@ -230,15 +230,18 @@ export const interruptedNote = (onContinue) =>
 
 const perhapsNote = () => h("div", { class: "verdict", role: "note" }, h("strong", {}, OUTCOMES.perhaps[0]), ` ${OUTCOMES.perhaps[1]}`);
 
-// A quotation is copied from the documents, however it was read.
+// A quotation is copied from the documents, whoever chose it.
 function warning(answer, lowShare) {
-  if (!answer.tokens.length || answer.memory_share >= lowShare || (answer.quote && answer.found)) return null;
+  if (answer.decided_by !== "attention" || answer.memory_share >= lowShare || (answer.quote && answer.found)) return null;
   return h(
     "div",
     { class: "warning", role: "note" },
     "Little of this answer comes from the documents: it rests mostly on the model itself. Check the passages before you rely on it.",
   );
 }
+
+const whoChose = (answer) =>
+  h("p", { class: "soft who-chose" }, WHO_CHOSE[answer.decided_by], answer.decided_by === "attention" ? "" : ` ${timing(answer)}.`);
 
 function howItWasRead(answer) {
   const share = answer.memory_share;

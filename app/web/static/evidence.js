@@ -5,7 +5,6 @@ import { button, h, iconButton, nameOf, pagesOf, percent, placeOf, plural, repla
 import { heatMap, timeline } from "./maps.js";
 import { cutAtBlocks, opacity, withQuote } from "./marking.js";
 import { openViewer } from "./viewer.js";
-import { READ_ONCE_MORE } from "./words.js";
 
 const PANELS = [
   ["passages", "Passages"],
@@ -13,12 +12,14 @@ const PANELS = [
   ["missed", "Near misses"],
   ["heads", "Details"],
 ];
+const OF_SEARCH = ["passages", "missed"]; // where attention decided nothing, nothing of it is shown
 let chosenPanel = "passages";
 
 export function mountEvidence(node, reading) {
   const { writer } = reading.answer;
-  const panels = writer ? PANELS.slice(0, 1) : PANELS; // of a writer's layers and heads nothing is known
-  if (writer) chosenPanel = "passages";
+  const attention = reading.answer.decided_by === "attention";
+  const panels = PANELS.filter(([name]) => attention || (writer ? ["passages"] : OF_SEARCH).includes(name));
+  if (!panels.some(([name]) => name === chosenPanel)) chosenPanel = "passages";
   const focus = h("div", { class: "focus" });
   const panel = h("div", { class: "panel", role: "tabpanel", id: "evidence-panel", tabindex: "0" });
   const tabs = h("div", { class: "subtabs", role: "tablist", "aria-label": "Evidence" });
@@ -67,9 +68,9 @@ export function mountEvidence(node, reading) {
     class: "icon-button sheet-close",
     onclick: () => node.classList.remove("open"),
   });
-  const title = h("span", { class: "grow" }, writer ? `What ${writer.name} was given` : "What the model read");
-  const again = reading.answer.settings.second_look ? h("p", { class: "fine" }, READ_ONCE_MORE) : null;
-  replace(node, h("h2", { class: "evidence-title row" }, title, close), again, focus, tabs, panel);
+  const read = attention ? "What attention read" : "Passages found";
+  const title = h("span", { class: "grow" }, writer ? `What ${writer.name} was given` : read);
+  replace(node, h("h2", { class: "evidence-title row" }, title, close), focus, tabs, panel);
   drawFocus(focus, reading);
   show(chosenPanel);
 }
@@ -82,7 +83,7 @@ function drawFocus(node, reading) {
   const letGo = iconButton("Back to the whole answer", "close", { onclick: () => reading.clear() });
   if (block !== null) {
     replace(node, blockCard(reading, block, letGo));
-  } else if (token !== null) {
+  } else if (token !== null && reading.attended) {
     const parts = reading.weights().size;
     replace(
       node,
@@ -107,8 +108,10 @@ function drawFocus(node, reading) {
       h(
         "div",
         { class: "focus-line soft" },
-        writer && !reading.answer.memory_share
-          ? "These passages were found and given to the writer. Each number in its answer leads to one of them."
+        !reading.attended
+          ? writer
+            ? "These passages were found and given to the writer. Each number in its answer leads to one of them."
+            : ""
           : "The whole answer. Point at a word to see what it was read from, or at a passage to see which words used it.",
       ),
     );
@@ -134,11 +137,13 @@ function blockCard(reading, block, letGo) {
       h(
         "div",
         {},
-        h("div", { class: "figure" }, weight(reading.totals.get(block) || 0)),
-        h("div", { class: "soft" }, "Attention"),
-        h("div", { class: "fine" }, "how much it was read"),
+        h("div", { class: "figure" }, reading.worth(reading.totals.get(block) || 0)),
+        h("div", { class: "soft" }, reading.attended ? "Attention" : "Search score"),
+        h("div", { class: "fine" }, reading.attended ? "how much it was read" : "how well it fits the question"),
       ),
-      h("div", { "aria-live": "polite" }, effect ? effectFigure(effect) : measureButton(reading, block)),
+      reading.answer.decided_by === "attention"
+        ? h("div", { "aria-live": "polite" }, effect ? effectFigure(effect) : measureButton(reading, block))
+        : null,
     ),
     strongest.length
       ? h(
@@ -201,13 +206,13 @@ function measureButton(reading, block) {
 function passages(panel, reading) {
   const { answer } = reading;
   if (!answer.passages.length) {
-    replace(panel, h("p", { class: "empty-note" }, "Nothing was read for this answer."));
+    replace(panel, h("p", { class: "empty-note" }, "There is no passage for this answer."));
     return () => {};
   }
   const marks = [],
     cards = [],
     quoted = reading.quoted();
-  const weighed = !answer.writer || answer.memory_share > 0; // what a server looked at, nobody knows
+  const weighed = !answer.writer || reading.attended; // what a server looked at, nobody knows
   const strongestPassage = Math.max(1e-9, ...answer.passages.map((one) => one.score));
   answer.passages.forEach((passage, index) => {
     const bar = h("div", { class: "score-fill" });
@@ -256,12 +261,13 @@ function passages(panel, reading) {
       mark.style.setProperty("--mark", opacity(mass, strongest, whole && Boolean(quoted)).toFixed(3));
       mark.classList.toggle("chosen", reading.block === block);
       mark.setAttribute("aria-pressed", String(reading.block === block));
-      if (weighed) mark.title = `${weight(mass)} of the attention`;
+      if (weighed) mark.title = reading.attended ? `${weight(mass)} of the attention` : `search score ${reading.worth(mass)}`;
     }
     for (const { card, passage, bar, score } of cards) {
       const mass = whole ? passage.score : passage.block_ids.reduce((sum, id) => sum + (weights.get(id) || 0), 0);
       bar.style.width = `${Math.min(100, (100 * mass) / (whole ? strongestPassage : strongest)).toFixed(1)}%`;
-      score.textContent = mass > 0 ? weight(mass) : "–";
+      score.textContent = mass > 0 ? reading.worth(mass) : "–";
+      score.title = reading.attended ? "share of the attention" : "search score";
       card.classList.toggle("dim", mass <= 0);
     }
     if (scrolledFor === reading.token || reading.block !== null) return;
@@ -332,11 +338,7 @@ function nearMisses(panel, reading) {
   const { answer } = reading;
   replace(
     panel,
-    h(
-      "p",
-      { class: "fine" },
-      "These ranked next in the search and were not read. The score is from the search, before any word was written.",
-    ),
+    h("p", { class: "fine" }, "These ranked next in the search. The score is from the search."),
     answer.near_misses.length
       ? h(
           "div",

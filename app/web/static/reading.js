@@ -1,5 +1,7 @@
 // One answer and what of it is being looked at: a token, a block, or the whole. Numbers only, no elements.
 
+import { weight } from "./dom.js";
+
 export class Reading extends EventTarget {
   constructor(answer) {
     super();
@@ -66,9 +68,19 @@ export class Reading extends EventTarget {
     return this.#ofWord(this.wordAt(index).indexes, (token) => token.memory_share);
   }
 
-  // Block id -> attention, of the word shown or of the whole answer.
+  // Whether passages have shares of attention: that of the model that answered, or of a writer that tells.
+  get attended() {
+    return this.answer.decided_by === "attention" || (Boolean(this.answer.writer) && this.answer.memory_share > 0);
+  }
+
+  // What a passage or a part of it is worth, for people: a share of attention, or the score of the search.
+  worth(value) {
+    return this.attended ? weight(value) : value.toFixed(3);
+  }
+
+  // Block id -> attention, of the word shown or of the whole answer; where attention decided nothing, search scores.
   weights() {
-    if (this.shownToken === null) return this.totals;
+    if (this.shownToken === null || !this.attended) return this.totals;
     const { indexes } = this.wordAt(this.shownToken);
     const ids = new Set(indexes.flatMap((at) => this.answer.tokens[at].blocks.map(([id]) => id)));
     return new Map([...ids].map((id) => [id, this.#ofWord(indexes, (token) => token.blocks.find(([one]) => one === id)?.[1] || 0)]));

@@ -189,7 +189,7 @@ export function openViewer(target) {
       marks.get(id).push(node);
       node.addEventListener("pointerenter", () => light(id, true));
       node.addEventListener("pointerleave", () => light(id, false));
-      node.title = `${weight(now.get(id))} of the attention`;
+      if (reading) node.title = reading.attended ? `${weight(now.get(id))} of the attention` : `search score ${reading.worth(now.get(id))}`;
       if (reading?.block === id) node.classList.add("chosen");
       return node;
     };

@@ -21,7 +21,11 @@ export function welcome({ documents, suggestions, onAsk, onAdd }) {
     { class: "hero" },
     h("img", { src: MARK, alt: "", width: "64", height: "64" }),
     h("h2", {}, "Ask your documents"),
-    h("p", {}, "The passages that may answer are found in the stored memory of your documents, a reader marks the sentence, and you see it on its page."),
+    h(
+      "p",
+      {},
+      "The passages that may answer are found in the stored memory of your documents, a reader marks the sentence, and you see it on its page.",
+    ),
     documents === 0
       ? h("div", { class: "row centre" }, button("Add documents first", { class: "button primary", onclick: onAdd }, "up"))
       : h(

@@ -106,7 +106,6 @@ def start(prepared: Prepared, recipe: Recipe, encoder: Encoder) -> LandmarkModel
         quotes_sentences=True,
         search_weights=((1.0,) * config.num_attention_heads,),
         ranks_by_tokens=True,
-        points_at_answers=True,
         window_blocks=4,
         context_blocks=2,
         window_attention=recipe.window_attention,

@@ -55,7 +55,7 @@ def save_int8(model: LandmarkModel, folder: str | Path) -> None:
         "weights": INT8,
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    model.save_parts(folder)
+    model.tokenizer.save_pretrained(folder)
 
 
 def save_reader(look: SecondLook, folder: Path) -> None:

@@ -22,7 +22,6 @@ from model.inference.constrained_decoding import Place, QuoteSource, word_starts
 from model.reading.second_look import FoundSpan, Reading, ReadPassage
 from model.scoring.late_interaction import score
 from model.scoring.sentences import is_hollow, is_question, may_answer
-from model.scoring.span_selection import best_spans
 from retrieval.query.exact_terms import CODE_WEIGHT, code_shares
 from retrieval.query.passage_builder import QuotableText
 from retrieval.query.passage_spans import Hit
@@ -33,10 +32,6 @@ from retrieval.query.quotation.placed_sentences import PlacedBlock, Quotation, S
 from retrieval.query.quotation.same_question import gains_below
 from retrieval.query.quotation.siblings import SIBLING_WEIGHT, sibling_shares
 from storage.records import Block
-
-SPAN_WEIGHT = 0.005
-"""Weight of the answer span's logits added to the sentence's score; it decides between similar sentences. Held-out
-questions show no difference between 0.0025 and 0.05 (docs/experiments.md)."""
 
 MATCH_WEIGHT = 25.0
 """Weight of the late-interaction score beside the logarithm of the second look's chance. Answers are alike between 15
@@ -109,19 +104,16 @@ class Quoting:
         self,
         matches_QCL: Tensor,
         text_of: Mapping[str, QuotableText],
-        span_logits_2CL: Tensor | None = None,
         *,
         question: str = "",
         read: Callable[[Sequence[ReadPassage]], Reading] | None = None,
         title_of: Mapping[str, str] = MappingProxyType({}),
         count: int = 1,
     ) -> list[Quotation]:
-        """The best sentences of different wording, best first, each with its answer span. A single one without tokens
-        if the blocks hold no text.
+        """The best sentences of different wording, best first. A single one without tokens if the blocks hold no text.
 
-        `matches_QCL`: see `late_interaction.token_matches`; `span_logits_2CL`: see `span_selection.span_logits`,
-        if the model predicts answer spans; `question`: its words tell rows of a table apart; `read`: see
-        `SecondLook.read`, whose chances then decide.
+        `matches_QCL`: see `late_interaction.token_matches`; `question`: its words tell rows of a table apart; `read`:
+        see `SecondLook.read`, whose chances then decide, and which marks the answer in each sentence.
         """
         sentences = self._sentences(text_of)
         if not sentences:
@@ -149,10 +141,6 @@ class Quoting:
         else:
             # Headings repeat the question's words and answer nothing; the second look knows better.
             ranked_S = _without(ranked_S, [not each.announced and not may_answer(each.text) for each in sentences])
-            if span_logits_2CL is not None:
-                sums_S, first_S, last_S = best_spans(by_sentence(span_logits_2CL))
-                pointed = [range(a, b + 1) for a, b in zip(first_S.tolist(), last_S.tolist(), strict=True)]
-                ranked_S = ranked_S + SPAN_WEIGHT * sums_S
         chosen = list(_chosen(sentences, ranked_S, scores_S, pointed, count + 1))
         if read is not None and len(chosen) > 1:
             following = {number: sentences[number + 1] for number in gains_S[:-1].nonzero().flatten().tolist()}

@@ -7,16 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from torch import Tensor
-
-from model.checkpoint.landmark_model import LandmarkModel
 from model.reading.second_look import Reading, ReadPassage
 from model.scoring.late_interaction import token_matches
-from model.scoring.span_selection import span_head_logits, span_logits
 from retrieval.engine.workspace import Workspace
 from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.query.passage_builder import PassageBuilder
-from retrieval.query.question import EncodedQuestion
 from retrieval.query.quotation.placed_sentences import Quotation
 from retrieval.query.quotation.quoting import Quoting
 from retrieval.query.retrieve import Candidates
@@ -49,23 +44,12 @@ def best_sentences(
         keys = candidates.snapshot.token_keys(candidates.positions_C)
         titles_QC = found.titles.of(candidates.document_ids)
         matches_QCL = token_matches(found.question.queries_QWGD, *keys).cpu().maximum(titles_QC[..., None])
-        span_logits_2CL = _span_logits(workspace.opened.model, found.question, keys)
         title_of = {document_id: passages.title(document_id) for document_id in text_of}
         return quoting.best_sentences(
             matches_QCL,
             text_of,
-            span_logits_2CL,
             question=found.question.text,
             read=read,
             title_of=title_of,
             count=count,
         )
-
-
-def _span_logits(
-    model: LandmarkModel, question: EncodedQuestion, keys: tuple[Sequence[Tensor], Tensor]
-) -> Tensor | None:
-    """span_logits_2CL of the candidates; None if the model predicts no answer spans."""
-    if model.span_head is not None:
-        return span_head_logits(model.span_head, question.queries_QWGD, question.span_queries_2WGD, *keys).cpu()
-    return span_logits(question.span_queries_2WGD, *keys).cpu() if len(question.span_queries_2WGD) else None

@@ -11,7 +11,7 @@ import pytest
 
 from app.cli.output import printable
 from retrieval.library import Library
-from retrieval.types.outcomes import NOTHING_FOUND, READ_ONCE_MORE
+from retrieval.types.outcomes import NOTHING_FOUND, WHO_CHOSE
 from tests.app.cli_client import Commands, cairn, rows
 from tests.app.small_library import QUESTION, RESERVOIR, UNANSWERED
 
@@ -98,8 +98,8 @@ def test_a_question_and_a_file_exclude_each_other(commands: Commands, words: tup
 
 def test_ask_streams_words_and_then_names_its_passages(commands: Commands) -> None:
     result = cairn("ask", QUESTION)
-    assert f"{RESERVOIR}, page" in result.stdout and "of the attention went to documents" in result.stdout
-    assert result.stdout.count(READ_ONCE_MORE) == 1
+    assert f"{RESERVOIR}, page" in result.stdout and "of the attention" not in result.stdout
+    assert result.stdout.count(WHO_CHOSE["reader"]) == 1
     told = result.stdout.split("\nIn short:")[0]
     assert told.count("raised by three metres") == 1, "the answer is there once"
 

@@ -143,6 +143,11 @@ def test_token_ends_of_a_long_text_decode_no_long_beginnings(monkeypatch: pytest
     assert 1 < max(longest) < 20
 
 
+def test_settings_that_an_earlier_release_had_are_dropped() -> None:
+    old = {"block_size": 8, "landmark_token_id": 1, "points_at_answers": True, "pointing": [64, 3]}
+    assert LandmarkConfig.from_dict(old) == LandmarkConfig(block_size=8, landmark_token_id=1)
+
+
 def test_settings_of_a_newer_version_are_refused() -> None:
     with pytest.raises(ModelError, match="newer version"):
         LandmarkConfig.from_dict({"block_size": 8, "landmark_token_id": 1, "tomorrow": 1})

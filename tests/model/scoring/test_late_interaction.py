@@ -11,7 +11,6 @@ from model.scoring.late_interaction import (
     block_scores,
     token_matches,
 )
-from model.scoring.span_selection import best_spans, span_logits
 from retrieval.query.question import encode_question
 from tests.tiny_model import ONE_LAYER, tiny_model
 
@@ -73,33 +72,6 @@ def test_the_length_of_a_key_does_not_matter_and_a_key_of_nothing_matches_nothin
     queries_QWGD = torch.tensor([[[[1.0, 0.0]]], [[[0.0, 2.0]]]])
     keys = torch.tensor([[[[3.0, 0.0], [0.0, 0.5], [9.0, 9.0]]], [[[0.0, 0.0], [0.0, 0.0], [9.0, 9.0]]]])
     assert scores(queries_QWGD, [keys], torch.tensor([2, 2])).tolist() == pytest.approx([1.0, 0.0])
-
-
-def test_pointers_meet_keys_and_the_best_span_ends_where_it_begins_or_later():
-    keys = torch.tensor([[[[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [9.0, 9.0]]]])
-    pointers_2WGD = torch.tensor([[[[1.0, 0.0]]], [[[0.0, 3.0]]]])
-    points_2CL = span_logits(pointers_2WGD, [keys], torch.tensor([3]))
-    assert points_2CL[:, 0, :3].tolist() == [[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]] and points_2CL[0, 0, 3] == -torch.inf
-    assert spans(points_2CL[:, :, :3]) == [(4.0, 0, 1)]  # the best start stands behind the best end
-    assert spans(points_2CL[:, :, :3], longest=1) == [(3.0, 1, 1)]
-
-
-def spans(points_2ST, **settings):
-    return [tuple(row) for row in zip(*(x.tolist() for x in best_spans(points_2ST, **settings)), strict=True)]
-
-
-def test_the_best_spans_are_those_of_a_search_through_all():
-    torch.manual_seed(0)
-    points_2ST = torch.randn(2, 20, 9)
-    counts = torch.randint(1, 10, (20,))
-    points_2ST = points_2ST.masked_fill(torch.arange(9) >= counts[:, None], -torch.inf)
-    for longest in (1, 3, 24):
-        for row, (total, first, last) in enumerate(spans(points_2ST, longest=longest)):
-            starts, ends = points_2ST[:, row, : counts[row]].tolist()
-            every = [
-                (starts[a] + ends[b], a, b) for a in range(len(starts)) for b in range(a, min(len(ends), a + longest))
-            ]
-            assert (total, first, last) == pytest.approx(max(every))
 
 
 def test_queries_of_the_tokens_average_to_the_query_of_search():

@@ -73,7 +73,7 @@ def test_what_needs_words_of_its_own_is_refused(found):
     with pytest.raises(InvalidRequest, match="has no words of its own"):
         list(found.ask(QUESTION, quote=False))
     answer = ask(found, QUESTION)
-    with pytest.raises(InvalidRequest, match="no block changed"):
+    with pytest.raises(InvalidRequest, match="did not choose"):
         found.effect_of_block(answer.id, answer.passages[0].block_ids[0])
 
 
@@ -103,7 +103,7 @@ def test_a_reader_of_the_same_vocabulary_reads_again_and_points(found, folder, o
     finder = load_backbone(folder, device="cpu", block_size=16)
     assert second_look.shipped_reader_for(finder.tokenizer) == shipped / "default" / "reader"
     answer = ask(open_library(model=finder), QUESTION, anyway=True)
-    assert answer.settings["second_look"] and answer.short
+    assert answer.decided_by == "reader" and answer.short
     other = save_tiny_encoder(tmp_path / "other", ["Das Wasser ist kalt"])
     assert second_look.shipped_reader_for(load_backbone(other, device="cpu", block_size=16).tokenizer) is None
 

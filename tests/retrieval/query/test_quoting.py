@@ -148,40 +148,24 @@ def test_the_sentence_that_holds_the_best_match_of_every_question_token_wins() -
         )
 
 
-def test_the_words_that_the_model_points_at_are_marked_and_may_decide_between_like_sentences() -> None:
-    model = tiny_model(block_size=16)
-    blocks = blocks_of(model, TEXT)
-    quoting = Quoting(model, blocks)
-    matches_QCL = torch.full((1, len(blocks), 16), 0.3)
-    for words in ("surveyors of the line", "first stones", "upper half"):
-        start, stop = TEXT.index(words), TEXT.index(words) + len(words)
-        points_2CL = torch.zeros(2, len(blocks), 16)
-        points_2CL[0, start // 15, start % 15] = points_2CL[1, (stop - 1) // 15, (stop - 1) % 15] = 2.0
-        (found,) = quoting.best_sentences(matches_QCL, {"d": QuotableText(TEXT)}, points_2CL)
-        assert spell(quoting, blocks, found.places[found.pointed.start : found.pointed.stop]) == words
-    assert quoting.best_sentences(matches_QCL, {"d": QuotableText(TEXT)})[0].pointed == range(0)
-
-
-def test_the_next_best_sentences_come_with_what_is_pointed_at_in_them_and_repetitions_do_not() -> None:
+def test_the_next_best_sentences_come_and_repetitions_do_not() -> None:
     model = tiny_model(block_size=16)
     text = "The fox sleeps in the den. The wolf hunts at night. The  FOX sleeps in the den. A bear eats fish at noon."
     blocks = blocks_of(model, text)
-    matches_QCL, points_2CL = torch.full((1, len(blocks), 16), 0.1), torch.zeros(2, len(blocks), 16)
+    matches_QCL = torch.full((1, len(blocks), 16), 0.1)
     for word, match in (("fox", 0.9), ("wolf", 0.5), ("FOX", 0.8), ("bear", 0.7)):
         at = text.index(word)
         matches_QCL[0, at // 15, at % 15] = match
-        points_2CL[:, at // 15, at % 15] = 5.0
     quoting = Quoting(model, blocks)
-    found = quoting.best_sentences(matches_QCL, {"d": QuotableText(text)}, points_2CL, count=9)
+    found = quoting.best_sentences(matches_QCL, {"d": QuotableText(text)}, count=9)
 
     def said(places):
         return text[quoting.place(*places[0])[1] : quoting.place(*places[-1])[2]].strip()
 
     assert [said(one.places).split()[1] for one in found] == ["fox", "bear", "wolf"]
-    assert [said(one.places[one.pointed.start : one.pointed.stop]) for one in found] == ["f", "b", "w"]
     assert [[hit.ordinal for hit in quoting.hits(one)] for one in found] == [[0, 1], [5, 6], [1, 2, 3]]
     assert [round(one.score, 3) for one in found] == [0.9, 0.7, 0.5]
-    assert len(quoting.best_sentences(matches_QCL, {"d": QuotableText(text)}, points_2CL, count=2)) == 2
+    assert len(quoting.best_sentences(matches_QCL, {"d": QuotableText(text)}, count=2)) == 2
 
 
 def test_text_beside_the_matter_is_quoted_only_where_nothing_else_answers_as_well() -> None:

@@ -62,7 +62,7 @@ def test_the_sentence_that_the_reader_finds_is_quoted_and_pointed_at(library, re
     reading["Oslo"] = 0.9
     answer = ask(library, "Where does Bert live?", max_tokens=200, k=50)
     assert (answer.text, answer.short) == ("Bert lives in Oslo beside the sea.", "Oslo")
-    assert answer.outcome == "found" and answer.settings["second_look"]
+    assert answer.outcome == "found" and answer.decided_by == "reader"
 
 
 def test_a_question_of_the_document_is_not_quoted_as_an_answer(library, reading, write):
@@ -119,4 +119,4 @@ def test_it_can_be_turned_off(open_library, checkpoint, write, reading):
     library = open_library(model=load_backbone(checkpoint, device="cpu"), second_look=False)
     add(library, write("people.txt", TEXT))
     answer = ask(library, "Where does Bert live?", max_tokens=200, k=50)
-    assert answer.found and not answer.settings["second_look"]
+    assert answer.found and answer.decided_by == "search" and not answer.short
