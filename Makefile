@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## List the targets
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
 
-app: install ## Serve the web UI on http://127.0.0.1:7860 with the shipped checkpoint
+app: install ## Serve the web UI with the shipped checkpoint and print the address that opens it
 	$(PY) -m app serve --host $(HOST) --port $(PORT)
 
 install: $(VENV)/.installed ## Make .venv with everything that the application needs

@@ -47,6 +47,17 @@ def open_library(settings: Settings) -> Library:
     )
 
 
+def server_token(settings: Settings) -> str | None:
+    """The token that opens a server of these settings: theirs, or, where they name no secret and the server is this
+    machine's own, that of the home's owner. None: a password, accounts or single sign-on do."""
+    from app.auth import is_loopback, owner_token
+
+    if settings.token or settings.password or settings.oidc_issuer or not is_loopback(settings.host):
+        return settings.token
+    prepare_home(settings.home)
+    return owner_token(settings.home)
+
+
 def rescue_catalogue(settings: Settings) -> RescueReport | None:
     """Make the catalogue of `settings.home` anew; None if that is not needed. Raises SettingsError for PostgreSQL's."""
     from retrieval.errors import catalogue_errors

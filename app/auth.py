@@ -1,6 +1,7 @@
 """Who is asking: accounts, or one password and one token for the whole server; sessions.
 
-- Without accounts the server has one password and one token (settings), or none; whoever is let in is its one owner.
+- Without accounts the server has one password and one token of its settings, and without these the owner's token, which
+  lies in the home (`owner_token`); whoever is let in is its one owner. Nobody is let in without a secret.
 - With accounts each person signs in by name, each program by its user's token; password and token of the server open
   nothing any more. Accounts are read anew for every request: a new password or a removed account counts at once.
 - Sessions are in `SharedValues`: all servers of a library know them, and a restart does not end them. Cookie and
@@ -8,26 +9,31 @@
 - Sessions that single sign-on opened (`app.single_sign_on`) end with the link between account and identity.
 - Passwords are hashed in threads of their own, for each address in turn: nothing else waits for them. So are accounts
   looked up (`in_background`): a slow catalogue does not stop the loop that serves everybody.
-- No files, no network, no documents: what a `Principal` may see is decided in `storage.catalogue.permissions`.
+- No network, no documents: what a `Principal` may see is decided in `storage.catalogue.permissions`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import hmac
 import ipaddress
 import json
+import os
 import secrets
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from app.errors import SettingsError
 from app.limits.fair_queue import FairQueue, QueueFull
 from app.limits.sign_in_limit import Attempt, SignInLimit, TooManyAttempts, network_of
 from app.shared_values import OwnValues, SharedValues
@@ -42,6 +48,7 @@ SESSION_COOKIE = "cairn_session"
 SESSION_SECONDS = 7 * 24 * 3600
 MAX_SESSIONS_EACH = 1000  # of one account, or of all who know the one password
 KIND = "session"
+TOKEN_FILE = "token"
 PASSWORD_SALT = b"cairn server"  # of the server's password, in memory only: its hash is the same at all servers
 HASHES_AT_ONCE = 2  # argon2 takes 64 MiB a time
 HASHES_WAITING, HASHES_WAITING_EACH = 64, 8
@@ -94,6 +101,31 @@ def fresh_token() -> tuple[str, str]:
     return token, token_digest(token)
 
 
+def owner_token(home: Path) -> str:
+    """The token in the home's file `token`, made if there is none: only the owner of the home can read it.
+
+    Raises SettingsError for a file that others may read, or that holds no token.
+    """
+    path = home / TOKEN_FILE
+    if not path.exists():
+        made, name = tempfile.mkstemp(prefix=f".{TOKEN_FILE}-", dir=home)  # mode 0600
+        try:
+            with os.fdopen(made, "w", encoding="ascii") as file:
+                file.write(secrets.token_urlsafe(32) + "\n")
+            with contextlib.suppress(FileExistsError):  # another process was first; a link never shows half a file
+                os.link(name, path)
+        finally:
+            os.unlink(name)
+    if os.name == "posix" and path.stat().st_mode & 0o077:
+        raise SettingsError(
+            f"Others may read {path}, which opens this library. Remove it; the next start makes a new one."
+        )
+    token = path.read_text(encoding="ascii", errors="replace").strip()
+    if len(token) < MIN_TOKEN_LENGTH:
+        raise SettingsError(f"{path} holds no token. Remove it; the next start makes a new one.")
+    return token
+
+
 def token_digest(token: str) -> str:
     """A fast hash suffices for a secret that nobody can guess."""
     return _digest(token).hex()
@@ -116,9 +148,9 @@ class Authenticator:
     """Signs people and programs in.
 
     `password` (of the server) may be plain or an argon2 hash (`$argon2...`). With `single_sign_on` people are asked for
-    their names also before there are accounts: the first is made when somebody signs in so. `required` is False only
-    while there are neither accounts nor secrets and `host` is this machine's own: then everybody who reaches the server
-    is its owner. `values`: what servers share; without them sessions live as long as this object.
+    their names also before there are accounts: the first is made when somebody signs in so. `on_this_machine`: `token`
+    is the owner's, and the server is meant for this machine alone. `values`: what servers share; without them sessions
+    live as long as this object.
     """
 
     def __init__(
@@ -127,7 +159,7 @@ class Authenticator:
         password: str | None = None,
         token: str | None = None,
         accounts: Accounts | None = None,
-        host: str = "127.0.0.1",
+        on_this_machine: bool = False,
         single_sign_on: bool = False,
         metrics_token: str | None = None,
         values: SharedValues | None = None,
@@ -146,7 +178,7 @@ class Authenticator:
             given = password.startswith("$argon2")
             self._hash = password if given else self._hasher.hash(password, salt=PASSWORD_SALT)
         self._token_digest = _digest(token) if token else None
-        self._accounts, self._local, self._single_sign_on = accounts, is_loopback(host), single_sign_on
+        self._accounts, self._on_this_machine, self._single_sign_on = accounts, on_this_machine, single_sign_on
         self._values: SharedValues = OwnValues(clock) if values is None else values
         self._hashing = FairQueue(
             "cairn-sign-in", at_once=HASHES_AT_ONCE, each_waiting=HASHES_WAITING_EACH, waiting=HASHES_WAITING
@@ -165,17 +197,18 @@ class Authenticator:
         return self._single_sign_on or (self._accounts is not None and self._accounts.any)
 
     @property
-    def required(self) -> bool:
-        """Also when the last account of a server on the network was removed: then nobody gets in."""
-        return self._hash is not None or self._token_digest is not None or not self._local or self.by_name
+    def on_this_machine(self) -> bool:
+        """Whether the owner's token alone opens the server."""
+        return self._on_this_machine and not self.by_name
 
     @property
     def has_password(self) -> bool:
-        """Whether people can sign in with a browser."""
+        """Whether people sign in with a password, or with the token."""
         return self._hash is not None or self.by_name
 
     def log_in(self, password: str, client: str, name: str = "") -> Future[str]:
-        """Correct password -> new session cookie value, or WrongPassword. Raises TooManyAttempts at once."""
+        """Correct password, or the server's token -> new session cookie value, or WrongPassword. Raises TooManyAttempts
+        at once."""
         attempt = self._attempts.begin(name.strip().lower() if self.by_name else "", client)
         return self._in_turn(client, lambda: self._log_in(password, name, attempt))
 
@@ -192,6 +225,9 @@ class Authenticator:
             raise TooManyAttempts(1.0) from None
 
     def _log_in(self, password: str, name: str, attempt: Attempt) -> str:
+        if (session := self.session_of_token(password)) is not None:
+            self._attempts.succeeded(attempt)
+            return session
         account = self._account(name) if self.by_name else None
         expected = self._hash if not self.by_name else account.password_hash if account else self._decoy
         if expected is None or len(password) > MAX_PASSWORD_LENGTH:
@@ -202,6 +238,12 @@ class Authenticator:
             raise WrongPassword
         self._attempts.succeeded(attempt)
         return self._opened(account, expected, SESSION_SECONDS)
+
+    def session_of_token(self, token: str) -> str | None:
+        """A session of whoever has the server's token: its cookie's value. It ends when the token is another."""
+        if self._token_digest is None or not self._is_token(token):
+            return None
+        return self._opened(None, self._token_digest.hex(), SESSION_SECONDS)
 
     def open_session(self, account: User, seconds: float) -> str:
         """A session of somebody who signed in elsewhere: its cookie's value."""
@@ -240,8 +282,9 @@ class Authenticator:
             return None
         kept = json.loads(found[token_digest(session)])
         if kept["user"] is None:
-            by_password = self._hash is not None and not self.by_name
-            return ADMINISTRATOR if by_password and _proves(session, self._hash, kept["proof"]) else None
+            secrets_of_all = (self._hash, self._token_digest.hex() if self._token_digest else None)
+            opens = not self.by_name and any(_proves(session, each, kept["proof"]) for each in secrets_of_all)
+            return ADMINISTRATOR if opens else None
         account = self._accounts.by_id(kept["user"]) if self._accounts else None
         if account is None or not _proves(session, account.password_hash, kept["proof"]):
             return None
@@ -261,9 +304,12 @@ class Authenticator:
         account = self._accounts.of_token(token_digest(token)) if self._accounts is not None else None
         if account is not None:
             return Principal(account.id, account.name)
-        if self._token_digest is None or self.by_name:
-            return None
-        return ADMINISTRATOR if hmac.compare_digest(_digest(token), self._token_digest) else None
+        return ADMINISTRATOR if self._is_token(token) else None
+
+    def _is_token(self, token: str) -> bool:
+        """Whether it is the server's, and opens it."""
+        right = self._token_digest is not None and hmac.compare_digest(_digest(token), self._token_digest)
+        return right and not self.by_name
 
     def opens_metrics(self, token: str) -> bool:
         """Whether it is the token for /metrics."""

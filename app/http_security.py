@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.auth import SESSION_COOKIE, Authenticator, is_loopback
+from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, is_loopback
 from app.limits.sign_in_limit import TooManyAttempts, network_of
 from storage.records import ADMINISTRATOR, Principal
 
@@ -66,6 +66,17 @@ def client_of(connection: HTTPConnection) -> str:
     return connection.client.host if connection.client else "unknown"
 
 
+def set_session(response: Response, session: str, connection: HTTPConnection, seconds: float) -> None:
+    response.set_cookie(
+        SESSION_COOKIE,
+        session,
+        max_age=int(seconds),
+        httponly=True,
+        samesite="strict",
+        secure=connection.url.scheme == "https",
+    )
+
+
 def refusal(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
     """The one shape of an error in this app."""
     return JSONResponse({"error": {"code": code, "message": message}}, status_code=status, headers=headers)
@@ -74,8 +85,8 @@ def refusal(status: int, code: str, message: str, headers: dict[str, str] | None
 class AccessMiddleware:
     """Host, origin, path, size and credentials of every request, in that order.
 
-    `host` is the address served on: on loopback without a password only local names are accepted as Host, which stops
-    DNS rebinding; with one, a reverse proxy on this machine may serve any name.
+    `host` is the address served on: on loopback, where the owner's token alone opens, only local names are accepted as
+    Host, which stops DNS rebinding; with a password or accounts, a reverse proxy on this machine may serve any name.
     """
 
     def __init__(
@@ -119,7 +130,7 @@ class AccessMiddleware:
     def _identified(self, connection: HTTPConnection, method: str) -> Response | Principal:
         """Who asks, or why not."""
         headers = connection.headers
-        if self._other_host(headers) and not self._authenticator.required:
+        if self._other_host(headers) and self._authenticator.on_this_machine:
             return refusal(
                 421, "wrong_host", "This server answers on this machine only. Open http://127.0.0.1 instead."
             )
@@ -127,13 +138,12 @@ class AccessMiddleware:
             return NOBODY
         scheme, _, value = headers.get("authorization", "").partition(" ")
         token = value.strip() if scheme.lower() == "bearer" else ""
-        if token and (owner := self._authenticator.owner_of_token(token)) is not None:
-            return owner
         if token and connection.scope["path"] == METRICS_PATH and self._authenticator.opens_metrics(token):
             return ADMINISTRATOR
-        if not self._authenticator.required:
-            return ADMINISTRATOR
+        carried = connection.query_params.get("token", "") if connection.scope["path"] == "/" else ""
         try:
+            if carried and self._authenticator.principal_of_token(carried, client_of(connection)) == ADMINISTRATOR:
+                return self._without_the_token(connection, carried)
             if token:
                 principal = self._authenticator.principal_of_token(token, client_of(connection))
             else:
@@ -142,9 +152,19 @@ class AccessMiddleware:
             return too_many(wait)
         if principal is not None:
             return principal
-        if method in ("GET", "HEAD") and "text/html" in headers.get("accept", "") and self._authenticator.has_password:
+        if method in ("GET", "HEAD") and "text/html" in headers.get("accept", ""):
             return RedirectResponse("/login", status_code=303)
-        return refusal(401, "not_signed_in", "Sign in first, or send a token.", {"WWW-Authenticate": "Bearer"})
+        how = "Sign in first, or send a token"
+        how += " (`cairn token` prints it)." if self._authenticator.on_this_machine else "."
+        return refusal(401, "not_signed_in", how, {"WWW-Authenticate": "Bearer"})
+
+    def _without_the_token(self, connection: HTTPConnection, token: str) -> Response:
+        """The page again, with a session in place of the token in its address, where histories would keep it."""
+        session = self._authenticator.session_of_token(token)
+        response = RedirectResponse("/", status_code=303)
+        if session is not None:  # None: another thread made the first account just now
+            set_session(response, session, connection, SESSION_SECONDS)
+        return response
 
     def _limit_of(self, path: str) -> int:
         """Bytes of the body. Nobody need sign in to send one to a public path."""

@@ -7,6 +7,7 @@ from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
 from retrieval.errors import PermissionDenied, catalogue_errors
+from retrieval.index.exact_text import TextMatch, Wanted, matches
 from retrieval.index.snapshot import scope_documents
 from retrieval.ingest import pages
 from retrieval.ingest.file_store import free_bytes
@@ -14,6 +15,7 @@ from retrieval.replicas import Replicas
 from retrieval.types.figures import Figures
 from retrieval.types.passages import PageBox
 from retrieval.types.records import Description, Document, PageText, Scope, Suggestion, TextHit
+from retrieval.types.views import page_number, page_text_view
 
 if TYPE_CHECKING:
     from retrieval.describing.describer import Describer
@@ -144,6 +146,29 @@ class About:
             self._passages.text(document_id),
             words,
         )
+
+    @catalogue_errors()
+    def grep(
+        self, pattern: str, *, expression: bool = False, within: Scope | None = None, limit: int = 100, each: int = 20
+    ) -> list[TextMatch]:
+        """Where these words stand in the documents in scope, or with `expression` what matches a regular expression:
+        at most `limit` places, `each` of one document, newest documents first. Raises NotFound, InvalidRequest."""
+        wanted = Wanted.of_expression(pattern) if expression else Wanted.of_words(pattern)
+        rows = self._catalogue.documents(sort="added")
+        if within not in (None, Scope()):
+            ids = scope_documents(self._catalogue, within)
+            rows = [row for row in rows if row.id in ids]
+        return list(islice(matches(self._catalogue, rows, wanted, each=each), limit))
+
+    @catalogue_errors()
+    def read(self, document_id: str, first: int = 1, last: int | None = None) -> list[PageText]:
+        """Text of the pages from `first` to `last` (from 1; default: to the end), without their blocks. Raises NotFound
+        for a document or a first page that is not there."""
+        document = self._views.document(self._catalogue.document(document_id))
+        rows = self._catalogue.pages(document_id)
+        number = page_number(first, document, len(rows))
+        text = self._passages.text(document_id)
+        return [page_text_view(document_id, row, text, {}) for row in rows[number:last]]
 
     @property
     def num_described(self) -> int:

@@ -23,6 +23,7 @@ from retrieval.describing.describer import Describer
 from retrieval.engine.workspace import AUTO, SHARD_BYTES, Workspace
 from retrieval.errors import PermissionDenied, catalogue_errors
 from retrieval.folders.followed import Folders
+from retrieval.index import exact_text
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest import file_store, maintenance, pages
 from retrieval.ingest.estimate import Watch, estimate, unwatched
@@ -267,11 +268,18 @@ class Library(Asking, About):
     def documents(
         self, *, search: str = "", collection_id: str | None = None, sort: str = "added", where: Sequence[str] = ()
     ) -> list[Document]:
-        """`sort`: "added" (newest first), "source", "title", "size", "pages". `where` as in `Scope`. Raises NotFound,
+        """`search`: words of the name or title, or else of the text; documents that are named so come first. `sort`:
+        "added" (newest first), "source", "title", "size", "pages". `where` as in `Scope`. Raises NotFound,
         InvalidRequest."""
         if collection_id is not None:
             self._catalogue.collection(collection_id)
-        rows = self._catalogue.documents(search=search, collection_id=collection_id, sort=cast(DocumentSort, sort))
+        order = cast(DocumentSort, sort)
+        rows = self._catalogue.documents(search=search, collection_id=collection_id, sort=order)
+        if search.strip():
+            holding = exact_text.documents_holding(self._catalogue, search) - {row.id for row in rows}
+            if holding:
+                among = self._catalogue.documents(collection_id=collection_id, sort=order)
+                rows += [row for row in among if row.id in holding]
         if where:
             wanted = self._catalogue.documents_where([condition(text) for text in where])
             rows = [row for row in rows if row.id in wanted]

@@ -33,7 +33,8 @@ from app.api.protocols import openai_endpoint
 from app.api.protocols.mcp_tools import build_mcp, mcp_app
 from app.api.strict import known_parameters
 from app.api.uploads import UploadLimits, Uploads
-from app.auth import Authenticator, check_binding
+from app.assembly import server_token
+from app.auth import Authenticator, check_binding, is_loopback
 from app.forwarded import ForwardedHeaders
 from app.http_security import FOR_GOOD, AccessMiddleware, PageHeaders
 from app.limits.request_shares import RequestShares
@@ -57,8 +58,8 @@ MAX_BODY_BYTES = 1_000_000
 MULTIPART_OVERHEAD_BYTES = 100_000
 DESCRIPTION = """Document question answering over the stored memory of a landmark-attention model.
 
-Errors have one shape: `{"error": {"code": "...", "message": "..."}}`. With a password set, programs send
-`Authorization: Bearer TOKEN`; with accounts, each user's own, and what is not theirs or shared with them is not found.
+Errors have one shape: `{"error": {"code": "...", "message": "..."}}`. Programs send `Authorization: Bearer TOKEN`
+(`cairn token` prints it); with accounts, each user's own, and what is not theirs or shared with them is not found.
 Pages count from 1; boxes are fractions of the displayed page, origin top left.
 """
 
@@ -144,9 +145,9 @@ def _signing_in(settings: Settings, accounts: Accounts, values: SharedValues) ->
     check_binding(settings.host, password=settings.password, token=settings.token, accounts=by_name)
     authenticator = Authenticator(
         password=settings.password,
-        token=settings.token,
+        token=server_token(settings),
         accounts=accounts,
-        host=settings.host,
+        on_this_machine=is_loopback(settings.host) and not settings.password and not settings.token,
         single_sign_on=sign_on is not None,
         metrics_token=settings.metrics_token,
         values=values,

@@ -16,11 +16,13 @@ from app.api.strict import Body
 from app.api.uploads import Uploads, shown_name
 from app.exports import citations
 from retrieval.errors import NotFound
+from retrieval.index.exact_text import LONGEST_PATTERN
 from retrieval.library import Library
 from retrieval.types.records import Job, Scope
 
 PAGE_SIZES = Query(ge=1, le=500)
 PICTURE_WIDTHS_PX = (300, 600, 900, 1200, 1800, 2400)  # a few only, since each is kept on disk
+PAGES_READ = 10
 STOPPED_SECONDS = 120.0  # a cancelled job stops within one window, however large the model
 Plain = dict[str, Any]
 CitationFormat = Literal["text", "bibtex", "csl-json"]
@@ -79,6 +81,7 @@ def router(uploads: Uploads) -> APIRouter:
     _add_suggestions(routes)
     _add_collections(routes)
     _add_pages(routes)
+    _add_texts(routes)
     _add_exhibits(routes)
     return routes
 
@@ -199,8 +202,8 @@ def _add_documents(routes: APIRouter) -> None:
         limit: Annotated[int, PAGE_SIZES] = 50,
         offset: Annotated[int, Query(ge=0)] = 0,
     ) -> Plain:
-        """Documents by name and title, with their descriptions; `sort`: added, source, title, size, pages; `where`:
-        conditions such as `date>=2024`, all of which they meet."""
+        """Documents by words of name, title or text, with their descriptions; `sort`: added, source, title, size,
+        pages; `where`: conditions such as `date>=2024`, all of which they meet."""
         found = library.documents(search=search, collection_id=collection_id, sort=sort, where=where)
         shown = found[offset : offset + limit]
         about = library.descriptions(shown)
@@ -305,11 +308,6 @@ def _add_pages(routes: APIRouter) -> None:
         """Where the characters from `start` to `end` of the document's text stand: a box for each line."""
         return {"boxes": [box.to_dict() for box in library.boxes(document_id, start, end)]}
 
-    @routes.get("/documents/{document_id}/find", tags=["pages"])
-    def find(library: RequestLibrary, document_id: str, text: Annotated[str, Query(max_length=200)] = "") -> Plain:
-        """Where these words stand in the document, in any case: page (from 1), and characters of its text."""
-        return {"hits": [hit.to_dict() for hit in library.find(document_id, text)]}
-
     @routes.get("/documents/{document_id}/original", tags=["pages"], response_class=FileResponse)
     def original(library: RequestLibrary, document_id: str) -> FileResponse:
         """The file as it was added, for download."""
@@ -320,6 +318,43 @@ def _add_pages(routes: APIRouter) -> None:
             media_type="application/octet-stream",
             headers={"Cache-Control": "no-store"},
         )
+
+
+def _add_texts(routes: APIRouter) -> None:
+    @routes.get("/documents/{document_id}/find", tags=["pages"])
+    def find(library: RequestLibrary, document_id: str, text: Annotated[str, Query(max_length=200)] = "") -> Plain:
+        """Where these words stand in the document, in any case: page (from 1), and characters of its text."""
+        return {"hits": [hit.to_dict() for hit in library.find(document_id, text)]}
+
+    @routes.get("/documents/{document_id}/text", tags=["pages"])
+    def read(
+        library: RequestLibrary,
+        document_id: str,
+        first: Annotated[int, Query(ge=1)] = 1,
+        last: Annotated[int | None, Query(ge=1)] = None,
+    ) -> Plain:
+        """Text of the pages from `first` to `last` (from 1; default: ten pages). `next`: the page to go on from, or
+        null."""
+        read = library.read(document_id, first, min(last or first + PAGES_READ - 1, first + PAGES_READ - 1))
+        pages = [{key: value for key, value in page.to_dict().items() if key != "blocks"} for page in read]
+        more = library.document(document_id).pages > first + len(read) - 1
+        return {"pages": pages, "next": first + len(read) if more else None}
+
+    @routes.get("/grep", tags=["pages"])
+    def grep(
+        library: RequestLibrary,
+        pattern: Annotated[str, Query(min_length=1, max_length=LONGEST_PATTERN)],
+        expression: bool = False,
+        document_id: Annotated[list[str] | None, Query(max_length=500)] = None,
+        collection_id: Annotated[list[str] | None, Query(max_length=500)] = None,
+        where: Annotated[list[str], Query(max_length=20)] = [],  # noqa: B006 - FastAPI copies it
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    ) -> Plain:
+        """Where these words stand, in any case, with or without accents; with `expression`, where a regular expression
+        matches. Newest documents first."""
+        scope = Scope(tuple(document_id or ()), tuple(collection_id or ()), tuple(where))
+        found = library.grep(pattern, expression=expression, within=scope, limit=limit + 1)
+        return {"matches": [one.to_dict() for one in found[:limit]], "more": len(found) > limit}
 
 
 def _add_exhibits(routes: APIRouter) -> None:

@@ -19,7 +19,7 @@ from app.api.questions import MAX_QUESTION_LENGTH
 from app.api.strict import Body
 from app.api.uploads import UploadLimits
 from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, WrongPassword, hash_password
-from app.http_security import client_of
+from app.http_security import client_of, set_session
 from app.limits.sign_in_limit import TooManyAttempts
 from app.single_sign_on.sign_on import SignOn
 from app.web.templates import TEMPLATES
@@ -27,7 +27,7 @@ from retrieval.auth.accounts import Accounts
 from retrieval.extraction.formats import FORMATS, SUFFIXES
 from retrieval.library import Library
 
-WRONG, WRONG_OF_TWO = "Wrong password.", "Wrong name or password."
+WRONG, WRONG_OF_TWO, WRONG_TOKEN = "Wrong password.", "Wrong name or password.", "Wrong token."
 TOO_MANY = "Too many wrong attempts. Wait a moment, then try again."
 
 
@@ -113,7 +113,7 @@ def sign_in_router(authenticator: Authenticator, sign_on_title: str = "") -> API
 
     @routes.get("/login")
     async def sign_in_page() -> Response:
-        return await authenticator.in_background(_login_page_if_needed, authenticator, sign_on_title)
+        return await authenticator.in_background(login_page, authenticator, sign_on_title)
 
     @routes.post("/login")
     async def log_in(
@@ -144,26 +144,11 @@ def sign_in_router(authenticator: Authenticator, sign_on_title: str = "") -> API
     return routes
 
 
-def set_session(response: Response, session: str, request: Request, seconds: float) -> None:
-    response.set_cookie(
-        SESSION_COOKIE,
-        session,
-        max_age=int(seconds),
-        httponly=True,
-        samesite="strict",
-        secure=request.url.scheme == "https",
-    )
-
-
-def _login_page_if_needed(authenticator: Authenticator, sign_on_title: str) -> Response:
-    if not authenticator.has_password:
-        return RedirectResponse("/", status_code=303)
-    return login_page(authenticator, sign_on_title)
-
-
 def login_page(authenticator: Authenticator, sign_on_title: str, problem: str = "", status: int = 200) -> HTMLResponse:
-    by_name = authenticator.by_name
-    if problem == WRONG and by_name:
-        problem = WRONG_OF_TWO
-    page = TEMPLATES.get_template("login.html").render(by_name=by_name, problem=problem, sign_on=sign_on_title)
+    by_name, has_password = authenticator.by_name, authenticator.has_password
+    if problem == WRONG:
+        problem = WRONG_OF_TWO if by_name else WRONG if has_password else WRONG_TOKEN
+    page = TEMPLATES.get_template("login.html").render(
+        by_name=by_name, has_password=has_password, problem=problem, sign_on=sign_on_title
+    )
     return HTMLResponse(page, status_code=status, headers={"Cache-Control": "no-store"})

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 import app
-from app.cli import backups, library_commands, maintenance, questions, serve, user_commands, work
+from app.cli import backups, library_commands, maintenance, questions, serve, texts, user_commands, work
 from app.cli.documents import bundles, ingest, properties, sync
 from app.cli.options import GlobalOptions, HomeOption, ModelOption
 from app.cli.output import tell, user_message
@@ -76,6 +76,9 @@ for name, command in (
     ("sync", sync.sync),
     ("search", questions.search),
     ("ask", questions.ask),
+    ("find", texts.find),
+    ("grep", texts.grep),
+    ("read", texts.read),
     ("list", library_commands.list_),
     ("show", library_commands.show),
     ("delete", library_commands.delete),
@@ -93,6 +96,7 @@ for name, command in (
     ("restore", backups.restore),
     ("doctor", maintenance.doctor),
     ("serve", serve.serve),
+    ("token", serve.token),
     ("work", work.work),
 ):
     cli.command(name)(command)

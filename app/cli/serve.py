@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.options import HomeOption, JsonOption, ModelOption, settings_of
-from app.cli.output import tell, write_json
+from app.cli.output import say, tell, write_json
 from app.errors import SettingsError
 from app.operations.logs import log_to
 
@@ -64,6 +64,27 @@ def serve(
     run_server(settings, as_json=as_json)
 
 
+def token(
+    context: typer.Context, as_json: JsonOption = False, home: HomeOption = None, model: ModelOption = None
+) -> None:
+    """Print the token with which programs reach `cairn serve`.
+
+    Without a password, a token of yours (CAIRN_TOKEN) or accounts, the server takes the one in the home folder's file
+    `token`, which is made once. To replace it, remove the file and start the server again.
+    """
+    from app.assembly import server_token
+
+    value = server_token(settings_of(context, home, model))
+    if value is None:
+        raise SettingsError(
+            "This server has no token of its own: it has a password, or people sign in elsewhere. See CAIRN_TOKEN."
+        )
+    if as_json:
+        write_json({"token": value})
+    else:
+        say(value)
+
+
 def run_server(settings: Settings, *, as_json: bool) -> None:
     """Blocks until the process is told to stop. Raises SettingsError before anything heavy where it cannot work."""
     from app import assembly
@@ -90,11 +111,14 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
             if self.started:
                 if as_json:
                     write_json({"url": url, "home": str(settings.home)})
-                tell(f"Cairn is at {url} (Ctrl-C stops it; documents are kept in {settings.home})")
+                tell(f"Cairn is at {url}{opened_by} (Ctrl-C stops it; documents are kept in {settings.home})")
 
     with assembly.open_library(settings) as library:
         try:
             app = build_app(settings, library)
+            own = not (settings.token or settings.password or library.accounts.any)
+            token = assembly.server_token(settings) if own else None
+            opened_by = f"/?token={token}" if token else ""
         except ValueError as error:  # an address that needs a password, a password that is too short
             raise SettingsError(str(error)) from error
         given = [Path(path) for path in settings.watch.split(os.pathsep) if path]

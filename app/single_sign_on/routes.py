@@ -13,10 +13,10 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from app.api.dependencies import RequestLibrary
 from app.api.documents import Plain
 from app.api.errors import Refused
-from app.api.machine import login_page, set_session
+from app.api.machine import login_page
 from app.auth import Authenticator
 from app.errors import SettingsError
-from app.http_security import SIGN_ON_PATH, client_of
+from app.http_security import SIGN_ON_PATH, client_of, set_session
 from app.settings import Settings
 from app.shared_values import OwnValues, SharedValues
 from app.single_sign_on.identity import Claims

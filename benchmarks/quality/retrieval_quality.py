@@ -262,7 +262,8 @@ def minilm_ranking(
     """all-MiniLM-L6-v2: mean of the token states, norm 1, inner product."""
     from transformers import AutoModel, AutoTokenizer
 
-    tokenizer, encoder = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    encoder = AutoModel.from_pretrained(folder, use_safetensors=True, trust_remote_code=False).eval()
 
     @torch.inference_mode()
     def encode(texts: list[str]) -> torch.Tensor:

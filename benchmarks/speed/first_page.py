@@ -26,7 +26,7 @@ import uvicorn
 from playwright.sync_api import sync_playwright
 
 from app.api import build_app
-from app.assembly import open_library
+from app.assembly import open_library, server_token
 from app.settings import load_settings
 
 PORT = 7897
@@ -92,6 +92,7 @@ def main() -> None:
                 for name, path in (("plain", "/docs"), ("first", "/"), ("again", "/")):
                     if name != "again":
                         page = browser.new_context().new_page()
+                        page.context.request.get(f"http://127.0.0.1:{PORT}/?token={server_token(settings)}")
                     rows[name].append(opened(page, f"http://127.0.0.1:{PORT}{path}", frame=name != "plain"))
                     page.goto("about:blank")
             browser.close()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from model.checkpoint.backbones import AutoModel, cached_file
 from model.checkpoint.encoder_model import EncoderModel, EncoderPrefixes
-from model.errors import ModelError
+from model.errors import ModelError, readable
 
 _WEIGHTS = "model.safetensors"
 _PROJECTION = "linear.weight"
@@ -29,10 +29,10 @@ def load_encoder(
 
     `prefixes`: of questions and of passages; None: as the checkpoint says (`stated_prefixes`). Raises `ModelError`.
     """
-    try:
-        encoder, found = AutoModel.from_pretrained(source, dtype=dtype, use_safetensors=True, output_loading_info=True)
-    except (OSError, RuntimeError) as error:
-        raise ModelError(f"the weights of {source} cannot be read: {error}") from error
+    with readable(f"the weights of {source}"):
+        encoder, found = AutoModel.from_pretrained(
+            source, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None  # of the first token alone; many checkpoints lack it, and it would be made at random
     if missing := sorted(name for name in found["missing_keys"] if not name.startswith("pooler")):

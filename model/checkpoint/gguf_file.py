@@ -32,8 +32,9 @@ def read_gguf_head(source: str) -> tuple[PreTrainedConfig, Any]:
     except ImportError as error:
         raise ModelError(f"GGUF files need the package gguf: install Cairn as cairn[gguf]. {HOW_TO}") from error
     try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
-        return config, AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        config: PreTrainedConfig = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name, trust_remote_code=False)
+        return config, tokenizer
     except (ValueError, KeyError, IndexError, OSError, NotImplementedError) as error:
         raise ModelError(f"{source} cannot be read as a GGUF file: {str(error).rstrip('. ')}. {HOW_TO}") from error
 
@@ -41,4 +42,4 @@ def read_gguf_head(source: str) -> tuple[PreTrainedConfig, Any]:
 def read_gguf_weights(source: str, dtype: torch.dtype) -> Any:
     """The network with its weights in `dtype`."""
     path = Path(source)
-    return AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=dtype)
+    return AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=dtype, trust_remote_code=False)

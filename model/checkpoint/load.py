@@ -21,7 +21,7 @@ from model.checkpoint.families import ENCODER_FAMILIES, check_backbone, check_ch
 from model.checkpoint.gguf_file import is_gguf, read_gguf_head, read_gguf_weights
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.weights import INT8, PACKED, WEIGHTS_FILE, read_weights
-from model.errors import ModelError, UnsupportedBackbone
+from model.errors import ModelError, UnsupportedBackbone, readable
 
 
 def load_backbone(
@@ -87,13 +87,8 @@ def load_chat_model(
     check_chat_backbone(config)
     tokenizer = tokenizer or _read_tokenizer(source)
     target, chosen = _placed(config, device, dtype)
-    try:
-        if is_gguf(source):
-            backbone = read_gguf_weights(source, chosen)
-        else:
-            backbone = AutoModelForCausalLM.from_pretrained(source, dtype=chosen, use_safetensors=True)
-    except (OSError, RuntimeError) as error:
-        raise ModelError(f"the weights of {source} cannot be read: {error}") from error
+    with readable(f"the weights of {source}"):
+        backbone = read_gguf_weights(source, chosen) if is_gguf(source) else _published_weights(source, chosen)
     placed: Any = backbone
     model = ChatModel(placed.to(target).eval(), tokenizer, source=source)
     return model.in_few_bits(few_bits) if few_bits else model
@@ -105,16 +100,20 @@ def _read_config(source: str) -> PreTrainedConfig:
             f"{source} holds no checkpoint: config.json is missing. Give the folder of a Hugging Face checkpoint."
         )
     try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(source)
-    except OSError as error:
+        with readable(f"{source}/config.json"):
+            config: PreTrainedConfig = AutoConfig.from_pretrained(source, trust_remote_code=False)
+    except ModelError as error:
+        if Path(source).exists():
+            raise
         raise ModelError(
-            f"no checkpoint at {source}: neither a folder nor a model that could be downloaded ({error})."
+            f"no checkpoint at {source}: neither a folder nor a model that could be downloaded ({error.__cause__})."
         ) from error
     return config
 
 
 def _read_tokenizer(source: str) -> Any:
-    tokenizer = AutoTokenizer.from_pretrained(source)
+    with readable(f"the tokenizer of {source}"):
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     if not tokenizer.is_fast:
         raise UnsupportedBackbone(
             f"{source} has no fast tokenizer (tokenizer.json), which gives each token's place in the text."
@@ -143,11 +142,16 @@ def add_landmark_token(backbone: Any, tokenizer: Any) -> int:
     return token
 
 
+def _published_weights(source: str, dtype: torch.dtype) -> Any:
+    return AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True, trust_remote_code=False)
+
+
 def _read_weights(source: str, config: PreTrainedConfig, dtype: torch.dtype) -> Any:
     """The backbone in `dtype`."""
     kind = getattr(config, "weights", None)
     if kind is None:
-        return AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
+        with readable(f"the weights of {source}"):
+            return _published_weights(source, dtype)
     if kind not in (INT8, PACKED):
         raise ModelError(
             f"{source} keeps its weights as {kind!r}, which this version does not know (only {INT8!r} and {PACKED!r}): "

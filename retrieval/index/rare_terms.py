@@ -10,7 +10,6 @@ Axes: P proposed blocks.
 from __future__ import annotations
 
 import math
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -21,10 +20,10 @@ from torch import Tensor
 
 from retrieval.engine.workspace import Workspace
 from retrieval.index.memory_snapshot import MemorySnapshot
-from retrieval.index.terms import SMALL_WORDS, asked_terms, crossing_terms, terms_of
+from retrieval.index.terms import SMALL_WORDS, asked_terms, crossing_terms, number_of, terms_of
 
 RULE = 2
-"""Of `terms.terms_of` and `number_of`: another rule notes all words anew."""
+"""Of `terms.terms_of` and `terms.number_of`: another rule notes all words anew."""
 PROPOSED = 64
 RARE_SHARE = 0.01
 """A word proposes blocks if at most this share of them holds it, or at most ALWAYS_RARE."""
@@ -32,11 +31,6 @@ ALWAYS_RARE = 16
 MOST_SHARDS = 2000
 """Words that more shards hold are not looked up."""
 _SHARDS_AT_ONCE = 64
-
-
-def number_of(term: str) -> int:
-    """Words that share a number by chance propose some blocks too many."""
-    return zlib.crc32(term.encode()) + 1
 
 
 def note_terms(

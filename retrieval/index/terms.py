@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Set
 
 _SMALL_WORDS = """
@@ -34,6 +35,11 @@ def terms_of(text: str) -> set[str]:
     words = set(_TERM.findall(text.lower()))
     parts = {part for word in words if not word.isalnum() for part in _PART.findall(word)}
     return {_form(word) for word in words | parts}
+
+
+def number_of(term: str) -> int:
+    """The number under which a term is noted. Words that share a number by chance propose some blocks too many."""
+    return zlib.crc32(term.encode()) + 1
 
 
 def crossing_terms(left: str, right: str) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from itertools import islice
 from uuid import uuid4
@@ -14,6 +13,7 @@ from retrieval.extraction.document import Exhibits, ExtractedBox
 from retrieval.extraction.exhibits import PICTURE_NAME
 from retrieval.extraction.extract import extract, render_page
 from retrieval.extraction.formats import DRAWN_KINDS
+from retrieval.index.exact_text import Wanted
 from retrieval.ingest.file_store import has_room, original_of
 from retrieval.types.exhibits import DocumentExhibits, Figure, Table
 from retrieval.types.passages import PageBox
@@ -123,12 +123,11 @@ def page_box(box: ExtractedBox) -> PageBox:
 
 
 def find(workspace: Workspace, document: Document, text: str, words: str) -> list[TextHit]:
-    """Where `words` stand in `text`, the document's, in any case and over line breaks; the first `MOST_HITS`."""
+    """Where `words` stand in `text`, the document's, as `exact_text` compares them; the first `MOST_HITS`."""
     if not words.strip():
         return []
-    pattern = re.compile(r"\s+".join(map(re.escape, words.split())), re.IGNORECASE)
     starts = [page.start for page in workspace.catalogue.pages(document.id)]
     return [
-        TextHit(max(1, bisect_right(starts, match.start())), match.start(), match.end())
-        for match in islice(pattern.finditer(text), MOST_HITS)
+        TextHit(max(1, bisect_right(starts, start)), start, end)
+        for start, end in islice(Wanted.of_words(words).places(text), MOST_HITS)
     ]

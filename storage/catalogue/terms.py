@@ -6,6 +6,7 @@ shard's words were noted at all, and by which rule.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -59,6 +60,13 @@ class TermRepository(Repository):
             ids = np.frombuffer(row.indices, "<u4").astype(np.int64) + row.first_block_id
             found.setdefault(row.term, []).append(ids)
         return {term: np.concatenate(ids) for term, ids in found.items()}
+
+    @for_any_principal
+    def documents_with_terms(self, terms: Collection[int]) -> set[str]:
+        """Ids of the documents that the principal may read and that hold all of these words, anywhere."""
+        chosen = self._readable(shards.c.document_id).where(shard_terms.c.term.in_(terms)).distinct()
+        held = Counter(row.document_id for row in self._rows(chosen))
+        return {document_id for document_id, count in held.items() if count == len(set(terms))}
 
     def _readable(self, *columns: Any) -> Select[Any]:
         chosen = select(shard_terms.c.term, *columns).join(shards, shards.c.id == shard_terms.c.shard_id)

@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from app.api import build_app
 from app.settings import Settings
 from retrieval.library import Library
+from tests.app.serving import let_in
 from tests.app.small_library import QUESTION, pdf_of
 
 PDF = pdf_of(["The gate is shut at six in the evening.", "The key hangs behind the door of the lower gallery."])
@@ -30,7 +31,7 @@ def locked_pdf(password: str) -> bytes:
 def opened(library: Library, settings: Settings) -> Iterator[TestClient]:
     app = build_app(settings, library, page=False)  # type: ignore[arg-type]
     with TestClient(app, base_url="http://127.0.0.1") as client:
-        yield client
+        yield let_in(client)
 
 
 def send(client: TestClient, name: str, content: bytes = PDF, path: str = "documents", **form: str) -> Any:

@@ -14,6 +14,9 @@ import uvicorn
 from app.api import build_app
 from app.settings import Settings
 
+OWNER_TOKEN = "owners-token-of-all-homes-in-tests"
+BEARER = {"Authorization": f"Bearer {OWNER_TOKEN}"}
+"""What a program sends to a server without a password, a token or accounts."""
 SMALL: dict[str, Any] = {
     "max_upload_bytes": 20_000_000, "max_uploads": 20, "min_free_bytes": 0, "max_jobs": 100, "max_questions": 64,
     "questions_at_once": 8, "questions_at_once_each": 8, "writer_timeout": 60.0, "writer_memory": 0,
@@ -24,6 +27,12 @@ SMALL: dict[str, Any] = {
 def settings_for(home: Path, **given: Any) -> Settings:
     """Settings of a small server; what is not `given` or `SMALL` is as it is for everybody."""
     return Settings(home=home, **(SMALL | given))
+
+
+def let_in(client: Any) -> Any:
+    """`client` (httpx), with the session of the server's owner, as a browser has it that opened the printed address."""
+    client.get("/", params={"token": OWNER_TOKEN}, follow_redirects=False)
+    return client
 
 
 @contextmanager
@@ -55,6 +64,7 @@ def served(app: Any, **options: Any):
 def main() -> None:
     import tempfile
 
+    from app.auth import owner_token
     from retrieval.library import Library
     from tests.app.small_library import RESERVOIR, fill, slowed
     from tests.tiny_model import shipped_model
@@ -63,6 +73,7 @@ def main() -> None:
         (document,) = library.documents(search=RESERVOIR)
         library.move_document(document.id, library.create_collection("Waterworks").id)
         slowed(library, 0.04)
+        print(f"http://127.0.0.1:7998/?token={owner_token(Path(folder) / 'home')}")
         app = build_app(settings_for(Path(folder) / "home"), library)
         uvicorn.run(app, host="127.0.0.1", port=7998, log_level="warning")
 

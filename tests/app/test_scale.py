@@ -18,7 +18,7 @@ from app.auth import fresh_token
 from retrieval.library import Library
 from storage.fingerprint import MemoryFingerprint
 from tests.app.full_home import DOCUMENTS, fill
-from tests.app.serving import settings_for
+from tests.app.serving import BEARER, settings_for
 
 VIEWS = {
     "library": ["documents?limit=50", "collections", "jobs?limit=60", "uploads", "preferences"],
@@ -45,7 +45,7 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         patch.setattr(Library, "answer", lambda _library, _id: _Plain())
         patch.setattr(Library, "warm_up", lambda _library: None)
         patch.setattr(Library, "note_terms", lambda _library, _go_on: 0)
-        headers = {}
+        headers = dict(BEARER)
         if request.param == "as a user":
             token, digest = fresh_token()
             user = library.accounts.add("ann", "no password")

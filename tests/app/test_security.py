@@ -19,11 +19,13 @@ from app.auth import (
     check_binding,
     fresh_password,
     is_loopback,
+    owner_token,
 )
+from app.errors import SettingsError
 from app.http_security import GRADIO_PATHS, OWN_PATHS, content_policy
 from app.settings import Settings
 from storage.records import ADMINISTRATOR
-from tests.app.serving import settings_for
+from tests.app.serving import BEARER, OWNER_TOKEN, let_in, settings_for
 from tests.app.small_library import without_model
 
 PASSWORD, TOKEN = "a quiet pile of stones", "token-for-programs-0123456789"
@@ -37,18 +39,20 @@ class Clock:
         return self.now
 
 
-def opened(settings: Settings, *, base_url: str = "http://127.0.0.1", page: bool = False) -> Iterator[TestClient]:
+def opened(
+    settings: Settings, *, base_url: str = "http://127.0.0.1", page: bool = False, owner: bool = True
+) -> Iterator[TestClient]:
     """Over an empty library: none of these tests gets as far as a document."""
     with without_model(settings.home) as library:
         app = build_app(settings, library, page=page)  # type: ignore[arg-type]
         with TestClient(app, base_url=base_url, follow_redirects=False) as client:
-            yield client
+            yield let_in(client) if owner else client
 
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[TestClient]:
     settings = settings_for(tmp_path, host="0.0.0.0", password=PASSWORD, token=TOKEN)
-    yield from opened(settings, base_url="http://library.example")
+    yield from opened(settings, base_url="http://library.example", owner=False)
 
 
 @pytest.fixture
@@ -86,6 +90,77 @@ class TestBinding:
             Authenticator(password="short")
         with pytest.raises(ValueError, match="too short"):
             Authenticator(token="short")
+
+
+class TestTheOwnersToken:
+    """A server that was started without a secret of its settings."""
+
+    @pytest.fixture
+    def stranger(self, tmp_path: Path) -> Iterator[TestClient]:
+        yield from opened(settings_for(tmp_path), owner=False)
+
+    def test_somebody_else_on_the_machine_gets_nothing_and_has_nothing_read(
+        self, stranger: TestClient, tmp_path: Path
+    ) -> None:
+        (tmp_path / "private").mkdir(mode=0o700)
+        asked: list[tuple[str, str, dict[str, Any]]] = [
+            ("POST", "/api/v1/folders", {"json": {"path": str(tmp_path / "private")}}),
+            ("GET", f"/api/v1/documents/{'0' * 32}/original", {}),
+            ("PUT", "/api/v1/writer", {"json": {"name": "http://127.0.0.1:1/v1"}}),
+            ("POST", "/api/v1/ask", {"json": {"question": "Who?"}}),
+            ("POST", "/v1/chat/completions", {"json": {}}),
+            ("POST", "/mcp/", {"json": {}}),
+            ("GET", "/metrics", {}),
+            ("GET", "/", {}),
+        ]
+        for method, path, more in asked:
+            for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Bearer wrong"}):
+                answer = stranger.request(method, path, headers=headers, **more)
+                assert answer.status_code in (401, 429), path
+        assert stranger.app.state.library.folders.all() == []
+
+    def test_the_printed_address_opens_the_page_and_does_not_stay_in_it(self, stranger: TestClient) -> None:
+        opening = stranger.get("/", params={"token": OWNER_TOKEN})
+        assert (opening.status_code, opening.headers["location"]) == (303, "/")
+        assert "httponly" in opening.headers["set-cookie"].lower() and OWNER_TOKEN not in str(opening.headers)
+        assert stranger.get("/api/v1/documents").status_code == 200
+        stranger.post("/logout")
+        assert stranger.get("/api/v1/documents").status_code == 401
+
+    def test_a_wrong_one_opens_nothing_and_guessing_is_slowed(self, stranger: TestClient) -> None:
+        seen = [
+            stranger.get("/", params={"token": f"wrong {number}"}, headers={"Accept": "text/html"})
+            for number in range(9)
+        ]
+        assert [one.status_code for one in (seen[0], seen[-1])] == [303, 429]
+        assert seen[0].headers["location"] == "/login" and "set-cookie" not in seen[0].headers
+        assert stranger.get("/", params={"token": OWNER_TOKEN}).headers["location"] == "/"
+
+    def test_it_can_be_entered_on_the_page_and_sent_by_programs(self, stranger: TestClient) -> None:
+        assert "cairn token" in stranger.get("/login").text
+        assert stranger.get("/api/v1/documents", headers=BEARER).status_code == 200
+        assert "Wrong token" in stranger.post("/login", data={"password": "wrong"}).text
+        assert stranger.post("/login", data={"password": OWNER_TOKEN}).status_code == 303
+        assert stranger.get("/api/v1/documents").status_code == 200
+
+    def test_where_there_are_accounts_it_opens_nothing_and_its_sessions_end(self, stranger: TestClient) -> None:
+        let_in(stranger)
+        stranger.app.state.library.accounts.add("ann", "no password")
+        assert stranger.get("/api/v1/documents").status_code == 401
+        assert stranger.get("/api/v1/documents", headers=BEARER).status_code == 401
+        assert "set-cookie" not in let_in(stranger).get("/", params={"token": OWNER_TOKEN}).headers
+
+    def test_the_file_is_the_owners_alone_and_made_once(self, tmp_path: Path) -> None:
+        first, path = owner_token(tmp_path), tmp_path / "token"
+        assert len(first) >= 40 and first == owner_token(tmp_path) and path.stat().st_mode & 0o777 == 0o600
+        assert [each.name for each in tmp_path.iterdir()] == ["token"]
+        path.chmod(0o644)
+        with pytest.raises(SettingsError, match="Others may read"):
+            owner_token(tmp_path)
+        path.chmod(0o600)
+        path.write_text("")
+        with pytest.raises(SettingsError, match="no token"):
+            owner_token(tmp_path)
 
 
 class TestAccess:

@@ -182,6 +182,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "GET /api/v1/jobs": {},
     "GET /api/v1/documents": {"params": {"limit": 500}},
     "GET /api/v1/suggestions": {},
+    "GET /api/v1/grep": {"params": {"pattern": "the"}},
     "GET /api/v1/first": {},
     "POST /api/v1/documents/delete": {"json": {"document_ids": ["{document_id}"]}},
     "GET /api/v1/collections": {},

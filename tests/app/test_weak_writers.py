@@ -15,7 +15,7 @@ from retrieval.types.outcomes import NOTHING_FOUND
 from retrieval.types.passages import Answer
 from retrieval.writers.protocol import Written
 from retrieval.writing.instructions import ANSWER, ANSWER_BRIEFLY, HINT
-from tests.app.serving import served, settings_for
+from tests.app.serving import OWNER_TOKEN, served, settings_for
 from tests.app.small_library import QUESTION, UNANSWERED
 from tests.scripted_writer import ScriptedWriter
 
@@ -178,7 +178,7 @@ def test_a_chat_client_hears_the_quotation_last(library: Library, writer: Script
     messages = [{"role": "user", "content": QUESTION}]
     with (
         served(build_app(settings_for(home), library, page=False)) as address,
-        openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client,
+        openai.OpenAI(base_url=f"{address}/v1", api_key=OWNER_TOKEN, max_retries=0) as client,
     ):
         whole = client.chat.completions.create(model="cairn", messages=messages)  # type: ignore[arg-type]
         stream = client.chat.completions.create(model="cairn", messages=messages, stream=True)  # type: ignore[arg-type]

@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 from playwright.sync_api import expect
 
+from tests.app.serving import BEARER
+
 expect.set_options(timeout=15_000)
 
 
@@ -41,7 +43,7 @@ def ask(page: Any, question: str) -> None:
 
 def in_its_own_words(url: str) -> None:
     """Answers at this server are written by the model, so that its attention chooses the words."""
-    httpx.patch(f"{url}/api/v1/preferences", json={"quote": False, "max_tokens": 16}).raise_for_status()
+    httpx.patch(f"{url}/api/v1/preferences", json={"quote": False, "max_tokens": 16}, headers=BEARER).raise_for_status()
 
 
 def escape(page: Any) -> None:

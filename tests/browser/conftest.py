@@ -18,12 +18,13 @@ from tests.app.conftest import (  # noqa: F401
     cheap_passwords,
     filled_home,
     home,
+    known_token,
     library,
     new_catalogues,
     one_reader,
     reading_here,
 )
-from tests.app.serving import served, settings_for
+from tests.app.serving import OWNER_TOKEN, served, settings_for
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 ARGUMENTS = [
@@ -98,10 +99,10 @@ def watch() -> Iterator[Watch]:
 
 @pytest.fixture
 def open_tab(chromium: Any, watch: Watch) -> Iterator[Callable[..., Any]]:
-    """`open_tab(url, **context options)` -> a page; `same=page` opens a second tab beside it."""
+    """`open_tab(url, **context options)` -> a page of the server's owner; `same=page` opens a second tab beside it."""
     contexts = []
 
-    def opened(url: str, *, same: Any = None, **options: Any) -> Any:
+    def opened(url: str, *, same: Any = None, let_in: bool = True, **options: Any) -> Any:
         if same is None:
             context = chromium.new_context(
                 # Animations are drawn by the processor here.
@@ -109,6 +110,8 @@ def open_tab(chromium: Any, watch: Watch) -> Iterator[Callable[..., Any]]:
                 **{"viewport": {"width": 1360, "height": 880}, "reduced_motion": "reduce", **options},
             )
             contexts.append(context)
+            if let_in and url.startswith("http"):
+                context.request.get(f"http://{urlsplit(url).netloc}/?token={OWNER_TOKEN}")  # a session's cookie
         else:
             context = same.context
         page = context.new_page()

@@ -20,7 +20,7 @@ from playwright.sync_api import sync_playwright
 
 from app.api import build_app
 from app.api.startup import SAMPLE, SAMPLE_NAME
-from app.assembly import open_library
+from app.assembly import open_library, server_token
 from app.settings import load_settings
 from tests.app.serving import served
 from tests.browser.conftest import ARGUMENTS, CHROMIUM
@@ -44,7 +44,7 @@ def running(home: Path, model: str | None, pdfs: list[Path], existing: Path | No
         while library.run_next_job() or library.describe_next():
             pass
         with served(build_app(settings, library)) as url:
-            yield url
+            yield f"{url}/?token={server_token(settings)}"
 
 
 def keep(page: Any, name: str) -> None:

@@ -15,6 +15,7 @@ from app.exports.answers import answer_as_html
 from retrieval.describing.description import describe, keep
 from retrieval.library import Library
 from retrieval.types.outcomes import NOTHING_FOUND, ONE_SENTENCE, OUTCOMES, WHO_CHOSE
+from tests.app.serving import BEARER
 from tests.app.small_library import QUESTION, RESERVOIR, UNANSWERED, WALKS, pdf_of, slowed
 
 pytest.importorskip("playwright")
@@ -339,7 +340,7 @@ def test_what_was_not_found_is_called_the_same_everywhere(
     expect(page.locator(".verdict")).to_contain_text(NOTHING_FOUND)
     expect(page.locator(".verdict")).not_to_contain_text("still being read")
     (head,) = library.answers()
-    assert NOTHING_FOUND in httpx.get(f"{url}/api/v1/answers/{head.id}/export", timeout=60).text
+    assert NOTHING_FOUND in httpx.get(f"{url}/api/v1/answers/{head.id}/export", headers=BEARER, timeout=60).text
     view(page, "History")
     expect(page.locator(".history .item")).to_contain_text(NOTHING_FOUND)
 
@@ -365,7 +366,9 @@ def test_a_quotation_does_not_rest_on_the_model_itself(
     url = serve(library)
     for quote in (True, False):
         httpx.patch(
-            f"{url}/api/v1/preferences", json={"low_share": 0.95, "quote": quote, "max_tokens": 16}
+            f"{url}/api/v1/preferences",
+            json={"low_share": 0.95, "quote": quote, "max_tokens": 16},
+            headers=BEARER,
         ).raise_for_status()
         page = open_tab(url)
         ask(page, QUESTION)

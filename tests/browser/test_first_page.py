@@ -14,6 +14,7 @@ from app.web import bundle as bundle_module
 from app.web.bundle import bundle, page_assets
 from app.web.words import page_words
 from retrieval.library import Library
+from tests.app.serving import OWNER_TOKEN
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
@@ -100,7 +101,7 @@ def test_the_ask_page_can_be_used_before_the_frame_has_come(
     page = open_tab("about:blank")
     held: list[Any] = []
     page.route("**/assets/index-*.js", lambda route: held.append(route))  # Gradio's first script
-    page.goto(serve(library), wait_until="commit")
+    page.goto(f"{serve(library)}/?token={OWNER_TOKEN}", wait_until="commit")
     question = page.get_by_label("Question")
     question.fill("When was the dam")
     question.focus()

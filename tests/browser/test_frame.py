@@ -13,6 +13,7 @@ import pytest
 from app.api import changes
 from retrieval.library import Library
 from tests.app.api_client import PDF
+from tests.app.serving import BEARER
 from tests.app.small_library import QUESTION, WALKS, pdf_of
 
 pytest.importorskip("playwright")
@@ -147,7 +148,8 @@ def test_text_that_tries_style_links_and_directions_loads_nothing_and_turns_noth
     expect(page.locator(".history")).to_contain_text("What does the wombat say?")
     assert page.locator(f"[href^='{ELSEWHERE}'], [src^='{ELSEWHERE}'], [href^='javascript']").count() == 0
     exported = open_tab("about:blank")
-    exported.set_content(httpx.get(f"{url}/api/v1/answers/{library.answers()[0].id}/export", timeout=60).text)
+    address = f"{url}/api/v1/answers/{library.answers()[0].id}/export"
+    exported.set_content(httpx.get(address, headers=BEARER, timeout=60).text)
     expect(exported.locator("h1")).to_be_visible()
     assert exported.locator("link, iframe, base, svg, script, [href]").count() == 0
     assert exported.evaluate(BACKWARDS) == []

@@ -60,6 +60,21 @@ def test_no_code_unpickles_anything() -> None:
                 ), f"{_relative(path)} passes {node.arg}"
 
 
+def test_no_checkpoint_is_opened_with_its_own_code() -> None:
+    """Unless it is told not to, transformers asks on standard input, and a "y" runs what the checkpoint brings."""
+    opened = 0
+    for path in (*FILES, *(ROOT / "benchmarks").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            function = node.func if isinstance(node, ast.Call) else None
+            if not isinstance(function, ast.Attribute) or function.attr != "from_pretrained":
+                continue
+            if isinstance(function.value, ast.Name) and function.value.id.startswith("Auto"):
+                assert isinstance(node, ast.Call)
+                assert "trust_remote_code" in [one.arg for one in node.keywords], f"{_relative(path)}:{node.lineno}"
+                opened += 1
+    assert opened > 5
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_package_says_that_it_is_typed(package: str) -> None:
     assert (ROOT / package / "py.typed").is_file()

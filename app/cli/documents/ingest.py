@@ -137,8 +137,8 @@ def files_below(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
                 file = Path(folder, name)
                 if file.suffix.lower() in readable and not name.startswith("."):
                     yield file, file.relative_to(path).as_posix()
-        for folder in unreadable:
-            yield folder, folder.relative_to(path).as_posix()
+        for shut in unreadable:
+            yield shut, shut.relative_to(path).as_posix()
         unreadable.clear()
 
 

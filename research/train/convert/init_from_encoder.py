@@ -41,7 +41,8 @@ class Encoder:
 
     @classmethod
     def load(cls, folder: Path) -> "Encoder":
-        return cls(AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder))
+        network = AutoModel.from_pretrained(folder, use_safetensors=True, trust_remote_code=False)
+        return cls(network.eval(), AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
 
     def to(self, device: str) -> "Encoder":
         """The same encoder on a device; its states come back on the CPU wherever it runs."""

@@ -131,7 +131,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 def open_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """ "bytes", or a folder or hub id of a Hugging Face tokenizer."""
-    return byte_tokenizer() if name == "bytes" else AutoTokenizer.from_pretrained(name)
+    return byte_tokenizer() if name == "bytes" else AutoTokenizer.from_pretrained(name, trust_remote_code=False)
 
 
 def plain_tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:

@@ -88,8 +88,10 @@ class TestMcp:
         assert response.status_code == 200, response.text
         return response.json()["result"]
 
-    def test_three_tools_are_offered_and_no_event_of_the_page(self, client: TestClient) -> None:
-        assert {tool["name"] for tool in self.call(client, "tools/list", {})["tools"]} == {"ask", "search", "list"}
+    def test_tools_that_only_read_are_offered_and_no_event_of_the_page(self, client: TestClient) -> None:
+        tools = self.call(client, "tools/list", {})["tools"]
+        assert {tool["name"] for tool in tools} == {"ask", "search", "find", "grep", "read", "list"}
+        assert all(tool["annotations"]["readOnlyHint"] for tool in tools)
 
     def test_the_address_may_be_given_without_the_slash_at_its_end(self, client: TestClient) -> None:
         message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -105,8 +107,23 @@ class TestMcp:
 
     def test_list_and_search_work(self, client: TestClient) -> None:
         listed = self.call(client, "tools/call", {"name": "list", "arguments": {"search": "walks"}})
-        assert WALKS in str(listed) and "reservoir.pdf" not in str(listed)
+        assert listed["structuredContent"]["result"][0]["source"] == WALKS, "before those whose text holds the word"
         assert "page" in str(self.call(client, "tools/call", {"name": "search", "arguments": {"query": "dam", "k": 2}}))
+
+    def test_text_is_found_and_read_where_it_stands(self, client: TestClient) -> None:
+        def result(name: str, **arguments: Any) -> Any:
+            called = self.call(client, "tools/call", {"name": name, "arguments": arguments})
+            return called["structuredContent"]["result"]
+
+        (hit, *_) = result("grep", pattern="martha LINDQVIST")
+        assert "Martha Lindqvist" in hit["line"] and hit["source"] == "reservoir.pdf"
+        assert [one["source"] for one in result("find", search="Lindqvist")] == ["reservoir.pdf"]
+        (page,) = result("read", document_id=hit["document_id"], first=hit["page"], last=hit["page"])
+        assert "Martha Lindqvist" in page["text"]
+
+    def test_arguments_that_a_tool_does_not_have_are_refused(self, client: TestClient) -> None:
+        wrong = {"name": "ask", "arguments": {"question": "When was the dam raised?", "collection": "Water"}}
+        assert "'collection' is no argument of ask" in str(self.call(client, "tools/call", wrong))
 
     def test_conditions_narrow_what_is_listed_searched_and_asked(self, client: TestClient) -> None:
         for name, asked in (

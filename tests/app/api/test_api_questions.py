@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from app.api import build_app
 from retrieval.library import Library
 from tests.app.api_client import HOSTILE, ask, error_code, events, opened, until
-from tests.app.serving import served, settings_for
+from tests.app.serving import BEARER, served, settings_for
 from tests.app.small_library import QUESTION, UNANSWERED, WALKS, pdf_of, slowed
 
 
@@ -97,14 +97,14 @@ class TestStreaming:
         slowed(library, 0.1)
         with served(build_app(settings_for(home), library, page=False)) as url:
             seen = []
-            with httpx.stream("POST", f"{url}/api/v1/ask", json={"question": QUESTION}) as response:
+            with httpx.stream("POST", f"{url}/api/v1/ask", json={"question": QUESTION}, headers=BEARER) as response:
                 for line in response.iter_lines():
                     if line.startswith("event: "):
                         seen.append(line[7:])
                     if line.startswith("data: ") and seen[-1] == "started":
                         ask_id = json.loads(line[6:])["ask_id"]
                     if seen.count("token") == 2 and line == "":
-                        httpx.post(f"{url}/api/v1/ask/{ask_id}/stop")
+                        httpx.post(f"{url}/api/v1/ask/{ask_id}/stop", headers=BEARER)
             assert seen[-1] == "answer" and seen.count("token") < 8
 
     def test_a_reader_that_goes_away_stops_the_work(self, library: Library, home: Path) -> None:
@@ -112,7 +112,7 @@ class TestStreaming:
 
         slowed(library, 0.05)
         with served(build_app(settings_for(home), library, page=False)) as url:
-            with httpx.stream("POST", f"{url}/api/v1/ask", json={"question": QUESTION}) as response:
+            with httpx.stream("POST", f"{url}/api/v1/ask", json={"question": QUESTION}, headers=BEARER) as response:
                 next(response.iter_lines())
             until(library.answers)
             assert len(library.answer(library.answers()[0].id).tokens) < 10
@@ -126,7 +126,7 @@ class TestStreaming:
         with served(build_app(settings_for(home), library, page=False)) as url:
 
             def put(question: str) -> tuple[str, Any]:
-                text = httpx.post(f"{url}/api/v1/ask", json={"question": question}, timeout=30).text
+                text = httpx.post(f"{url}/api/v1/ask", json={"question": question}, headers=BEARER, timeout=30).text
                 answer = events(text)[-1][1]
                 return answer["text"], [token["blocks"] for token in answer["tokens"]]
 

@@ -20,7 +20,7 @@ from app.api import build_app
 from retrieval.bundles.travelling import Bundles
 from retrieval.library import Library
 from tests.app.api_client import PDF, error_code, until
-from tests.app.serving import settings_for
+from tests.app.serving import let_in, settings_for
 
 
 class Listener:
@@ -92,7 +92,7 @@ def test_no_request_makes_the_server_fetch_anything(library: Library, home: Path
     url = listener.url
     file = {"path": f"{url}/a", "url": f"{url}/b", "meta": {"_type": "gradio.FileData"}}
     with TestClient(app, base_url="http://127.0.0.1") as client:
-        functions = client.get("/config").json()["dependencies"]
+        functions = let_in(client).get("/config").json()["dependencies"]
         for path in (f"/gradio_api/file={url}/c", f"/gradio_api/proxy={url}/d", f"/proxy={url}/e", f"/file={url}/f"):
             assert client.get(path).status_code in (403, 404)
         for function in functions:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,10 +144,16 @@ def server(document: str, environment: dict[str, str]) -> Iterator[tuple[subproc
         process.communicate()
 
 
-def test_a_server_shows_what_the_command_line_stored(server: tuple[subprocess.Popen, str], document: str) -> None:
+def test_a_server_shows_what_the_command_line_stored(
+    server: tuple[subprocess.Popen, str], document: str, environment: dict[str, str]
+) -> None:
     with urllib.request.urlopen(f"{server[1]}/healthz") as answer:
         assert json.load(answer) == {"status": "ok"}
-    with urllib.request.urlopen(f"{server[1]}/api/v1/documents") as answer:
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"{server[1]}/api/v1/documents")
+    token = (Path(environment["CAIRN_HOME"]) / "token").read_text().strip()
+    bearer = {"Authorization": f"Bearer {token}"}
+    with urllib.request.urlopen(urllib.request.Request(f"{server[1]}/api/v1/documents", headers=bearer)) as answer:
         assert [one["id"] for one in json.load(answer)["documents"]] == [document]
 
 

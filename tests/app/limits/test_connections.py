@@ -24,7 +24,7 @@ from app.forwarded import DeclaredProxies
 from app.limits.connections import ConnectionLimits, limited_protocol
 from retrieval.library import Library
 from tests.app.api_client import until
-from tests.app.serving import served, settings_for
+from tests.app.serving import BEARER, served, settings_for
 
 HALF = b"GET /hello HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "
 BODY = b"POST /length HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n"
@@ -229,7 +229,9 @@ def test_forwarded_headers_are_believed_of_declared_proxies_only(
     routes.insert(0, routes.pop())
     sent = {"X-Forwarded-For": "203.0.113.7", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "evil.example"}
     with served(app) as url:
-        httpx.get(f"{url}/api/v1/seen", headers=sent | {"Forwarded": "for=203.0.113.7", "X-Real-IP": "203.0.113.7"})
+        httpx.get(
+            f"{url}/api/v1/seen", headers=sent | {"Forwarded": "for=203.0.113.7", "X-Real-IP": "203.0.113.7"} | BEARER
+        )
     host, scheme, headers = seen[0]
     assert (host, scheme) == (("203.0.113.7", "https") if believed else ("127.0.0.1", "http"))
     assert any(name.startswith("x-forwarded") or name in ("forwarded", "x-real-ip") for name in headers) is believed

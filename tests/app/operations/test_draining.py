@@ -18,7 +18,7 @@ from app.api import build_app
 from app.operations.server import DrainingServer
 from retrieval.library import Library
 from tests.app.api_client import events, until
-from tests.app.serving import settings_for
+from tests.app.serving import BEARER, settings_for
 from tests.app.small_library import QUESTION
 
 
@@ -63,7 +63,9 @@ def held(library: Library) -> threading.Event:
 def asking(url: str, answers: list[str]) -> threading.Thread:
     def run() -> None:
         with suppress(httpx.RemoteProtocolError):  # of a server that does not wait
-            answers.append(httpx.post(f"{url}/api/v1/ask", json={"question": QUESTION}, timeout=60).text)
+            answers.append(
+                httpx.post(f"{url}/api/v1/ask", json={"question": QUESTION}, headers=BEARER, timeout=60).text
+            )
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
@@ -75,10 +77,10 @@ def test_a_running_answer_is_finished_and_no_new_one_is_begun(library: Library, 
     with draining(library, home, 30) as (server, url):
         thread = asking(url, answers)
         until(lambda: httpx.get(f"{url}/readyz").status_code == 200)
-        until(lambda: "cairn_questions_running 1.0" in httpx.get(f"{url}/metrics").text)
+        until(lambda: "cairn_questions_running 1.0" in httpx.get(f"{url}/metrics", headers=BEARER).text)
         server.handle_exit(signal.SIGTERM, None)
         until(lambda: httpx.get(f"{url}/readyz").status_code == 503)
-        refused = httpx.post(f"{url}/api/v1/ask", json={"question": QUESTION}, timeout=60)
+        refused = httpx.post(f"{url}/api/v1/ask", json={"question": QUESTION}, headers=BEARER, timeout=60)
         assert refused.status_code == 503 and refused.json()["error"]["code"] == "stopping"
         assert refused.headers["retry-after"] and httpx.get(f"{url}/healthz").status_code == 200
         goes_on.set()
@@ -93,7 +95,7 @@ def test_an_answer_that_takes_too_long_is_cut_short(library: Library, home: Path
     held(library)
     with draining(library, home, 0.3) as (server, url):
         thread = asking(url, answers)
-        until(lambda: "cairn_questions_running 1.0" in httpx.get(f"{url}/metrics").text)
+        until(lambda: "cairn_questions_running 1.0" in httpx.get(f"{url}/metrics", headers=BEARER).text)
         began = time.monotonic()
         server.handle_exit(signal.SIGTERM, None)
         thread.join(30)
@@ -110,7 +112,7 @@ def test_an_idle_server_ends_at_once_and_a_second_signal_does_not_wait(library: 
     goes_on = held(library)
     with draining(library, home, 3600) as (server, url):
         asking(url, answers)
-        until(lambda: "cairn_questions_running 1.0" in httpx.get(f"{url}/metrics").text)
+        until(lambda: "cairn_questions_running 1.0" in httpx.get(f"{url}/metrics", headers=BEARER).text)
         server.handle_exit(signal.SIGTERM, None)
         server.handle_exit(signal.SIGTERM, None)
         assert server.should_exit
