@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 
 from model.attention.blockwise import blockwise_attention
-from model.attention.fused.attention import fused_attention, merge, read_chosen_blocks
+from model.attention.fused import fused_attention, merge, read_chosen_blocks
 from model.attention.selection import choose_blocks
 
 BLOCK = 64

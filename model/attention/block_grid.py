@@ -1,7 +1,6 @@
 """The block grid: the positions of landmarks in a token sequence.
 
-- A block is `block_size - 1` ordinary (raw) tokens followed by one landmark; in all tensors landmarks come last in
-  their block, wherever they stand in the text (`model.attention.variants.placement`), and there may be two.
+- A block is `block_size - 1` ordinary (raw) tokens followed by one landmark.
 - Grids start at position 0 of the sequence; an unfinished block at the end has no landmark yet.
 """
 
@@ -14,9 +13,9 @@ from model.errors import ModelError
 
 
 def insert_landmarks(
-    raw_ids: Sequence[int], *, block_size: int, landmark_token_id: int, filled: int = 0, landmarks: int = 1
+    raw_ids: Sequence[int], *, block_size: int, landmark_token_id: int, filled: int = 0
 ) -> list[int]:
-    """Put a block's landmarks after every complete run of `block_size - landmarks` raw tokens, also at the very end.
+    """Put a landmark after every complete run of `block_size - 1` raw tokens, also at the very end.
 
     `filled`: raw tokens already in the unfinished block that `raw_ids` continue.
     Raises `ModelError` if a raw token is the landmark itself: only the grid places landmarks.
@@ -25,26 +24,26 @@ def insert_landmarks(
         raise ModelError(
             "the input contains the landmark token, which only the block grid may place; remove it from the text."
         )
-    per_block = block_size - landmarks
+    per_block = block_size - 1
     assert 0 <= filled < per_block
     out: list[int] = []
     for token in raw_ids:
         out.append(int(token))
         filled += 1
         if filled == per_block:
-            out.extend([landmark_token_id] * landmarks)
+            out.append(landmark_token_id)
             filled = 0
     return out
 
 
 def check_landmarks(
-    ids_BT: Tensor, block_size: int, landmark_token_id: int, valid_BT: Tensor | None = None, *, landmarks: int = 1
+    ids_BT: Tensor, block_size: int, landmark_token_id: int, valid_BT: Tensor | None = None
 ) -> None:
     """Raise `ModelError` for a landmark that does not end a block of the grid; padding may hold anything.
 
     Axes: B batch, T tokens.
     """
-    inside_T = torch.arange(ids_BT.shape[1], device=ids_BT.device) % block_size < block_size - landmarks
+    inside_T = torch.arange(ids_BT.shape[1], device=ids_BT.device) % block_size < block_size - 1
     wrong_BT = (ids_BT == landmark_token_id) & inside_T
     if valid_BT is not None:
         wrong_BT &= valid_BT

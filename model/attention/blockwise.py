@@ -34,7 +34,7 @@ import torch
 from torch import Tensor, nn
 
 from model.attention.grouped_softmax import MASKED, View
-from model.attention.scores import exact_scores
+from model.attention.rotary import exact_scores
 
 BY_BLOCK = ("cpu",)
 """Devices where the forward pass runs block by block: half the time on a CPU, but more launches on a GPU."""

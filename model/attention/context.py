@@ -1,6 +1,6 @@
 """What attention must know of one forward pass.
 
-Axes: B batch, H query heads, Q queries, K local keys, T tokens, D head dim.
+Axes: B batch, H query heads, G KV heads, Q queries, K local keys, T tokens, D head dim.
 """
 
 from collections.abc import Callable
@@ -10,17 +10,38 @@ import torch
 from torch import Tensor, nn
 
 from model.attention.grouped_softmax import View, windows_view
-from model.attention.local_keys import RotatedKeys
-from model.attention.memory import MemoryReader, Selection
+from model.attention.memory import GrowingAxis, MemoryReader, Selection
 from model.attention.rotary import rotary_tables, rotate
-from model.attention.scores import exact_scores
 from model.attention.selection import SelectionPolicy
-from model.attention.variants.context_miss import MissGate
-from model.attention.variants.placement import LandmarkPlace, landmarks_of_block, offsets_in_block, tokens_before
 
 
 class LastLayerReached(Exception):  # noqa: N818 - the regular end of a pass that only fills a cache
     """Ends a forward pass at `LandmarkContext.last_layer`."""
+
+
+class RotatedKeys:
+    """The rotated keys of a growing local window, by layer: each key is rotated once, however many tokens follow.
+
+    Valid for one window: make a new one when keys leave its front.
+    """
+
+    def __init__(self) -> None:
+        self._layers: dict[int, tuple[int, GrowingAxis]] = {}  # layer -> position of the first key, rotated_BGKD
+
+    def of(
+        self, layer: int, key_BGKD: Tensor, start: int, before: int, table: Callable[[int, int], tuple[Tensor, Tensor]]
+    ) -> Tensor:
+        """rotated_BGKD of all keys, the first at position `start`; the first `before` were in an earlier pass.
+
+        table: cos and sin of the positions from one to before another.
+        """
+        kept_from, kept = self._layers.get(layer, (start, GrowingAxis(2)))
+        if kept_from != start or kept.length != before:
+            kept, before = GrowingAxis(2), 0
+        self._layers[layer] = start, kept
+        cos, sin = table(start + before, start + key_BGKD.shape[2])
+        kept.append(rotate(key_BGKD[:, :, before:], cos, sin), None)
+        return kept.view()
 
 
 @dataclass
@@ -45,19 +66,9 @@ class LandmarkContext:
     `LandmarkModel.fill_cache`)."""
     rotated_keys: RotatedKeys | None = None
     """If given, holds the rotated local keys of the passes before, so that only new ones are rotated."""
-    positions_BT: Tensor | None = None
-    """If given, positions of a whole text read without a memory, in place of 0..T-1: training with position jumps."""
-    place: LandmarkPlace = "end"
-    """Where landmarks stand in their blocks."""
-    first_drawn: int = 0
-    """Under random places: the number that the first block draws its place by; in training, another one each time."""
-    miss_keys: dict[int, Tensor] | None = None
-    """By layer, the context-miss token's key_1G1D before rotation; None: there is no such token."""
     both_ways: int = 0
     """Blocks of a window whose tokens see each other, before and behind; windows are counted from the first query, and
     queries start at a block border. 0: causal, as questions and generation always are."""
-    remote_BN: Tensor | None = None
-    """With a context-miss token: local blocks that count as remote, in training."""
     between_layers: Callable[[], None] | None = None
     """If given, called in every layer: a long pass may let others use the processor there."""
     _tables: dict[tuple[int, int, torch.dtype], tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -103,66 +114,14 @@ class LandmarkContext:
         return rotate(key_BGKD, *self.local_table(0, key_BGKD.shape[2], key_BGKD))
 
     def local_table(self, first: int, last: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """cos and sin of rows first..last-1 of the local window; for positions given, with axes [B, 1, row, D]."""
-        if self.place != "end":
-            return self._placed_table(first, last, like)
-        if self.positions_BT is None:
-            return self.table(self.local_start + first, self.local_start + last, like)
-        assert self.reader is None, "a memory has positions of its own"
-        nowhere = torch.empty(0, dtype=torch.float32, device=like.device)
-        cos_BTD, sin_BTD = self.rotary(nowhere, self.positions_BT[:, first:last])
-        return cos_BTD[:, None].to(like.dtype), sin_BTD[:, None].to(like.dtype)
-
-    def before(self, first: int, count: int) -> Tensor:
-        """before_NM (see `tokens_before`) of blocks of the text, by their numbers."""
-        return tokens_before(self.place, self.block_size, self.first_drawn + first, count)
-
-    def offsets(self, first: int, count: int) -> Tensor:
-        """offset_NL (see `offsets_in_block`) of blocks of the text, by their numbers."""
-        return offsets_in_block(self.before(first, count), self.block_size)
-
-    @property
-    def num_stored(self) -> int:
-        """Blocks of the text that are in its memory: the number of the local window's first block."""
-        return 0 if self.reader is None else self.reader.num_blocks
-
-    @property
-    def landmarks_of_block(self) -> int:
-        """Landmarks that each block has."""
-        return landmarks_of_block(self.place)
+        """cos and sin of rows first..last-1 of the local window."""
+        return self.table(self.local_start + first, self.local_start + last, like)
 
     def view(self, before: int, num_keys: int) -> View | None:
         """What queries behind `before` keys see of all `num_keys`; None: what stands before them."""
         if not self.both_ways:
             return None
         return windows_view(-(-num_keys // self.block_size), self.both_ways, before // self.block_size)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether landmarks end their blocks and nothing but them gates: what all forms of attention compute."""
-        return self.place == "end" and self.miss_keys is None
-
-    def miss_gate(self, layer: int, rotated_BHQD: Tensor, scaling: float) -> MissGate | None:
-        """What the context-miss token adds in a layer; None without one."""
-        if not self.miss_keys:
-            return None
-        key_1G1D = self.miss_keys[layer]
-        # In front of the text, or of the slots in which parts of it are shown.
-        slots = self.local_start // self.block_size
-        at = (slots - min(self.num_stored, slots)) * self.block_size - 1
-        rotated_1G1D = rotate(key_1G1D, *self.table(at, at + 1, key_1G1D))
-        queries_BGRQD = rotated_BHQD.unflatten(1, (key_1G1D.shape[1], -1))
-        logits_BGRQ1 = exact_scores(queries_BGRQD, rotated_1G1D.unsqueeze(2)) * scaling
-        return MissGate(logits_BGRQ1.squeeze(-1).flatten(1, 2), self.remote_BN)
-
-    def _placed_table(self, first: int, last: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        assert self.positions_BT is None, "position jumps are for landmarks at the end of their blocks"
-        begin, end, size = first // self.block_size, -(-last // self.block_size), self.block_size
-        block_N1 = torch.arange(begin, end)[:, None]
-        at_T = (block_N1 * size + self.offsets(self.num_stored + begin, end - begin)).flatten()
-        at_T = at_T[first - begin * size : last - begin * size].to(like.device)
-        cos, sin = self.table(self.local_start, self.local_start + end * size, like)
-        return cos[at_T], sin[at_T]
 
     def table(self, start: int, stop: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin of positions start..stop-1; the same for all layers of a forward pass, so computed once."""

@@ -13,7 +13,6 @@ s'_j = s_j + (landmark logit - logsumexp of the block).
 Axes: B batch, H heads, Q queries, K keys.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -107,25 +106,17 @@ def fold_far_blocks(
     return torch.where(own_QK, near, far.masked_fill(~seen_QK, MASKED))
 
 
-def fold_slots(
-    scores_BHQSL: Tensor, lengths_BHQS: Tensor, *, landmarks: int = 1, gate: Callable[[Tensor], Tensor] | None = None
-) -> Tensor:
-    """The same folding for selected blocks: each slot is one far block, its landmarks in the last rows.
-
-    gate: what becomes of gates_BHQS, if anything (`model.attention.variants.context_miss`).
+def fold_slots(scores_BHQSL: Tensor, lengths_BHQS: Tensor) -> Tensor:
+    """The same folding for selected blocks: each slot is one far block, its landmark in the last row.
 
     lengths: ordinary tokens in each slot (rows beyond them, but for the landmark, are padding); broadcastable.
     Returns float32 logits_BHQSL; a landmark's own column is masked, its logit has moved to its tokens.
     """
     scores = scores_BHQSL.float()
-    tokens, gates = scores[..., :-landmarks], scores[..., -1]
-    if landmarks > 1:
-        gates = scores[..., -landmarks:].logsumexp(-1)
-    if gate is not None:
-        gates = gate(gates)
+    tokens, gates = scores[..., :-1], scores[..., -1:]
     row = torch.arange(tokens.shape[-1], device=scores.device)
     tokens = tokens.masked_fill(row >= lengths_BHQS[..., None], MASKED)
-    return nn.functional.pad(tokens.log_softmax(-1) + gates.unsqueeze(-1), (0, landmarks), value=MASKED)
+    return nn.functional.pad(tokens.log_softmax(-1) + gates, (0, 1), value=MASKED)
 
 
 @dataclass(frozen=True)

@@ -19,16 +19,12 @@ from torch import Tensor, nn
 
 from model.attention.blockwise import blockwise_attention
 from model.attention.context import LandmarkContext
-from model.attention.fused.attention import fused_attention
-from model.attention.fused.trust import fused_is_right
-from model.attention.grouped_softmax import MASKED, fold_far_blocks, fold_slots
+from model.attention.fused import fused_attention, fused_is_right
+from model.attention.grouped_softmax import fold_far_blocks, fold_slots
 from model.attention.memory import Selection
 from model.attention.positions import ReadBlocks, read_blocks
-from model.attention.rotary import rotate
-from model.attention.scores import exact_scores
+from model.attention.rotary import exact_scores, rotate
 from model.attention.selection import SelectionPolicy
-from model.attention.variants.context_miss import MissGate, without_needless
-from model.attention.variants.placement import fold_placed_blocks
 from model.errors import ModelError
 
 
@@ -59,20 +55,15 @@ def landmark_attention(
     if not reads and not dropout and _blockwise_fits(context, query, before):
         return _blockwise(context, rotated_query, rotated_key, value, scaling), None
 
-    miss = context.miss_gate(layer, rotated_query, scaling)
-    logits_BHQK = _local_logits(context, rotated_query, rotated_key, scaling, miss)
+    logits_BHQK = _local_logits(context, rotated_query, rotated_key, scaling)
     if not reads:
         weights_BHQK = logits_BHQK.softmax(-1)
-        if not context.is_plain:  # a landmark at the beginning of the text sees nothing
-            weights_BHQK = weights_BHQK.masked_fill(logits_BHQK <= MASKED / 2, 0.0)
         out_BHQD = _local_values(weights_BHQK, value, dropout)
     else:
         policy = context.memory[1]
         blocks = read_blocks(context, layer, query, rotated_query, key, scaling)
-        logits_BHQSL = _slot_logits(blocks, policy, scaling, context.landmarks_of_block, miss)
+        logits_BHQSL = _slot_logits(blocks, policy, scaling)
         weights_BHQSL, weights_BHQK = _joint_softmax(logits_BHQSL, logits_BHQK)
-        if policy.miss_cutoff and miss is not None:
-            weights_BHQSL = without_needless(weights_BHQSL, policy.miss_cutoff)
         context.selections.append(_selection(layer, blocks, weights_BHQSL, policy))
         out_BHQD = _local_values(weights_BHQK, value, dropout) + _slot_values(blocks, weights_BHQSL, policy)
     if context.weights is not None:
@@ -93,7 +84,7 @@ def _checked(context: LandmarkContext | None, attention_mask: Tensor | None) -> 
 def _blockwise_fits(context: LandmarkContext, query: Tensor, before: int) -> bool:
     """A whole text, or whole blocks behind whole blocks, whose weights nobody wants to see."""
     size = context.block_size
-    return context.is_plain and context.weights is None and query.shape[2] > size and before % size == 0
+    return context.weights is None and query.shape[2] > size and before % size == 0
 
 
 def _blockwise(
@@ -117,35 +108,20 @@ def _blockwise(
     return out_BHKD[:, :, before:].transpose(1, 2).contiguous()
 
 
-def _local_logits(
-    context: LandmarkContext,
-    rotated_query: Tensor,
-    rotated_key: Tensor,
-    scaling: float,
-    miss: MissGate | None = None,
-) -> Tensor:
+def _local_logits(context: LandmarkContext, rotated_query: Tensor, rotated_key: Tensor, scaling: float) -> Tensor:
     """logits_BHQK whose softmax is the grouped softmax over the local window."""
     groups, num_keys = rotated_key.shape[1:3]
     scores_BGRQK = exact_scores(rotated_query.unflatten(1, (groups, -1)), rotated_key.unsqueeze(2))
     scores_BHQK, size, valid_BK = scores_BGRQK.flatten(1, 2) * scaling, context.block_size, context.valid_keys(num_keys)
-    if context.is_plain:
-        return fold_far_blocks(scores_BHQK, size, valid_BK, context.view(num_keys - scores_BHQK.shape[2], num_keys))
-    before_NM = context.before(context.num_stored, -(-num_keys // size))
-    return fold_placed_blocks(scores_BHQK, size, before_NM, valid_BK, miss)
+    return fold_far_blocks(scores_BHQK, size, valid_BK, context.view(num_keys - scores_BHQK.shape[2], num_keys))
 
 
-def _slot_logits(
-    blocks: ReadBlocks, policy: SelectionPolicy, scaling: float, landmarks: int, miss: MissGate | None
-) -> Tensor:
+def _slot_logits(blocks: ReadBlocks, policy: SelectionPolicy, scaling: float) -> Tensor:
     """logits_BHQSL of the tokens of chosen blocks, in the same softmax as the local ones."""
     rows_BGXRD = policy.voter_rows(blocks.queries_BHQD, blocks.ids_BGXS.shape[1])
     scores_BGXRSL = blocks.scores(rows_BGXRD) * scaling
     lengths_BGXRS, num_queries = blocks.lengths_BGXS.unsqueeze(3), blocks.queries_BHQD.shape[2]
-    if miss is None:
-        return policy.by_query(fold_slots(scores_BGXRSL, lengths_BGXRS, landmarks=landmarks), num_queries)
-    lengths_BHQS = policy.by_query(lengths_BGXRS.expand(scores_BGXRSL.shape[:-1]), num_queries)
-    scores_BHQSL = policy.by_query(scores_BGXRSL, num_queries)
-    return fold_slots(scores_BHQSL, lengths_BHQS, landmarks=landmarks, gate=miss.over_slots)
+    return policy.by_query(fold_slots(scores_BGXRSL, lengths_BGXRS), num_queries)
 
 
 def _joint_softmax(logits_BHQSL: Tensor, logits_BHQK: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,6 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from model.attention.growing_axis import GrowingAxis
 from model.attention.selection import choose_blocks
 from model.errors import ModelError
 
@@ -74,8 +73,8 @@ class MemoryReader(Protocol):
 class TextMemory(MemoryReader, Protocol):
     """The memory of one growing text: its blocks are numbered in text order, as paper positions need."""
 
-    def landmarks(self, layer: int, back: int = 1) -> Tensor:
-        """landmarks_BGND of a layer, before rotation: the last token of each block, or the one `back` from its end."""
+    def landmarks(self, layer: int) -> Tensor:
+        """landmarks_BGND of a layer, before rotation."""
 
     def append(self, layers: dict[int, tuple[Tensor, Tensor]], lengths_BN: Tensor) -> None:
         """Store new blocks behind the old ones: keys_BGNLD and values_BGNLD by layer, ordinary tokens per block."""
@@ -89,6 +88,37 @@ def in_text_order(memory: MemoryReader) -> TextMemory:
             " newest; choose positions='library'."
         )
     return memory
+
+
+class GrowingAxis:
+    """A tensor that grows along one axis; capacity doubles, so that n appends copy O(n) rather than O(n^2)."""
+
+    def __init__(self, axis: int) -> None:
+        self._axis = axis
+        self._room: Tensor | None = None
+        self.length = 0
+
+    def view(self) -> Tensor:
+        assert self._room is not None, "nothing stored yet"
+        return self._room.narrow(self._axis, 0, self.length)
+
+    def append(self, new: Tensor, capacity: int | None) -> None:
+        axis, added = self._axis, new.shape[self._axis]
+        if capacity is not None:
+            both = new if self._room is None else torch.cat((self.view(), new), axis)
+            self._room = both.narrow(axis, max(0, both.shape[axis] - capacity), min(capacity, both.shape[axis])).clone()
+            self.length = self._room.shape[axis]
+            return
+        if self._room is None:
+            self._room = new.clone()
+        elif self.length + added > self._room.shape[axis]:
+            shape = list(self._room.shape)
+            shape[axis] = 2 * (self.length + added)
+            room = self._room.new_empty(shape)
+            room.narrow(axis, 0, self.length).copy_(self.view())
+            self._room = room
+        self._room.narrow(axis, self.length, added).copy_(new)
+        self.length += added
 
 
 class InMemoryReader:
@@ -138,8 +168,8 @@ class InMemoryReader:
                 rows.setdefault(layer, GrowingAxis(2)).append(new, self._capacity)
         self._lengths_BN.append(lengths_BN, self._capacity)
 
-    def landmarks(self, layer: int, back: int = 1) -> Tensor:
-        return self._keys[layer].view()[..., -back, :]
+    def landmarks(self, layer: int) -> Tensor:
+        return self._keys[layer].view()[..., -1, :]
 
     def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
         return choose_blocks(queries_BGXRD, self.landmarks(layer), k)

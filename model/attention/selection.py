@@ -15,11 +15,11 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from model.attention.scores import exact_scores
+from model.attention.rotary import exact_scores
 from model.errors import ModelError
 
 Voters = Literal["token", "head", "group", "all_heads"]
-Positions = Literal["paper", "library", "one_slot", "true", "none"]
+Positions = Literal["paper", "library"]
 POSITIONS: tuple[Positions, ...] = get_args(Positions)
 LIBRARY_LOCAL_SLOT = 2
 """Slot at which the local window starts under library positions, behind the far slot and an empty one."""
@@ -27,20 +27,6 @@ TIE = 2.0**-20
 """Logits that differ by less than this share of |query| |key| are equal: 8 times the precision of float32."""
 NORMS_AT_MOST = 4096
 """Keys whose norm is taken for that, spread over all of them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hierarchy:
-    """Search through two levels of landmarks (`model.attention.hierarchy`)."""
-
-    fan_out: int = 64
-    """Neighbouring blocks of a group."""
-    groups: int = 4
-    """Groups whose landmarks are compared."""
-
-    def __post_init__(self) -> None:
-        if self.fan_out < 2 or self.groups < 1:
-            raise ModelError(f"{self} needs at least 2 blocks in a group and at least one group to look into.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +44,6 @@ class SelectionPolicy:
     """Query tokens of one forward pass vote separately, so that each reads what it would read in a pass of its own."""
     forced: Mapping[int, Tensor] | None = field(default=None, compare=False)
     """By layer, blocks to read instead of choosing any: ids ascending, of a shape that broadcasts to [B, G, X, S]."""
-    hierarchy: Hierarchy | None = None
-    """If given, blocks are chosen through groups of them, in the memory of one text."""
-    miss_cutoff: float = 0.0
-    """With a context-miss token: a query that gives it less than this share reads nothing of the memory."""
 
     def __post_init__(self) -> None:
         if self.top_k < 1:
@@ -72,13 +54,8 @@ class SelectionPolicy:
             raise ModelError(f"positions is {self.positions!r}; choose one of {', '.join(map(repr, POSITIONS))}.")
         if self.voters == "all_heads" and not self.of_one_text:
             raise ModelError(
-                "voters='all_heads' needs positions='paper' (or 'true', or 'none'): a library is searched for each KV "
-                "head apart."
+                "voters='all_heads' needs positions='paper': a library is searched for each KV head apart."
             )
-        if self.hierarchy is not None and not self.of_one_text:
-            raise ModelError("hierarchy needs the memory of one text (positions='paper'): a library has its own index.")
-        if self.hierarchy is not None and self.hierarchy.groups * self.hierarchy.fan_out < self.top_k:
-            raise ModelError(f"{self.hierarchy} holds fewer than top_k = {self.top_k} blocks: look into more groups.")
         for layer, ids in (self.forced or {}).items():
             if ids.dtype != torch.int64 or not ids.numel() or bool((ids[..., :1] < 0).any() | (ids.diff() <= 0).any()):
                 raise ModelError(f"forced blocks of layer {layer} must be int64, from 0 on, and strictly ascending.")
@@ -96,13 +73,9 @@ class SelectionPolicy:
 
     def local_slot(self, num_blocks: int) -> int:
         """Slot at which the local window starts when `num_blocks` are stored (see `model.attention.positions`)."""
-        return {
-            "library": LIBRARY_LOCAL_SLOT,
-            "one_slot": LIBRARY_LOCAL_SLOT,
-            "paper": min(self.top_k, num_blocks) + 1,
-            "true": num_blocks,
-            "none": 0,
-        }[self.positions]
+        if self.positions == "library":
+            return LIBRARY_LOCAL_SLOT
+        return min(self.top_k, num_blocks) + 1 if num_blocks else 0
 
     @property
     def of_one_text(self) -> bool:
@@ -141,15 +114,6 @@ def choose_blocks(
     logits_BGXRN = exact_scores(queries_BGXRD, landmarks_BGND.unsqueeze(2)) * scaling
     size_BGX = logit_size(queries_BGXRD, landmarks_BGND) * scaling
     return select_blocks(logits_BGXRN, k, size_BGX, all_heads=all_heads)
-
-
-def choose_by_several(
-    queries_BGXRD: Tensor, landmarks: Sequence[Tensor], k: int, *, scaling: float = 1.0, all_heads: bool = False
-) -> Tensor:
-    """ids_BGXS by the gates of blocks that have several landmarks_BGND: the logsumexp of their logits."""
-    each = [exact_scores(queries_BGXRD, landmarks_BGND.unsqueeze(2)) * scaling for landmarks_BGND in landmarks]
-    size_BGX = logit_size(queries_BGXRD, landmarks[-1]) * scaling
-    return select_blocks(torch.stack(each).logsumexp(0), k, size_BGX, all_heads=all_heads)
 
 
 def logit_size(queries_BGXRD: Tensor, landmarks_BGND: Tensor) -> Tensor:

@@ -5,17 +5,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from model.attention.variants.placement import PLACES, LandmarkPlace, landmarks_of_block
 from model.errors import ModelError
 
 LANDMARK_TOKEN = "<landmark>"
-CONTEXT_MISS_TOKEN = "<context-miss>"
 
 WindowAttention = Literal["causal", "both"]
+WINDOW_ATTENTION: tuple[WindowAttention, ...] = ("causal", "both")
+
 _RETIRED = {"points_at_answers", "pointing"}
 """Settings of the span head that earlier releases had."""
-
-WINDOW_ATTENTION: tuple[WindowAttention, ...] = ("causal", "both")
+UNUSED: dict[str, Any] = {"landmark_place": "end", "context_miss_token_id": None}
+"""Settings of earlier releases, with the value under which a checkpoint is read as before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +31,6 @@ class LandmarkConfig:
     landmark_in_loss: bool = False
     """True if training predicted landmarks too; then the output *at* a landmark chooses the next token (published as
     include_landmark_in_loss)."""
-    landmark_place: LandmarkPlace = "end"
-    """Where landmarks stand in their blocks; other places than the end are for research on one text."""
-    context_miss_token_id: int | None = None
-    """The context-miss token (`model.attention.variants.context_miss`), for research on one text. None: no token."""
     memory_layers: tuple[int, ...] | None = None
     """Absolute numbers of the layers whose keys and values are stored. None: all but the first, whose landmark keys are
     all equal (same embedding, no context yet), so that it cannot tell blocks apart."""
@@ -70,12 +66,6 @@ class LandmarkConfig:
     def __post_init__(self) -> None:
         if self.block_size < 2:
             raise ModelError(f"block_size is {self.block_size}; a block needs at least one token and its landmark (2).")
-        if self.landmark_place not in PLACES:
-            raise ModelError(f"landmark_place is {self.landmark_place!r}; choose one of {', '.join(PLACES)}.")
-        if self.landmark_place != "end" and (self.landmark_in_loss or self.tokens_per_block < 1):
-            raise ModelError(
-                f"landmark_place={self.landmark_place!r} needs landmarks that are not predicted, and room."
-            )
         if self.landmark_token_id < 0:
             raise ModelError(f"landmark_token_id is {self.landmark_token_id}; it must be a token of the vocabulary.")
         if self.window_blocks < 1 or self.context_blocks < 0:
@@ -83,11 +73,6 @@ class LandmarkConfig:
         if self.window_attention not in WINDOW_ATTENTION:
             raise ModelError(
                 f"window_attention is {self.window_attention!r}; choose one of {', '.join(WINDOW_ATTENTION)}."
-            )
-        if self.sees_both_ways and (self.landmark_place != "end" or self.context_miss_token_id is not None):
-            raise ModelError(
-                'window_attention="both" needs landmarks at the end of their blocks (landmark_place="end") and no '
-                "context-miss token."
             )
         if self.search_weights is not None and not any(any(row) for row in self.search_weights):
             raise ModelError("search_weights are all 0; search needs at least one head.")
@@ -102,12 +87,7 @@ class LandmarkConfig:
     @property
     def tokens_per_block(self) -> int:
         """Ordinary tokens in a full block."""
-        return self.block_size - self.landmarks_of_block
-
-    @property
-    def landmarks_of_block(self) -> int:
-        """Landmarks of each block: two under landmark_place "two"."""
-        return landmarks_of_block(self.landmark_place)
+        return self.block_size - 1
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for the checkpoint's config.json."""
@@ -117,6 +97,7 @@ class LandmarkConfig:
     def from_dict(cls, values: Mapping[str, Any]) -> "LandmarkConfig":
         """Inverse of `to_dict`; settings that a release before this had are dropped. Raises `ModelError` for keys that
         this version does not know."""
+        values = {name: value for name, value in values.items() if name not in UNUSED or value != UNUSED[name]}
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known - _RETIRED):
             raise ModelError(

@@ -114,8 +114,9 @@ class LandmarkModel(BackboneModel):
         policy: SelectionPolicy | None = None,
     ) -> LandmarkContext:
         """What attention needs for one forward pass; keep it to look at `selections` afterwards."""
-        rotary, place = self.backbone.model.rotary_emb.rotary, self.config.landmark_place
-        return LandmarkContext(self.config.block_size, rotary, valid_BK, reader, policy, place=place)
+        return LandmarkContext(
+            self.config.block_size, self.backbone.model.rotary_emb.rotary, valid_BK, reader, policy
+        )
 
     def window_context(self, *, valid_BK: Tensor | None = None) -> LandmarkContext:
         """`context` for text that is complete when it is read, in windows counted from the first token of the pass:
@@ -138,8 +139,6 @@ class LandmarkModel(BackboneModel):
 
         The cache receives keys before rotation.
         """
-        if self.config.context_miss_token_id is not None and context.miss_keys is None:
-            context.miss_keys = self._miss_keys()
         # The positions are placeholders: rotation is deferred, so the backbone's own numbering never matters.
         positions = torch.zeros((1, ids_BT.shape[1]), dtype=torch.long, device=ids_BT.device)
         hidden_BTE: Tensor = self.backbone.model(
@@ -150,13 +149,6 @@ class LandmarkModel(BackboneModel):
             landmark=context,
         ).last_hidden_state
         return hidden_BTE
-
-    def _miss_keys(self) -> dict[int, Tensor]:
-        """key_1G1D by layer of the context-miss token, which the network reads alone."""
-        alone, kept = self.context(), DynamicCache()
-        alone.miss_keys = {}
-        self.encode(torch.tensor([[self.config.context_miss_token_id]], device=self.device), alone, kept)
-        return {layer: cached(kept, layer)[0] for layer in range(self.num_layers)}
 
     def embed(self, ids_BT: Tensor) -> Tensor:
         """hidden_BTE at the input of the first layer."""
@@ -224,9 +216,7 @@ class LandmarkModel(BackboneModel):
         """
         self.check_predicts("the forward pass over a whole text")
         config = self.config
-        check_landmarks(
-            ids_BT, config.block_size, config.landmark_token_id, valid_BT, landmarks=config.landmarks_of_block
-        )
+        check_landmarks(ids_BT, config.block_size, config.landmark_token_id, valid_BT)
         if valid_BT is not None and bool((valid_BT[:, 1:] & ~valid_BT[:, :-1]).any()):
             raise ModelError(
                 "padding precedes text: landmark attention needs its padding on the right (padding_side='right')."
@@ -290,7 +280,6 @@ class LandmarkModel(BackboneModel):
         config = self.config
         return insert_landmarks(
             list(raw_ids), block_size=config.block_size, landmark_token_id=config.landmark_token_id, filled=filled,
-            landmarks=config.landmarks_of_block,
         )  # fmt: skip
 
     # checkpoint

@@ -70,8 +70,6 @@ class _Recent:
 
     def __init__(self, model: LandmarkModel, blocks: Sequence[KVBlock]) -> None:
         config = model.config
-        if config.landmark_place != "end" or config.context_miss_token_id is not None:
-            raise ModelError("only landmarks at the end of their blocks, without a context-miss token, can be stored.")
         if config.context_blocks:
             model.check_window((config.context_blocks + config.window_blocks) * config.block_size)
         self._capacity, self._size = config.context_blocks, config.block_size

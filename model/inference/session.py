@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from model.attention.local_keys import RotatedKeys
+from model.attention.context import RotatedKeys
 from model.attention.memory import InMemoryReader, MemoryReader, Selection, in_text_order
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.backbones import DynamicCache

@@ -2,7 +2,6 @@
 
 import json
 import math
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,22 +10,17 @@ import torch
 from torch import nn
 from transformers import LlamaForCausalLM
 
-from model.attention.variants.placement import PLACES, LandmarkPlace, landmarks_of_block
 from research.train.__main__ import main
 from research.train.data.packing import Grid, pack
-from research.train.evaluation.perplexity import segment_losses
 from research.train.losses.next_token import next_token_loss
 from research.train.paper import sizes
 from research.train.paper.arms import (
     NO_LANDMARKS,
     Arm,
-    jumping_loss,
-    jumping_positions,
     recurrent_loss,
     recurrent_losses,
 )
 from research.train.paper.made_sets import MADE_SETS
-from research.train.paper.open_questions import CUTOFFS, yarn
 from research.train.paper.runs import Experiment
 from research.train.paper.tables import summarise
 from research.train.recipes.presets import Architecture, RowSettings
@@ -109,53 +103,7 @@ def test_no_gradient_flows_into_the_cache() -> None:
     assert not torch.allclose(through_cache, model.backbone.model.layers[0].self_attn.v_proj.weight.grad)
 
 
-def test_positions_jump_after_landmarks_only() -> None:
-    torch.manual_seed(0)
-    positions = jumping_positions(50, 17, 4, 10)
-    assert bool((positions[:, 0] == 0).all())
-    steps = positions.diff(dim=1)
-    jumped = torch.zeros(16, dtype=torch.bool)
-    jumped[3::4] = True
-    assert bool((steps[:, ~jumped] == 1).all()), "4 tokens a block: a jump before tokens 4, 8, 12 and 16"
-    assert set(steps[:, jumped].flatten().tolist()) == set(range(1, 11))
-    assert len({tuple(row) for row in steps.tolist()}) > 1, "every row has jumps of its own"
-
-
-def test_jumps_of_nothing_change_nothing_and_others_do() -> None:
-    model, rows = landmark_rows()
-    whole = next_token_loss(model, rows)[0]
-    torch.testing.assert_close(jumping_loss(model, rows, 1)[0], whole, atol=1e-6, rtol=1e-6)
-    assert not torch.allclose(jumping_loss(model, rows, 100)[0], whole, atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_landmarks_at_every_place_are_trained_with_the_loss_that_is_evaluated(place: LandmarkPlace) -> None:
-    arm = replace(sizes.SIZES["tiny"].arm("landmark"), place=place, block_size=4 + landmarks_of_block(place))
-    rows = RowSettings(raw_tokens=32, block_size=arm.block_size, rows=2, landmark_place=place)
-    model = new_model(ARCHITECTURE, byte_tokenizer(), rows, seed=0)
-    raw = torch.randint(0, 250, (1, 32), generator=torch.Generator().manual_seed(3))
-    batch = pack(raw.numpy(), rows.grid(model.config.landmark_token_id, 256))
-    assert batch.num_targets == 31 and batch.ids_BT.shape[1] == 8 * arm.block_size
-    loss = next_token_loss(model, batch)[0].detach()
-    wanted = segment_losses(model, raw[0].tolist(), window_blocks=99, top_k=0).mean()
-    torch.testing.assert_close(loss, wanted, atol=1e-5, rtol=1e-5)
-    if place == "random":
-        torch.manual_seed(0)
-        assert len({float(arm.loss(model, batch)[0].detach()) for _ in range(3)}) == 3, "other places each time"
-
-
-def test_half_of_the_blocks_are_remote_when_a_context_miss_token_is_trained() -> None:
-    arm = replace(sizes.SIZES["tiny"].arm("landmark-miss"), block_size=5)
-    rows = RowSettings(raw_tokens=32, block_size=5, rows=2, context_miss=arm.context_miss)
-    model = new_model(ARCHITECTURE, byte_tokenizer(), rows, seed=0)
-    batch = pack(torch.randint(0, 250, (2, 32)).numpy(), rows.grid(model.config.landmark_token_id, 256))
-    torch.manual_seed(0)
-    losses = {float(arm.loss(model, batch)[0].detach()) for _ in range(3)}
-    assert len(losses) == 3 and float(next_token_loss(model, batch)[0].detach()) not in losses
-    assert model.tokenizer.convert_ids_to_tokens(model.config.context_miss_token_id) == "<context-miss>"
-
-
-@pytest.mark.parametrize("name", [*sizes.ARMS, *(f"landmark-{one}" for one in (*sizes.VARIANTS, *PLACES))])
+@pytest.mark.parametrize("name", [*sizes.ARMS, *(f"landmark-{one}" for one in sizes.VARIANTS)])
 def test_no_arm_is_starved(name: str) -> None:
     for size in sizes.SIZES.values():
         arm = size.arm(name)
@@ -225,16 +173,6 @@ def test_tables_of_made_sets_are_made_by_one_command(tmp_path: Path, monkeypatch
         )
         return json.loads((folder / f"{table}.json").read_text())["rows"]  # type: ignore[no-any-return]
 
-    placed = rows("placement", "recall")
-    assert [row["arm"] for row in placed if row["k"] == 2 and row["length"] == 64] == [
-        "landmark", *(f"landmark-{place}" for place in PLACES[1:])
-    ]  # fmt: skip
-    assert all(1 < float(row["answers"]) < 1000 for row in placed)  # type: ignore[arg-type]
-    missed = rows("miss", "recall")
-    assert [(row["arm"], row["cutoff"]) for row in missed] == [
-        ("landmark", 0.0), *(("landmark-miss", cutoff) for cutoff in CUTOFFS)
-    ]  # fmt: skip
-    assert missed[0]["dropped"] == 0 and missed[-1]["dropped"] > 0.9  # type: ignore[operator]
     found = rows("passkey", "passkey")
     assert [(row["arm"], row["k"]) for row in found] == [("causal", 0)] * 3 + [("landmark-tuned", 2)] * 3
     assert all(row["accuracy"] == 0 for row in found), "one step teaches nothing"
@@ -271,28 +209,8 @@ def test_a_variant_takes_the_rate_of_the_landmark_arm(tmp_path: Path, monkeypatc
     monkeypatch.setattr(Experiment, "_heldout_loss", lambda self, arm, rate: losses.get((arm.name, rate), 2.0))
     rates = {
         name: experiment.rate(experiment.size.arm(name))
-        for name in ("causal", "landmark", "landmark-31", "landmark-miss")
+        for name in ("causal", "landmark", "landmark-31", "landmark-cache")
     }
-    assert rates == {"causal": 1e-3, "landmark": 4e-3, "landmark-31": 4e-3, "landmark-miss": 4e-3}
+    assert rates == {"causal": 1e-3, "landmark": 4e-3, "landmark-31": 4e-3, "landmark-cache": 4e-3}
 
 
-def test_yarn_stretches_frequencies_for_a_while() -> None:
-    """The rotary embedding is that of transformers under `rope_type` "yarn", and the network's own again afterwards."""
-    model, tokens = plain_model(), torch.randint(0, 250, (40,)).tolist()
-    whole = recurrent_losses(model, tokens, window=64, cache=0)
-    with yarn(model, 4.0, 16):
-        stretched = recurrent_losses(model, tokens, window=64, cache=0)
-    config = deepcopy(model.backbone.config)
-    config.rope_parameters = {
-        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16
-    }  # fmt: skip
-    plain = LlamaForCausalLM(config)
-    plain.load_state_dict(model.backbone.state_dict())
-    plain.set_attn_implementation("sdpa")
-    logits = plain(torch.tensor([tokens])).logits[0, :-1].detach()
-    wanted = nn.functional.cross_entropy(logits, torch.tensor(tokens[1:]), reduction="none")
-    torch.testing.assert_close(stretched, wanted, atol=1e-5, rtol=1e-5)
-    assert not torch.equal(stretched, whole)
-    assert torch.equal(recurrent_losses(model, tokens, window=64, cache=0), whole)
-    with yarn(model, 1.0, 16):
-        assert torch.equal(recurrent_losses(model, tokens, window=64, cache=0), whole)

@@ -45,8 +45,6 @@ class Grid:
         False  # whether a full last block gets its landmark (the published plain path: no, fused path: yes)
     )
     eos_token_id: int | None = None
-    landmarks: int = 1
-    """Of each block."""
 
     def __post_init__(self) -> None:
         if self.raw_tokens < 2 or self.block_size < 2:
@@ -60,12 +58,12 @@ class Grid:
     def row_tokens(self) -> int:
         """T: tokens of a row with its landmarks."""
         finished = (self.raw_tokens if self.landmark_at_end else self.raw_tokens - 1) // self.tokens_per_block
-        return self.raw_tokens + finished * self.landmarks
+        return self.raw_tokens + finished
 
     @property
     def tokens_per_block(self) -> int:
         """Raw tokens of a block."""
-        return self.block_size - self.landmarks
+        return self.block_size - 1
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ def pack(raw_BN: NDArray[np.integer], grid: Grid) -> Rows:
     num_raw = raw_BN.shape[1]
     raw_index_N = np.arange(num_raw)
     ids_BT = np.full((len(raw_BN), grid.row_tokens), grid.landmark_token_id, dtype=np.int64)
-    ids_BT[:, raw_index_N + raw_index_N // grid.tokens_per_block * grid.landmarks] = raw_BN
+    ids_BT[:, raw_index_N + raw_index_N // grid.tokens_per_block] = raw_BN
     ids = torch.from_numpy(ids_BT)
     return Rows(ids, next_token_targets(ids, grid))
 
@@ -102,7 +100,7 @@ def next_token_targets(ids_BT: Tensor, grid: Grid) -> Tensor:
         return targets_BT
     landmark_BT = ids_BT == grid.landmark_token_id
     after_next_BT = torch.full_like(ids_BT, IGNORED)
-    after_next_BT[:, : -1 - grid.landmarks] = ids_BT[:, 1 + grid.landmarks :]
+    after_next_BT[:, :-2] = ids_BT[:, 2:]
     targets_BT = torch.where(targets_BT == grid.landmark_token_id, after_next_BT, targets_BT)
     untrained_BT = landmark_BT if grid.targets == "skip-landmarks" else landmark_BT | (ids_BT == grid.eos_token_id)
     return targets_BT.masked_fill(untrained_BT, IGNORED)

@@ -97,7 +97,7 @@ def segment_losses(
         pieces = [pieces[0][at : at + per_window] for at in range(0, len(segment), per_window)]
     policy = SelectionPolicy(top_k=max(1, top_k), voters=voters, positions=positions)
     if not policy.of_one_text:
-        raise ValueError(f"positions={positions!r} has no memory of one text to read; choose 'one_slot' instead.")
+        raise ValueError(f"positions={positions!r} has no memory of one text to read; choose 'paper'.")
     losses = [read_losses(model, piece, window_blocks, policy, blocks)[0] for piece in pieces if len(piece) > 1]
     return torch.cat(losses)
 

@@ -14,7 +14,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from model.attention.variants.placement import LandmarkPlace, landmarks_of_block
 from model.checkpoint.backbones import DynamicCache
 from model.checkpoint.landmark_model import LandmarkModel, cached
 from research.train.data.packing import IGNORED, Rows
@@ -22,9 +21,6 @@ from research.train.losses.next_token import next_token_loss, summed_cross_entro
 
 NO_LANDMARKS = 1 << 20
 """Block size of an arm without landmarks."""
-REMOTE = 0.5
-"""Share of blocks that count as remote when a context-miss token is trained, as in the paper."""
-DRAWS = 1 << 20
 Kind = Literal["causal", "recurrence", "landmark"]
 
 
@@ -43,12 +39,6 @@ class Arm:
     of finished blocks of earlier windows, which a window attends to through their landmarks in training ("training with
     a cache", which the paper leaves to future work)."""
     block_size: int = NO_LANDMARKS
-    jumps: int = 0
-    """Largest random step of positions after a landmark, exclusive, in training (appendix E); 0: none."""
-    place: LandmarkPlace = "end"
-    """Where landmarks stand in their blocks."""
-    context_miss: bool = False
-    """With a context-miss token, for which half of the blocks count as remote in training."""
     start: str | None = None
     """The arm whose network this one goes on from: fine-tuning."""
     rated_as: str | None = None
@@ -65,39 +55,13 @@ class Arm:
         return self.cache if self.kind != "landmark" else self._blocks(self.cache)
 
     def _blocks(self, raw_tokens: int) -> int:
-        return raw_tokens // (self.block_size - landmarks_of_block(self.place)) * self.block_size
+        return raw_tokens // (self.block_size - 1) * self.block_size
 
     def loss(self, model: LandmarkModel, rows: Rows) -> tuple[Tensor, dict[str, float | Tensor], int]:
         """In the form that `run_training` takes."""
         if self.cache:
             return recurrent_loss(model, rows, window=self.window_ids, cache=self.cache_ids)
-        if self.jumps:
-            return jumping_loss(model, rows, self.jumps)
-        context = model.context()
-        if self.place == "random":
-            context.first_drawn = int(torch.randint(0, DRAWS, ()))
-        if self.context_miss:
-            blocks = -(-rows.ids_BT.shape[1] // self.block_size)
-            context.remote_BN = (torch.rand(len(rows.ids_BT), blocks) < REMOTE).to(model.device)
-        return next_token_loss(model, rows, context)
-
-
-def jumping_loss(model: LandmarkModel, rows: Rows, most: int) -> tuple[Tensor, dict[str, float | Tensor], int]:
-    """`next_token_loss` with position jumps: the network meets distances that its rows do not have."""
-    context = model.context()
-    num_rows, tokens = rows.ids_BT.shape
-    positions_BT = jumping_positions(num_rows, tokens, model.config.block_size, most)
-    context.positions_BT = positions_BT.to(model.device)
-    return next_token_loss(model, rows, context)
-
-
-def jumping_positions(num_rows: int, tokens: int, block_size: int, most: int) -> Tensor:
-    """positions_BT that grow by 1, and after each landmark by a further 0..most-1, drawn for each row (appendix E)."""
-    steps_BT = torch.ones(num_rows, tokens, dtype=torch.long)
-    after_landmark = slice(block_size, None, block_size)
-    steps_BT[:, after_landmark] += torch.randint(0, most, steps_BT[:, after_landmark].shape)
-    steps_BT[:, 0] = 0
-    return steps_BT.cumsum(1)
+        return next_token_loss(model, rows, model.context())
 
 
 def recurrent_loss(

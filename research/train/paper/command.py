@@ -12,7 +12,7 @@ from research.train.paper.sizes import SIZES
 from research.train.paper.tables import TABLES, write_table
 
 TableName = Literal[
-    "language", "choice", "blocks", "positions", "cache", "passages", "placement", "miss", "passkey"
+    "language", "choice", "blocks", "cache", "passages", "passkey"
 ]  # fmt: skip
 SizeName = Literal["tiny", "minutes", "hour", "small", "paper"]
 

@@ -1,70 +1,20 @@
-"""Tables of what the paper leaves open: positions of far blocks, training with a cache, and passages in the window.
+"""Tables of what the paper leaves open: passages in the window; and passkeys after fine-tuning.
 
 Each reads the same held-out segments through networks of the experiment; see docs/paper.md.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from copy import deepcopy
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from model.attention.selection import Positions, SelectionPolicy
+from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel
 from research.train.convert.init_from_encoder import Encoder
 from research.train.evaluation.passkey import FILLER, passkey_scores
-from research.train.evaluation.perplexity import read_losses, segment_losses
+from research.train.evaluation.perplexity import segment_losses
 from research.train.paper.arms import Arm
 from research.train.paper.passages import Chooser, bm25, nearest, newest, passage_losses
 from research.train.paper.runs import Experiment, Row
-
-FRAMES: dict[str, Positions] = {
-    "stingy": "paper", "one far slot": "one_slot", "true": "true", "true, YaRN": "true", "none far away": "none",
-}  # fmt: skip
-CUTOFFS = (0.0, 0.1, 0.3, 0.5, 1.0)
-"""Of the context-miss token, as in the paper's table 3."""
-
-
-def positions(experiment: Experiment, seeds: int) -> list[Row]:
-    """Open question 3: where far blocks stand, without and with position jumps in training (appendix E)."""
-    size = experiment.size
-    window = _window(experiment, max(size.top_ks))
-
-    def score(arm: Arm, model: LandmarkModel) -> list[Row]:
-        found = []
-        for name, frame in FRAMES.items():
-            for length in size.lengths[1:]:
-                for k in size.top_ks:
-                    with yarn(model, length / size.window if "YaRN" in name else 1.0, size.window):
-                        losses = [
-                            segment_losses(model, one, window_blocks=window, top_k=k, positions=frame)
-                            for one in _segments(experiment, length)
-                        ]
-                    found.append({"arm": arm.name, "positions": name, "length": length, "k": k, "loss": _mean(losses)})
-        return found
-
-    return experiment.rows_of("positions", ("landmark", "landmark-jumps"), seeds, score)
-
-
-@contextmanager
-def yarn(model: LandmarkModel, factor: float, trained: int) -> Iterator[None]:
-    """Rotary frequencies stretched by YaRN (arXiv 2309.00071) from `trained` positions to `factor` times as many; for
-    a network without such scaling of its own. A factor of 1 changes nothing."""
-    deferred = model.backbone.model.rotary_emb
-    own, config = deferred.rotary, deepcopy(model.backbone.config)
-    if factor > 1:
-        config.rope_parameters = {
-            "rope_type": "yarn", "rope_theta": config.rope_parameters["rope_theta"], "factor": factor,
-            "original_max_position_embeddings": trained,
-        }  # fmt: skip
-        deferred.rotary = LlamaRotaryEmbedding(config).to(model.device)
-    try:
-        yield
-    finally:
-        deferred.rotary = own
 
 
 def passages(experiment: Experiment, seeds: int) -> list[Row]:
@@ -102,32 +52,6 @@ def passages(experiment: Experiment, seeds: int) -> list[Row]:
     return experiment.rows_of("passages", ["landmark"], seeds, score)
 
 
-def miss(experiment: Experiment, seeds: int) -> list[Row]:
-    """The paper's table 3: a context-miss token, and what is lost when queries that give it little read nothing.
-
-    `dropped`: share of (query, head, layer) that read nothing of a memory that they could have read.
-    """
-    size = experiment.size
-    k = max(size.top_ks)
-    window = _window(experiment, k)
-
-    def score(arm: Arm, model: LandmarkModel) -> list[Row]:
-        found = []
-        for length in size.lengths[1:]:
-            for cutoff in CUTOFFS if arm.context_miss else (0.0,):
-                policy = SelectionPolicy(top_k=k, voters="token", positions="paper", miss_cutoff=cutoff)
-                read = [read_losses(model, one, window, policy) for one in _segments(experiment, length)]
-                gates = [read.gate_BHQS.sum(-1) for _, fed in read for window in fed.selections for read in window]
-                dropped = float(torch.cat([gate.flatten() for gate in gates]).eq(0).float().mean())
-                found.append(
-                    {"arm": arm.name, "cutoff": cutoff, "length": length, "k": k, "dropped": dropped,
-                     "loss": _mean([losses for losses, _ in read])}
-                )  # fmt: skip
-        return found
-
-    return experiment.rows_of("miss", ("landmark", "landmark-miss"), seeds, score)
-
-
 def passkey(experiment: Experiment, seeds: int) -> list[Row]:
     """The fine-tuning experiment (section 4.2): passkeys found by length, before and after a causal network is
     fine-tuned with landmarks on rows of the same length. Before, the whole prompt is read at once."""
@@ -137,8 +61,8 @@ def passkey(experiment: Experiment, seeds: int) -> list[Row]:
     def score(arm: Arm, model: LandmarkModel) -> list[Row]:
         found = []
         for k in size.top_ks if arm.kind == "landmark" else (0,):
-            # The causal network has one block, which nothing ends; "none" puts nothing in front of it.
-            policy = SelectionPolicy(top_k=k or 1, voters="token", positions="paper" if k else "none")
+            # The causal network has one block, which nothing ends.
+            policy = SelectionPolicy(top_k=k or 1, voters="token", positions="paper")
             window = _window(experiment, k) if k else 1
             fillers = [round(length / per_filler) * len(FILLER) for length in (0, *size.lengths)]
             scores = passkey_scores(model, fillers, prompts=size.prompts, policy=policy, window_blocks=window)

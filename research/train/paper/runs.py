@@ -99,8 +99,7 @@ class Experiment:
             return load_backbone(folder / "model", device=self.device, dtype=torch.float32)
         size = self.size
         rows = RowSettings(
-            raw_tokens=arm.row_tokens, block_size=arm.block_size, rows=self.rows(arm), landmark_place=arm.place,
-            context_miss=arm.context_miss,
+            raw_tokens=arm.row_tokens, block_size=arm.block_size, rows=self.rows(arm),
         )  # fmt: skip
         if arm.start is None:
             model = new_model(size.architecture, self.tokenizer, rows, seed=seed).to(self.device)

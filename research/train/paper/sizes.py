@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from model.attention.variants.placement import PLACES, LandmarkPlace, landmarks_of_block
 from research.train.paper.arms import Arm
 from research.train.recipes.presets import Architecture
 
@@ -46,8 +45,8 @@ class Size:
         return self.window * self.rows
 
     def arm(self, name: str) -> Arm:
-        """One of `ARMS`, or landmark-X: jumps, cache, miss (with a context-miss token), tuned (a fine-tuned `causal`),
-        a place of landmarks, or a number, for blocks of so many raw tokens.
+        """One of `ARMS`, or landmark-X: cache, tuned (a fine-tuned `causal`), or a number, for blocks of so many raw
+        tokens.
 
         Raises ValueError for another name.
         """
@@ -59,26 +58,22 @@ class Size:
         if name == "recurrence":
             return Arm(name=name, kind="recurrence", row_tokens=long, window=half, cache=half)
         kind, _, variant = name.partition("-")
-        place: LandmarkPlace = next((one for one in PLACES if one == variant), "end")
-        if kind != "landmark" or (variant not in ("", *VARIANTS, *PLACES) and not variant.isdigit()):
+        if kind != "landmark" or (variant not in ("", *VARIANTS) and not variant.isdigit()):
             raise ValueError(
                 f"No arm {name!r}: there are {', '.join(ARMS)}, landmark-N, and landmark- with "
-                f"{', '.join((*VARIANTS, *PLACES))}."
+                f"{', '.join(VARIANTS)}."
             )
         per_block = int(variant) if variant.isdigit() else self.per_block
         cached = variant == "cache"
         return Arm(
             name=name, kind="landmark", row_tokens=long if cached else self.window, window=self.window,
-            cache=self.window if cached else 0, block_size=per_block + landmarks_of_block(place),
-            jumps=POSITION_JUMPS if variant == "jumps" else 0, place=place, context_miss=variant == "miss",
+            cache=self.window if cached else 0, block_size=per_block + 1,
             start="causal" if variant == "tuned" else None, rated_as=None if variant in ("", "tuned") else kind,
         )  # fmt: skip
 
 
-POSITION_JUMPS = 100
-"""As in appendix E of the paper."""
 ARMS = ("causal", "long", "recurrence", "landmark")
-VARIANTS = ("jumps", "cache", "miss", "tuned")
+VARIANTS = ("cache", "tuned")
 SIZES = {
     size.name: size
     for size in (

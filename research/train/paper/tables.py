@@ -6,19 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from model.attention.selection import Voters
-from model.attention.variants.placement import PLACES
 from model.checkpoint.landmark_model import LandmarkModel
 from research.train.evaluation.perplexity import perplexity_of, perplexity_scores
 from research.train.evaluation.report import table
 from research.train.paper.arms import Arm
-from research.train.paper.open_questions import miss, passages, passkey, positions
+from research.train.paper.open_questions import passages, passkey
 from research.train.paper.runs import Experiment, Row, evaluate
 from research.train.paper.sizes import ARMS
 
 CHOICES: dict[str, Voters] = {"head and token": "token", "head": "head", "token": "all_heads"}
 """Who has a choice of blocks of its own, in the words of the paper's table 2."""
 KEYS = (
-    "arm", "choice", "positions", "passages", "cutoff", "stride", "read", "filler", "length", "local", "k", "blocks",
+    "arm", "choice", "passages", "stride", "read", "filler", "length", "local", "k", "blocks",
     "attended",
 )  # fmt: skip
 """Columns that tell rows apart; the others are averaged over seeds."""
@@ -32,12 +31,6 @@ def language(experiment: Experiment, seeds: int) -> list[Row]:
 def blocks(experiment: Experiment, seeds: int) -> list[Row]:
     """Open question 1: the size of a block."""
     return _perplexities(experiment, "blocks", [f"landmark-{size}" for size in experiment.size.block_sizes], seeds)
-
-
-def placement(experiment: Experiment, seeds: int) -> list[Row]:
-    """Open question 1: where landmarks stand in their blocks."""
-    names = ["landmark" if place == "end" else f"landmark-{place}" for place in PLACES]
-    return _perplexities(experiment, "placement", names, seeds)
 
 
 def choice(experiment: Experiment, seeds: int) -> list[Row]:
@@ -65,8 +58,8 @@ def cache(experiment: Experiment, seeds: int) -> list[Row]:
 
 
 TABLES = {
-    "language": language, "choice": choice, "blocks": blocks, "positions": positions, "cache": cache,
-    "passages": passages, "placement": placement, "miss": miss, "passkey": passkey,
+    "language": language, "choice": choice, "blocks": blocks, "cache": cache,
+    "passages": passages, "passkey": passkey,
 }  # fmt: skip
 
 

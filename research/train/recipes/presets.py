@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from model.attention.variants.placement import LandmarkPlace, landmarks_of_block
 from research.train.data.packing import Grid, TargetRule
 from research.train.engine.settings import TrainingSettings
 
@@ -42,17 +41,12 @@ class RowSettings:
     rows: int
     targets: TargetRule = "skip-landmarks"
     landmark_at_end: bool = True
-    landmark_place: LandmarkPlace = "end"
-    """Where landmarks stand in their blocks (`model.attention.variants.placement`), of a network from scratch."""
-    context_miss: bool = False
-    """Whether a network from scratch has a context-miss token (`model.attention.variants.context_miss`)."""
 
     def grid(self, landmark_token_id: int, eos_token_id: int, *, block_size: int | None = None) -> Grid:
         """`block_size`: of a checkpoint that already has one."""
         size = block_size or self.block_size
         return Grid(
             self.raw_tokens, size, landmark_token_id, self.targets, self.landmark_at_end, eos_token_id,
-            landmarks=landmarks_of_block(self.landmark_place),
         )  # fmt: skip
 
 

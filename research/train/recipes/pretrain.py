@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from model.checkpoint.config import CONTEXT_MISS_TOKEN, LANDMARK_TOKEN, LandmarkConfig
+from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
 from research.train.data.documents import open_token_file, single_token_file
 from research.train.data.packing import Rows, StreamedRows, TokenRows
@@ -57,8 +57,6 @@ def new_model(
     if tokenizer.eos_token_id is None:
         raise ValueError("The tokenizer has no end-of-text token, which separates documents; set its eos_token.")
     tokenizer.add_tokens([LANDMARK_TOKEN], special_tokens=True)
-    if rows.context_miss:
-        tokenizer.add_tokens([CONTEXT_MISS_TOKEN], special_tokens=True)
     landmark = tokenizer.get_vocab()[LANDMARK_TOKEN]
     config = LlamaConfig(
         vocab_size=max(len(tokenizer), architecture.pad_vocab_to),
@@ -85,8 +83,6 @@ def new_model(
                     weight.mul_(shrink)
     settings = LandmarkConfig(
         block_size=rows.block_size, landmark_token_id=landmark, landmark_in_loss=rows.targets == "all",
-        landmark_place=rows.landmark_place,
-        context_miss_token_id=tokenizer.get_vocab()[CONTEXT_MISS_TOKEN] if rows.context_miss else None,
     )  # fmt: skip
     return LandmarkModel(backbone, tokenizer, settings)
 

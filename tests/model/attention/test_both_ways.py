@@ -124,7 +124,8 @@ def test_a_question_that_reads_all_stored_blocks_equals_one_pass_over_document_a
     text = torch.randint(0, 256, (5 * RAW + 3,), generator=torch.Generator().manual_seed(2)).tolist()
     question = list(range(40, 52))
     memory = InMemoryReader.from_blocks(model.memory_layers, list(prefill(model, text)))
-    session = LandmarkSession(model, memory=memory, policy=SelectionPolicy(top_k=99, positions="true"), window_blocks=9)
+    policy = SelectionPolicy(top_k=99, positions="paper")
+    session = LandmarkSession(model, memory=memory, policy=policy, window_blocks=9)
     found = session.feed(question).hidden_TE
 
     landmark = model.config.landmark_token_id
@@ -238,8 +239,6 @@ def test_no_token_is_predicted_in_text_that_was_read_both_ways(loss: Callable[[L
     "settings",
     [
         {"window_attention": "backwards"},
-        {"window_attention": "both", "landmark_place": "beginning"},
-        {"window_attention": "both", "context_miss_token_id": 3},
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, object]) -> None:

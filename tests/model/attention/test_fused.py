@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from model.attention.blockwise import blockwise_attention
-from model.attention.fused.attention import fused_attention, fused_fits, merge, read_chosen_blocks, triton_is_there
-from model.attention.fused.twin import chosen_blocks_twin, grouped_attention_twin
+from model.attention.fused import fused_attention, fused_fits, merge, read_chosen_blocks, triton_is_there
 from model.errors import ModelError
+from tests.model.attention.fused_twin import chosen_blocks_twin, grouped_attention_twin
 from tests.tiny_model import tiny_model
 
 needs_triton = pytest.mark.skipif(not triton_is_there(), reason="Triton is not installed: pip install 'cairn[kernels]'")

@@ -7,8 +7,8 @@ import logging
 import pytest
 import torch
 
+from model.attention import fused as trust
 from model.attention.blockwise import blockwise_attention
-from model.attention.fused import trust
 
 CPU = torch.device("cpu")
 

@@ -30,16 +30,13 @@ def placed(x_KD: Tensor, positions: list[int]) -> Tensor:
     return rotate(x_KD, cos[positions], sin[positions])
 
 
-def frame(positions: Positions, chosen: list[int]) -> tuple[list[int] | None, int]:
-    """Slots of the chosen blocks (None: they have no place), and that of the local window, in words of the docstring
+def frame(positions: Positions, chosen: list[int]) -> tuple[list[int], int]:
+    """Slots of the chosen blocks, and that of the local window, in words of the docstring
     of `model.attention.positions`, for k = len(chosen)."""
     k = len(chosen)
     return {
         "paper": ([n + (block >= STORED - k) for n, block in enumerate(chosen)], k + 1),
         "library": ([0] * k, 2),
-        "one_slot": ([0] * k, 2),
-        "true": (chosen, STORED),
-        "none": (None, 0),
     }[positions]
 
 
@@ -61,10 +58,7 @@ def test_chosen_blocks_are_read_where_their_frame_puts_them(positions: Positions
     near = [local * SIZE + n for n in range(QUERIES)]
     q_QD, k_KD = placed(query[0, 0], near), placed(key[0, 0], near)
     far_KD = keys[0, 0, chosen].flatten(0, 1)
-    if slots is None:
-        far_scores = query[0, 0] @ far_KD.T
-    else:
-        far_scores = q_QD @ placed(far_KD, [slot * SIZE + n for slot in slots for n in range(SIZE)]).T
+    far_scores = q_QD @ placed(far_KD, [slot * SIZE + n for slot in slots for n in range(SIZE)]).T
     scores = torch.cat((far_scores, q_QD @ k_KD.T), -1) * 0.4
     total = scores.shape[-1]
     visible = torch.ones(QUERIES, total, dtype=torch.bool).tril(total - QUERIES)
@@ -74,50 +68,25 @@ def test_chosen_blocks_are_read_where_their_frame_puts_them(positions: Positions
     torch.testing.assert_close(out[0, :, 0], wanted, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("positions", ["one_slot", "true", "none"])
-def test_blocks_are_chosen_by_the_logit_that_gates_them(positions: Positions) -> None:
+def test_older_blocks_are_chosen_by_the_logit_of_slot_0_and_the_newest_by_their_distance() -> None:
     query, key = drawn(1, 1, 1, DIM, seed=1), drawn(1, 1, 1, DIM, seed=2)
     keys = drawn(1, 1, STORED, SIZE, DIM, seed=4)
     memory = InMemoryReader([0])
     memory.append({0: (keys, keys)}, torch.full((1, STORED), SIZE - 1))
-    policy = SelectionPolicy(top_k=2, voters="token", positions=positions)
+    policy = SelectionPolicy(top_k=2, voters="token", positions="paper")
     context = LandmarkContext(SIZE, ROTARY, None, memory, policy)
     landmark_attention(SimpleNamespace(layer_idx=0), query, key, key, None, 1.0, landmark=context)
-    landmarks = keys[0, 0, :, -1]
-    if positions == "none":
-        logits = landmarks @ query[0, 0, 0]
-    elif positions == "one_slot":
-        logits = placed(landmarks, [SIZE - 1] * STORED) @ placed(query[0, 0], [2 * SIZE])[0]
-    else:
-        logits = (
-            placed(landmarks, [n * SIZE + SIZE - 1 for n in range(STORED)]) @ placed(query[0, 0], [STORED * SIZE])[0]
-        )
+    slots = [0, 0, 0, 0, 1, 2]  # the two newest have slots of their own
+    landmarks = placed(keys[0, 0, :, -1], [slot * SIZE + SIZE - 1 for slot in slots])
+    logits = landmarks @ placed(query[0, 0], [3 * SIZE])[0]
     (read,) = context.selections
     assert read.ids_BHQS.flatten().tolist() == logits.topk(2).indices.sort().values.tolist()
 
 
-def test_at_true_positions_reading_all_stored_blocks_equals_one_pass_over_the_text() -> None:
+def test_reading_all_stored_blocks_equals_one_pass_over_the_text() -> None:
     model = tiny_model().requires_grad_(False)
     raw = torch.randint(0, 250, (6 * 7 + 5,), generator=torch.Generator().manual_seed(0)).tolist()
     whole = model(torch.tensor([model.with_landmarks(raw)]))[0]
-    session = LandmarkSession(model, policy=SelectionPolicy(top_k=99, positions="true"), window_blocks=2)
+    session = LandmarkSession(model, policy=SelectionPolicy(top_k=99, positions="paper"), window_blocks=2)
     logits = torch.cat([model.logits(session.feed(piece).hidden_TE) for piece in (raw[:10], raw[10:33], raw[33:])])
     torch.testing.assert_close(logits, whole, atol=1e-5, rtol=1e-5)
-
-
-def test_given_positions_take_the_place_of_the_order() -> None:
-    """Two rows with jumps of their own, in the form for whole texts, against keys that are placed one by one."""
-    tokens = 3 * SIZE + 2
-    query, key, value = (drawn(2, 1, tokens, DIM, seed=seed) for seed in (1, 2, 3))
-    positions = torch.ones(2, tokens, dtype=torch.long)
-    positions[0, SIZE], positions[1, 2 * SIZE] = 30, 50
-    positions = positions.cumsum(1)
-    context = LandmarkContext(SIZE, ROTARY, positions_BT=positions)
-    out, _ = landmark_attention(SimpleNamespace(layer_idx=0), query, key, value, None, 0.4, landmark=context)
-    visible = torch.ones(tokens, tokens, dtype=torch.bool).tril()
-    landmark = torch.arange(tokens) % SIZE == SIZE - 1
-    for row in range(2):
-        at = positions[row].tolist()
-        scores = placed(query[row, 0], at) @ placed(key[row, 0], at).T * 0.4
-        weights = grouped_softmax(scores[None, None], visible[None], landmark[None])[0, 0]
-        torch.testing.assert_close(out[row, :, 0], weights @ value[row, 0], atol=1e-5, rtol=1e-5)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from model.attention.blockwise import blockwise_attention
 from model.attention.context import LandmarkContext
 from model.attention.landmark_attention import _local_logits
-from model.attention.scores import exact_scores
+from model.attention.rotary import exact_scores
 from tests.tiny_model import tiny_model
 
 

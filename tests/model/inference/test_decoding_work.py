@@ -12,7 +12,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoTokenizer
 
 from model.attention import context as attention_context
-from model.attention import local_keys
 from model.attention.memory import InMemoryReader
 from model.attention.selection import SelectionPolicy
 from model.inference.generate import generate
@@ -30,8 +29,7 @@ def test_every_local_key_is_rotated_once(monkeypatch: pytest.MonkeyPatch, positi
         rotated.append(x.shape[-2])
         return plain(x, cos, sin)
 
-    plain = local_keys.rotate
-    monkeypatch.setattr(local_keys, "rotate", counted)
+    plain = attention_context.rotate
     monkeypatch.setattr(attention_context, "rotate", counted)
     model = tiny_model(block_size=64)
     session = LandmarkSession(model, policy=SelectionPolicy(positions=positions))  # type: ignore[arg-type]
@@ -52,7 +50,7 @@ def test_keys_that_were_rotated_before_give_what_rotating_all_of_them_gives(posi
         steps = []
         for piece in ([1, 2, 3], *([token] for token in range(30)), [4, 5]):
             if forgetful:
-                session._rotated = local_keys.RotatedKeys()
+                session._rotated = attention_context.RotatedKeys()
             steps.append(session.feed(piece).hidden_TE)
         outputs.append(torch.cat(steps))
     assert torch.equal(*outputs)

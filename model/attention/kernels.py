@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # The functions below are programs for a GPU: only their syntax is Python's.
-"""Forward and backward of grouped softmax as Triton kernels. `model.attention.fused.attention` calls them.
+"""Forward and backward of grouped softmax as Triton kernels. `model.attention.fused` calls them.
 
 - Flash attention (arXiv 2205.14135) with a second softmax inside: a tile of keys holds whole blocks of the landmark
   grid, and the tokens of an earlier block share out what its landmark gets. Nothing of size queries x keys is kept.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from model.attention.grouped_softmax import MASKED, fold_far_blocks
-from model.attention.scores import exact_scores
+from model.attention.rotary import exact_scores
 
 
 def grouped_attention_twin(
