@@ -29,6 +29,7 @@ from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.headers_footers import find_headers_footers, said_once
 from retrieval.extraction.pdf.hidden_numbers import without_hidden_numbers
 from retrieval.extraction.pdf.layout import read_lines
+from retrieval.extraction.pdf.line_numbers import line_numbers
 from retrieval.extraction.pdf.paragraphs import join_lines
 from retrieval.extraction.pdf.tables.find_tables import find_tables
 from retrieval.extraction.pdf.tables.rows import Names, read_table
@@ -77,6 +78,9 @@ def read_page(number: int, sheet: PageCharacters, rules: Rules | None, names: Na
     lines: list[TextLine] = []
     tables: list[ExtractedTable] = []
     found = None
+    numbers_N = line_numbers(sheet)
+    if numbers_N.any():
+        sheet = sheet.only(~numbers_N)
     for count, line in enumerate(read_lines(sheet, find_tables(sheet, rules or _NO_RULES))):
         if line.table is None:
             made = plain_line(number, sheet, line)

@@ -6,12 +6,15 @@ Legend: N visible characters of the page, in the order in which the file draws t
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
 import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
+
+from retrieval.extraction.pdf.things import TextThings
+from retrieval.extraction.pdf.unseen import SLANTED, is_hidden, is_watermark, texts_of
 
 HYPHEN = 0x2010  # PDFium marks a hyphen at a line's end as 0x02 or 0xFFFE; a Unicode hyphen until lines are joined
 _LINE_END_HYPHENS = (0x02, 0xFFFE)
@@ -21,6 +24,7 @@ _ALONE = {combining: alone for alone, combining in reversed(_ACCENTS.items())}
 _WHITE = np.array([*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F,
                    0x3000])  # fmt: skip
 _INVISIBLE = np.array([0x200B, 0x200C, 0x200D, 0x200E, 0x200F, 0x2060, 0xFEFF, 0xFFFF, *range(0x202A, 0x202F)])
+_SLANT = 0.11  # of a quarter turn; text that leans less runs along or across the page
 
 
 @dataclass(frozen=True)
@@ -28,10 +32,12 @@ class PageCharacters:
     """Points (1/72 inch), origin top left of the displayed page, y downwards.
 
     `box_N4` spans the line's height (ascent to descent) and the advance; `origin_N2` is the point on the baseline;
-    `turn_N` is the direction of the text as displayed, in quarter turns clockwise; `spaced_N` tells whether white space
-    precedes the character: 0 none, 1 inferred by PDFium, 2 present in the file; `ink_N4` is the box of the ink;
-    `accent_N` is the combining mark (0: none) that the file prints over the character as a separate glyph, as TeX does.
-    `unreadable` counts glyphs without a character code. `is_form`: the page has fields, and what was filled in.
+    `turn_N` is the direction of the text as displayed, in quarter turns clockwise (SLANTED and degrees for other text);
+    `spaced_N` tells whether white space precedes the character: 0 none, 1 inferred by PDFium, 2 present in the file;
+    `ink_N4` is the box of the ink; `accent_N` is the combining mark (0: none) that the file prints over the character
+    as a separate glyph, as TeX does.
+    `unreadable` counts glyphs whose character code cannot be known. `is_form`: the page has fields, and what was filled
+    in. `hidden` and `watermarks`: texts of the file that are no part of what the page says.
     """
 
     width: float
@@ -47,6 +53,8 @@ class PageCharacters:
     accent_N: np.ndarray
     unreadable: int
     is_form: bool = False
+    hidden: tuple[str, ...] = ()
+    watermarks: tuple[str, ...] = ()
 
     @cached_property
     def middle_N2(self) -> np.ndarray:
@@ -54,15 +62,20 @@ class PageCharacters:
         middle_N2: np.ndarray = (self.ink_N4[:, :2] + self.ink_N4[:, 2:]) / 2
         return middle_N2
 
+    def only(self, chosen_N: np.ndarray) -> PageCharacters:
+        """The page with these characters."""
+        names = [each.name for each in fields(self) if each.name.endswith(("_N", "_N2", "_N4"))]
+        return replace(self, **{name: getattr(self, name)[chosen_N] for name in names})
+
 
 def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage, is_form: bool = False) -> PageCharacters:
-    """All visible characters of a page; those outside the displayed part of the page are left out."""
+    """All characters of a page that its reader sees; the others are told."""
     raw, count = text_page.raw, text_page.count_chars()
     code_N = np.fromiter((pdfium_c.FPDFText_GetUnicode(raw, i) for i in range(count)), np.uint32, count)
     generated_N = np.fromiter((pdfium_c.FPDFText_IsGenerated(raw, i) for i in range(count)), np.int8, count) == 1
     white_N = np.isin(code_N, _WHITE) | generated_N
+    unknown_N = np.fromiter((pdfium_c.FPDFText_HasUnicodeMapError(raw, i) for i in range(count)), np.int8, count) == 1
     real_N = ~white_N & (code_N != 0) & ~np.isin(code_N, _INVISIBLE)
-    unreadable = int(((code_N == 0) & ~generated_N).sum())
     real = np.flatnonzero(real_N)
     # white space between this visible character and the one before it
     any_before, file_before = (np.diff(np.cumsum(w)[real], prepend=0) > 0 for w in (white_N, white_N & ~generated_N))
@@ -70,14 +83,15 @@ def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage, is_form
 
     code = code_N[real]
     code[np.isin(code, _LINE_END_HYPHENS)] = HYPHEN
-    loose, tight, origin, matrix, size, weight = _geometry(raw, real)
+    loose, tight, origin = _geometry(raw, real)
+    things = TextThings.read(raw, real.tolist())
+    matrix, size, weight = things.matrix_T6[things.of_N], things.size_T[things.of_N], things.weight_T[things.of_N]
     box = _line_boxes(loose, tight, origin, matrix, size)
     scale = np.hypot(matrix[:, 2], matrix[:, 3])
     size = np.where(scale > 0, size * scale, size)
 
     show = Display(page)
-    angle = np.arctan2(matrix[:, 1], matrix[:, 0])
-    turn = (np.round(-angle / (np.pi / 2)).astype(int) + show.rotation) % 4
+    turn = _turns(matrix, show.rotation)
     box, origin = show.boxes(box), show.points(origin)
     ink = show.boxes(tight)
     middle = (ink[:, :2] + ink[:, 2:]) / 2
@@ -89,14 +103,35 @@ def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage, is_form
         accent[letter] = _ACCENTS[int(code[mark])]
         box[letter, :2] = np.minimum(box[letter, :2], box[mark, :2])
         box[letter, 2:] = np.maximum(box[letter, 2:], box[mark, 2:])
-    seen = ((middle >= 0) & (middle <= (show.width, show.height))).all(axis=1)
+    hidden = ~((middle >= 0) & (middle <= (show.width, show.height))).all(axis=1)
+    hidden |= is_hidden(page, things, code, (tight[:, :2] + tight[:, 2:]) / 2, size)
+    stamped = ~hidden & is_watermark(things, code, ink, size, turn)
+    hidden_texts, stamps = texts_of(code, spaced, hidden), texts_of(code, spaced, stamped)
+    seen = ~hidden & ~stamped
     seen[list(owner)] = False
     order = _with_lone_marks_in_place(code, box, ink, origin, size, spaced)
     order = order[seen[order]]
     return PageCharacters(
         show.width, show.height, code[order], box[order], origin[order], size[order], weight[order], turn[order],
-        spaced[order], ink[order], accent[order], unreadable, is_form,
+        spaced[order], ink[order], accent[order], int(((unknown_N | (code_N == 0)) & ~white_N).sum()), is_form,
+        tuple(hidden_texts), tuple(stamps),
     )  # fmt: skip
+
+
+def beside(recognised: PageCharacters, own: PageCharacters) -> PageCharacters:
+    """What was recognised on a page where it has no text of its own."""
+    middle = recognised.middle_N2[:, None]
+    covered = ((middle >= own.box_N4[:, :2]) & (middle <= own.box_N4[:, 2:])).all(axis=2).any(axis=1)
+    return recognised.only(~covered)
+
+
+def _turns(matrix_N6: np.ndarray, rotation: int) -> np.ndarray:
+    """`turn_N`: the direction of text; slanted text has its degrees, clockwise, beyond SLANTED."""
+    angle_N = -np.arctan2(matrix_N6[:, 1], matrix_N6[:, 0]) / (np.pi / 2) + rotation
+    quarter_N = np.round(angle_N).astype(int)
+    degrees_N = np.round(90 * angle_N).astype(int) % 360
+    turn_N: np.ndarray = np.where(np.abs(angle_N - quarter_N) > _SLANT, SLANTED + degrees_N, quarter_N % 4)
+    return turn_N
 
 
 def _with_lone_marks_in_place(
@@ -136,30 +171,21 @@ def _owners_of_accents(code: np.ndarray, box: np.ndarray, origin: np.ndarray, si
     return owners
 
 
-def _geometry(raw: pdfium_c.FPDF_TEXTPAGE, indices: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Boxes (left, bottom, right, top), origins, matrices, sizes and weights of characters, in page space."""
+def _geometry(raw: pdfium_c.FPDF_TEXTPAGE, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Boxes (left, bottom, right, top) of lines and of ink, and origins of characters, in page space."""
     count = len(indices)
     loose = np.zeros((count, 4), np.float32)  # FS_RECTF: left, top, right, bottom
-    matrix = np.zeros((count, 6), np.float32)
     tight = np.zeros((count, 4), np.float64)  # left, right, bottom, top
     origin = np.zeros((count, 2), np.float64)
-    size = np.zeros(count, np.float64)
-    weight = np.zeros(count, np.int32)
     rects = (pdfium_c.FS_RECTF * count).from_buffer(loose) if count else []
-    matrices = (pdfium_c.FS_MATRIX * count).from_buffer(matrix) if count else []
-    number = ctypes.c_double
-    left, right, bottom, top, x, y = (number() for _ in range(6))
+    left, right, bottom, top, x, y = (ctypes.c_double() for _ in range(6))
     for row, i in enumerate(indices.tolist()):
         pdfium_c.FPDFText_GetLooseCharBox(raw, i, rects[row])
-        pdfium_c.FPDFText_GetMatrix(raw, i, matrices[row])
         pdfium_c.FPDFText_GetCharBox(raw, i, left, right, bottom, top)
         tight[row] = left.value, bottom.value, right.value, top.value
         pdfium_c.FPDFText_GetCharOrigin(raw, i, x, y)
         origin[row] = x.value, y.value
-        size[row] = pdfium_c.FPDFText_GetFontSize(raw, i)
-        weight[row] = pdfium_c.FPDFText_GetFontWeight(raw, i)
-    loose = loose[:, [0, 3, 2, 1]].astype(np.float64)
-    return loose, tight, origin, matrix.astype(np.float64), size, weight
+    return loose[:, [0, 3, 2, 1]].astype(np.float64), tight, origin
 
 
 def _line_boxes(

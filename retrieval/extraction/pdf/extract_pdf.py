@@ -21,14 +21,16 @@ from retrieval.extraction.document import ExtractedBox, ExtractedDocument, Extra
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.ocr.recognised import kept
 from retrieval.extraction.pdf.assemble import DAMAGED, NO_TEXT, UNREADABLE, Page, assemble, read_blocks, read_page
-from retrieval.extraction.pdf.characters import Display, PageCharacters, read_characters
+from retrieval.extraction.pdf.characters import Display, PageCharacters, beside, read_characters
 from retrieval.extraction.pdf.opening import NEEDS_PASSWORD, WRONG_PASSWORD, check_signature, opened, page_of
 from retrieval.extraction.pdf.tables.rows import Names
 from retrieval.extraction.pdf.tables.rules import read_rules
 
 STAMPED = "a picture with a few words beside it: scanned image?"
 _OUTLINE_ENTRIES = 20_000
-_STAMP_CHARACTERS = 100  # that a program may have written on a scan
+_STAMP_CHARACTERS = 300  # that a program may have written beside a scan
+_SCAN_SHARE = 0.25  # of the page
+_UNREADABLE_SHARE = 0.3  # of the characters; with more, the page is read as a picture
 _PICTURE_SHARE = 0.6  # of the page
 _PICTURES = 200  # of a page, looked at
 _LEAST_PICTURE = 0.03  # of the page
@@ -131,7 +133,8 @@ def _read_pages(
         sheet, found = read_characters(page, text_page, is_form), kept(recognised, number)
         facts = ExtractedPage(number, label, sheet.width, sheet.height, 0, 0, _note(page, sheet))
         if found is not None:
-            read = read_blocks(number, found, read_rules(page))
+            blocks = found if facts.note == UNREADABLE else [sheet, *(beside(block, sheet) for block in found)]
+            read = read_blocks(number, blocks, read_rules(page))
         else:
             read = read_page(number, sheet, read_rules(page), names)
         names = read.names
@@ -143,12 +146,11 @@ def _read_pages(
 
 
 def _note(page: pdfium.PdfPage, sheet: PageCharacters) -> str:
-    readable = len(sheet.code_N)
-    if readable == 0:
+    if not len(sheet.code_N):
         return UNREADABLE if sheet.unreadable else NO_TEXT
-    if sheet.unreadable > readable:
+    if sheet.unreadable > _UNREADABLE_SHARE * len(sheet.code_N):
         return UNREADABLE
-    return STAMPED if readable <= _STAMP_CHARACTERS and _picture_share(page) > _PICTURE_SHARE else ""
+    return STAMPED if len(sheet.code_N) <= _STAMP_CHARACTERS and _picture_share(page) > _SCAN_SHARE else ""
 
 
 def _draws_something(page: pdfium.PdfPage) -> bool:

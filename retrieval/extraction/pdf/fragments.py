@@ -13,6 +13,7 @@ import numpy as np
 
 from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.tables.grid import Grid
+from retrieval.extraction.pdf.unseen import SLANTED
 
 FRAGMENT_GAP = 0.7  # em: a wider gap may be a column's gutter or a table cell
 
@@ -42,6 +43,8 @@ class Fragments:
 def upright(page: PageCharacters, turn: int) -> tuple[np.ndarray, np.ndarray]:
     """Boxes and baseline points in a frame in which text of this turn runs to the right."""
     box, origin, wide, high = page.box_N4, page.origin_N2, page.width, page.height
+    if turn >= SLANTED:
+        return _turned_level(page, np.deg2rad(turn - SLANTED))
 
     def to_frame(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         ways = {0: (x, y), 1: (y, wide - x), 2: (wide - x, high - y), 3: (high - y, x)}
@@ -49,6 +52,15 @@ def upright(page: PageCharacters, turn: int) -> tuple[np.ndarray, np.ndarray]:
 
     a, b = to_frame(box[:, 0], box[:, 1]), to_frame(box[:, 2], box[:, 3])
     return np.hstack([np.minimum(a, b), np.maximum(a, b)]), to_frame(origin[:, 0], origin[:, 1])
+
+
+def _turned_level(page: PageCharacters, angle: float) -> tuple[np.ndarray, np.ndarray]:
+    """The same of slanted text, whose boxes are known roughly."""
+    turning = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    origin_N2 = page.origin_N2 @ turning.T
+    half_N = (page.size_N / 4)[:, None]
+    left_N2 = origin_N2 - np.hstack([0 * half_N, 3 * half_N])
+    return np.hstack([left_N2, left_N2 + np.hstack([2 * half_N, 4 * half_N])]), origin_N2
 
 
 def _is_right_to_left(code_N: np.ndarray) -> np.ndarray:

@@ -27,6 +27,10 @@ from retrieval.extraction.pdf.tables.grid import Grid
 
 _CELL_GAP = 2.0  # em: a wider gap inside a line separates table cells
 _NEXT_CELL_GAP = 1.0  # em: the same, in a line that already has cells; in prose it may be a wide space
+_FEWEST_SPACED = 6  # letters of a heading with gaps between them
+_SPACED_SHARE = 0.8
+_WORD_TO_LETTER_GAP = 1.5  # in such a heading
+_DROP_CAP = 1.7  # times the size of the letters behind it
 _EDGES_TRIED = 80  # with more left edges than this, only those shared by several fragments are tried as gutters
 _GUTTER_ROWS = 4  # two columns have at least this many lines side by side
 _PROSE_CHARACTERS = 14  # least median length of a line in a column of prose
@@ -250,7 +254,12 @@ def _line(
     at_start = np.zeros(len(indices), dtype=bool)
     at_start[starts] = True
     is_space = (spaced == 2) | ((spaced == 1) & (distance > 0.08 * size)) | (at_start[1:] & (distance > 0.15 * size))
+    if _is_drop_cap(page, indices, size_N):
+        is_space[0] = spaced[0] == 2
     cell_gap = _NEXT_CELL_GAP if (distance > _CELL_GAP * size).any() else _CELL_GAP
+    if _is_spaced_out(page.code_N[indices], is_space):
+        is_space = distance > _WORD_TO_LETTER_GAP * np.median(distance)
+        cell_gap = np.inf
     gaps = np.r_[0, np.where(distance > cell_gap * size, 2, is_space)].astype(np.int8)
     base = float(np.median(origin[indices[size_N > 0.85 * size], 1]))
     raised = (size_N < 0.85 * size) & (origin[indices, 1] < base - 0.15 * size)
@@ -258,3 +267,15 @@ def _line(
     x1, y1 = box[indices, 2:].max(axis=0)
     bold = float(np.mean(page.weight_N[indices] >= 600)) > 0.6
     return Line(indices, gaps, float(x0), float(y0), float(x1), float(y1), base, size, bold, column, turn, raised)
+
+
+def _is_spaced_out(code_N: np.ndarray, is_space: np.ndarray) -> bool:
+    """Whether a line is set with gaps between the letters of its words, as some headings are."""
+    if len(code_N) < _FEWEST_SPACED or is_space.mean() < _SPACED_SHARE:
+        return False
+    return bool(np.mean([chr(code).isalpha() for code in code_N.tolist()]) > _SPACED_SHARE)
+
+
+def _is_drop_cap(page: PageCharacters, indices: np.ndarray, size_N: np.ndarray) -> bool:
+    """Whether a line begins with a letter as high as several lines."""
+    return len(indices) > 1 and chr(page.code_N[indices[0]]).isupper() and size_N[0] > _DROP_CAP * size_N[1]

@@ -28,6 +28,9 @@ _LAST_WORD = re.compile(r"[\w-]*$")
 _FIRST_WORD = re.compile(r"[^\W\d_]+")
 _FIRST_PIECE = re.compile(r"[^\s/–—-]+[/–—-]?|\S+")
 _ADDRESS = re.compile(r"(?:https?://|www\.|doi\.org|doi:)\S*$")
+_RAGGED = 0.3  # of the width of a block may be free at the end of a line whose sentence goes on
+_LONGEST_INSERTION = 15  # lines
+_FEWEST_WORDS = 5  # of a caption or a box; a formula inside a sentence has fewer
 
 
 class Words:
@@ -67,7 +70,7 @@ class RunningText:
 
 def join_lines(pages: Sequence[Sequence[TextLine]]) -> RunningText:
     """The running text of all pages' lines, given in reading order."""
-    lines = [line for page in pages for line in page]
+    lines = _with_sentences_whole([line for page in pages for line in page])
     texts: list[str] = []
     page_parts, line_parts, box_parts = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)], [np.zeros((0, 4), np.float32)]
     bounds: dict[int, tuple[int, int]] = {}  # of each page that has text
@@ -92,6 +95,60 @@ def join_lines(pages: Sequence[Sequence[TextLine]]) -> RunningText:
     return RunningText(
         "".join(texts), np.concatenate(page_parts), np.concatenate(line_parts), np.concatenate(box_parts), spans
     )
+
+
+def _with_sentences_whole(lines: list[TextLine]) -> list[TextLine]:
+    """The lines with each caption or box that stands inside a sentence moved behind it, or before it where the sentence
+    goes on on the next page."""
+    for start in range(1, len(lines)):
+        if (goes_on := _goes_on_at(lines, start)) is None:
+            continue
+        between = lines[start:goes_on]
+        if lines[goes_on].page == between[0].page:
+            same = goes_on
+            while same + 1 < len(lines) and lines[same + 1].page == between[0].page and not _ends(lines[same]):
+                same += 1
+            lines[start : same + 1] = [*lines[goes_on : same + 1], *between]
+        else:
+            begin = start - 1
+            while begin and not _ends(lines[begin - 1]) and lines[begin - 1].page == between[0].page:
+                begin -= 1
+            lines[begin:goes_on] = [*between, *lines[begin:start]]
+    return lines
+
+
+def _goes_on_at(lines: Sequence[TextLine], start: int) -> int | None:
+    """The line on which the sentence goes on that is not finished before `start`, if sentences in other print or at
+    another edge stand between; else None."""
+    before, first = lines[start - 1], lines[start]
+    if before.table or before.cells > 1 or not (before.text[-1].isalnum() or before.text[-1] == ","):
+        return None
+    if first.text[:1].islower() or not _is_other(before, first) or _is_item(before) or _is_item(first):
+        return None
+    if (before.page, before.column) == (first.page, first.column) and first.base - before.base < 1.5 * before.size:
+        return None
+    for number in range(start + 1, min(len(lines), start + _LONGEST_INSERTION)):
+        line = lines[number]
+        if not line.table and not _is_other(before, line) and line.text[:1].islower() and not _is_item(line):
+            words = " ".join(each.text for each in lines[start:number]).split()
+            return number if len(words) >= _FEWEST_WORDS and _ends(lines[number - 1]) else None
+        if line.table or not (_is_other(before, line) and _is_other(first, before)):
+            return None
+    return None
+
+
+def _is_other(a: TextLine, b: TextLine) -> bool:
+    """Whether two lines differ in print, or in the edge of their column."""
+    beside = (a.page, a.column) == (b.page, b.column) and abs(a.x0 - b.x0) > 3.0
+    return beside or a.turn != b.turn or abs(a.size - b.size) > 0.04 * a.size
+
+
+def _is_item(line: TextLine) -> bool:
+    return bool(_BULLET.match(line.text) or _NUMBERED.match(line.text))
+
+
+def _ends(line: TextLine) -> bool:
+    return _SENTENCE_END.search(line.text) is not None
 
 
 def _joints(lines: Sequence[TextLine]) -> Iterator[tuple[int, str]]:
@@ -175,9 +232,11 @@ def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins,
     em = max(a.size, 1.0)
     ends = bool(_SENTENCE_END.search(a.text))
     hyphen = a.text.endswith(LINE_HYPHENS) and len(a.text) > 1 and a.text[-2].isalnum()
-    goes_on = hyphen or (b.text[:1].islower() and (a.text[-1].isalnum() or a.text[-1] == ","))
+    room = _room(a, margin_a)
+    in_sentence = b.text[:1].islower() and (a.text[-1].isalnum() or a.text[-1] == ",") and not _NUMBERED.match(b.text)
+    goes_on = hyphen or (in_sentence and room < _RAGGED * (margin_a.right - margin_a.left))
     # The line ends early: the next word would have fitted.
-    broken_off = not goes_on and _room(a, margin_a) > _first_word_width(b) + 0.5 * em
+    broken_off = not goes_on and room > _first_word_width(b) + 0.5 * em
     together = (a.page, a.column) == (b.page, b.column)
     step = b.base - a.base
     if a.turn != b.turn or abs(a.size - b.size) > 0.12 * max(a.size, b.size):
@@ -199,7 +258,8 @@ def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins,
     large = min(a.size, b.size) > _LARGE * margin_a.size and not ends
     if ((a.bold and b.bold) or large) and not _NUMBERED.match(b.text):
         usual *= max(1.0, a.size / margin_a.size)  # lines of a heading stand as far apart as its size asks
-    if step > max((1.2 if ends else 1.35) * usual, 1.1 * em) if usual else step > 1.9 * em:
+    far = step > max((1.2 if ends else 1.35) * usual, 1.1 * em) if usual else step > 1.9 * em
+    if far and not (in_sentence and step > 4 * em):  # so far that something stood between
         return PARAGRAPH
     indent = b.x0 - a.x0
     if (ends or broken_off) and not hyphen:

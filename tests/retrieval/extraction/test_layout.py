@@ -133,6 +133,46 @@ def test_words_divided_at_line_ends_are_joined_and_compounds_keep_their_hyphen(t
     assert text.endswith(joined + third[third.index(" ") :] if " " in third else joined + ".")
 
 
+def test_a_heading_with_gaps_between_its_letters_is_read_in_words(tmp_path):
+    typed = [(72, 740, 14, "O P E N I N G   T I M E S"), *column(72, 700, 8)]
+    assert read(tmp_path, Sheet(typed)).text.startswith("OPENING TIMES\n\n")
+    moved = [(72 + 18 * n + 16 * (n > 3), 740, 12, letter) for n, letter in enumerate("OURHOUSE")]
+    assert read(tmp_path, Sheet([*moved, *column(72, 700, 8)])).text.startswith("OURH OUSE\n\n")
+
+
+@pytest.mark.parametrize(("initial", "rest", "word"), [("V", "isitors", "Visitors"), ("I", "nside", "Inside"),
+                                                      ("A", " mill stood", "A mill stood")])  # fmt: skip
+def test_an_initial_over_several_lines_begins_its_word(tmp_path, initial, rest, word):
+    (_, y, _, first), *more = column(100, 700, 3, width=60)
+    lines = [(72, 676, 36, initial), (100, y, 10, f"{rest} {first}"), *more, *column(72, 664, 6, width=66, first=30)]
+    assert read(tmp_path, Sheet(lines)).text.startswith(f"{word} {first}")
+
+
+INSERTED = ["Fig. 1. A loaded sledge holds ninety bundles.", "The ice is measured by the warden each day."]
+
+
+@pytest.mark.parametrize("inserted", INSERTED)
+def test_a_box_or_caption_inside_a_sentence_stands_behind_it(tmp_path, inserted):
+    above = [(72, 700, 10, "The western shore belongs to the parish. Her people tie the bundles of reed")]
+    below = [(72, 600, 10, "with willow instead of wire, because wire rusts on a roof.")]
+    text = read(tmp_path, Sheet([*above, (80, 650, 8.5, inserted), *below])).text
+    assert "tie the bundles of reed with willow instead of wire, because wire rusts on a roof." in text
+    assert inserted in text
+
+
+def test_a_box_at_the_end_of_a_page_stands_before_the_sentence_that_goes_on(tmp_path):
+    above = [(72, 700, 10, "The parish is old."), (72, 688, 10, "Her people tie the bundles of reed")]
+    document = read(tmp_path, Sheet([*above, (80, 650, 8.5, INSERTED[1])]), Sheet([(72, 700, 10, "with willow.")]))
+    assert "tie the bundles of reed with willow." in document.text and INSERTED[1] in document.text
+    assert document.pages[0].end <= document.pages[1].start
+
+
+def test_a_formula_inside_a_sentence_stays_there(tmp_path):
+    lines = [(72, 700, 10, "The energy of a body at rest, as was found by then"), (120, 680, 12, "E = m c"),
+             (72, 660, 10, "where m is its mass.")]  # fmt: skip
+    assert read(tmp_path, Sheet(lines)).text.split() == words(lines)
+
+
 def test_ligatures_are_spelled_out_and_keep_their_box(tmp_path):
     document = read(tmp_path, Sheet(content=b"BT /F2 12 Tf 72 700 Td (de\256ne the \257ow) Tj ET"))
     assert document.text == "define the flow"

@@ -15,17 +15,14 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
 from retrieval.extraction.pdf.characters import Display
+from retrieval.extraction.pdf.things import MOST_THINGS, Matrix, chained, drawn_things, matrix_of
 
-_MOST_SEGMENTS = 20_000  # of a page; maps and plots have more, and no tables worth the time
-_DEEPEST = 3  # forms inside forms
 _THICKEST = 3.0  # points; a filled area no higher (or wider) than this is a line
 _SHORTEST = 4.0  # points
 _SKEW = 0.5  # points
 _SAME_LINE = 1.0  # points
 
-Matrix = tuple[float, float, float, float, float, float]
 Corners = tuple[float, float, float, float]
-_IDENTITY: Matrix = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ def read_rules(page: pdfium.PdfPage) -> Rules:
     segments: list[Corners] = []
     for segment in _segments_of_page(page):
         segments.append(segment)
-        if len(segments) >= _MOST_SEGMENTS:
+        if len(segments) >= MOST_THINGS:
             break
     ends_R4 = Display(page).boxes(np.array(segments, np.float64).reshape(-1, 4))
     size_R2 = ends_R4[:, 2:] - ends_R4[:, :2]
@@ -66,25 +63,14 @@ def joined(rules_R3: np.ndarray, reach: float) -> np.ndarray:
 
 
 def _segments_of_page(page: pdfium.PdfPage) -> Iterator[Corners]:
-    raw = page.raw
-    for index in range(min(pdfium_c.FPDFPage_CountObjects(raw), _MOST_SEGMENTS)):
-        yield from _segments_of(pdfium_c.FPDFPage_GetObject(raw, index), _IDENTITY, 0)
-
-
-def _segments_of(thing: pdfium_c.FPDF_PAGEOBJECT, outer: Matrix, depth: int) -> Iterator[Corners]:
-    """Two opposite corners of every straight line that an object draws, in page space."""
-    kind = pdfium_c.FPDFPageObj_GetType(thing)
-    if kind == pdfium_c.FPDF_PAGEOBJ_FORM and depth < _DEEPEST:
-        matrix = _chained(_matrix_of(thing), outer)
-        for index in range(min(pdfium_c.FPDFFormObj_CountObjects(thing), _MOST_SEGMENTS)):
-            yield from _segments_of(pdfium_c.FPDFFormObj_GetObject(thing, index), matrix, depth + 1)
-    elif kind == pdfium_c.FPDF_PAGEOBJ_PATH:
-        fill, stroke = ctypes.c_int(), ctypes.c_int()
-        pdfium_c.FPDFPath_GetDrawMode(thing, fill, stroke)
-        if fill.value or stroke.value:
-            matrix = _chained(_matrix_of(thing), outer)
-            for points in _subpaths(thing, matrix):
-                yield from _lines_of(points, stroked=bool(stroke.value))
+    """Two opposite corners of every straight line that is drawn, in page space."""
+    for thing, kind, outer in drawn_things(page):
+        if kind == pdfium_c.FPDF_PAGEOBJ_PATH:
+            fill, stroke = ctypes.c_int(), ctypes.c_int()
+            pdfium_c.FPDFPath_GetDrawMode(thing, fill, stroke)
+            if fill.value or stroke.value:
+                for points in _subpaths(thing, chained(matrix_of(thing), outer)):
+                    yield from _lines_of(points, stroked=bool(stroke.value))
 
 
 def _lines_of(points: list[tuple[float, float]], *, stroked: bool) -> Iterator[Corners]:
@@ -106,7 +92,7 @@ def _subpaths(path: pdfium_c.FPDF_PAGEOBJECT, matrix: Matrix) -> Iterator[list[t
     x, y = ctypes.c_float(), ctypes.c_float()
     points: list[tuple[float, float]] = []
     curved = False
-    for index in range(min(pdfium_c.FPDFPath_CountSegments(path), _MOST_SEGMENTS)):
+    for index in range(min(pdfium_c.FPDFPath_CountSegments(path), MOST_THINGS)):
         segment = pdfium_c.FPDFPath_GetPathSegment(path, index)
         kind = pdfium_c.FPDFPathSegment_GetType(segment)
         if kind == pdfium_c.FPDF_SEGMENT_MOVETO:
@@ -120,17 +106,3 @@ def _subpaths(path: pdfium_c.FPDF_PAGEOBJECT, matrix: Matrix) -> Iterator[list[t
             points.append(points[0])
     if len(points) > 1 and not curved:
         yield points
-
-
-def _matrix_of(thing: pdfium_c.FPDF_PAGEOBJECT) -> Matrix:
-    found = pdfium_c.FS_MATRIX()
-    if not pdfium_c.FPDFPageObj_GetMatrix(thing, found):
-        return _IDENTITY
-    return found.a, found.b, found.c, found.d, found.e, found.f
-
-
-def _chained(inner: Matrix, outer: Matrix) -> Matrix:
-    """First `inner`, then `outer`."""
-    a, b, c, d, e, f = inner
-    p, q, r, s, t, u = outer
-    return a * p + b * r, a * q + b * s, c * p + d * r, c * q + d * s, e * p + f * r + t, e * q + f * s + u
