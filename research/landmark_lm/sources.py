@@ -1,0 +1,291 @@
+"""Where rows come from: questions with answer spans, plain text, and made passkeys and copying.
+
+Reads `*.jsonl.xz` or `*.jsonl`: question sets with `context`, `context_title`, `question`, `answers`, `answer_starts`
+(rows without spans are left out), and plain text with `title` and `text`.
+"""
+
+import json
+import lzma
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+from model.checkpoint.landmark_model import LandmarkModel
+from research.landmark_lm.rows import Asked, RowText
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large a row is."""
+
+    passages: int = 8
+    blocks: int = 8
+    """Most blocks of a passage."""
+    questions: int = 20
+    each: int = 4
+    """Most questions about one passage."""
+    answer_tokens: int = 32
+    question_tokens: int = 64
+    title_tokens: int = 16
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Shares of the kinds of rows, by how far training has come."""
+
+    made_first: float = 0.6
+    """Passkeys and copying at the beginning: they teach to read from memory at all."""
+    made_last: float = 0.15
+    """The same from half of the steps on."""
+    text: float = 0.1
+
+    def draw(self, done: float, chance: random.Random) -> str:
+        """The kind of the next row, `done` (0 to 1) of the steps behind it."""
+        made = self.made_first + (self.made_last - self.made_first) * min(1.0, 2 * done)
+        kinds = ("questions", "passkeys", "copying", "text")
+        return chance.choices(kinds, (1 - made - self.text, made / 2, made / 2, self.text))[0]
+
+
+class Source(Protocol):
+    """Something that rows can be drawn from."""
+
+    def draw(self, chance: random.Random) -> RowText:
+        """A new row."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """A text with questions about it: (question, answer, character where the answer starts)."""
+
+    number: int
+    title: str
+    text: str
+    questions: tuple[tuple[str, str, int], ...]
+
+
+QUESTIONS = (
+    "qa/squad11", "qa/squad20", "qa/disflqa", "qa/qed_nq", "qa/quac", "qa/policyqa", "qa/clapnq",
+    "qa/factbook_templated", "qa/openstax_glossary", "reading/hotpotqa", "reading/qasper", "reading/cuad",
+    "reading/sroie_forms",
+)  # fmt: skip
+"""Sets of English questions with answer spans; their train files are read, where they are there."""
+TEXTS = ("openstax", "wikifull", "books-0", "medquad", "dccode", "jose", "d365bc", "rustrfcs", "win32")
+LONG_TEXT, TEXTS_EACH = 8_000, 60
+
+
+def read_lines(file: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file of JSON lines, compressed or not."""
+    with lzma.open(file, "rt", encoding="utf-8") if file.suffix == ".xz" else file.open(encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
+def read_contexts(files: Sequence[Path]) -> list[list[Context]]:
+    """Contexts with at least one span, grouped by title (look-alikes of each other)."""
+    groups, number = [], 0
+    for file in files:
+        asked: dict[tuple[str, str], list[tuple[str, str, int]]] = defaultdict(list)
+        for row in read_lines(file):
+            starts, answers = row.get("answer_starts"), row.get("answers")
+            if starts and answers and row.get("context") and starts[0] is not None and starts[0] >= 0:
+                key = str(row.get("context_title") or ""), row["context"]
+                asked[key].append((row["question"], answers[0], starts[0]))
+        titles: dict[str, list[Context]] = defaultdict(list)
+        for (title, text), questions in asked.items():
+            number += 1
+            titles[title].append(Context(number, title, text, tuple(questions)))
+        groups += list(titles.values())
+    if not groups:
+        raise ValueError(f"no question with an answer span in {[str(file) for file in files]}; give other files.")
+    return groups
+
+
+class Tokens:
+    """What a row is made of, in the model's tokens."""
+
+    def __init__(self, model: LandmarkModel, shape: Shape) -> None:
+        self.model, self.shape = model, shape
+        self.end = int(model.tokenizer.eos_token_id)
+        self.room = model.config.tokens_per_block * shape.blocks
+
+    def prompt(self, question: str) -> list[int]:
+        """The question in the model's template."""
+        return self.model.prompt_of(self.model.tokenize(question.strip()).ids[: self.shape.question_tokens]).ids
+
+    def answer(self, text: str) -> list[int]:
+        """The answer and the end of it."""
+        return [*self.model.tokenize(text.strip()).ids[: self.shape.answer_tokens], self.end]
+
+    def head(self, title: str) -> list[int]:
+        """A title as the line above its passage."""
+        return [*self.model.tokenize(title).ids[: self.shape.title_tokens], *self.model.tokenize("\n").ids]
+
+    def passage(
+        self, context: Context, chance: random.Random, *, wanted: int
+    ) -> tuple[list[int], list[tuple[str, str, int, int]]]:
+        """Raw tokens of a window of a context, its title above it, and up to `wanted` of the questions that it answers,
+        each with the raw tokens first..last-1 of the answer."""
+        head = self.head(context.title) if context.title and chance.random() < 0.8 else []
+        text = self.model.tokenize(context.text)
+        room, at = self.room - len(head), chance.choice(context.questions)[2]
+        token = next((i for i, end in enumerate(text.ends) if end > at), 0)
+        start = token // room * room
+        stop = min(start + room, len(text.ids))
+        found = []
+        for question, answer, begin in chance.sample(context.questions, len(context.questions)):
+            if len(found) == wanted or begin < text.starts[start] or begin + len(answer) > text.ends[stop - 1]:
+                continue
+            inside = [i for i in range(start, stop) if text.ends[i] > begin and text.starts[i] < begin + len(answer)]
+            if inside and len(inside) <= self.shape.answer_tokens:
+                first, last = (i - start + len(head) for i in (inside[0], inside[-1] + 1))
+                found.append((question, answer, first, last))
+        return head + text.ids[start:stop], found
+
+
+class Questions:
+    """Questions over passages of one title and of anywhere."""
+
+    def __init__(self, tokens: Tokens, groups: list[list[Context]]) -> None:
+        self.tokens, self.groups = tokens, groups
+        self.all = [context for group in groups for context in group]
+        self.weights = [min(len(group), 20) for group in groups]
+
+    def draw(self, chance: random.Random) -> RowText:
+        shape = self.tokens.shape
+        (group,) = chance.choices(self.groups, self.weights)
+        picked = chance.sample(group, min(shape.passages // 2, len(group)))
+        picked += chance.sample(self.all, shape.passages - len(picked))
+        picked = list({context.number: context for context in picked}.values())
+        chance.shuffle(picked)
+        passages, asked = [], []
+        for number, context in enumerate(picked):
+            ids, found = self.tokens.passage(context, chance, wanted=shape.each)
+            passages.append(ids)
+            for question, answer, first, last in found:
+                asked.append(Asked(self.tokens.prompt(question), self.tokens.answer(answer), number, ((first, last),)))
+        if not asked:
+            return self.draw(chance)
+        chance.shuffle(asked)
+        return RowText("questions", passages, asked[: shape.questions], [context.number for context in picked])
+
+
+class PlainText:
+    """Long texts, from which continuations, copying and the filler of passkeys are drawn."""
+
+    def __init__(self, tokens: Tokens, texts: list[str]) -> None:
+        if not texts:
+            raise ValueError("there is no plain text long enough; give other files.")
+        self.tokens, self.texts = tokens, texts
+
+    def windows(self, chance: random.Random, count: int, extra: int = 0) -> tuple[list[list[int]], list[int]]:
+        """`count` windows of one text that follow each other, and `extra` tokens behind them."""
+        needed = self.tokens.room * count + extra
+        text = chance.choice(self.texts)
+        start = chance.randrange(max(1, len(text) - 5 * needed))
+        ids = self.tokens.model.tokenize(text[start : start + 7 * needed]).ids[:needed]
+        room = self.tokens.room
+        windows = [ids[at : at + room] for at in range(0, min(len(ids) - extra, room * count), room)]
+        return ([window for window in windows if len(window) > 8], ids[len(ids) - extra :] if extra else [])
+
+    def draw(self, chance: random.Random) -> RowText:
+        """Continuations of one text whose earlier windows are stored."""
+        shape, length, count = self.tokens.shape, 96, 4
+        windows, rest = self.windows(chance, shape.passages // 2, length * count)
+        if len(windows) < 2 or len(rest) < length * count:
+            return self.draw(chance)
+        asked = [Asked([], rest[at : at + length]) for at in range(0, length * count, length)]
+        return RowText("text", windows, asked)
+
+
+@dataclass
+class Copying:
+    """Eight words of a stored passage are given; what follows them is the answer."""
+
+    text: PlainText
+    given: int = 10
+    copied: int = 16
+
+    def draw(self, chance: random.Random) -> RowText:
+        tokens = self.text.tokens
+        passages, asked = [], []
+        for number in range(tokens.shape.passages // 2):
+            (window, *_), _ = self.text.windows(chance, 1)
+            passages.append(window)
+            for _ in range(tokens.shape.each if len(window) > self.given + self.copied else 0):
+                start = chance.randrange(len(window) - self.given - self.copied)
+                middle, last = start + self.given, start + self.given + chance.randint(2, self.copied)
+                words = tokens.model.decode(window[start:middle])
+                answer = [*window[middle:last], tokens.end]
+                asked.append(Asked(tokens.prompt(f"Continue: {words}"), answer, number, ((middle, last),)))
+        return RowText("copying", passages, asked) if asked else self.draw(chance)
+
+
+@dataclass
+class Passkeys:
+    """Numbers hidden in text, some of them under names."""
+
+    text: PlainText
+    names: tuple[str, ...] = (
+        "Anna", "Berlin", "door", "garden", "Oslo", "engine", "river", "Peter", "library", "Mars", "bridge", "Tokyo",
+        "server", "piano", "harbour", "Maria", "castle", "Nile", "window", "falcon", "desert", "Lima", "rocket",
+    )  # fmt: skip
+
+    def draw(self, chance: random.Random) -> RowText:
+        tokens, count = self.text.tokens, self.text.tokens.shape.passages // 2
+        if chance.random() < 0.5:
+            named = [[] for _ in range(count)]
+            chance.choice(named).append("")
+        else:
+            names = chance.sample(self.names, 2 * count)
+            named = [names[2 * number : 2 * number + 2] for number in range(count)]
+        passages, asked = [], []
+        for number, some in enumerate(named):
+            (filler, *_), _ = self.text.windows(chance, 1)
+            statements = {}
+            for name in some:
+                of, key = f" of the {name}" if name else "", chance.randint(1, 50_000)
+                ids = tokens.model.tokenize(f" The pass key{of} is {key}. Remember it. {key} is the pass key{of}.").ids
+                if sum(map(len, statements.values())) + len(ids) <= tokens.room:
+                    statements[of, key] = ids
+            passage, places = _hidden(filler, list(statements.values()), tokens.room, chance)
+            passages.append(passage)
+            for (of, key), place in zip(statements, places, strict=True):
+                question, answer = f"What is the pass key{of}?", f"The pass key is {key}."
+                asked.append(Asked(tokens.prompt(question), tokens.answer(answer), number, (place,)))
+        return RowText("passkeys", passages, asked)
+
+
+def _hidden(
+    filler: list[int], statements: list[list[int]], room: int, chance: random.Random
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """Statements at random places of filler, within `room` tokens; and where each stands."""
+    most = room - sum(map(len, statements))
+    filler = filler[: chance.randint(min(most, room // 3), most)]
+    cuts = sorted(chance.randint(0, len(filler)) for _ in statements)
+    ids, places, done = [], [], 0
+    for cut, statement in zip(cuts, statements, strict=True):
+        ids += filler[done:cut]
+        places.append((len(ids), len(ids) + len(statement)))
+        ids += statement
+        done = cut
+    return ids + filler[done:], places
+
+
+def open_sources(data: Path, tokens: Tokens) -> dict[str, Source]:
+    """The four kinds of rows from a folder with `qa`, `reading` and `text`. Raises ValueError for none."""
+    files = [file for name in QUESTIONS if (file := data / f"{name}.train.jsonl.xz").is_file()]
+    texts = []
+    for name in TEXTS:
+        if (file := data / "text" / f"{name}.jsonl.xz").is_file():
+            long = (line["text"] for line in read_lines(file) if len(line["text"]) > LONG_TEXT)
+            texts += [text[: 25 * LONG_TEXT] for text in islice(long, TEXTS_EACH)]
+    text = PlainText(tokens, texts)
+    return {
+        "questions": Questions(tokens, read_contexts(files)),
+        "text": text,
+        "passkeys": Passkeys(text),
+        "copying": Copying(text),
+    }

@@ -1,0 +1,147 @@
+"""Adapters and the loop: what is trained, what a kill loses, and that something is learned."""
+
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from model.checkpoint.landmark_model import LandmarkModel
+from research.landmark_lm.lora import adapt, train_all
+from research.landmark_lm.rows import Asked, RowText
+from research.landmark_lm.sources import Mixture, Source, Tokens, open_sources
+from research.landmark_lm.training import Settings, rate_at, train
+from tests.research.landmark_lm.conftest import SHAPE
+from tests.tiny_model import tiny_model
+
+LM = {"block_size": 32, "window_blocks": 4, "context_blocks": 0, "memory_layers": (1, 2)}
+
+
+@dataclass
+class OneRow:
+    """The same row again and again: a name stands before a number in the memory, and is asked for."""
+
+    tokens: Tokens
+    killed_at: int | None = None
+    drawn: int = 0
+
+    def draw(self, chance: random.Random) -> RowText:
+        self.drawn += 1
+        if self.drawn == self.killed_at:
+            raise KeyboardInterrupt
+        passages = [list(b"the key of Anna is 17 today"), list(b"the key of Peter is 42 today")]
+        asked = [
+            Asked(self.tokens.prompt("Anna"), self.tokens.answer("17"), 0, ((19, 21),)),
+            Asked(self.tokens.prompt("Peter"), self.tokens.answer("42"), 1, ((20, 22),)),
+        ]
+        return RowText("questions", passages, asked)
+
+
+def fresh(rank: int = 4) -> tuple[LandmarkModel, dict[str, nn.Parameter]]:
+    torch.manual_seed(0)
+    model = tiny_model("llama-tied", **LM)
+    trained = adapt(model, rank=rank, alpha=2 * rank, layers=range(3)) if rank else train_all(model)
+    return model, trained
+
+
+def all_kinds(source: Source) -> dict[str, Source]:
+    return dict.fromkeys(("questions", "passkeys", "copying", "text"), source)
+
+
+@pytest.mark.parametrize(("rank", "left"), [(8, 0.85), (0, 0.3)])
+def test_an_answer_is_learned_from_memory(tmp_path: Path, rank: int, left: float) -> None:
+    model, trained = fresh(rank)
+    settings = Settings(rate=1e-2, warmup=5, steps=40, rows=1, most_read=2)
+    train(model, trained, all_kinds(OneRow(Tokens(model, SHAPE))), SHAPE, settings, tmp_path)
+    rows = [json.loads(line)["rows"][0] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert rows[-1]["words"] < left * rows[0]["words"]
+
+
+def test_an_adapter_changes_nothing_before_it_is_trained() -> None:
+    plain, (adapted, _) = tiny_model("llama-tied", **LM), fresh()
+    ids = torch.arange(20)[None]
+    assert torch.equal(plain.encode(ids, plain.context()), adapted.encode(ids, adapted.context()))
+
+
+def test_only_the_adapter_and_the_landmark_are_trained() -> None:
+    model, trained = fresh()
+    moving = {id(weight) for weight in model.backbone.parameters() if weight.requires_grad}
+    assert moving == {id(weight) for weight in trained.values()}
+    assert "landmark" in trained and "2.down_proj.b" in trained
+    assert len(trained) == 1 + 3 * 7 * 2
+
+
+def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    """But for landmarks kept from rows before, of which there are none here."""
+    settings = Settings(steps=6, warmup=2, kept_rows=0, most_read=2, checkpoint_minutes=0)
+    weights = []
+    for folder, killed_at in (("whole", None), ("parts", 3)):
+        model, trained = fresh()
+        source = OneRow(Tokens(model, SHAPE), killed_at)
+        if killed_at is not None:
+            with pytest.raises(KeyboardInterrupt):
+                train(model, trained, all_kinds(source), SHAPE, settings, tmp_path / folder)
+            with (tmp_path / folder / "log.jsonl").open("a") as log:
+                log.write('{"step": 3, "rows": []}\n')  # a step behind the last checkpoint
+            model, trained = fresh()
+            source = OneRow(Tokens(model, SHAPE))
+        train(model, trained, all_kinds(source), SHAPE, settings, tmp_path / folder)
+        weights.append({name: weight.detach().clone() for name, weight in trained.items()})
+    steps = [json.loads(line)["step"] for line in (tmp_path / "parts" / "log.jsonl").read_text().splitlines()]
+    assert steps == [1, 2, 3, 4, 5, 6]
+    for name, weight in weights[0].items():
+        torch.testing.assert_close(weights[1][name], weight)
+
+
+def test_weights_of_another_rank_are_refused(tmp_path: Path) -> None:
+    settings = Settings(steps=1, most_read=2)
+    model, trained = fresh(4)
+    train(model, trained, all_kinds(OneRow(Tokens(model, SHAPE))), SHAPE, settings, tmp_path / "a")
+    model, trained = fresh(2)
+    with pytest.raises(ValueError, match="another rank"):
+        source = all_kinds(OneRow(Tokens(model, SHAPE)))
+        train(
+            model, trained, source, SHAPE, settings, tmp_path / "b", start_from=tmp_path / "a" / "weights.safetensors"
+        )
+
+
+def test_the_rate_rises_and_falls_to_a_tenth() -> None:
+    settings = Settings(rate=1.0, warmup=10, steps=110)
+    rates = [rate_at(step, settings) for step in range(110)]
+    assert rates[0] == pytest.approx(0.1) and max(rates) == rates[10] == pytest.approx(1.0)
+    assert rates[-1] == pytest.approx(0.1, abs=1e-3)
+
+
+def test_made_rows_come_first() -> None:
+    chance = random.Random(0)
+    early, late = ([Mixture(0.8, 0.1).draw(done, chance) for _ in range(2000)] for done in (0.0, 1.0))
+    made = [sum(kind in ("passkeys", "copying") for kind in kinds) / 2000 for kinds in (early, late)]
+    assert made == pytest.approx([0.8, 0.1], abs=0.05)
+
+
+@pytest.mark.parametrize("kind", ["questions", "passkeys", "copying", "text"])
+def test_every_kind_of_row_asks_for_what_stands_in_its_gold_passage(
+    lm: LandmarkModel, tokens: Tokens, data: Path, kind: str
+) -> None:
+    source = open_sources(data, tokens)[kind]
+    for seed in range(5):
+        row = source.draw(random.Random(seed))
+        assert row.asked and all(0 < len(passage) <= tokens.room for passage in row.passages)
+        for asked in row.asked:
+            if kind == "text":
+                assert not asked.prompt and len(asked.answer) == 96
+                continue
+            assert asked.passage is not None
+            ((first, last),) = asked.places
+            held, said = lm.decode(row.passages[asked.passage][first:last]), lm.decode(asked.answer[:-1])
+            if kind == "passkeys":
+                said = said.removeprefix("The pass key is ")
+            assert said.strip() in held
+
+
+def test_files_without_questions_are_refused(tokens: Tokens, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no plain text"):
+        open_sources(tmp_path, tokens)
