@@ -14,8 +14,8 @@ from retrieval.ingest.file_store import free_bytes
 from retrieval.replicas import Replicas
 from retrieval.types.figures import Figures
 from retrieval.types.passages import PageBox
-from retrieval.types.records import Description, Document, PageText, Scope, Suggestion, TextHit
-from retrieval.types.views import page_number, page_text_view
+from retrieval.types.records import Description, Document, PageText, Scope, SetAside, Suggestion, TextHit
+from retrieval.types.views import page_number, page_of, page_text_view
 
 if TYPE_CHECKING:
     from retrieval.describing.describer import Describer
@@ -125,6 +125,12 @@ class About:
             self._passages.text(document_id),
             page,
         )
+
+    @catalogue_errors()
+    def set_aside(self, document_id: str) -> list[SetAside]:
+        """What was set aside when the document was read. Raises NotFound."""
+        kept = self._catalogue.extracted_text(document_id).extras.get("asides", ())
+        return [SetAside(str(kind), page_of(int(page)), str(text)) for kind, page, text in kept]
 
     @catalogue_errors()
     def boxes(self, document_id: str, start: int, end: int) -> list[PageBox]:

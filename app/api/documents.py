@@ -219,7 +219,8 @@ def _add_documents(routes: APIRouter) -> None:
     def document(library: RequestLibrary, document_id: str) -> Plain:
         found = library.document(document_id)
         about = library.description(document_id).to_dict() if found.state == "ready" else None
-        return {**found.to_dict(), "description": about}
+        asides = library.set_aside(document_id) if found.state == "ready" else []
+        return {**found.to_dict(), "description": about, "set_aside": [one.to_dict() for one in asides]}
 
     @routes.get("/documents/{document_id}/citation", tags=["documents"], response_class=Response)
     def citation(

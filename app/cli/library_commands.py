@@ -122,13 +122,16 @@ def show(
         found = find_document(library, document)
         text = library.page_text(found.id, page) if page is not None else None
         about = library.description(found.id) if found.state == "ready" else None
+        asides = library.set_aside(found.id) if found.state == "ready" else []
     if as_json:
-        described = {"description": about.to_dict() if about else None}
+        described = {"description": about.to_dict() if about else None, "set_aside": [one.to_dict() for one in asides]}
         write_json({**found.to_dict(), **described, **({"page": text.to_dict()} if text else {})})
         return
     say(printable(facts(found.to_dict())))
     if about is not None:
         _say_description(about)
+    for one in asides:
+        say(printable(f"\n{one.kind.capitalize()} text, not quoted (page {one.page}): {one_line(one.text, 300)}"))
     if text is not None:
         place = place_of([text.page], [text.label]) or "the whole text"
         say(f"\n{place}, {len(text.blocks)} blocks{', ' + text.note if text.note else ''}\n")

@@ -94,7 +94,8 @@ def _chapters(
         number += 1
         heading = next((text for level, text in blocks if level), "") or title
         heading = " ".join(heading.split())[:_LONGEST_NAME]
-        yield Part(f"chapter {number}" + (f" ({heading})" if heading else ""), blocks, pictures=page.pictures)
+        label = f"chapter {number}" + (f" ({heading})" if heading else "")
+        yield Part(label, blocks, tables=page.tables, pictures=page.pictures, asides=page.asides)
 
 
 def _fetching(archive: zipfile.ZipFile, folder: str) -> Callable[[str], bytes | None]:

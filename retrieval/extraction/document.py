@@ -5,9 +5,9 @@ Legend: N characters of the text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -91,6 +91,23 @@ class Exhibits:
     tables: tuple[ExtractedTable, ...] = ()
 
 
+AsideKind = Literal["deleted", "hidden", "header", "footer", "watermark", "line number"]
+"""Why some text is no part of what a document says: its author deleted it or struck it out, readers of the file do not
+see it, or it is printed again on every page."""
+
+
+@dataclass(frozen=True)
+class Aside:
+    """Text that was set aside when the file was read: never searched or quoted, but kept, and found as what it is.
+
+    `page`: on which, or in which part of the file, it stands; from 0.
+    """
+
+    kind: AsideKind
+    text: str
+    page: int = 0
+
+
 @dataclass(frozen=True)
 class OutlineEntry:
     """One heading of the file's table of contents. `level` counts from 0; `start` is a position in the text."""
@@ -109,7 +126,7 @@ class ExtractedDocument:
     document; none spans two columns) and `box_N4` (float32: x0, y0, x1, y1) the box as fractions of the displayed page,
     rotation and CropBox applied, origin top left. White space and files without pages have page and line -1.
     `exhibits`: its figures and tables; `pictures`: PNG or JPEG by name, of figures that have one. `scanned`: pages
-    (from 0) without usable text that are pictures, in which some may be recognised.
+    (from 0) without usable text that are pictures, in which some may be recognised. `asides`: what was set aside.
     Files without printed pages have one page for each part, of size 0, and no boxes.
     """
 
@@ -125,6 +142,7 @@ class ExtractedDocument:
     scanned: tuple[int, ...] = field(default=())
     exhibits: Exhibits = field(default=Exhibits())
     pictures: Mapping[str, bytes] = field(default_factory=dict)
+    asides: tuple[Aside, ...] = field(default=())
 
     def __post_init__(self) -> None:
         length = len(self.text)
@@ -135,3 +153,13 @@ class ExtractedDocument:
         if not 0 <= start <= end <= len(self.text):
             raise ValueError(f"no span {start}:{end} in a text of {len(self.text)} characters")
         return line_boxes(self.page_N[start:end], self.line_N[start:end], self.box_N4[start:end])
+
+
+def aside_notes(asides: Sequence[Aside]) -> list[str]:
+    """One note for each kind, saying how much was set aside."""
+    notes = []
+    for kind in dict.fromkeys(one.kind for one in asides):
+        texts = [one.text for one in asides if one.kind == kind]
+        passages = "1 passage" if len(texts) == 1 else f"{len(texts):,} passages"
+        notes.append(f"Set aside as {kind} text: {passages}, {sum(map(len, texts)):,} characters.")
+    return notes

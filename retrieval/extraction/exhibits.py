@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from retrieval.extraction.document import Exhibits, ExtractedBox, ExtractedFigure, ExtractedTable
+from retrieval.extraction.table_rows import Merged
 
 FILE = "exhibits.json"
 _MADE = 3  # counts what is found: what was kept before is found anew
@@ -42,7 +43,11 @@ def within_limits(exhibits: Exhibits) -> Exhibits:
 
 def table_of(page: int, caption: str, rows: Sequence[Sequence[str]]) -> ExtractedTable | None:
     """A table that is known by its cells alone; None for what is none: a single row or a single column."""
-    filled = [[" ".join(cell.split()) for cell in row] for row in rows if any(cell.strip() for cell in row)]
+    filled = [
+        ["" if isinstance(cell, Merged) else " ".join(cell.split()) for cell in row]
+        for row in rows
+        if any(cell.strip() for cell in row)
+    ]
     columns = max(map(len, filled), default=0)
     if len(filled) < 2 or columns < 2:
         return None

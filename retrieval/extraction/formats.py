@@ -86,6 +86,14 @@ FORMATS = (
         "odt", "OpenDocument", (".odt",), "application/vnd.oasis.opendocument.text",
         f"{_HERE}.office.opendocument:extract_odt", _ZIP,
     ),
+    Format(
+        "ods", "OpenDocument sheet", (".ods",), "application/vnd.oasis.opendocument.spreadsheet",
+        f"{_HERE}.office.opendocument:extract_ods", _ZIP, cells=True,
+    ),
+    Format(
+        "odp", "OpenDocument presentation", (".odp",), "application/vnd.oasis.opendocument.presentation",
+        f"{_HERE}.office.opendocument:extract_odp", _ZIP,
+    ),
     Format("rtf", "rich text", (".rtf",), "application/rtf", f"{_HERE}.office.rich_text:extract_rtf", (b"{\\rtf",)),
     Format("epub", "e-book", (".epub",), "application/epub+zip", f"{_HERE}.books:extract_epub", _ZIP),
     Format(

@@ -16,11 +16,11 @@ from lxml import etree
 from markdown_it import MarkdownIt
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.figures import MOST_FIGURES, Picture, data_of_address
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.parts import Block, from_blocks, too_long
-from retrieval.extraction.table_rows import text_rows
+from retrieval.extraction.parts import Block, Cells, Kind, from_blocks, too_long, valid_text
+from retrieval.extraction.table_rows import EMPTY, TICKED, Merged, text_rows, ticked_first
 
 _BYTES_A_CHARACTER = 4
 _HTML_OVERHEAD = 20  # bytes of markup that are tolerated for each character of text
@@ -42,13 +42,15 @@ def extract_text(path: Path, limits: ExtractLimits, password: str | None = None)
 def extract_markdown(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A Markdown file. The markup of words stays, as it is readable. Raises ExtractError."""
     source, encoding = decode(text_bytes(path, limits))
-    return from_blocks(_markdown_blocks(clean_text(source)), "", path, {"encoding": encoding}, limits)
+    asides: list[Aside] = []
+    blocks = _markdown_blocks(clean_text(source), asides)
+    return from_blocks(blocks, "", path, {"encoding": encoding}, limits, asides=asides)
 
 
 def extract_html(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A web page without its scripts and styles. Raises ExtractError."""
     page = read_html(text_bytes(path, limits, overhead=_HTML_OVERHEAD))
-    return from_blocks(page.blocks, page.title, path, {"encoding": page.encoding}, limits, pictures=page.pictures)
+    return from_page(page, page.title, path, {"encoding": page.encoding}, limits)
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,17 @@ class WebPage:
     blocks: list[Block]
     encoding: str
     pictures: list[Picture]
+    tables: list[Cells]
+    asides: list[Aside]
+
+
+def from_page(
+    page: WebPage, title: str, path: Path, metadata: dict[str, str], limits: ExtractLimits
+) -> ExtractedDocument:
+    """A document that is one web page."""
+    return from_blocks(
+        page.blocks, title, path, metadata, limits, tables=page.tables, pictures=page.pictures, asides=page.asides
+    )
 
 
 def read_html(data: bytes, declared: str = "", fetch: Callable[[str], bytes | None] = data_of_address) -> WebPage:
@@ -64,12 +77,12 @@ def read_html(data: bytes, declared: str = "", fetch: Callable[[str], bytes | No
     with the page."""
     found = _DECLARED.search(data[:4096])
     source, encoding = decode(data, declared or (found[1].decode() if found else ""))
-    page = _Page(fetch)
+    page = _Page(source, fetch)
     # Fed in UTF-8, whatever the page declares: it was decoded above.
     parser = etree.HTMLParser(target=page, encoding="utf-8", no_network=True, huge_tree=False)
     parser.feed(source.encode("utf-8", "replace"))
     parser.close()
-    return WebPage(page.title, page.blocks, encoding, page.pictures)
+    return WebPage(page.title, page.blocks, encoding, page.pictures, page.tables, page.asides)
 
 
 def decode(data: bytes, declared: str = "") -> tuple[str, str]:
@@ -102,6 +115,20 @@ def clean_text(text: str) -> str:
     return _BLANK_LINES.sub("\n\n", text)
 
 
+_EXPONENT = re.compile(r"[-+\u2212]?\d+")
+_BASE = re.compile(r"(?:\b10|(?<![^\W\d_])(?:[A-Za-z\u0370-\u03ff]|[cdkmnµ]m)|\))\Z")
+
+
+def raised_text(before: str, raised: str) -> str:
+    """What is printed raised behind some text, written out: an exponent behind its base ("10^6", "m^2"), a mark of a
+    note apart from the number that it stands at, letters ("1st") as they are."""
+    if not _EXPONENT.fullmatch(raised.strip()):
+        return raised
+    if _BASE.search(before.rstrip()):
+        return f"^{raised.strip()}"
+    return f" {raised}" if before[-1:].isalnum() else raised
+
+
 def text_bytes(path: Path, limits: ExtractLimits, overhead: int = 1) -> bytes:
     """The content of a text file. `overhead`: bytes of markup for each byte of text. Raises ExtractError."""
     if path.stat().st_size > limits.characters * _BYTES_A_CHARACTER * overhead:
@@ -116,8 +143,22 @@ _CELL_BORDER = re.compile(r"(?<!\\)\|")
 _HEADING_MARKS = re.compile(r"^\s*#+\s*|\s#+$|\n\s*(?:=+|-+)$")
 
 
-def _markdown_blocks(source: str) -> list[Block]:
-    """Headings and blocks as CommonMark sees them, in the words of the source."""
+_SET_ASIDE = re.compile(r"(<!--.*?(?:-->|\Z))|(~~(?=\S).+?~~|<(del|s|strike)>.*?</\3>)", re.S)
+
+
+def _markdown_blocks(source: str, asides: list[Aside]) -> list[Block]:
+    """Headings and blocks as CommonMark sees them, in the words of the source; comments and what is struck out go to
+    `asides`."""
+
+    def set_aside(text: str) -> str:
+        runs: list[tuple[Kind, str]] = []
+        at = 0
+        for found in _SET_ASIDE.finditer(text):
+            words = re.sub(r"^<!--|-->$|~~|</?(?:del|s|strike)>", "", found[0])
+            runs += [("", text[at : found.start()]), ("hidden" if found[1] else "deleted", words)]
+            at = found.end()
+        return valid_text([*runs, ("", text[at:])], asides).strip("\n") if runs else text
+
     # Blocks only: inline markup stays as it is, and link definitions are text like any other.
     parser = MarkdownIt("commonmark").enable("table").disable(["inline", "reference", "text_join"])
     tokens = [(token, token.map[0], token.map[1]) for token in parser.parse(source) if token.map]
@@ -130,12 +171,12 @@ def _markdown_blocks(source: str) -> list[Block]:
     for token, start, end in tokens:
         text = "\n".join(lines[n] for n in range(start, end) if n not in marks).strip("\n")
         if token.level == 0 and token.type == "heading_open":
-            blocks.append((int(token.tag[1:]), _HEADING_MARKS.sub("", text).strip()))
+            blocks.append((int(token.tag[1:]), set_aside(_HEADING_MARKS.sub("", text)).strip()))
         elif token.level == 0 and token.type == "table_open":
-            rows = list(map(_cells, lines[start : start + 1] + lines[start + 2 : end]))
-            blocks.append((0, "\n".join(text_rows(rows, has_names=True))))
+            rows = list(map(_cells, map(set_aside, lines[start : start + 1] + lines[start + 2 : end])))
+            blocks.append((0, "\n".join(text_rows(rows, named=1))))
         elif token.level == 0:
-            blocks.append((0, text))
+            blocks.append((0, text if token.type in ("fence", "code_block") else set_aside(text)))
     return blocks
 
 
@@ -147,17 +188,46 @@ def _cells(line: str) -> list[str]:
 
 # --- HTML ------------------------------------------------------------------------------------------------------------
 
-_SILENT = {"script", "style", "template", "svg", "iframe", "object", "head", "select", "canvas", "math"}
+_SILENT = {"script", "style", "iframe", "object", "head", "canvas", "annotation", "annotation-xml"}
 _BLOCK = {
     "address", "article", "aside", "blockquote", "body", "caption", "dd", "details", "div", "dl", "dt", "fieldset",
-    "figcaption", "figure", "footer", "form", "header", "hr", "li", "main", "nav", "ol", "p", "pre", "section",
-    "summary", "table", "tbody", "tfoot", "thead", "tr", "ul",
+    "figcaption", "figure", "footer", "form", "header", "hr", "legend", "li", "main", "nav", "ol", "p", "pre",
+    "section", "summary", "svg", "table", "tbody", "tfoot", "thead", "tr", "ul",
 }  # fmt: skip
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _ROWS = {"tr", "li", "dt", "dd"}
 _ROW_GROUPS = {"table", "ul", "ol", "dl"}
 _LONGEST_CELL = 300  # characters; a longer one holds a text, and its table only arranges texts on the page
 _MOST_SPANNED = 100  # rows and columns of one cell
+_STRUCK = {"del", "s", "strike"}
+_UNSEEN = {"template", "noscript"}
+_HIDES = re.compile(
+    r"display:none|visibility:hidden|mso-hide:all|(?:opacity|font-size|max-height):0(?:\.0*)?(?:px|pt|em|%)?(?:;|!|$)"
+    r"|(?:left|top|text-indent):-\d{3,}"
+)
+_STRIKES = re.compile(r"text-decoration(?:-line)?:[a-z ]*line-through")
+_RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
+_NESTED_RULES = re.compile(r"@[^{}]+\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}")  # of other media
+_COMMENT = re.compile(r"/\*.*?\*/", re.S)
+_SIMPLE = re.compile(r"(?:[a-z][\w]*)?[.#]?[\w-]+")
+_OPENED_BY = re.compile(r"(?:href|aria-controls|data-target|data-bs-target)\s*=\s*[\"']?#?([\w-]+)", re.I)
+
+
+def _kind_of_style(style: str) -> Kind:
+    plain = re.sub(r"\s+", "", style.lower())
+    if _HIDES.search(plain):
+        return "hidden"
+    return "deleted" if _STRIKES.search(re.sub(r"\s*:\s*", ":", style.lower())) else ""
+
+
+def _styled(source: str) -> dict[str, Kind]:
+    """What the rules of a page's own style sheets hide or strike out, by the simple selector ("p", ".old", "p.old")."""
+    found: dict[str, Kind] = {}
+    for sheet in re.findall(r"<style\b[^>]*>(.*?)</style", source, re.S | re.I):
+        for selectors, style in _RULE.findall(_NESTED_RULES.sub("", _COMMENT.sub("", sheet))):
+            kind = _kind_of_style(style)
+            found |= {one: kind for one in map(str.strip, selectors.lower().split(",")) if _SIMPLE.fullmatch(one)}
+    return {selector: kind for selector, kind in found.items() if kind}
 
 
 class _Table:
@@ -168,54 +238,67 @@ class _Table:
         """The first of the page's blocks that its rows take."""
         self.arranges = False
         """Whether it only arranges headings or other tables on the page."""
-        self._rows: list[dict[int, str]] = []
+        self.rows: list[dict[int, str]] = []
+        self.caption = ""
         self._spanned: dict[int, tuple[int, str]] = {}  # by column: rows that a cell from above still takes, its text
-        self._named = 0  # header cells in the first row
+        self._names: list[bool] = []  # for each row, whether all its cells are header cells
         self._cell: list[str] | None = None
         self._spans = (1, 1)
 
     def open_row(self, blocks: int) -> None:
         self.begins = blocks if self.begins is None else self.begins
         self.close_cell()
-        self._rows.append({})
+        self.rows.append({})
+        self._names.append(True)
         for column, (left, text) in list(self._spanned.items()):
-            self._rows[-1][column] = text
+            self.rows[-1][column] = Merged(text)
             self._spanned[column] = (left - 1, text)
             if left == 1:
                 del self._spanned[column]
 
     def open_cell(self, tag: str, attributes: dict[str, str]) -> None:
         self.close_cell()
-        if not self._rows:
+        if not self.rows:
             self.arranges = True
             return
-        self._named += tag == "th" and len(self._rows) == 1
+        self._names[-1] &= tag == "th"
         self._cell, self._spans = [], (_spanned(attributes, "rowspan"), _spanned(attributes, "colspan"))
 
     def add(self, text: str) -> None:
         if self._cell is not None:
             self._cell.append(text)
 
+    def replace_end(self, end: str, by: str) -> None:
+        text = "".join(self._cell or ())
+        if self._cell is not None and text.endswith(end):
+            self._cell = [text[: len(text) - len(end)], by]
+
     def close_cell(self) -> None:
         if self._cell is None:
             return
-        text, row = " ".join("".join(self._cell).split()), self._rows[-1]
+        text, row = ticked_first(" ".join(clean_text("".join(self._cell)).split())).replace("\n", " "), self.rows[-1]
         self._cell = None
         self.arranges |= len(text) > _LONGEST_CELL
         first = next(column for column in range(len(row) + 1) if column not in row)
         rows, columns = self._spans
         for column in range(first, first + columns):
-            row[column] = text if column == first else ""
+            row[column] = text if column == first else Merged(text)
             if rows > 1:
-                self._spanned[column] = (rows - 1, row[column])
+                self._spanned[column] = (rows - 1, text)
 
-    def lines(self) -> list[str]:
-        """A line for each row, with the names of the columns; none if it is no table of data."""
+    def cells(self) -> Cells | None:
+        """Its caption and cells; None if it is no table of data."""
         self.close_cell()
-        filled = [[row.get(column, "") for column in range(max(row) + 1)] for row in self._rows if any(row.values())]
+        filled = [[row.get(column, "") for column in range(max(row) + 1)] for row in self.rows if any(row.values())]
         if self.arranges or len(filled) < 2 or max(map(len, filled)) < 2:
-            return []
-        return text_rows(filled, has_names=self._named > 1 and self._named == len(self._rows[0]))
+            return None
+        return self.caption, filled
+
+    @property
+    def num_heads(self) -> int:
+        """How many of its first filled rows are made of header cells."""
+        names = [is_names for is_names, row in zip(self._names, self.rows, strict=True) if any(row.values())]
+        return next((number for number, is_names in enumerate(names) if not is_names), 0)
 
 
 def _spanned(attributes: dict[str, str], name: str) -> int:
@@ -231,26 +314,41 @@ class _Page:
     levels (unclosed tags get there).
     """
 
-    def __init__(self, fetch: Callable[[str], bytes | None]) -> None:
+    def __init__(self, source: str, fetch: Callable[[str], bytes | None]) -> None:
         self.title = ""
         self.pictures: list[Picture] = []
+        self.tables: list[Cells] = []
+        self.asides: list[Aside] = []
         self._fetch = fetch
+        self._styled = _styled(source)
+        self._opened_by_a_script = set(_OPENED_BY.findall(source))
+        self._kinds: list[Kind] = [""]  # of every open element
+        self._unseen: list[tuple[Kind, str]] = []  # text that is set aside, of the paragraph that is open
         self._figures: list[int] = []  # for each figure that is open: the pictures before it
         self._blocks: list[tuple[int, list[str]]] = []
         self._text: list[str] = []
-        self._open: dict[str, int] = {"title": 0, "pre": 0, "silent": 0}
+        self._open: dict[str, int] = {"title": 0, "pre": 0, "silent": 0, "svg": 0, "select": 0, "option": 0}
+        self._choices: list[tuple[bool, str]] = []  # of the list to choose from that is open
         self._row_open = False  # the next row continues a table or list
         self._tables: list[_Table] = []
         self._lists: list[int | None] = []  # number of the next item, None where items have marks
         self._mark = ""  # of the item that begins
+        self._raised: list[int] = []  # for each raised text that is open: the pieces before it
+        self._date = ""
 
     @property
     def blocks(self) -> list[Block]:
         return [(level, "\n".join(rows)) for level, rows in self._blocks]
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
+        kind = self._kind(tag, attributes)
+        if kind != self._kinds[-1]:
+            self._write(" ")
+        self._kinds.append(kind)
         if tag == "img" and not self._open["silent"]:
             self._picture(attributes)
+        elif tag in ("input", "textarea", "option", "time", "math", "sup"):
+            self._control(tag, attributes)
         elif tag == "br":
             self._text.append("\n")
             self._add_to_cell(" ")
@@ -268,27 +366,95 @@ class _Page:
     def end(self, tag: str) -> None:
         if tag in _HEADINGS:
             self._finish(_HEADINGS[tag])
-        elif tag in _BLOCK:
+        elif tag == "select" and self._choices:
+            self._write(next((text for chosen, text in self._choices if chosen), self._choices[0][1]).strip())
+            self._choices.clear()
+        elif tag == "time" and self._date and self._date not in "".join(self._text):
+            self._write(f" ({self._date})")
+        elif tag == "sup" and self._raised:
+            self._raise(self._raised.pop())
+        elif tag in _BLOCK and not self._open["select"]:
             self._finish(0, row=tag in _ROWS)
             self._row_open &= tag not in _ROW_GROUPS
             self._end(tag)
+        elif tag in ("text", "desc") and self._open["svg"]:
+            self._finish(0)
+        left = self._kinds.pop() if len(self._kinds) > 1 else ""
+        if left != self._kinds[-1]:
+            self._unseen.append((left, " "))
         self._count(tag, -1)
 
-    def _picture(self, attributes: dict[str, str]) -> None:
-        data = self._fetch(attributes.get("src", "")) if len(self.pictures) < MOST_FIGURES else None
-        if data is not None:
-            before = len(self._blocks) + bool("".join(self._text).strip())  # behind the paragraph in which it stands
-            self.pictures.append(Picture(data, attributes.get("alt", ""), before))
-
     def data(self, data: str) -> None:
-        if self._open["title"]:
+        if self._open["title"] and not self._open["svg"]:
             self.title += data
-        elif not self._open["silent"]:
-            self._text.append(data if self._open["pre"] else re.sub(r"\s", " ", data))
-            self._add_to_cell(data)
+        elif self._open["option"]:
+            chosen, text = self._choices[-1]
+            self._choices[-1] = chosen, text + data
+        elif not self._open["silent"] and not self._open["select"]:
+            self._write(data if self._open["pre"] else re.sub(r"\s", " ", data))
 
     def close(self) -> None:
         self._finish(0)
+
+    def _kind(self, tag: str, attributes: dict[str, str]) -> Kind:
+        """Of an element's text. What a control of the page opens, such as the panel of a tab, is there to be read."""
+        if self._kinds[-1] or self._open["silent"]:
+            return self._kinds[-1]
+        if tag in _STRUCK:
+            return "deleted"
+        if tag in _UNSEEN:
+            return "hidden"
+        identity = attributes.get("id", "")
+        if (identity and identity in self._opened_by_a_script) or attributes.get("role") == "tabpanel":
+            return ""
+        if "hidden" in attributes:
+            return "hidden"
+        names = [*(f".{name}" for name in attributes.get("class", "").lower().split()), f"#{identity.lower()}"]
+        selectors = [tag, *names, *(tag + name for name in names)]
+        styled: Kind = next((self._styled[one] for one in selectors if one in self._styled), "")
+        return _kind_of_style(attributes.get("style", "")) or styled
+
+    def _write(self, text: str) -> None:
+        """Add to the paragraph that is open, or to what is set aside."""
+        if self._kinds[-1]:
+            self._unseen.append((self._kinds[-1], text))
+            return
+        self._text.append(text)
+        self._add_to_cell(text)
+
+    def _picture(self, attributes: dict[str, str]) -> None:
+        caption = " ".join(attributes.get("alt", "").split())
+        data = self._fetch(attributes.get("src", "")) if len(self.pictures) < MOST_FIGURES else None
+        if data is not None and not self._kinds[-1]:
+            before = len(self._blocks) + bool("".join(self._text).strip())  # behind the paragraph in which it stands
+            self.pictures.append(Picture(data, caption, before))
+        elif caption:
+            self._write(f" [{caption}] ")
+
+    def _control(self, tag: str, attributes: dict[str, str]) -> None:
+        """What was filled into a form; the day that a date stands for; a formula in the words of its author."""
+        kind, value = attributes.get("type", "text").lower(), attributes.get("value", "")
+        if tag == "option":
+            self._choices.append(("selected" in attributes, ""))
+        elif tag == "time":
+            self._date = attributes.get("datetime", "").strip()
+        elif tag == "sup":
+            self._raised.append(len(self._text))
+        elif tag == "math" and attributes.get("alttext"):
+            self._write(f" {attributes['alttext']} ")
+        elif tag == "input" and kind in ("checkbox", "radio"):
+            self._write(f" {TICKED if 'checked' in attributes else EMPTY} ")
+        elif tag == "input" and kind not in ("hidden", "password", "submit", "button", "image", "file", "reset"):
+            self._write(f" {value} ")
+
+    def _raise(self, before: int) -> None:
+        """Write out what was raised since then: "10^6"."""
+        raised = "".join(self._text[before:])
+        written = raised_text("".join(self._text[max(0, before - 3) : before]), raised)
+        if written != raised and not self._kinds[-1]:
+            self._text[before:] = [written]
+            if self._tables:
+                self._tables[-1].replace_end(raised, written)
 
     def _add_to_cell(self, text: str) -> None:
         if self._tables:
@@ -317,6 +483,8 @@ class _Page:
     def _end(self, tag: str) -> None:
         if tag in ("ul", "ol") and self._lists:
             self._lists.pop()
+        if tag == "caption" and self._tables and self._blocks:
+            self._tables[-1].caption = " ".join(self._blocks[-1][1])
         if tag == "figcaption" and self._figures and self._blocks:
             first, caption = self._figures[-1], " ".join(self._blocks[-1][1])
             self.pictures[first:] = [replace(one, caption=caption) for one in self.pictures[first:]]
@@ -326,9 +494,10 @@ class _Page:
             self._mark = ""
         if tag == "table" and self._tables:
             table = self._tables.pop()
-            lines = table.lines()
-            if lines:
-                self._blocks[table.begins :] = [(0, lines)]
+            cells = table.cells()
+            if cells is not None:
+                self._blocks[table.begins :] = [(0, text_rows(cells[1], named=table.num_heads))]
+                self.tables.append(cells)
                 self.pictures = [replace(one, before=min(one.before, len(self._blocks))) for one in self.pictures]
 
     def _count(self, tag: str, step: int) -> None:
@@ -337,10 +506,13 @@ class _Page:
             self._open[tag] += step
 
     def _finish(self, level: int, row: bool = False) -> None:
+        if self._unseen:
+            valid_text(self._unseen, self.asides)
+            self._unseen.clear()
         text = clean_text("".join(self._text))
         self._text.clear()
         lines = [line.rstrip() if self._open["pre"] else " ".join(line.split()) for line in text.split("\n")]
-        text = "\n".join(line for line in lines if line.strip(" |\t"))
+        text = "\n".join(ticked_first(line) for line in lines if line.strip(" |\t"))
         if not text:
             return
         text, self._mark = (text if level else self._mark + text), ""

@@ -6,14 +6,17 @@ A part takes the place of a page, and its label says what it is ("slide 4"). The
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import (
     NO_PAGE,
+    Aside,
+    AsideKind,
     Exhibits,
     ExtractedDocument,
     ExtractedPage,
@@ -37,16 +40,45 @@ Cells = tuple[str, Sequence[Sequence[str]]]
 """A table: its caption, or "", and its rows."""
 
 
+Kind = AsideKind | Literal[""]
+"""Of a run of text: why it is set aside; "" for what a reader of the file sees as valid."""
+
+
+def valid_text(runs: Iterable[tuple[Kind, str]], asides: list[Aside]) -> str:
+    """The valid words of a paragraph. The others go to `asides`, a passage for each kind."""
+    texts: dict[Kind, list[str]] = {"": []}
+    for kind, text in runs:
+        texts.setdefault(kind, []).append(text)
+    valid = "".join(texts.pop(""))
+    asides += [
+        Aside(kind, joined) for kind, pieces in texts.items() if kind and (joined := " ".join("".join(pieces).split()))
+    ]
+    return valid
+
+
+_ABOUT = 80  # characters of what a note or a comment is about
+
+
+def remark_text(said: str, about: str, text: str) -> str:
+    """A note or a comment as a paragraph of its own. `said`: what it is ("Comment by A. Miller"); `about`: the words
+    that it stands at, of which the last are named."""
+    about = " ".join(about.split())
+    if len(about) > _ABOUT:
+        about = "…" + about[-_ABOUT:].partition(" ")[2]
+    return f"{said} on “{about}”: {text}" if about else f"{said}: {text}"
+
+
 @dataclass(frozen=True)
 class Part:
     """`label`: what it is, in words ("slide 4"); "" where a file has only one part. `tables`: those in the blocks;
-    `pictures`: those between them."""
+    `pictures`: those between them; `asides`: what was set aside, whatever page it states."""
 
     label: str
     blocks: Sequence[Block]
     note: str = ""
     tables: Sequence[Cells] = ()
     pictures: Sequence[Picture] = ()
+    asides: Sequence[Aside] = ()
 
 
 def from_parts(
@@ -63,6 +95,7 @@ def from_parts(
     pages: list[ExtractedPage] = []
     outline: list[OutlineEntry] = []
     tables: list[ExtractedTable] = []
+    asides: list[Aside] = []
     figures = Figures(limits)
     position = 0
     for number, part in enumerate(parts):
@@ -86,9 +119,10 @@ def from_parts(
             figures.add(waiting.pop(), number, end)
         found = (table_of(number, caption, rows) for caption, rows in part.tables)
         tables += [table for table in found if table is not None]
+        asides += [replace(one, page=number) for one in part.asides]
         pages.append(ExtractedPage(number, part.label[:_LONGEST_LABEL], 0.0, 0.0, start, end, part.note))
     if not texts:
-        raise ExtractError("The file has no text.")
+        raise ExtractError("All text of the file is hidden or deleted." if asides else "The file has no text.")
     if len(pages) == 1 and not pages[0].label:
         outline = [OutlineEntry(entry.title, entry.level, None, entry.start) for entry in outline]
     text = "\n\n".join(texts)
@@ -101,6 +135,7 @@ def from_parts(
     return ExtractedDocument(
         title[:_LONGEST_TITLE], text, tuple(pages), tuple(outline), metadata, nowhere_N, nowhere_N, boxes_N4,
         tuple(notes), exhibits=within_limits(Exhibits(figures.all(), tuple(tables))), pictures=figures.pictures(),
+        asides=tuple(asides),
     )  # fmt: skip
 
 
@@ -113,9 +148,11 @@ def from_blocks(
     notes: Sequence[str] = (),
     tables: Sequence[Cells] = (),
     pictures: Sequence[Picture] = (),
+    asides: Sequence[Aside] = (),
 ) -> ExtractedDocument:
     """A document of one part."""
-    return from_parts([Part("", blocks, tables=tables, pictures=pictures)], title, path, metadata, limits, notes)
+    part = Part("", blocks, tables=tables, pictures=pictures, asides=asides)
+    return from_parts([part], title, path, metadata, limits, notes)
 
 
 def too_long(limits: ExtractLimits) -> ExtractError:

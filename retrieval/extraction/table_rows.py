@@ -10,12 +10,16 @@ Legend: C characters of a piece.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 LONGEST_NAME = 100  # characters
+MOST_REMARKS = 8  # rows of remarks above a table
+MOST_HEADS = 3  # rows that hold names of columns
+WIDE_ROW = 400  # characters of a row that is one sentence, at most
 _YEAR = re.compile(r"(?:19|20)\d\d(?:[-/]\d\d?)?")
 _SEPARATED = (":", ";")
 SENTENCE_ENDS = (".", "!", "?", "…", ":", ";")
@@ -47,7 +51,9 @@ def row_sentence(cells: Sequence[list[Piece]], *, is_form: bool = False) -> list
     """The cells of a row, each with its name, as a sentence. Of a form the first asks what the second answers."""
     if is_form:
         asked = cells[0][-1].text.endswith(("?", "!")) if cells and cells[0] else False
-        return _closed(in_between([piece for cell in cells for piece in cell], " " if asked else ": "))
+        stated = ": " in "".join(piece.text for piece in cells[0]) if cells else False
+        between = " " if asked else "; " if stated else ": "
+        return _closed(in_between([piece for cell in cells for piece in cell], between))
     return _closed(in_between(cells, "; "))
 
 
@@ -75,24 +81,141 @@ def is_number(text: str) -> bool:
     return digits > 0 and digits > letters
 
 
-def text_rows(rows: Sequence[Sequence[str]], *, has_names: bool = False) -> list[str]:
+class Merged(str):
+    """The text of a merged cell, in one of the further rows and columns that the cell spans."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the rows of a table are: the first `apart` stand above it (titles, remarks), the next `heads` hold the
+    names of its columns. `wide`: cells of its widest row. `is_form`: two columns without names, in each row a label
+    and its value."""
+
+    apart: int
+    heads: int
+    names: Mapping[int, str]
+    wide: int
+    is_form: bool
+
+
+def layout_of(rows: Sequence[Mapping[int, str]], *, named: int = 0, bold: Sequence[bool] = ()) -> Layout:
+    """Of the filled rows of a table, each by column. `named`: so many rows are known to hold names, wherever that is
+    possible; `bold`: rows whose cells are all printed bold."""
+    wide = max((len(own_cells(row)) for row in rows), default=0)
+    apart = 0
+    while apart < len(rows) and wide > 1 and len(own_cells(rows[apart])) == 1:
+        apart += 1
+    is_bold = bool(bold) and bold[min(apart, len(bold) - 1)] and not all(bold[apart:])
+    named = named or int(is_bold)
+    heads, names = heading_of(rows[apart:], named=named)
+    if not names and len(rows) - apart >= 4:
+        usual = max(
+            Counter(len(own_cells(row)) for row in rows[apart:]).items(), key=lambda found: (found[1], found[0])
+        )[0]
+        remarks = next(number for number, row in enumerate(rows[apart:]) if len(own_cells(row)) >= usual)
+        if 0 < remarks <= MOST_REMARKS and len(rows) - apart - remarks > 2:
+            is_bold = bool(bold) and bold[apart + remarks]
+            heads, names = heading_of(rows[apart + remarks :], named=int(is_bold))
+            apart += remarks if names else 0
+    used = {column for row in rows[apart + heads :] for column in row}
+    return Layout(apart, heads, names, wide, not names and len(used) == 2)
+
+
+def heading_of(rows: Sequence[Mapping[int, str]], *, named: int = 0) -> tuple[int, dict[int, str]]:
+    """How many of the first rows hold the names of the columns, and the names: of several rows joined ("2024 / Zinc").
+
+    Several rows do where the table says so, or where cells of an upper one span several names of the next."""
+    for count in range(min(MOST_HEADS, len(rows) - 1), 1, -1):
+        last = rows[count - 1]
+        upper = [_spread(row, last) for row in rows[: count - 1]]
+        if count > named and not all(_spans(row, last) for row in upper):
+            continue
+        if count > named and (any(map(is_number, last.values())) or len(own_cells(last)) < 2):
+            continue
+        names = column_names([_joined([*upper, last]), *rows[count:]], named=True)
+        if names:
+            return count, names
+    names = column_names(rows, named=named > 0)
+    return (1, names) if names else (0, {})
+
+
+def _spans(row: Mapping[int, str], below: Mapping[int, str]) -> bool:
+    """Whether cells of a row span several names below, and those that span one column none."""
+    spanned = {column for column, text in row.items() if isinstance(text, Merged) and row.get(column - 1) == text}
+    spanned |= {column - 1 for column in spanned}
+    return bool(spanned) and all(
+        below.get(column, text) == text for column, text in row.items() if column not in spanned
+    )
+
+
+def _spread(row: Mapping[int, str], below: Mapping[int, str]) -> Mapping[int, str]:
+    """An upper row of names; where names below occur twice, each of its cells stands above all to its right."""
+    if len(set(below.values())) == len(below) or len(row) >= len(below) or len(row) < 2:
+        return row
+    spread, last = dict(row), ""
+    for column in sorted({*row, *below}):
+        last = row.get(column, Merged(last))
+        if last:
+            spread[column] = last
+    return spread
+
+
+def _joined(rows: Sequence[Mapping[int, str]]) -> dict[int, str]:
+    names: dict[int, list[str]] = {}
+    for row in rows:
+        for column, text in row.items():
+            parts = names.setdefault(column, [])
+            if text not in parts[-1:]:
+                parts.append(text)
+    return {column: " / ".join(" ".join(part.split()) for part in names[column]) for column in sorted(names)}
+
+
+def text_rows(rows: Sequence[Sequence[str]], *, named: int = 0) -> list[str]:
     """The rows of a table that is known by its cells alone: its names, where it has any, and a sentence each.
 
-    `has_names`: its first row is known to hold them."""
+    `named`: so many of its first rows are known to hold names."""
     filled = [{column: text for column, text in enumerate(row) if text} for row in rows]
     filled = [row for row in filled if row]
-    names = column_names(filled, named=has_names)
-    lines = ["\t".join(filled[0].values())] if names else []
-    used = {column for row in filled for column in row}
-    for row in filled[1:] if names else filled:
-        cells = [
-            named("" if names.get(column) == text else names.get(column, ""), Piece.unprinted(text))
-            for column, text in row.items()
-        ]
-        is_form = not names and len(used) == len(cells) == 2
-        pieces = row_sentence(cells, is_form=is_form) if len(used) > 1 else cells[0]
-        lines.append("".join(piece.text for piece in pieces))
+    layout = layout_of(filled, named=named)
+    lines: list[str] = []
+    for number, row in enumerate(filled):
+        own = [row[column] for column in own_cells(row)]
+        if number < layout.apart + layout.heads or layout.wide < 2 or len(own) == 1 < len(row):
+            lines.append("\t".join(own))
+            continue
+        cells = [named_cell(layout.names, column, Piece.unprinted(text)) for column, text in row.items()]
+        for pieces in row_sentences(cells, is_form=layout.is_form and len(cells) == 2):
+            lines.append("".join(piece.text for piece in pieces))
     return lines
+
+
+def own_cells(row: Mapping[int, str]) -> list[int]:
+    """The columns of a row's cells, of one that spans several columns the first."""
+    return [column for column, text in row.items() if not isinstance(text, Merged) or row.get(column - 1) != text]
+
+
+def named_cell(names: Mapping[int, str], column: int, cell: Piece) -> list[Piece]:
+    name = names.get(column, "")
+    return named("" if name == cell.text else name, cell)
+
+
+def row_sentences(cells: Sequence[list[Piece]], *, is_form: bool = False) -> list[list[Piece]]:
+    """A row as a sentence, or as several where it is wide: each begins with the first cell, which names the row."""
+    length = sum(len(piece.text) for cell in cells for piece in cell)
+    if length <= WIDE_ROW or len(cells) < 4:
+        return [row_sentence(cells, is_form=is_form)]
+    groups, size = [[cells[0]]], 0
+    name = [Piece.unprinted("".join(piece.text for piece in cells[0]))]
+    for cell in cells[1:]:
+        added = sum(len(piece.text) for piece in cell)
+        if size and size + added > WIDE_ROW // 2:
+            groups.append([name])
+            size = 0
+        groups[-1].append(cell)
+        size += added
+    return [row_sentence(group) for group in groups]
 
 
 def column_names(rows: Sequence[Mapping[int, str]], *, named: bool = False) -> dict[int, str]:
@@ -102,6 +225,8 @@ def column_names(rows: Sequence[Mapping[int, str]], *, named: bool = False) -> d
         return {}
     names = {column: " ".join(text.split()) for column, text in rows[0].items()}
     if any(len(name) > LONGEST_NAME or (is_number(name) and not _YEAR.fullmatch(name)) for name in names.values()):
+        return {}
+    if 0 < sum(name.endswith(":") for name in names.values()) < len(names):  # labels and their values
         return {}
     used = {column for row in rows[1:] for column in row}
     if len(set(names.values())) < len(names) or len(used & set(names)) < 2 or len(used - set(names)) > len(names) / 2:
@@ -115,3 +240,21 @@ def _has_numbers(rows: Sequence[Mapping[int, str]]) -> bool:
         for column, text in row.items():
             columns.setdefault(column, []).append(is_number(text) or text[0] in "=#")
     return any(sum(found) > 0.6 * len(found) for found in columns.values())
+
+
+_BOXES = re.compile(r"[☐☑☒]")
+TICKED, EMPTY = "☒", "☐"
+
+
+def ticked_first(text: str) -> str:
+    """A line with several boxes, of which some are ticked: what is ticked stays with its question, the rest is a
+    sentence of its own. Other lines as they are."""
+    boxes = list(_BOXES.finditer(text))
+    if len(boxes) < 2 or len({box[0] == EMPTY for box in boxes}) < 2 or "\n" in text:
+        return text
+    ends = [box.start() for box in boxes[1:]] + [len(text)]
+    chosen: dict[bool, list[str]] = {True: [], False: []}
+    for box, end in zip(boxes, ends, strict=True):
+        chosen[box[0] != EMPTY].append(text[box.end() : end].strip(" ,;|\t."))
+    question = text[: boxes[0].start()].strip()
+    return f"{question} {TICKED} {f', {TICKED} '.join(chosen[True])}.\nNot ticked: {', '.join(chosen[False])}.".strip()

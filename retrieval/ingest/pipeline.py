@@ -23,6 +23,7 @@ from model.errors import ModelError
 from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import CairnError, Cancelled, ExtractError, ran_out_of_memory
 from retrieval.extraction import character_places
+from retrieval.extraction.document import aside_notes
 from retrieval.extraction.extract import ExtractedDocument, extract
 from retrieval.extraction.progress import EXTRACTING, ExtractProgress
 from retrieval.index.rare_terms import note_terms
@@ -199,10 +200,11 @@ class Ingestion:
             pages_read=pages,
             title=_stated_title(extracted, path) if first_time else None,
             num_tokens=len(tokens.ids),
-            notes=(*extracted.notes, *_page_notes(pages)),
+            notes=(*extracted.notes, *aside_notes(extracted.asides), *_page_notes(pages)),
             extras={
                 "metadata": extracted.metadata,
                 "outline": [[o.title, o.level, o.page, o.start] for o in extracted.outline],
+                "asides": [[one.kind, one.page, one.text] for one in extracted.asides],
             },
             job=self._job,
         )

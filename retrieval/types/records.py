@@ -176,6 +176,16 @@ class PageText(Record):
 
 
 @dataclass(frozen=True)
+class SetAside(Record):
+    """Text of a file that is never quoted, because it is deleted, hidden or no part of what the document says. `kind`:
+    why ("deleted", "hidden", "header"...); `page` from 1."""
+
+    kind: str
+    page: int
+    text: str
+
+
+@dataclass(frozen=True)
 class TextHit(Record):
     """Words found in a document: their page (from 1) and their characters in its text."""
 

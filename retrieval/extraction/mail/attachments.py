@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 
 from retrieval.errors import ExtractError, NothingToRead
-from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.formats import HEAD_BYTES, format_of
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text
@@ -45,6 +45,7 @@ class Message:
     blocks: Sequence[Block]
     attachments: Sequence[Attachment] = ()
     notes: list[str] = field(default_factory=list)
+    asides: Sequence[Aside] = ()
 
 
 def from_message(
@@ -56,7 +57,7 @@ def from_message(
     blocks: list[Block] = [(1, subject), (0, lines), *message.blocks]
     notes, scanned = list(message.notes), list[int]()
     attached = _attached(message.attachments, path, limits, notes, scanned, recognised)
-    parts = [Part("the message", blocks), *attached]
+    parts = [Part("the message", blocks, asides=message.asides), *attached]
     metadata = {
         ours: message.head[theirs][:2000]
         for ours, theirs in (("title", "Subject"), ("author", "From"), ("to", "To"), ("date", "Date"))
@@ -69,6 +70,14 @@ def from_message(
     return replace(document, scanned=tuple(scanned[:_MOST_PICTURES]))
 
 
+def attached_parts(
+    attachments: Sequence[Attachment], path: Path, limits: ExtractLimits, notes: list[str], what: str
+) -> Iterator[Part]:
+    """The parts of files within a file of another kind; those that cannot be read are named in `notes`. `what` they are
+    called ("embedded file")."""
+    return _attached(attachments, path, limits, notes, [], None, what)
+
+
 def _attached(
     attachments: Sequence[Attachment],
     path: Path,
@@ -76,6 +85,7 @@ def _attached(
     notes: list[str],
     scanned: list[int],
     recognised: Path | None,
+    what: str = "attachment",
 ) -> Iterator[Part]:
     """`recognised`: the folder of what was recognised in pictures; those that were not yet are added to `scanned`."""
     left = limits.characters
@@ -88,17 +98,17 @@ def _attached(
             document = _read(attachment, name, path, replace(limits, characters=max(1, left)), folder)
         except NothingToRead as error:
             if folder is None:
-                notes.append(f"The attachment {name} was not read: {error.reason}")
+                notes.append(f"The {what} {name} was not read: {error.reason}")
             scanned += _numbers(number, error.pages) if folder is not None else []
             continue
         except ExtractError as error:
             if not attachment.inline:
-                notes.append(f"The attachment {name} was not read: {error.reason}")
+                notes.append(f"The {what} {name} was not read: {error.reason}")
             continue
         scanned += _numbers(number, document.scanned) if folder is not None else []
         notes += [f"{name}: {note}" for note in document.notes]
         left -= len(document.text)
-        yield from _parts_of(document, IN_THE_TEXT if attachment.inline else name)
+        yield from _parts_of(document, IN_THE_TEXT if attachment.inline else name, what)
     if len(attachments) > _MOST:
         notes.append(f"Only the first {_MOST} of {len(attachments)} attachments were read.")
 
@@ -143,7 +153,7 @@ def unpacked(attachment: Attachment, name: str, path: Path) -> Iterator[Path]:
         yield file
 
 
-def _parts_of(document: ExtractedDocument, name: str) -> Iterator[Part]:
+def _parts_of(document: ExtractedDocument, name: str, what: str) -> Iterator[Part]:
     """The pages of an attachment, without boxes: nothing is there that could be drawn."""
     headings = {entry.start: entry.level + 1 for entry in document.outline if entry.start is not None}
     is_picture = name == IN_THE_TEXT or format_of(name).label in ("PNG", "JPEG", "TIFF")
@@ -151,11 +161,12 @@ def _parts_of(document: ExtractedDocument, name: str) -> Iterator[Part]:
         if page.end <= page.start:
             continue
         where = page.label if not page.label or " " in page.label else f"page {page.label}"
-        what = "picture in the text" if name == IN_THE_TEXT else f"attachment {name}"
-        label = what if not where or (is_picture and len(document.pages) == 1) else f"{what}, {where}"
+        named = "picture in the text" if name == IN_THE_TEXT else f"{what} {name}"
+        label = named if not where or (is_picture and len(document.pages) == 1) else f"{named}, {where}"
         text = document.text[page.start : page.end]
         tables = [(table.caption, table.rows) for table in document.exhibits.tables if table.page == page.number]
-        yield Part(label, list(_blocks(text, page.start, headings)), page.note, tables)
+        asides = [one for one in document.asides if one.page == page.number]
+        yield Part(label, list(_blocks(text, page.start, headings)), page.note, tables, asides=asides)
 
 
 def _blocks(text: str, start: int, headings: dict[int, int]) -> Iterator[Block]:

@@ -10,12 +10,12 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.figures import data_of_address
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.mail.attachments import Attachment, Message, from_message
-from retrieval.extraction.markup import clean_text, decode, read_html, text_bytes
-from retrieval.extraction.parts import Block, from_blocks
+from retrieval.extraction.markup import clean_text, decode, from_page, read_html, text_bytes
+from retrieval.extraction.parts import Block
 
 _OVERHEAD = 50  # bytes for each of text: attachments are in the file
 _HEAD = ("Subject", "From", "To", "Cc", "Date")
@@ -46,14 +46,15 @@ def _message(found: EmailMessage) -> Message:
     head = {name: _line(str(found.get(name, ""))) for name in _HEAD}
     blocks: list[Block] = []
     attachments: list[Attachment] = []
+    asides: list[Aside] = []
     for part in _leaves(found, 0):
         if _is_text(part):
-            blocks += _text_blocks(part)
+            blocks += _text_blocks(part, asides)
         else:
             attachments += _attachment(part, notes)
     if found.defects or any(part.defects for part in found.walk()):
         notes.append("The e-mail is irregular; parts of it may be missing.")
-    return Message(head, blocks, attachments, notes)
+    return Message(head, blocks, attachments, notes, asides)
 
 
 def extract_mhtml(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
@@ -65,7 +66,7 @@ def extract_mhtml(path: Path, limits: ExtractLimits, password: str | None = None
             address = _line(str(found.get("Snapshot-Content-Location", "")))
             metadata = {"encoding": page.encoding} | ({"address": address} if address else {})
             title = page.title or _line(str(found.get("Subject", "")))
-            return from_blocks(page.blocks, title, path, metadata, limits, pictures=page.pictures)
+            return from_page(page, title, path, metadata, limits)
     raise ExtractError("The file holds no web page. Save the page again, complete or as a single file.")
 
 
@@ -125,10 +126,12 @@ def _is_text(part: EmailMessage) -> bool:
     return not named and part.get_content_type() in ("text/plain", "text/html")
 
 
-def _text_blocks(part: EmailMessage) -> list[Block]:
+def _text_blocks(part: EmailMessage, asides: list[Aside]) -> list[Block]:
     charset = part.get_content_charset("") or ""
     if part.get_content_type() == "text/html":
-        return read_html(_bytes(part), charset).blocks
+        page = read_html(_bytes(part), charset)
+        asides += page.asides
+        return page.blocks
     text, _ = _decoded(_bytes(part), charset)
     return [(0, clean_text(text).strip("\n"))]
 

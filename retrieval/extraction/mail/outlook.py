@@ -10,7 +10,7 @@ from typing import Any
 from oxmsg import Message as OutlookMessage
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.mail.attachments import Attachment, Message, from_message
 from retrieval.extraction.markup import clean_text, read_html, text_bytes
@@ -66,15 +66,19 @@ def _message(found: Any) -> Message:
             notes.append(f"The attachment {name or 'without a name'} was not read: it is a message or an object.")
         else:
             attachments.append(Attachment(name, data, inline=bool(_IN_THE_TEXT.fullmatch(name))))
-    return Message({name: _line(text) for name, text in head.items()}, _blocks(found), attachments, notes)
+    asides: list[Aside] = []
+    lines = {name: _line(text) for name, text in head.items()}
+    return Message(lines, _blocks(found, asides), attachments, notes, asides)
 
 
-def _blocks(found: Any) -> list[Block]:
+def _blocks(found: Any, asides: list[Aside]) -> list[Block]:
     if found.body and found.body.strip():
         return [(0, clean_text(found.body).strip("\n"))]
     if found.html_body:
         data = found.html_body.encode() if isinstance(found.html_body, str) else found.html_body
-        return read_html(data).blocks
+        page = read_html(data)
+        asides += page.asides
+        return page.blocks
     return []
 
 

@@ -4,6 +4,7 @@ what they unpack to."""
 from __future__ import annotations
 
 import posixpath
+import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,11 @@ _RATIO = 400  # unpacked to packed, above one megabyte; text seldom packs better
 _DC = "{http://purl.org/dc/elements/1.1/}"
 _DATES = "{http://purl.org/dc/terms/}"
 _CORE = "docProps/core.xml"
+_STRICT, _USUAL = (
+    re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/(\w+)"),
+    rb"http://schemas.openxmlformats.org/\1/2006/\2",
+)
+"""Names of Strict Open XML, and those that everything else uses for the same."""
 _OLE = b"\xd0\xcf\x11\xe0"  # files of older programs, and encrypted files of newer ones
 
 
@@ -65,8 +71,8 @@ def parse_part(archive: zipfile.ZipFile, name: str, what: str, *, may_declare: b
     as e-books do; entities are never resolved."""
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
     try:
-        with archive.open(name) as part:
-            tree = etree.parse(part, parser)
+        data = archive.read(name)
+        tree = etree.ElementTree(etree.fromstring(_STRICT.sub(_USUAL, data) if _STRICT.search(data) else data, parser))
     except (etree.XMLSyntaxError, EOFError) as error:
         if "Excessive depth" in str(error):
             raise ExtractError(f"The {what} is nested too deeply: it is damaged or malicious.") from error

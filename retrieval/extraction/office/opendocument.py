@@ -1,59 +1,96 @@
-"""OpenDocument texts, as LibreOffice writes them."""
+"""OpenDocument files, as LibreOffice writes them: texts (.odt), sheets (.ods) and presentations (.odp)."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from lxml import etree
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.exhibits import is_table_caption
 from retrieval.extraction.figures import Picture, split_pictures
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text
 from retrieval.extraction.office.archive import opened_archive, parse_part, picture_of
-from retrieval.extraction.parts import Block, Cells, from_blocks
-from retrieval.extraction.table_rows import text_rows
+from retrieval.extraction.office.drawings import Box, reading_order
+from retrieval.extraction.office.numbering import BULLET, Level, Numbering
+from retrieval.extraction.office.sheets import Row, Sheet, from_sheets
+from retrieval.extraction.parts import Block, Cells, Kind, Part, from_blocks, from_parts, remark_text, valid_text
+from retrieval.extraction.table_rows import Merged, text_rows
 
-_WHAT = "OpenDocument text"
-_OLDER = "The file is named .odt but is a file of another office program. Save it as .odt and retry."
-_LOCKED = "This OpenDocument text has a password. Save it without one and retry."
+_LOCKED = "This OpenDocument file has a password. Save it without one and retry."
 _OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _TABLE = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
 _META = "{urn:oasis:names:tc:opendocument:xmlns:meta:1.0}"
+_STYLE = "{urn:oasis:names:tc:opendocument:xmlns:style:1.0}"
 _DRAW = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}"
+_SHOW = "{urn:oasis:names:tc:opendocument:xmlns:presentation:1.0}"
+_FO = "{urn:oasis:names:tc:opendocument:xmlns:xsl-fo-compatible:1.0}"
 _SVG = "{urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0}"
 _XLINK = "{http://www.w3.org/1999/xlink}"
 _DC = "{http://purl.org/dc/elements/1.1/}"
 _MANIFEST = "META-INF/manifest.xml"
 _SILENT = {f"{_TEXT}tracked-changes", f"{_OFFICE}annotation", f"{_TEXT}note-citation", f"{_OFFICE}forms"}
 _MOST_REPEATED = 100  # cells that a file states once; spreadsheets fill rows with empty ones
+_MOST_ROWS = 1_048_576
+_NUMBERS = {"1": "decimal", "a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
+_OUTLINE = "headings"
+_LENGTH = re.compile(r"(-?[\d.]+)(cm|mm|in|pt|pc|px)?")
+_INCHES = {"cm": 1 / 2.54, "mm": 1 / 25.4, "in": 1.0, "pt": 1 / 72, "pc": 1 / 6, "px": 1 / 96}
 
 
 def extract_odt(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
-    """Headings, paragraphs, lists, tables and notes of a text. Raises ExtractError."""
-    with opened_archive(path, _WHAT, _OLDER) as archive:
+    """Headings, paragraphs, lists, tables, notes, comments, headers and footers of a text. Raises ExtractError."""
+    with _opened(path, "OpenDocument text", "text") as file:
+        blocks, pictures = split_pictures(file.text())
+    return from_blocks(
+        blocks, file.title, path, file.metadata, limits, file.notes, file.tables, pictures, file.asides
+    )  # fmt: skip
+
+
+def extract_ods(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+    """The rows of every sheet, as they are shown. Raises ExtractError."""
+    with _opened(path, "OpenDocument sheet", "spreadsheet") as file:
+        return from_sheets(file.sheets(), file.title, path, file.metadata, limits, file.notes, file.asides)
+
+
+def extract_odp(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+    """The slides in order, each a part, with notes behind "Notes:". Raises ExtractError."""
+    with _opened(path, "OpenDocument presentation", "presentation") as file:
+        return from_parts(list(file.slides()), file.title, path, file.metadata, limits, file.notes)
+
+
+@contextmanager
+def _opened(path: Path, what: str, body: str) -> Iterator[_File]:
+    older = (
+        f"The file is named {path.suffix} but is a file of another office program. Save it as {path.suffix} and retry."
+    )
+    foreign = ExtractError(f"The file is named {path.suffix} but is not an {what}.")
+    with opened_archive(path, what, older) as archive:
         names = set(archive.namelist())
         if "content.xml" not in names:
-            raise ExtractError("The file is named .odt but is not an OpenDocument text.")
+            raise foreign
         if _MANIFEST in names and b"encryption-data" in archive.read(_MANIFEST):
             raise ExtractError(_LOCKED)
-        body = parse_part(archive, "content.xml", _WHAT).find(f"{_OFFICE}body/{_OFFICE}text")
-        if body is None:
-            raise ExtractError("The file is named .odt but is not an OpenDocument text.")
-        metadata = _metadata(parse_part(archive, "meta.xml", _WHAT)) if "meta.xml" in names else {}
-        tables: list[Cells] = []
-        blocks, pictures = split_pictures(_items(body, tables, lambda name: picture_of(archive, name)))
+        content = parse_part(archive, "content.xml", what)
+        root = content.find(f"{_OFFICE}body/{_OFFICE}{body}")
+        if root is None:
+            raise foreign
+        styles = parse_part(archive, "styles.xml", what) if "styles.xml" in names else None
+        metadata = _metadata(parse_part(archive, "meta.xml", what)) if "meta.xml" in names else {}
         notes = (
             ["The file holds macros: they were neither run nor read."]
             if any(name.startswith(("Basic/", "Scripts/")) for name in names)
             else []
         )
-    return from_blocks(blocks, metadata.get("title", ""), path, metadata, limits, notes, tables, pictures)
+        yield _File(archive, what, root, content, styles, metadata, notes)
 
 
 def _metadata(root: etree._Element) -> dict[str, str]:
@@ -65,90 +102,369 @@ def _metadata(root: etree._Element) -> dict[str, str]:
     return {key: one.text.strip()[:2000] for key, one in found.items() if one is not None and (one.text or "").strip()}
 
 
-def _blocks(parent: etree._Element) -> Iterator[Block]:
-    """What stands in an element, in order, without pictures."""
-    return (item for item in _items(parent, None, lambda name: None) if not isinstance(item, Picture))
+class _Styles:
+    """What the styles of a file say of its text: what is hidden or struck out, and how lists are counted."""
+
+    def __init__(self, roots: Sequence[etree._Element]):
+        self._stated = {
+            (one.get(f"{_STYLE}family", ""), one.get(f"{_STYLE}name", "")): one
+            for root in roots
+            for one in root.iter(f"{_STYLE}style")
+        }
+        self.numbering = Numbering(
+            {name: (name, levels) for root in roots for name, levels in _list_levels(root)}
+        )  # fmt: skip
+
+    def find(self, family: str, name: str | None, properties: str, attribute: str) -> str:
+        """What a style, or the nearest of those that it is based on, states; "" for nothing."""
+        seen: set[str] = set()
+        while name and name not in seen:
+            seen.add(name)
+            style = self._stated.get((family, name))
+            if style is None:
+                return ""
+            found = style.find(f"{_STYLE}{properties}")
+            stated = None if found is None else found.get(attribute)
+            if stated is not None:
+                return str(stated)
+            name = style.get(f"{_STYLE}parent-style-name")
+        return ""
+
+    def kind(self, family: str, name: str | None) -> Kind:
+        """Why text of this style is set aside."""
+        if self.find(family, name, "text-properties", f"{_TEXT}display") == "none":
+            return "hidden"
+        struck = [
+            self.find(family, name, "text-properties", f"{_STYLE}text-line-through-{part}")
+            for part in ("style", "type")
+        ]
+        return "deleted" if any(one not in ("", "none") for one in struck) else ""
 
 
-def _items(
-    parent: etree._Element, tables: list[Cells] | None, media: Callable[[str], bytes | None]
-) -> Iterator[Block | Picture]:
-    """What stands in an element, in order; also in sections, frames and tables of contents. The cells of tables are
-    added to `tables`, those of tables in cells only to their cell."""
-    before = ""
-    for child in parent:
-        if child.tag in _SILENT or not isinstance(child.tag, str):
-            continue
-        if child.tag == f"{_TEXT}h":
-            stated = child.get(f"{_TEXT}outline-level", "1")
-            yield int(stated) if stated in tuple("123456789") else 1, " ".join(_words(child).split())
-        elif child.tag == f"{_TEXT}p":
-            before = _words(child)
-            yield 0, before
-            for note in child.iter(f"{_TEXT}note-body"):
-                yield from _blocks(note)
-            yield from _pictures(child, media)
-            for frame in child.iter(f"{_DRAW}text-box"):
-                yield from _items(frame, tables, lambda name: None)  # its pictures are those of the paragraph
-        elif child.tag == f"{_TEXT}list":
-            yield 0, "\n".join(f"• {line}" for line in _list_items(child) if line)
-            yield from _pictures(child, media)
-        elif child.tag == f"{_TABLE}table":
-            rows = [_cells(row) for row in child.iter(f"{_TABLE}table-row")]
-            yield 0, "\n".join(text_rows(rows))
+def _list_levels(root: etree._Element) -> Iterator[tuple[str, dict[int, Level]]]:
+    for style in root.iter(f"{_TEXT}list-style", f"{_TEXT}outline-style"):
+        levels: dict[int, Level] = {}
+        for level in style:
+            depth = level.get(f"{_TEXT}level", "") if isinstance(level.tag, str) else ""
+            if depth not in tuple("123456789"):
+                continue
+            kind = _NUMBERS.get(level.get(f"{_STYLE}num-format", ""), "none")
+            if level.tag == f"{_TEXT}list-level-style-bullet":
+                kind = "bullet"
+            stated, shown = level.get(f"{_TEXT}start-value", "1"), level.get(f"{_TEXT}display-levels", "1")
+            first = int(depth) - (int(shown) if shown in tuple("123456789") else 1)
+            numbers = ".".join(f"%{number}" for number in range(max(0, first) + 1, int(depth) + 1))
+            pattern = f"{level.get(f'{_STYLE}num-prefix', '')}{numbers}{level.get(f'{_STYLE}num-suffix', '')}"
+            start = int(stated) if stated.isdigit() and len(stated) < 6 else 1
+            levels[int(depth) - 1] = Level(start, kind, pattern if kind != "none" else "")
+        name = _OUTLINE if style.tag == f"{_TEXT}outline-style" else style.get(f"{_STYLE}name", "")
+        if any(level.kind != "none" for level in levels.values()):
+            yield name, levels
+
+
+class _File:
+    """One OpenDocument file that is open."""
+
+    def __init__(
+        self,
+        archive: zipfile.ZipFile,
+        what: str,
+        body: etree._Element,
+        content: etree._Element,
+        styles: etree._Element | None,
+        metadata: dict[str, str],
+        notes: list[str],
+    ):
+        self._archive, self._what, self._body, self._content, self._master = archive, what, body, content, styles
+        self._styles = _Styles([one for one in (styles, content) if one is not None])
+        self.metadata, self.title, self.notes = metadata, metadata.get("title", ""), notes
+        self.tables: list[Cells] = []
+        self.asides: list[Aside] = []
+
+    def text(self) -> Iterator[Block | Picture]:
+        """The body of a text between its headers and footers; what was deleted while changes were tracked is set
+        aside."""
+        for gone in self._body.iter(f"{_TEXT}deletion"):
+            words = " ".join(text for _, text in self._blocks(gone))
+            if words.strip():
+                self.asides.append(Aside("deleted", " ".join(words.split())))
+        yield from self._running("header")
+        yield from self._items(self._body, self.tables, self._media, "")
+        yield from self._running("footer")
+
+    def _running(self, which: str) -> Iterator[Block | Picture]:
+        """Headers or footers of the pages, each wording once."""
+        said: set[str] = set()
+        for page in () if self._master is None else self._master.iter(f"{_STYLE}master-page"):
+            for name in (which, f"{which}-first", f"{which}-left"):
+                one = page.find(_STYLE + name)
+                if one is None or one.get(f"{_STYLE}display") == "false":
+                    continue
+                for block in self._blocks(one):
+                    if block[1].strip() and block[1] not in said:
+                        said.add(block[1])
+                        yield 0, block[1]
+
+    def _media(self, name: str) -> bytes | None:
+        return picture_of(self._archive, name)
+
+    def _blocks(self, parent: etree._Element, kind: Kind = "") -> Iterator[Block]:
+        """What stands in an element, in order, without pictures."""
+        items = self._items(parent, None, lambda name: None, kind)
+        return (item for item in items if not isinstance(item, Picture))
+
+    def _items(
+        self,
+        parent: Iterable[etree._Element],
+        tables: list[Cells] | None,
+        media: Callable[[str], bytes | None],
+        kind: Kind,
+    ) -> Iterator[Block | Picture]:
+        """What stands in an element, in order; also in sections, frames and tables of contents. The cells of tables are
+        added to `tables`, those of tables in cells only to their cell. `kind`: why the whole element is set aside."""
+        before = ""
+        for child in parent:
+            if child.tag in _SILENT or not isinstance(child.tag, str):
+                continue
+            if child.tag in (f"{_TEXT}h", f"{_TEXT}p"):
+                beside: list[Block] = []
+                text = self._words(child, kind, beside)
+                if child.tag == f"{_TEXT}h":
+                    stated = child.get(f"{_TEXT}outline-level", "1")
+                    level = int(stated) if stated in tuple("123456789") else 1
+                    number = self._styles.numbering.label(_OUTLINE, level - 1) if text else ""
+                    number = "" if number == BULLET or child.get(f"{_TEXT}is-list-header") == "true" else number
+                    yield level, " ".join(f"{number} {text}".split())
+                else:
+                    yield 0, text
+                    before = text
+                yield from beside
+                yield from self._pictures(child, media)
+                for frame in child.iter(f"{_DRAW}text-box"):
+                    yield from self._items(frame, tables, lambda name: None, kind)  # its pictures are the paragraph's
+            elif child.tag == f"{_TEXT}list":
+                beside = []
+                name = child.get(f"{_TEXT}style-name", "")
+                if child.get(f"{_TEXT}continue-numbering") != "true" and not child.get(f"{_TEXT}continue-list"):
+                    self._styles.numbering.restart(name, 0)
+                yield 0, "\n".join(self._list_items(child, name, 0, kind, beside))
+                yield from beside
+                yield from self._pictures(child, media)
+            elif child.tag == f"{_TABLE}table":
+                beside = []
+                rows, heads = self._rows(child, kind, beside)
+                yield 0, "\n".join(text_rows(rows, named=heads))
+                if tables is not None:
+                    tables.append((before if is_table_caption(before) else "", rows))
+                yield from beside
+                yield from self._pictures(child, media)
+            elif child.tag == f"{_DRAW}frame":
+                yield from self._pictures(child, media)
+                yield from self._object(child, tables)
+                for box in child.iter(f"{_DRAW}text-box"):
+                    yield from self._items(box, tables, lambda name: None, kind)
+            else:
+                hidden = child.tag == f"{_TEXT}section" and child.get(f"{_TEXT}display", "true") == "none"
+                yield from self._items(child, tables, media, "hidden" if hidden else kind)
+
+    def _object(self, frame: etree._Element, tables: list[Cells] | None) -> Iterator[Block]:
+        """The values of a chart, which is a file within the file."""
+        for one in frame.findall(f"{_DRAW}object"):
+            name = posixpath.normpath(posixpath.join(one.get(f"{_XLINK}href", ""), "content.xml"))
+            if name not in self._archive.NameToInfo or name == "content.xml":
+                continue
+            chart = parse_part(self._archive, name, self._what).find(f"{_OFFICE}body/{_OFFICE}chart")
+            table = None if chart is None else next(chart.iter(f"{_TABLE}table"), None)
+            if chart is None or table is None:
+                continue
+            title = next((" ".join("".join(t.itertext()).split()) for t in chart.iter("{*}title")), "")
+            rows, _ = self._rows(table, "", [])
             if tables is not None:
-                tables.append((before if is_table_caption(before) else "", rows))
-            yield from _pictures(child, media)
-        elif child.tag == f"{_DRAW}frame":
-            yield from _pictures(child, media)
-            for box in child.iter(f"{_DRAW}text-box"):
-                yield from _items(box, tables, lambda name: None)
-        else:
-            yield from _items(child, tables, media)
+                tables.append((title, rows))
+            yield 0, "\n".join(filter(None, [title, *text_rows(rows, named=1)]))
+
+    def _pictures(self, element: etree._Element, media: Callable[[str], bytes | None]) -> Iterator[Picture]:
+        """One for each frame, which may state the same picture in several formats."""
+        for frame in element.iter(f"{_DRAW}frame"):
+            addresses = [image.get(f"{_XLINK}href", "") for image in frame.findall(f"{_DRAW}image")]
+            held = (media(posixpath.normpath(address)) for address in addresses if address)
+            data = next((one for one in held if one is not None), None)
+            if data is not None:
+                words = [frame.findtext(f"{_SVG}{name}") for name in ("desc", "title")]
+                yield Picture(data, next((word for word in words if word), ""))
+
+    def _list_items(
+        self, parent: etree._Element, name: str, depth: int, kind: Kind, beside: list[Block]
+    ) -> Iterator[str]:
+        for item in parent:
+            if not isinstance(item.tag, str):
+                continue
+            stated = item.get(f"{_TEXT}start-value", "")
+            if stated.isdigit() and len(stated) < 6:
+                self._styles.numbering.restart(name, depth, int(stated))
+            texts = [self._words(one, kind, beside) for one in item if one.tag in (f"{_TEXT}p", f"{_TEXT}h")]
+            text = " ".join(" ".join(texts).split())
+            if text and item.tag == f"{_TEXT}list-header":
+                yield text
+            elif text:
+                yield f"{self._styles.numbering.label(name, depth)} {text}".strip()
+            for inner in item.findall(f"{_TEXT}list"):
+                own = inner.get(f"{_TEXT}style-name", name)
+                yield from self._list_items(inner, own, min(depth + 1, 8), kind, beside)
+
+    def _rows(self, table: etree._Element, kind: Kind, beside: list[Block]) -> tuple[list[list[str]], int]:
+        """The rows of a table, and how many of them are marked as its heading."""
+        heads = sum(1 for group in table.iter(f"{_TABLE}table-header-rows") for _ in group.iter(f"{_TABLE}table-row"))
+        above: dict[int, tuple[int, str]] = {}
+        return [self._cells(row, above, kind, beside) for row in table.iter(f"{_TABLE}table-row")], heads
+
+    def _cells(
+        self, row: etree._Element, above: dict[int, tuple[int, str]], kind: Kind, beside: list[Block]
+    ) -> list[str]:
+        """The cells of a row; the text of a merged one stands in all that it spans. `above`: by column, for how many
+        rows cells of the rows before go on, and their text."""
+        cells: list[str] = []
+        for cell in row:
+            if cell.tag not in (f"{_TABLE}table-cell", f"{_TABLE}covered-table-cell"):
+                continue
+            count = _repeated(cell, "number-columns-repeated", _MOST_REPEATED)
+            if cell.tag == f"{_TABLE}covered-table-cell":
+                for _ in range(count):
+                    left, text = above.get(len(cells), (0, ""))
+                    above[len(cells)] = (left - 1, text)
+                    cells.append(Merged(text) if left > 0 else "")
+                continue
+            own: Kind = kind or self._styles.kind("table-cell", cell.get(f"{_TABLE}style-name"))
+            text = " ".join(" ".join(text for _, text in self._blocks(cell, own)).split())
+            for one in cell.findall(f"{_OFFICE}annotation"):
+                beside.append((0, self._comment(one, text)))
+            wide = _repeated(cell, "number-columns-spanned", _MOST_REPEATED)
+            high = _repeated(cell, "number-rows-spanned", _MOST_ROWS)
+            at = len(cells)
+            for column in range(at, at + wide):
+                if column > at or high > 1:
+                    above[column] = (high if column > at else high - 1, text)
+            cells += [text] * count
+        return cells
+
+    def _words(self, element: etree._Element, kind: Kind, beside: list[Block]) -> str:
+        """The running text of a paragraph, without boxes that stand elsewhere; notes and comments go to `beside`."""
+        own = kind or self._styles.kind("paragraph", element.get(f"{_TEXT}style-name"))
+        if next((one for one in element.iter(f"{_TEXT}hidden-paragraph")), None) is not None:
+            hides = element.find(f".//{_TEXT}hidden-paragraph").get(f"{_TEXT}is-hidden", "true")
+            own = own if hides == "false" else "hidden"
+        runs: list[tuple[Kind, str]] = []
+        self._runs(element, own, runs, beside)
+        lines = clean_text(valid_text(runs, self.asides)).split("\n")
+        return "\n".join(" ".join(line.split()) for line in lines if line.strip())
+
+    def _runs(self, element: etree._Element, kind: Kind, runs: list[tuple[Kind, str]], beside: list[Block]) -> None:
+        runs.append((kind, element.text or ""))
+        for child in element:
+            if child.tag in (f"{_TEXT}s", f"{_TEXT}tab"):
+                runs.append((kind, " "))
+            elif child.tag == f"{_TEXT}line-break":
+                runs.append((kind, "\n"))
+            elif child.tag in (f"{_TEXT}note", f"{_OFFICE}annotation"):
+                about = "".join(text for own, text in runs if not own)
+                beside += self._remarks(child, about)
+            elif child.tag == f"{_TEXT}hidden-text":
+                runs.append(("hidden", child.get(f"{_TEXT}string-value", "") or "".join(child.itertext())))
+            elif isinstance(child.tag, str) and child.tag not in _SILENT and not child.tag.endswith("}frame"):
+                own = kind
+                if child.tag == f"{_TEXT}span":
+                    own = kind or self._styles.kind("text", child.get(f"{_TEXT}style-name"))
+                self._runs(child, own, runs, beside)
+            runs.append((kind, child.tail or ""))
+
+    def _remarks(self, element: etree._Element, about: str) -> list[Block]:
+        if element.tag == f"{_OFFICE}annotation":
+            return [(0, self._comment(element, about))]
+        body = element.find(f"{_TEXT}note-body")
+        text = "" if body is None else " ".join(" ".join(text for _, text in self._blocks(body)).split())
+        return [(0, remark_text("Note", about, text))] if text else []
+
+    def _comment(self, element: etree._Element, about: str) -> str:
+        author = (element.findtext(f"{_DC}creator") or "").strip()
+        text = " ".join(" ".join(text for _, text in self._blocks(element)).split())
+        return remark_text(f"Comment by {author}" if author else "Comment", about, text)
+
+    def sheets(self) -> Iterator[Sheet]:
+        """Every sheet that is shown; the others are set aside."""
+        for table in self._body.findall(f"{_TABLE}table"):
+            name = table.get(f"{_TABLE}name", "")
+            shown = self._styles.find("table", table.get(f"{_TABLE}style-name"), "table-properties", f"{_TABLE}display")
+            beside: list[Block] = []
+            rows = list(self._sheet_rows(table, beside))
+            for shape in table.findall(f"{_TABLE}shapes"):
+                beside += [
+                    block for block in self._items(shape, None, lambda name: None, "") if isinstance(block, tuple)
+                ]
+            last = rows[-1].number + 2 if rows else 0
+            remarks = [Row(last + 2 * n, {0: text}) for n, (_, text) in enumerate(beside) if text.strip()]
+            if shown == "false":
+                texts = "\n".join("\t".join(row.cells.values()) for row in (*rows, *remarks) if row.cells)
+                self.notes.append(f"The sheet {name} is hidden in the file.")
+                if texts:
+                    self.asides.append(Aside("hidden", texts))
+                continue
+            yield Sheet(f"sheet {name}", [*rows, *remarks])
+
+    def _sheet_rows(self, table: etree._Element, beside: list[Block]) -> Iterator[Row]:
+        columns: list[bool] = []
+        for one in table.iter(f"{_TABLE}table-column"):
+            hides = one.get(f"{_TABLE}visibility", "visible") == "collapse"
+            columns += [hides] * _repeated(one, "number-columns-repeated", _MOST_REPEATED)
+        number, above = 0, dict[int, tuple[int, str]]()
+        for row in table.iter(f"{_TABLE}table-row"):
+            cells = {column: text for column, text in enumerate(self._cells(row, above, "", beside)) if text}
+            hides = row.get(f"{_TABLE}visibility", "visible") == "collapse"
+            unseen = [text for column, text in cells.items() if hides or (column < len(columns) and columns[column])]
+            if unseen:
+                self.asides.append(Aside("hidden", "\t".join(unseen)))
+                cells = {} if hides else {c: t for c, t in cells.items() if c >= len(columns) or not columns[c]}
+            for _ in range(_repeated(row, "number-rows-repeated", _MOST_REPEATED) if cells else 0):
+                yield Row(number, cells)
+                number += 1
+            number += 0 if cells else _repeated(row, "number-rows-repeated", _MOST_ROWS)
+
+    def slides(self) -> Iterator[Part]:
+        for number, page in enumerate(self._body.findall(f"{_DRAW}page"), 1):
+            self.tables, self.asides = [], []
+            name = page.get(f"{_DRAW}style-name")
+            hidden = (
+                self._styles.find("drawing-page", name, "drawing-page-properties", f"{_SHOW}visibility") == "hidden"
+            )
+            kind: Kind = "hidden" if hidden else ""
+            blocks, pictures = split_pictures(self._slide(page, kind))
+            yield Part(
+                f"slide {number}", blocks, "hidden slide" if hidden else "", self.tables, pictures, self.asides
+            )  # fmt: skip
+
+    def _slide(self, page: etree._Element, kind: Kind) -> Iterator[Block | Picture]:
+        """The title of a slide, the rest in the order of reading, and the notes to it."""
+        shapes = [one for one in page if isinstance(one.tag, str) and one.tag != f"{_SHOW}notes"]
+        titles = [one for one in shapes if one.get(f"{_SHOW}class") == "title"]
+        others = [one for one in shapes if one not in titles]
+        for shape in (*titles, *(others[at] for at in reading_order([_box(one) for one in others]))):
+            for item in self._items([shape], self.tables, self._media, kind):
+                yield item if isinstance(item, Picture) or shape not in titles else (1, " ".join(item[1].split()))
+        for notes in page.findall(f"{_SHOW}notes"):
+            spoken = [text for _, text in self._blocks(notes, kind) if text.strip()]
+            if spoken:
+                yield 0, "Notes: " + "\n".join(spoken)
 
 
-def _pictures(element: etree._Element, media: Callable[[str], bytes | None]) -> Iterator[Picture]:
-    """One for each frame, which may state the same picture in several formats."""
-    for frame in element.iter(f"{_DRAW}frame"):
-        addresses = [image.get(f"{_XLINK}href", "") for image in frame.findall(f"{_DRAW}image")]
-        held = (media(posixpath.normpath(address)) for address in addresses if address)
-        data = next((one for one in held if one is not None), None)
-        if data is not None:
-            title = next(frame.iter(f"{_SVG}title", f"{_SVG}desc"), None)
-            yield Picture(data, (title.text or "") if title is not None else "")
+def _box(shape: etree._Element) -> Box:
+    left, top, width, height = (_inches(shape.get(f"{_SVG}{side}", "")) for side in ("x", "y", "width", "height"))
+    return left, top, left + width, top + height
 
 
-def _list_items(parent: etree._Element) -> Iterator[str]:
-    for item in parent:
-        yield " ".join(" ".join(_words(one).split()) for one in item if one.tag in (f"{_TEXT}p", f"{_TEXT}h"))
-        for inner in item.findall(f"{_TEXT}list"):
-            yield from _list_items(inner)
+def _inches(length: str) -> float:
+    found = _LENGTH.fullmatch(length.strip())
+    return float(found[1]) * _INCHES[found[2] or "in"] if found and found[1].count(".") < 2 else 0.0
 
 
-def _cells(row: etree._Element) -> list[str]:
-    cells: list[str] = []
-    for cell in row:
-        if cell.tag not in (f"{_TABLE}table-cell", f"{_TABLE}covered-table-cell"):
-            continue
-        repeated = cell.get(f"{_TABLE}number-columns-repeated", "1")
-        count = min(int(repeated), _MOST_REPEATED) if repeated.isdigit() and len(repeated) < 9 else 1
-        cells += [" ".join(" ".join(text for _, text in _blocks(cell)).split())] * count
-    return cells
-
-
-def _words(element: etree._Element) -> str:
-    """The running text of a paragraph, without notes and boxes that stand elsewhere."""
-    lines = clean_text("".join(_pieces(element))).split("\n")
-    return "\n".join(" ".join(line.split()) for line in lines if line.strip())
-
-
-def _pieces(element: etree._Element) -> Iterator[str]:
-    yield element.text or ""
-    for child in element:
-        if child.tag in (f"{_TEXT}s", f"{_TEXT}tab"):
-            yield " "
-        elif child.tag == f"{_TEXT}line-break":
-            yield "\n"
-        elif isinstance(child.tag, str) and child.tag not in _SILENT and not child.tag.endswith(("}note", "}frame")):
-            yield from _pieces(child)
-        yield child.tail or ""
+def _repeated(element: etree._Element, name: str, most: int) -> int:
+    stated = element.get(f"{_TABLE}{name}", "1")
+    return min(max(1, int(stated)), most) if stated.isdigit() and len(stated) < 9 else 1

@@ -9,7 +9,6 @@ Legend: N characters of the text, C characters of a row.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -18,14 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.document import Exhibits, ExtractedDocument, ExtractedPage, ExtractedTable
+from retrieval.extraction.document import Aside, Exhibits, ExtractedDocument, ExtractedPage, ExtractedTable
 from retrieval.extraction.exhibits import within_limits
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.office.cell_names import ROWS_A_PAGE
 from retrieval.extraction.parts import too_long
-from retrieval.extraction.table_rows import Piece, column_names, in_between, named, row_sentence
-
-_MOST_NOTES = 8  # rows of remarks above a table
+from retrieval.extraction.table_rows import Merged, Piece, in_between, layout_of, named_cell, own_cells, row_sentences
 
 
 @dataclass(frozen=True)
@@ -65,8 +62,9 @@ def from_sheets(
     metadata: dict[str, str],
     limits: ExtractLimits,
     notes: Sequence[str] = (),
+    asides: Sequence[Aside] = (),
 ) -> ExtractedDocument:
-    """Raises ExtractError without any text or beyond the limits."""
+    """`asides` may grow while sheets are taken. Raises ExtractError without any text or beyond the limits."""
     text = _Text(limits)
     shown: list[ExtractedTable] = []
     for sheet in sheets:
@@ -76,8 +74,10 @@ def from_sheets(
         for number, chunk in groupby(lines, key=lambda line: line.row // ROWS_A_PAGE):
             text.add_page(sheet.label, number, columns, list(chunk))
         shown += [_shown(table, text.first_page(sheet.label)) for table in _tables(rows) if _is_table(table)]
+    if text.is_empty and asides:
+        raise ExtractError("All sheets of the file are hidden.")
     document = text.document(title or path.stem, metadata, notes)
-    return replace(document, exhibits=within_limits(Exhibits(tables=tuple(shown))))
+    return replace(document, exhibits=within_limits(Exhibits(tables=tuple(shown))), asides=tuple(asides))
 
 
 def _within(rows: Iterable[Row], limits: ExtractLimits) -> Iterator[Row]:
@@ -104,44 +104,17 @@ def _tables(rows: Sequence[Row]) -> Iterator[list[Row]]:
 
 
 def _lines(table: Sequence[Row], columns: int, is_named: bool) -> Iterator[_Line]:
-    """What stands alone above a table comes first, then its heading, then a sentence for each row."""
-    rows = list(table)
-    wide = max(len(row.cells) for row in rows)
-    begins = True
-    while rows and wide > 1 and len(rows[0].cells) == 1:
-        yield _Line(rows[0].number, _bare(rows[0], columns), begins)
-        rows, begins = rows[1:], False
-    for note in rows[: _num_notes(rows, is_named)]:
-        yield _Line(note.number, _bare(note, columns), begins)
-        rows, begins = rows[1:], False
-    bold = bool(rows) and rows[0].bold and not all(row.bold for row in rows)
-    names = column_names([row.cells for row in rows], named=is_named or bold)
-    if names:
-        yield _Line(rows[0].number, _bare(rows[0], columns), True)
-        rows, begins = rows[1:], False
-    used = {column for row in rows for column in row.cells}
-    is_form = not names and len(used) == 2
-    for row in rows:
-        cells = [named(_name(names, column, text), _piece(row, column, columns)) for column, text in row.cells.items()]
-        pieces = row_sentence(cells, is_form=is_form and len(cells) == 2) if wide > 1 else cells[0]
-        yield _Line(row.number, pieces, begins)
-        begins = False
-
-
-def _num_notes(rows: Sequence[Row], is_named: bool) -> int:
-    """How many rows above the names of the columns are remarks: shorter than most rows, and without names of their
-    own."""
-    if len(rows) < 4 or column_names([row.cells for row in rows], named=is_named or rows[0].bold):
-        return 0
-    usual = max(Counter(len(row.cells) for row in rows).items(), key=lambda found: (found[1], found[0]))[0]
-    first = next(number for number, row in enumerate(rows) if len(row.cells) >= usual)
-    below = [row.cells for row in rows[first:]]
-    return first if first <= _MOST_NOTES and len(below) > 2 and column_names(below, named=rows[first].bold) else 0
-
-
-def _name(names: dict[int, str], column: int, text: str) -> str:
-    name = names.get(column, "")
-    return "" if name == text else name
+    """What stands above a table as it stands, then its heading, then a sentence for each row."""
+    layout = layout_of([row.cells for row in table], named=int(is_named), bold=[row.bold for row in table])
+    for number, row in enumerate(table):
+        if number < layout.apart + layout.heads or len(own_cells(row.cells)) == 1 < len(row.cells):
+            sentences = [in_between([_piece(row, column, columns) for column in own_cells(row.cells)], "\t")]
+        else:
+            cells = [named_cell(layout.names, column, _piece(row, column, columns)) for column in row.cells]
+            is_form = layout.is_form and len(cells) == 2
+            sentences = row_sentences(cells, is_form=is_form) if layout.wide > 1 else [cells[0]]
+        for pieces in sentences:
+            yield _Line(row.number, pieces, number in (0, layout.apart) and pieces is sentences[0])
 
 
 def _is_table(rows: Sequence[Row]) -> bool:
@@ -151,13 +124,12 @@ def _is_table(rows: Sequence[Row]) -> bool:
 def _shown(table: Sequence[Row], first_page: int) -> ExtractedTable:
     """The cells of a table as they stand in its sheet."""
     columns = sorted({column for row in table for column in row.cells})
-    rows = tuple(tuple(" ".join(row.cells.get(column, "").split()) for column in columns) for row in table)
+    rows = tuple(tuple(_shown_cell(row.cells.get(column, "")) for column in columns) for row in table)
     return ExtractedTable(first_page + table[0].number // ROWS_A_PAGE, "", None, rows)
 
 
-def _bare(row: Row, columns: int) -> list[Piece]:
-    """A row as it stands, its cells parted by tabs."""
-    return in_between([_piece(row, column, columns) for column in row.cells], "\t")
+def _shown_cell(text: str) -> str:
+    return "" if isinstance(text, Merged) else " ".join(text.split())
 
 
 def _piece(row: Row, column: int, columns: int) -> Piece:
@@ -207,6 +179,10 @@ class _Text:
     def first_page(self, label: str) -> int:
         """The number of the first page with this label."""
         return next(page.number for page in self._pages if page.label == label)
+
+    @property
+    def is_empty(self) -> bool:
+        return self._length == 0
 
     def _put(self, pieces: Sequence[Piece]) -> None:
         page = len(self._pages) - 1

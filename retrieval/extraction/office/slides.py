@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pptx
+from lxml import etree
 from pptx.enum.shapes import MSO_SHAPE_TYPE
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.figures import Picture, split_pictures
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.markup import clean_text
+from retrieval.extraction.markup import clean_text, raised_text
 from retrieval.extraction.office.archive import core_metadata, opened_archive, refuse_declarations
-from retrieval.extraction.parts import Block, Cells, Part, from_parts
-from retrieval.extraction.table_rows import text_rows
+from retrieval.extraction.office.drawings import (
+    Box,
+    chart_cells,
+    diagram_lines,
+    drawn_text,
+    formula,
+    heads_below,
+    reading_order,
+)
+from retrieval.extraction.parts import Block, Cells, Kind, Part, from_parts, remark_text, valid_text
+from retrieval.extraction.table_rows import Merged, text_rows
 
 _WHAT = "PowerPoint file"
 _OLDER = "This is an old .ppt file or a PowerPoint file with a password. Save it as .pptx without one and retry."
 _MACROS = "ppt/vbaProject.bin"
 _DEEPEST_GROUP = 50
+_EMU = 914_400  # to an inch
+_LONGEST_HEADING = 60  # characters of a line that heads the box below it
+_A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+_DIAGRAM = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}relIds"
+_DATA = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}dm"
+_PROPERTIES = "{http://schemas.openxmlformats.org/presentationml/2006/main}cNvPr"
+_MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}oMath"
 _SMALL_PLACEHOLDERS = {"DATE (16)", "FOOTER (15)", "SLIDE_NUMBER (13)", "HEADER (14)", "SLIDE_IMAGE (101)"}
 
 
@@ -47,48 +64,94 @@ def extract_pptx(path: Path, limits: ExtractLimits, password: str | None = None)
     return from_parts(parts, "" if title == "PowerPoint Presentation" else title, path, metadata, limits, notes)
 
 
-def _is_shown(slide: Any) -> bool:
-    return slide._element.get("show", "1") not in ("0", "false")
-
-
 def _part(number: int, slide: Any) -> Part:
     tables: list[Cells] = []
-    blocks, pictures = split_pictures(_slide_items(slide, tables))
-    return Part(f"slide {number}", blocks, "" if _is_shown(slide) else "hidden slide", tables, pictures)
+    asides: list[Aside] = []
+    blocks, pictures = split_pictures(_slide_items(slide, tables, asides))
+    if slide._element.get("show", "1") in ("0", "false"):
+        asides += [Aside("hidden", text) for _, text in blocks if text.strip()]
+        return Part(f"slide {number}", [], "hidden slide", asides=asides)
+    return Part(f"slide {number}", blocks, "", tables, pictures, asides)
 
 
-def _slide_items(slide: Any, tables: list[Cells]) -> Iterator[Block | Picture]:
-    """The cells of tables and charts are added to `tables`."""
+def _slide_items(slide: Any, tables: list[Cells], asides: list[Aside]) -> Iterator[Block | Picture]:
+    """The title, then the shapes in the order of reading, comments and notes. The cells of tables and charts are added
+    to `tables`."""
     title = slide.shapes.title
     if title is not None and title.has_text_frame and title.text_frame.text.strip():
-        yield 1, " ".join(clean_text(title.text_frame.text).split())
+        yield 1, " ".join(_paragraphs(title.text_frame, asides))
     own = None if title is None else title.shape_id
-    yield from _shape_items((shape for shape in slide.shapes if shape.shape_id != own), tables, 0)
+    yield from _shape_items([shape for shape in slide.shapes if shape.shape_id != own], tables, asides, 0)
+    for relation in slide.part.rels.values():
+        if relation.reltype.endswith("/comments") and not relation.is_external:
+            for text in _comments(etree.fromstring(relation.target_part.blob)):
+                yield 0, remark_text("Comment", "", text)
     if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
-        spoken = list(_paragraphs(slide.notes_slide.notes_text_frame))
+        spoken = list(_paragraphs(slide.notes_slide.notes_text_frame, asides))
         if spoken:
             yield 0, "Notes: " + "\n".join(spoken)
 
 
-def _shape_items(shapes: Iterable[Any], tables: list[Cells], depth: int) -> Iterator[Block | Picture]:
-    """In the order of the file, which is that of reading unless shapes were moved."""
+def _comments(root: etree._Element) -> Iterator[str]:
+    for one in root.iter("{*}cm"):
+        text = " ".join(drawn_text(one)) or " ".join((one.findtext("{*}text") or "").split())
+        if text:
+            yield text
+
+
+def _shape_items(
+    shapes: Sequence[Any], tables: list[Cells], asides: list[Aside], depth: int
+) -> Iterator[Block | Picture]:
     if depth > _DEEPEST_GROUP:
         raise RecursionError
-    for shape in shapes:
-        if shape.shape_type == MSO_SHAPE_TYPE.GROUP:
-            yield from _shape_items(shape.shapes, tables, depth + 1)
-        elif (image := _image(shape)) is not None:
-            yield Picture(image.blob, shape._element._nvXxPr.cNvPr.get("descr", ""))
-        elif getattr(shape, "has_table", False) and shape.has_table:
-            rows = [[_cell(cell) for cell in row.cells] for row in shape.table.rows]
-            tables.append(("", rows))
-            yield 0, "\n".join(text_rows(rows))
-        elif getattr(shape, "has_chart", False) and shape.has_chart:
-            yield from _chart_blocks(shape.chart, tables)
-        elif shape.has_text_frame and not _is_small(shape):
-            lines = list(_paragraphs(shape.text_frame))
-            if lines:
-                yield 0, "\n".join(lines)
+    boxes = [_box(shape) for shape in shapes]
+    heading: tuple[str, Box] | None = None  # a line that may be the heading of the next box
+    for at in reading_order(boxes):
+        items = list(_shape(shapes[at], tables, asides, depth))
+        texts = [item[1] for item in items if not isinstance(item, Picture)]
+        is_box = len(items) == len(texts) == 1 and shapes[at].has_text_frame
+        if heading is not None:
+            if is_box and heads_below(heading[1], boxes[at]):
+                items = [(0, f"{heading[0]}\n{texts[0]}")]
+            else:
+                yield 0, heading[0]
+            heading = None
+        elif is_box and "\n" not in texts[0] and len(texts[0]) <= _LONGEST_HEADING:
+            heading = texts[0], boxes[at]
+            continue
+        yield from items
+    if heading is not None:
+        yield 0, heading[0]
+
+
+def _box(shape: Any) -> Box:
+    left, top, width, height = ((side or 0) / _EMU for side in (shape.left, shape.top, shape.width, shape.height))
+    return left, top, left + width, top + height
+
+
+def _shape(shape: Any, tables: list[Cells], asides: list[Aside], depth: int) -> Iterator[Block | Picture]:
+    drawn = list(shape._element.iter(_DIAGRAM))
+    if next(shape._element.iter(_PROPERTIES)).get("hidden", "0") in ("1", "true"):
+        asides += [Aside("hidden", text) for text in drawn_text(shape._element)]
+    elif shape.shape_type == MSO_SHAPE_TYPE.GROUP:
+        yield from _shape_items(list(shape.shapes), tables, asides, depth + 1)
+    elif (image := _image(shape)) is not None:
+        yield Picture(image.blob, shape._element._nvXxPr.cNvPr.get("descr", ""))
+    elif getattr(shape, "has_table", False) and shape.has_table:
+        rows = [list(row) for row in _cells(shape.table, asides)]
+        tables.append(("", rows))
+        yield 0, "\n".join(text_rows(rows))
+    elif getattr(shape, "has_chart", False) and shape.has_chart:
+        tables.append(chart_cells(shape.chart._chartSpace))
+        title, values = tables[-1]
+        yield 0, "\n".join(filter(None, [title, *text_rows(values, named=1)]))
+    elif drawn:
+        data = shape.part.related_part(drawn[0].get(_DATA)).blob
+        yield 0, "\n".join(diagram_lines(etree.fromstring(data)))
+    elif shape.has_text_frame and not _is_small(shape):
+        lines = list(_paragraphs(shape.text_frame, asides))
+        if lines:
+            yield 0, "\n".join(lines)
 
 
 def _image(shape: Any) -> Any | None:
@@ -103,33 +166,42 @@ def _is_small(shape: Any) -> bool:
     return shape.is_placeholder and str(shape.placeholder_format.type) in _SMALL_PLACEHOLDERS
 
 
-def _paragraphs(frame: Any) -> Iterator[str]:
+def _paragraphs(frame: Any, asides: list[Aside]) -> Iterator[str]:
     for paragraph in frame.paragraphs:
-        text = " ".join(clean_text(paragraph.text.replace("\v", "\n")).split())
+        text = " ".join(clean_text(valid_text(_runs(paragraph._p), asides)).split())
         if text:
             yield f"• {text}" if paragraph.level else text
 
 
-def _cell(cell: Any) -> str:
-    return "" if cell.is_spanned else " ".join(clean_text(cell.text_frame.text).split())
+def _runs(paragraph: etree._Element) -> Iterator[tuple[Kind, str]]:
+    before = ""
+    for one in paragraph.iter(f"{_A}t", f"{_A}br", _MATH):
+        if one.tag == f"{_A}br":
+            yield "", "\n"
+        elif one.tag == _MATH:
+            yield "", f" {formula(one)} "
+        else:
+            properties = one.getparent().find(f"{_A}rPr")
+            struck = properties is not None and properties.get("strike", "noStrike") != "noStrike"
+            raised = properties is not None and properties.get("baseline", "0").rstrip("%").isdigit()
+            text = one.text or ""
+            if raised and properties is not None and properties.get("baseline", "0").strip("0%"):
+                text = raised_text(before, text)
+            before = text
+            yield "deleted" if struck else "", text
 
 
-def _chart_blocks(chart: Any, tables: list[Cells]) -> Iterator[Block]:
-    """The title of a chart, and its values as a table."""
-    title = ""
-    if chart.has_title and chart.chart_title.has_text_frame:
-        title = " ".join(clean_text(chart.chart_title.text_frame.text).split())
-        yield 0, title
-    for plot in chart.plots:
-        series = list(plot.series)
-        head = ["", *(clean_text(one.name or "") for one in series)]
-        rows: Sequence[list[str]] = [
-            [clean_text(str(category)), *("" if n >= len(one.values) else _value(one.values[n]) for one in series)]
-            for n, category in enumerate(plot.categories)
-        ]
-        tables.append((title, [head, *rows]))
-        yield 0, "\n".join(text_rows([head, *rows]))
-
-
-def _value(value: float | None) -> str:
-    return "" if value is None else f"{value:.12g}"
+def _cells(table: Any, asides: list[Aside]) -> Iterator[list[str]]:
+    """Row by row; the text of a merged cell stands in every row and column that it spans."""
+    merged: dict[tuple[int, int], str] = {}
+    for y, row in enumerate(table.rows):
+        cells: list[str] = []
+        for x, cell in enumerate(row.cells):
+            text = " ".join(_paragraphs(cell.text_frame, asides))
+            if cell.is_merge_origin:
+                spanned = (
+                    (y + down, x + right) for down in range(cell.span_height) for right in range(cell.span_width)
+                )
+                merged |= dict.fromkeys(spanned, text)
+            cells.append(Merged(merged.get((y, x), "")) if cell.is_spanned else text)
+        yield cells

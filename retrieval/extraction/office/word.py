@@ -5,74 +5,134 @@ No pages and no boxes: where a page ends is decided by the printing program, it 
 
 from __future__ import annotations
 
+import posixpath
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lxml import etree
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.exhibits import is_table_caption
 from retrieval.extraction.figures import Picture, split_pictures
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.markup import clean_text
-from retrieval.extraction.office.archive import core_metadata, opened_archive, parse_part, picture_of, relations
-from retrieval.extraction.parts import Block, Cells, from_blocks
-from retrieval.extraction.table_rows import text_rows
+from retrieval.extraction.mail.attachments import Attachment, attached_parts
+from retrieval.extraction.markup import clean_text, raised_text, read_html
+from retrieval.extraction.office.archive import core_metadata, opened_archive, parse_part, relations
+from retrieval.extraction.office.drawings import chart_cells, diagram_lines, formula
+from retrieval.extraction.office.numbering import BULLET, Numbering, word_numbering
+from retrieval.extraction.parts import Block, Cells, Kind, Part, from_parts, remark_text, valid_text
+from retrieval.extraction.table_rows import EMPTY, TICKED, Merged, text_rows, ticked_first
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_W14 = "{http://schemas.microsoft.com/office/word/2010/wordml}"
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _NAMED_BY = {  # elements that show a picture, and their attribute with its id
     "{http://schemas.openxmlformats.org/drawingml/2006/main}blip": f"{_R}embed",
     "{urn:schemas-microsoft-com:vml}imagedata": f"{_R}id",
 }
+_CHART = "{http://schemas.openxmlformats.org/drawingml/2006/chart}chart"
+_DIAGRAM = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}relIds"
+_OBJECT = "{urn:schemas-microsoft-com:office:office}OLEObject"
+_MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}oMath"
 _PROPERTIES = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}docPr"
 _WHAT = "Word document"
+_DOCUMENT = "word/document.xml"
 _MOST_SPANNED = 100  # columns
 _OLDER = "This is an old .doc file or a Word document with a password. Save it as .docx without one and retry."
+_SILENT = {f"{_W}{name}" for name in ("pPr", "rPr", "txbxContent", "instrText", "delInstrText", "sdtPr", "fldData")}
+_DELETED = {f"{_W}del", f"{_W}moveFrom", f"{_W}delText"}
+_BOX_SIGNS = {
+    "F0FE": TICKED,
+    "F0FD": TICKED,
+    "F052": TICKED,
+    "F053": TICKED,
+    "F0A8": EMPTY,
+    "F06F": EMPTY,
+    "F0A3": EMPTY,
+}
+_PAGE_FIELDS = (["PAGE"], ["NUMPAGES"], ["SECTIONPAGES"])
 
-Styles = dict[str, tuple[int, bool]]
-"""By style id: heading level (1 is the highest, as for a title; 0: running text), and whether it makes list items."""
 
-Media = Callable[[str], bytes | None]
-"""The picture of an id, if the file holds it."""
+@dataclass(frozen=True)
+class _Style:
+    """Heading level (1 is the highest, as for a title; 0: running text); list and depth of its automatic number; why
+    its text is set aside."""
+
+    level: int = 0
+    numbered: tuple[str, int] | None = None
+    kind: Kind = ""
+
+
+@dataclass
+class _Shared:
+    """What the parts of one document have in common."""
+
+    archive: zipfile.ZipFile
+    path: Path
+    limits: ExtractLimits
+    styles: dict[str, _Style]
+    numbering: Numbering
+    notes: dict[str, etree._Element] = field(default_factory=dict)
+    comments: dict[str, etree._Element] = field(default_factory=dict)
+    tables: list[Cells] = field(default_factory=list)
+    asides: list[Aside] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    embedded: list[Attachment] = field(default_factory=list)
+    commented: dict[str, list[str]] = field(default_factory=dict)
+    """By the id of a comment whose range is open: the text in it so far."""
 
 
 def extract_docx(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
-    """Paragraphs, headings, table rows, foot- and endnotes of a Word document. Raises ExtractError."""
+    """Text, tables, notes, comments, headers, footers and embedded files of a Word document. Raises ExtractError."""
     with opened_archive(path, _WHAT, _OLDER) as archive:
         names = set(archive.namelist())
-        if "word/document.xml" not in names:
+        if _DOCUMENT not in names:
             raise ExtractError("The file is named .docx but is not a Word document.")
-        body = parse_part(archive, "word/document.xml", _WHAT)
-        styles = _styles(parse_part(archive, "word/styles.xml", _WHAT)) if "word/styles.xml" in names else {}
+        body = parse_part(archive, _DOCUMENT, _WHAT)
+
+        def part(name: str) -> etree._Element | None:
+            return parse_part(archive, name, _WHAT) if name in names else None
+
+        shared = _Shared(
+            archive, path, limits, _styles(part("word/styles.xml")), word_numbering(part("word/numbering.xml"))
+        )
+        for kind in ("footnote", "endnote"):
+            shared.notes |= {f"{kind} {one.get(f'{_W}id')}": one for one in _all(part(f"word/{kind}s.xml"), kind)}
+        shared.comments = {one.get(f"{_W}id", ""): one for one in _all(part("word/comments.xml"), "comment")}
         metadata = core_metadata(archive, _WHAT)
-        tables: list[Cells] = []
-        blocks, pictures = split_pictures(_items(body, styles, tables, _media(archive)))
-        for part in ("word/footnotes.xml", "word/endnotes.xml"):
-            if part in names:
-                blocks += [block for block in _blocks(parse_part(archive, part, _WHAT), {}) if block[1].strip()]
-    return from_blocks(blocks, metadata.get("title", ""), path, metadata, limits, tables=tables, pictures=pictures)
+        blocks, pictures = split_pictures(_sections(body, shared))
+        inner = list(attached_parts(shared.embedded, path, limits, shared.remarks, "embedded file"))
+        if "word/vbaProject.bin" in names:
+            shared.remarks.append("The file holds macros: they were neither run nor read.")
+    label = "the document" if inner else ""
+    parts = [Part(label, blocks, tables=shared.tables, pictures=pictures, asides=shared.asides), *inner]
+    return from_parts(parts, metadata.get("title", ""), path, metadata, limits, shared.remarks)
 
 
-def _media(archive: zipfile.ZipFile) -> Media:
-    """The pictures of the file by the ids that its text uses."""
-    parts = relations(archive, "word/document.xml", _WHAT)
-    return lambda identity: picture_of(archive, parts.get(identity, ""))
+def _all(root: etree._Element | None, name: str) -> Iterator[etree._Element]:
+    return iter(()) if root is None else root.iter(_W + name)
 
 
-def _styles(root: etree._Element) -> Styles:
-    styles: Styles = {}
-    for style in root.iter(f"{_W}style"):
-        name = _value(style, "name").lower()
-        level = _outline_level(style)
-        if name == "title":
-            level = 1
-        elif name.startswith("heading ") and name[8:].isdigit():
-            level = int(name[8:])
-        styles[style.get(f"{_W}styleId", "")] = level, _is_numbered(style)
+def _styles(root: etree._Element | None) -> dict[str, _Style]:
+    stated = {one.get(f"{_W}styleId", ""): one for one in _all(root, "style")}
+    styles: dict[str, _Style] = {}
+    for identity in stated:
+        chain = [identity]  # the style and those that it is based on
+        while (base := _value(stated[chain[-1]], "basedOn")) in stated and base not in chain:
+            chain.append(base)
+        level, numbered = 0, None
+        kind: Kind = ""
+        for style in reversed([stated[one] for one in chain]):
+            name = _value(style, "name").lower()
+            named = int(name[8:]) if name.startswith("heading ") and name[8:].isdigit() else int(name == "title")
+            level = named or _outline_level(style) or level
+            numbered = _numbered(style, numbered)
+            kind = _kind_of(style.find(f"{_W}rPr"), kind)
+        styles[identity] = _Style(level, numbered, kind)
     return styles
 
 
@@ -87,114 +147,366 @@ def _outline_level(element: etree._Element) -> int:
     return int(stated) + 1 if stated in tuple("012345678") else 0
 
 
-def _is_numbered(element: etree._Element) -> bool:
-    return element.find(f"{_W}pPr/{_W}numPr") is not None
+def _numbered(element: etree._Element, otherwise: tuple[str, int] | None) -> tuple[str, int] | None:
+    """List and depth that a paragraph or a style states, else what its style does."""
+    stated = element.find(f"{_W}pPr/{_W}numPr")
+    if stated is None:
+        return otherwise
+    identity, depth = _value(stated, "numId"), _value(stated, "ilvl")
+    if identity == "0":
+        return None
+    usual = otherwise or ("", 0)
+    return identity or usual[0], int(depth) if depth in tuple("012345678") else usual[1]
 
 
-def _blocks(parent: etree._Element, styles: Styles) -> Iterator[Block]:
-    """Every paragraph and table in order, without pictures."""
-    return (item for item in _items(parent, styles, None, lambda identity: None) if not isinstance(item, Picture))
+def _kind_of(properties: etree._Element | None, otherwise: Kind) -> Kind:
+    """Why text with these properties is set aside."""
+    if properties is None:
+        return otherwise
+    kind = otherwise
+    for names, own in ((("vanish",), "hidden"), (("strike", "dstrike"), "deleted")):
+        stated = [one for name in names if (one := properties.find(_W + name)) is not None]
+        if any(one.get(f"{_W}val", "1") not in ("0", "false", "off") for one in stated):
+            return own  # type: ignore[return-value]
+        if stated and kind == own:
+            kind = ""
+    size = _value(properties, "sz")
+    return "hidden" if size in ("1", "2", "3") else kind  # a point and a half: nobody reads it
 
 
-def _items(
-    parent: etree._Element, styles: Styles, tables: list[Cells] | None, media: Media
+def _sections(root: etree._Element, shared: _Shared) -> Iterator[Block | Picture]:
+    """The body section by section, each between its own headers and footers where these are not those of before."""
+    reader = _Reader(shared, _DOCUMENT)
+    body = root.find(f"{_W}body")
+    settings = "word/settings.xml"
+    even = settings in shared.archive.NameToInfo and (
+        parse_part(shared.archive, settings, _WHAT).find(f"{_W}evenAndOddHeaders") is not None
+    )
+    said: set[str] = set()
+    section: list[etree._Element] = []
+    for child in root if body is None else body:
+        ends = child if child.tag == f"{_W}sectPr" else child.find(f"{_W}pPr/{_W}sectPr")
+        if child.tag != f"{_W}sectPr":
+            section.append(child)
+        if ends is not None:
+            yield from _running(reader, ends, "header", said, even)
+            yield from reader.items(section)
+            yield from _running(reader, ends, "footer", said, even)
+            section = []
+    yield from reader.items(section)
+
+
+def _running(
+    reader: _Reader, section: etree._Element, which: str, said: set[str], even: bool
 ) -> Iterator[Block | Picture]:
-    """Every paragraph, table and picture in order, also inside content controls and text boxes. The cells of tables are
-    added to `tables`, those of tables in cells only to their cell. A picture stands behind its paragraph or table."""
-    listed: list[str] = []
-    before = ""
-    for child in parent:
-        if child.tag == f"{_W}p":
-            level, is_list = styles.get(_value(child, "pPr/pStyle"), (0, False))
-            level, is_list = _outline_level(child) or level, is_list or _is_numbered(child)
-            text = _paragraph_text(child)
-            if is_list and not level and text:
-                listed.append(f"• {text}")
-                yield from _pictures(child, media)
+    """The headers or footers of a section; those that stood before, and those that no page shows, are left out."""
+    first = section.find(f"{_W}titlePg") is not None
+    for reference in section.findall(f"{_W}{which}Reference"):
+        name = reader.parts.get(reference.get(f"{_R}id", ""), "")
+        root = reader.part(name)
+        if root is None:
+            continue
+        shown = {"first": first, "even": even}.get(reference.get(f"{_W}type", ""), True)
+        inner = _Reader(reader.shared, name)
+        items = list(inner.items(root))
+        text = "\n".join(item[1] for item in items if not isinstance(item, Picture)).strip()
+        if not shown and text:
+            reader.shared.asides.append(Aside("hidden", text))
+        elif text and text not in said:
+            said.add(text)
+            yield from ((0, item[1]) if not isinstance(item, Picture) else item for item in items)
+
+
+class _Reader:
+    """Reads one part of a document: its body, a header, a note."""
+
+    def __init__(self, shared: _Shared, name: str):
+        self.shared, self._name = shared, name
+        self.parts = relations(shared.archive, name, _WHAT)
+
+    def part(self, name: str) -> etree._Element | None:
+        return parse_part(self.shared.archive, name, _WHAT) if name in self.shared.archive.NameToInfo else None
+
+    def items(self, elements: Iterable[etree._Element], *, in_cell: bool = False) -> Iterator[Block | Picture]:
+        """Every paragraph, table and picture in order, also inside content controls and text boxes. A picture stands
+        behind its paragraph or table, and so does what is noted there. `in_cell`: a table in a cell is a line."""
+        listed: list[str] = []
+        before = ""
+        for child in elements:
+            beside: list[Block | Picture] = []
+            if child.tag == f"{_W}p":
+                level, text, is_item = self._paragraph(child, beside)
+                if text and is_item and not level:
+                    listed.append(text)
+                    if beside:
+                        yield 0, "\n".join(listed)
+                        listed = []
+                    yield from beside
+                    continue
+                before = text or before
+                if listed and (text or beside):
+                    yield 0, "\n".join(listed)
+                    listed = []
+                if text:
+                    yield level, text
+                yield from beside
                 continue
             if listed:
                 yield 0, "\n".join(listed)
                 listed = []
-            if text:
-                before = text
-                yield level, text
-            yield from _pictures(child, media)
-            for box in _text_boxes(child):
-                yield from _items(box, styles, tables, media)
-            continue
+            if child.tag == f"{_W}tbl":
+                yield from self._table(child, before, in_cell)
+                before = ""
+            elif child.tag == f"{_W}altChunk":
+                yield from self._chunk(child)
+            elif child.tag not in (_FALLBACK, f"{_W}sdtPr", f"{_W}tblPr"):
+                yield from self.items(child, in_cell=in_cell)
         if listed:
             yield 0, "\n".join(listed)
-            listed = []
-        if child.tag == f"{_W}tbl":
-            rows = _cells(child, styles)
-            if tables is None:  # within a cell of another table
-                yield 0, "\n".join(" | ".join(row) for row in rows if any(row))
-            else:
-                yield 0, "\n".join(text_rows(rows))
-                tables.append((before if is_table_caption(before) else "", rows))
-            before = ""
-            yield from _pictures(child, media, also_in_boxes=True)
-        elif child.tag != _FALLBACK:
-            yield from _items(child, styles, tables, media)
-    if listed:
-        yield 0, "\n".join(listed)
 
+    def _paragraph(self, paragraph: etree._Element, beside: list[Block | Picture]) -> tuple[int, str, bool]:
+        """Heading level, text with its automatic number, and whether it is an item of a list. What belongs beside it
+        (notes, comments, boxes, charts, pictures) is added to `beside`."""
+        style = self.shared.styles.get(_value(paragraph, "pPr/pStyle"), _Style())
+        level = _outline_level(paragraph) or style.level
+        numbered = _numbered(paragraph, style.numbered)
+        runs = _Runs(self, style.kind)
+        runs.walk(paragraph, "")
+        text = valid_text(runs.found, self.shared.asides)
+        lines = clean_text(text).split("\n")
+        text = "\n".join(ticked_first(" ".join(line.split())) for line in lines if line.strip())
+        label = ""
+        if numbered is not None and text:
+            label = self.shared.numbering.label(*numbered)
+            text = f"{label} {text}" if label and not (level and label == BULLET) else text
+        beside += [remark for one in runs.remarks if (remark := self.remark(*one)) is not None]
+        beside += self.drawn(paragraph)
+        return level, text, numbered is not None
 
-def _pictures(element: etree._Element, media: Media, *, also_in_boxes: bool = False) -> Iterator[Picture]:
-    for child in element:
-        if child.tag == _FALLBACK or (child.tag == f"{_W}txbxContent" and not also_in_boxes):
-            continue
-        identity = child.get(_NAMED_BY[child.tag]) if child.tag in _NAMED_BY else None
-        data = media(identity) if identity else None
-        if data is not None:
-            drawing = next(child.iterancestors(f"{_W}drawing"), None)
-            named = next(drawing.iter(_PROPERTIES), None) if drawing is not None else None
-            yield Picture(data, "" if named is None else named.get("descr", ""))
-        yield from _pictures(child, media, also_in_boxes=also_in_boxes)
+    def _table(self, table: etree._Element, before: str, in_cell: bool) -> Iterator[Block | Picture]:
+        beside: list[Block | Picture] = []
+        rows, heads = self._cells(table, beside)
+        if in_cell:
+            lines = ([cell for cell in row if cell and not isinstance(cell, Merged)] for row in rows)
+            yield 0, "\n".join(" | ".join(line) for line in lines if line)
+        else:
+            yield 0, "\n".join(text_rows(rows, named=heads))
+            self.shared.tables.append((before if is_table_caption(before) else "", rows))
+        yield from beside
 
-
-def _paragraph_text(paragraph: etree._Element) -> str:
-    pieces: list[str] = []
-
-    def walk(element: etree._Element) -> None:
-        for child in element:
-            if child.tag == f"{_W}t":
-                pieces.append(child.text or "")
-            elif child.tag == f"{_W}tab":
-                pieces.append(" ")
-            elif child.tag in (f"{_W}br", f"{_W}cr"):
-                pieces.append("\n")
-            elif child.tag == f"{_W}noBreakHyphen":
-                pieces.append("-")
-            elif child.tag not in (f"{_W}pPr", f"{_W}txbxContent", f"{_W}del", f"{_W}instrText", _FALLBACK):
-                walk(child)
-
-    walk(paragraph)
-    lines = clean_text("".join(pieces)).split("\n")
-    return "\n".join(" ".join(line.split()) for line in lines if line.strip())
-
-
-def _text_boxes(element: etree._Element) -> Iterator[etree._Element]:
-    for child in element:
-        if child.tag == f"{_W}txbxContent":
-            yield child
-        elif child.tag != _FALLBACK:
-            yield from _text_boxes(child)
-
-
-def _cells(table: etree._Element, styles: Styles) -> list[list[str]]:
-    """Row by row; a cell that spans several columns is at the left of them."""
-    rows = []
-    for row in table.iter(f"{_W}tr"):
-        if next(row.iterancestors(f"{_W}tbl")) is table:
-            cells: list[str] = []
-            for cell in row.findall(f"{_W}tc"):
-                span = _value(cell, "tcPr/gridSpan")
-                wide = min(int(span), _MOST_SPANNED) if span.isdigit() and len(span) < 5 else 1
-                cells += [_cell_text(cell, styles), *[""] * (wide - 1)]
+    def _cells(self, table: etree._Element, beside: list[Block | Picture]) -> tuple[list[list[str]], int]:
+        """Row by row, and how many of the first rows are marked as headings. The text of a merged cell stands in every
+        row and column that it spans."""
+        rows: list[list[str]] = []
+        heads = 0
+        for row in _inside(table, f"{_W}tr"):
+            properties = row.find(f"{_W}trPr")
+            gone = properties is not None and properties.find(f"{_W}del") is not None
+            cells = [""] * _count(properties, "gridBefore", 0)
+            for cell in _inside(row, f"{_W}tc"):
+                wide = _count(cell.find(f"{_W}tcPr"), "gridSpan", 1)
+                merge = cell.find(f"{_W}tcPr/{_W}vMerge")
+                items = list(self.items(cell, in_cell=True))
+                beside += [item for item in items if isinstance(item, Picture) or isinstance(item[1], _Remark)]
+                texts = [
+                    item[1] for item in items if not isinstance(item, Picture) and not isinstance(item[1], _Remark)
+                ]
+                text = " ".join(" ".join(texts).split())
+                if gone and text:
+                    self.shared.asides.append(Aside("deleted", text))
+                    text = ""
+                at = len(cells)
+                if merge is not None and merge.get(f"{_W}val", "continue") != "restart" and rows and not text:
+                    text = Merged(rows[-1][at]) if at < len(rows[-1]) else ""
+                cells += [text, *[Merged(text)] * (wide - 1)]
+            if heads == len(rows) and properties is not None and properties.find(f"{_W}tblHeader") is not None:
+                heads += 1
             rows.append(cells)
-    return rows
+        return rows, heads
+
+    def _chunk(self, element: etree._Element) -> Iterator[Block | Picture]:
+        """A text in another format that the program which made the file left for Word to convert."""
+        name = self.parts.get(element.get(f"{_R}id", ""), "")
+        if name not in self.shared.archive.NameToInfo:
+            return
+        data = self.shared.archive.read(name)
+        if name.lower().endswith((".htm", ".html", ".xhtml")):
+            page = read_html(data)
+            self.shared.asides += page.asides
+            self.shared.tables += page.tables
+            yield from page.blocks
+        else:
+            self.shared.embedded.append(Attachment(posixpath.basename(name), data))
+
+    def drawn(self, element: etree._Element) -> Iterator[Block | Picture]:
+        """What a paragraph shows beside its words: text boxes, pictures, charts, diagrams, embedded files."""
+        for child in element:
+            if child.tag in (_FALLBACK, f"{_W}pPr"):
+                continue
+            target = self.parts.get(child.get(_NAMED_BY.get(child.tag, f"{_R}id"), ""), "")
+            if child.tag == f"{_W}txbxContent":
+                yield from self.items(child)
+                continue
+            if child.tag in _NAMED_BY and target in self.shared.archive.NameToInfo:
+                drawing = next(child.iterancestors(f"{_W}drawing"), None)
+                named = next(drawing.iter(_PROPERTIES), None) if drawing is not None else None
+                yield Picture(self.shared.archive.read(target), "" if named is None else named.get("descr", ""))
+            elif child.tag == _CHART and (root := self.part(target)) is not None:
+                title, rows = chart_cells(root)
+                self.shared.tables.append((title, rows))
+                yield 0, "\n".join(filter(None, [title, *text_rows(rows, named=1)]))
+            elif (
+                child.tag == _DIAGRAM and (root := self.part(self.parts.get(child.get(f"{_R}dm", ""), ""))) is not None
+            ):
+                yield 0, "\n".join(diagram_lines(root))
+            elif child.tag == _OBJECT and target in self.shared.archive.NameToInfo:
+                self.shared.embedded.append(Attachment(posixpath.basename(target), self.shared.archive.read(target)))
+            yield from self.drawn(child)
+
+    def remark(self, kind: str, identity: str, about: str) -> Block | None:
+        """A note or a comment as a block of its own that says what it is about."""
+        if kind == "comment":
+            element, said = self.shared.comments.pop(identity, None), "Comment"
+            if element is not None and element.get(f"{_W}author"):
+                said += f" by {element.get(f'{_W}author')}"
+        else:
+            element, said = self.shared.notes.get(f"{kind} {identity}"), "Note"
+        if element is None:
+            return None
+        inner = _Reader(self.shared, f"word/{kind}s.xml")
+        texts = [item[1] for item in inner.items(element) if not isinstance(item, Picture)]
+        text = " ".join(" ".join(texts).split())
+        return (0, _Remark(remark_text(said, about, text))) if text else None
 
 
-def _cell_text(cell: etree._Element, styles: Styles) -> str:
-    return " ".join(" ".join(text for _, text in _blocks(cell, styles)).split())
+class _Remark(str):
+    """A note or a comment: to a cell, it stands behind the table."""
+
+    __slots__ = ()
+
+
+_AROUND = {f"{_W}{name}" for name in ("sdt", "sdtContent", "ins", "customXml", "moveTo")}
+
+
+def _inside(element: etree._Element, tag: str) -> Iterator[etree._Element]:
+    """The rows of a table or the cells of a row, also those in content controls and marks of changes."""
+    for child in element:
+        if child.tag == tag:
+            yield child
+        elif isinstance(child.tag, str) and child.tag.removeprefix(_W) in (
+            "sdt",
+            "sdtContent",
+            "ins",
+            "customXml",
+            "moveTo",
+        ):
+            yield from _inside(child, tag)
+
+
+def _count(properties: etree._Element | None, name: str, otherwise: int) -> int:
+    stated = "" if properties is None else _value(properties, name)
+    return min(int(stated), _MOST_SPANNED) if stated.isdigit() and len(stated) < 5 else otherwise
+
+
+class _Runs:
+    """The text of one paragraph, run by run, with why it is set aside."""
+
+    def __init__(self, reader: _Reader, kind: Kind):
+        self.found: list[tuple[Kind, str]] = []
+        self._reader, self._kind = reader, kind
+        self._fields: list[list[str]] = []  # of every field that is open: its instruction, and "shown" behind that
+        self.remarks: list[tuple[str, str, str]] = []
+        """Kind and id of notes and comments, and what they are about."""
+
+    def walk(self, element: etree._Element, kind: Kind) -> None:
+        for child in element:
+            tag = child.tag
+            if tag in _SILENT or tag == _FALLBACK:
+                if tag == f"{_W}instrText" and self._fields:
+                    self._fields[-1][0] += child.text or ""
+                continue
+            if tag == f"{_W}r":
+                properties = child.find(f"{_W}rPr")
+                style = "" if properties is None else _value(properties, "rStyle")
+                named = self._reader.shared.styles.get(style, _Style()).kind or self._kind
+                own = kind or _kind_of(properties, named)
+                raised = properties is not None and _value(properties, "vertAlign") == "superscript"
+                before, at = self._valid()[-8:], len(self.found)
+                self.walk(child, own)
+                if raised and not own:
+                    added = "".join(text for _, text in self.found[at:])
+                    self.found[at:] = [("", raised_text(before, added))]
+            elif tag in _DELETED:
+                self.walk(child, "deleted") if tag != f"{_W}delText" else self._add("deleted", child.text or "")
+            elif tag == f"{_W}sdt" and child.find(f"{_W}sdtPr/{_W}showingPlcHdr") is not None:
+                self.walk(child, "hidden")  # "Click here to enter text"
+            elif tag == _MATH:
+                self._add(kind, f" {formula(child)} ")
+            else:
+                self._leaf(child, kind)
+                self.walk(child, kind)
+
+    def _leaf(self, child: etree._Element, kind: Kind) -> None:
+        tag = child.tag.removeprefix(_W) if isinstance(child.tag, str) else ""
+        if tag == "t":
+            self._add(kind, child.text or "")
+        elif tag in ("tab", "ptab"):
+            self._add(kind, "\t")
+        elif tag in ("br", "cr"):
+            self._add(kind, "\n")
+        elif tag == "noBreakHyphen":
+            self._add(kind, "-")
+        elif tag == "sym":
+            self._add(kind, _BOX_SIGNS.get(child.get(f"{_W}char", "").upper(), ""))
+        elif tag == "fldChar":
+            self._field(child, kind)
+        elif tag in ("footnoteReference", "endnoteReference"):
+            self.remarks.append((tag.removesuffix("Reference"), child.get(f"{_W}id", ""), self._valid()))
+        elif tag == "commentRangeStart":
+            self._reader.shared.commented[child.get(f"{_W}id", "")] = []
+        elif tag == "commentReference":
+            identity = child.get(f"{_W}id", "")
+            about = "".join(self._reader.shared.commented.pop(identity, []))
+            self.remarks.append(("comment", identity, about))
+        elif tag == "commentRangeEnd":
+            identity = child.get(f"{_W}id", "")
+            about = "".join(self._reader.shared.commented.get(identity, []))
+            self._reader.shared.commented[identity] = _Closed([about])
+
+    def _field(self, child: etree._Element, kind: Kind) -> None:
+        """A field begins, shows its result or ends; of older forms, what was chosen or ticked is in its data."""
+        phase = child.get(f"{_W}fldCharType", "")
+        if phase == "begin":
+            self._fields.append(["", ""])
+            choices = child.find(f"{_W}ffData/{_W}ddList")
+            box = child.find(f"{_W}ffData/{_W}checkBox")
+            if choices is not None:
+                entries = [one.get(f"{_W}val", "") for one in choices.findall(f"{_W}listEntry")]
+                stated = _value(choices, "result") or _value(choices, "default") or "0"
+                chosen = int(stated) if stated.isdigit() and len(stated) < 4 else 0
+                self._add(kind, entries[chosen] if chosen < len(entries) else "")
+            elif box is not None:
+                last = box.find(f"{_W}checked")
+                stated_box = box.find(f"{_W}default") if last is None else last
+                ticked = stated_box is not None and stated_box.get(f"{_W}val", "1") not in ("0", "false")
+                self._add(kind, TICKED if ticked else EMPTY)
+        elif phase == "separate" and self._fields:
+            self._fields[-1][1] = "shown"
+        elif phase == "end" and self._fields:
+            self._fields.pop()
+
+    def _add(self, kind: Kind, text: str) -> None:
+        if any(shown and field.upper().split()[:1] in _PAGE_FIELDS for field, shown in self._fields):
+            return
+        self.found.append((kind, text))
+        if not kind:
+            for range_ in self._reader.shared.commented.values():
+                if not isinstance(range_, _Closed):
+                    range_.append(text)
+
+    def _valid(self) -> str:
+        return "".join(text for kind, text in self.found if not kind)
+
+
+class _Closed(list[str]):
+    """The text of a comment's range that has ended."""

@@ -10,12 +10,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from retrieval.errors import ExtractError, NothingToRead
-from retrieval.extraction.document import ExtractedDocument, ExtractedFigure, ExtractedPage, OutlineEntry
+from retrieval.extraction.document import (
+    Aside,
+    AsideKind,
+    ExtractedDocument,
+    ExtractedFigure,
+    ExtractedPage,
+    OutlineEntry,
+)
 from retrieval.extraction.exhibits import MOST_PICTURE_BYTES, PICTURE_NAME, SIGNATURES, from_plain
 from retrieval.extraction.limits import ExtractLimits
 
@@ -81,6 +88,7 @@ def write_document(folder: Path, document: ExtractedDocument) -> dict[str, Any]:
         "notes": document.notes,
         "scanned": document.scanned,
         "exhibits": asdict(document.exhibits),
+        "asides": [asdict(one) for one in document.asides],
     }
 
 
@@ -122,12 +130,15 @@ def read_document(folder: Path, facts: dict[str, Any], limits: ExtractLimits) ->
         raise ValueError("result inconsistent")
     exhibits = from_plain(facts["exhibits"])
     pictures = _read_pictures(folder, exhibits.figures)
+    asides = tuple(Aside(**one) for one in facts["asides"])
+    if any(one.kind not in get_args(AsideKind) or not 0 <= one.page < len(pages) for one in asides):
+        raise ValueError("an aside of no known kind or page")
     if not all(figure.start is None or 0 <= figure.start <= len(text) for figure in exhibits.figures):
         raise ValueError("a figure beyond the text")
     return ExtractedDocument(
         str(facts["title"]), text, pages, outline, {str(k): str(v) for k, v in facts["metadata"].items()},
         page_N, line_N, box_N4.clip(0, 1), tuple(map(str, facts["notes"])), tuple(map(int, facts["scanned"])),
-        exhibits, pictures,
+        exhibits, pictures, asides,
     )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def example(folder: Path, suffix: str) -> Path:
     """A small file of the format that holds `WORDS`."""
     path = folder / f"example{suffix}"
     makers = {"pdf": a_pdf, "docx": a_docx, "xlsx": an_xlsx, "pptx": a_pptx, "odt": an_odt, "epub": an_epub}
-    makers |= {"msg": a_msg} | dict.fromkeys(("png", "jpg", "tif"), a_picture)
+    makers |= {"ods": an_ods, "odp": an_odp, "msg": a_msg} | dict.fromkeys(("png", "jpg", "tif"), a_picture)
     texts = {"html": f"<p>{WORDS}</p>", "rtf": f"{{\\rtf1 {WORDS}}}", "eml": f"Subject: dam\n\n{WORDS}"}
     texts["mhtml"] = f"Content-Type: text/html\n\n<p>{WORDS}</p>"
     kind = format_of(path).kind
@@ -74,6 +74,17 @@ def a_pptx(path: Path) -> None:
 
 def an_odt(path: Path) -> None:
     odt(path.parent, f"<text:p>{WORDS}</text:p>", path.name)
+
+
+def an_ods(path: Path) -> None:
+    cell = f"<table:table-cell><text:p>{WORDS}</text:p></table:table-cell>"
+    table = f'<table:table table:name="A"><table:table-row>{cell}</table:table-row></table:table>'
+    odt(path.parent, table, path.name, kind="spreadsheet")
+
+
+def an_odp(path: Path) -> None:
+    box = f"<draw:frame><draw:text-box><text:p>{WORDS}</text:p></draw:text-box></draw:frame>"
+    odt(path.parent, f"<draw:page>{box}</draw:page>", path.name, kind="presentation")
 
 
 def an_epub(path: Path) -> None:

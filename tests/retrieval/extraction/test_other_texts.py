@@ -14,7 +14,7 @@ from tests.retrieval.packed import repacked
 
 NAMESPACES = " ".join(
     f'xmlns:{short}="urn:oasis:names:tc:opendocument:xmlns:{short if short != "draw" else "drawing"}:1.0"'
-    for short in ("office", "text", "table", "draw", "meta")
+    for short in ("office", "text", "table", "draw", "meta", "style", "presentation")
 )
 BODY = """<text:h text:outline-level="2">Mills<text:note><text:note-citation>1</text:note-citation></text:note></text:h>
 <text:p>One<text:s/>line<text:line-break/>and <text:span>more</text:span>.<text:note text:id="n1">
@@ -35,10 +35,16 @@ RTF = (
 )
 
 
-def odt(folder: Path, body: str = BODY, name: str = "made.odt") -> Path:
+def odt(
+    folder: Path, body: str = BODY, name: str = "made.odt", *, kind: str = "text", automatic: str = "", styles: str = ""
+) -> Path:
+    """An OpenDocument file; `automatic`: styles of its content, `styles`: what its styles.xml holds."""
     with zipfile.ZipFile(folder / name, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("mimetype", "application/vnd.oasis.opendocument.text")
-        content = f"<office:body><office:text>{body}</office:text></office:body>"
+        content = f"<office:automatic-styles>{automatic}</office:automatic-styles>"
+        content += f"<office:body><office:{kind}>{body}</office:{kind}></office:body>"
+        if styles:
+            archive.writestr("styles.xml", f"<office:document-styles {NAMESPACES}>{styles}</office:document-styles>")
         archive.writestr("content.xml", f"<office:document-content {NAMESPACES}>{content}</office:document-content>")
         meta = '<dc:title xmlns:dc="http://purl.org/dc/elements/1.1/">Old mills</dc:title>'
         archive.writestr("meta.xml", f"<office:document-meta {NAMESPACES}>{meta}</office:document-meta>")
@@ -82,8 +88,8 @@ def mhtml(page: str = PAGE.format("Mill news", "The mill is sold=2E"), kind: str
 def test_an_opendocument_text_gives_headings_lists_notes_and_tables(tmp_path):
     document = extract(odt(tmp_path))
     assert document.text == (
-        "Mills\n\nOne line\nand more.\n\nA note.\n\n• first\n• inner\n\nItem\tCost\nItem: Pier; Cost: 12.\n\n"
-        "In a section."
+        "Mills\n\nOne line\nand more.\n\nNote on “One line and more.”: A note.\n\n• first\n• inner\n\n"
+        "Item\tCost\nItem: Pier; Cost: 12.\n\nIn a section.\n\nComment on “In a section”: remark"
     )
     assert document.title == "Old mills" and [entry.level for entry in document.outline] == [1]
 
