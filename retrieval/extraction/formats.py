@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from retrieval.errors import ExtractError
+from retrieval.extraction.encodings import looks_like_text
 
 HEAD_BYTES = 1024  # how much of a file `Format.matches` looks at
 CODE_SUFFIXES = (
@@ -16,7 +17,6 @@ CODE_SUFFIXES = (
     ".svelte", ".json", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".properties", ".xml", ".xsd", ".proto",
     ".graphql", ".tf", ".gradle", ".cmake", ".tex", ".bib", ".rst", ".org", ".adoc", ".log", ".diff", ".patch",
 )  # fmt: skip
-_UNICODE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")  # UTF-16 and UTF-32 text holds NUL bytes
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Format:
         """Whether the first `HEAD_BYTES` bytes of a file may belong to this format."""
         if self.magic:
             return any(each in head for each in self.magic) if self.magic_anywhere else head.startswith(self.magic)
-        return b"\0" not in head or head.startswith(_UNICODE_MARKS)
+        return looks_like_text(head)
 
 
 _HERE = "retrieval.extraction"

@@ -5,7 +5,6 @@ Paragraphs are separated by a blank line, table rows and list items are lines, h
 
 from __future__ import annotations
 
-import codecs
 import re
 import unicodedata
 from collections.abc import Callable
@@ -15,8 +14,8 @@ from pathlib import Path
 from lxml import etree
 from markdown_it import MarkdownIt
 
-from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside, ExtractedDocument
+from retrieval.extraction.encodings import decode
 from retrieval.extraction.figures import MOST_FIGURES, Picture, data_of_address
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.parts import Block, Cells, Kind, from_blocks, too_long, valid_text
@@ -24,27 +23,22 @@ from retrieval.extraction.table_rows import EMPTY, TICKED, Merged, text_rows, ti
 
 _BYTES_A_CHARACTER = 4
 _HTML_OVERHEAD = 20  # bytes of markup that are tolerated for each character of text
-_MARKS = {
-    codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
-}  # fmt: skip
-_DECLARED = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([\w-]+)", re.I)
 _LINE_ENDS = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
 
 
 def extract_text(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A .txt file. Raises ExtractError."""
-    source, encoding = decode(text_bytes(path, limits))
-    return from_blocks([(0, clean_text(source).strip("\n"))], "", path, {"encoding": encoding}, limits)
+    source, encoding, notes = decode(text_bytes(path, limits))
+    return from_blocks([(0, clean_text(source).strip("\n"))], "", path, {"encoding": encoding}, limits, notes)
 
 
 def extract_markdown(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A Markdown file. The markup of words stays, as it is readable. Raises ExtractError."""
-    source, encoding = decode(text_bytes(path, limits))
+    source, encoding, notes = decode(text_bytes(path, limits))
     asides: list[Aside] = []
     blocks = _markdown_blocks(clean_text(source), asides)
-    return from_blocks(blocks, "", path, {"encoding": encoding}, limits, asides=asides)
+    return from_blocks(blocks, "", path, {"encoding": encoding}, limits, notes, asides=asides)
 
 
 def extract_html(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
@@ -61,54 +55,32 @@ class WebPage:
     pictures: list[Picture]
     tables: list[Cells]
     asides: list[Aside]
+    notes: tuple[str, ...]
 
 
 def from_page(
     page: WebPage, title: str, path: Path, metadata: dict[str, str], limits: ExtractLimits
 ) -> ExtractedDocument:
     """A document that is one web page."""
-    return from_blocks(
-        page.blocks, title, path, metadata, limits, tables=page.tables, pictures=page.pictures, asides=page.asides
-    )
+    return from_blocks(page.blocks, title, path, metadata, limits, page.notes, page.tables, page.pictures, page.asides)
 
 
 def read_html(data: bytes, declared: str = "", fetch: Callable[[str], bytes | None] = data_of_address) -> WebPage:
     """A web page. `declared`: the encoding that its envelope states; `fetch` gives the picture at an address if it came
     with the page."""
-    found = _DECLARED.search(data[:4096])
-    source, encoding = decode(data, declared or (found[1].decode() if found else ""))
+    source, encoding, notes = decode(data, declared)
     page = _Page(source, fetch)
     # Fed in UTF-8, whatever the page declares: it was decoded above.
     parser = etree.HTMLParser(target=page, encoding="utf-8", no_network=True, huge_tree=False)
     parser.feed(source.encode("utf-8", "replace"))
     parser.close()
-    return WebPage(page.title, page.blocks, encoding, page.pictures, page.tables, page.asides)
-
-
-def decode(data: bytes, declared: str = "") -> tuple[str, str]:
-    """Text and the name of its encoding: by its byte order mark, else UTF-8, else as declared, else Windows-1252.
-
-    Raises ExtractError for binary data.
-    """
-    for mark, encoding in _MARKS.items():
-        if data.startswith(mark):
-            try:
-                return data.decode(encoding), encoding
-            except UnicodeDecodeError as error:
-                raise ExtractError(f"The file begins like {encoding} text but is not: it is damaged.") from error
-    if data.count(0) > len(data) // 1000:
-        raise ExtractError("The file is not text: it holds binary data.")
-    for encoding in ("utf-8", declared, "cp1252"):
-        try:
-            return data.decode(encoding), encoding
-        except (UnicodeDecodeError, LookupError):
-            continue
-    return data.decode("latin-1"), "latin-1"
+    return WebPage(page.title, page.blocks, encoding, page.pictures, page.tables, page.asides, notes)
 
 
 def clean_text(text: str) -> str:
-    """One kind of line end, no control characters, at most one blank line in a row; the wording is untouched."""
-    text = _LINE_ENDS.sub("\n", text).replace("\u00a0", " ")
+    """One kind of line end, letters composed with their accents, no control characters, at most one blank line in a
+    row; the wording is untouched."""
+    text = unicodedata.normalize("NFC", _LINE_ENDS.sub("\n", text).replace("\u00a0", " "))
     text = "".join(
         letter for letter in text if letter in "\n\t" or unicodedata.category(letter) not in ("Cc", "Cf", "Cs", "Cn")
     )

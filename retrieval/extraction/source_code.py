@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.encodings import decode
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.markup import clean_text, decode, text_bytes
+from retrieval.extraction.markup import clean_text, text_bytes
 from retrieval.extraction.parts import Part, from_parts
 
 LINES = 40
@@ -18,9 +19,9 @@ _TAB = 4
 
 def extract_code(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """Raises ExtractError."""
-    source, encoding = decode(text_bytes(path, limits))
+    source, encoding, notes = decode(text_bytes(path, limits))
     lines = source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return from_parts(_parts(lines), "", path, {"encoding": encoding}, limits)
+    return from_parts(_parts(lines), "", path, {"encoding": encoding}, limits, notes)
 
 
 def _parts(lines: list[str]) -> Iterator[Part]:

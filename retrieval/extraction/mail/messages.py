@@ -11,10 +11,11 @@ from urllib.parse import urljoin
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside, ExtractedDocument
+from retrieval.extraction.encodings import decode
 from retrieval.extraction.figures import data_of_address
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.mail.attachments import Attachment, Message, from_message
-from retrieval.extraction.markup import clean_text, decode, from_page, read_html, text_bytes
+from retrieval.extraction.markup import clean_text, from_page, read_html, text_bytes
 from retrieval.extraction.parts import Block
 
 _OVERHEAD = 50  # bytes for each of text: attachments are in the file
@@ -132,16 +133,8 @@ def _text_blocks(part: EmailMessage, asides: list[Aside]) -> list[Block]:
         page = read_html(_bytes(part), charset)
         asides += page.asides
         return page.blocks
-    text, _ = _decoded(_bytes(part), charset)
+    text = decode(_bytes(part), charset, undeclared=True).text
     return [(0, clean_text(text).strip("\n"))]
-
-
-def _decoded(data: bytes, charset: str) -> tuple[str, str]:
-    """As stated first: unlike files, e-mails state their encoding."""
-    try:
-        return data.decode(charset or "utf-8"), charset
-    except (UnicodeDecodeError, LookupError):
-        return decode(data, charset)
 
 
 def _bytes(part: EmailMessage) -> bytes:

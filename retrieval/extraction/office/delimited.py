@@ -9,8 +9,9 @@ from pathlib import Path
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.encodings import decode
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.markup import clean_text, decode, text_bytes
+from retrieval.extraction.markup import clean_text, text_bytes
 from retrieval.extraction.office.sheets import Row, Sheet, from_sheets
 
 _SAMPLE_CHARACTERS = 32_768
@@ -21,9 +22,9 @@ LABEL = "the table"
 
 def extract_csv(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A file of separated values, .csv or .tsv. Raises ExtractError."""
-    source, encoding = decode(text_bytes(path, limits))
+    source, encoding, notes = decode(text_bytes(path, limits))
     csv.field_size_limit(limits.characters)
-    return from_sheets([Sheet(LABEL, _rows(source), named=True)], "", path, {"encoding": encoding}, limits)
+    return from_sheets([Sheet(LABEL, _rows(source), named=True)], "", path, {"encoding": encoding}, limits, notes)
 
 
 def _rows(source: str) -> Iterator[Row]:
