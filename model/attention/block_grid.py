@@ -12,9 +12,7 @@ from torch import Tensor
 from model.errors import ModelError
 
 
-def insert_landmarks(
-    raw_ids: Sequence[int], *, block_size: int, landmark_token_id: int, filled: int = 0
-) -> list[int]:
+def insert_landmarks(raw_ids: Sequence[int], *, block_size: int, landmark_token_id: int, filled: int = 0) -> list[int]:
     """Put a landmark after every complete run of `block_size - 1` raw tokens, also at the very end.
 
     `filled`: raw tokens already in the unfinished block that `raw_ids` continue.
@@ -36,9 +34,7 @@ def insert_landmarks(
     return out
 
 
-def check_landmarks(
-    ids_BT: Tensor, block_size: int, landmark_token_id: int, valid_BT: Tensor | None = None
-) -> None:
+def check_landmarks(ids_BT: Tensor, block_size: int, landmark_token_id: int, valid_BT: Tensor | None = None) -> None:
     """Raise `ModelError` for a landmark that does not end a block of the grid; padding may hold anything.
 
     Axes: B batch, T tokens.

@@ -114,9 +114,7 @@ class LandmarkModel(BackboneModel):
         policy: SelectionPolicy | None = None,
     ) -> LandmarkContext:
         """What attention needs for one forward pass; keep it to look at `selections` afterwards."""
-        return LandmarkContext(
-            self.config.block_size, self.backbone.model.rotary_emb.rotary, valid_BK, reader, policy
-        )
+        return LandmarkContext(self.config.block_size, self.backbone.model.rotary_emb.rotary, valid_BK, reader, policy)
 
     def window_context(self, *, valid_BK: Tensor | None = None) -> LandmarkContext:
         """`context` for text that is complete when it is read, in windows counted from the first token of the pass:

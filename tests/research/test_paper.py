@@ -212,5 +212,3 @@ def test_a_variant_takes_the_rate_of_the_landmark_arm(tmp_path: Path, monkeypatc
         for name in ("causal", "landmark", "landmark-31", "landmark-cache")
     }
     assert rates == {"causal": 1e-3, "landmark": 4e-3, "landmark-31": 4e-3, "landmark-cache": 4e-3}
-
-

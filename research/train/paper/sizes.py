@@ -60,8 +60,7 @@ class Size:
         kind, _, variant = name.partition("-")
         if kind != "landmark" or (variant not in ("", *VARIANTS) and not variant.isdigit()):
             raise ValueError(
-                f"No arm {name!r}: there are {', '.join(ARMS)}, landmark-N, and landmark- with "
-                f"{', '.join(VARIANTS)}."
+                f"No arm {name!r}: there are {', '.join(ARMS)}, landmark-N, and landmark- with {', '.join(VARIANTS)}."
             )
         per_block = int(variant) if variant.isdigit() else self.per_block
         cached = variant == "cache"

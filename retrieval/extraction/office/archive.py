@@ -6,7 +6,7 @@ from __future__ import annotations
 import posixpath
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -80,6 +80,26 @@ def parse_part(archive: zipfile.ZipFile, name: str, what: str, *, may_declare: b
     if tree.docinfo.doctype and not may_declare:
         raise ExtractError(f"The {what} declares entities, which no {what} needs, and was refused.")
     return tree.getroot()
+
+
+def iterate_part(archive: zipfile.ZipFile, name: str, what: str, tags: Sequence[str]) -> Iterator[etree._Element]:
+    """The elements with these local names in a part that may be large, one after the other; each is gone when the next
+    is asked for. For parts in which nothing is declared (`refuse_declarations`)."""
+    with archive.open(name) as part:
+        events = etree.iterparse(
+            part, tag=[f"{{*}}{tag}" for tag in tags], resolve_entities=False, no_network=True, load_dtd=False,
+            huge_tree=False,
+        )  # fmt: skip
+        try:
+            for _, element in events:
+                yield element
+                element.clear()
+                while element.getprevious() is not None:
+                    del element.getparent()[0]
+        except etree.XMLSyntaxError as error:
+            if "Excessive depth" in str(error):
+                raise ExtractError(f"The {what} is nested too deeply: it is damaged or malicious.") from error
+            raise ExtractError(f"The {what} is damaged: {name} is not well-formed XML ({error}).") from error
 
 
 def picture_of(archive: zipfile.ZipFile, name: str) -> bytes | None:

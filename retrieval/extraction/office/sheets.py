@@ -8,7 +8,6 @@ Legend: N characters of the text, C characters of a row.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -27,23 +26,27 @@ from retrieval.extraction.table_rows import Merged, Piece, in_between, layout_of
 
 @dataclass(frozen=True)
 class Row:
-    """The filled cells of one row by column, both counted from 0. `bold`: all of them are printed bold."""
+    """The filled cells of one row by column, both counted from 0. `bold`: all of them are printed bold; `comments` on
+    its cells."""
 
     number: int
     cells: dict[int, str]
     bold: bool = False
+    comments: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Sheet:
     """`label` says what it is, in several words ("sheet Budget"). Rows without cells may be left out.
 
-    `named`: its first row names the columns wherever that is possible, as in a CSV file.
+    `named`: its first row names the columns wherever that is possible, as in a CSV file. `beside`: texts that lie on
+    the sheet, in no cell.
     """
 
     label: str
     rows: Iterable[Row]
     named: bool = False
+    beside: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,16 @@ def from_sheets(
     """`asides` may grow while sheets are taken. Raises ExtractError without any text or beyond the limits."""
     text = _Text(limits)
     shown: list[ExtractedTable] = []
-    for sheet in sheets:
-        rows = list(_within(sheet.rows, limits))
+    read = [(sheet, list(_within(sheet.rows, limits))) for sheet in sheets]
+    alike = _alike([rows for _, rows in read])
+    for sheet, rows in read:
         columns = 1 + max((max(row.cells) for row in rows), default=0)
-        lines = [line for table in _tables(rows) for line in _lines(table, columns, sheet.named)]
+        name = sheet.label.removeprefix("sheet ") if len(read) > 1 else ""
+        lines = [line for table in _tables(rows) for line in _lines(table, columns, sheet.named, name if alike else "")]
+        last = rows[-1].number if rows else 0
+        if name and not alike and lines:
+            lines.insert(0, _Line(lines[0].row, [Piece.unprinted(name)], True))
+        lines += [_Line(last, [Piece.unprinted(text)], True) for text in sheet.beside]
         for number, chunk in groupby(lines, key=lambda line: line.row // ROWS_A_PAGE):
             text.add_page(sheet.label, number, columns, list(chunk))
         shown += [_shown(table, text.first_page(sheet.label)) for table in _tables(rows) if _is_table(table)]
@@ -78,6 +87,14 @@ def from_sheets(
         raise ExtractError("All sheets of the file are hidden.")
     document = text.document(title or path.stem, metadata, notes)
     return replace(document, exhibits=within_limits(Exhibits(tables=tuple(shown))), asides=tuple(asides))
+
+
+def _alike(sheets: Sequence[Sequence[Row]]) -> bool:
+    """Whether sheets have the same rows and columns, so that only their names tell them apart."""
+    names = [{row.cells[min(row.cells)] for row in rows} for rows in sheets if rows]
+    return len(names) > 1 and any(
+        2 * len(one & other) > max(len(one), len(other)) for at, one in enumerate(names) for other in names[:at]
+    )
 
 
 def _within(rows: Iterable[Row], limits: ExtractLimits) -> Iterator[Row]:
@@ -103,8 +120,9 @@ def _tables(rows: Sequence[Row]) -> Iterator[list[Row]]:
         yield table
 
 
-def _lines(table: Sequence[Row], columns: int, is_named: bool) -> Iterator[_Line]:
-    """What stands above a table as it stands, then its heading, then a sentence for each row."""
+def _lines(table: Sequence[Row], columns: int, is_named: bool, name: str) -> Iterator[_Line]:
+    """What stands above a table as it stands, then its heading, then a sentence for each row, which begins with `name`
+    and ends with the comments on its cells."""
     layout = layout_of([row.cells for row in table], named=int(is_named), bold=[row.bold for row in table])
     for number, row in enumerate(table):
         if number < layout.apart + layout.heads or len(own_cells(row.cells)) == 1 < len(row.cells):
@@ -113,6 +131,10 @@ def _lines(table: Sequence[Row], columns: int, is_named: bool) -> Iterator[_Line
             cells = [named_cell(layout.names, column, _piece(row, column, columns)) for column in row.cells]
             is_form = layout.is_form and len(cells) == 2
             sentences = row_sentences(cells, is_form=is_form) if layout.wide > 1 else [cells[0]]
+        if sentences and row.comments:
+            sentences[-1] = [*sentences[-1], Piece.unprinted("".join(f" Comment: {text}" for text in row.comments))]
+        if name and number >= layout.apart + layout.heads:
+            sentences = [[Piece.unprinted(f"{name}; "), *pieces] for pieces in sentences]
         for pieces in sentences:
             yield _Line(row.number, pieces, number in (0, layout.apart) and pieces is sentences[0])
 
@@ -203,10 +225,3 @@ class _Text:
             np.concatenate(self._page_parts), np.concatenate(self._line_parts), np.concatenate(self._box_parts),
             tuple(notes),
         )  # fmt: skip
-
-
-def number_text(value: float) -> str:
-    """A number as people write it, without what floating point adds."""
-    if isinstance(value, int) or (math.isfinite(value) and value == int(value) and abs(value) < 1e15):
-        return str(int(value))
-    return f"{value:.12g}"

@@ -2,132 +2,311 @@
 
 from __future__ import annotations
 
-import datetime
-import warnings
+import re
 import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
-from itertools import zip_longest
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-import openpyxl
+from lxml import etree
+from openpyxl.styles.numbers import BUILTIN_FORMATS
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text
-from retrieval.extraction.office.archive import core_metadata, opened_archive, refuse_declarations
-from retrieval.extraction.office.sheets import Row, Sheet, from_sheets, number_text
+from retrieval.extraction.office.archive import (
+    core_metadata,
+    iterate_part,
+    opened_archive,
+    parse_part,
+    refuse_declarations,
+    relations,
+)
+from retrieval.extraction.office.drawings import chart_cells, drawn_text
+from retrieval.extraction.office.number_formats import shown_number
+from retrieval.extraction.office.sheets import Row, Sheet, from_sheets
+from retrieval.extraction.parts import Kind, too_long, valid_text
+from retrieval.extraction.table_rows import Merged, text_rows
 
 _WHAT = "Excel workbook"
 _OLDER = "This is an old .xls file or an Excel workbook with a password. Save it as .xlsx without one and retry."
 _MACROS = "xl/vbaProject.bin"
+_R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
+_CELL = re.compile(r"\$?([A-Z]{1,3})\$?(\d{1,7})")
+_REFERENCE = re.compile(r"(?:'((?:[^']|'')+)'!|([\w.]+)!)?\$?([A-Z]{1,3})\$?(\d{1,7})")
+_MOST_MERGED = 100_000  # cells
+_DEEPEST_REFERENCE = 20
+_THREADED = re.compile(r"\[Threaded comment\].*?(?:Comment|Kommentar)[^:]*:\s*", re.S)
+
+
+@dataclass(frozen=True)
+class _Format:
+    code: str = ""
+    bold: bool = False
+    struck: bool = False
+
+
+@dataclass
+class _Sheet:
+    """A sheet as it is read. `formulas`: those without a stored result, by row and column."""
+
+    name: str
+    shown: bool
+    rows: dict[int, dict[int, str]] = field(default_factory=dict)
+    bold: dict[int, bool] = field(default_factory=dict)
+    formulas: dict[tuple[int, int], str] = field(default_factory=dict)
+    comments: dict[int, list[str]] = field(default_factory=dict)
+    beside: list[str] = field(default_factory=list)
 
 
 def extract_xlsx(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
-    """The rows of every sheet of a workbook, hidden ones too. Raises ExtractError."""
-    notes: list[str] = []
+    """The rows of every sheet of a workbook with comments, text boxes and charts; what is hidden is set aside. Raises
+    ExtractError."""
     with opened_archive(path, _WHAT, _OLDER) as archive:
         names = archive.namelist()
         if not any(name.startswith("xl/") for name in names):
             raise ExtractError("The file is named .xlsx but is not an Excel workbook.")
         refuse_declarations(archive, _WHAT)
-        metadata = core_metadata(archive, _WHAT)
-        has_formulas = any(_has_formulas(archive, name) for name in names if name.startswith("xl/worksheets/"))
+        try:
+            book = _Workbook(archive, limits)
+            metadata = core_metadata(archive, _WHAT)
+        except (KeyError, ValueError, IndexError, TypeError) as error:
+            raise ExtractError(f"The {_WHAT} is damaged ({type(error).__name__}: {str(error)[:150]}).") from error
         if _MACROS in names:
-            notes.append("The workbook holds macros: they were neither run nor read.")
-    formulas = _Formulas()
-    document = from_sheets(
-        _sheets(path, has_formulas, formulas, notes), metadata.get("title", ""), path, metadata, limits
-    )
-    if formulas.without_result:
-        notes.append(f"{formulas.without_result:,} formulas have no stored result: the formulas themselves are shown.")
-    return replace(document, notes=tuple(notes))
+            book.notes.append("The workbook holds macros: they were neither run nor read.")
+    document = from_sheets(book.sheets(), metadata.get("title", ""), path, metadata, limits, (), book.asides)
+    return replace(document, notes=tuple(book.notes))
 
 
-class _Formulas:
-    """Counts those that no program has computed yet."""
+class _Workbook:
+    """All sheets of a workbook, whose cells may name each other."""
 
-    without_result = 0
+    def __init__(self, archive: zipfile.ZipFile, limits: ExtractLimits):
+        self._archive, self._limits = archive, limits
+        self.notes: list[str] = []
+        self.asides: list[Aside] = []
+        self._characters = 0
+        root = parse_part(archive, "xl/workbook.xml", _WHAT)
+        properties = root.find("{*}workbookPr")
+        self._from_1904 = properties is not None and properties.get("date1904") in ("1", "true")
+        self._formats = self._read_formats()
+        self._strings = list(self._read_strings())
+        parts = relations(archive, "xl/workbook.xml", _WHAT)
+        self._sheets: list[_Sheet] = []
+        for one in root.iter("{*}sheet"):
+            name = parts.get(one.get(f"{_R}id", ""), "")
+            if name.startswith("xl/worksheets/") and name in archive.NameToInfo:
+                sheet = _Sheet(one.get("name", ""), one.get("state", "visible") == "visible")
+                self._read(sheet, name)
+                self._sheets.append(sheet)
+        self._resolve()
+
+    def _read_formats(self) -> list[_Format]:
+        """By the style number of a cell."""
+        if "xl/styles.xml" not in self._archive.NameToInfo:
+            return []
+        root = parse_part(self._archive, "xl/styles.xml", _WHAT)
+        codes = {str(number): code for number, code in BUILTIN_FORMATS.items()}
+        codes |= {one.get("numFmtId", ""): one.get("formatCode", "") for one in root.iter("{*}numFmt")}
+        fonts = [(_is_on(font, "b"), _is_on(font, "strike")) for font in root.iterfind("{*}fonts/{*}font")]
+        found = []
+        for one in root.iterfind("{*}cellXfs/{*}xf"):
+            number = one.get("fontId", "0")
+            bold, struck = fonts[int(number)] if number.isdigit() and int(number) < len(fonts) else (False, False)
+            found.append(_Format(codes.get(one.get("numFmtId", "0"), ""), bold, struck))
+        return found
+
+    def _read_strings(self) -> Iterator[list[tuple[Kind, str]]]:
+        """The texts that cells share, run by run."""
+        if "xl/sharedStrings.xml" in self._archive.NameToInfo:
+            for one in iterate_part(self._archive, "xl/sharedStrings.xml", _WHAT, ("si",)):
+                yield _runs(one)
+
+    def _read(self, sheet: _Sheet, part: str) -> None:
+        hidden_columns: set[int] = set()
+        unseen: dict[int, list[tuple[int, str]]] = {}
+        filtered, number = False, -1
+        merged: list[str] = []
+        for one in iterate_part(self._archive, part, _WHAT, ("col", "row", "mergeCell", "filterColumn")):
+            tag = etree.QName(one).localname
+            if tag == "col" and one.get("hidden") in ("1", "true") and not int(one.get("outlineLevel", "0")):
+                first, last = int(one.get("min", "1")), int(one.get("max", "1"))
+                hidden_columns |= set(range(first - 1, min(last, first + 16_384)))
+            elif tag == "mergeCell":
+                merged.append(one.get("ref", ""))
+            elif tag == "filterColumn":
+                filtered = True
+            elif tag == "row":
+                stated = one.get("r", "")
+                number = int(stated) - 1 if stated.isdigit() else number + 1
+                self._read_row(sheet, number, one)
+                if one.get("hidden") in ("1", "true") and not int(one.get("outlineLevel", "0")):
+                    unseen[number] = []
+        if not filtered:
+            for row in unseen:
+                self._hide([text for _, text in sorted(sheet.rows.pop(row, {}).items())])
+        for cells in sheet.rows.values():
+            self._hide([cells.pop(column) for column in sorted(hidden_columns & set(cells))])
+        self._merge(sheet, merged)
+        self._read_beside(sheet, part)
+
+    def _hide(self, texts: list[str]) -> None:
+        if texts:
+            self.asides.append(Aside("hidden", "\t".join(texts)))
+
+    def _read_row(self, sheet: _Sheet, number: int, row: etree._Element) -> None:
+        cells: dict[int, str] = {}
+        bold: list[bool] = []
+        column = -1
+        for cell in row.iterfind("{*}c"):
+            found = _CELL.fullmatch(cell.get("r", ""))
+            column = _column(found[1]) if found else column + 1
+            style = cell.get("s", "0")
+            format_ = self._formats[int(style)] if style.isdigit() and int(style) < len(self._formats) else _Format()
+            text = self._text(cell, format_)
+            if not text and (formula := cell.find("{*}f")) is not None and (formula.text or "").strip():
+                text = "=" + clean_text(formula.text or "").strip()
+                sheet.formulas[number, column] = text
+            if text:
+                cells[column] = text
+                bold.append(format_.bold)
+                self._characters += len(text)
+                if self._characters > self._limits.characters:
+                    raise too_long(self._limits)
+        if cells:
+            sheet.rows[number], sheet.bold[number] = cells, all(bold)
+
+    def _text(self, cell: etree._Element, format_: _Format) -> str:
+        """What a cell shows; what is struck out is set aside."""
+        kind, value = cell.get("t", "n"), cell.findtext("{*}v")
+        runs: list[tuple[Kind, str]] = []
+        if kind == "s" and value is not None:
+            runs = self._strings[int(value)]
+        elif kind == "inlineStr":
+            runs = [run for one in cell.iterfind("{*}is") for run in _runs(one)]
+        elif value is None or value == "":
+            return ""
+        elif kind == "b":
+            runs = [("", "TRUE" if value in ("1", "true") else "FALSE")]
+        elif kind == "d":
+            runs = [("", value.removesuffix("T00:00:00").replace("T", " "))]
+        elif kind == "n":
+            runs = [("", self._number(value, format_.code))]
+        else:
+            runs = [("", value)]
+        if format_.struck:
+            runs = [("deleted", text) for _, text in runs]
+        return clean_text(valid_text(runs, self.asides)).strip()
+
+    def _number(self, value: str, code: str) -> str:
+        try:
+            number: float = int(value) if value.lstrip("-").isdigit() and len(value) < 16 else float(value)
+        except ValueError:
+            return value
+        return shown_number(number, code, from_1904=self._from_1904)
+
+    def _merge(self, sheet: _Sheet, merged: list[str]) -> None:
+        """The text of a merged cell stands in every row and column that it spans."""
+        left = _MOST_MERGED
+        for area in merged:
+            corners = [_CELL.fullmatch(corner) for corner in area.split(":")]
+            if len(corners) != 2 or not all(corners):
+                continue
+            (x0, y0), (x1, y1) = ((_column(one[1]), int(one[2]) - 1) for one in corners if one)
+            text = sheet.rows.get(y0, {}).get(x0, "")
+            left -= (x1 - x0 + 1) * (y1 - y0 + 1)
+            if not text or left < 0:
+                continue
+            for y in range(y0, y1 + 1):
+                if y == y0 or y in sheet.rows:
+                    row = sheet.rows[y] | {x: Merged(text) for x in range(x0, x1 + 1) if (x, y) != (x0, y0)}
+                    sheet.rows[y] = dict(sorted(row.items()))
+
+    def _read_beside(self, sheet: _Sheet, part: str) -> None:
+        """Comments on cells, and the text boxes, charts and diagrams that lie on a sheet."""
+        parts = sorted(set(relations(self._archive, part, _WHAT).values()) & set(self._archive.NameToInfo))
+        threads = any("threadedComment" in name for name in parts)
+        for name in parts:
+            if "threadedComment" in name or ("comments" in name.lower() and name.endswith(".xml") and not threads):
+                for one in parse_part(self._archive, name, _WHAT).iter("{*}comment", "{*}threadedComment"):
+                    found = _CELL.fullmatch(one.get("ref", ""))
+                    words = "".join(text for _, text in _runs(one)) or one.findtext("{*}text") or ""
+                    words = " ".join(clean_text(_THREADED.sub("", words)).split())
+                    if words:
+                        sheet.comments.setdefault(int(found[2]) - 1 if found else 0, []).append(words)
+            elif "/drawings/" in name and name.endswith(".xml"):
+                root = parse_part(self._archive, name, _WHAT)
+                for shape in root.iter("{*}sp"):
+                    sheet.beside.append("\n".join(drawn_text(shape)))
+                targets = relations(self._archive, name, _WHAT)
+                for chart in root.iter("{http://schemas.openxmlformats.org/drawingml/2006/chart}chart"):
+                    target = targets.get(chart.get(f"{_R}id", ""), "")
+                    if target in self._archive.NameToInfo:
+                        title, rows = chart_cells(parse_part(self._archive, target, _WHAT))
+                        sheet.beside.append("\n".join(filter(None, [title, *text_rows(rows, named=1)])))
+
+    def _resolve(self) -> None:
+        """Put in place of a formula that only names another cell what stands there; count the others."""
+        sheets = {sheet.name: sheet for sheet in self._sheets}
+        without = 0
+        for sheet in self._sheets:
+            for (row, column), formula in sheet.formulas.items():
+                at, y, x, text = sheet, row, column, formula
+                for _ in range(_DEEPEST_REFERENCE):
+                    found = _REFERENCE.fullmatch(text[1:]) if text.startswith("=") else None
+                    if found is None:
+                        break
+                    at = sheets.get((found[1] or "").replace("''", "'") or found[2] or at.name, at)
+                    y, x = int(found[4]) - 1, _column(found[3])
+                    text = at.rows.get(y, {}).get(x, "")
+                if text and not text.startswith("="):
+                    if column in sheet.rows.get(row, {}):
+                        sheet.rows[row][column] = text
+                else:
+                    without += 1
+        if without:
+            self.notes.append(f"{without:,} formulas have no stored result: the formulas themselves are shown.")
+
+    def sheets(self) -> Iterator[Sheet]:
+        """Those that are shown; the others are set aside."""
+        for sheet in self._sheets:
+            beside = [text for text in sheet.beside if text.strip()]
+            if not sheet.shown:
+                self.notes.append(f"The sheet {sheet.name} is hidden in the workbook.")
+                lines = ["\t".join(cells.values()) for _, cells in sorted(sheet.rows.items()) if cells]
+                comments = [text for texts in sheet.comments.values() for text in texts]
+                if lines or beside or comments:
+                    self.asides.append(Aside("hidden", "\n".join([*lines, *comments, *beside])))
+                continue
+            rows = [
+                Row(number, cells, sheet.bold.get(number, False), tuple(sheet.comments.pop(number, ())))
+                for number, cells in sorted(sheet.rows.items())
+            ]
+            beside = [*(text for texts in sheet.comments.values() for text in texts), *beside]
+            yield Sheet(f"sheet {sheet.name}", rows, beside=beside)
 
 
-def _sheets(path: Path, has_formulas: bool, formulas: _Formulas, notes: list[str]) -> Iterator[Sheet]:
-    shown = _opened(path, data_only=True)
-    written = _opened(path, data_only=False) if has_formulas else None
-    for name in shown.sheetnames:
-        sheet = shown[name]
-        if not hasattr(sheet, "iter_rows"):  # a chart alone
+def _is_on(font: etree._Element, name: str) -> bool:
+    found = font.find(f"{{*}}{name}")
+    return found is not None and found.get("val", "1") not in ("0", "false")
+
+
+def _runs(element: etree._Element) -> list[tuple[Kind, str]]:
+    """The texts of an element with rich text, without the reading aids of Japanese."""
+    runs: list[tuple[Kind, str]] = []
+    for one in element.iter("{*}t"):
+        parent = one.getparent()
+        if parent is None or etree.QName(parent).localname == "rPh":
             continue
-        if sheet.sheet_state != "visible":
-            notes.append(f"The sheet {name} is hidden in the workbook.")
-        yield Sheet(f"sheet {name}", _rows(sheet, written[name] if written is not None else None, formulas))
+        properties = parent.find("{*}rPr")
+        struck = properties is not None and _is_on(properties, "strike")
+        runs.append(("deleted" if struck else "", one.text or ""))
+    return runs
 
 
-def _opened(path: Path, *, data_only: bool) -> Any:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of parts that openpyxl leaves out: drawings, data validation
-            return openpyxl.load_workbook(path, read_only=True, data_only=data_only, keep_links=False)
-    except Exception as error:  # a third-party parser on a possibly hostile file may raise anything
-        raise _damaged(error) from error
-
-
-def _rows(shown: Any, written: Any, formulas: _Formulas) -> Iterator[Row]:
-    for sheet in (shown, written):
-        if sheet is not None:
-            sheet.reset_dimensions()  # what the file states may be wrong
-    try:
-        both = zip_longest(shown.iter_rows(), written.iter_rows() if written is not None else (), fillvalue=())
-        for number, (cells, sources) in enumerate(both):
-            texts, bold = {}, []
-            for column, cell in enumerate(cells):
-                text = _text(cell)
-                if not text and column < len(sources) and sources[column].data_type == "f":
-                    text = _formula(sources[column].value)
-                    formulas.without_result += 1
-                if text:
-                    texts[column] = text
-                    bold.append(bool(cell.value is not None and cell.font and cell.font.b))
-            yield Row(number, texts, bool(bold) and all(bold))
-    except (ExtractError, MemoryError, RecursionError):
-        raise
-    except Exception as error:  # same
-        raise _damaged(error) from error
-
-
-def _text(cell: Any) -> str:
-    """What a cell shows, near enough: dates without a time of day, shares in percent."""
-    value = cell.value
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "TRUE" if value else "FALSE"
-    if isinstance(value, int | float):
-        if "%" in (cell.number_format or ""):
-            return f"{number_text(round(100 * value, 6))}%"
-        return number_text(value)
-    if isinstance(value, datetime.datetime):
-        return value.strftime("%Y-%m-%d" if value.time() == datetime.time() else "%Y-%m-%d %H:%M")
-    return clean_text(str(value)).strip()
-
-
-def _formula(value: Any) -> str:
-    text = getattr(value, "text", value)  # of an array of cells
-    return clean_text(str(text or "")).strip()
-
-
-def _has_formulas(archive: zipfile.ZipFile, name: str) -> bool:
-    with archive.open(name) as part:
-        before = b""
-        while piece := part.read(1 << 20):
-            if b"<f>" in before + piece or b"<f " in before + piece:
-                return True
-            before = piece[-2:]
-    return False
-
-
-def _damaged(error: Exception) -> ExtractError:
-    if isinstance(error, MemoryError | RecursionError):
-        raise error
-    return ExtractError(f"The {_WHAT} is damaged or not one ({type(error).__name__}: {str(error)[:150]}).")
+def _column(letters: str) -> int:
+    number = 0
+    for letter in letters:
+        number = number * 26 + ord(letter) - ord("A") + 1
+    return number - 1

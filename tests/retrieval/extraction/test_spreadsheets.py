@@ -13,8 +13,10 @@ import pytest
 from openpyxl.styles import Font
 
 from retrieval.errors import ExtractError
+from retrieval.extraction.document import Aside
 from retrieval.extraction.extract import ExtractLimits, extract
 from retrieval.extraction.office.cell_names import cells_of, column_name
+from retrieval.extraction.office.number_formats import shown_number
 from tests.retrieval.extraction.reading import SMALL, read, written
 from tests.retrieval.packed import repacked
 
@@ -102,7 +104,7 @@ def test_shown_values_are_read_and_formulas_without_one_are_shown_themselves(tmp
     assert "Item: All; Cost: 2." in read(computed).text
 
 
-def test_shares_truth_values_and_hidden_sheets_are_read(tmp_path):
+def test_shares_and_truth_values_are_read_and_hidden_sheets_are_set_aside(tmp_path):
     book = openpyxl.Workbook()
     book.active.append(["Part", "Share", "Sold"])
     book.active.append(["Mill", 0.255, True])
@@ -112,7 +114,7 @@ def test_shares_truth_values_and_hidden_sheets_are_read(tmp_path):
     hidden.sheet_state = "hidden"
     book.save(tmp_path / "shares.xlsx")
     document = read(tmp_path / "shares.xlsx")
-    assert "Share: 25.5%; Sold: TRUE" in document.text and "kept away" in document.text
+    assert "Share: 25.5%; Sold: TRUE" in document.text and document.asides == (Aside("hidden", "kept away"),)
     assert document.notes == ("The sheet Notes is hidden in the workbook.",)
 
 
@@ -138,8 +140,8 @@ def entity(xml: bytes) -> bytes:
         ("word document", "not an Excel workbook"),
         ("encrypted", "old .xls file or an Excel workbook with a password"),
         ("entities", "declares entities"),
-        ("broken xml", "damaged or not one"),
-        ("missing part", "damaged or not one"),
+        ("broken xml", "is damaged"),
+        ("missing part", "is damaged"),
         ("bomb", "unpacks to"),
         ("too long", "more than 20,000 characters"),
     ],
@@ -230,3 +232,100 @@ def test_a_csv_file_of_one_endless_line_ends_within_its_limits(tmp_path):
     packed.write("x," * 400_000)
     with pytest.raises(ExtractError):
         extract(written(tmp_path, "line.csv", packed.getvalue()), limits=ExtractLimits(seconds=4, characters=100_000))
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "shown"),
+    [
+        (126500, "[$€-407] #,##0.00", "€ 126,500.00"),
+        (388000, "[$¥-411]#,##0", "¥388,000"),
+        (1999.9, '"£"#,##0.00', "£1,999.90"),
+        (1999.9, '#,##0.00 "kr"', "1,999.90 kr"),
+        (-1260.5, "#,##0.00;(#,##0.00)", "(1,260.50)"),
+        (-1260.5, "#,##0.00", "-1,260.50"),
+        (912, "00000", "00912"),
+        (7, "0000", "0007"),
+        (49301234567, "00000-0000000", "04930-1234567"),
+        (5551234, "000-0000", "555-1234"),
+        (0.0075, "0.00%", "0.75%"),
+        (0.5, "0%", "50%"),
+        (1234567, "#,##0,", "1,235"),
+        (12000, "0.0E+00", "1.2E+04"),
+        (0, '#,##0;-#,##0;"none"', "none"),
+        (0.5, "# ?/?", "0.5"),
+        (2.675, "0.00", "2.68"),
+        (3, '_-* #,##0.00 "€"_-', "3.00 €"),
+        (12.5, "General", "12.5"),
+        (12.5, '0.0 "kg"', "12.5 kg"),
+        (37 / 24 + 5 / 1440, "[h]:mm", "37:05"),
+        (1.0, "[hh]:mm:ss", "24:00:00"),
+        (0.5, "h:mm AM/PM", "12:00"),
+        (46095, "dd/mm/yyyy", "2026-03-14"),
+        (46095.75, "d mmm yyyy h:mm", "2026-03-14 18:00"),
+        (46095, "mmm yyyy", "Mar 2026"),
+        (61, "m/d/yy", "1900-03-01"),
+        (1, "m/d/yy", "1900-01-01"),
+        (-1, "m/d/yy", "-1"),
+        (90 / 86400, "[m]:ss", "1:30"),
+    ],
+)
+def test_numbers_are_shown_as_their_format_says(value, code, shown):
+    assert shown_number(value, code) == shown
+
+
+def test_days_count_from_1904_where_the_workbook_says_so(tmp_path):
+    book = openpyxl.Workbook()
+    book.epoch = openpyxl.utils.datetime.CALENDAR_MAC_1904
+    book.active.append([datetime.date(2026, 3, 14)])
+    book.save(tmp_path / "made.xlsx")
+    assert read(tmp_path / "made.xlsx").text == "2026-03-14"
+
+
+def test_comments_stand_in_their_row_and_names_of_cells_are_followed(tmp_path):
+    book = openpyxl.Workbook()
+    for row in (("Row", "Trees"), ("Cox", 30), ("Elstar", "=Other!$A$1")):
+        book.active.append(row)
+    book.active["B2"].comment = openpyxl.comments.Comment("Two to be felled", "Ann")
+    book.create_sheet("Other").append(["=B1", "36"])
+    book.save(tmp_path / "made.xlsx")
+    document = read(tmp_path / "made.xlsx")
+    assert "Row: Cox; Trees: 30. Comment: Two to be felled\nRow: Elstar; Trees: 36." in document.text
+    assert not document.notes
+
+
+def test_merged_cells_are_repeated_and_groups_of_columns_are_part_of_their_names(tmp_path):
+    rows = [["Goods", "Summer", None, "Winter", None], [None, "Shop", "Market", "Shop", "Market"]]
+    book = openpyxl.load_workbook(workbook(tmp_path, [*rows, ["Honey", 64, 48, 83, 39], [None, 1, 2, 3, 4]]))
+    for area in ("B1:C1", "D1:E1", "A1:A2", "A3:A4"):
+        book.active.merge_cells(area)
+    book.save(tmp_path / "made.xlsx")
+    lines = read(tmp_path / "made.xlsx").text.split("\n")
+    assert lines[2] == "Goods: Honey; Summer / Shop: 64; Summer / Market: 48; Winter / Shop: 83; Winter / Market: 39."
+    assert lines[3].startswith("Goods: Honey; Summer / Shop: 1;")
+
+
+def test_hidden_rows_and_columns_and_struck_cells_are_set_aside_but_not_what_a_filter_or_a_group_hides(tmp_path):
+    book = openpyxl.load_workbook(workbook(tmp_path, [["a", "b", "c"], ["d", "e", "f"], ["g", "h", "i"]]))
+    sheet = book.active
+    sheet.row_dimensions[2].hidden = True
+    sheet.column_dimensions["B"].hidden = True
+    sheet["A3"].font = Font(strike=True)
+    sheet.row_dimensions[3].hidden = True
+    sheet.row_dimensions[3].outlineLevel = 1
+    book.save(tmp_path / "made.xlsx")
+    document = read(tmp_path / "made.xlsx")
+    assert document.text == "a: c.\ni"
+    assert [(one.kind, one.text) for one in document.asides] == [
+        ("deleted", "g"), ("hidden", "d\te\tf"), ("hidden", "b"), ("hidden", "h"),
+    ]  # fmt: skip
+
+
+def test_sheets_of_the_same_layout_name_themselves_in_every_row(tmp_path):
+    book = openpyxl.Workbook()
+    for name, members in (("Farley", 987), ("Hexwell", 1530)):
+        sheet = book.create_sheet(name)
+        for row in (("Item", "This year"), ("Members", members), ("Books", 5)):
+            sheet.append(row)
+    del book["Sheet"]
+    book.save(tmp_path / "made.xlsx")
+    assert "Hexwell; Item: Members; This year: 1530." in read(tmp_path / "made.xlsx").text
