@@ -1,24 +1,29 @@
 # Cairn in a container: the same steps as the Makefile, a user without rights, one volume.
 #
 #   CPU:  docker build -t cairn .
-#   GPU:  docker build -t cairn --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126 .
+#   GPU:  docker build -t cairn --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126 --build-arg TOOLS=gcc .
 #         docker run --gpus all ...
 #   For several machines (docs/kubernetes.md): --build-arg EXTRAS=postgresql,s3
 #   Run:  docker run -p 7860:7860 -v cairn:/data -e CAIRN_PASSWORD=... cairn
 #
+# Pin the base by digest in builds of yours (--build-arg BASE=python:3.11-slim-bookworm@sha256:...); extras are pinned as all packages are.
 # CUDA comes with that build of torch; the host needs nothing but its driver and the NVIDIA container toolkit.
 
-FROM python:3.11-slim-bookworm
+ARG BASE=python:3.11-slim-bookworm
+FROM ${BASE}
 
+# gcc: on a GPU, kernels of attention are compiled when they are first needed (Triton).
+ARG TOOLS=""
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 
+# hadolint ignore=DL3008
 RUN apt-get update \
- && apt-get install -y --no-install-recommends make libgomp1 \
+ && apt-get install -y --no-install-recommends make libgomp1 ${TOOLS:+$TOOLS libc6-dev} \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 10001 --create-home cairn \
  && install -d -o cairn -g cairn /srv/cairn /data
 
-USER cairn
+USER 10001
 WORKDIR /srv/cairn
 
 # Packages first: they change seldom. torch is taken from its own index; the Makefile keeps a build that is there.
@@ -33,7 +38,7 @@ COPY --chown=cairn:cairn retrieval retrieval
 COPY --chown=cairn:cairn app app
 RUN make install
 ARG EXTRAS=""
-RUN [ -z "$EXTRAS" ] || .venv/bin/python -m pip install --no-cache-dir --editable ".[$EXTRAS]"
+RUN [ -z "$EXTRAS" ] || .venv/bin/python -m pip install --no-cache-dir --constraint requirements.txt --editable ".[$EXTRAS]"
 
 ENV CAIRN_HOME=/data \
     CAIRN_HOST=0.0.0.0 \

@@ -48,6 +48,8 @@ class JobRunner:
         self._counting = threading.Lock()
         self._num_busy = 0
         self.num_done, self.seconds_done = 0, 0.0
+        self.last_sign = time.monotonic()
+        """When it last looked for a document, or got on with one."""
         self._threads = [
             threading.Thread(target=self._work, args=(idle_owners_only,), name="cairn-jobs", daemon=True)
             for idle_owners_only in (False, True)
@@ -89,6 +91,7 @@ class JobRunner:
     def _work(self, idle_owners_only: bool) -> None:
         pause = self._pause_seconds
         while not (self._stopping.is_set() or self._draining.is_set()):
+            self.last_sign = time.monotonic()
             try:
                 with self._counted():
                     job = self._library.run_next_job(on_progress=self._check, idle_owners_only=idle_owners_only)
@@ -131,5 +134,6 @@ class JobRunner:
         return self._undescribed
 
     def _check(self, job: Job) -> None:
+        self.last_sign = time.monotonic()
         if self._stopping.is_set():
             raise Stopped

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -15,6 +16,8 @@ from app.cli.options import HomeOption, JsonOption, ModelOption, settings_of
 from app.cli.output import say, tell, write_json
 from app.operations.logs import log_to
 
+ALIVE_FILE, ALIVE_SECONDS = "worker-alive", 5.0
+"""Touched while the worker gets on: what a liveness probe looks at (docs/kubernetes.md)."""
 GRACE_SECONDS = 20.0  # Kubernetes kills 30 seconds after its signal
 
 
@@ -51,7 +54,10 @@ def work(
         runner = JobRunner(library)
         runner.start()
         tell(f"Reading documents for {settings.home} (Ctrl-C stops)")
+        alive = settings.home / ALIVE_FILE
         while not drain.wait(0.5):
+            if time.monotonic() - runner.last_sign < ALIVE_SECONDS:
+                alive.touch(mode=0o600)
             if until_empty and not library.num_active_jobs():
                 break
         runner.drain()

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -64,10 +65,21 @@ def test_the_image_serves_with_the_command_of_the_makefile() -> None:
 
 def test_the_image_has_one_volume_a_user_without_rights_and_a_health_check() -> None:
     assert instructions("VOLUME") == ["/data"] and "CAIRN_HOME=/data" in DOCKERFILE
-    assert instructions("USER") == ["cairn"]
+    assert instructions("USER") == ["10001"]
     assert "/healthz" in instructions("HEALTHCHECK")[0] and instructions("EXPOSE") == ["7860"]
-    for line in INSTRUCTIONS[INSTRUCTIONS.index("USER cairn") :]:
+    for line in INSTRUCTIONS[INSTRUCTIONS.index("USER 10001") :]:
         assert "apt-get" not in line and (not line.startswith("COPY") or "--chown=cairn:cairn" in line)
+
+
+def test_the_image_is_made_as_images_should_be() -> None:
+    checked = subprocess.run([Path(sys.executable).with_name("hadolint"), ROOT / "Dockerfile"], capture_output=True)
+    assert checked.returncode == 0, checked.stdout.decode()
+
+
+def test_an_image_for_a_gpu_has_a_compiler() -> None:
+    """Triton compiles kernels when they are first needed."""
+    assert "--build-arg TOOLS=gcc" in DOCKERFILE and "${TOOLS:+$TOOLS libc6-dev}" in instructions("RUN")[0]
+    assert "--build-arg TOOLS=gcc" in (ROOT / "docs" / "kubernetes.md").read_text()
 
 
 def test_the_image_never_serves_others_without_a_password() -> None:

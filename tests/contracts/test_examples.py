@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from app.cli import cli
+from app.cli.work import ALIVE_FILE
 from app.operations import routes
 from app.settings import Settings
 
@@ -54,6 +56,42 @@ def test_probes_and_the_balancer_ask_routes_that_there_are(probe: str) -> None:
     answered = (Path(routes.__file__)).read_text()
     assert f'@routes.get("{asked}")' in answered
     assert "httpchk GET /readyz" in (DOCS / "compose" / "haproxy.cfg").read_text()
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda one: f"{one['kind']} {one['metadata']['name']}")
+def test_every_manifest_meets_the_schema_of_its_kind(manifest: dict[str, Any]) -> None:
+    kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_pods_may_do_no_more_than_they_need() -> None:
+    """The restricted profile of the Pod Security Standards, and no writing beside the volumes."""
+    pods = [one["spec"]["template"]["spec"] for one in MANIFESTS if "template" in one["spec"]]
+    assert len(pods) == 2
+    for pod in pods:
+        assert pod["securityContext"]["runAsNonRoot"] and pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        (container,) = pod["containers"]
+        own = container["securityContext"]
+        assert own["allowPrivilegeEscalation"] is False and own["capabilities"] == {"drop": ["ALL"]}
+        assert own["readOnlyRootFilesystem"] and {one["mountPath"] for one in container["volumeMounts"]} == {
+            "/data",
+            "/tmp",
+        }
+        assert "memory" in container["resources"]["limits"] and "livenessProbe" in container
+        assert "@sha256:" in container["image"]
+    chosen = [one["spec"]["podSelector"] for one in MANIFESTS if one["kind"] == "NetworkPolicy"]
+    assert len(chosen) == 2
+
+
+def test_a_workers_probe_looks_at_the_file_that_it_touches() -> None:
+    (worker,) = (one for one in MANIFESTS if one["kind"] == "Deployment")
+    command = worker["spec"]["template"]["spec"]["containers"][0]["livenessProbe"]["exec"]["command"]
+    assert f"/data/{ALIVE_FILE}" in command[2]
+
+
+def test_the_balancer_gives_up_on_slow_heads_and_limits_each_address() -> None:
+    config = (DOCS / "compose" / "haproxy.cfg").read_text()
+    assert "timeout http-request" in config and re.search(r"reject if \{ sc0_conn_cur gt \d+ \}", config)
 
 
 def test_servers_get_longer_to_end_than_they_give_to_answers() -> None:
