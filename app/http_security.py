@@ -8,9 +8,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import re
 import secrets
+import time
 from collections.abc import Callable
 from urllib.parse import SplitResult, urlsplit
 
@@ -47,6 +50,10 @@ MAX_PUBLIC_BODY_BYTES = 10_000
 _LENGTH = re.compile(r"[0-9]{1,18}")  # `isdigit` takes a superscript for a number
 FOR_GOOD = "private, max-age=31536000, immutable"
 """Cache-Control of what has a digest in its name."""
+LOOK_SECONDS = 1.0
+"""Between one look whether whoever asked is still let in and the next, while an answer is sent."""
+_SHUT = {"error": {"code": "not_signed_in", "message": "You are not signed in any more."}}
+SHUT_EVENT = f"event: error\ndata: {json.dumps(_SHUT)}\n\n".encode()
 UPLOAD_PATHS = frozenset({"/api/v1/documents", "/api/v1/uploads", "/api/v1/estimate", "/api/v1/bundle"})
 
 
@@ -111,7 +118,36 @@ class AccessMiddleware:
             await found(scope, receive, send)
             return
         scope[PRINCIPAL] = found
-        await self._limited(scope, receive, send, connection)
+        if found is not NOBODY:
+            send = self._while_let_in(connection, found, send)
+        with contextlib.suppress(_Shut):
+            await self._limited(scope, receive, send, connection)
+
+    def _while_let_in(self, connection: HTTPConnection, found: Principal, send: Send) -> Send:
+        """`send` for an answer that takes long: it ends once who asked is not let in any more."""
+        looked, events = time.monotonic(), False
+
+        async def checked(message: Message) -> None:
+            nonlocal looked, events
+            if message["type"] == "http.response.start":
+                events = Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream")
+            elif message.get("more_body") and time.monotonic() - looked >= LOOK_SECONDS:
+                looked = time.monotonic()
+                if await self._authenticator.in_background(self._let_in_now, connection) != found:
+                    await send({"type": "http.response.body", "body": SHUT_EVENT if events else b""})
+                    raise _Shut
+            await send(message)
+
+        return checked
+
+    def _let_in_now(self, connection: HTTPConnection) -> Principal | None:
+        """Whoever the request's token or cookie stands for by now."""
+        token = _bearer(connection.headers)
+        if not token:
+            return self._authenticator.principal_of_session(connection.cookies.get(SESSION_COOKIE))
+        if connection.scope["path"] == METRICS_PATH and self._authenticator.opens_metrics(token):
+            return ADMINISTRATOR
+        return self._authenticator.owner_of_token(token)
 
     def _at_sight(self, connection: HTTPConnection, method: str) -> Response | Principal | None:
         """What needs no look into the catalogue; None for the rest."""
@@ -136,8 +172,7 @@ class AccessMiddleware:
             )
         if connection.scope["path"] in PUBLIC_PATHS:
             return NOBODY
-        scheme, _, value = headers.get("authorization", "").partition(" ")
-        token = value.strip() if scheme.lower() == "bearer" else ""
+        token = _bearer(headers)
         if token and connection.scope["path"] == METRICS_PATH and self._authenticator.opens_metrics(token):
             return ADMINISTRATOR
         carried = connection.query_params.get("token", "") if connection.scope["path"] == "/" else ""
@@ -201,6 +236,15 @@ class AccessMiddleware:
         except ClientDisconnect:
             if received > limit and not refused:
                 await too_large(scope, receive, send)
+
+
+class _Shut(OSError):
+    """Ends a response as a reader that went away would."""
+
+
+def _bearer(headers: Headers) -> str:
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    return value.strip() if scheme.lower() == "bearer" else ""
 
 
 def too_many(wait: TooManyAttempts) -> Response:

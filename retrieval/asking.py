@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from retrieval.engine.workspace import Workspace
-from retrieval.errors import InvalidRequest, catalogue_errors
+from retrieval.errors import AccessChanged, InvalidRequest, catalogue_errors
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest.pages import exhibits_of, figure_picture
 from retrieval.query.passage_builder import PassageBuilder
@@ -19,11 +21,15 @@ from retrieval.types.views import head_view
 from retrieval.types.written import Progress
 from retrieval.writers.slot import WriterSlot
 from storage.catalogue import Catalogue
+from storage.errors import NotFound as NoRow
 from storage.names import encodable
 
 if TYPE_CHECKING:
     from retrieval.writers.protocol import Turn, Writer
 
+_Item: TypeAlias = Progress | AnswerToken | Answer
+ACCESS_SECONDS = 1.0
+"""Between one look at what the asker may read and the next, while an answer is given."""
 NEEDS_WRITER = "A task about whole documents needs a writer. Name one with --writer or CAIRN_WRITER (docs/writers.md)."
 
 
@@ -109,7 +115,30 @@ class Asking:
             whole=whole,
         )
         with catalogue_errors():
-            yield from answerer(self._workspace, self._index, self._passages, asked, writer).run(cancelled)
+            answering = answerer(self._workspace, self._index, self._passages, asked, writer).run(cancelled)
+            yield from self._while_allowed(answering)
+
+    def _while_allowed(self, items: Iterator[_Item]) -> Iterator[_Item]:
+        """Raises AccessChanged once the account is gone, or a collection that it could read is not shared with it."""
+        if self._catalogue.principal.is_administrator:
+            yield from items
+            return
+        could_read, looked = self._catalogue.access(), time.monotonic()
+        with closing(cast(Generator[_Item, None, None], items)):  # the model's work ends with it
+            for item in items:
+                if time.monotonic() - looked >= ACCESS_SECONDS:
+                    self._check_access(could_read)
+                    looked = time.monotonic()
+                yield item
+
+    def _check_access(self, could_read: frozenset[str]) -> None:
+        """Raises AccessChanged."""
+        try:
+            lost = could_read - self._catalogue.access()
+        except NoRow as gone:
+            raise AccessChanged from gone
+        if lost:
+            raise AccessChanged
 
     @catalogue_errors()
     def answers(

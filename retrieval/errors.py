@@ -140,6 +140,13 @@ class DeletedMeanwhile(CairnError):
         )
 
 
+class AccessChanged(CairnError):
+    """Somebody may no longer read what they could read when they asked."""
+
+    def __init__(self) -> None:
+        super().__init__("What you may read changed while this was answered, so it was not finished. Ask again.")
+
+
 class Cancelled(CairnError):
     """A job was cancelled by its owner."""
 

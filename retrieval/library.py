@@ -354,9 +354,10 @@ class Library(Asking, About):
 
     # Maintenance
 
-    def verify(self) -> VerifyReport:
-        """Re-derive every checksum; name what is damaged or orphaned."""
-        return maintenance.verify(self._administrator()._workspace)
+    def verify(self, *, texts: bool = False) -> VerifyReport:
+        """Re-derive every checksum; name what is damaged or orphaned. `texts`: also read every original anew, and
+        compare its text with the stored one."""
+        return maintenance.verify(self._administrator()._workspace, texts=texts)
 
     def repair(self, *, reingest: bool = False) -> RepairReport:
         """Make damaged parts of the memory again; `reingest`: read all documents again that another model has read."""

@@ -35,3 +35,7 @@ class MemoryFingerprint:
         """Sorted names of the fields that differ, including those that only one of the two has."""
         names = self.fields.keys() | other.fields.keys()
         return sorted(name for name in names if self.fields.get(name) != other.fields.get(name))
+
+
+UNKNOWN_MODEL = MemoryFingerprint({"weights": "unknown"})
+"""Of documents of which a rescue found nothing but the original: the model that reads them first makes their memory."""

@@ -28,11 +28,9 @@ from storage.catalogue.database.schema import (
 from storage.catalogue.deletion import delete_with_contents
 from storage.catalogue.home import Home, progress_of
 from storage.catalogue.jobs import has_active_job, insert_job
-from storage.fingerprint import MemoryFingerprint
+from storage.fingerprint import UNKNOWN_MODEL
 from storage.records import ADMINISTRATOR
 from storage.sidecars import CONTENTS, Rows, read_sidecar, sidecars
-
-UNKNOWN_MODEL = MemoryFingerprint({"weights": "unknown"})
 
 
 @dataclass(frozen=True)

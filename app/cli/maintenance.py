@@ -16,14 +16,20 @@ SECONDS_PER_DAY = 24 * 3600
 
 
 def verify(
-    context: typer.Context, as_json: JsonOption = False, home: HomeOption = None, model: ModelOption = None
+    context: typer.Context,
+    texts: Annotated[
+        bool, typer.Option("--texts", help="Also read every original anew and compare its text, as after an import.")
+    ] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
 ) -> None:
     """Check every stored byte against its checksum.
 
     Exit status 1 if anything is damaged.
     """
     with library_of(context, home, model) as library:
-        report = library.verify()
+        report = library.verify(texts=texts)
     if as_json:
         write_json({**report.to_dict(), "ok": report.ok})
     else:

@@ -5,7 +5,9 @@ requests that are never finished keep everybody else out.
 
 - A request's head must arrive within seconds, its body at a low rate at least, and answers must be read.
 - Connections are limited for each address and in all. At a limit, the one that has waited longest for its request
-  gives its place to the new one; only where all are at work is the new one refused.
+  gives its place to the new one, then one whose body drips in; only where all are at work is the new one refused.
+- Some room is kept for probes: there only `/healthz` and `/readyz` are answered, so that a server that is busy is not
+  taken for a dead one.
 - A reverse proxy brings everybody's connections and is limited in all only.
 """
 
@@ -19,16 +21,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import h11
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from app.limits.sign_in_limit import network_of
 
 log = logging.getLogger("cairn.api")
 
-FULL = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nRetry-After: 5\r\nConnection: close\r\n"
-    b"Content-Length: 32\r\n\r\nToo many connections. Try again."
-)
+FULL = b"Too many connections. Try again."
+PROBES = frozenset({"/healthz", "/readyz"})
+PROBE_ROOM = 16
 SPARE_FILES = 256
 """File descriptors for everything that is no connection."""
 
@@ -52,32 +54,48 @@ class Connections:
         self.limits, self._proxies = limits, proxies
         self._of: Counter[str] = Counter()
         self._idle: dict[LimitedProtocol, None] = {}  # without a request; who has waited longest comes first
+        self._arriving: dict[LimitedProtocol, None] = {}  # with half a request, likewise
+        self._probing: dict[LimitedProtocol, None] = {}
 
     def enter(self, connection: LimitedProtocol) -> bool:
         """Whether there is a place for it; another one may lose its own."""
-        in_place_of = iter(self._idle)
         many = self._of[connection.address] >= self.limits.each and connection.host not in self._proxies
-        if many:
-            in_place_of = (other for other in self._idle if other.address == connection.address)
         if many or self._of.total() >= self.limits.in_all:
-            leaves = next(in_place_of, None)
+            waiting = (*self._idle, *(other for other in self._arriving if other.drips()))
+            leaves = next((other for other in waiting if not many or other.address == connection.address), None)
             if leaves is None:
                 return False
             leaves.drop()
         self._of[connection.address] += 1
         return True
 
+    def probes(self, connection: LimitedProtocol) -> None:
+        """It may ask for nothing but a probe; the one that does so for longest leaves for it."""
+        if len(self._probing) >= PROBE_ROOM:
+            next(iter(self._probing)).drop()
+        self._probing[connection] = None
+
     def leave(self, connection: LimitedProtocol) -> None:
-        self._idle.pop(connection, None)
-        self._of[connection.address] -= 1
-        self._of = +self._of
+        for kept in (self._idle, self._arriving):
+            kept.pop(connection, None)
+        if self._probing.pop(connection, self) is self:  # else it took no place
+            self._of[connection.address] -= 1
+            self._of = +self._of
 
     def waits(self, connection: LimitedProtocol) -> None:
         """It has no request yet, or no further one."""
-        self._idle[connection] = None
+        if connection not in self._probing:
+            self._idle[connection] = None
+
+    def arrives(self, connection: LimitedProtocol) -> None:
+        """Half its request is here."""
+        self._idle.pop(connection, None)
+        if connection not in self._probing:
+            self._arriving[connection] = None
 
     def works(self, connection: LimitedProtocol) -> None:
         self._idle.pop(connection, None)
+        self._arriving.pop(connection, None)
 
 
 class LimitedProtocol(H11Protocol):
@@ -90,16 +108,16 @@ class LimitedProtocol(H11Protocol):
     _awaits = ""  # what the timer is about: "head" or "body"
     _unread: asyncio.TimerHandle | None = None
     _received, _slow = 0, False
+    _since = 0.0  # when what the timer is about was first awaited
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if self.client:
             self.host, self.address = self.client[0], network_of(self.client[0])
-        self._entered = self.kept.enter(self)
-        if not self._entered:
-            transport.write(FULL)
-            transport.close()
-            return
+        if not self.kept.enter(self):
+            self.kept.probes(self)
+            self.app = ProbesOnly(self.app)
+        self._entered = True
         self.kept.waits(self)
         self._expect("head", self.kept.limits.head_seconds, self.drop)
 
@@ -135,6 +153,12 @@ class LimitedProtocol(H11Protocol):
             self.kept.leave(self)
         super().connection_lost(exc)
 
+    def drips(self) -> bool:
+        """Whether its body comes more slowly than it has to, in the interval before or from the second second on."""
+        limits, seconds = self.kept.limits, self.loop.time() - self._since
+        due = limits.body_bytes * min(1.0, seconds / limits.body_seconds)
+        return self._slow or (seconds > 1.0 and self._received < due and not self.flow.read_paused)
+
     def drop(self) -> None:
         """Without a word: the other side has not finished its own."""
         log.debug("connection of %s dropped while waiting for its %s", self.address, self._awaits or "reader")
@@ -151,7 +175,7 @@ class LimitedProtocol(H11Protocol):
         if state is h11.IDLE:
             self._expect("" if idle else "head", limits.head_seconds, self.drop)
         elif state is h11.SEND_BODY:
-            self.kept.works(self)
+            self.kept.arrives(self)
             self._expect("body", limits.body_seconds, self._check_body)
         else:
             self.kept.works(self)
@@ -162,7 +186,7 @@ class LimitedProtocol(H11Protocol):
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._awaits, self._received, self._slow = what, 0, False
+        self._awaits, self._received, self._slow, self._since = what, 0, False, self.loop.time()
         self._timer = self.loop.call_later(seconds, late) if what else None
 
     def _check_body(self) -> None:
@@ -171,8 +195,24 @@ class LimitedProtocol(H11Protocol):
         if slow and self._slow:
             self.drop()
             return
-        self._slow, self._received = slow, 0
+        self._slow, self._received, self._since = slow, 0, self.loop.time()
         self._timer = self.loop.call_later(self.kept.limits.body_seconds, self._check_body)
+
+
+class ProbesOnly:
+    """ASGI app for a connection for which there was no place: probes are answered, others are told to come again."""
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] in PROBES and scope["method"] in ("GET", "HEAD"):
+            await self._app(scope, receive, send)
+            return
+        headers = [(b"Content-Type", b"text/plain"), (b"Retry-After", b"5"), (b"Connection", b"close")]
+        headers.append((b"Content-Length", str(len(FULL)).encode()))
+        await send({"type": "http.response.start", "status": 503, "headers": headers})
+        await send({"type": "http.response.body", "body": FULL})
 
 
 def limited_protocol(limits: ConnectionLimits, proxies: Container[str] = ()) -> type[asyncio.Protocol]:

@@ -89,7 +89,7 @@ class SignInLimit:
         def give_back(kept: Mapping[str, str], now: float) -> Counted:
             changed = {_name(("known", *attempt.pair)): ("1", KNOWN_SECONDS), _name(attempt.pair): ("[0, 0]", 0.0)}
             for key in attempt.keys[1:]:
-                count, last = _failures(kept, key)
+                count, last = _failures(kept, key, now)
                 changed[_name(key)] = (json.dumps([max(0, count - 1), last]), ATTEMPT_WINDOW_SECONDS)
             return changed
 
@@ -112,21 +112,22 @@ def _counted(kept: Mapping[str, str], now: float, keys: Sequence[Key]) -> Counte
     wait = max(_wait(kept, now, key) for key in keys)
     if wait > 0:
         raise TooManyAttempts(wait)
-    return {_name(key): (json.dumps([_failures(kept, key)[0] + 1, now]), ATTEMPT_WINDOW_SECONDS) for key in keys}
+    return {_name(key): (json.dumps([_failures(kept, key, now)[0] + 1, now]), ATTEMPT_WINDOW_SECONDS) for key in keys}
 
 
 def _wait(kept: Mapping[str, str], now: float, key: Key) -> float:
-    count, last = _failures(kept, key)
+    count, last = _failures(kept, key, now)
     beyond = count - (FREE_ATTEMPTS_IN_ALL if key[0] in ("account", "address") else FREE_ATTEMPTS)
     if beyond < 0:
         return 0.0
     return min(2.0 ** min(beyond + 2, 32), ATTEMPT_WINDOW_SECONDS) - (now - last)
 
 
-def _failures(kept: Mapping[str, str], key: Key) -> tuple[int, float]:
-    """Their number, and the time of the last."""
+def _failures(kept: Mapping[str, str], key: Key, now: float) -> tuple[int, float]:
+    """Their number, and the time of the last. Those of a time to come were counted by a clock that was put back since,
+    and count no more: else a right password would be refused until that time."""
     count, last = json.loads(kept.get(_name(key), "[0, 0]"))
-    return count, last
+    return (count, last) if last <= now else (0, now)
 
 
 def _name(key: Key) -> str:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -148,8 +149,11 @@ def _check_whole(bundle: BundleReader, loaded: LoadedModel, folder: str) -> None
     names |= {found.shard(number) for number in range(len(found.rows.shard_blocks))}
     if names != {name for name in bundle.names() if name.rpartition("/")[0] == folder}:
         raise bundle.bad(f"{folder} has other files than it should have")
-    for _piece in bundle.pieces(found.original):
-        pass
+    hasher = hashlib.sha256()
+    for piece in bundle.pieces(found.original):
+        hasher.update(piece)
+    if hasher.hexdigest() != found.rows.original_sha256:
+        raise bundle.bad(f"{folder}: its original is not the file that its rows name")
     _check_title(bundle, loaded, found)
     first = 0
     for number, count in enumerate(found.rows.shard_blocks):
@@ -185,12 +189,12 @@ def _take_in(
     rows, document_id, catalogue = found.rows, uuid4().hex, workspace.catalogue
     digest = loaded.fingerprint.digest
     name = collection or clean_name(rows.collection or "") or None
-    known = catalogue.find_document(rows.content_sha256, digest)
+    known = catalogue.find_document(rows.original_sha256, digest)
     if known is not None:
         return Arrived(rows.source, known.id, "already stored", known.num_blocks)
-    unlocked = "" if rows.original_sha256 == rows.content_sha256 else f".{rows.original_sha256}"
-    stored_file = f"{document_id}{unlocked}.{rows.kind}"
-    new = NewDocument(document_id, rows.source, rows.title, rows.kind, rows.content_sha256, digest, stored_file)
+    stored_file = f"{document_id}.{rows.kind}"
+    # What the file was before it was unlocked only the bundle says: believed, a lie would make that file "stored".
+    new = NewDocument(document_id, rows.source, rows.title, rows.kind, rows.original_sha256, digest, stored_file)
     with keep_arrived(workspace, bundle.pieces(found.original), stored_file, rows.original_sha256) as keep:
         written: list[ShardFile] = []
         try:

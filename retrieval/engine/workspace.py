@@ -25,7 +25,7 @@ from retrieval.errors import InvalidRequest, MemoryMismatch
 from storage.blobs.files import FileBlobs
 from storage.blobs.protocol import Blobs
 from storage.catalogue import Catalogue
-from storage.fingerprint import MemoryFingerprint
+from storage.fingerprint import UNKNOWN_MODEL, MemoryFingerprint
 from storage.kv.format import KV_DTYPES, KVLayout
 from storage.kv.store import KVBlockStore
 from storage.records import Job
@@ -213,7 +213,9 @@ class Workspace:
         assert self._model.loaded is not None
         mine = self._model.loaded.fingerprint
         for other in self.catalogue.fingerprints(in_use=True):
-            if fields := mine.differences(other):
+            if other == UNKNOWN_MODEL:
+                self.catalogue.give_unread(mine)
+            elif fields := mine.differences(other):
                 raise MemoryMismatch(fields, _values(fields, other, mine))
 
     def close(self) -> None:

@@ -13,8 +13,15 @@ from pathlib import Path
 
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, NotFound
+from retrieval.extraction.extract import extract
 from retrieval.index.snapshot import MemoryIndex
-from retrieval.ingest.file_store import abandoned_files, copy_of_original, delete_original, stored_sha256
+from retrieval.ingest.file_store import (
+    abandoned_files,
+    copy_of_original,
+    delete_original,
+    original_of,
+    stored_sha256,
+)
 from retrieval.types.records import DamageReport, Deleted, GcReport, Job, RepairReport, VerifyReport
 from retrieval.writers.local.memory_files import documents_folders
 from storage import maintenance as storage_maintenance
@@ -50,8 +57,9 @@ def delete(workspace: Workspace, index: MemoryIndex, rows: DeletedDocuments) -> 
     return Deleted(len(rows.document_ids), rows.num_blocks, rows.num_answers, freed)
 
 
-def verify(workspace: Workspace) -> VerifyReport:
-    """Recompute the checksum of every shard, block and original, and list files that no row knows."""
+def verify(workspace: Workspace, *, texts: bool = False) -> VerifyReport:
+    """Recompute the checksum of every shard, block and original, and list files that no row knows. `texts`: also read
+    every original anew, and compare its text with the one that is stored and shown as evidence."""
     began = time.monotonic()
     report = _verify_shards(workspace)
     damage = [
@@ -61,7 +69,8 @@ def verify(workspace: Workspace) -> VerifyReport:
     ]
     damage += [DamageReport("", "catalogue", "", problem) for problem in report.problems]
     for document in workspace.catalogue.documents():
-        if (reason := _original_damage(workspace, document)) and _exists(workspace, document.id):
+        reason = _original_damage(workspace, document) or (_other_text(workspace, document) if texts else "")
+        if reason and _exists(workspace, document.id):
             damage.append(DamageReport(document.id, document.source, "", reason))
     orphans = _orphans(workspace)
     return VerifyReport(
@@ -100,6 +109,22 @@ def _original_damage(workspace: Workspace, document: Document) -> str:
     except OSError as error:
         return f"the original file cannot be read: {error.strerror}"
     return ""
+
+
+def _other_text(workspace: Workspace, document: Document) -> str:
+    """How the stored text differs from that of the original: the maker of a bundle could write what they liked."""
+    if document.state != "ready":
+        return ""
+    try:
+        read = extract(original_of(workspace, document.id), kept=workspace.pages_folder / document.id).text
+    except CairnError as error:
+        return f"the original cannot be read again: {error}"
+    if read == workspace.catalogue.extracted_text(document.id).text:
+        return ""
+    return (
+        "its text is not what its original says: whoever made the bundle that it came in wrote another one, or another "
+        "release of Cairn read it; delete the document and add its original again"
+    )
 
 
 def gc(workspace: Workspace, index: MemoryIndex, grace_seconds: float) -> GcReport:

@@ -9,8 +9,8 @@ from sqlalchemy import Connection, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from storage.catalogue.database.rows import one_row, record_of, search_text
-from storage.catalogue.database.schema import answer_documents, answers, conversations, now
-from storage.catalogue.permissions import Repository, for_any_principal, readable_answers
+from storage.catalogue.database.schema import answer_documents, answers, conversations, documents, now, users
+from storage.catalogue.permissions import Repository, for_any_principal, readable_answers, readable_documents
 from storage.errors import NotFound
 from storage.names import clean_name, encodable
 from storage.records import AnswerHead, StoredAnswer
@@ -33,19 +33,30 @@ class AnswerRepository(Repository):
     ) -> AnswerHead:
         """Store an answer with its `body` (JSON) and the documents it used; deleting any of these deletes the answer.
 
-        Raises `NotFound`, and stores nothing, if a document or the conversation was deleted in the meantime.
+        Raises `NotFound`, and stores nothing, if a document or the conversation was deleted in the meantime, may not
+        be read any more, or the account is gone.
         """
         head = AnswerHead(answer_id or uuid4().hex, conversation_id, question, text, created_at or now())
         row = vars(head) | {"search_text": search_text(question, text), "body": body}
         used = [{"answer_id": head.id, "document_id": document_id} for document_id in dict.fromkeys(document_ids)]
         try:
             with self._database.write(tell=False) as connection:
+                self._check_still_allowed(connection, [one["document_id"] for one in used])
                 connection.execute(insert(answers).values(row | {"owner_id": self.principal.user_id}))
                 if used:
                     connection.execute(insert(answer_documents), used)
         except IntegrityError as error:
             raise NotFound("document or conversation of this answer", head.id) from error
         return head
+
+    def _check_still_allowed(self, connection: Connection, document_ids: list[str]) -> None:
+        if self.principal.is_administrator:
+            return
+        account = select(users.c.id).where(users.c.id == self.principal.user_id).with_for_update(read=True)
+        one_row(connection, account, "user", self.principal.user_id or "")
+        readable = select(documents.c.id).where(documents.c.id.in_(document_ids), readable_documents(self.principal))
+        if lost := set(document_ids) - set(connection.execute(readable).scalars()):
+            raise NotFound("document", min(lost))
 
     @for_any_principal
     def answer(self, answer_id: str) -> StoredAnswer:

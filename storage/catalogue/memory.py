@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Select, delete, exists, func, insert, select
+from sqlalchemy import Select, delete, exists, func, insert, select, update
 
 from storage.catalogue.database.rows import batches, block_of
 from storage.catalogue.database.schema import answers, blocks, documents, memory_fingerprints, shards, title_keys
 from storage.catalogue.documents import one_document
 from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, owned, readable_documents
-from storage.fingerprint import MemoryFingerprint
+from storage.fingerprint import UNKNOWN_MODEL, MemoryFingerprint
 from storage.records import Block, Totals
 
 
@@ -82,6 +82,14 @@ class MemoryRepository(Repository):
                 row = {"digest": fingerprint.digest, "fields": json.dumps(dict(fingerprint.fields))}
                 connection.execute(insert(memory_fingerprints).values(row))
         return fingerprint.digest
+
+    @for_any_principal
+    def give_unread(self, fingerprint: MemoryFingerprint) -> None:
+        """Documents of `UNKNOWN_MODEL` are this model's to read."""
+        digest = self.put_fingerprint(fingerprint)
+        with self._database.write() as connection:
+            unread = update(documents).where(documents.c.fingerprint == UNKNOWN_MODEL.digest)
+            connection.execute(unread.values(fingerprint=digest))
 
     @for_any_principal
     def fingerprints(self, *, in_use: bool = False) -> list[MemoryFingerprint]:

@@ -18,7 +18,7 @@ from storage.catalogue.database.schema import (
     user_groups,
     users,
 )
-from storage.catalogue.permissions import Repository, for_any_principal
+from storage.catalogue.permissions import Repository, for_any_principal, readable_collections
 from storage.errors import NameTaken, NotFound
 from storage.names import clean_name
 from storage.records import User
@@ -50,6 +50,16 @@ class UserRepository(Repository):
         """Whom the issuer calls `subject`."""
         found = self._rows(select(users).where(users.c.issuer == issuer, users.c.subject == subject))
         return _user(found[0]) if found else None
+
+    @for_any_principal
+    def access(self) -> frozenset[str]:
+        """Ids of the collections that the principal may read now. Raises `NotFound` if the account is gone."""
+        with self._database.read() as connection:
+            if not self.principal.is_administrator:
+                account = select(users.c.id).where(users.c.id == self.principal.user_id)
+                one_row(connection, account, "user", self.principal.user_id or "")
+            readable = select(collections.c.id).where(readable_collections(self.principal))
+            return frozenset(connection.execute(readable).scalars())
 
     @for_any_principal
     def own_groups(self) -> list[str]:

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from app.api import build_app
 from app.forwarded import DeclaredProxies
-from app.limits.connections import ConnectionLimits, limited_protocol
+from app.limits.connections import PROBE_ROOM, ConnectionLimits, limited_protocol
 from retrieval.library import Library
 from tests.app.api_client import until
 from tests.app.serving import BEARER, served, settings_for
@@ -89,7 +89,10 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     async def large(_request: Request) -> Response:
         return Response(b"x" * 50_000_000)
 
-    routes = [Route("/hello", hello), Route("/hold", hold), Route("/large", large)]
+    async def well(_request: Request) -> Response:
+        return PlainTextResponse("well")
+
+    routes = [Route("/hello", hello), Route("/healthz", well), Route("/hold", hold), Route("/large", large)]
     app = Starlette(routes=[*routes, Route("/length", length, methods=["POST"])])
     protocol = limited_protocol(LIMITS, DeclaredProxies(getattr(request, "param", "")))
     with served(app, http=protocol) as url:
@@ -171,6 +174,32 @@ def test_all_addresses_together_are_limited_too_and_the_longest_half_sent_one_go
     time.sleep(0.1)
     assert server.get().endswith(b"hello")
     assert is_closed(half[0])
+
+
+def test_a_thousand_dripping_bodies_keep_nobody_out(server: Server) -> None:
+    """As ten addresses did with a sign-in form."""
+    dripping = [server.connect(f"127.0.0.{2 + number % 4}") for number in range(LIMITS.in_all)]
+    for each in dripping:
+        each.sendall(BODY + b"x")
+    time.sleep(1.2)
+    for each in dripping:
+        with contextlib.suppress(OSError):
+            each.sendall(b"x")
+    began = time.monotonic()
+    assert server.get().endswith(b"hello") and time.monotonic() - began < 1.0
+
+
+def test_probes_have_room_of_their_own(server: Server) -> None:
+    working = [server.connect(f"127.0.0.{2 + number % 4}") for number in range(LIMITS.in_all)]
+    for each in working:
+        each.sendall(b"GET /hold HTTP/1.1\r\nHost: x\r\n\r\n")
+    until(lambda: server.working == len(working))
+    silent = [server.connect("127.0.0.9") for _ in range(3 * PROBE_ROOM)]
+    assert server.get("/healthz").endswith(b"well") and server.get().startswith(b"HTTP/1.1 503")
+    assert is_closed(silent[0]) and is_open(working[0])
+    server.held.set()
+    assert all(received(each, b"held") for each in working)
+    assert server.get().endswith(b"hello")
 
 
 @pytest.mark.parametrize("server", ["127.0.0.9"], indirect=True)

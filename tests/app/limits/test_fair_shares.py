@@ -5,6 +5,7 @@ Over a real socket. Whatever the first of two people wants takes until the test 
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,10 +17,12 @@ import pytest
 
 from app.api import build_app
 from app.auth import fresh_token
-from app.limits.request_shares import AT_ONCE, WAITING
+from app.http_security import PRINCIPAL
+from app.limits.request_shares import AT_ONCE, MOST_PAGE_STREAMS, WAITING, RequestShares
 from retrieval.library import Library
 from retrieval.types.passages import AnswerToken
 from retrieval.types.records import Estimate
+from storage.records import Principal
 from tests.app.api_client import PDF, events, until
 from tests.app.serving import served, settings_for
 
@@ -135,6 +138,36 @@ def test_one_persons_many_slow_requests_leave_threads_for_others_and_are_refused
         assert world.begun.count("ann") == AT_ONCE
         world.go_on.set()
         assert sum(asked.result().status_code == 200 for asked in flood) == most
+
+
+def test_only_so_many_streams_of_the_settings_page_are_open_for_one_person() -> None:
+    async def flood() -> list[int]:
+        held = asyncio.Event()
+
+        async def app(_scope: Any, _receive: Any, send: Any) -> None:
+            await held.wait()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body"})
+
+        shares, statuses = RequestShares(app), []
+
+        async def send(message: Any) -> None:
+            statuses.extend([message["status"]] if "status" in message else [])
+
+        async def open_one(name: str) -> None:
+            scope = {"type": "http", "path": "/gradio_api/heartbeat/x", "headers": [], PRINCIPAL: Principal(name, name)}
+            await shares(scope, None, send)  # type: ignore[arg-type]
+
+        streams = [asyncio.create_task(open_one("ann")) for _ in range(MOST_PAGE_STREAMS + 5)]
+        streams.append(asyncio.create_task(open_one("bob")))
+        await asyncio.sleep(0.01)
+        assert statuses == [429] * 5
+        held.set()
+        await asyncio.gather(*streams)
+        await open_one("ann")
+        return statuses
+
+    assert asyncio.run(flood()).count(200) == MOST_PAGE_STREAMS + 2
 
 
 @pytest.mark.parametrize("world", [{"max_jobs": 1}], indirect=True)

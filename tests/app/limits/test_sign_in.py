@@ -91,6 +91,19 @@ class TestLimit:
             limit.begin(f"user{number}", "10.0.0.1")
         limit.begin("ann", "10.0.0.1")
 
+    def test_a_clock_that_is_put_back_keeps_nobody_out(self, clock: Clock) -> None:
+        limit = SignInLimit(OwnValues(clock))
+        clock.now += 365 * 24 * 3600
+        with pytest.raises(TooManyAttempts):
+            for _ in range(6):
+                limit.begin("ann", "10.0.0.1")
+        clock.now -= 365 * 24 * 3600
+        limit.begin("ann", "10.0.0.1")
+        with pytest.raises(TooManyAttempts) as refused:
+            for _ in range(60):
+                limit.begin("ann", "10.0.0.1")
+        assert 0 < refused.value.wait_seconds <= 300
+
     def test_right_passwords_use_nothing_up(self, clock: Clock) -> None:
         limit = SignInLimit(OwnValues(clock))
         for number in range(3 * FREE_ATTEMPTS_IN_ALL):

@@ -225,6 +225,7 @@ HOSTILE = {
     "a kind of its own": rows(kind="exe"),
     "keys of a title that are too short": rows(title_keys="AAAA"),
     "a wrong hash of the original": rows(original_sha256="0" * 63),
+    "another original": lambda members: members.update({"documents/1/original.txt": b"quite another file"}),
 }  # fmt: skip
 
 
@@ -235,6 +236,27 @@ def test_a_hostile_bundle_is_refused_and_nothing_is_changed(what, bundle, elsewh
         list(elsewhere.bundles.import_from(rewritten(bundle, HOSTILE[what])))
     assert stored(elsewhere) == before == (0, 0) and elsewhere.collections() == []
     assert not list(tmp_path.glob("**/evil*"))
+
+
+def test_a_file_is_not_stored_already_because_a_bundle_says_so(bundle, elsewhere, tmp_path):
+    real = tmp_path / "real.txt"
+    real.write_text("What the bundle says that it holds, and does not.")
+    lie = hashlib.sha256(real.read_bytes()).hexdigest()
+    list(elsewhere.bundles.import_from(rewritten(bundle, rows(content_sha256=lie))))
+    number = len(elsewhere.documents())
+    elsewhere.submit(real)
+    assert len(elsewhere.documents()) == number + 1
+
+
+def test_a_text_that_its_original_does_not_say_is_found(bundle, elsewhere):
+    def forge(members: dict[str, bytes]) -> None:
+        members["documents/1/text.txt"] = members["documents/1/text.txt"][::-1]
+
+    arrived = list(elsewhere.bundles.import_from(rewritten(bundle, forge)))
+    assert elsewhere.verify().ok
+    report = elsewhere.verify(texts=True)
+    (found,) = report.damage
+    assert found.document_id == arrived[1].document_id and "not what its original says" in found.detail
 
 
 def test_a_damaged_or_cut_bundle_is_refused_and_nothing_is_changed(bundle, elsewhere, tmp_path):
