@@ -33,7 +33,7 @@ from app.cli.passages import passage_row, passage_text, print_written
 from app.exports.written_rows import written_row
 from retrieval.errors import InvalidRequest
 from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE
-from retrieval.types.outcomes import outcome_note, set_aside_note, who_chose
+from retrieval.types.outcomes import outcome_note, set_aside_note, understood_note, who_chose
 from retrieval.types.passages import Answer
 from retrieval.types.written import Progress
 from retrieval.writing.citations import without_citations
@@ -239,6 +239,8 @@ def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> None:
     # Numbers that the check put behind sentences stand with the sentences below; a repetition at the end only went.
     if not without_citations("".join(streamed)).strip().startswith(without_citations(printable(result.text)).strip()):
         say(printable(result.text).strip())
+    if note := understood_note(result):
+        say(printable(note))
     if note := outcome_note(result):
         say(note)
     if result.short and result.short != result.text:

@@ -102,6 +102,19 @@ def documents_holding(catalogue: Catalogue, words: str) -> set[str]:
     return catalogue.documents_with_terms(numbers) if numbers else set()
 
 
+def blocks_holding(catalogue: Catalogue, words: str, *, most: int) -> list[int]:
+    """Ids of the blocks in which these words stand in this order; none if there are more than `most` such places, which
+    then tell nothing apart. Raises `InvalidRequest`."""
+    wanted, found = Wanted.of_words(words), set[int]()
+    for document_id in sorted(documents_holding(catalogue, words)):
+        for start, end in wanted.places(catalogue.extracted_text(document_id).text):
+            touched = catalogue.blocks_of_document(document_id, start=start, end=end)
+            found.update(block.id for block in touched if block.start < end and start < block.end)
+            if len(found) > most:
+                return []
+    return sorted(found)
+
+
 def matches(catalogue: Catalogue, documents: Sequence[Document], wanted: Wanted, *, each: int) -> Iterator[TextMatch]:
     """Matches in these documents, in order, at most `each` of one document. Reads one document's text at a time."""
     for document in documents:

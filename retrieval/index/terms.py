@@ -42,6 +42,11 @@ def number_of(term: str) -> int:
     return zlib.crc32(term.encode()) + 1
 
 
+def number_of_word(word: str) -> int:
+    """The number of the term that one word without punctuation is."""
+    return number_of(_form(word.lower()))
+
+
 def crossing_terms(left: str, right: str) -> set[str]:
     """Terms of a text that was cut in two, of which each part has a piece: "(Ctrl+" and "G)" have "ctrl+g"."""
     tail, head = _TAIL.search(left), _HEAD.match(right)

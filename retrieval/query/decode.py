@@ -68,7 +68,7 @@ class Decoder:
         self._workspace, self._index, self._passages = workspace, index, passages
         self._model = workspace.opened.model
         self._policy, self._sampling = question.policy(), question.sampling(self._model)
-        self._asked, self._anyway = question.text, question.anyway
+        self._anyway = question.anyway
 
     def look(self, retrieved: Retrieved) -> Decoded:
         """The sentences that may be quoted, and the outcome; nothing is generated."""
@@ -89,7 +89,7 @@ class Decoder:
                     candidates,
                     decoded.quoting,
                     1 + OTHER_SENTENCES,
-                    read=None if look is None else partial(look.read, self._asked),
+                    read=None if look is None else partial(look.read, retrieved.spelled),
                 )
         decoded.outcome = self._outcome(retrieved, decoded.quotations)
         return decoded

@@ -28,6 +28,7 @@ from retrieval.query.follow_up import with_conversation
 from retrieval.query.passage_spans import Hit
 from retrieval.query.question import Question
 from retrieval.query.search import Found, find_blocks, hits_of
+from retrieval.query.spelling import corrected
 
 CANDIDATES_PER_PASSAGE = 4
 
@@ -80,6 +81,8 @@ class Candidates:
 class Retrieved:
     """What search found for a question, and what an answer may read of it."""
 
+    spelled: str
+    """The question in the spelling of the library."""
     asked: str
     """The question with what it needs of the conversation before it."""
     found: Found
@@ -98,7 +101,8 @@ class Retrieved:
 def retrieve(workspace: Workspace, index: MemoryIndex, snapshot: MemorySnapshot, question: Question) -> Retrieved:
     """Search, and choose the candidates. Raises as `find_blocks`, but `DamagedMemory` names the document."""
     config = workspace.opened.model.config
-    asked = _asked(workspace, question)
+    spelled = corrected(workspace.catalogue, workspace.opened.model, question.text)
+    asked = _asked(workspace, question, spelled)
     with naming_damage(index):
         found = find_blocks(workspace, snapshot, asked, CANDIDATES_PER_PASSAGE * question.k, question.scope)
     finished_at = time.perf_counter()
@@ -111,14 +115,14 @@ def retrieve(workspace: Workspace, index: MemoryIndex, snapshot: MemorySnapshot,
     weighs = look is not None and look.doubt is not None and quote and config.quotes_sentences
     answerable = len(candidates) > 0 and (sure or weighs or question.anyway)
     insisted = answerable and not sure and not weighs
-    return Retrieved(asked, found, candidates, quote, answerable, sure, insisted, finished_at)
+    return Retrieved(spelled, asked, found, candidates, quote, answerable, sure, insisted, finished_at)
 
 
-def _asked(workspace: Workspace, question: Question) -> str:
+def _asked(workspace: Workspace, question: Question, spelled: str) -> str:
     if question.conversation_id is None:
-        return with_conversation(question.text, [turn.question for turn in question.earlier])
+        return with_conversation(spelled, [turn.question for turn in question.earlier])
     heads = workspace.catalogue.answers(conversation_id=question.conversation_id, limit=1)
-    return with_conversation(question.text, [head.question for head in heads])
+    return with_conversation(spelled, [head.question for head in heads])
 
 
 def choose_candidates(

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from model.scoring.late_interaction import best_matches, block_scores, token_matches
 from retrieval.engine.workspace import Workspace
+from retrieval.index.exact_text import blocks_holding
 from retrieval.index.memory_snapshot import MemorySnapshot
 from retrieval.index.rare_terms import with_rare_terms
 from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
@@ -33,6 +34,7 @@ from retrieval.query.exact_terms import term_shares, unmatched_share
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import Hit, join_neighbours
 from retrieval.query.question import EncodedQuestion, check_count, encode_question
+from retrieval.query.spelling import corrected
 from retrieval.types.outcomes import asks_for_a_survey
 from retrieval.types.passages import Passage
 from retrieval.types.records import Scope
@@ -44,6 +46,8 @@ _PROPOSED_PER_BLOCK = 4
 FEWEST_PROPOSED = 512
 EXACT_SHARE = 0.1
 """Added to the score of a block that holds all rare terms of the question."""
+MOST_EXACT = 32
+"""Blocks with the very words of a query that come first; more of them would say nothing."""
 EXACT_AMONG = 64
 """So many of the best blocks are looked through for them, or all that are to be found."""
 # How many blocks' keys are in memory at a time.
@@ -129,6 +133,22 @@ def token_scores(snapshot: MemorySnapshot, queries_QWGD: Tensor, positions_C: Te
     return block_scores(torch.cat(best, 1).maximum(titles_QC), torch.from_numpy(place_C))
 
 
+def with_exact(
+    workspace: Workspace, snapshot: MemorySnapshot, query: str, found: Found, scope: Scope | None
+) -> tuple[Tensor, Tensor]:
+    """positions_C and scores_C of the blocks found, with those first in which the query stands word for word; these
+    have the best score."""
+    exact_P = snapshot.positions_of_blocks(blocks_holding(workspace.catalogue, query, most=MOST_EXACT))
+    if (within := scope_positions(workspace, snapshot, scope)) is not None:
+        exact_P = exact_P[torch.isin(exact_P, within)]
+    is_exact_C = torch.isin(found.positions_C, exact_P)
+    unfound_P = exact_P[~torch.isin(exact_P, found.positions_C)]
+    positions_C = torch.cat((found.positions_C[is_exact_C], unfound_P, found.positions_C[~is_exact_C]))
+    scores_C = torch.cat((found.scores_C[is_exact_C], torch.zeros(len(unfound_P)), found.scores_C[~is_exact_C]))
+    scores_C[: len(exact_P)] = scores_C.amax() if len(scores_C) else 0.0
+    return positions_C, scores_C
+
+
 def hits_of(snapshot: MemorySnapshot, positions_C: Tensor, scores_C: Tensor) -> list[Hit]:
     """Blocks by position with their scores, in the given order."""
     numbers = positions_C.numpy()
@@ -144,10 +164,13 @@ def hits_of(snapshot: MemorySnapshot, positions_C: Tensor, scores_C: Tensor) -> 
 def search(
     workspace: Workspace, index: MemoryIndex, passages: PassageBuilder, query: str, k: int, scope: Scope | None
 ) -> list[Passage]:
-    """The k best passages, best first; fewer only where the scope holds fewer blocks."""
+    """The k best passages, best first; fewer only where the scope holds fewer blocks. Where the words of the query
+    stand as they are typed, at few places, comes first."""
     check_count(k)
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
         with naming_damage(index):
-            found = find_blocks(workspace, snapshot, query, _BLOCKS_PER_PASSAGE * k, scope)
-        hits = hits_of(snapshot, found.positions_C, found.scores_C)
+            text = corrected(workspace.catalogue, workspace.opened.model, query)
+            found = find_blocks(workspace, snapshot, text, _BLOCKS_PER_PASSAGE * k, scope)
+        positions_C, scores_C = with_exact(workspace, snapshot, text, found, scope)
+        hits = hits_of(snapshot, positions_C, scores_C)
         return passages.passages(join_neighbours(hits, k, found.joined), found.joined)

@@ -48,6 +48,12 @@ def asks_for_a_survey(question: str) -> bool:
     return _SURVEY.search(question) is not None
 
 
+def understood_note(answer: Answer) -> str:
+    """How the question was read, where it was not as it was put: misspelt words, and what a follow-up refers to."""
+    asked = str(answer.settings.get("asked", ""))
+    return f"Understood as: {asked}" if asked and asked.strip() != answer.question.strip() else ""
+
+
 def survey_note(answer: Answer) -> str:
     """What has to be said of one sentence where a whole document was meant; empty for others."""
     return ONE_SENTENCE if answer.settings.get("survey") and answer.text and answer.writer is None else ""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Select, delete, exists, func, insert, select
 
-from storage.catalogue.database.rows import unpack_tokens
+from storage.catalogue.database.rows import batches, unpack_tokens
 from storage.catalogue.database.schema import blocks, shard_terms, shards
 from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document
 
@@ -51,15 +51,23 @@ class TermRepository(Repository):
     def blocks_with_terms(self, terms: Collection[int], *, most_shards: int) -> dict[int, np.ndarray]:
         """Ids of the blocks that hold each of these words, ascending, of documents that the principal may read. A word
         that more shards hold is left out: it is not rare."""
-        counted = self._readable(func.count().label("num_shards")).group_by(shard_terms.c.term)
-        counts = self._rows(counted.where(shard_terms.c.term.in_(terms)))
-        rare = [row.term for row in counts if row.num_shards <= most_shards]
+        rare = [term for term, count in self.count_terms(terms).items() if count <= most_shards]
         held = self._readable(shard_terms.c.indices, shards.c.first_block_id).where(shard_terms.c.term.in_(rare))
         found: dict[int, list[np.ndarray]] = {}
         for row in self._rows(held.order_by(shards.c.first_block_id)):
             ids = np.frombuffer(row.indices, "<u4").astype(np.int64) + row.first_block_id
             found.setdefault(row.term, []).append(ids)
         return {term: np.concatenate(ids) for term, ids in found.items()}
+
+    @for_any_principal
+    def count_terms(self, terms: Collection[int]) -> dict[int, int]:
+        """In how many shards, of documents that the principal may read, each of these words stands; words that stand
+        nowhere are left out."""
+        found: dict[int, int] = {}
+        for batch in batches(list(terms)):
+            counted = self._readable(func.count().label("num_shards")).where(shard_terms.c.term.in_(batch))
+            found.update({row.term: row.num_shards for row in self._rows(counted.group_by(shard_terms.c.term))})
+        return found
 
     @for_any_principal
     def documents_with_terms(self, terms: Collection[int]) -> set[str]:

@@ -38,6 +38,7 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
   replace(
     node,
     answer.found ? null : unsupported(answer),
+    understood(answer),
     answer.settings.interrupted ? interruptedNote(onContinue) : null,
     words && (answer.outcome === "perhaps" || (answer.settings.anyway && answer.found)) ? perhapsNote() : null,
     answer.found || (words && !refusedBy(answer)) ? h("div", { class: answer.found ? "" : "unsupported" }, box) : null,
@@ -54,6 +55,12 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
     actions(answer, { onDeleted, onAgain }),
   );
 }
+
+// How the question was read, where it was not as it was put: misspelt words, and what a follow-up refers to.
+const understood = ({ settings, question }) =>
+  settings.asked && settings.asked.trim() !== question.trim()
+    ? h("div", { class: "soft understood" }, `Understood as: ${settings.asked}`)
+    : null;
 
 // A writer that found nothing says the words of the outcome itself.
 const refusedBy = (answer) => Boolean(answer.writer) && answer.text.startsWith(OUTCOMES.not_found[0].slice(0, -1));

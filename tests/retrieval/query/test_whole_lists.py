@@ -84,7 +84,7 @@ def followed(text, *, best, documents, found=(1,)):
     passages = SimpleNamespace(quotable_text=lambda _: QuotableText(text))
     positions_C = torch.tensor(found)
     candidates = Candidates(snapshot_of(ordinals, documents), positions_C, torch.ones(len(found)) > 0, best)
-    retrieved = Retrieved("?", None, candidates, True, True, True, False, 0.0)
+    retrieved = Retrieved("?", "?", None, candidates, True, True, True, False, 0.0)
     return with_whole_lists(catalogue, passages, retrieved).candidates
 
 

@@ -1,0 +1,69 @@
+"""A word of a question that stands nowhere in the library, as the nearest word that does.
+
+Only what looks misspelt is changed: a word that no block holds, that the model's tokenizer has to take apart, and that
+one letter left out, added, changed or swapped with its neighbour makes a word of the library. What was changed is said
+with the answer.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterator
+
+from model.checkpoint.landmark_model import LandmarkModel
+from retrieval.index.exact_text import Wanted
+from retrieval.index.terms import SMALL_WORDS, number_of_word
+from storage.catalogue import Catalogue
+
+SHORTEST = 5
+"""Letters of the shortest word that is changed: shorter ones are one letter from many others."""
+_TRIED = 3
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+def corrected(catalogue: Catalogue, model: LandmarkModel, question: str) -> str:
+    """The question, with the words of the library in place of misspelt ones."""
+    words = [match for match in _WORD.finditer(question) if _may_be_misspelt(match[0], model)]
+    held = catalogue.count_terms([number_of_word(match[0]) for match in words]) if words else {}
+    for match in reversed(words):  # from the end on, so that places stay
+        if number_of_word(match[0]) not in held and (right := _nearest(catalogue, match[0].lower())):
+            right = right.capitalize() if match[0][0].isupper() else right
+            question = question[: match.start()] + right + question[match.end() :]
+    return question
+
+
+def _may_be_misspelt(word: str, model: LandmarkModel) -> bool:
+    return len(word) >= SHORTEST and word.lower() not in SMALL_WORDS and len(model.tokenize(f" {word.lower()}").ids) > 1
+
+
+def _nearest(catalogue: Catalogue, word: str) -> str:
+    """The word of the library one letter away that most shards hold; "" if there is none."""
+    near = {number_of_word(one): one for one in _one_letter_away(word)}
+    counts = catalogue.count_terms(list(near))
+    for number in sorted(counts, key=lambda one: counts[one], reverse=True)[:_TRIED]:
+        if _stands_in(catalogue, near[number], number):
+            return near[number]
+    return ""
+
+
+def _stands_in(catalogue: Catalogue, word: str, number: int) -> bool:
+    """Whether a text really holds the word: other words may have its number."""
+    for document_id in sorted(catalogue.documents_with_terms([number]))[:_TRIED]:
+        if next(Wanted.of_words(word).places(catalogue.extracted_text(document_id).text), None):
+            return True
+    return False
+
+
+def _one_letter_away(word: str) -> Iterator[str]:
+    letters = sorted(set(string.ascii_lowercase) | set(word))
+    for at in range(len(word) + 1):
+        head, tail = word[:at], word[at:]
+        if tail:
+            yield head + tail[1:]
+        if len(tail) > 1:
+            yield head + tail[1] + tail[0] + tail[2:]
+        for letter in letters:
+            yield head + letter + tail
+            if tail:
+                yield head + letter + tail[1:]

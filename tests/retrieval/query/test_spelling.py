@@ -1,0 +1,48 @@
+"""Misspelt words of a question become the nearest words of the library; all others stay."""
+
+from __future__ import annotations
+
+import pytest
+
+from retrieval.query.spelling import corrected
+from tests.retrieval.conftest import add
+from tests.tiny_model import tiny_model
+
+TEXT = (
+    "The superintendent holds the licence for explosives. Chlorine cylinders weigh 65 kilograms. "
+    "Dvořák wrote about the reservoir."
+)
+
+
+@pytest.fixture
+def handbook(library, write):
+    add(library, write("handbook.txt", TEXT * 4))
+    return library
+
+
+@pytest.mark.parametrize(
+    ("asked", "understood"),
+    [
+        ("Who is the superintendant?", "Who is the superintendent?"),
+        ("how much does a clorine cilinder weigh", "how much does a chlorine cylinder weigh"),
+        ("Reservior?", "Reservoir?"),
+        ("Explosivess", "Explosives"),
+        ("Who holds the licence?", "Who holds the licence?"),
+        ("Which hydrofoil?", "Which hydrofoil?"),
+        ("Is 65 kilogrms right?", "Is 65 kilograms right?"),
+        ("lic", "lic"),
+    ],
+)
+def test_only_what_is_one_letter_from_a_word_of_the_library_changes(handbook, asked, understood):
+    assert corrected(handbook._catalogue, tiny_model(block_size=16), asked) == understood
+
+
+def test_an_empty_library_changes_nothing(library):
+    assert corrected(library._catalogue, tiny_model(block_size=16), "superintendant") == "superintendant"
+
+
+def test_a_typed_phrase_comes_first_in_a_search(library, three, write):
+    document = add(library, write("codes.txt", "Pump X-17/b hums. " + "Other words stand here and there. " * 60))
+    found = library.search("pump X-17/B hums", 3)
+    assert found[0].document_id == document and "X-17/b" in found[0].text
+    assert found[0].score >= found[1].score
