@@ -10,6 +10,8 @@ import numpy as np
 
 from retrieval.errors import ExtractError, NothingToRead
 from retrieval.extraction.document import (
+    NO_PAGE,
+    Aside,
     Exhibits,
     ExtractedBox,
     ExtractedDocument,
@@ -25,7 +27,9 @@ from retrieval.extraction.exhibits import (
     nearest_caption,
     within_limits,
 )
+from retrieval.extraction.parts import Part
 from retrieval.extraction.pdf.characters import PageCharacters
+from retrieval.extraction.pdf.forms import with_pairs
 from retrieval.extraction.pdf.headers_footers import find_headers_footers, said_once
 from retrieval.extraction.pdf.hidden_numbers import without_hidden_numbers
 from retrieval.extraction.pdf.layout import read_lines
@@ -36,6 +40,7 @@ from retrieval.extraction.pdf.tables.rows import Names, read_table
 from retrieval.extraction.pdf.tables.rules import Rules
 from retrieval.extraction.pdf.text_boxes import TextLine, plain_line
 from retrieval.extraction.pdf.titles import title_of
+from retrieval.extraction.pdf.unseen import texts_of
 
 NO_TEXT = "no text: scanned image?"
 ONLY_HEADERS = "no text beside running heads: scanned image?"
@@ -62,6 +67,7 @@ class Page:
     recognised: bool = False
     tables: Sequence[ExtractedTable] = ()
     pictures: Sequence[ExtractedBox] = ()
+    asides: Sequence[Aside] = ()
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,7 @@ class PageLines:
     lines: list[TextLine]
     tables: list[ExtractedTable]
     names: Names | None
+    asides: Sequence[Aside] = ()
 
 
 def read_page(number: int, sheet: PageCharacters, rules: Rules | None, names: Names | None) -> PageLines:
@@ -78,8 +85,11 @@ def read_page(number: int, sheet: PageCharacters, rules: Rules | None, names: Na
     lines: list[TextLine] = []
     tables: list[ExtractedTable] = []
     found = None
+    asides: list[Aside] = []
     numbers_N = line_numbers(sheet)
     if numbers_N.any():
+        numbers = texts_of(sheet.code_N, sheet.spaced_N, numbers_N)
+        asides.append(Aside("line number", " ".join(numbers), number))
         sheet = sheet.only(~numbers_N)
     for count, line in enumerate(read_lines(sheet, find_tables(sheet, rules or _NO_RULES))):
         if line.table is None:
@@ -90,7 +100,7 @@ def read_page(number: int, sheet: PageCharacters, rules: Rules | None, names: Na
             names, found = None, table.names
             lines += table.lines
             tables.append(table.shown)
-    return PageLines(lines, tables, found)
+    return PageLines(with_pairs(lines, sheet), tables, found, asides)
 
 
 def read_blocks(number: int, blocks: Sequence[PageCharacters], rules: Rules | None) -> PageLines:
@@ -118,6 +128,8 @@ def assemble(
     recurring = find_headers_footers(pages_lines, [page.height for page in facts])
     heads = [lines[i] for lines, found in zip(pages_lines, recurring, strict=True) for i in sorted(found)]
     kept, left_out = said_once(pages_lines, recurring)
+    asides = [aside for page in read for aside in page.asides]
+    asides += [_aside_line(line, page.height) for page, lines in zip(facts, left_out, strict=True) for line in lines]
     running = join_lines(kept)
     pages = tuple(
         replace(page.facts, start=start, end=end, note=_note(page, start, end))
@@ -139,8 +151,31 @@ def assemble(
     return ExtractedDocument(
         title_of(metadata, kept, heads, path), running.text, pages, outline, metadata,
         running.page_N, running.line_N, running.box_N4, tuple(notes), tuple(scanned),
-        _exhibits(read),
+        _exhibits(read), asides=tuple(asides),
     )  # fmt: skip
+
+
+def with_parts(document: ExtractedDocument, parts: Sequence[Part]) -> ExtractedDocument:
+    """The document with the text of files inside of it at its end, behind their names; it stands on no page."""
+    blocks = [text for part in parts for text in (part.label, *(text for _, text in part.blocks)) if text.strip()]
+    if not blocks:
+        return document
+    added = "\n\n" + "\n\n".join(blocks)
+    count, last = len(added), document.pages[-1]
+    nowhere_N = np.full(count, NO_PAGE, np.int32)
+    return replace(
+        document,
+        text=document.text + added,
+        pages=(*document.pages[:-1], replace(last, end=len(document.text) + count)),
+        page_N=np.concatenate([document.page_N, nowhere_N]),
+        line_N=np.concatenate([document.line_N, nowhere_N]),
+        box_N4=np.concatenate([document.box_N4, np.zeros((count, 4), np.float32)]),
+        asides=(*document.asides, *(replace(one, page=last.number) for part in parts for one in part.asides)),
+    )
+
+
+def _aside_line(line: TextLine, height: float) -> Aside:
+    return Aside("header" if line.y0 < height / 2 else "footer", line.text.replace("\t", " "), line.page)
 
 
 def _exhibits(read: Sequence[Page]) -> Exhibits:

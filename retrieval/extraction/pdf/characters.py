@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pypdfium2 as pdfium
@@ -28,6 +29,19 @@ _SLANT = 0.11  # of a quarter turn; text that leans less runs along or across th
 
 
 @dataclass(frozen=True)
+class Field:
+    """A field of a form, in points as displayed. `value`: what was filled in, or for a box whether it is ticked
+    (TICKED, EMPTY). `is_comb`: each letter stands in a cell of its own."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+    value: str
+    is_comb: bool = False
+
+
+@dataclass(frozen=True)
 class PageCharacters:
     """Points (1/72 inch), origin top left of the displayed page, y downwards.
 
@@ -37,7 +51,8 @@ class PageCharacters:
     `ink_N4` is the box of the ink; `accent_N` is the combining mark (0: none) that the file prints over the character
     as a separate glyph, as TeX does.
     `unreadable` counts glyphs whose character code cannot be known. `is_form`: the page has fields, and what was filled
-    in. `hidden` and `watermarks`: texts of the file that are no part of what the page says.
+    in. `hidden` and `watermarks`: texts of the file that are no part of what the page says. `fields` that are filled
+    in.
     """
 
     width: float
@@ -55,6 +70,7 @@ class PageCharacters:
     is_form: bool = False
     hidden: tuple[str, ...] = ()
     watermarks: tuple[str, ...] = ()
+    fields: tuple[Field, ...] = ()
 
     @cached_property
     def middle_N2(self) -> np.ndarray:
@@ -62,10 +78,20 @@ class PageCharacters:
         middle_N2: np.ndarray = (self.ink_N4[:, :2] + self.ink_N4[:, 2:]) / 2
         return middle_N2
 
+    @cached_property
+    def filled_N(self) -> np.ndarray:
+        """Which characters were filled into a field."""
+        filled_N: np.ndarray = np.zeros(len(self.code_N), bool)
+        for field in self.fields:
+            low, high = (field.x0, field.y0), (field.x1, field.y1)
+            filled_N |= ((self.middle_N2 >= low) & (self.middle_N2 <= high)).all(axis=1)
+        return filled_N
+
     def only(self, chosen_N: np.ndarray) -> PageCharacters:
         """The page with these characters."""
         names = [each.name for each in fields(self) if each.name.endswith(("_N", "_N2", "_N4"))]
-        return replace(self, **{name: getattr(self, name)[chosen_N] for name in names})
+        chosen: dict[str, Any] = {name: getattr(self, name)[chosen_N] for name in names}
+        return replace(self, **chosen)
 
 
 def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage, is_form: bool = False) -> PageCharacters:
@@ -121,7 +147,7 @@ def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage, is_form
 def beside(recognised: PageCharacters, own: PageCharacters) -> PageCharacters:
     """What was recognised on a page where it has no text of its own."""
     middle = recognised.middle_N2[:, None]
-    covered = ((middle >= own.box_N4[:, :2]) & (middle <= own.box_N4[:, 2:])).all(axis=2).any(axis=1)
+    covered: np.ndarray = np.all((middle >= own.box_N4[:, :2]) & (middle <= own.box_N4[:, 2:]), axis=2).any(axis=1)
     return recognised.only(~covered)
 
 

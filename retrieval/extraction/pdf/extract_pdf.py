@@ -19,12 +19,24 @@ import pypdfium2.raw as pdfium_c
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedBox, ExtractedDocument, ExtractedPage, OutlineEntry
 from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.mail.attachments import Attachment, attached_parts
 from retrieval.extraction.ocr.recognised import kept
-from retrieval.extraction.pdf.assemble import DAMAGED, NO_TEXT, UNREADABLE, Page, assemble, read_blocks, read_page
+from retrieval.extraction.pdf.annotations import remarks, unseen, with_annotations
+from retrieval.extraction.pdf.assemble import (
+    DAMAGED,
+    NO_TEXT,
+    UNREADABLE,
+    Page,
+    assemble,
+    read_blocks,
+    read_page,
+    with_parts,
+)
 from retrieval.extraction.pdf.characters import Display, PageCharacters, beside, read_characters
 from retrieval.extraction.pdf.opening import NEEDS_PASSWORD, WRONG_PASSWORD, check_signature, opened, page_of
 from retrieval.extraction.pdf.tables.rows import Names
 from retrieval.extraction.pdf.tables.rules import read_rules
+from retrieval.extraction.pdf.text_boxes import unprinted_line
 
 STAMPED = "a picture with a few words beside it: scanned image?"
 _OUTLINE_ENTRIES = 20_000
@@ -34,6 +46,8 @@ _UNREADABLE_SHARE = 0.3  # of the characters; with more, the page is read as a p
 _PICTURE_SHARE = 0.6  # of the page
 _PICTURES = 200  # of a page, looked at
 _LEAST_PICTURE = 0.03  # of the page
+_ATTACHMENTS = 500
+_FOR_PROGRAMS = {"factur-x.xml", "zugferd-invoice.xml", "xrechnung.xml", "order-x.xml"}
 
 
 def extract_pdf(
@@ -58,7 +72,23 @@ def extract_pdf(
                 f"This PDF has {count:,} pages; at most {limits.pages:,} are read. Split it and add the parts."
             )
         pages = _read_pages(document, limits, recognised, tell)
-        return assemble(path, pages, metadata, outline or _outline_of_pdfium(document), notes)
+        parts = list(attached_parts(_attachments(document, notes), path, limits, notes, "attached file"))
+        return with_parts(assemble(path, pages, metadata, outline or _outline_of_pdfium(document), notes), parts)
+
+
+def _attachments(document: pdfium.PdfDocument, notes: list[str]) -> list[Attachment]:
+    """The files inside of the file; those that are damaged are empty. What an invoice repeats for programs is noted."""
+    found = []
+    for number in range(min(document.count_attachments(), _ATTACHMENTS)):
+        attachment = document.get_attachment(number)
+        if attachment.get_name().lower() in _FOR_PROGRAMS:
+            notes.append(f"The attached file {attachment.get_name()} repeats the invoice for programs; it is not read.")
+            continue
+        try:
+            found.append(Attachment(attachment.get_name(), bytes(attachment.get_data())))
+        except pdfium.PdfiumError:
+            found.append(Attachment(attachment.get_name(), b""))
+    return found
 
 
 def _describe(path: Path, password: str | None, notes: list[str]) -> tuple[dict[str, str], tuple[OutlineEntry, ...]]:
@@ -119,7 +149,7 @@ def _read_pages(
         tell(number, len(document), characters)
         label = document.get_page_label(number) or str(number + 1)
         try:
-            page, is_form = page_of(document, number)
+            page, is_form, annotations = page_of(document, number)
         except pdfium.PdfiumError:
             pages.append(Page(ExtractedPage(number, label, 0.0, 0.0, 0, 0, DAMAGED), []))
             continue
@@ -131,6 +161,8 @@ def _read_pages(
                 "Split the file and add the parts."
             )
         sheet, found = read_characters(page, text_page, is_form), kept(recognised, number)
+        said, asides = remarks(sheet, annotations.comments), unseen(number, sheet, annotations)
+        sheet = with_annotations(sheet, annotations)
         facts = ExtractedPage(number, label, sheet.width, sheet.height, 0, 0, _note(page, sheet))
         if found is not None:
             blocks = found if facts.note == UNREADABLE else [sheet, *(beside(block, sheet) for block in found)]
@@ -139,7 +171,8 @@ def _read_pages(
             read = read_page(number, sheet, read_rules(page), names)
         names = read.names
         is_picture, pictures = found is None and _draws_something(page), _pictures(page, number)
-        pages.append(Page(facts, read.lines, is_picture, found is not None, read.tables, pictures))
+        lines = [*read.lines, *(unprinted_line(number, text) for text in said)]
+        pages.append(Page(facts, lines, is_picture, found is not None, read.tables, pictures, [*asides, *read.asides]))
         text_page.close()
         page.close()
     return pages

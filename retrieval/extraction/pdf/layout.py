@@ -261,6 +261,8 @@ def _line(
         is_space = distance > _WORD_TO_LETTER_GAP * np.median(distance)
         cell_gap = np.inf
     gaps = np.r_[0, np.where(distance > cell_gap * size, 2, is_space)].astype(np.int8)
+    filled = page.filled_N[indices].astype(int)
+    gaps[1:][np.diff(filled) != 0] = 2  # between a label and what is filled in
     base = float(np.median(origin[indices[size_N > 0.85 * size], 1]))
     raised = (size_N < 0.85 * size) & (origin[indices, 1] < base - 0.15 * size)
     x0, y0 = box[indices, :2].min(axis=0)

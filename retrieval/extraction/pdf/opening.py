@@ -13,6 +13,7 @@ import pypdfium2.raw as pdfium_c
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.formats import HEAD_BYTES, PDF
+from retrieval.extraction.pdf.annotations import Annotations, read_annotations
 
 NEEDS_PASSWORD = "This PDF needs a password to be opened. Give it with the file."
 WRONG_PASSWORD = "The password does not open this PDF. Check it and try again."
@@ -49,6 +50,8 @@ def opened(path: Path, password: str | None) -> Iterator[pdfium.PdfDocument]:
     try:
         if len(document) == 0:
             raise ExtractError(NO_PAGES)
+        if document.get_formtype() != pdfium_c.FORMTYPE_NONE:
+            document.init_forms()
         yield document
     finally:
         document.close()
@@ -96,16 +99,17 @@ def _is_without_pages(path: Path) -> bool:
         return False
 
 
-def page_of(document: pdfium.PdfDocument, number: int) -> tuple[pdfium.PdfPage, bool]:
-    """A page (from 0) with what was filled into its form fields as part of it, and whether it has any. Raises
-    PdfiumError if it is damaged."""
+def page_of(document: pdfium.PdfDocument, number: int) -> tuple[pdfium.PdfPage, bool, Annotations]:
+    """A page (from 0) with what was filled into its form fields as part of it, whether it has any, and what lies on it.
+    Raises PdfiumError if it is damaged."""
     page = document[number]
+    annotations = read_annotations(page)
     if document.get_formtype() == pdfium_c.FORMTYPE_NONE:
-        return page, False
+        return page, False, annotations
     if pdfium_c.FPDFPage_Flatten(page.raw, pdfium_c.FLAT_NORMALDISPLAY) != pdfium_c.FLATTEN_SUCCESS:
-        return page, False
+        return page, False, annotations
     page.close()
-    return document[number], True
+    return document[number], True, annotations
 
 
 def save_unlocked(path: Path, into: Path, password: str) -> bool:

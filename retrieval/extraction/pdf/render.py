@@ -18,7 +18,7 @@ def render_pdf_page(path: Path, page: int, width_px: int, limits: ExtractLimits,
         if not 0 <= page < len(document):
             raise ExtractError(f"There is no page {page + 1}: the document has {len(document)} pages.")
         try:
-            sheet, _is_form = page_of(document, page)
+            sheet, _, _ = page_of(document, page)
         except pdfium.PdfiumError as error:
             raise ExtractError(f"Page {page + 1} is damaged and cannot be drawn.") from error
         wide, high = sheet.get_size()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from retrieval.extraction.pdf.characters import HYPHEN, PageCharacters
 from retrieval.extraction.pdf.layout import Line
+from retrieval.extraction.table_rows import Piece
 
 SOFT_HYPHEN = "\u00ad"
 LINE_HYPHENS = ("-", chr(HYPHEN), SOFT_HYPHEN)
@@ -203,3 +205,51 @@ def _clear_of_neighbours(box_N4: np.ndarray, middle_N2: np.ndarray, axis: int) -
     box[:-1, low] = np.where(backward, np.maximum(box[:-1, low], following + margin), box[:-1, low])
     box[1:, high] = np.where(backward, np.minimum(box[1:, high], here - margin), box[1:, high])
     return box
+
+
+def piece_of(line: TextLine, start: int, end: int) -> Piece:
+    """Part of the text of a line, without white space around it."""
+    text = line.text[start:end]
+    start, end = start + len(text) - len(text.lstrip(" ,;|\t")), end - len(text) + len(text.rstrip(" ,;|\t"))
+    part = slice(start, max(start, end))
+    run_C = line.run_C[part]
+    return Piece(line.text[part], line.placed_C[part], line.box_C4[part], run_C)
+
+
+def composed(sources: Sequence[TextLine], pieces: Sequence[Piece]) -> TextLine:
+    """One line of pieces of others."""
+    runs, run_parts = 0, []
+    for piece in pieces:
+        run_parts.append(runs + piece.run_C)
+        runs += int(piece.run_C.max(initial=0)) + 1
+    x0, y0 = min(line.x0 for line in sources), min(line.y0 for line in sources)
+    x1, y1 = max(line.x1 for line in sources), max(line.y1 for line in sources)
+    return replace(
+        sources[0], text="".join(piece.text for piece in pieces), run_C=np.concatenate(run_parts),
+        box_C4=np.concatenate([piece.box_C4 for piece in pieces]),
+        placed_C=np.concatenate([piece.placed_C for piece in pieces]),
+        x0=x0, y0=y0, x1=x1, y1=y1, base=sources[-1].base, cells=max(2, sources[0].cells),
+    )  # fmt: skip
+
+
+def unprinted_line(page_number: int, text: str) -> TextLine:
+    """A line of text that is printed nowhere."""
+    piece = Piece.unprinted(text)
+    return TextLine(
+        page_number,
+        0,
+        0,
+        text,
+        piece.box_C4,
+        piece.placed_C,
+        piece.run_C,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        False,
+        1,
+        APART,
+    )

@@ -238,6 +238,9 @@ def test_a_running_head_is_read_once_and_page_numbers_are_left_out(tmp_path):
     document = read(tmp_path, *pages_with_heads(5))
     assert document.text.startswith("Journal of Boats, volume 7\n\n") and document.text.count("Journal") == 1
     assert [word for word in document.text.split() if word.isdigit()] == ["7"]
+    heads = [aside.text for aside in document.asides if aside.kind == "header"]
+    feet = [aside.text for aside in document.asides if aside.kind == "footer"]
+    assert heads == ["Journal of Boats, volume 7"] * 4 and feet == ["4", "5", "6", "7", "8"]
 
 
 def with_head(head: str, page: int) -> Sheet:

@@ -52,7 +52,9 @@ HIDDEN = {
 
 @pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN)
 def test_what_nobody_sees_is_no_text(tmp_path, hidden):
-    assert read(tmp_path, page(hidden)).text == prose()
+    document = read(tmp_path, page(hidden))
+    assert document.text == prose()
+    assert [(aside.kind, aside.text) for aside in document.asides] == [("hidden", SECRET)]
 
 
 SEEN = {
@@ -81,7 +83,8 @@ WATERMARKS = {
 @pytest.mark.parametrize("kind", WATERMARKS)
 def test_watermarks_across_the_lines_stand_in_no_sentence(tmp_path, kind):
     drawn = page(WATERMARKS[kind]) if WATERMARKS[kind] else page() + slanted(150, 600, "DRAFT")
-    assert read(tmp_path, drawn).text == prose()
+    document = read(tmp_path, drawn)
+    assert document.text == prose() and {aside.kind for aside in document.asides} == {"watermark"}
 
 
 def test_slanted_text_beside_the_lines_is_read_as_lines_of_its_own(tmp_path):

@@ -39,6 +39,7 @@ class Grid:
 _LONGEST_NAME = 80  # characters
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _BOLD = 600
+_SMALL = 0.9  # of the size of the print below
 
 
 def cell_text(page: PageCharacters, cell: Cell) -> str:
@@ -55,6 +56,8 @@ def has_heading(page: PageCharacters, grid: Grid) -> bool:
     texts = [cell_text(page, cell) for cell in first]
     if len(first) < 2 or not named >= set(range(1, columns)):
         return False
+    if page.filled_N[np.concatenate([cell.members_N for cell in first])].any() or _alternates(page, grid):
+        return False
     if any(len(text) > _LONGEST_NAME or (is_number(text) and not _YEAR.fullmatch(text)) for text in texts):
         return False
     body = [cell for cell in grid.cells if cell.row > 0]
@@ -63,6 +66,16 @@ def has_heading(page: PageCharacters, grid: Grid) -> bool:
     if has_numbers(page, grid):
         return True
     return grid.bordered and columns > 2 and len(set(texts)) == len(texts) and max(map(len, texts)) <= _LONGEST_NAME / 2
+
+
+def _alternates(page: PageCharacters, grid: Grid) -> bool:
+    """Whether every other row is in small print: labels above their values."""
+    sizes = [
+        float(np.median(page.size_N[np.concatenate(members)]))
+        for row in range(max(cell.row_end for cell in grid.cells))
+        if (members := [cell.members_N for cell in grid.cells if cell.row == row])
+    ]
+    return len(sizes) > 3 and len(sizes) % 2 == 0 and max(sizes[::2]) < _SMALL * min(sizes[1::2])
 
 
 def has_numbers(page: PageCharacters, grid: Grid) -> bool:

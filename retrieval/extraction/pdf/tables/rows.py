@@ -20,7 +20,15 @@ from retrieval.extraction.pdf.layout import Line, lines_of_cell
 from retrieval.extraction.pdf.paragraphs import join_lines
 from retrieval.extraction.pdf.tables.grid import Cell, Grid, has_heading
 from retrieval.extraction.pdf.text_boxes import TextLine, plain_line
-from retrieval.extraction.table_rows import LONGEST_NAME, SENTENCE_ENDS, Piece, in_between, named, row_sentence
+from retrieval.extraction.table_rows import (
+    LONGEST_NAME,
+    SENTENCE_ENDS,
+    Piece,
+    in_between,
+    is_number,
+    named,
+    row_sentence,
+)
 
 _LONGEST_REPEATED = 60  # characters of a cell that is repeated in the rows it stands beside
 _ONE_LINE = 160  # characters; shorter cells have no line breaks
@@ -101,6 +109,8 @@ def _row_pieces(grid: Grid, cells: dict[int, Piece], row: int, heading: int, nam
         return [cells[id(own[0])]]  # a line across the whole table
     parts: list[list[Piece]] = []
     label = _label_above(grid, row, heading) if here and here[0].column > 0 else None
+    if label is not None and is_number(cells[id(label)].text):  # the number of one row
+        label = None
     for cell in [label, *here] if label is not None else here:
         piece = cells[id(cell)]
         if cell.row < row:

@@ -1,0 +1,146 @@
+"""Labels and what stands behind or below them: fields of forms, boxes that are ticked, pairs on invoices.
+
+Each pair becomes a sentence ("Due date: 13 September 2026."), whether or not the file has fields.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from retrieval.extraction.pdf.characters import PageCharacters
+from retrieval.extraction.pdf.text_boxes import CELL_BORDER, TextLine, composed, piece_of
+from retrieval.extraction.table_rows import EMPTY, SENTENCE_ENDS, TICKED, Piece, row_sentence
+
+_BOX = re.compile("[☐☑☒]")
+_AMOUNT = re.compile(r"[^\w\d]*(?:[A-Z]{3}\s?|[€$£¥]\s?)?[-–−]?\d[\d.,' ]*[.,]\d\d(?:\s?(?:[A-Z]{3}|[€$£¥]))?[^\w]*")
+_LONGEST_LABEL = 60  # characters
+_LABEL_SIZE = 0.85  # of the size of the value below it
+_FEWEST_ABOVE = 3  # pairs on a page; fewer small lines above larger ones may be headings
+
+
+def with_pairs(lines: Sequence[TextLine], page: PageCharacters) -> list[TextLine]:
+    """The lines of a page, labels and values joined."""
+    found = list(_choices(lines))
+    above = [n for n, (a, b) in enumerate(zip(found, found[1:], strict=False)) if _is_above(a, b, page)]
+    pairs = sum(found[n].cells for n in above if found[n].size <= _LABEL_SIZE * found[n + 1].size)
+    done: list[TextLine] = []
+    skip = -1
+    for n, line in enumerate(found):
+        if n == skip:
+            continue
+        if n in above and (pairs >= _FEWEST_ABOVE or _is_filled(found[n + 1], 0, page)):
+            skip = n + 1
+            cells = zip(_cells(line), _cells(found[skip]), strict=True)
+            done += [_pair([line, found[skip]], piece_of(line, *a), piece_of(found[skip], *b)) for a, b in cells]
+        else:
+            done += _beside(line, page)
+    return done
+
+
+def _cells(line: TextLine) -> list[tuple[int, int]]:
+    """From and to of each cell in the text of a line."""
+    borders = [-1, *(n for n, letter in enumerate(line.text) if letter == CELL_BORDER), len(line.text)]
+    return [(start + 1, end) for start, end in zip(borders, borders[1:], strict=False)]
+
+
+def _is_filled(line: TextLine, start: int, page: PageCharacters) -> bool:
+    """Whether a cell that begins there was filled into a field."""
+    left, top, right, bottom = line.box_C4[start].tolist()
+    x, y = (left + right) / 2 * page.width, (top + bottom) / 2 * page.height
+    return any(one.x0 <= x <= one.x1 and one.y0 <= y <= one.y1 for one in page.fields)
+
+
+def _is_above(a: TextLine, b: TextLine, page: PageCharacters) -> bool:
+    """Whether a line holds labels in smaller print than the values in the next one, or labels of fields."""
+    if a.table or b.table or a.turn or b.turn or a.cells != b.cells or not 0 < b.base - a.base < 2.5 * b.size:
+        return False
+    labels, values = _cells(a), _cells(b)
+    if any(end - start > _LONGEST_LABEL or a.text[start:end].endswith(SENTENCE_ENDS[:4]) for start, end in labels):
+        return False
+    if any(_is_filled(a, start, page) for start, _ in labels):
+        return False
+    left = [
+        (a.box_C4[start, 0] - b.box_C4[below, 0]) * page.width
+        for (start, _), (below, _) in zip(labels, values, strict=True)
+    ]
+    aligned = max(map(abs, left)) < 4.0
+    return aligned and (a.size <= _LABEL_SIZE * b.size or all(_is_filled(b, start, page) for start, _ in values))
+
+
+def _beside(line: TextLine, page: PageCharacters) -> Iterator[TextLine]:
+    """A line, or a sentence for each of its labels and values side by side."""
+    cells = _cells(line)
+    if line.table or line.turn or len(cells) < 2 or len(cells) % 2:
+        yield line
+        return
+    pairs = list(zip(cells[::2], cells[1::2], strict=True))
+    labels, values = ([line.text[slice(*cell)].strip() for cell in side] for side in zip(*pairs, strict=True))
+    filled = all(
+        _is_filled(line, start, page) and not _is_filled(line, label, page) for (label, _), (start, _) in pairs
+    )
+    colons = all(map(_ends_with_colon, labels)) and not any(map(_ends_with_colon, values))
+    amount = len(pairs) == 1 and labels[0][-1].isalpha() and _AMOUNT.fullmatch(values[0]) is not None
+    if max(map(len, labels)) > _LONGEST_LABEL or not (filled or colons or amount):
+        yield line
+        return
+    for label, value in pairs:
+        yield _pair([line], piece_of(line, *label), piece_of(line, *value))
+
+
+def _ends_with_colon(text: str) -> bool:
+    return text.endswith(":")
+
+
+def _pair(sources: Sequence[TextLine], label: Piece, value: Piece) -> TextLine:
+    return composed(sources, row_sentence([[label], [value]], is_form=True))
+
+
+def _choices(lines: Sequence[TextLine]) -> Iterator[TextLine]:
+    """The lines, those with boxes to tick by the question that they answer: what is ticked stays with it, the rest is
+    a sentence of its own."""
+    n = 0
+    while n < len(lines):
+        end = n + 1
+        if not _BOX.search(lines[n].text) and _asks(lines[n]):
+            while end < len(lines) and _BOX.match(lines[end].text) and lines[end].page == lines[n].page:
+                end += 1
+        if end == n + 1 and not _BOX.search(lines[n].text):
+            yield lines[n]
+        else:
+            yield from _chosen(lines[n:end])
+        n = end
+
+
+def _asks(line: TextLine) -> bool:
+    return not line.table and len(line.text) <= 2 * _LONGEST_LABEL and not line.text.endswith((".", "!", ";"))
+
+
+def _chosen(lines: Sequence[TextLine]) -> Iterator[TextLine]:
+    """A question and its boxes, in one line or several."""
+    options: list[tuple[bool, Piece]] = []
+    question: list[Piece] = []
+    for line in lines:
+        boxes = [found.start() for found in _BOX.finditer(line.text)]
+        first = boxes[0] if boxes else len(line.text)
+        if line.text[:first].strip():
+            question.append(piece_of(line, 0, first))
+        for start, end in zip(boxes, [*boxes[1:], len(line.text)], strict=False):
+            option = piece_of(line, start + 1, end)
+            options.append((line.text[start] != EMPTY, option))
+    ticked, empty = ([option for is_ticked, option in options if is_ticked is wanted] for wanted in (True, False))
+    if not options:
+        yield from lines
+        return
+    if ticked:
+        pieces = [*question, Piece.unprinted(" " if question else "")]
+        for number, option in enumerate(ticked):
+            pieces += [Piece.unprinted(f", {TICKED} " if number else f"{TICKED} "), option]
+        yield composed(lines, [*pieces, Piece.unprinted(".")])
+    elif question:
+        yield composed(lines, question)
+    if empty:
+        pieces = [Piece.unprinted("Not ticked: ")]
+        for number, option in enumerate(empty):
+            pieces += [Piece.unprinted(", "), option] if number else [option]
+        yield composed(lines, [*pieces, Piece.unprinted(".")])
