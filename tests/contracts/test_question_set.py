@@ -59,3 +59,14 @@ def test_no_document_and_no_template_stands_in_two_splits(questions: list[dict[s
             if question[field]:
                 splits[question[field]].add(question["split"])
         assert {value: found for value, found in splits.items() if len(found) > 1} == {}
+
+
+def test_the_shares_are_about_those_wanted(questions: list[dict[str, Any]]) -> None:
+    for split, share in SPLITS.items():
+        part = sum(question["split"] == split for question in questions) / len(questions)
+        assert part == pytest.approx(share, abs=0.06), split
+    for kinds, share in TYPES.items():
+        part = sum(question["type"] in kinds for question in questions) / len(questions)
+        assert part == pytest.approx(share, abs=max(0.3 * share, 0.02)), kinds
+    typed = sum(question["style"] in ("keywords", "typos") for question in questions) / len(questions)
+    assert typed == pytest.approx(0.2, abs=0.08)
