@@ -40,6 +40,7 @@ from retrieval.types.passages import Answer
 
 COLUMNS = ("answer", "shown", "passages", "file", "refused")
 SAMPLES = 1000
+_BETWEEN_WORDS = re.compile(r"[^\w$%€£#]+")
 _WITHOUT_SPACES = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
 Record = dict[str, Any]
 
@@ -123,7 +124,7 @@ def words(text: str) -> str:
     plain = unicodedata.normalize("NFKC", text).casefold()
     if _WITHOUT_SPACES.search(plain):
         return letters(plain)
-    return f" {re.sub(r'[^\w$%€£#]+', ' ', plain).strip()} "
+    return f" {_BETWEEN_WORDS.sub(' ', plain).strip()} "
 
 
 def report(records: Sequence[Record]) -> None:
