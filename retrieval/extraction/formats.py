@@ -14,7 +14,7 @@ CODE_SUFFIXES = (
     ".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".cs", ".go", ".rs", ".swift", ".m", ".mm", ".rb", ".php", ".pl",
     ".pm", ".lua", ".r", ".jl", ".hs", ".ml", ".fs", ".clj", ".ex", ".exs", ".erl", ".dart", ".zig", ".nim", ".f90",
     ".pas", ".vb", ".sql", ".sh", ".bash", ".zsh", ".fish", ".ps1", ".bat", ".cmd", ".css", ".scss", ".less", ".vue",
-    ".svelte", ".json", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".properties", ".xml", ".xsd", ".proto",
+    ".svelte", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".properties", ".xsd", ".proto",
     ".graphql", ".tf", ".gradle", ".cmake", ".tex", ".bib", ".rst", ".org", ".adoc", ".log", ".diff", ".patch",
 )  # fmt: skip
 
@@ -104,6 +104,8 @@ FORMATS = (
         "msg", "Outlook", (".msg",), "application/vnd.ms-outlook", f"{_HERE}.mail.outlook:extract_msg", _OLE,
         attached=f"{_HERE}.mail.outlook:attached_to_msg",
     ),  # fmt: skip
+    Format("mbox", "mailbox", (".mbox",), "application/mbox", f"{_HERE}.mail.messages:extract_mbox", (b"From ",)),
+    Format("ics", "calendar", (".ics",), "text/calendar", f"{_HERE}.mail.calendar:extract_ics"),
     Format("png", "PNG", (".png",), "image/png", _PICTURES, (b"\x89PNG\r\n\x1a\n",), drawn=True),
     Format("jpg", "JPEG", (".jpg", ".jpeg"), "image/jpeg", _PICTURES, (b"\xff\xd8\xff",), drawn=True),
     Format("tif", "TIFF", (".tif", ".tiff"), "image/tiff", _PICTURES, (b"II*\0", b"MM\0*"), drawn=True),
@@ -113,6 +115,8 @@ FORMATS = (
     ),
     Format("md", "Markdown", (".md", ".markdown"), "text/markdown", f"{_HERE}.markup:extract_markdown"),
     Format("txt", "plain text", (".txt", ".text"), "text/plain", f"{_HERE}.markup:extract_text"),
+    Format("json", "JSON", (".json",), "application/json", f"{_HERE}.structured:extract_json"),
+    Format("xml", "XML", (".xml",), "application/xml", f"{_HERE}.structured:extract_xml"),
     Format("code", "program code", CODE_SUFFIXES, "text/x-source", f"{_HERE}.source_code:extract_code"),
 )  # fmt: skip
 CELL_KINDS = frozenset(each.kind for each in FORMATS if each.cells)

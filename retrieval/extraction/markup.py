@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 
 from lxml import etree
@@ -19,7 +20,7 @@ from retrieval.extraction.encodings import decode
 from retrieval.extraction.figures import MOST_FIGURES, Picture, data_of_address
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.parts import Block, Cells, Kind, from_blocks, too_long, valid_text
-from retrieval.extraction.table_rows import EMPTY, TICKED, Merged, text_rows, ticked_first
+from retrieval.extraction.table_rows import EMPTY, TICKED, Merged, is_number, text_rows, ticked_first
 
 _BYTES_A_CHARACTER = 4
 _HTML_OVERHEAD = 20  # bytes of markup that are tolerated for each character of text
@@ -30,15 +31,44 @@ _BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
 def extract_text(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A .txt file. Raises ExtractError."""
     source, encoding, notes = decode(text_bytes(path, limits))
-    return from_blocks([(0, clean_text(source).strip("\n"))], "", path, {"encoding": encoding}, limits, notes)
+    blocks: list[Block] = []
+    tables: list[Cells] = []
+    for is_table, text in groupby(clean_text(source).strip("\n").split("\n\n"), key=lambda one: bool(_aligned(one))):
+        for block in text if is_table else ["\n\n".join(text)]:
+            rows = _aligned(block)
+            tables += [("", rows)] if rows else []
+            blocks.append((0, "\n".join(text_rows(rows, named=1)) if rows else block))
+    return from_blocks(blocks, "", path, {"encoding": encoding}, limits, notes, tables)
+
+
+_GAP = 2  # columns of spaces between the columns of a table
+_RULE_LINE = re.compile(r"[-=_+|\s]+")
+
+
+def _aligned(block: str) -> list[list[str]]:
+    """The cells of a table whose columns are aligned with spaces: at least three of each, with the same gaps in every
+    line, over which no cell goes; [] for any other text."""
+    lines = [line.expandtabs(8).rstrip() for line in block.split("\n") if not _RULE_LINE.fullmatch(line)]
+    if len(lines) < 3 or min(len(line.split("  ")) for line in lines) < 2:
+        return []
+    wide = max(map(len, lines))
+    free = [all(at >= len(line) or line[at] == " " for line in lines) for at in range(wide)]
+    starts = [at for at in range(wide) if not free[at] and (at == 0 or all(free[max(0, at - _GAP) : at]))]
+    if len(starts) < 3 or not any(is_number(cell) for line in lines[1:] for cell in line.split()):
+        return []
+    ends = [*starts[1:], wide]
+    return [[line[start:end].strip() for start, end in zip(starts, ends, strict=True)] for line in lines]
 
 
 def extract_markdown(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A Markdown file. The markup of words stays, as it is readable. Raises ExtractError."""
     source, encoding, notes = decode(text_bytes(path, limits))
     asides: list[Aside] = []
-    blocks = _markdown_blocks(clean_text(source), asides)
-    return from_blocks(blocks, "", path, {"encoding": encoding}, limits, notes, asides=asides)
+    stated, source = _front_matter(clean_text(source))
+    blocks = [(0, stated), *_markdown_blocks(source, asides)]
+    found = {key: value.strip(" '\"") for key, value in _STATEMENT.findall(stated)}
+    metadata = {"encoding": encoding} | {key: found[key][:2000] for key in _STATED_IN_FRONT if found.get(key)}
+    return from_blocks(blocks, metadata.get("title", ""), path, metadata, limits, notes, asides=asides)
 
 
 def extract_html(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
@@ -110,6 +140,20 @@ def text_bytes(path: Path, limits: ExtractLimits, overhead: int = 1) -> bytes:
 
 # --- Markdown --------------------------------------------------------------------------------------------------------
 
+_FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.S)
+_STATEMENT = re.compile(r"^(\w[\w -]*):[ \t]*(.*)$", re.M)
+_STATED_IN_FRONT = ("title", "author", "date", "language", "subject")
+_TASK = re.compile(r"^(\s*[-*+] )\[([ xX])\] ", re.M)
+
+
+def _front_matter(source: str) -> tuple[str, str]:
+    """What stands between lines of dashes at the head of a file, a statement in each line, and the rest."""
+    found = _FRONT_MATTER.match(source)
+    if found is None or not _STATEMENT.match(found[1]):
+        return "", source
+    return found[1].strip("\n"), source[found.end() :]
+
+
 _FENCE = re.compile(r"[\s>]*(?:```+|~~~+)$")
 _CELL_BORDER = re.compile(r"(?<!\\)\|")
 _HEADING_MARKS = re.compile(r"^\s*#+\s*|\s#+$|\n\s*(?:=+|-+)$")
@@ -148,7 +192,8 @@ def _markdown_blocks(source: str, asides: list[Aside]) -> list[Block]:
             rows = list(map(_cells, map(set_aside, lines[start : start + 1] + lines[start + 2 : end])))
             blocks.append((0, "\n".join(text_rows(rows, named=1))))
         elif token.level == 0:
-            blocks.append((0, text if token.type in ("fence", "code_block") else set_aside(text)))
+            text = text if token.type in ("fence", "code_block") else set_aside(text)
+            blocks.append((0, _TASK.sub(lambda one: one[1] + (EMPTY if one[2] == " " else TICKED) + " ", text)))
     return blocks
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from retrieval.extraction.document import ExtractedDocument
@@ -20,6 +20,13 @@ _TAB = 4
 def extract_code(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """Raises ExtractError."""
     source, encoding, notes = decode(text_bytes(path, limits))
+    return code_document(source, encoding, notes, path, limits)
+
+
+def code_document(
+    source: str, encoding: str, notes: Sequence[str], path: Path, limits: ExtractLimits
+) -> ExtractedDocument:
+    """The text as it stands."""
     lines = source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return from_parts(_parts(lines), "", path, {"encoding": encoding}, limits, notes)
 

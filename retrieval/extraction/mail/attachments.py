@@ -53,11 +53,9 @@ def from_message(
 ) -> ExtractedDocument:
     """The message and after it every attachment that can be read; the others are named in notes."""
     subject = message.head.get("Subject", "")
-    lines = "\n".join(f"{name}: {text}" for name, text in message.head.items() if text)
-    blocks: list[Block] = [(1, subject), (0, lines), *message.blocks]
     notes, scanned = list(message.notes), list[int]()
     attached = _attached(message.attachments, path, limits, notes, scanned, recognised)
-    parts = [Part("the message", blocks, asides=message.asides), *attached]
+    parts = [message_part(message), *attached]
     metadata = {
         ours: message.head[theirs][:2000]
         for ours, theirs in (("title", "Subject"), ("author", "From"), ("to", "To"), ("date", "Date"))
@@ -68,6 +66,13 @@ def from_message(
         note = f"Only {_MOST_PICTURES} of its {len(scanned)} pictures were read."
         document = replace(document, notes=(*document.notes, note))
     return replace(document, scanned=tuple(scanned[:_MOST_PICTURES]))
+
+
+def message_part(message: Message) -> Part:
+    """The head and the text of a message, without what is attached to it."""
+    lines = "\n".join(f"{name}: {text}" for name, text in message.head.items() if text)
+    blocks = [(1, message.head.get("Subject", "")), (0, lines), *message.blocks]
+    return Part("the message", blocks, asides=message.asides)
 
 
 def attached_parts(

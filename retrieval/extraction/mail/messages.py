@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import email.policy
+import mailbox
+import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from email.message import EmailMessage
 from email.parser import BytesParser
 from pathlib import Path
@@ -14,15 +17,20 @@ from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.encodings import decode
 from retrieval.extraction.figures import data_of_address
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.mail.attachments import Attachment, Message, from_message
+from retrieval.extraction.mail.attachments import Attachment, Message, attached_parts, from_message, message_part
 from retrieval.extraction.markup import clean_text, from_page, read_html, text_bytes
-from retrieval.extraction.parts import Block
+from retrieval.extraction.parts import Block, Part, from_parts
 
 _OVERHEAD = 50  # bytes for each of text: attachments are in the file
 _HEAD = ("Subject", "From", "To", "Cc", "Date")
 _DEEPEST = 20
+_STUB = 2  # a plain text is one if the web page beside it has so many times its letters
+_QUOTED = re.compile(r"\s*>")
+_INTRODUCES = re.compile(r".*(?:wrote|writes|schrieb|écrit|escribió|ha scritto|schreef).*:\s*$", re.I)
+_EARLIER = "Earlier message, quoted: "
+_MESSAGES = 100_000  # of a mailbox
 _KNOWN = ("from", "to", "subject", "date", "mime-version", "content-type", "received", "return-path", "message-id")
-_NAMES = {"message/rfc822": "message.eml", "text/calendar": "invitation.txt", "text/html": "page.html"}
+_NAMES = {"message/rfc822": "message.eml", "text/calendar": "invitation.ics", "text/html": "page.html"}
 _PICTURES = {"image/png": ".png", "image/jpeg": ".jpg", "image/tiff": ".tif"}
 
 
@@ -71,6 +79,29 @@ def extract_mhtml(path: Path, limits: ExtractLimits, password: str | None = None
     raise ExtractError("The file holds no web page. Save the page again, complete or as a single file.")
 
 
+def extract_mbox(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+    """Every message of a mailbox, a part each, with what is attached to it. Raises ExtractError."""
+    text_bytes(path, limits, overhead=_OVERHEAD)
+    notes: list[str] = []
+    parts: list[Part] = []
+    box = mailbox.mbox(str(path), create=False)
+    try:
+        for number, key in enumerate(box.keys(), 1):
+            message = _message(_parsed_bytes(box.get_bytes(key)))
+            subject = message.head.get("Subject", "")
+            parts.append(
+                replace(message_part(message), label=f"message {number}" + (f" ({subject})" if subject else ""))
+            )
+            parts += attached_parts(message.attachments, path, limits, notes, "attachment")
+            notes += message.notes
+            if number >= _MESSAGES:
+                notes.append(f"Only the first {_MESSAGES:,} messages were read.")
+                break
+    finally:
+        box.close()
+    return from_parts(parts, path.stem, path, {}, limits, notes)
+
+
 def _fetching(found: EmailMessage, page: EmailMessage) -> Callable[[str], bytes | None]:
     """Gives the pictures that were saved with a page, by the address at which the page shows them."""
     saved: dict[str, EmailMessage] = {}
@@ -88,7 +119,10 @@ def _fetching(found: EmailMessage, page: EmailMessage) -> Callable[[str], bytes 
 
 
 def _parsed(path: Path, limits: ExtractLimits) -> EmailMessage:
-    data = text_bytes(path, limits, overhead=_OVERHEAD)
+    return _parsed_bytes(text_bytes(path, limits, overhead=_OVERHEAD))
+
+
+def _parsed_bytes(data: bytes) -> EmailMessage:
     try:
         return BytesParser(EmailMessage, policy=email.policy.default).parsebytes(data)
     except (MemoryError, RecursionError):
@@ -98,15 +132,22 @@ def _parsed(path: Path, limits: ExtractLimits) -> EmailMessage:
 
 
 def _leaves(part: EmailMessage, depth: int) -> Iterator[EmailMessage]:
-    """The parts that hold something; of alternatives the plainest that has words, of messages within it none."""
+    """The parts that hold something; of alternatives the plainest that has words and is more than a stub of another, of
+    messages within it none."""
     if depth > _DEEPEST:
         raise ExtractError("The e-mail is nested too deeply: it is damaged or malicious.")
     if part.get_content_type() == "multipart/alternative":
         kinds = [one for one in part.iter_parts() if isinstance(one, EmailMessage)]
         texts = [one for one in kinds if one.get_content_type() == "text/plain" and _bytes(one).strip()]
         chosen = texts[:1] or kinds[-1:]
+        page = next((one for one in kinds if _page_of(one) is not None), None)
+        if texts and page is not None and _is_stub(texts[0], page):
+            chosen = [page]
         others = [
-            one for one in kinds if one not in chosen and not one.get_content_type().startswith(("text/", "multi"))
+            one
+            for one in kinds
+            if one not in chosen
+            and (one.get_content_type() == "text/calendar" or not one.get_content_type().startswith(("text/", "multi")))
         ]
         for one in (*chosen, *others):
             yield from _leaves(one, depth + 1)
@@ -122,6 +163,21 @@ def _leaves(part: EmailMessage, depth: int) -> Iterator[EmailMessage]:
         yield part
 
 
+def _page_of(part: EmailMessage) -> EmailMessage | None:
+    """The web page in one of several alternatives."""
+    leaves = part.walk() if part.get_content_maintype() == "multipart" else iter((part,))
+    return next((one for one in leaves if one.get_content_type() == "text/html"), None)
+
+
+def _is_stub(text: EmailMessage, alternative: EmailMessage) -> bool:
+    """Whether a plain text says far less than the web page beside it."""
+    page = _page_of(alternative)
+    if page is None:
+        return False
+    said = sum(len(block) for _, block in read_html(_bytes(page), page.get_content_charset("") or "").blocks)
+    return len(" ".join(_bytes(text).decode("latin-1").split())) * _STUB < said
+
+
 def _is_text(part: EmailMessage) -> bool:
     named = part.get_filename() or part.get_content_disposition() == "attachment"
     return not named and part.get_content_type() in ("text/plain", "text/html")
@@ -134,7 +190,38 @@ def _text_blocks(part: EmailMessage, asides: list[Aside]) -> list[Block]:
         asides += page.asides
         return page.blocks
     text = decode(_bytes(part), charset, undeclared=True).text
-    return [(0, clean_text(text).strip("\n"))]
+    return list(_told_apart(clean_text(text).strip("\n")))
+
+
+def _told_apart(text: str) -> Iterator[Block]:
+    """The text of a message, and what it quotes of earlier ones, which says so in every paragraph."""
+    lines = text.split("\n")
+    if all(_QUOTED.match(line) for line in lines if line.strip()):
+        lines = [re.sub(r"^[\s>]+", "", line) for line in lines]
+    own: list[str] = []
+    quoted: list[str] = []
+    for number, line in enumerate([*lines, ""]):
+        following = next((one for one in lines[number + 1 :] if one.strip()), "")
+        if _QUOTED.match(line) or (_INTRODUCES.match(line) and _QUOTED.match(following)):
+            quoted.append(re.sub(r"^[\s>]+", "", line))
+            continue
+        if quoted and line.strip():
+            yield from _quotation(quoted)
+            quoted = []
+        own.append(line)
+        if quoted or number + 1 >= len(lines) or _QUOTED.match(lines[number + 1]):
+            yield 0, "\n".join(own).strip("\n")
+            own = []
+    if own:
+        yield 0, "\n".join(own).strip("\n")
+    yield from _quotation(quoted)
+
+
+def _quotation(lines: Sequence[str]) -> Iterator[Block]:
+    for paragraph in "\n".join(lines).split("\n\n"):
+        text = " ".join(line for line in paragraph.split("\n") if not _INTRODUCES.match(line)).strip()
+        if text:
+            yield 0, _EARLIER + text
 
 
 def _bytes(part: EmailMessage) -> bytes:

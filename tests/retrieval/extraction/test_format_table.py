@@ -29,6 +29,8 @@ WORDS = "The dam was raised in 1951."
 TRIED = [suffix for each in FORMATS for suffix in each.suffixes[:3]]  # of the many of program code a few are enough
 HEADS = {
     "eml": "dam\n\nSubject: dam\n\n",
+    "mbox": "dam\n\nSubject: dam\n\n",
+    "ics": "Description: ",
     "msg": "dam\n\nSubject: dam\nFrom: <sender@example.org>\nTo: Anna <anna@example.org>\n\n",
 }
 """What the text of an example has before the words."""
@@ -41,6 +43,9 @@ def example(folder: Path, suffix: str) -> Path:
     makers |= {"ods": an_ods, "odp": an_odp, "msg": a_msg} | dict.fromkeys(("png", "jpg", "tif"), a_picture)
     texts = {"html": f"<p>{WORDS}</p>", "rtf": f"{{\\rtf1 {WORDS}}}", "eml": f"Subject: dam\n\n{WORDS}"}
     texts["mhtml"] = f"Content-Type: text/html\n\n<p>{WORDS}</p>"
+    texts["ics"] = f"BEGIN:VCALENDAR\nBEGIN:VEVENT\nDESCRIPTION:{WORDS}\nEND:VEVENT\nEND:VCALENDAR\n"
+    texts["mbox"] = f"From a@b Mon Oct 12 10:00:00 2026\nSubject: dam\n\n{WORDS}\n"
+    texts |= {"json": f'["{WORDS[:-1]}"]', "xml": f"<p>{WORDS}</p>"}
     kind = format_of(path).kind
     if kind in makers:
         makers[kind](path)

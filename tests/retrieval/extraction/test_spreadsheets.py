@@ -314,7 +314,7 @@ def test_hidden_rows_and_columns_and_struck_cells_are_set_aside_but_not_what_a_f
     sheet.row_dimensions[3].outlineLevel = 1
     book.save(tmp_path / "made.xlsx")
     document = read(tmp_path / "made.xlsx")
-    assert document.text == "a: c.\ni"
+    assert document.text == "a: c.\n\ni"
     assert [(one.kind, one.text) for one in document.asides] == [
         ("deleted", "g"), ("hidden", "d\te\tf"), ("hidden", "b"), ("hidden", "h"),
     ]  # fmt: skip

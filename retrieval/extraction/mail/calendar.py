@@ -1,0 +1,72 @@
+"""Calendar files (.ics), also as invitations within e-mails: what, when, where and with whom, in words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from retrieval.errors import ExtractError
+from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.encodings import decode
+from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.markup import clean_text, text_bytes
+from retrieval.extraction.parts import Block, from_blocks
+
+_NAMES = {
+    "SUMMARY": "What", "DTSTART": "Begins", "DTEND": "Ends", "DUE": "Due", "DURATION": "Lasts", "LOCATION": "Where",
+    "ORGANIZER": "Organiser", "ATTENDEE": "Attendee", "RRULE": "Repeats", "STATUS": "Status",
+    "DESCRIPTION": "Description", "URL": "Address",
+}  # fmt: skip
+_KINDS = ("VEVENT", "VTODO", "VJOURNAL")
+_FOLDED = re.compile(r"\r?\n[ \t]")
+_MOMENT = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z)?)?")
+_ESCAPED = re.compile(r"\\([nN,;\\])")
+_CALLED = re.compile(r';CN=("[^"]*"|[^;:]*)')
+_ZONE = re.compile(r";TZID=([^;:]+)")
+
+
+def extract_ics(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+    """Every entry of a calendar. Raises ExtractError."""
+    source, encoding, notes = decode(text_bytes(path, limits))
+    if "BEGIN:VCALENDAR" not in source:
+        raise ExtractError("The file is named .ics but is not a calendar.")
+    return from_blocks(_entries(source), "", path, {"encoding": encoding}, limits, notes)
+
+
+def _entries(source: str) -> list[Block]:
+    blocks: list[Block] = []
+    entry: list[str] | None = None
+    inner = 0  # alarms within an entry
+    for line in _FOLDED.sub("", source).splitlines():
+        head, _, value = line.partition(":")
+        name = head.partition(";")[0].upper()
+        if name == "BEGIN":
+            if value.strip().upper() in _KINDS:
+                entry = []
+            else:
+                inner += entry is not None
+        elif name == "END" and entry is not None and inner:
+            inner -= 1
+        elif name == "END" and entry is not None:
+            blocks.append((0, "\n".join(entry)))
+            entry = None
+        elif entry is not None and not inner and name in _NAMES and value.strip():
+            text = _value(name, head, value)
+            if name == "SUMMARY":
+                blocks.append((1, text))
+            entry.append(f"{_NAMES[name]}: {text}")
+    return blocks
+
+
+def _value(name: str, head: str, value: str) -> str:
+    if name in ("DTSTART", "DTEND", "DUE"):
+        found, zone = _MOMENT.match(value), _ZONE.search(head)
+        if found is not None:
+            time = f" {found[4]}:{found[5]}" if found[4] else ""
+            where = f" ({zone[1]})" if zone else " UTC" if found[6] else ""
+            return f"{found[1]}-{found[2]}-{found[3]}{time}{where if time else ''}"
+    called = _CALLED.search(head)
+    if name in ("ORGANIZER", "ATTENDEE") and called is not None:
+        return f"{called[1].strip(chr(34))} <{value.removeprefix('mailto:').removeprefix('MAILTO:')}>"
+    text = _ESCAPED.sub(lambda one: "\n" if one[1] in "nN" else one[1], value)
+    return " ".join(clean_text(text).split())

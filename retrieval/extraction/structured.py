@@ -1,0 +1,120 @@
+"""JSON and XML files as sentences: every value stands behind its name and the branch that it belongs to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lxml import etree
+
+from retrieval.extraction.document import ExtractedDocument
+from retrieval.extraction.encodings import decode
+from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.markup import clean_text, text_bytes
+from retrieval.extraction.parts import from_blocks
+from retrieval.extraction.source_code import code_document
+
+_DEEPEST = 100
+_BRANCH = " / "
+_LINES_A_BLOCK = 20
+
+
+def extract_json(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+    """A sentence for every object; what is no JSON is read as text. Raises ExtractError."""
+    source, encoding, notes = decode(text_bytes(path, limits))
+    try:
+        lines = list(_sentences(json.loads(source), ()))
+    except (ValueError, RecursionError):
+        lines = []
+    return _document(lines, source, encoding, notes, path, limits)
+
+
+def extract_xml(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+    """A sentence for every element that holds values, a paragraph for each that holds a text; what is no XML is read as
+    text. Raises ExtractError."""
+    source, encoding, notes = decode(text_bytes(path, limits))
+    parser = etree.XMLParser(
+        encoding="utf-8", resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_pis=True,
+        remove_comments=True,
+    )  # fmt: skip
+    try:
+        root = etree.fromstring(source.encode("utf-8", "replace"), parser)
+        lines = [] if root.getroottree().docinfo.doctype else list(_elements(root, ()))
+    except etree.XMLSyntaxError:
+        lines = []
+    return _document(lines, source, encoding, notes, path, limits)
+
+
+def _document(
+    lines: list[str], source: str, encoding: str, notes: tuple[str, ...], path: Path, limits: ExtractLimits
+) -> ExtractedDocument:
+    if not lines:
+        return code_document(source, encoding, notes, path, limits)
+    blocks = ["\n".join(lines[at : at + _LINES_A_BLOCK]) for at in range(0, len(lines), _LINES_A_BLOCK)]
+    return from_blocks([(0, block) for block in blocks], path.stem, path, {"encoding": encoding}, limits, notes)
+
+
+def _sentences(value: Any, branch: tuple[str, ...]) -> Iterator[str]:
+    if len(branch) > _DEEPEST:
+        raise RecursionError
+    if isinstance(value, dict):
+        own = {key: shown for key, inner in value.items() if (shown := _plain(inner))}
+        yield from _sentence(branch, own)
+        for key, inner in value.items():
+            if key not in own:
+                yield from _sentences(inner, (*branch, key))
+    elif isinstance(value, list) and not _plain(value):
+        for number, inner in enumerate(value, 1):
+            is_named = isinstance(inner, dict) or len(value) == 1
+            yield from _sentences(inner, branch if is_named else (*branch, str(number)))
+    elif shown := _plain(value):
+        yield from _sentence(branch[:-1], {branch[-1] if branch else "": shown})
+
+
+def _plain(value: Any) -> str:
+    """A value, or a list of values; "" for what has branches, and for nothing."""
+    if isinstance(value, list):
+        return ", ".join(_plain(one) for one in value) if all(not isinstance(one, dict | list) for one in value) else ""
+    if isinstance(value, dict) or value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return " ".join(clean_text(str(value)).split())
+
+
+def _sentence(branch: tuple[str, ...], values: dict[str, str]) -> Iterator[str]:
+    if values:
+        stated = "; ".join(f"{key}: {value}" if key else value for key, value in values.items())
+        where = clean_text(_BRANCH.join(branch))
+        yield f"{where}: {stated}." if where else f"{stated}."
+
+
+def _elements(element: etree._Element, branch: tuple[str, ...]) -> Iterator[str]:
+    if len(branch) > _DEEPEST:
+        return
+    name = etree.QName(element).localname
+    children = [child for child in element if isinstance(child.tag, str)]
+    if any((child.tail or "").strip() for child in children):  # running text
+        yield " ".join(clean_text("".join(element.itertext())).split())
+        return
+    values = {str(etree.QName(key).localname): " ".join(text.split()) for key, text in element.attrib.items()}
+    text = " ".join(clean_text(element.text or "").split())
+    if text and not children and not branch and not values:
+        yield text
+        return
+    deeper = []
+    for child in children:
+        leaf = not len(child) and not child.attrib and (child.text or "").strip()
+        key = etree.QName(child).localname
+        if leaf:
+            shown = " ".join(clean_text(child.text or "").split())
+            values[key] = f"{values[key]}, {shown}" if key in values else shown
+        else:
+            deeper.append(child)
+    if text and (children or branch):
+        values = {"": text, **values}
+    yield from _sentence((*branch, name), values)
+    for child in deeper:
+        yield from _elements(child, (*branch, name))

@@ -1,0 +1,154 @@
+"""JSON, XML, front matter, tasks and aligned tables: values keep their branch, their name and their column."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from retrieval.errors import ExtractError
+from tests.retrieval.extraction.reading import read, written
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"a": {"b": {"timeout": 12, "host": "x"}}}, "a / b: timeout: 12; host: x."),
+        ({"a": 1, "b": {"c": 2}}, "a: 1.\nb: c: 2."),
+        ({"contacts": [{"name": "Yara"}, {"name": "Stellan"}]}, "contacts: name: Yara.\ncontacts: name: Stellan."),
+        ({"tags": ["red", "blue"]}, "tags: red, blue."),
+        ({"on": True, "off": False, "none": None}, "on: true; off: false."),
+        ([{"a": 1}, {"a": 2}], "a: 1.\na: 2."),
+        ({"grid": [[1, 2], [3, 4]]}, "grid: 1: 1, 2.\ngrid: 2: 3, 4."),
+        ("words", "words."),
+        ({"a": {}, "b": [], "c": ""}, '{"a": {}, "b": [], "c": ""}'),
+    ],
+)
+def test_values_of_json_stand_behind_their_branch(tmp_path, value, text):
+    assert read(written(tmp_path, "made.json", json.dumps(value))).text == text
+
+
+@pytest.mark.parametrize("source", ['{"a": 1', "[" * 5000 + "]" * 5000, "// no JSON\n{}"])
+def test_what_is_no_json_is_read_as_text(tmp_path, source):
+    document = read(written(tmp_path, "made.json", source))
+    assert document.pages[0].label.startswith("line")
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("<d><p><n>Anna</n><r>5</r></p><p><n>Ben</n></p></d>", "d / p: n: Anna; r: 5.\nd / p: n: Ben."),
+        ('<d><p id="7">Anna</p></d>', "d / p: Anna; id: 7."),
+        ("<d><p>one <b>bold</b> word</p></d>", "one bold word"),
+        ("<d><t>a</t><t>b</t></d>", "d: t: a, b."),
+        ('<x:d xmlns:x="urn:x"><x:p>a</x:p></x:d>', "d: p: a."),
+        ("<d>only</d>", "only"),
+    ],
+)
+def test_values_of_xml_stand_behind_their_branch(tmp_path, source, text):
+    assert read(written(tmp_path, "made.xml", source)).text == text
+
+
+@pytest.mark.parametrize("source", ["<d><p>", '<!DOCTYPE d [<!ENTITY a "ha">]><d>&a;</d>', "words & more"])
+def test_what_is_no_plain_xml_is_read_as_text(tmp_path, source):
+    assert read(written(tmp_path, "made.xml", source)).text == source
+
+
+def test_front_matter_is_no_heading_but_says_what_the_file_is(tmp_path):
+    document = read(
+        written(tmp_path, "made.md", "---\ntitle: Plan\nowner: Anna\nauthor: Ben\n---\n\n# Heading\n\nText.")
+    )
+    assert document.text == "title: Plan\nowner: Anna\nauthor: Ben\n\nHeading\n\nText."
+    assert document.title == "Plan" and document.metadata["author"] == "Ben"
+
+
+def test_a_line_between_paragraphs_is_no_front_matter(tmp_path):
+    assert read(written(tmp_path, "made.md", "---\n\nText.\n\n---\n\nMore.")).text == "Text.\n\nMore."
+
+
+def test_tasks_say_whether_they_are_done(tmp_path):
+    assert read(written(tmp_path, "made.md", "- [x] one\n- [ ] two\n")).text == "- ☒ one\n- ☐ two"
+
+
+def test_columns_of_a_plain_text_are_a_table(tmp_path):
+    table = (
+        "Belt    Parcels   Operator\n----    -------   -----\n1          8412   R. Amadi\n2                 S. Whelan\n"
+    )
+    document = read(written(tmp_path, "made.txt", f"Report.\n\n{table}\nThe end."))
+    assert document.text == (
+        "Report.\n\nBelt\tParcels\tOperator\nBelt: 1; Parcels: 8412; Operator: R. Amadi.\n"
+        "Belt: 2; Operator: S. Whelan.\n\nThe end."
+    )
+    assert len(document.exhibits.tables) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A paragraph of two\nlines  with a gap",
+        "one  two  three\nwith  other  gaps here\nand words over  them all",
+        "Dear Anna,\n\nnot indented\n    lines\n    only",
+    ],
+)
+def test_other_texts_are_no_tables(tmp_path, text):
+    assert read(written(tmp_path, "made.txt", text)).text == text
+
+
+def test_a_calendar_is_read_in_words(tmp_path):
+    source = (
+        "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nSUMMARY:Acceptance\\, house 6\r\nLOCATION:Room 2\r\n .07\r\n"
+        'DTSTART;TZID=Europe/Berlin:20261208T143000\r\nDTEND:20261208T150000Z\r\nATTENDEE;CN="Z, P":mailto:z@x\r\n'
+        "BEGIN:VALARM\r\nDESCRIPTION:Reminder\r\nEND:VALARM\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+    )
+    assert read(written(tmp_path, "made.ics", source)).text == (
+        "Acceptance, house 6\n\nWhat: Acceptance, house 6\nWhere: Room 2.07\nBegins: 2026-12-08 14:30 (Europe/Berlin)\n"
+        "Ends: 2026-12-08 15:00 UTC\nAttendee: Z, P <z@x>"
+    )
+    with pytest.raises(ExtractError, match="not a calendar"):
+        read(written(tmp_path, "other.ics", "words"))
+
+
+ALTERNATIVES = (
+    "Subject: dam\nMIME-Version: 1.0\nContent-Type: multipart/alternative; boundary=B\n\n--B\n"
+    "Content-Type: text/plain\n\n{}\n--B\nContent-Type: text/html\n\n<p>{}</p>\n--B--\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("plain", "page", "shown"),
+    [
+        ("Please use another program.", "The dam was raised in 1951 by Anna, who also paid for it.", "page"),
+        ("The dam was raised in 1951.", "The dam was raised in 1951.", "plain"),
+        ("The dam was raised in 1951, by Anna.", "The dam was raised in <b>1951</b>, by Anna. Bye", "plain"),
+    ],
+)
+def test_a_plain_stub_does_not_hide_the_page_behind_it(tmp_path, plain, page, shown):
+    text = read(written(tmp_path, "made.eml", ALTERNATIVES.format(plain, page))).text
+    assert text.endswith(plain if shown == "plain" else page)
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("New.\n\nOn Monday Anna wrote:\n> Old.\n> More.\n", "New.\n\nEarlier message, quoted: Old. More."),
+        ("> Old?\n\nNew.\n", "Earlier message, quoted: Old?\n\nNew."),
+        ("> only\n> this\n", "only\nthis"),
+        ("No reply at all: a > b.\n", "No reply at all: a > b."),
+        (">> Oldest.\n>\n> Old.\n\nNew.", "Earlier message, quoted: Oldest.\n\nEarlier message, quoted: Old.\n\nNew."),
+    ],
+)
+def test_what_a_reply_quotes_is_told_from_the_reply(tmp_path, body, text):
+    document = read(written(tmp_path, "made.eml", f"Subject: dam\n\n{body}"))
+    assert document.text.split("\n\n", 2)[2] == text
+
+
+def test_a_mailbox_gives_every_message_with_its_attachments(tmp_path):
+    one = "From a@x Mon Oct 12 10:00:00 2026\nSubject: One\nFrom: a@x\n\nFirst.\n\n"
+    two = (
+        "From b@x Mon Oct 12 11:00:00 2026\nSubject: Two\nMIME-Version: 1.0\nContent-Type: multipart/mixed; "
+        "boundary=B\n\n--B\nContent-Type: text/plain\n\nSecond.\n--B\n"
+        "Content-Disposition: attachment; filename=a.txt\n\nThird.\n--B--\n\n"
+    )
+    document = read(written(tmp_path, "made.mbox", one + two))
+    assert [page.label for page in document.pages] == ["message 1 (One)", "message 2 (Two)", "attachment a.txt"]
+    assert "First." in document.text and document.text.endswith("Third.")
