@@ -73,7 +73,7 @@ def _model(loaded: LoadedModel) -> dict[str, Any]:
         "block_size": config.block_size,
         "bytes_per_token": round(loaded.layout.block_bytes / config.tokens_per_block),
         "identity": loaded.fingerprint.digest,
-        "calibrated": config.answer_threshold is not None,
+        "calibrated": loaded.ranker.is_calibrated,
     }
 
 

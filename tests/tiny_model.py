@@ -3,6 +3,7 @@
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -27,6 +28,7 @@ from model.checkpoint.chat.chat_model import ChatModel
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
+from model.reading.ranker import Decision, Ranker
 
 GOLDEN = Path(__file__).parent / "golden" / "tiny_mf7"
 
@@ -163,3 +165,10 @@ def shipped_model() -> LandmarkModel:
     identity = model.identity()
     model.identity = lambda: identity  # hashed once, not for every library
     return model
+
+
+def calibrated(model: LandmarkModel, folder: Path, **decision: Any) -> LandmarkModel:
+    """The model as a checkpoint in `folder` with a ranker whose decision has these numbers."""
+    model.save(folder)
+    Ranker(decision=Decision(**decision)).save(folder, model.identity()["weights"], "")
+    return load_backbone(folder, device="cpu")

@@ -219,7 +219,7 @@ def search_rankings(
         for name, each_C in ((f"{OURS}, exact terms", scores_C), (f"{OURS}, exact terms, rare words", all_C)):
             best_B = proposed_C[each_C.argsort(descending=True, stable=True)][:EXACT_AMONG]
             scores_B = each_C.sort(descending=True, stable=True).values[:EXACT_AMONG]
-            shares_B = term_shares(asked, [terms_N[number] for number in best_B.tolist()])
+            shares_B = term_shares(asked_terms(asked), [terms_N[number] for number in best_B.tolist()])
             order_B = (scores_B + EXACT_SHARE * shares_B).argsort(descending=True, stable=True)
             found[name].append(best_B[order_B][:DEPTH].tolist())
         found["landmarks alone"].append(by_landmarks_C.tolist())

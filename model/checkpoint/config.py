@@ -12,8 +12,8 @@ LANDMARK_TOKEN = "<landmark>"
 WindowAttention = Literal["causal", "both"]
 WINDOW_ATTENTION: tuple[WindowAttention, ...] = ("causal", "both")
 
-_RETIRED = {"points_at_answers", "pointing"}
-"""Settings of the span head that earlier releases had."""
+_RETIRED = {"points_at_answers", "pointing", "answer_threshold", "sure_threshold"}
+"""Settings that earlier releases had: of the span head, and thresholds (`model.reading.ranker` has them now)."""
 UNUSED: dict[str, Any] = {"landmark_place": "end", "context_miss_token_id": None}
 """Settings of earlier releases, with the value under which a checkpoint is read as before."""
 
@@ -56,12 +56,6 @@ class LandmarkConfig:
     ranks_by_tokens: bool = False
     """Whether search ranks the blocks that landmarks propose by late interaction over the keys of their tokens, in the
     layers of `search_weights`, which must be trained for it."""
-    answer_threshold: float | None = None
-    """Search confidence below which a memory is taken not to hold the answer, under the ranking that `ranks_by_tokens`
-    selects. None: not calibrated."""
-    sure_threshold: float | None = None
-    """What an answer is a guess below, to be shown as such: the sureness of a quoted sentence
-    (how far it stands out from the other candidates), else the search confidence. None: no answer is a guess."""
 
     def __post_init__(self) -> None:
         if self.block_size < 2:

@@ -24,7 +24,6 @@ from model.checkpoint.backbones import BertConfig
 from model.checkpoint.weights import WEIGHTS_FILE, read_weights
 from model.errors import ModelError
 from model.precision import fast_precision
-from model.reading.doubt import Doubt
 from model.reading.network import JointReader, SpanLogits
 from model.reading.rows import JointRows, RowTokens, join_rows, length_groups
 
@@ -75,13 +74,8 @@ class _Window:
 class SecondLook:
     """A joint reader with its tokenizer."""
 
-    doubt: Doubt | None
-    """None where the reader was not calibrated with its finder: then the two thresholds below decide."""
-
     def __init__(self, reader: JointReader, tokenizer: Tokenizer) -> None:
         self.reader, self.tokenizer = reader, tokenizer
-        given = getattr(reader.config, "doubt", None)
-        self.doubt = None if given is None else Doubt.of(given)
         self._tokens = RowTokens.of(tokenizer)
 
     @property

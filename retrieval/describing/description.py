@@ -13,7 +13,7 @@ from pathlib import Path
 from model.scoring.sentences import sentence_borders
 from retrieval.describing.candidates import Candidate, candidates
 from retrieval.describing.key_terms import key_terms
-from retrieval.query.quotation.asides import Asides
+from retrieval.query.sentences import Asides
 from retrieval.types.records import Description, Document
 
 FILE = "description.json"

@@ -32,6 +32,7 @@ from storage.records import Job
 
 if TYPE_CHECKING:
     from model.checkpoint.landmark_model import LandmarkModel
+    from model.reading.ranker import Ranker
     from model.reading.second_look import SecondLook
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class LoadedModel:
     model: LandmarkModel
     fingerprint: MemoryFingerprint
     store: KVBlockStore
+    ranker: Ranker
     second_look: SecondLook | None = None
 
     @property
@@ -166,7 +168,8 @@ class Workspace:
         fields = {**identity, "kv_dtype": kv_dtype, "format_version": str(layout.format_version)}
         fingerprint = MemoryFingerprint(fields)
         store = KVBlockStore(self.kv_folder, layout, fingerprint.digest, blobs=self.blobs.inside("kv"))
-        loaded = LoadedModel(model, fingerprint, store, self._load_second_look(model))
+        reader = self._load_second_look(model)
+        loaded = LoadedModel(model, fingerprint, store, self._load_ranker(model, identity["weights"], reader), reader)
         # Model and packages stay for good. Left to the collector, the first question waits 0.2 s while it walks them.
         # Once a process: a second time would keep for good what earlier libraries left for the collector.
         if not gc.get_freeze_count():
@@ -204,9 +207,17 @@ class Workspace:
         folder = None if model.writes else shipped_reader_for(model.tokenizer)
         if folder is None:
             return None
-        look = load_second_look(folder, model.device)
-        look.doubt = None  # it weighs the scores of another finder
-        return look
+        return load_second_look(folder, model.device)
+
+    def _load_ranker(self, model: LandmarkModel, finder: str, reader: SecondLook | None) -> Ranker:
+        """What weighs, as it lies beside the checkpoint; fitted with its reader, it is of no use without one."""
+        from model.reading.ranker import Ranker, reader_digest
+        from model.reading.second_look import FOLDER
+
+        if not model.source or not Path(model.source).is_dir():
+            return Ranker()
+        ranker = Ranker.load(Path(model.source), finder, reader_digest(Path(model.source) / FOLDER))
+        return ranker if reader is not None else ranker.without_reader()
 
     def check_memory(self) -> None:
         """Raises `MemoryMismatch`, naming the fields, if some document's memory was made by something else."""

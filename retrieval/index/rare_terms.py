@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from itertools import pairwise
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from retrieval.engine.workspace import Workspace
 from retrieval.index.memory_snapshot import MemorySnapshot
-from retrieval.index.terms import SMALL_WORDS, asked_terms, crossing_terms, number_of, terms_of
+from retrieval.index.terms import SMALL_WORDS, crossing_terms, number_of, terms_of
 
 RULE = 2
 """Of `terms.terms_of` and `terms.number_of`: another rule notes all words anew."""
@@ -62,10 +62,11 @@ def _note_terms(workspace: Workspace, shard_id: int) -> None:
 
 
 def with_rare_terms(
-    workspace: Workspace, snapshot: MemorySnapshot, text: str, positions_P: Tensor, within: Tensor | None
+    workspace: Workspace, snapshot: MemorySnapshot, asked: Set[str], positions_P: Tensor, within: Tensor | None
 ) -> Tensor:
-    """Proposed positions and those of the blocks that hold most of the question's rare words, ascending."""
-    numbers = {number_of(term) for term in asked_terms(text)}
+    """Proposed positions and those of the blocks that hold most of the rare ones among the terms of a question,
+    ascending."""
+    numbers = {number_of(term) for term in asked}
     found = workspace.catalogue.blocks_with_terms(numbers, most_shards=MOST_SHARDS)
     held = [snapshot.positions_of_blocks(block_ids.tolist()) for block_ids in found.values()]
     if within is not None:

@@ -24,10 +24,10 @@ from retrieval.query.decode import Decoded, Decoder
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import join_neighbours
 from retrieval.query.question import Question
-from retrieval.query.quotation.placed_sentences import Quotation
-from retrieval.query.quotation.whole_lists import with_whole_lists
 from retrieval.query.retrieve import Retrieved, retrieve
 from retrieval.query.search import hits_of
+from retrieval.query.sentences import Quotation
+from retrieval.query.whole_lists import with_whole_lists
 from retrieval.types.outcomes import NOTHING_FOUND, asks_for_a_survey
 from retrieval.types.passages import Answer, AnswerToken, BlockEffect, Passage, QuotedSentence, Timings
 from retrieval.types.records import Scope

@@ -8,18 +8,19 @@ Axes: C blocks.
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import torch
 from torch import Tensor
 
 from retrieval.engine.workspace import Workspace
 from retrieval.index.memory_snapshot import MemorySnapshot
-from retrieval.index.terms import asked_terms, crossing_terms, may_be_cut, terms_of
+from retrieval.index.terms import crossing_terms, may_be_cut, terms_of
 
 
-def block_terms(workspace: Workspace, snapshot: MemorySnapshot, positions_C: Tensor, question: str) -> list[set[str]]:
+def block_terms(workspace: Workspace, snapshot: MemorySnapshot, positions_C: Tensor, asked: Set[str]) -> list[set[str]]:
     """Terms of each block, and those of the question that it shares with the block before or behind; none for a block
     whose document was deleted meanwhile."""
-    asked = asked_terms(question)
     texts = _texts(workspace, snapshot, positions_C)
     terms_C = [terms_of(text) for text in texts]
     beside: list[tuple[int, int, int]] = []  # number of a block, position of the one beside it, and on which side

@@ -12,24 +12,21 @@ from functools import partial
 
 from model.errors import ModelError
 from model.inference.generate import GeneratedToken, generate
-from model.reading.doubt import Signs
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import InvalidRequest
 from retrieval.index.snapshot import MemoryIndex, naming_damage
-from retrieval.query.confidence import outcome_of, outcome_of_reading, sureness
+from retrieval.query.decide import outcome_of_reading, outcome_of_search, p_right_of_search, signs_of
 from retrieval.query.evidence import AnswerMass
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
-from retrieval.query.quotation.placed_sentences import Quotation
-from retrieval.query.quotation.quoting import Quoting
-from retrieval.query.quotation.sentence_search import best_sentences, quoting_from
+from retrieval.query.rank import OTHER_SENTENCES, quoting_from, rank
 from retrieval.query.retrieve import Retrieved
+from retrieval.query.sentences import Quotation, Quoting
 from retrieval.types.defaults import DecidedBy, Outcome
 from retrieval.types.passages import AnswerToken
 
 # An answer's record keeps this many blocks for each token; a question has at most a few dozen candidates.
 BLOCKS_PER_TOKEN = 16
-OTHER_SENTENCES = 3
 
 
 @dataclass(eq=False)
@@ -81,7 +78,7 @@ class Decoder:
             decoded.quoting = quoting_from(self._workspace, self._passages, candidates)
             if model.config.quotes_sentences:
                 look = self._workspace.opened.second_look
-                decoded.quotations = best_sentences(
+                decoded.quotations = rank(
                     self._workspace,
                     self._index,
                     self._passages,
@@ -142,14 +139,19 @@ class Decoder:
     def _outcome(self, retrieved: Retrieved, quotations: Sequence[Quotation]) -> Outcome:
         look, found = self._workspace.opened.second_look, retrieved.found
         best = quotations[0] if quotations else None
-        if look is not None and best is not None and best.chance is not None and best.not_here is not None:
-            signs = Signs(best.not_here, best.chance, found.confidence, best.score, found.unmatched)
-            outcome = outcome_of_reading(look, signs)
-        else:
-            sure = found.confidence
+        ranker = self._workspace.opened.ranker
+        outcome: Outcome = "not_found"
+        signs = None
+        if best is not None:
+            signs = signs_of(best, confidence=found.confidence, unmatched=found.unmatched)
+        if look is not None and signs is not None:
+            outcome = outcome_of_reading(ranker, look, signs)
+        elif retrieved.sure:
+            p_right = found.confidence
             if best is not None:
-                sure = sureness(found.matched, [quotation.score for quotation in quotations])
-            outcome = outcome_of(self._model.config, sure, found.in_scope) if retrieved.sure else "not_found"
+                p_right = p_right_of_search(found.matched, [quotation.score for quotation in quotations])
+            by_tokens = self._model.config.ranks_by_tokens
+            outcome = outcome_of_search(ranker.decision, p_right, found.in_scope, by_tokens=by_tokens)
         insisted = retrieved.insisted or (self._anyway and outcome == "not_found")
         return "perhaps" if insisted else outcome
 

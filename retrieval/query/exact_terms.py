@@ -16,18 +16,13 @@ from collections.abc import Sequence, Set
 import torch
 from torch import Tensor
 
-from retrieval.index.terms import asked_terms, terms_of
-
-CODE_WEIGHT = 0.08
-"""Added to the score of a sentence that holds all codes of the question."""
 RARE = 0.1
 """A term counts if at most this share of the blocks holds it, or a single one."""
 
 
-def term_shares(question: str, terms_C: Sequence[Set[str]]) -> Tensor:
+def term_shares(asked: Set[str], terms_C: Sequence[Set[str]]) -> Tensor:
     """shares_C: how many of the question's rare terms each text holds, by their rarity; 0 where there are none.
     `terms_C`: `terms_of` each text."""
-    asked = asked_terms(question)
     held = [terms & asked for terms in terms_C]
     counts = Counter(term for terms in held for term in terms)
     most = max(1.0, RARE * len(held))
@@ -38,26 +33,7 @@ def term_shares(question: str, terms_C: Sequence[Set[str]]) -> Tensor:
     return torch.tensor([sum(rarity[term] for term in terms & rarity.keys()) / total for terms in held])
 
 
-def code_shares(question: str, texts: Sequence[str]) -> Tensor:
-    """shares_S: how many of the question's codes ("Ctrl+G", "W2D4", "-c") each of these texts holds, by their rarity; 0
-    where none is rare among them. A reader cannot know what a code means, only that it stands there."""
-    codes = {term for term in asked_terms(question) if is_code(term)}
-    held = [terms_of(text) & codes for text in texts] if codes else []
-    counts = Counter(code for each in held for code in each)
-    rarity = {code: math.log(len(texts) / count) for code, count in counts.items() if count <= RARE * len(texts) + 1}
-    total = sum(rarity.values())
-    if not total:
-        return torch.zeros(len(texts))
-    return torch.tensor([sum(rarity[code] for code in each & rarity.keys()) / total for each in held])
-
-
-def is_code(term: str) -> bool:
-    """Whether a term is neither a plain word nor a plain number."""
-    return not term.isalpha() and not term.isdecimal()
-
-
-def unmatched_share(question: str, terms: Sequence[Set[str]]) -> float:
+def unmatched_share(asked: frozenset[str], terms: Sequence[Set[str]]) -> float:
     """How many of the question's words, small ones aside, stand in none of the texts; 0 for small words alone.
     `terms`: `terms_of` each text."""
-    asked = asked_terms(question)
     return len(asked.difference(*terms)) / max(1, len(asked))

@@ -6,14 +6,13 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 from cachetools import LRUCache
 
 from retrieval.query.cell_places import cell_place
-from retrieval.query.passage_spans import Hit, readable_span
-from retrieval.query.quotation.asides import Asides
+from retrieval.query.passage_spans import readable_span
+from retrieval.query.sentences import Hit, QuotableText
 from retrieval.types.passages import Passage, PassageBlock
 from retrieval.types.views import boxes_of, page_of
 from storage.catalogue import Catalogue
@@ -28,17 +27,6 @@ class _Source:
     document: Document
     pages: tuple[Page, ...]
     text: QuotableText
-
-
-class QuotableText:
-    """The text of a document, and where it is beside the matter (found when first asked for)."""
-
-    def __init__(self, text: str):
-        self.text = text
-
-    @cached_property
-    def asides(self) -> Asides:
-        return Asides(self.text)
 
 
 class _Texts:

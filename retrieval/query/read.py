@@ -19,8 +19,8 @@ from torch import Tensor
 
 from model.attention.memory import Selection
 from retrieval.query.question import EncodedQuestion
-from retrieval.query.quotation.placed_sentences import Sentence
 from retrieval.query.retrieve import Candidates
+from retrieval.query.sentences import Sentence
 from retrieval.types.passages import AnswerToken
 
 Decider = Literal["attention", "reader", "writer"]

@@ -23,11 +23,11 @@ from retrieval.engine.workspace import Workspace
 from retrieval.index.memory_snapshot import MemorySnapshot
 from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.index.stored_reader import StoredMemoryReader
-from retrieval.query.confidence import is_answerable
+from retrieval.query.decide import is_answerable
 from retrieval.query.follow_up import with_conversation
-from retrieval.query.passage_spans import Hit
 from retrieval.query.question import Question
 from retrieval.query.search import Found, find_blocks, hits_of
+from retrieval.query.sentences import Hit
 from retrieval.query.spelling import corrected
 
 CANDIDATES_PER_PASSAGE = 4
@@ -110,9 +110,9 @@ def retrieve(workspace: Workspace, index: MemoryIndex, snapshot: MemorySnapshot,
     candidates = choose_candidates(
         snapshot, found, config, question.k, whole_sentences=quote and config.quotes_sentences
     )
-    sure = is_answerable(config, found.confidence, found.in_scope)
-    look = workspace.opened.second_look
-    weighs = look is not None and look.doubt is not None and quote and config.quotes_sentences
+    ranker = workspace.opened.ranker
+    sure = is_answerable(ranker.decision, found.confidence, found.in_scope, by_tokens=config.ranks_by_tokens)
+    weighs = ranker.weighs_reading and quote and config.quotes_sentences
     answerable = len(candidates) > 0 and (sure or weighs or question.anyway)
     insisted = answerable and not sure and not weighs
     return Retrieved(spelled, asked, found, candidates, quote, answerable, sure, insisted, finished_at)

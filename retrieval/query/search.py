@@ -29,11 +29,12 @@ from retrieval.index.rare_terms import with_rare_terms
 from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
 from retrieval.index.title_keys import TitleMatches
 from retrieval.query.block_terms import block_terms
-from retrieval.query.confidence import confidence_of
+from retrieval.query.decide import confidence_of
 from retrieval.query.exact_terms import term_shares, unmatched_share
 from retrieval.query.passage_builder import PassageBuilder
-from retrieval.query.passage_spans import Hit, join_neighbours
+from retrieval.query.passage_spans import join_neighbours
 from retrieval.query.question import EncodedQuestion, check_count, encode_question
+from retrieval.query.sentences import Hit
 from retrieval.query.spelling import corrected
 from retrieval.types.outcomes import asks_for_a_survey
 from retrieval.types.passages import Passage
@@ -101,7 +102,7 @@ def find_blocks(workspace: Workspace, snapshot: MemorySnapshot, text: str, count
             )
         proposed_P = ranking.positions
         if len(proposed_P) < in_scope:
-            proposed_P = with_rare_terms(workspace, snapshot, text, proposed_P, within)
+            proposed_P = with_rare_terms(workspace, snapshot, question.asked.terms, proposed_P, within)
         newest_first_C = proposed_P.sort(descending=True).values  # of equal scores the newest block wins
         titles_QC = titles.of(snapshot.documents_of(newest_first_C))
         scores_C = token_scores(snapshot, question.queries_QWGD, newest_first_C, titles_QC)
@@ -109,12 +110,12 @@ def find_blocks(workspace: Workspace, snapshot: MemorySnapshot, text: str, count
     matched = scores_C[order[:count]].tolist()
     confidence = min(1.0, max(0.0, matched[0])) if matched else 0.0
     looked = order[: max(count, EXACT_AMONG)]
-    terms_C = block_terms(workspace, snapshot, newest_first_C[looked], text)
-    ranked_C = scores_C[looked] + EXACT_SHARE * term_shares(text, terms_C)
+    terms_C = block_terms(workspace, snapshot, newest_first_C[looked], question.asked.terms)
+    ranked_C = scores_C[looked] + EXACT_SHARE * term_shares(question.asked.terms, terms_C)
     kept = ranked_C.argsort(descending=True, stable=True)[:count]
     unmatched = 0.0  # what a survey is asked for with ("summarise the report") need not stand in it
     if not asks_for_a_survey(text):
-        unmatched = unmatched_share(text, [terms_C[number] for number in kept.tolist()])
+        unmatched = unmatched_share(question.asked.terms, [terms_C[number] for number in kept.tolist()])
     positions_C, ranked_C = newest_first_C[looked][kept], ranked_C[kept].clamp_max(1.0)
     return Found(question, titles, positions_C, ranked_C, tuple(matched), confidence, in_scope, max, unmatched)
 

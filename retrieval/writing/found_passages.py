@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from retrieval.engine.workspace import Workspace
 from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.query.passage_builder import PassageBuilder
-from retrieval.query.passage_spans import Hit
 from retrieval.query.search import find_blocks, hits_of
+from retrieval.query.sentences import Hit
 from retrieval.types.passages import Passage
 from retrieval.types.records import Scope
 from retrieval.writers.protocol import WriterPassage

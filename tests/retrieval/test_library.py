@@ -12,7 +12,7 @@ from retrieval.types.outcomes import NOTHING_FOUND
 from retrieval.types.passages import Answer, AnswerToken
 from retrieval.types.records import Scope
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, WHALE, add, ask, substance
-from tests.tiny_model import tiny_model
+from tests.tiny_model import calibrated, tiny_model
 
 
 def test_an_answer_before_and_after_reopening_is_the_same(library, three, open_library):
@@ -183,13 +183,15 @@ def test_an_empty_library_holds_no_answer(library):
     assert library.search("anything", 3) == []
 
 
-def test_between_the_thresholds_the_best_candidates_are_shown_as_a_guess(open_library, write):
-    library = open_library(model=tiny_model(block_size=BLOCK_SIZE, answer_threshold=0.0, sure_threshold=1.1))
+def test_between_the_thresholds_the_best_candidates_are_shown_as_a_guess(open_library, write, tmp_path):
+    model = tiny_model(block_size=BLOCK_SIZE)
+    guessing = calibrated(model, tmp_path / "guessing", answer_threshold=0.0, sure_threshold=1.1)
+    library = open_library(model=guessing)
     add(library, write("a.txt", FOX))
     answer = ask(library, "Who won the cup?")
     assert (answer.outcome, answer.found) == ("perhaps", True) and answer.tokens and answer.passages
     assert library.answer(answer.id) == answer
-    sure = open_library(model=tiny_model(block_size=BLOCK_SIZE, answer_threshold=0.0, sure_threshold=0.0))
+    sure = open_library(model=calibrated(model, tmp_path / "sure", answer_threshold=0.0, sure_threshold=0.0))
     add(sure, write("b.txt", FOX))
     assert ask(sure, "Who won the cup?").outcome == "found"
 
@@ -202,8 +204,8 @@ def test_answers_of_earlier_releases_are_found_or_not_found(library, write):
     assert Answer.from_dict({**plain, "found": False}).outcome == "not_found"
 
 
-def test_below_the_calibrated_confidence_nothing_is_invented(open_library, write):
-    model = tiny_model(block_size=BLOCK_SIZE, answer_threshold=1.1)
+def test_below_the_calibrated_confidence_nothing_is_invented(open_library, write, tmp_path):
+    model = calibrated(tiny_model(block_size=BLOCK_SIZE), tmp_path / "calibrated", answer_threshold=1.1)
     library = open_library(model=model)
     add(library, write("a.txt", FOX))
     answer = ask(library, "Who won the cup?")

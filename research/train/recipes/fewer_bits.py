@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 
 from model.checkpoint.load import load_backbone
 from model.checkpoint.weights import PACKED, WEIGHTS_FILE
+from model.reading.ranker import FILE as RANKER
 from model.reading.second_look import FOLDER, load_second_look
 from research.train.recipes.rounding import Rule, to_packed
 
@@ -40,6 +41,7 @@ def rewrite(model: Path, out: Path, rules: Mapping[Part, Sequence[Rule]]) -> int
         raise ValueError(f"{out} exists; name a folder that is to be made.")
     finder = load_backbone(model, device="cpu", dtype=torch.float32)
     shutil.copytree(model, out)
+    (out / RANKER).unlink(missing_ok=True)  # it was fitted to other weights
     if "finder" in rules:
         for file in out.glob("model*.safetensors*"):
             file.unlink()

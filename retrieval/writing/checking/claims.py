@@ -23,10 +23,11 @@ from retrieval.engine.workspace import Workspace
 from retrieval.index.memory_snapshot import MemorySnapshot
 from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.query.passage_builder import PassageBuilder
-from retrieval.query.passage_spans import Hit, join_neighbours
-from retrieval.query.quotation.sentence_search import best_sentences, quoting_from
+from retrieval.query.passage_spans import join_neighbours
+from retrieval.query.rank import quoting_from, rank
 from retrieval.query.retrieve import choose_candidates
 from retrieval.query.search import find_blocks, hits_of
+from retrieval.query.sentences import Hit
 from retrieval.types.passages import Passage
 from retrieval.types.records import Scope
 from retrieval.types.written import Citation, Claim, Verdict
@@ -140,7 +141,7 @@ class ClaimChecker:
         if not len(candidates):
             return []
         quoting = quoting_from(self._workspace, self._builder, candidates)
-        best = best_sentences(self._workspace, self._index, self._builder, found, candidates, quoting, _SENTENCES)
+        best = rank(self._workspace, self._index, self._builder, found, candidates, quoting, _SENTENCES)
         made = (self._builder.sentence(quoting.hits(one), *quoting.span(one.places)) for one in best if one.places)
         return [sentence for sentence in made if sentence is not None]
 

@@ -11,6 +11,7 @@ import torch
 from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.index import rare_terms
 from retrieval.index.rare_terms import note_terms, with_rare_terms
+from retrieval.index.terms import asked_terms
 from retrieval.library import Library
 from retrieval.query import block_terms, search
 from retrieval.query.search import find_blocks
@@ -37,7 +38,7 @@ def proposed(library: Library, question: str, scope: Scope | None = None) -> lis
     with library._index.open_snapshot(library._catalogue) as snapshot:
         within = None if scope is None else snapshot.positions_of(scope.document_ids)
         nothing = torch.zeros(0, dtype=torch.int64)
-        positions = with_rare_terms(library._workspace, snapshot, question, nothing, within)
+        positions = with_rare_terms(library._workspace, snapshot, asked_terms(question), nothing, within)
         return block_terms._texts(library._workspace, snapshot, positions)
 
 
@@ -98,8 +99,7 @@ def test_a_code_that_a_border_cuts_in_two_is_found_by_both_blocks(
     assert len(texts) == 2 and "Ctrl+Q9" in "".join(texts)
     with library._index.open_snapshot(library._catalogue) as snapshot:
         positions = torch.arange(snapshot.num_blocks)
-        terms = block_terms.block_terms(library._workspace, snapshot, positions, "What does Ctrl+Q9 do?")
+        terms = block_terms.block_terms(library._workspace, snapshot, positions, asked_terms("What does Ctrl+Q9 do?"))
         assert sum("ctrl+q9" in each for each in terms) == 2
-        assert not any(
-            "ctrl+q9" in each for each in block_terms.block_terms(library._workspace, snapshot, positions, "Quit?")
-        )
+        terms = block_terms.block_terms(library._workspace, snapshot, positions, asked_terms("Quit?"))
+        assert not any("ctrl+q9" in each for each in terms)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from retrieval.query.quotation.announcements import LONGEST, announced_end
-from retrieval.query.quotation.asides import Asides
+from retrieval.query.extend import LONGEST_ANNOUNCED, announced_end
+from retrieval.query.sentences import Asides
 
 PAPER = """Method
 
@@ -90,7 +90,7 @@ def test_a_caption_is_quoted_with_the_rows_below_it():
 def test_of_a_long_list_as_many_items_are_quoted_as_fit():
     text = "These are the items:\n" + "\n".join(f"{n}. item {'x' * 60}" for n in range(1, 40))
     end = announced_end(text, 0, text.index(":") + 1)
-    assert 0.7 * LONGEST < end <= LONGEST and text[end] == "\n"
+    assert 0.7 * LONGEST_ANNOUNCED < end <= LONGEST_ANNOUNCED and text[end] == "\n"
 
 
 def test_indented_lines_belong_to_the_item_above_them():

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from retrieval.query.passage_builder import QuotableText
-from retrieval.query.quotation.quoting import Quoting
-from tests.retrieval.query.test_quoting import blocks_of, reading_of
+from retrieval.query.sentences import QuotableText, Quoting
+from tests.retrieval.query.test_quoting import best_sentences, blocks_of, reading_of
 from tests.tiny_model import tiny_model
 
 TEXT = (
@@ -20,8 +19,8 @@ def quoted(text: str, count: int = 1, **chances: float) -> list[str]:
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, text)
     quoting = Quoting(model, blocks)
-    found = quoting.best_sentences(
-        torch.zeros(1, len(blocks), 16), {"d": QuotableText(text)}, read=reading_of(**chances), count=count
+    found = best_sentences(
+        quoting, torch.zeros(1, len(blocks), 16), {"d": QuotableText(text)}, read=reading_of(**chances), count=count
     )
     return [text[slice(*quoting.span(one.places))].strip() for one in found]
 

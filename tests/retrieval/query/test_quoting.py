@@ -1,13 +1,17 @@
 """Which sentence is quoted, and that it stands whole in the blocks."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
+from model.reading.ranker import Ranker
 from model.reading.second_look import FoundSpan, Reading
-from retrieval.query.passage_builder import QuotableText
-from retrieval.query.quotation.quoting import Quoting
+from retrieval.query import rank
+from retrieval.query.features import Asked
 from retrieval.query.retrieve import with_neighbours
+from retrieval.query.sentences import QuotableText, Quoting
 from retrieval.types.passages import Answer, AnswerToken, Timings
 from storage.records import Block
 from tests.tiny_model import tiny_model
@@ -16,6 +20,15 @@ TEXT = (
     "A heading line\nThe cairn was built by surveyors of the line. Nobody knows who piled the first stones there. "
     "Does anybody remember the old road? The last storm took away the upper half of it."
 )
+
+FOLDER = Path(__file__).parents[3] / "model" / "default"
+_STORED = json.loads((FOLDER / "ranker.json").read_text())
+SHIPPED = Ranker.load(FOLDER, _STORED["finder"], _STORED["reader"])
+
+
+def best_sentences(quoting, matches_QCL, text_of, *, question="", **given):
+    """As the shipped ranker has them."""
+    return rank.best_sentences(quoting, matches_QCL, text_of, asked=Asked(question), ranker=SHIPPED, **given)
 
 
 def blocks_of(model, text, document_id="d"):
@@ -45,7 +58,7 @@ def spell(quoting, blocks, places):
 def sentences(quoting, **given):
     """What may be quoted, in text order where nothing speaks for one of them."""
     blocks = len(quoting._blocks)
-    found = quoting.best_sentences(torch.zeros(1, blocks, 16), {"d": QuotableText(TEXT)}, count=10, **given)
+    found = best_sentences(quoting, torch.zeros(1, blocks, 16), {"d": QuotableText(TEXT)}, count=10, **given)
     return [TEXT[slice(*quoting.span(quotation.places))] for quotation in found]
 
 
@@ -97,7 +110,7 @@ def test_lines_of_contents_and_blanks_are_not_quoted_even_after_a_second_look() 
     )
     blocks = blocks_of(model, text)
     quoting, zeros = Quoting(model, blocks), torch.zeros(1, len(blocks), 16)
-    found = quoting.best_sentences(zeros, {"d": QuotableText(text)}, read=reading_of(Who=0.5, cairn=0.4), count=3)
+    found = best_sentences(quoting, zeros, {"d": QuotableText(text)}, read=reading_of(Who=0.5, cairn=0.4), count=3)
     said = [text[slice(*quoting.span(each.places))].strip() for each in found]
     assert said[0] == "Surveyors of the line built the cairn."
     assert not any("..." in each or "____" in each for each in said)
@@ -108,7 +121,7 @@ def test_the_second_look_points_at_words() -> None:
     blocks = blocks_of(model, TEXT)
     quoting = Quoting(model, blocks)
     zeros = torch.zeros(1, len(blocks), 16)
-    (found,) = quoting.best_sentences(zeros, {"d": QuotableText(TEXT)}, read=reading_of(surveyors=0.9))
+    (found,) = best_sentences(quoting, zeros, {"d": QuotableText(TEXT)}, read=reading_of(surveyors=0.9))
     assert spell(quoting, blocks, found.places[found.pointed.start : found.pointed.stop]) == "surveyors"
 
 
@@ -125,7 +138,7 @@ def test_of_a_text_without_a_whole_sentence_the_part_at_hand_is_quoted() -> None
     blocks = blocks_of(model, TEXT)
     inside = [block if block.ordinal in (2, 3) else None for block in blocks]  # within the first sentence
     quoting = Quoting(model, inside)
-    (found,) = quoting.best_sentences(torch.zeros(1, len(blocks), 16), {"d": QuotableText(TEXT)})
+    (found,) = best_sentences(quoting, torch.zeros(1, len(blocks), 16), {"d": QuotableText(TEXT)})
     assert spell(quoting, blocks, found.places) == TEXT[30:60]
 
 
@@ -144,7 +157,7 @@ def test_the_sentence_that_holds_the_best_match_of_every_question_token_wins() -
             for row in range(start, start + len(word) if start >= 0 else start):
                 matches_QCL[q, row // 15, row % 15] = 0.2 + 0.1 * q
         assert wanted in spell(
-            quoting, blocks, quoting.best_sentences(matches_QCL, {"d": QuotableText(TEXT)})[0].places
+            quoting, blocks, best_sentences(quoting, matches_QCL, {"d": QuotableText(TEXT)})[0].places
         )
 
 
@@ -157,7 +170,7 @@ def test_the_next_best_sentences_come_and_repetitions_do_not() -> None:
         at = text.index(word)
         matches_QCL[0, at // 15, at % 15] = match
     quoting = Quoting(model, blocks)
-    found = quoting.best_sentences(matches_QCL, {"d": QuotableText(text)}, count=9)
+    found = best_sentences(quoting, matches_QCL, {"d": QuotableText(text)}, count=9)
 
     def said(places):
         return text[quoting.place(*places[0])[1] : quoting.place(*places[-1])[2]].strip()
@@ -165,7 +178,7 @@ def test_the_next_best_sentences_come_and_repetitions_do_not() -> None:
     assert [said(one.places).split()[1] for one in found] == ["fox", "bear", "wolf"]
     assert [[hit.ordinal for hit in quoting.hits(one)] for one in found] == [[0, 1], [5, 6], [1, 2, 3]]
     assert [round(one.score, 3) for one in found] == [0.9, 0.7, 0.5]
-    assert len(quoting.best_sentences(matches_QCL, {"d": QuotableText(text)}, count=2)) == 2
+    assert len(best_sentences(quoting, matches_QCL, {"d": QuotableText(text)}, count=2)) == 2
 
 
 def test_text_beside_the_matter_is_quoted_only_where_nothing_else_answers_as_well() -> None:
@@ -178,7 +191,7 @@ def test_text_beside_the_matter_is_quoted_only_where_nothing_else_answers_as_wel
         matches_QCL = torch.full((1, len(blocks), 16), 0.1)
         for at, match in ((text.index("The fox"), beside), (text.rindex("The fox"), within)):
             matches_QCL[0, at // 15, at % 15] = match
-        places = quoting.best_sentences(matches_QCL, {"d": QuotableText(text)})[0].places
+        places = best_sentences(quoting, matches_QCL, {"d": QuotableText(text)})[0].places
         return text[quoting.place(*places[0])[1] : quoting.place(*places[-1])[2]].strip()
 
     assert best(beside=0.9, within=0.8) == "The fox sleeps in the wood all day."
@@ -193,7 +206,7 @@ def test_a_list_is_quoted_with_what_announces_it_and_its_items_are_not_offered_a
     matches_QCL = torch.full((1, len(blocks), 16), 0.1)
     matches_QCL[0, 0, 4] = 0.9
     quoting = Quoting(model, blocks)
-    found = quoting.best_sentences(matches_QCL, {"d": QuotableText(text)}, count=4)
+    found = best_sentences(quoting, matches_QCL, {"d": QuotableText(text)}, count=4)
     said = [text[quoting.place(*q.places[0])[1] : quoting.place(*q.places[-1])[2]].strip() for q in found]
     assert said == [text[: text.index("\n\n")], "The wolf hunts at night."]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from retrieval.query.passage_builder import QuotableText
-from retrieval.query.quotation.quoting import Quoting
-from tests.retrieval.query.test_quoting import blocks_of, reading_of
+from retrieval.query.sentences import QuotableText, Quoting
+from tests.retrieval.query.test_quoting import best_sentences, blocks_of, reading_of
 from tests.tiny_model import tiny_model
 
 TEXT = (
@@ -22,7 +21,7 @@ def quoted(question: str, **chances: float) -> list[str]:
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, TEXT)
     quoting = Quoting(model, blocks)
-    found = quoting.best_sentences(
+    found = best_sentences(quoting,
         torch.zeros(1, len(blocks), 16), {"d": QuotableText(TEXT)}, question=question, read=reading_of(**chances),
         count=3,
     )  # fmt: skip
@@ -55,7 +54,7 @@ def test_a_line_of_contents_is_no_heading():
     contents = TEXT.replace("2.2 What machines does it run on?\n\n", "2.2 What machines does it run on? ........ 3\n\n")
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, contents)
-    (found,) = Quoting(model, blocks).best_sentences(
+    (found,) = best_sentences(Quoting(model, blocks),
         torch.zeros(1, len(blocks), 16), {"d": QuotableText(contents)}, question="What machines does it run on?",
         read=reading_of(Compile=0.9, Support=0.05),
     )  # fmt: skip

@@ -8,7 +8,7 @@ import torch
 from model.errors import ModelError
 from model.inference.prompt import encode_prompt
 from retrieval.index.exact import Ranking
-from retrieval.query.confidence import confidence_of
+from retrieval.query.decide import confidence_of
 from retrieval.query.question import encode_question
 from retrieval.query.search import find_blocks
 from tests.retrieval.conftest import BLOCK_SIZE

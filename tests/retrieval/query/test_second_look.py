@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from model.reading.doubt import Doubt
+from model.reading.ranker import Decision, Ranker
 from model.reading.second_look import FoundSpan, Reading, SecondLook
 from research.train.recipes.rounding import save_reader
+from retrieval.engine.workspace import Workspace
 from retrieval.query import retrieve
 from tests.retrieval.conftest import add, ask
 from tests.tiny_model import tiny_model
 from tests.tiny_reader import tiny_look
 
 TEXT = "Ada lives in Rome beside the river. Bert lives in Oslo beside the sea. Both of them like cairns very much."
+
+
+def calibrated(loaded, decision: Decision) -> property:
+    return property(lambda _: replace(loaded, ranker=Ranker(decision=decision)))
 
 
 @pytest.fixture
@@ -87,21 +93,29 @@ def test_a_small_chance_is_a_guess_and_none_is_no_answer(library, reading):
 def test_a_calibrated_reader_decides_where_search_alone_would_refuse(library, reading, monkeypatch):
     reading["Oslo"] = 0.9
     loaded = library._workspace.loaded()
-    monkeypatch.setattr(retrieve, "is_answerable", lambda *_: False)
+    monkeypatch.setattr(retrieve, "is_answerable", lambda *_, **__: False)
     assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "not_found"
-    loaded.second_look.doubt = Doubt(
-        none=(0.0, 1.0, 0.0, 0.0), right=(5.0, 0.0, 1.0, 0.0), none_above=0.6, sure_above=0.5
+    monkeypatch.setattr(
+        Workspace,
+        "opened",
+        calibrated(
+            loaded, Decision(none=(0.0, 1.0, 0.0, 0.0), right=(5.0, 0.0, 1.0, 0.0), none_above=0.6, sure_above=0.5)
+        ),
     )
     assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "found"
     reading["Oslo"] = 0.1
     assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "not_found"
 
 
-def test_what_the_question_names_and_no_passage_read_does_raises_doubt(library, reading):
+def test_what_the_question_names_and_no_passage_read_does_raises_doubt(library, reading, monkeypatch):
     reading["Oslo"] = 0.5
     loaded = library._workspace.loaded()
-    loaded.second_look.doubt = Doubt(
-        none=(-1.0, 0.0, 0.0, 2.0), right=(5.0, 0.0, 0.0, 0.0), none_above=0.5, sure_above=0.5
+    monkeypatch.setattr(
+        Workspace,
+        "opened",
+        calibrated(
+            loaded, Decision(none=(-1.0, 0.0, 0.0, 2.0), right=(5.0, 0.0, 0.0, 0.0), none_above=0.5, sure_above=0.5)
+        ),
     )
     assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "found"
     assert ask(library, "Which school does Bert's nephew attend?", max_tokens=200, k=50).outcome == "not_found"

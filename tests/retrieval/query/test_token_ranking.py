@@ -17,7 +17,7 @@ from retrieval.query.question import encode_question
 from retrieval.query.search import find_blocks, token_scores
 from tests.model.scoring.test_late_interaction import by_definition
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, TEXTS, WHALE, add, ask
-from tests.tiny_model import ONE_LAYER, tiny_model
+from tests.tiny_model import ONE_LAYER, calibrated, tiny_model
 
 
 def test_a_search_without_any_head_is_refused():
@@ -215,8 +215,8 @@ def test_an_answer_reads_the_blocks_that_tokens_chose_and_near_misses_are_the_ne
     assert answer.confidence == pytest.approx(found.confidence)
 
 
-def test_under_the_threshold_even_a_handful_of_blocks_is_not_enough(open_library, write, by_tokens):
-    library = open_library(model=by_tokens.with_config(answer_threshold=0.999))
+def test_under_the_threshold_even_a_handful_of_blocks_is_not_enough(open_library, write, by_tokens, tmp_path):
+    library = open_library(model=calibrated(by_tokens, tmp_path / "calibrated", answer_threshold=0.999))
     add(library, write("short.txt", "The fox sleeps."))
     assert not ask(library, "What do whales do?").found
 

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from retrieval.query.passage_builder import QuotableText
-from retrieval.query.quotation.announcements import announced_end, goes_on, is_item
-from retrieval.query.quotation.quoting import Quoting
-from retrieval.query.quotation.whole_lists import with_whole_lists
+from retrieval.query.extend import announced_end, goes_on, is_item
 from retrieval.query.retrieve import Candidates, Retrieved
-from tests.retrieval.query.test_quoting import blocks_of, reading_of
+from retrieval.query.sentences import QuotableText, Quoting
+from retrieval.query.whole_lists import with_whole_lists
+from tests.retrieval.query.test_quoting import best_sentences, blocks_of, reading_of
 from tests.tiny_model import tiny_model
 
 ITEMS = [f"• item number {number} of the list" for number in range(6)]
@@ -59,7 +58,7 @@ def test_who_asks_for_the_list_gets_it_and_who_asks_for_an_item_the_item(matched
     at = text.index(matched)
     matches_QCL[0, at // 15, at % 15] = 0.9
     quoting = Quoting(model, blocks)
-    found = quoting.best_sentences(matches_QCL, {"d": QuotableText(text)}, read=reading_of(Welcome=0.9))[0]
+    found = best_sentences(quoting, matches_QCL, {"d": QuotableText(text)}, read=reading_of(Welcome=0.9))[0]
     assert text[slice(*quoting.span(found.places))].strip() == said
     pointed = found.places[found.pointed.start : found.pointed.stop]
     spelt = text[slice(*quoting.span(pointed))].strip()

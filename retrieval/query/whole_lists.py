@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from retrieval.query.extend import goes_on
 from retrieval.query.passage_builder import PassageBuilder
-from retrieval.query.quotation.announcements import goes_on
 from retrieval.query.retrieve import Candidates, Retrieved
 from storage.catalogue import Catalogue
 

@@ -1,0 +1,180 @@
+"""What weighs in an answer: the weights of sentences' features, and when an answer is doubted; one fitted file.
+
+`ranker.json` lies beside a checkpoint and belongs to its finder and its reader, whose scores it weighs:
+
+- `features`: names in order (`retrieval.query.features`); `before`: their weights where nothing was read, `after`:
+  where a reader read the sentences. A sentence's score is the weighted sum.
+- `decision`: two logistic regressions and four thresholds, see `Decision`.
+- `fitted_on`: what the numbers come from.
+
+`python -m research.fit_ranker` writes it. A checkpoint without one is ranked by the reader's log-probability and 25
+times late interaction, and is not calibrated.
+
+Axes: S sentences, F features.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from model.errors import ModelError
+
+FILE = "ranker.json"
+FORMAT = 1
+Stage = Literal["before", "after"]
+_SMALLEST = 1e-5
+_Four = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What is known of an answer: the reader's probabilities of "none" and of the sentence quoted, and the
+    late-interaction scores of the best block and of that sentence; the share of the question's words that no block
+    found holds."""
+
+    p_none: float
+    p_sentence: float
+    block: float
+    sentence: float
+    unmatched: float
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`none`: constant, and weights of the log-odds of "none", of the block's score and of the unmatched words, for the
+    probability that there is no answer. `right`: constant, and weights of the log-odds of "none", the logarithm of the
+    sentence's probability and the sentence's score, for the probability that the sentence is right. Both with as many
+    questions of either kind. None: a reader's own thresholds decide (`SpanReader`)."""
+
+    none: _Four | None = None
+    right: _Four | None = None
+    none_above: float = 1.0
+    """p_none from which no answer is given."""
+    sure_above: float = 0.0
+    """p_right below which an answer is a guess."""
+    answer_threshold: float | None = None
+    """Without a reader: confidence of the search below which a memory is taken not to hold the answer."""
+    sure_threshold: float | None = None
+    """Without a reader: how far a sentence must stand out not to be a guess."""
+
+    def p_none(self, signs: Signs) -> float:
+        assert self.none is not None, "fitted with a reader"
+        constant, none, block, unmatched = self.none
+        return _logistic(
+            constant + none * log_odds(signs.p_none) + (block * signs.block + unmatched * signs.unmatched)
+        )
+
+    def p_right(self, signs: Signs) -> float:
+        assert self.right is not None, "fitted with a reader"
+        constant, none, sentence, score = self.right
+        stated = log_probability(signs.p_sentence)
+        return _logistic(constant + none * log_odds(signs.p_none) + sentence * stated + score * signs.sentence)
+
+
+def log_odds(probability: float) -> float:
+    inside = min(max(probability, _SMALLEST), 1 - _SMALLEST)
+    return math.log(inside / (1 - inside))
+
+
+def log_probability(probability: float) -> float:
+    return math.log(max(probability, _SMALLEST))
+
+
+def _logistic(log_odds: float) -> float:
+    return 1 / (1 + math.exp(-log_odds))
+
+
+@dataclass(frozen=True)
+class Ranker:
+    """The file as a value; the default is that of a checkpoint without one."""
+
+    features: tuple[str, ...] = ("late_interaction", "reader_logprob")
+    before: tuple[float, ...] = (1.0, 0.0)
+    after: tuple[float, ...] = (25.0, 1.0)
+    decision: Decision = Decision()
+    fitted_on: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    def scores(self, table_SF: Tensor, stage: Stage) -> Tensor:
+        """scores_S of the features in the order of `features`."""
+        return table_SF @ torch.tensor(self.before if stage == "before" else self.after)
+
+    @property
+    def weighs_reading(self) -> bool:
+        """Whether it was fitted with a reader: then nothing is refused before the reader has read."""
+        return self.decision.none is not None
+
+    @property
+    def is_calibrated(self) -> bool:
+        return self.decision != Decision()
+
+    def without_reader(self) -> Ranker:
+        """For who has turned the reader off."""
+        return replace(self, decision=replace(self.decision, none=None, right=None))
+
+    @classmethod
+    def load(cls, folder: Path, finder: str, reader: str) -> Ranker:
+        """`ranker.json` in `folder`; the default without one. `finder`: digest of the finder's weights; `reader`: see
+        `reader_digest`. Raises `ModelError` for a damaged file and for another finder's or reader's."""
+        file = folder / FILE
+        if not file.is_file():
+            return cls()
+        try:
+            given = json.loads(file.read_text(encoding="utf-8"))
+            ranker = cls(
+                tuple(given["features"]),
+                tuple(map(float, given["before"])),
+                tuple(map(float, given["after"])),
+                _decision(given["decision"]),
+                given["fitted_on"],
+            )
+            digests, version = (given["finder"], given["reader"]), given["format"]
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise ModelError(f"{file} cannot be used ({error!r}); copy the checkpoint again.") from error
+        if version != FORMAT:
+            raise ModelError(f"{file} has format {version}, which this version does not know; update Cairn.")
+        if not len(ranker.features) == len(ranker.before) == len(ranker.after):
+            raise ModelError(f"{file} has other numbers of features and weights; copy the checkpoint again.")
+        if digests != (finder, reader):
+            raise ModelError(
+                f"{file} was fitted to another finder or reader; fit it again (python -m research.fit_ranker), or "
+                "remove it: then nothing is calibrated."
+            )
+        return ranker
+
+    def save(self, folder: Path, finder: str, reader: str) -> None:
+        plain = {
+            "format": FORMAT,
+            "finder": finder,
+            "reader": reader,
+            "features": self.features,
+            "before": self.before,
+            "after": self.after,
+            "decision": vars(self.decision),
+            "fitted_on": dict(self.fitted_on),
+        }
+        (folder / FILE).write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
+
+
+def _decision(given: Mapping[str, Any]) -> Decision:
+    """Raises ValueError, TypeError or KeyError for anything else than what `save` wrote."""
+    fours = {name: None if given[name] is None else tuple(map(float, given[name])) for name in ("none", "right")}
+    if any(each is not None and len(each) != 4 for each in fours.values()):
+        raise ValueError("a regression has four weights")
+    names = ("none_above", "sure_above", "answer_threshold", "sure_threshold")
+    numbers = {name: None if given[name] is None else float(given[name]) for name in names}
+    return Decision(**fours, **numbers)  # type: ignore[arg-type]
+
+
+def reader_digest(folder: Path) -> str:
+    """sha256 of the weights file of the reader in `folder`; "" without one."""
+    file = folder / "model.safetensors"
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""

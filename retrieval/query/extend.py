@@ -1,0 +1,138 @@
+"""A quotation made whole: what it announces, what it refers back to, and where a list goes on. Grammar, not weighing.
+
+- What announces something is quoted together with it: a list behind "are as follows:" or under a heading, the rows
+  behind a caption.
+- What a sentence refers back to is quoted together with it: "For this reason, ..." says nothing without the reason.
+"""
+
+from __future__ import annotations
+
+import re
+
+from model.scoring.sentences import is_row
+
+LONGEST_ANNOUNCED = 700
+"""Characters of a quotation with what it announces; items that do not fit are left out."""
+
+_MARK = r"(?:[•▪◦‣·●○■□➢✓❖→–—*-]\s+|o\s+(?=[A-Z])|\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)]\s+)"
+# An item goes on in lines that begin with a letter, or are indented and have no mark of their own.
+_WORDS = rf"{_MARK}\S[^\n]*(?:\n(?:(?=[a-z])|[ \t]+(?![ \t]|{_MARK}))[^\n]*)*"
+_ITEM = re.compile(rf"\s*{_WORDS}", re.I)
+_ITEM_OF_LINES = re.compile(rf"^[ \t]*{_WORDS}", re.I | re.M)
+_ROW = re.compile(r"\s*[^\n:;]{1,100}: [^\n;]{0,300};[^\n:]{0,100}: [^\n]*")
+_COLUMN_NAMES = re.compile(r"\s*[^\n]*\t[^\n]*(?=\n)")
+_CAPTION = re.compile(r"(?:table|tab\.|tabelle|tableau|tabla)\s+[\w.-]{1,8}[.:]?(?:\s|$)", re.I)
+_BLANK_LINES = re.compile(r"\n\s*\n\s*\n")
+_LONGEST_ANNOUNCED_HEADING = 80
+_ENDS = (".", "!", "?", "…", ";", ",")
+
+
+def is_item(text: str) -> bool:
+    """Whether it is an item of a list, mark and all."""
+    return re.match(_MARK, text, re.I) is not None
+
+
+def announced_end(text: str, start: int, stop: int, limit: int | None = None) -> int:
+    """Where the quotation of `text[start:stop]` ends with what it announces, no further than `limit`; `stop` if it
+    announces nothing."""
+    limit = min(start + LONGEST_ANNOUNCED, len(text) if limit is None else limit)
+    said = text[start:stop].rstrip()
+    is_caption = bool(_CAPTION.match(said))
+    is_heading = len(said) <= _LONGEST_ANNOUNCED_HEADING and not said.endswith(_ENDS) and not is_item(said)
+    if not (said.endswith(":") or is_caption or is_heading):
+        return stop
+    end = stop
+    if is_caption and (names := _COLUMN_NAMES.match(text, end)) is not None:
+        end = names.end()
+    items = 0
+    pattern = _ROW if is_caption else _ITEM
+    while (item := pattern.match(text, end)) is not None and item.end() <= limit:
+        if _BLANK_LINES.search(text, end, item.start() + 4):
+            break
+        end, items = item.end(), items + 1
+    fewest = 1 if said.endswith(":") or is_caption else 2
+    return end if items >= fewest else stop
+
+
+def captioned_start(text: str, start: int, limit: int) -> int:
+    """Where the rows of a table begin whose caption stands below them, at `start`, no earlier than `limit` and no more
+    than may be quoted; `start` if they do not stand right before it."""
+    if not _CAPTION.match(text, start):
+        return start
+    begin = start
+    while begin > limit:
+        stop = limit + len(text[limit:begin].rstrip())
+        line = text.rfind("\n", 0, stop) + 1
+        if (
+            line < max(limit, start - LONGEST_ANNOUNCED)
+            or text.count("\n", stop, begin) > 2
+            or not is_row(text[line:stop])
+        ):
+            break
+        begin = line
+    return begin
+
+
+def goes_on(text: str, position: int) -> bool:
+    """Whether a list that begins before `position` has an item, or a part of one, behind it."""
+    before: int | None = None
+    for item in _ITEM_OF_LINES.finditer(
+        text, max(0, position - LONGEST_ANNOUNCED), min(len(text), position + LONGEST_ANNOUNCED)
+    ):
+        follows = before is not None and not text[before : item.start()].strip()
+        if item.end() > position:
+            return item.start() < position or (follows and not _BLANK_LINES.search(text, before or 0, item.start()))
+        before = item.end()
+    return False
+
+
+LONGEST_REFERENT = 300
+"""Characters of a sentence that is quoted only because the next one refers to it."""
+
+# First words that stand for something said before, by language; alone, or at the head of what is meant ("This rule").
+_POINTS_BACK = (
+    r"this|these|those|such|it|they|he|she|his|her|its|their|"  # English
+    r"dies(?:e[rsnm]?)?|er|sie|es|sein(?:e[rsnm]?)?|ihr(?:e[rsnm]?)?|"  # German
+    r"ce(?:la|ci)?|cette|ces|il|elle|ils|elles|"  # French
+    r"est[aeo]s?|ello|él|ella|ellos|ellas"  # Spanish
+)
+_FOLLOWS_FROM = (
+    r"as a (?:result|consequence)|therefore|thus|hence|consequently|accordingly|however|nevertheless|instead|"
+    r"otherwise|similarly|likewise|conversely|(?:by|in) contrast|in other words|on the other hand|"
+    r"the (?:latter|former|process|same)|(?:for|because of|due to|in|at|with|by|from|through|after|of|to do|one of|"
+    r"some of|all of|both of|most of|each of|as) (?:this|these|that|those|which|such)|in doing so|to do so|"
+    r"deshalb|daher|deswegen|darum|somit|dadurch|damit|jedoch|dagegen|stattdessen|aus diesem grund|in diesem fall|"
+    r"donc|ainsi|par conséquent|pour cette raison|cependant|en revanche|dans ce cas|"
+    r"por (?:lo tanto|eso|ello|esta razón|tanto)|así|sin embargo|en este caso"
+)
+_REFERS = re.compile(rf"[\"'“‘(\[]*(?:{_POINTS_BACK}|{_FOLLOWS_FROM})\b", re.I)
+# Words that begin so and refer to nothing before them: the document itself, and "it is important to ...".
+_PARTS = (
+    r"document|paper|article|section|chapter|report|guide|manual|page|book|specification|standard|act|policy|notice|"
+    r"rule|agreement|licen[cs]e|version|release|package|program|software|file|study|form|table|figure|"
+    r"dokument|artikel|abschnitt|kapitel|bericht|handbuch|anleitung|vertrag|"
+    r"rapport|chapitre|contrat|documento|artículo|capítulo|informe|guía|contrato"
+)
+_OF_ITSELF = re.compile(
+    rf"[\"'“‘(\[]*(?:(?:[a-zäü]+ )?(?:this|dies(?:e[rsnm]?)?|ce|cet|cette|este|esta) (?:[\w-]+ )?(?:{_PARTS})s?\b"
+    r"|it (?:is|was|has been|may be|would be|will be) (?:\w+ )?\w+ (?:to|that|whether|if)\b"
+    r"|es (?:ist|war|gibt|wird|kann|muss)\b|il (?:est|y|faut|s)\b|these days\b|such as\b)",
+    re.I,
+)
+_BLANK_LINE = re.compile(r"\n\s*\n")
+
+
+def refers_back(sentence: str) -> bool:
+    """Whether a sentence begins with words whose meaning stands in the sentence before it."""
+    return _REFERS.match(sentence) is not None and _OF_ITSELF.match(sentence) is None
+
+
+def is_antecedent(text: str, start: int, stop: int, following: int) -> bool:
+    """Whether `text[start:stop]` may be what the sentence that begins at `following` refers back to: a sentence of the
+    same paragraph that is not too long."""
+    said = text[start:stop]
+    return (
+        stop - start <= LONGEST_REFERENT
+        and said.endswith((".", "!", ":", ";", "”", '"', ")"))
+        and _BLANK_LINE.search(text, stop, following) is None
+    )

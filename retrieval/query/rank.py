@@ -1,0 +1,281 @@
+"""Which sentence of the candidates answers: features, weighed by the checkpoint's ranker, then what is quoted of it.
+
+A model that is not trained to write an answer can still quote one: the sentence whose stored keys best match the
+question's queries (`model.scoring.late_interaction`). These are the keys that attention reads, so nothing is encoded
+again. Where the checkpoint has a reader, it reads the candidates once more, with the question, and its probability is
+one feature among others.
+
+Axes: Q question tokens, C candidate blocks, L tokens in a block, S sentences.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from model.inference.constrained_decoding import Place
+from model.reading.ranker import Ranker
+from model.reading.second_look import FoundSpan, Reading, ReadPassage
+from model.scoring.late_interaction import score, token_matches
+from model.scoring.sentences import is_hollow, is_question, is_row, may_answer
+from retrieval.engine.workspace import Workspace
+from retrieval.index.snapshot import MemoryIndex, naming_damage
+from retrieval.query.extend import is_item
+from retrieval.query.features import Asked, Sentences, table
+from retrieval.query.passage_builder import PassageBuilder
+from retrieval.query.retrieve import Candidates
+from retrieval.query.search import Found
+from retrieval.query.sentences import BySentence, QuotableText, Quotation, Quoting, Sentence
+
+TIE = 3.0
+"""Two sentences side by side are quoted as one where the second is worth at most so much less, as a logarithm (a
+twentieth of the probability, if they match as well)."""
+LONGEST_JOINED = 500
+"""Characters of both."""
+OTHER_SENTENCES = 3
+"""Shown beside the one that is quoted."""
+_FEWEST_OF_A_TITLE = 3  # words: shorter ones may be an answer, too
+_ENDS = (".", "!", "…", "”", '"', ")")
+_BLANK_LINE = re.compile(r"\n\s*\n")
+
+Read = Callable[[Sequence[ReadPassage]], Reading]
+_Choice = tuple[int, Sentence, range]
+"""Number of a sentence, what to quote for it, and its pointed tokens."""
+
+
+def best_sentences(
+    quoting: Quoting,
+    matches_QCL: Tensor,
+    text_of: Mapping[str, QuotableText],
+    *,
+    asked: Asked,
+    ranker: Ranker,
+    read: Read | None = None,
+    title_of: Mapping[str, str] = MappingProxyType({}),
+    count: int = 1,
+) -> list[Quotation]:
+    """The best sentences of different wording, best first. A single one without tokens if the blocks hold no text.
+
+    `matches_QCL`: see `late_interaction.token_matches`; `read`: see `SecondLook.read`, which also marks the answer in
+    each sentence.
+    """
+    sentences = sentences_of(quoting, matches_QCL, text_of, asked=asked, read=read, title_of=title_of)
+    return (
+        choose(quoting, sentences, ranker, text_of, title_of, count) if sentences.items else [Quotation([], range(0))]
+    )
+
+
+def sentences_of(
+    quoting: Quoting,
+    matches_QCL: Tensor,
+    text_of: Mapping[str, QuotableText],
+    *,
+    asked: Asked,
+    read: Read | None,
+    title_of: Mapping[str, str],
+) -> Sentences:
+    """What may be quoted, matched with the question, and read with it where there is a reader."""
+    items = quoting.sentences(text_of)
+    documents = [quoting.document_of(each) for each in items]
+    if not items:
+        return Sentences(asked, (), (), torch.zeros(0))
+    matches_S = score(BySentence([each.places for each in items], matches_QCL.shape[2])(matches_QCL))
+    spans, p_none = _read(quoting, read, items, text_of, title_of) if read is not None else (None, None)
+    return Sentences(asked, items, documents, matches_S, spans, p_none)
+
+
+def choose(
+    quoting: Quoting,
+    sentences: Sentences,
+    ranker: Ranker,
+    text_of: Mapping[str, QuotableText],
+    title_of: Mapping[str, str],
+    count: int,
+) -> list[Quotation]:
+    """What is quoted of the best sentences, of which there is at least one."""
+    items, spans, matches_S = sentences.items, sentences.spans, sentences.matches_S
+    scores_S = ranker.scores(table(sentences, ranker.features), "before" if spans is None else "after")
+    titles = [title_of.get(document, "") for document in sentences.documents]
+    unfit = [_is_unfit(each, spans is not None, title) for each, title in zip(items, titles, strict=True)]
+    scores_S = _without(scores_S, unfit)
+    pointed = [range(0)] * len(items)
+    if spans is not None:
+        pointed = [each.tokens_within(span) for each, span in zip(items, spans, strict=True)]
+    chosen = list(_chosen(items, scores_S, matches_S, pointed, count + 1))
+    if spans is not None and len(chosen) > 1:
+        below = sentences.below_heading_S[:-1].nonzero().flatten().tolist()
+        chosen = _with_neighbour(quoting, chosen, scores_S, text_of, {number: items[number + 1] for number in below})
+    return [
+        sentence.quoted(
+            pointing, float(matches_S[number]), None if spans is None else spans[number].chance, sentences.p_none
+        )
+        for number, sentence, pointing in chosen[:count]
+    ]
+
+
+def _read(
+    quoting: Quoting,
+    read: Read,
+    items: Sequence[Sentence],
+    text_of: Mapping[str, QuotableText],
+    title_of: Mapping[str, str],
+) -> tuple[list[FoundSpan], float]:
+    """Every sentence's probability and answer span, in characters of its document, and the probability of none; a run
+    is a passage."""
+    passages = []
+    runs = [list(group) for _, group in groupby(items, key=lambda sentence: sentence.run)]
+    for group in runs:
+        document_id, start = quoting.document_of(group[0]), group[0].start
+        borders = [(each.start - start, each.stop - start) for each in group]
+        text = text_of[document_id].text[start : group[-1].stop] if document_id in text_of else ""
+        passages.append(ReadPassage(title_of.get(document_id, ""), text, borders))
+    reading = read(passages)
+    found = [
+        FoundSpan(span.chance, span.start + group[0].start, span.stop + group[0].start)
+        for group, spans in zip(runs, reading.spans, strict=True)
+        for span in spans
+    ]
+    return found, reading.not_here
+
+
+def _is_unfit(sentence: Sentence, read: bool, title: str) -> bool:
+    """Whether it cannot be an answer: what only looks like one, questions, and titles. Without a reader also headings,
+    which repeat the question's words and answer nothing; a reader knows better."""
+    if not read:
+        return not sentence.announced and not may_answer(sentence.text)
+    repeats = not sentence.announced and _is_title(sentence.text, title)
+    return is_hollow(sentence.text) or is_question(sentence.text) or repeats
+
+
+def _is_title(text: str, title: str) -> bool:
+    """Whether a sentence only repeats the title of its document, which stands beside it anyway."""
+    wording = _wording(text)
+    return len(wording.split()) >= _FEWEST_OF_A_TITLE and _wording(title).endswith(wording)
+
+
+def _without(scores_S: Tensor, unfit: Sequence[bool]) -> Tensor:
+    """Scores without those of unfit sentences, unless all are."""
+    return scores_S if all(unfit) else scores_S.masked_fill(torch.tensor(unfit), -torch.inf)
+
+
+def _chosen(
+    items: Sequence[Sentence], scores_S: Tensor, matches_S: Tensor, pointed: Sequence[range], count: int
+) -> Iterator[_Choice]:
+    """The best sentences of different wording, best first."""
+    wordings: set[str] = set()
+    quoted: set[Place] = set()
+    for number in scores_S.argsort(descending=True, stable=True).tolist():
+        if scores_S[number] == -torch.inf or len(wordings) == count:
+            break
+        sentence, pointing = items[number], pointed[number]
+        if _asks_for_the_list(items, number, matches_S):
+            sentence = items[number - 1]
+            pointing = range(len(sentence.places), len(sentence.places) + len(sentence.announced))
+        if sentence.places[0] in quoted:  # stands in a list that is quoted already
+            continue
+        if (wording := _wording(sentence.text)) not in wordings:
+            wordings.add(wording)
+            quoted.update(sentence.antecedent + sentence.places + sentence.announced)
+            yield number, sentence, pointing
+
+
+def _asks_for_the_list(items: Sequence[Sentence], number: int, matches_S: Tensor) -> bool:
+    """Whether a sentence is the first item of a list, and the question matches what announces the list as well: then it
+    asks for the list, not for this item."""
+    if number == 0 or not is_item(items[number].text):
+        return False
+    lead = items[number - 1]
+    announced = bool(lead.announced) and items[number].places[0] in lead.announced[:2]
+    return announced and bool(matches_S[number - 1] >= matches_S[number])
+
+
+def _with_neighbour(
+    quoting: Quoting,
+    chosen: list[_Choice],
+    scores_S: Tensor,
+    text_of: Mapping[str, QuotableText],
+    following: Mapping[int, Sentence],
+) -> list[_Choice]:
+    """The best joined with the second, if that stands beside it and is about as good; else with what follows it below a
+    heading that asks the same."""
+    (number, best, pointing), (other, second, _), *others = chosen
+    text = quoting.text([best.run], text_of).text
+    if scores_S[number] - scores_S[other] <= TIE and (both := joined(best, second, text)) is not None:
+        return [(number, both, pointing), *others]
+    if number in following and (both := joined(best, following[number], text)) is not None:
+        rest = [each for each in chosen[1:] if each[1].places != following[number].places]
+        return [(number, both, pointing), *rest]
+    return chosen
+
+
+def joined(first: Sentence, second: Sentence, text: str) -> Sentence | None:
+    """The first with the second, if both are prose of one paragraph of `text` and nothing stands between them."""
+    before, after = sorted((first, second), key=lambda sentence: sentence.start)
+    between = text[before.stop : after.start]
+    if first.run != second.run or between.strip() or _BLANK_LINE.search(between):
+        return None
+    if after.stop - before.start > LONGEST_JOINED or not before.text.rstrip().endswith(_ENDS):  # a heading
+        return None
+    if any(each.announced or is_item(each.text) or is_row(each.text) for each in (first, second)):
+        return None
+    if second is after:
+        return replace(first, announced=second.places)
+    return replace(first, antecedent=second.antecedent + second.places)
+
+
+def _wording(text: str) -> str:
+    return " ".join(text.lower().split())
+
+
+def quoting_from(workspace: Workspace, passages: PassageBuilder, candidates: Candidates) -> Quoting:
+    """Quotation from those candidates that may be quoted."""
+    ids, quotable = candidates.block_ids, candidates.quotable_C.tolist()
+    rows = workspace.catalogue.blocks_by_id([id_ for id_, may in zip(ids, quotable, strict=True) if may])
+    model = workspace.opened.model
+    return Quoting(model, [rows.get(block_id) for block_id in ids], lambda id_: passages.quotable_text(id_).text)
+
+
+def candidate_sentences(
+    workspace: Workspace,
+    index: MemoryIndex,
+    passages: PassageBuilder,
+    found: Found,
+    candidates: Candidates,
+    quoting: Quoting,
+    read: Read | None,
+) -> tuple[Sentences, dict[str, QuotableText], dict[str, str]]:
+    """`sentences_of` the candidates, and text and title of their documents, for models that rank by tokens. Takes its
+    own turn at the model."""
+    text_of = {document_id: passages.quotable_text(document_id) for document_id in set(candidates.document_ids)}
+    title_of = {document_id: passages.title(document_id) for document_id in text_of}
+    with naming_damage(index), workspace.scheduler.for_question():
+        keys = candidates.snapshot.token_keys(candidates.positions_C)
+        titles_QC = found.titles.of(candidates.document_ids)
+        matches_QCL = token_matches(found.question.queries_QWGD, *keys).cpu().maximum(titles_QC[..., None])
+        asked = found.question.asked
+        sentences = sentences_of(quoting, matches_QCL, text_of, asked=asked, read=read, title_of=title_of)
+    return sentences, text_of, title_of
+
+
+def rank(
+    workspace: Workspace,
+    index: MemoryIndex,
+    passages: PassageBuilder,
+    found: Found,
+    candidates: Candidates,
+    quoting: Quoting,
+    count: int,
+    *,
+    read: Read | None = None,
+) -> list[Quotation]:
+    """What is quoted of the best sentences of the candidates, best first."""
+    sentences, text_of, title_of = candidate_sentences(workspace, index, passages, found, candidates, quoting, read)
+    if not sentences.items:
+        return [Quotation([], range(0))]
+    return choose(quoting, sentences, workspace.opened.ranker, text_of, title_of, count)

@@ -1,0 +1,340 @@
+"""The sentences of the candidates: which stand whole in a run of neighbouring blocks, the places of their tokens, and
+which are beside the matter of their document.
+
+Axes: X any, C candidate blocks, L tokens in a block, S sentences, T tokens of a sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from model.checkpoint.landmark_model import LandmarkModel
+from model.inference.constrained_decoding import Place, QuoteSource, word_starts
+from model.reading.second_look import FoundSpan
+from model.scoring.sentences import sentence_borders
+from retrieval.query.extend import announced_end, captioned_start, is_antecedent, refers_back
+from storage.records import Block
+
+Span = tuple[int, int]
+
+_PARAGRAPH = re.compile(r"[^\n](?:[^\n]+|\n(?!\s*\n))*")
+_REFERENCES = re.compile(
+    r"(?:(?:\d{1,2}|[IVX]{1,4}|[A-Z])\.?\s+)?(?:references|bibliography|works cited|literature(?: cited)?"
+    r"|literatur(?:verzeichnis)?|références|bibliographie|referencias|bibliografía)\s*:?",
+    re.I,
+)
+_CITED = re.compile(r"\b(?:19|20)\d\d[a-z]?\b|\bet al\b|\bdoi\b|https?:|\bpp\.|\bVol\.|\bIn\s+Proc|arXiv", re.I)
+_HEADING = re.compile(r"(?:(?:\d{1,2}(?:\.\d{1,2})*|[A-Z]|[IVX]{1,4})\.?\s+)?[A-Z][\w’'-]*(?:[ :&/]+[\w’'()–-]+){0,8}")
+_LICENCE = re.compile(
+    r"creative\s+commons|all\s+rights\s+reserved|retain\s+copyright|copyright\s+(?:\(c\)|©|\d{4}|holder)|(?:©|\(c\))\s*\d{4}"
+    r"|licensed\s+under|permission\s+to\s+make\s+digital|under\s+the\s+terms\s+of\s+the\s+licen[cs]e|CC[ -]BY",
+    re.I,
+)
+_LONGEST_LICENCE = 700  # characters of a paragraph; a longer one is about more than its licence
+_LONGEST_HEAD = 160
+_OFTEN = 4  # times that a line stands in the document before it counts as repeated
+_FEWEST_CITED = 0.6  # of the paragraphs of a list of references
+_DIGITS = re.compile(r"\d+")
+
+
+class Asides:
+    """Where a text is beside its matter: references, licences, names of columns, what stands on page after page.
+
+    Found in the text alone, so documents that were stored before are no exception.
+    """
+
+    def __init__(self, text: str):
+        found = sorted([*_references(text), *_licences(text), *_repeated(text), *_column_names(text)])
+        self._starts = [start for start, _ in found]
+        self._ends: list[int] = []
+        for _, end in found:  # the furthest end so far, because spans may overlap
+            self._ends.append(max(end, self._ends[-1] if self._ends else 0))
+
+    def __contains__(self, position: int) -> bool:
+        before = bisect_right(self._starts, position)
+        return before > 0 and position < self._ends[before - 1]
+
+
+class QuotableText:
+    """The text of a document, and where it is beside the matter (found when first asked for)."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    @cached_property
+    def asides(self) -> Asides:
+        return Asides(self.text)
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A block that a search or an answer found: its place in its document and its score."""
+
+    block_id: int
+    document_id: str
+    ordinal: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Quotation:
+    """Places of a sentence's tokens, which of them are the answer span, and its late-interaction score.
+
+    After a second look also the chance that the answer stands in it, and that it stands in none of the candidates.
+    """
+
+    places: list[Place]
+    pointed: range
+    score: float = 0.0
+    chance: float | None = None
+    not_here: float | None = None
+
+
+@dataclass(frozen=True)
+class PlacedBlock:
+    start: int
+    end: int
+    token_ends: list[int]
+    """Character of the document behind each token."""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """`run`: the first block of its run; `start`, `stop`: characters of the document; `ends`: of each token;
+    `antecedent`: tokens of the sentence that it refers back to; `announced`: tokens of what it announces; `is_aside`:
+    it stands beside the matter of its document."""
+
+    places: list[Place]
+    text: str
+    run: int
+    start: int
+    stop: int
+    ends: list[int]
+    antecedent: list[Place]
+    announced: list[Place]
+    is_aside: bool
+
+    def quoted(self, pointed: range, score: float, chance: float | None, not_here: float | None) -> Quotation:
+        """With what it refers back to and what it announces; `pointed` counts from its own first token."""
+        first = len(self.antecedent)
+        places = self.antecedent + self.places + self.announced
+        return Quotation(places, range(first + pointed.start, first + pointed.stop), score, chance, not_here)
+
+    def tokens_within(self, span: FoundSpan) -> range:
+        """Its tokens that hold characters of a span."""
+        first = bisect_right(self.ends, span.start)
+        return range(first, min(bisect_left(self.ends, span.stop) + 1, len(self.ends)))
+
+
+def sentences_of_run(
+    placed: Sequence[PlacedBlock], run: Sequence[int], quotable: QuotableText, *, whole: bool
+) -> Iterator[Sentence]:
+    text = quotable.text
+    first, last = placed[0].start, placed[-1].end
+    # A sentence that begins before the run or ends behind it is not whole: look a little beyond both ends.
+    low, high = max(0, first - 200), min(len(text), last + 200)
+    before: Span | None = None
+    for start, stop in sentence_borders(text, low, high):
+        previous, before = before, (start, stop)
+        at_a_border = start > low or low == 0
+        if whole and (start < first or stop > last or not at_a_border):
+            continue
+        tokens = _tokens_within(placed, run, start, stop)
+        if tokens:
+            places, ends = zip(*tokens, strict=True)
+            more = _tokens_within(placed, run, stop, announced_end(text, start, stop, last))
+            announced = [place for place, _ in more if place not in places]
+            antecedent = []
+            if whole and previous is not None and first <= previous[0] and _leans(text, *previous, start, stop):
+                antecedent = [place for place, _ in _tokens_within(placed, run, *previous) if place not in places]
+            elif not announced and (rows := captioned_start(text, start, first)) < start:
+                antecedent = [place for place, _ in _tokens_within(placed, run, rows, start) if place not in places]
+            is_aside = start in quotable.asides
+            start, stop = max(start, first), min(stop, last)
+            yield Sentence(
+                list(places), text[start:stop], run[0], start, stop, list(ends), antecedent, announced, is_aside
+            )
+
+
+def _leans(text: str, before: int, ended: int, start: int, stop: int) -> bool:
+    """Whether the sentence `start` .. `stop` refers back to the one `before` .. `ended`."""
+    return refers_back(text[start:stop]) and is_antecedent(text, before, ended, start)
+
+
+def _tokens_within(placed: Sequence[PlacedBlock], run: Sequence[int], start: int, stop: int) -> list[tuple[Place, int]]:
+    """Tokens that hold characters of a span, each with the character behind it."""
+    found: list[tuple[Place, int]] = []
+    for index, block in zip(run, placed, strict=True):
+        ends = block.token_ends
+        first = bisect_right(ends, start)
+        last = bisect_left(ends, stop) + 1 if block.start < stop else 0  # tokens that begin before `stop`
+        found.extend(((index, row), ends[row]) for row in range(first, min(last, len(ends))))
+    return found
+
+
+class Quoting:
+    """Quotation from the candidate blocks of one question, in the order of the reader."""
+
+    def __init__(
+        self,
+        model: LandmarkModel,
+        blocks: Sequence[Block | None],
+        text_of: Callable[[str], str] | None = None,
+    ):
+        """`text_of`: the text of a document by id, which models need whose tokens do not spell it (`writes`)."""
+        self._model, self._blocks = model, blocks
+        self._text_of = text_of or (lambda _: "")
+        self._token_ends: dict[int, list[int]] = {}
+        number = {(block.document_id, block.ordinal): index for index, block in enumerate(blocks) if block is not None}
+        self._next = [None if b is None else number.get((b.document_id, b.ordinal + 1)) for b in blocks]
+        tokens = [() if block is None else block.tokens for block in blocks]
+        self.source = QuoteSource(tokens, self._next, word_starts(model.tokenizer))
+
+    def hits(self, quotation: Quotation) -> list[Hit]:
+        """The blocks that hold its tokens, in text order, each with its score."""
+        indices = sorted({index for index, _ in quotation.places}, key=lambda index: self._of(index).ordinal)
+        blocks = [self._of(index) for index in indices]
+        return [Hit(block.id, block.document_id, block.ordinal, quotation.score) for block in blocks]
+
+    def _of(self, index: int) -> Block:
+        block = self._blocks[index]
+        assert block is not None, "only blocks with tokens are quoted"
+        return block
+
+    def document_of(self, sentence: Sentence) -> str:
+        return self._of(sentence.run).document_id
+
+    def place(self, index: int, row: int) -> tuple[str, int, int]:
+        """(document id, start, end) of one token; characters that tokens share belong to each of them."""
+        block, ends = self._of(index), self._ends(index)
+        start = ends[row - 1] if row else block.start
+        return block.document_id, start, max(ends[row], start)
+
+    def _ends(self, index: int) -> list[int]:
+        """For each token of a block, the character of the document behind it."""
+        if index not in self._token_ends:
+            block = self._of(index)
+            text = "" if self._model.writes else self._text_of(block.document_id)
+            self._token_ends[index] = self._model.token_ends(block.tokens, text, block.start, block.end)
+        return self._token_ends[index]
+
+    def words(self, places: Sequence[Place]) -> Iterator[tuple[str, tuple[str, int, int]]]:
+        """What stands in the document for each of these tokens, which follow each other, with what is between it and
+        the token before; and its place."""
+        before: int | None = None
+        for place in places:
+            document_id, start, end = self.place(*place)
+            yield self._text_of(document_id)[start if before is None else before : end], (document_id, start, end)
+            before = end
+
+    def span(self, places: Sequence[Place]) -> tuple[int, int]:
+        """(start, end) of tokens that follow each other, as characters of their document."""
+        return self.place(*places[0])[1], self.place(*places[-1])[2]
+
+    def sentences(self, text_of: Mapping[str, QuotableText]) -> list[Sentence]:
+        """Sentences that stand whole in a run of neighbouring blocks.
+
+        Where none stands whole (a sentence longer than the run) the parts that do stand there.
+        """
+        return self._found(text_of, whole=True) or self._found(text_of, whole=False)
+
+    def _found(self, text_of: Mapping[str, QuotableText], *, whole: bool) -> list[Sentence]:
+        return [
+            sentence
+            for run in self._runs()
+            for sentence in sentences_of_run(
+                [self._placed(index) for index in run], run, self.text(run, text_of), whole=whole
+            )
+        ]
+
+    def _runs(self) -> list[list[int]]:
+        """Candidates that continue each other in their document."""
+        continued = {following for following in self._next if following is not None}
+        runs = []
+        for index, block in enumerate(self._blocks):
+            if block is None or index in continued:
+                continue
+            run, following = [index], self._next[index]
+            while following is not None:
+                run.append(following)
+                following = self._next[following]
+            runs.append(run)
+        return runs
+
+    def text(self, run: Sequence[int], text_of: Mapping[str, QuotableText]) -> QuotableText:
+        return text_of.get(self._of(run[0]).document_id) or QuotableText("")
+
+    def _placed(self, index: int) -> PlacedBlock:
+        block = self._of(index)
+        return PlacedBlock(block.start, block.end, self._ends(index))
+
+
+class BySentence:
+    """Values of tokens, gathered sentence by sentence."""
+
+    def __init__(self, places: Sequence[Sequence[Place]], length: int) -> None:
+        rows = [torch.tensor([index * length + row for index, row in each]) for each in places]
+        self._place_ST = pad_sequence(rows, batch_first=True)
+        self._there_ST = torch.arange(self._place_ST.shape[1]) < torch.tensor([len(each) for each in places])[:, None]
+
+    def __call__(self, x_XCL: Tensor) -> Tensor:
+        return x_XCL.flatten(1)[:, self._place_ST].masked_fill(~self._there_ST, -torch.inf)
+
+
+def _paragraphs(text: str) -> Iterator[tuple[Span, str]]:
+    for match in _PARAGRAPH.finditer(text):
+        yield match.span(), match[0].strip()
+
+
+def _references(text: str) -> Iterator[Span]:
+    """From a heading "References" to the next heading, if most of what stands between cites something."""
+    begun: int | None = None
+    last = 0
+    cites: list[bool] = []
+    for (start, end), paragraph in [*_paragraphs(text), ((len(text), len(text)), "The End")]:
+        if begun is not None and (_is_heading(paragraph) or start == len(text)):
+            if cites and sum(cites) >= _FEWEST_CITED * len(cites):
+                yield begun, last
+            begun = None
+        if _REFERENCES.fullmatch(paragraph):
+            begun, cites = start, []
+        elif begun is not None:
+            cites.append(bool(_CITED.search(paragraph)))
+        last = end
+
+
+def _is_heading(paragraph: str) -> bool:
+    return len(paragraph) < 80 and not _CITED.search(paragraph) and bool(_HEADING.fullmatch(paragraph))
+
+
+def _licences(text: str) -> Iterator[Span]:
+    for span, paragraph in _paragraphs(text):
+        if len(paragraph) <= _LONGEST_LICENCE and _LICENCE.search(paragraph):
+            yield span
+
+
+def _repeated(text: str) -> Iterator[Span]:
+    lines = [(match.span(), _DIGITS.sub("#", match[0].strip().lower())) for match in re.finditer(r"[^\n]+", text)]
+    counts = Counter(line for _, line in lines)
+    for span, line in lines:
+        if counts[line] >= _OFTEN and 0 < len(line) <= _LONGEST_HEAD:
+            yield span
+
+
+def _column_names(text: str) -> Iterator[Span]:
+    """Lines of cells whose text stands before those of the next line."""
+    start = 0
+    lines = text.split("\n")
+    for line, following in zip(lines, lines[1:], strict=False):
+        if "\t" in line and any(f"{name}: " in following for name in line.split("\t") if name):
+            yield start, start + len(line)
+        start += len(line) + 1

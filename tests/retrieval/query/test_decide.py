@@ -1,0 +1,92 @@
+"""When an answer is more than a guess."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from model.errors import ModelError
+from model.reading.ranker import Decision, Ranker, Signs
+from retrieval.query.decide import outcome_of_reading, outcome_of_search, p_right_of_search
+from tests.tiny_reader import tiny_look
+
+FITTED = Decision(none=(6.0, 0.6, -12.0, 3.0), right=(-4.0, -0.3, 0.5, 9.0), none_above=0.8, sure_above=0.5)
+
+
+def test_what_stands_out_is_surer_than_what_has_rivals():
+    alone, among_rivals = [0.7, 0.5, 0.4], [0.7, 0.69, 0.68]
+    one, two, three = (
+        p_right_of_search(alone, [0.7, 0.4]),
+        p_right_of_search(among_rivals, [0.7, 0.4]),
+        p_right_of_search(among_rivals, [0.7, 0.69]),
+    )
+    assert one > two > three
+    assert p_right_of_search(alone, [0.7]) == pytest.approx(1.0) and p_right_of_search([], []) == 0.0
+
+
+def test_a_block_far_down_the_ranking_does_not_make_the_first_surer():
+    near = [0.7] * 8
+    assert p_right_of_search([*near, 0.1], [0.7, 0.7]) == p_right_of_search(near, [0.7, 0.7])
+
+
+def test_below_the_threshold_an_answer_is_a_guess_and_without_one_it_never_is():
+    assert outcome_of_search(Decision(), 0.0, 100, by_tokens=False) == "found"
+    guessing = Decision(sure_threshold=0.7)
+    outcomes = [outcome_of_search(guessing, sure, 100, by_tokens=False) for sure in (0.69, 0.71)]
+    assert outcomes == ["perhaps", "found"]
+    few = outcome_of_search(guessing, 0.0, 3, by_tokens=False)
+    assert few == "found", "a handful of landmarks gives nothing to compare with"
+
+
+def test_a_reader_knows_guesses_and_what_stands_nowhere():
+    look = tiny_look(["a"])
+    never = Signs(p_none=1.0, p_sentence=0.0, block=0.0, sentence=0.0, unmatched=1.0)
+    assert outcome_of_reading(Ranker(), look, never) == "found", "a reader that was not calibrated never doubts"
+    look.reader.config.sure_above, look.reader.config.absent_above = 0.1, 0.6
+    given = [(0.1, 0.2), (0.1, 0.05), (0.7, 0.2)]
+    outcomes = [outcome_of_reading(Ranker(), look, Signs(none, chance, 0.5, 0.5, 0.0)) for none, chance in given]
+    assert outcomes == ["found", "perhaps", "not_found"]
+
+
+def test_a_calibrated_ranker_doubts_less_where_search_matched_well():
+    look, ranker = tiny_look(["a"]), Ranker(decision=FITTED)
+    poor, good = Signs(0.7, 0.05, 0.35, 0.3, 0.0), Signs(0.7, 0.05, 0.7, 0.5, 0.0)
+    assert outcome_of_reading(ranker, look, poor) == "not_found"
+    assert outcome_of_reading(ranker, look, good) == "perhaps"
+    assert outcome_of_reading(ranker, look, Signs(0.01, 0.8, 0.7, 0.65, 0.0)) == "found"
+    assert 0 < FITTED.p_none(Signs(1.0, 0.0, 0.0, 0.0, 1.0)) <= 1, "certainty has odds, too"
+
+
+def test_words_of_the_question_that_stand_nowhere_in_what_was_read_raise_doubt():
+    look, ranker = tiny_look(["a"]), Ranker(decision=FITTED)
+    outcomes = [outcome_of_reading(ranker, look, Signs(0.5, 0.3, 0.5, 0.5, unmatched)) for unmatched in (0.0, 0.2, 0.8)]
+    assert outcomes == ["perhaps", "perhaps", "not_found"]
+
+
+def test_a_ranker_comes_back_and_is_refused_for_another_finder_or_reader(tmp_path: Path):
+    ranker = Ranker(("late_interaction", "reader_logprob"), (1.0, 0.0), (20.0, 1.0), FITTED, {"questions": 3})
+    ranker.save(tmp_path, "finder", "reader")
+    assert Ranker.load(tmp_path, "finder", "reader") == ranker
+    assert Ranker.load(tmp_path / "nowhere", "finder", "reader") == Ranker(), "a checkpoint without one"
+    for finder, reader in (("other", "reader"), ("finder", "other")):
+        with pytest.raises(ModelError, match="another finder or reader"):
+            Ranker.load(tmp_path, finder, reader)
+    assert not ranker.without_reader().weighs_reading and ranker.weighs_reading
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": 2}, "format 2"),
+        ({"before": [1.0]}, "other numbers of features and weights"),
+        ({"after": ["much", 1]}, "cannot be used"),
+        ({"decision": {"none": [1.0]}}, "cannot be used"),
+        ({"fitted_on": None, "decision": None}, "cannot be used"),
+    ],
+)
+def test_a_damaged_ranker_is_refused(tmp_path: Path, changes: dict, message: str):
+    Ranker(decision=FITTED).save(tmp_path, "f", "r")
+    given = json.loads((tmp_path / "ranker.json").read_text()) | changes
+    (tmp_path / "ranker.json").write_text(json.dumps(given))
+    with pytest.raises(ModelError, match=message):
+        Ranker.load(tmp_path, "f", "r")
