@@ -134,7 +134,7 @@ class Tokens:
         token = next((i for i, end in enumerate(text.ends) if end > at), 0)
         start = token // room * room
         stop = min(start + room, len(text.ids))
-        found = []
+        found: list[tuple[str, str, int, int]] = []
         for question, answer, begin in chance.sample(context.questions, len(context.questions)):
             if len(found) == wanted or begin < text.starts[start] or begin + len(answer) > text.ends[stop - 1]:
                 continue
@@ -236,7 +236,7 @@ class Passkeys:
     def draw(self, chance: random.Random) -> RowText:
         tokens, count = self.text.tokens, self.text.tokens.shape.passages // 2
         if chance.random() < 0.5:
-            named = [[] for _ in range(count)]
+            named: list[list[str]] = [[] for _ in range(count)]
             chance.choice(named).append("")
         else:
             names = chance.sample(self.names, 2 * count)
@@ -244,11 +244,11 @@ class Passkeys:
         passages, asked = [], []
         for number, some in enumerate(named):
             (filler, *_), _ = self.text.windows(chance, 1)
-            statements = {}
+            statements: dict[tuple[str, int], list[int]] = {}
             for name in some:
                 of, key = f" of the {name}" if name else "", chance.randint(1, 50_000)
                 ids = tokens.model.tokenize(f" The pass key{of} is {key}. Remember it. {key} is the pass key{of}.").ids
-                if sum(map(len, statements.values())) + len(ids) <= tokens.room:
+                if sum(len(said) for said in statements.values()) + len(ids) <= tokens.room:
                     statements[of, key] = ids
             passage, places = _hidden(filler, list(statements.values()), tokens.room, chance)
             passages.append(passage)
