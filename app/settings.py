@@ -28,8 +28,8 @@ SECRET_FILE_LIMIT = 4096
 
 
 def _existing(model: str) -> str:
-    path = Path(model).expanduser()
-    if (path.is_absolute() or model.startswith(".")) and not path.exists():
+    path, adapter = Path(model).expanduser(), Path(model.partition("@")[0]).expanduser()  # behind an @: its base
+    if (path.is_absolute() or model.startswith(".")) and not path.exists() and not adapter.exists():
         raise ValueError(f"there is nothing at {model}")
     return model
 
@@ -56,7 +56,7 @@ class Settings(BaseSettings):
     model: Annotated[str, AfterValidator(_existing)] = Field(
         default=str(SHIPPED_MODEL),
         min_length=1,
-        description="Folder of the checkpoint, or its name on the Hugging Face hub.",
+        description="Folder of the checkpoint, its name on the Hugging Face hub, `smollm2-landmark`, or ADAPTER@BASE.",
     )
     writer: str | None = Field(
         default=None,

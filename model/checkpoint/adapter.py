@@ -29,7 +29,7 @@ from model.errors import ModelError
 WEIGHTS = "adapter.safetensors"
 LANDMARK = "landmark"
 """Name of the landmark's embedding among the tensors."""
-SHIPPED: dict[str, Path] = {}
+SHIPPED = {"smollm2-landmark": Path(__file__).resolve().parent.parent / "smollm2_landmark"}
 """Adapters of this package, by the name that they are asked for by."""
 
 

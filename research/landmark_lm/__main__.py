@@ -141,9 +141,11 @@ def check(
         passkeys=passkeys, passkey_tokens=tuple(passkey_tokens), questions=questions, blocks=blocks, texts=texts,
         top_k=top_k,
     )  # fmt: skip
-    figures = evaluate(tokens, data, amounts)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "figures.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    figures = {}
+    for name, line in evaluate(tokens, data, amounts):
+        figures[name] = line
+        (folder / "figures.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
     typer.echo(write_report(folder, figures))
 
 

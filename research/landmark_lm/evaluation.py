@@ -208,16 +208,17 @@ def time_figures(tokens: Tokens, filler: Sequence[int], length: int, policy: Sel
     return {"tokens": length, "reading_s": reading, "first_token_s": first, "times_faster": reading / first}
 
 
-def evaluate(tokens: Tokens, data: Path, amounts: Amounts) -> dict[str, Figures]:
-    """All figures. `data`: a folder with qa/squad11.dev.jsonl.xz and text/heldout.jsonl.xz."""
+def evaluate(tokens: Tokens, data: Path, amounts: Amounts) -> Iterator[tuple[str, Figures]]:
+    """All figures by name, each as soon as it is known. `data`: a folder with qa/squad11.dev.jsonl.xz and
+    text/heldout.jsonl.xz."""
     policy = SelectionPolicy(top_k=amounts.top_k, voters="head")
     contexts = [context for group in read_contexts([data / "qa" / "squad11.dev.jsonl.xz"]) for context in group]
     texts = [line["text"] for line in read_lines(data / "text" / "heldout.jsonl.xz") if len(line["text"]) > 10_000]
     random.Random("texts").shuffle(texts)
     longest = max(amounts.passkey_tokens)
     filler = tokens.model.tokenize("\n".join(texts)[: 8 * longest]).ids
-    figures = {f"passkey_{line['tokens']:.0f}": line for line in passkey_figures(tokens, filler, amounts, policy)}
-    figures["questions"] = question_figures(tokens, contexts, amounts, policy)
-    figures["text"] = text_figures(tokens, texts, amounts, policy)
-    figures["time"] = time_figures(tokens, filler, longest, policy)
-    return figures
+    yield "questions", question_figures(tokens, contexts, amounts, policy)
+    for line in passkey_figures(tokens, filler, amounts, policy):
+        yield f"passkey_{line['tokens']:.0f}", line
+    yield "text", text_figures(tokens, texts, amounts, policy)
+    yield "time", time_figures(tokens, filler, longest, policy)

@@ -65,12 +65,13 @@ class ReadBlocks:
         size = keys_QGCLD.shape[3]
         assert self._rotary is not None
         cos, sin = (
-            x[0].to(keys_QGCLD.dtype) for x in self._rotary(keys_QGCLD.float(), torch.arange(1 - size, 1)[None])
+            x[0].to(keys_QGCLD.dtype)
+            for x in self._rotary(keys_QGCLD.float(), torch.arange(1 - size, 1, device=keys_QGCLD.device)[None])
         )
         with torch.no_grad():
             turned = rotate(keys_QGCLD[:, :, :, :-1], cos[:-1], sin[:-1]).flatten(2, 3)
             scores_QGRCJ = (queries_QGRD.to(turned.dtype) @ turned.mT).float().unflatten(-1, (-1, size - 1))
-            hidden_QCJ = torch.arange(size - 1) >= self._lengths_N[self._reads_QC][..., None]
+            hidden_QCJ = torch.arange(size - 1, device=keys_QGCLD.device) >= self._lengths_N[self._reads_QC][..., None]
             sums_QGRC = scores_QGRCJ.masked_fill(hidden_QCJ[:, None, None], -torch.inf).logsumexp(-1)
         logits_QGRC = (queries_QGRD.to(turned.dtype) @ keys_QGCLD[:, :, :, -1].mT).float()
         return nn.functional.smooth_l1_loss(logits_QGRC, sums_QGRC)

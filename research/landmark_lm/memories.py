@@ -61,7 +61,7 @@ class PartOfMemory:
         if self._only is None:
             return self._memory.search(layer, self._sign * queries_BGXRD, k)
         assert len(self._only) <= k, "few blocks are all read"
-        return torch.arange(len(self._only)).expand(*queries_BGXRD.shape[:3], -1)
+        return torch.arange(len(self._only), device=queries_BGXRD.device).expand(*queries_BGXRD.shape[:3], -1)
 
     def read(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         ids = ids_BGXS if self._only is None else self._only.to(ids_BGXS.device)[ids_BGXS]

@@ -72,6 +72,13 @@ def test_a_path_without_a_checkpoint_is_refused_and_a_hub_name_is_not(tmp_path: 
     assembly.check_model("some-organisation/some-model")
 
 
+def test_an_adapter_is_named_by_its_name_or_its_folder_and_perhaps_a_base(tmp_path: Path) -> None:
+    for file in ("config.json", "adapter.safetensors"):
+        (tmp_path / file).write_text("{}")
+    for name in ("smollm2-landmark", "smollm2-landmark@base/folder", str(tmp_path), f"{tmp_path}@some/base"):
+        assembly.check_model(load_settings(model=name).model)
+
+
 def test_a_home_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match="cannot be made.*--home"):

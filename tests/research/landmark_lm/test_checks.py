@@ -23,7 +23,7 @@ from tests.tiny_model import FAMILIES, byte_tokenizer, tiny_backbone
 
 def test_every_goal_is_measured(lm: LandmarkModel, data: Path, tmp_path: Path) -> None:
     amounts = Amounts(passkeys=1, passkey_tokens=(300, 600), questions=2, blocks=12, texts=2, top_k=2)
-    figures = evaluate(Tokens(lm, SHAPE), data, amounts)
+    figures = dict(evaluate(Tokens(lm, SHAPE), data, amounts))
     assert set(figures) == {"passkey_248", "passkey_496", "questions", "text", "time"}
     assert figures["questions"]["blocks"] >= 12
     assert 0 <= figures["questions"]["bm25_first"] <= figures["questions"]["bm25_among_8"] <= 1
