@@ -121,14 +121,18 @@ FORMATS = (
 )  # fmt: skip
 CELL_KINDS = frozenset(each.kind for each in FORMATS if each.cells)
 DRAWN_KINDS = frozenset(each.kind for each in FORMATS if each.drawn)
+_OLD_OFFICE = (".doc", ".xls", ".ppt")
 SUFFIXES = tuple(suffix for each in FORMATS for suffix in each.suffixes)
 
 
 def format_of(path: PurePath | str) -> Format:
-    """The format by the end of the file's name. Raises ExtractError, naming the formats that can be read."""
+    """The format by the end of the file's name. Raises ExtractError, which says what can be read."""
     suffix = PurePath(path).suffix.lower()
     for each in FORMATS:
         if suffix in each.suffixes:
             return each
+    if suffix in _OLD_OFFICE:
+        raise ExtractError(f"{suffix} is the format of Office before 2007. Save the file as {suffix}x, then add that.")
     what = f"{suffix} files" if suffix else "Files without a name ending"
-    raise ExtractError(f"{what} cannot be read. Convert the file to one of these formats: {', '.join(SUFFIXES)}.")
+    labels = ", ".join(each.label for each in FORMATS)
+    raise ExtractError(f"{what} cannot be read. These can: {labels}.")

@@ -43,6 +43,20 @@ time.sleep(60)
 SIX_PAGES = pdf_of([f"{text} {text.upper()}" for text in PAGES[RESERVOIR]])
 
 
+def test_an_empty_library_takes_files_on_the_first_page_and_comes_back_to_it(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    library.delete_documents([one.id for one in library.documents()])
+    page = open_tab(serve(library))
+    expect(page.locator(".first-files")).to_contain_text("PDF, Word")
+    page.locator("#first-files").set_input_files(
+        [{"name": "first.pdf", "mimeType": "application/pdf", "buffer": SIX_PAGES}]
+    )
+    expect(page.locator(".staged .item")).to_have_count(1)
+    page.get_by_role("button", name="Read it").click()
+    expect(page.locator(".hero")).to_be_visible()
+
+
 def test_files_are_estimated_read_and_deleted_and_a_second_tab_sees_the_same(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,7 +49,7 @@ export function mountAsk(node, { goTo, keepAddress }) {
   const facts = parts ? freshFacts : firstFacts;
   parts = { node, turns, evidence };
   replace(node, h("div", { class: "ask" }, h("section", { class: "conversation", "aria-label": "Conversation" }, turns, field), evidence));
-  takeDropped(node, () => state.goTo("library"));
+  takeDropped(node, addFromHere);
   drawTurns();
   refreshFacts(facts);
 }
@@ -296,11 +296,22 @@ function drawEvidence() {
     );
 }
 
+// Files that were brought to this page are chosen and started among the documents; then people come back.
+function addFromHere() {
+  state.adding = true;
+  state.goTo("library");
+}
+
+document.addEventListener("cairn:started", () => {
+  if (state.adding) state.goTo("ask");
+  state.adding = false;
+});
+
 const hero = () =>
   welcome({
     documents: state.documents,
     suggestions: state.suggestions,
-    onAdd: () => state.goTo("library"),
+    onAdd: addFromHere,
     onAsk: (question) => {
       if (!state.running) put(question);
     },

@@ -11,6 +11,7 @@ import {
   confirm,
   duration,
   h,
+  icon,
   iconButton,
   number,
   oneByOne,
@@ -112,9 +113,35 @@ export function takeDropped(node, onTaken = () => {}) {
   node.addEventListener("drop", (event) => {
     const files = [...event.dataTransfer.files];
     if (!files.length) return;
+    event.stopPropagation(); // a zone within another takes them alone
     send(files);
     onTaken();
   });
+}
+
+// A chooser of files and the zone that they can be dropped on; `note` says what can be read.
+export function dropZone(id, note, onTaken = () => {}) {
+  const input = h("input", {
+    type: "file",
+    multiple: true,
+    id,
+    class: "sr-only",
+    "aria-label": "Choose files",
+    onchange: () => {
+      send([...input.files]);
+      input.value = "";
+      onTaken();
+    },
+  });
+  const zone = h(
+    "label",
+    { class: "drop", for: id },
+    icon("up"),
+    h("span", {}, h("b", {}, "Drop documents here"), " or ", h("span", { class: "link" }, "choose files")),
+    note,
+  );
+  takeDropped(zone, onTaken);
+  return [input, zone];
 }
 
 const startable = () => state.uploads.filter((one) => one.state !== "refused" && !one.estimate?.already_stored);
@@ -200,6 +227,7 @@ function startRow(into, facts) {
 function startAll() {
   const collection = /** @type {HTMLSelectElement} */ (document.getElementById("into")).value || null;
   oneByOne(startable(), (one) => post(`uploads/${one.id}/start`, { collection }));
+  document.dispatchEvent(new Event("cairn:started"));
 }
 
 function sendingItem(item) {

@@ -4,7 +4,7 @@ import { get, patch, post } from "./api.js";
 import { collections, drawCollections, mountCollections } from "./collections.js";
 import { documentRow } from "./document.js";
 import { askText, button, bytes, confirm, h, icon, iconButton, nameOf, oneByOne, placeOf, plural, renew, replace, toast } from "./dom.js";
-import { documentsInJobs, mountFiles, send, takeDropped } from "./files.js";
+import { documentsInJobs, dropZone, mountFiles } from "./files.js";
 import { chosenConditions, editProperties } from "./properties.js";
 import { openViewer } from "./viewer.js";
 
@@ -21,25 +21,7 @@ const view = { search: "", sort: "added", where: [], offset: 0, selected: new Se
 let parts = null;
 
 export function mountLibrary(node) {
-  const input = h("input", {
-    type: "file",
-    multiple: true,
-    id: "file-input",
-    class: "sr-only",
-    "aria-label": "Choose files",
-    onchange: () => {
-      send([...input.files]);
-      input.value = "";
-    },
-  });
-  const drop = h(
-    "label",
-    { class: "drop", for: "file-input" },
-    icon("up"),
-    h("span", {}, h("b", {}, "Drop documents here"), " or ", h("span", { class: "link" }, "choose files")),
-    h("span", { class: "soft", id: "kinds" }, view.kinds),
-  );
-  takeDropped(drop);
+  const [input, drop] = dropZone("file-input", h("span", { class: "soft", id: "kinds" }, view.kinds));
   const search = h("input", {
     class: "input",
     type: "search",

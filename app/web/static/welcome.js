@@ -1,11 +1,13 @@
 // What stands on the Ask page before the first question: what this is, and questions that the documents here can really answer.
 
 import { get } from "./api.js";
-import { button, h } from "./dom.js";
+import { h } from "./dom.js";
+import { dropZone } from "./files.js";
 import { within } from "./scope.js";
 import { MARK } from "./words.js";
 
 const SUGGESTED = 3;
+const READ = "PDF, Word, PowerPoint, Excel, OpenDocument, e-mail, web pages, scans and text";
 
 // Questions of the newest documents that a question put now may read.
 export async function suggestedQuestions(scope) {
@@ -27,7 +29,7 @@ export function welcome({ documents, suggestions, onAsk, onAdd }) {
       "The passages that may answer are found in the stored memory of your documents, a reader marks the sentence, and you see it on its page.",
     ),
     documents === 0
-      ? h("div", { class: "row centre" }, button("Add documents first", { class: "button primary", onclick: onAdd }, "up"))
+      ? h("div", { class: "first-files" }, dropZone("first-files", h("span", { class: "soft" }, READ), onAdd))
       : h(
           "div",
           { class: "samples", role: "group", "aria-label": "What can be asked" },
