@@ -52,11 +52,8 @@ class Answerer:
             self._index.open_snapshot(self._workspace.catalogue) as snapshot,
         ):
             decoder = Decoder(self._workspace, self._index, self._passages, self._question)
-            retrieved = with_whole_lists(
-                self._workspace.catalogue,
-                self._passages,
-                retrieve(self._workspace, self._index, snapshot, self._question),
-            )
+            found = retrieve(self._workspace, self._index, snapshot, self._question, self._passages.blocks)
+            retrieved = with_whole_lists(self._passages, found)
             decoded = yield from decoder.decode(retrieved, cancelled)
             evidence = self._read(retrieved, decoded) if decoded.tokens else self._only_found(retrieved)
             answer = self._assemble(retrieved, decoded, evidence)

@@ -59,16 +59,27 @@ class PassageBuilder:
         """`places`: the folder where the places of characters are kept, by document."""
         self._catalogue, self._places, self._kept = catalogue, places, kept or _Texts()
         self._seen: dict[str, Document] | None = None  # the rows of documents, for one question
+        self._rows: dict[int, Block | None] | None = None  # those of blocks; None: it is gone
 
     def with_catalogue(self, catalogue: Catalogue) -> PassageBuilder:
         """The same texts with another view of the catalogue, which is asked each time."""
         return PassageBuilder(catalogue, self._places, self._kept)
 
     def for_one_question(self) -> PassageBuilder:
-        """The same, but a document's title and who may read it are looked up only once."""
+        """The same, but the rows of a document and of a block are looked up only once."""
         builder = self.with_catalogue(self._catalogue)
-        builder._seen = {}
+        builder._seen, builder._rows = {}, {}
         return builder
+
+    def blocks(self, ids: Iterable[int]) -> dict[int, Block]:
+        """The rows of blocks; none for those that are gone."""
+        wanted = list(dict.fromkeys(ids))
+        if self._rows is None:
+            return self._catalogue.blocks_by_id(wanted)
+        if new := [id_ for id_ in wanted if id_ not in self._rows]:
+            rows = self._catalogue.blocks_by_id(new)
+            self._rows.update({id_: rows.get(id_) for id_ in new})
+        return {id_: row for id_ in wanted if (row := self._rows[id_]) is not None}
 
     def passages(
         self, groups: Sequence[Sequence[Hit]], joined: Callable[[Iterable[float]], float] = sum
@@ -77,7 +88,7 @@ class PassageBuilder:
 
         `joined` makes a passage's score of those of its blocks.
         """
-        blocks = self._catalogue.blocks_by_id([hit.block_id for group in groups for hit in group])
+        blocks = self.blocks(hit.block_id for group in groups for hit in group)
         found = [[(hit, blocks[hit.block_id]) for hit in group if hit.block_id in blocks] for group in groups]
         sources: dict[str, _Source] = {}
         for document_id in {present[0][1].document_id for present in found if present}:
@@ -92,7 +103,7 @@ class PassageBuilder:
     def sentence(self, hits: Sequence[Hit], start: int, end: int) -> Passage | None:
         """Characters start..end of the document whose neighbouring blocks `hits` hold them; the score is the best of
         the hits. None if it was deleted meanwhile."""
-        blocks = self._catalogue.blocks_by_id([hit.block_id for hit in hits])
+        blocks = self.blocks(hit.block_id for hit in hits)
         present = [(hit, blocks[hit.block_id]) for hit in hits if hit.block_id in blocks]
         if len(present) < len(hits):
             return None

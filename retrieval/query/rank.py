@@ -22,7 +22,7 @@ from torch import Tensor
 from model.inference.constrained_decoding import Place
 from model.reading.ranker import Ranker
 from model.reading.second_look import FoundSpan, Reading, ReadPassage
-from model.scoring.late_interaction import score, token_matches
+from model.scoring.late_interaction import score
 from model.scoring.sentences import is_hollow, is_question, is_row, may_answer
 from retrieval.engine.workspace import Workspace
 from retrieval.index.snapshot import MemoryIndex, naming_damage
@@ -236,7 +236,7 @@ def _wording(text: str) -> str:
 def quoting_from(workspace: Workspace, passages: PassageBuilder, candidates: Candidates) -> Quoting:
     """Quotation from those candidates that may be quoted."""
     ids, quotable = candidates.block_ids, candidates.quotable_C.tolist()
-    rows = workspace.catalogue.blocks_by_id([id_ for id_, may in zip(ids, quotable, strict=True) if may])
+    rows = passages.blocks(id_ for id_, may in zip(ids, quotable, strict=True) if may)
     model = workspace.opened.model
     return Quoting(model, [rows.get(block_id) for block_id in ids], lambda id_: passages.quotable_text(id_).text)
 
@@ -255,9 +255,9 @@ def candidate_sentences(
     text_of = {document_id: passages.quotable_text(document_id) for document_id in set(candidates.document_ids)}
     title_of = {document_id: passages.title(document_id) for document_id in text_of}
     with naming_damage(index), workspace.scheduler.for_question():
-        keys = candidates.snapshot.token_keys(candidates.positions_C)
+        assert found.matches is not None, "tokens rank"
         titles_QC = found.titles.of(candidates.document_ids)
-        matches_QCL = token_matches(found.question.queries_QWGD, *keys).cpu().maximum(titles_QC[..., None])
+        matches_QCL = found.matches.of(candidates.positions_C).maximum(titles_QC[..., None])
         asked = found.question.asked
         sentences = sentences_of(quoting, matches_QCL, text_of, asked=asked, read=read, title_of=title_of)
     return sentences, text_of, title_of

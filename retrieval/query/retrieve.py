@@ -23,6 +23,7 @@ from retrieval.engine.workspace import Workspace
 from retrieval.index.memory_snapshot import MemorySnapshot
 from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.index.stored_reader import StoredMemoryReader
+from retrieval.query.block_terms import RowsOf
 from retrieval.query.decide import is_answerable
 from retrieval.query.follow_up import with_conversation
 from retrieval.query.question import Question
@@ -98,13 +99,19 @@ class Retrieved:
     """By `time.perf_counter`."""
 
 
-def retrieve(workspace: Workspace, index: MemoryIndex, snapshot: MemorySnapshot, question: Question) -> Retrieved:
+def retrieve(
+    workspace: Workspace,
+    index: MemoryIndex,
+    snapshot: MemorySnapshot,
+    question: Question,
+    rows: RowsOf | None = None,
+) -> Retrieved:
     """Search, and choose the candidates. Raises as `find_blocks`, but `DamagedMemory` names the document."""
     config = workspace.opened.model.config
     spelled = corrected(workspace.catalogue, workspace.opened.model, question.text)
     asked = _asked(workspace, question, spelled)
     with naming_damage(index):
-        found = find_blocks(workspace, snapshot, asked, CANDIDATES_PER_PASSAGE * question.k, question.scope)
+        found = find_blocks(workspace, snapshot, asked, CANDIDATES_PER_PASSAGE * question.k, question.scope, rows)
     finished_at = time.perf_counter()
     quote = config.quotes if question.quote is None else question.quote
     candidates = choose_candidates(

@@ -14,7 +14,7 @@ Axes: W weighed memory layers, G KV heads, Q question tokens, D head dim, L toke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +28,7 @@ from retrieval.index.memory_snapshot import MemorySnapshot
 from retrieval.index.rare_terms import with_rare_terms
 from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
 from retrieval.index.title_keys import TitleMatches
-from retrieval.query.block_terms import block_terms
+from retrieval.query.block_terms import RowsOf, block_terms
 from retrieval.query.decide import confidence_of
 from retrieval.query.exact_terms import term_shares, unmatched_share
 from retrieval.query.passage_builder import PassageBuilder
@@ -53,6 +53,41 @@ EXACT_AMONG = 64
 """So many of the best blocks are looked through for them, or all that are to be found."""
 # How many blocks' keys are in memory at a time.
 _BLOCKS_AT_ONCE = 256
+_MOST_KEPT = 1024
+"""Blocks whose matches are kept: 4 MB for a question of 16 tokens."""
+
+
+class TokenMatches:
+    """How well the tokens of blocks match a question; the keys of a block are fetched once, unless very many blocks are
+    looked at. Raises `storage.errors.DamagedMemory`."""
+
+    def __init__(self, snapshot: MemorySnapshot, queries_QWGD: Tensor):
+        self._snapshot, self._queries = snapshot, queries_QWGD
+        self._kept: dict[int, Tensor] = {}  # position -> matches_QL
+
+    def block_scores(self, positions_C: Tensor, titles_QC: Tensor) -> Tensor:
+        """scores_C (float32, CPU) of blocks by the keys of their tokens and of their titles'."""
+        if not len(positions_C):
+            return torch.zeros(0)
+        keep = len(positions_C) <= _MOST_KEPT
+        best_QC = torch.cat([best_matches(matches_QCL) for matches_QCL in self._fetch(positions_C, keep=keep)], 1)
+        numbers = positions_C.numpy()
+        place_C = self._snapshot.document_N[numbers].astype(np.int64) << 32 | self._snapshot.ordinal_N[numbers]
+        return block_scores(best_QC.maximum(titles_QC), torch.from_numpy(place_C))
+
+    def of(self, positions_C: Tensor) -> Tensor:
+        """matches_QCL (CPU) of some blocks, at least one; see `late_interaction.token_matches`."""
+        new = [position for position in positions_C.tolist() if position not in self._kept]
+        for _ in self._fetch(torch.tensor(new, dtype=torch.long), keep=True):
+            pass
+        return torch.stack([self._kept[position] for position in positions_C.tolist()], 1)
+
+    def _fetch(self, positions_C: Tensor, *, keep: bool) -> Iterator[Tensor]:
+        for some_C in positions_C.split(_BLOCKS_AT_ONCE) if len(positions_C) else ():
+            matches_QCL = token_matches(self._queries, *self._snapshot.token_keys(some_C)).cpu()
+            if keep:
+                self._kept.update(zip(some_C.tolist(), matches_QCL.unbind(1), strict=True))
+            yield matches_QCL
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,17 +105,27 @@ class Found:
     scores_C: Tensor
     matched: tuple[float, ...]
     confidence: float
-    """0..1, see `confidence_of`; with `ranks_by_tokens` the best score. `LandmarkConfig.answer_threshold` is compared
-    with it."""
+    """0..1, see `confidence_of`; with `ranks_by_tokens` the best score."""
     in_scope: int
     joined: Callable[[Iterable[float]], float]
     """Score of neighbouring blocks together: gate mass adds up, of late-interaction scores the best counts."""
     unmatched: float = 0.0
     """With `ranks_by_tokens`, see `exact_terms.unmatched_share`, of the blocks found."""
+    matches: TokenMatches | None = None
+    """With `ranks_by_tokens`."""
 
 
-def find_blocks(workspace: Workspace, snapshot: MemorySnapshot, text: str, count: int, scope: Scope | None) -> Found:
+def find_blocks(
+    workspace: Workspace,
+    snapshot: MemorySnapshot,
+    text: str,
+    count: int,
+    scope: Scope | None,
+    rows: RowsOf | None = None,
+) -> Found:
     """The `count` best blocks in scope. Takes its own turn at the model.
+
+    `rows`: how rows of blocks are looked up, where others look them up too (`PassageBuilder.blocks`).
 
     Raises `InvalidRequest` for a question that cannot be encoded, `storage.errors.DamagedMemory` if keys that must be
     read are damaged.
@@ -105,33 +150,22 @@ def find_blocks(workspace: Workspace, snapshot: MemorySnapshot, text: str, count
             proposed_P = with_rare_terms(workspace, snapshot, question.asked.terms, proposed_P, within)
         newest_first_C = proposed_P.sort(descending=True).values  # of equal scores the newest block wins
         titles_QC = titles.of(snapshot.documents_of(newest_first_C))
-        scores_C = token_scores(snapshot, question.queries_QWGD, newest_first_C, titles_QC)
+        matches = TokenMatches(snapshot, question.queries_QWGD)
+        scores_C = matches.block_scores(newest_first_C, titles_QC)
     order = scores_C.argsort(descending=True, stable=True)
     matched = scores_C[order[:count]].tolist()
     confidence = min(1.0, max(0.0, matched[0])) if matched else 0.0
     looked = order[: max(count, EXACT_AMONG)]
-    terms_C = block_terms(workspace, snapshot, newest_first_C[looked], question.asked.terms)
+    terms_C = block_terms(
+        workspace, snapshot, newest_first_C[looked], question.asked.terms, rows or workspace.catalogue.blocks_by_id
+    )
     ranked_C = scores_C[looked] + EXACT_SHARE * term_shares(question.asked.terms, terms_C)
     kept = ranked_C.argsort(descending=True, stable=True)[:count]
     unmatched = 0.0  # what a survey is asked for with ("summarise the report") need not stand in it
     if not asks_for_a_survey(text):
         unmatched = unmatched_share(question.asked.terms, [terms_C[number] for number in kept.tolist()])
     positions_C, ranked_C = newest_first_C[looked][kept], ranked_C[kept].clamp_max(1.0)
-    return Found(question, titles, positions_C, ranked_C, tuple(matched), confidence, in_scope, max, unmatched)
-
-
-def token_scores(snapshot: MemorySnapshot, queries_QWGD: Tensor, positions_C: Tensor, titles_QC: Tensor) -> Tensor:
-    """scores_C (float32, CPU) of blocks by the keys of their tokens and of their titles'. Raises
-    `storage.errors.DamagedMemory`."""
-    if not len(positions_C):
-        return torch.zeros(0)
-    best: list[Tensor] = []
-    for first in range(0, len(positions_C), _BLOCKS_AT_ONCE):
-        keys_WCGLD, lengths_C = snapshot.token_keys(positions_C[first : first + _BLOCKS_AT_ONCE])
-        best.append(best_matches(token_matches(queries_QWGD, keys_WCGLD, lengths_C)).cpu())
-    numbers = positions_C.numpy()
-    place_C = snapshot.document_N[numbers].astype(np.int64) << 32 | snapshot.ordinal_N[numbers]
-    return block_scores(torch.cat(best, 1).maximum(titles_QC), torch.from_numpy(place_C))
+    return Found(question, titles, positions_C, ranked_C, tuple(matched), confidence, in_scope, max, unmatched, matches)
 
 
 def with_exact(
@@ -168,10 +202,11 @@ def search(
     """The k best passages, best first; fewer only where the scope holds fewer blocks. Where the words of the query
     stand as they are typed, at few places, comes first."""
     check_count(k)
+    passages = passages.for_one_question()
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
         with naming_damage(index):
             text = corrected(workspace.catalogue, workspace.opened.model, query)
-            found = find_blocks(workspace, snapshot, text, _BLOCKS_PER_PASSAGE * k, scope)
+            found = find_blocks(workspace, snapshot, text, _BLOCKS_PER_PASSAGE * k, scope, passages.blocks)
         positions_C, scores_C = with_exact(workspace, snapshot, text, found, scope)
         hits = hits_of(snapshot, positions_C, scores_C)
         return passages.passages(join_neighbours(hits, k, found.joined), found.joined)

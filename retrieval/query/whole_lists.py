@@ -7,7 +7,6 @@ from dataclasses import replace
 from retrieval.query.extend import goes_on
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.retrieve import Candidates, Retrieved
-from storage.catalogue import Catalogue
 
 BEST = 3
 """Lists near so many of the best blocks are followed,"""
@@ -15,14 +14,14 @@ MORE = 3
 """each for at most so many blocks."""
 
 
-def with_whole_lists(catalogue: Catalogue, passages: PassageBuilder, retrieved: Retrieved) -> Retrieved:
+def with_whole_lists(passages: PassageBuilder, retrieved: Retrieved) -> Retrieved:
     """With the blocks that lists near the best candidates go on in, if sentences may be quoted from them."""
     if not (retrieved.quote and retrieved.answerable):
         return retrieved
     candidates = retrieved.candidates
     behind = [_behind(candidates, position) for position in _ends_of_best(candidates)]
     ids_N = candidates.snapshot.blocks.ids_N
-    blocks = catalogue.blocks_by_id(int(ids_N[position]) for run in behind for position in run)
+    blocks = passages.blocks(int(ids_N[position]) for run in behind for position in run)
     added = []
     for end, *following in behind:
         for before, position in zip([end, *following], following, strict=False):

@@ -43,8 +43,10 @@ def quoted_beside(
     if not workspace.loaded().model.config.quotes_sentences:
         return None
     alone = replace(question, text=asked, quote=True, conversation_id=None, earlier=())
+    builder = builder.for_one_question()
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
-        decoded = Decoder(workspace, index, builder, alone).look(retrieve(workspace, index, snapshot, alone))
+        retrieved = retrieve(workspace, index, snapshot, alone, builder.blocks)
+        decoded = Decoder(workspace, index, builder, alone).look(retrieved)
         sentence = next(quoted_sentences(builder, decoded, decoded.quotations[:1]), None)
     if sentence is None or decoded.outcome == "not_found":
         return Beside(None, "not_found")

@@ -39,7 +39,8 @@ def proposed(library: Library, question: str, scope: Scope | None = None) -> lis
         within = None if scope is None else snapshot.positions_of(scope.document_ids)
         nothing = torch.zeros(0, dtype=torch.int64)
         positions = with_rare_terms(library._workspace, snapshot, asked_terms(question), nothing, within)
-        return block_terms._texts(library._workspace, snapshot, positions)
+        rows = library._catalogue.blocks_by_id
+        return block_terms._texts(library._workspace, snapshot, positions, rows)
 
 
 def test_blocks_with_rare_words_are_proposed_and_others_are_not(library: Library) -> None:
@@ -56,7 +57,8 @@ def test_what_landmarks_do_not_propose_is_found_by_its_rare_words(
     def found(question: str) -> str:
         with library._index.open_snapshot(library._catalogue) as snapshot:
             blocks = find_blocks(library._workspace, snapshot, question, 1, None)
-            return block_terms._texts(library._workspace, snapshot, blocks.positions_C)[0]
+            rows = library._catalogue.blocks_by_id
+            return block_terms._texts(library._workspace, snapshot, blocks.positions_C, rows)[0]
 
     monkeypatch.setattr(search, "FEWEST_PROPOSED", 1)
     monkeypatch.setattr(search, "_PROPOSED_PER_BLOCK", 1)
@@ -99,7 +101,9 @@ def test_a_code_that_a_border_cuts_in_two_is_found_by_both_blocks(
     assert len(texts) == 2 and "Ctrl+Q9" in "".join(texts)
     with library._index.open_snapshot(library._catalogue) as snapshot:
         positions = torch.arange(snapshot.num_blocks)
-        terms = block_terms.block_terms(library._workspace, snapshot, positions, asked_terms("What does Ctrl+Q9 do?"))
+        rows = library._catalogue.blocks_by_id
+        asked = asked_terms("What does Ctrl+Q9 do?")
+        terms = block_terms.block_terms(library._workspace, snapshot, positions, asked, rows)
         assert sum("ctrl+q9" in each for each in terms) == 2
-        terms = block_terms.block_terms(library._workspace, snapshot, positions, asked_terms("Quit?"))
+        terms = block_terms.block_terms(library._workspace, snapshot, positions, asked_terms("Quit?"), rows)
         assert not any("ctrl+q9" in each for each in terms)

@@ -14,7 +14,7 @@ from retrieval.errors import DamagedMemory
 from retrieval.library import Library
 from retrieval.query import search
 from retrieval.query.question import encode_question
-from retrieval.query.search import find_blocks, token_scores
+from retrieval.query.search import TokenMatches, find_blocks
 from tests.model.scoring.test_late_interaction import by_definition
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, TEXTS, WHALE, add, ask
 from tests.tiny_model import ONE_LAYER, calibrated, tiny_model
@@ -131,13 +131,13 @@ def test_only_what_landmarks_propose_is_ranked(stored, monkeypatch):
         )
         found = find_blocks(library._workspace, snapshot, "whales?", 1, None)
         titles = found.titles.of(snapshot.documents_of(torch.tensor(proposed)))
-        scores = token_scores(snapshot, found.question.queries_QWGD, torch.tensor(proposed), titles)
+        scores = TokenMatches(snapshot, found.question.queries_QWGD).block_scores(torch.tensor(proposed), titles)
     assert found.positions_C.tolist() == [proposed[int(scores.argmax())]]
 
 
 def test_of_equal_scores_the_newest_block_wins(stored, monkeypatch):
     library, _ = stored
-    monkeypatch.setattr(search, "token_scores", lambda snapshot, queries, positions, titles: torch.ones(len(positions)))
+    monkeypatch.setattr(TokenMatches, "block_scores", lambda self, positions, titles: torch.ones(len(positions)))
     with library._index.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "whales?", 4, None)
         assert found.positions_C.tolist() == list(range(snapshot.num_blocks - 1, snapshot.num_blocks - 5, -1))
@@ -239,7 +239,7 @@ def test_landmarks_rank_alone_unless_the_model_says_otherwise(open_library, writ
     library = open_library()
     for name, text in (("whale", WHALE), ("rain", RAIN)):
         add(library, write(f"{name}.txt", text))
-    monkeypatch.setattr(search, "token_scores", lambda *_: pytest.fail("no keys are read"))
+    monkeypatch.setattr(TokenMatches, "block_scores", lambda *_: pytest.fail("no keys are read"))
     with library._index.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "whales?", 5, None)
         ranking = snapshot.landmarks.rank(encode_question(model, "whales?").mean_query_YGD, 5)

@@ -80,11 +80,11 @@ def followed(text, *, best, documents, found=(1,)):
             id_: SimpleNamespace(document_id="d", end=20 * (ordinals[id_ - 100] + 1)) for id_ in ids
         }
     )
-    passages = SimpleNamespace(quotable_text=lambda _: QuotableText(text))
+    passages = SimpleNamespace(quotable_text=lambda _: QuotableText(text), blocks=catalogue.blocks_by_id)
     positions_C = torch.tensor(found)
     candidates = Candidates(snapshot_of(ordinals, documents), positions_C, torch.ones(len(found)) > 0, best)
     retrieved = Retrieved("?", "?", None, candidates, True, True, True, False, 0.0)
-    return with_whole_lists(catalogue, passages, retrieved).candidates
+    return with_whole_lists(passages, retrieved).candidates
 
 
 def test_the_blocks_that_a_list_goes_on_in_are_read_too() -> None:
