@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, is_loopback
 from app.limits.sign_in_limit import TooManyAttempts, network_of
+from app.operations.requests import NOTED
 from storage.records import ADMINISTRATOR, Principal
 
 log = logging.getLogger("cairn.api")
@@ -111,6 +112,8 @@ class AccessMiddleware:
             await send({"type": "websocket.close", "code": 1008})
             return
         connection = HTTPConnection(scope)
+        noted = scope.get(NOTED, {})
+        noted["address"] = client_of(connection)
         found = self._at_sight(connection, scope["method"])
         if found is None:
             found = await self._authenticator.in_background(self._identified, connection, scope["method"])
@@ -118,6 +121,7 @@ class AccessMiddleware:
             await found(scope, receive, send)
             return
         scope[PRINCIPAL] = found
+        noted["account"] = found.name
         if found is not NOBODY:
             send = self._while_let_in(connection, found, send)
         with contextlib.suppress(_Shut):

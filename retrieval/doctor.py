@@ -22,40 +22,47 @@ _LITTLE_SPACE = 1 << 30
 _FAILURES_SHOWN = 5
 
 
+_NOT_YOURS = "The model or the memory cannot be used at the moment. `cairn doctor` tells the administrator why."
+
+
 def examine(workspace: Workspace, index: MemoryIndex, writer: Writer | None = None) -> dict[str, Any]:
-    """JSON-able; `problems` are sentences, empty when all is well. Users do not learn of `home` and `index`."""
+    """JSON-able; `problems` are sentences, empty when all is well. Users do not learn of the machine, nor of paths."""
+    administrator = workspace.catalogue.principal.is_administrator
     problems: list[str] = []
     model: dict[str, Any] = {}
     try:
         model = _model(workspace.loaded(any_memory=True))
         workspace.check_memory()
     except CairnError as error:
-        problems.append(str(error))
+        problems.append(str(error) if administrator else _NOT_YOURS)
     except (OSError, ValueError) as error:
-        problems.append(f"The model cannot be loaded: {error}")
+        problems.append(f"The model cannot be loaded: {error}" if administrator else _NOT_YOURS)
     written: dict[str, Any] = {}
     if writer is not None:
         written, its_problems = writer_report(writer, workspace.home)
         problems += its_problems
     free = free_bytes(workspace)
     if free < _LITTLE_SPACE:
-        problems.append(f"Only {free / 1e6:,.0f} MB are free on the disk of {workspace.home}.")
+        where = str(workspace.home) if administrator else "the library"
+        problems.append(f"Only {free / 1e6:,.0f} MB are free on the disk of {where}.")
     failed = [job for job in workspace.catalogue.jobs(limit=200) if job.state == "failed"]
     for job in failed[:_FAILURES_SHOWN]:
         with contextlib.suppress(NoRow):  # the document was deleted since the jobs were listed
             problems.append(f"{workspace.catalogue.document(job.document_id).source} could not be read: {job.error}")
+    if not administrator:
+        model.pop("source", None)
     administrators = {
+        "machine": _machine(),
+        "versions": {name: importlib.metadata.version(name) for name in ("torch", "transformers", "faiss-cpu")},
         "home": str(workspace.home),
         "index": {"kind": index.kind, "resident_bytes": index.size_bytes},
     }
     return {
-        "machine": _machine(),
-        **(administrators if workspace.catalogue.principal.is_administrator else {}),
+        **(administrators if administrator else {}),
         "free_bytes": free,
         "model": model,
         **({"writer": written} if written else {}),
         "memory": vars(workspace.catalogue.totals()) | {"kv_dtype": workspace.kv_dtype_in_use},
-        "versions": {name: importlib.metadata.version(name) for name in ("torch", "transformers", "faiss-cpu")},
         "problems": problems,
     }
 

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -43,6 +44,7 @@ _STATUS: tuple[tuple[type[CairnError], int, str], ...] = (
     (ExtractError, 422, "unreadable_file"),
     (InvalidRequest, 422, "invalid_request"),
 )
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNAVAILABLE = (CatalogueUnavailable, StoreUnavailable)
 _CATALOGUE = "The library cannot be used at the moment. The server's log says why; try again later."
 _CATALOGUE_FULL = "The server's disk is full, so nothing can be kept. Nothing was changed; try again later."
@@ -72,7 +74,7 @@ def describe(error: Exception) -> tuple[int, str, str]:
             return status, code, str(error)
     if isinstance(error, CairnError):
         return 409, "refused", str(error)
-    if isinstance(error, CatalogueFull):
+    if isinstance(error, CatalogueFull) or (isinstance(error, OSError) and error.errno in _FULL):
         return 507, "not_enough_space", _CATALOGUE_FULL
     if isinstance(error, _UNAVAILABLE):
         return 503, "unavailable", _CATALOGUE
@@ -102,6 +104,12 @@ def install(app: FastAPI) -> None:
     async def known(_request: Request, error: CairnError | CatalogueUnavailable | StoreUnavailable) -> Response:
         headers = error.headers if isinstance(error, Refused) else None
         return JSONResponse(error_body(error), status_code=describe(error)[0], headers=headers)
+
+    @app.exception_handler(OSError)
+    async def disk(_request: Request, error: OSError) -> Response:
+        if error.errno not in _FULL:
+            raise error  # it gets its traceback in the log
+        return JSONResponse(error_body(error), status_code=describe(error)[0])
 
     @app.exception_handler(MemoryError)
     @app.exception_handler(RuntimeError)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import asdict
 from typing import Annotated
 
@@ -26,6 +27,8 @@ from app.web.templates import TEMPLATES
 from retrieval.auth.accounts import Accounts
 from retrieval.extraction.formats import FORMATS, SUFFIXES
 from retrieval.library import Library
+
+log = logging.getLogger("cairn.sign_in")
 
 WRONG, WRONG_OF_TWO, WRONG_TOKEN = "Wrong password.", "Wrong name or password.", "Wrong token."
 TOO_MANY = "Too many wrong attempts. Wait a moment, then try again."
@@ -125,11 +128,15 @@ def sign_in_router(authenticator: Authenticator, sign_on_title: str = "") -> API
             begun = await authenticator.in_background(authenticator.log_in, password, client_of(request), name)
             session = await asyncio.wrap_future(begun)
         except WrongPassword:
+            log.warning("a wrong password, from %s", client_of(request))
             return await authenticator.in_background(login_page, authenticator, sign_on_title, WRONG, 401)
         except TooManyAttempts as wait:
+            log.warning("too many wrong passwords, from %s", client_of(request))
             page = await authenticator.in_background(login_page, authenticator, sign_on_title, TOO_MANY, 429)
             page.headers["Retry-After"] = str(max(1, round(wait.wait_seconds)))
             return page
+        entered = await authenticator.in_background(authenticator.principal_of_session, session)
+        log.info("%s signed in, from %s", entered.name if entered and entered.name else "somebody", client_of(request))
         response = RedirectResponse("/", status_code=303)
         set_session(response, session, request, SESSION_SECONDS)
         return response

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.options import HomeOption, JsonOption, ModelOption, library_of, settings_of
-from app.cli.output import duration, facts, one_line, printable, say, size, tell, write_json
+from app.cli.output import duration, facts, one_line, say, size, tell, write_json
 
 if TYPE_CHECKING:
     from storage.rescue import RescueReport
@@ -34,7 +34,7 @@ def verify(
         write_json({**report.to_dict(), "ok": report.ok})
     else:
         for one in report.damage:
-            tell(f"damaged: {printable(one.source)} (document {one.document_id}), {one.shard}: {one.detail}")
+            tell(f"damaged: {one_line(one.source, 300)} (document {one.document_id}), {one.shard}: {one.detail}")
         for name in report.orphans:
             tell(f"not in the catalogue: {name}")
         say(
@@ -70,7 +70,7 @@ def repair(
         write_json(report.to_dict())
     else:
         for document, reason in report.failed:
-            tell(f"not repaired: {printable(document)}: {reason}")
+            tell(f"not repaired: {one_line(document, 300)}: {reason}")
         say(f"{len(report.repaired)} documents read again, {report.blocks:,} blocks, in {duration(report.seconds)}.")
     if report.failed:
         raise typer.Exit(1)

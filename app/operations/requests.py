@@ -22,8 +22,8 @@ from app.operations.metrics import Metrics
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _OTHER = "other"
-_NOTED = "cairn.noted"
-"""Of the scope: a dict that the copies share, with the `route`."""
+NOTED = "cairn.noted"
+"""Of the scope: a dict that the copies share, with the `route`, and who asked from where (`account`, `address`)."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 log = logging.getLogger("cairn.requests")
@@ -49,7 +49,7 @@ class WatchedRequests:
         given = Headers(scope=scope).get("x-request-id", "")
         request_id = given if _ID.fullmatch(given) else secrets.token_hex(8)
         noted: dict[str, str] = {}
-        scope[_NOTED] = noted
+        scope[NOTED] = noted
         began, status, head_seconds = time.perf_counter(), 500, 0.0
 
         async def answered(message: Message) -> None:
@@ -73,6 +73,7 @@ class WatchedRequests:
                     self._metrics.request_seconds.labels(route).observe(head_seconds or seconds)
                     if self._tell:
                         told = {"method": method, "path": scope["path"], "status": status, "seconds": round(seconds, 4)}
+                        told |= {name: noted.get(name, "") for name in ("address", "account")}
                         log.info("%s %s %d", method, scope["path"], status, extra={"fields": told})
         finally:
             REQUEST_ID.reset(token)
@@ -88,8 +89,8 @@ class NotedRoutes:
         try:
             await self._app(scope, receive, send)
         finally:
-            if _NOTED in scope:
-                scope[_NOTED]["route"] = self._mount_of(scope) or _route_of(scope)
+            if NOTED in scope:
+                scope[NOTED]["route"] = self._mount_of(scope) or _route_of(scope)
 
     def _mount_of(self, scope: Scope) -> str | None:
         if "app_root_path" not in scope:  # which Starlette sets when it hands a request on to a mounted app

@@ -19,12 +19,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import httpx2  # authlib's
 from authlib.common.errors import AuthlibBaseError
 from authlib.integrations.httpx_client import OAuth2Client
 from joserfc.errors import JoseError
 from joserfc.jwk import Key, KeySet
 
 from app.auth import is_loopback
+from retrieval.bounded_http import PLAIN, at_most
 
 TIMEOUT_SECONDS = 10.0
 KEPT_SECONDS = 3600.0
@@ -112,7 +114,8 @@ class Provider:
         try:
             with self._client() as client:
                 token = client.fetch_token(self.description().token_endpoint, code=code, code_verifier=verifier)
-        except (AuthlibBaseError, httpx.HTTPError, ValueError) as error:
+        except (AuthlibBaseError, httpx2.HTTPError, ValueError, LookupError, TypeError, AttributeError) as error:
+            # authlib asks with httpx2, and looks into whatever JSON comes
             raise SignInFailed("The sign-in service did not accept this sign-in. Try again.", str(error)) from error
         if not isinstance(token.get("id_token"), str):
             raise SignInFailed("The sign-in service did not say who you are.", "no id_token")
@@ -132,6 +135,7 @@ class Provider:
             self.client.id, secret, token_endpoint_auth_method=method, scope=self.client.scopes,
             redirect_uri=self.client.redirect_uri, code_challenge_method="S256", response_type="code",
             timeout=TIMEOUT_SECONDS, follow_redirects=False, trust_env=False, verify=_certificates(),
+            headers=PLAIN, event_hooks=at_most(MAX_ANSWER_BYTES),
         )  # fmt: skip
 
     def _fetch_description(self) -> Description:
@@ -162,21 +166,17 @@ class Provider:
         try:
             with (
                 httpx.Client(
-                    timeout=TIMEOUT_SECONDS, follow_redirects=False, trust_env=False, verify=_certificates()
-                ) as client,
-                client.stream("GET", address, headers={"Accept": "application/json", **(headers or {})}) as answer,
-            ):
-                if answer.status_code != 200:
-                    raise _silent(f"{address}: status {answer.status_code}")
-                content = bytearray()
-                for piece in answer.iter_bytes():
-                    content += piece
-                    if len(content) > MAX_ANSWER_BYTES:
-                        raise _wrong(f"{address}: more than {MAX_ANSWER_BYTES} bytes")
+                    timeout=TIMEOUT_SECONDS, follow_redirects=False, trust_env=False, verify=_certificates(),
+                    headers=PLAIN, event_hooks=at_most(MAX_ANSWER_BYTES),
+                ) as client
+            ):  # fmt: skip
+                answer = client.get(address, headers={"Accept": "application/json", **(headers or {})})
         except httpx.HTTPError as error:
             raise _silent(f"{address}: {error}") from error
+        if answer.status_code != 200:
+            raise _silent(f"{address}: status {answer.status_code}")
         try:
-            said = json.loads(content)
+            said = json.loads(answer.content)
         except ValueError as error:
             raise _wrong(f"{address}: no JSON") from error
         if not isinstance(said, dict):

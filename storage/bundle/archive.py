@@ -84,6 +84,8 @@ class BundleReader:
 
     def __init__(self, path: Path):
         self.name = path.name
+        if path.exists() and not path.is_file():
+            raise self.bad("it is a device or a folder, not a file")
         with ExitStack() as opened, self._explained():
             self._check_directory(path)
             self._zip = opened.enter_context(zipfile.ZipFile(path))

@@ -53,6 +53,16 @@ def test_people_sign_in_by_name_and_the_server_says_who_they_are(client: TestCli
     assert client.get("/api/v1/account").status_code == 401
 
 
+def test_who_signed_in_from_where_is_logged_and_what_was_typed_wrong_is_not(
+    client: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="cairn.sign_in"):
+        sign_in(client, "my secret password", "ann")
+        sign_in(client)
+    wrong, right = (record.getMessage() for record in caplog.records if record.name == "cairn.sign_in")
+    assert wrong == "a wrong password, from testclient" and right == "ann signed in, from testclient"
+
+
 @pytest.mark.parametrize(
     ("name", "password"), [("ann", "wrong password"), ("bob", PASSWORD), ("", PASSWORD), ("ann", "")]
 )

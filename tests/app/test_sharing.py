@@ -102,7 +102,9 @@ def test_each_sees_the_own_document_only(world: World) -> None:
         found = person.get("documents")
         assert [one["id"] for one in found["documents"]] == [document_id] and found["total"] == 1
         assert [one["document_id"] for one in person.get("jobs")["jobs"]] == [document_id]
-        assert person.get("machine")["memory"]["num_documents"] == 1
+        machine = person.get("machine")
+        assert machine["memory"]["num_documents"] == 1 and not {"machine", "home", "versions"} & set(machine)
+        assert "/" not in json.dumps(machine), "no paths"
         assert person.get("account") == {"name": person.name, "people": NAMES}
 
 

@@ -11,7 +11,7 @@ import typer
 from app.cli.documents.sync import job_reader
 from app.cli.lookup import scope_of
 from app.cli.options import HomeOption, JsonOption, ModelOption, UserOption, library_of
-from app.cli.output import printable, say, size, tell, write_json
+from app.cli.output import one_line, say, size, tell, write_json
 from retrieval.types.bundles import Arrived
 
 
@@ -35,7 +35,7 @@ def export_library(
         collection_id = scope.collection_ids[0] if scope else None
         done = library.bundles.export_to(file, collection_id=collection_id)
     for source, reason in done.left_out:
-        tell(f"{printable(source)} is left out: {reason}.")
+        tell(f"{one_line(source, 300)} is left out: {reason}.")
     if as_json:
         write_json(done.to_dict())
     else:
@@ -81,7 +81,7 @@ def import_library(
 
 
 def _report(arrived: Arrived) -> None:
-    source = printable(arrived.source)
+    source = one_line(arrived.source, 300)
     if arrived.status == "failed":
         tell(f"{source}: {arrived.error}")
     else:

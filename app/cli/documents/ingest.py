@@ -26,7 +26,7 @@ from app.cli.options import (
     library_of,
     settings_of,
 )
-from app.cli.output import duration, printable, say, size, tell, user_message, write_json
+from app.cli.output import duration, one_line, say, size, tell, user_message, write_json
 from app.errors import SettingsError
 from retrieval.errors import MemoryMismatch
 from retrieval.types.records import ALREADY_STORED, Job
@@ -123,7 +123,7 @@ def files_below(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
     """(file, name to show) for each path; a folder gives the documents in it, in order, named relative to the folder.
 
     A path that is no folder is passed on as it is: whoever reads it says what is wrong with it. So is a folder below
-    that cannot be read.
+    that cannot be read. Symbolic links below a folder, which may lead out of it, and homes of libraries are left out.
     """
     unreadable: list[Path] = []
     readable = frozenset(suffixes())
@@ -132,10 +132,16 @@ def files_below(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
             yield path, path.name
             continue
         for folder, folders, names in os.walk(path, onerror=lambda error: unreadable.append(Path(error.filename))):
+            if "home.json" in names and "kv" in folders:
+                tell(f"{one_line(folder, 300)} is the home of a library, and is left out.")
+                folders[:] = []
+                continue
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for name in sorted(names):
                 file = Path(folder, name)
-                if file.suffix.lower() in readable and not name.startswith("."):
+                if file.is_symlink():
+                    tell(f"{one_line(str(file), 300)} is a link, and is left out.")
+                elif file.suffix.lower() in readable and not name.startswith("."):
                     yield file, file.relative_to(path).as_posix()
         for shut in unreadable:
             yield shut, shut.relative_to(path).as_posix()
@@ -179,7 +185,7 @@ def _handed_in(
     except Exception as error:
         return _failure(source.name, error)
     if job.note.startswith(f"{ALREADY_STORED},"):
-        tell(f"{printable(source.name)}: {job.note}; move it in the web UI if it belongs elsewhere.")
+        tell(f"{one_line(source.name, 300)}: {job.note}; move it in the web UI if it belongs elsewhere.")
     return job
 
 
@@ -250,7 +256,7 @@ def row_of_failure(source: str, message: str) -> dict[str, Any]:
 
 
 def _report(row: dict[str, Any]) -> None:
-    source = printable(row["source"])
+    source = one_line(row["source"], 300)
     if row["status"] not in GOOD:
         tell(f"{source}: {row['status']}{': ' + row['error'] if row['error'] else ''}")
         return

@@ -14,7 +14,7 @@ import typer
 from app.cli.documents.ingest import WATCH_SECONDS
 from app.cli.documents.progress import ProgressBar
 from app.cli.options import HomeOption, IntoCollectionOption, JsonOption, ModelOption, UserOption, library_of
-from app.cli.output import duration, printable, say, tell, write_json
+from app.cli.output import duration, one_line, say, tell, write_json
 from retrieval.types.folders import FileChange, FolderReport, FollowOptions
 from retrieval.types.records import Job
 
@@ -106,8 +106,8 @@ def _row(change: FileChange) -> dict[str, str | None]:
 def _report(change: FileChange) -> None:
     if change.change in ("same", "skipped"):
         return
-    source = printable(change.source)
-    came = f" (was {printable(change.previous)})" if change.previous else ""
+    source = one_line(change.source, 300)
+    came = f" (was {one_line(change.previous, 300)})" if change.previous else ""
     reason = f": {change.reason}" if change.reason else ""
     if change.change in ("failed", "later"):
         tell(f"{change.change:8}{source}{reason}")

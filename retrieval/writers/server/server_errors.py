@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx2
 import openai
 
 _LONGEST = 200
@@ -21,7 +22,7 @@ def explained(error: Exception, url: str, key: str | None, *, begun: bool) -> st
         return f"{url} failed ({error.status_code}). {_said(error, key)}"
     if isinstance(error, openai.APIStatusError):
         return f"{url} refused the request ({error.status_code}). {_said(error, key)}"
-    if isinstance(error, openai.APIConnectionError | OSError):
+    if isinstance(error, openai.APIConnectionError | OSError | httpx2.TransportError):
         return "it broke off in the middle. Ask again." if begun else f"{url} cannot be reached. Is the server running?"
     if isinstance(error, openai.APIError):
         return f"{url} stopped with an error. {_said(error, key)}"

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urldefrag, urlsplit
 
+from retrieval.bounded_http import PLAIN, at_most
 from retrieval.errors import WriterError
 from retrieval.writers.prompt import messages
 from retrieval.writers.protocol import Cancelled, Finish, WriterKind, WriterRequest, WriterToken, Written
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from openai import OpenAI
 
 RETRIES = 2
+MOST_BYTES = 16_000_000
+"""Of one answer: some hundred bytes for each of its tokens; a line without an end is no answer."""
 CONNECT_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 # Servers that ignore max_tokens are stopped here. A piece is hardly ever less than a token.
@@ -170,16 +173,19 @@ def _client_for(url: str, key: str | None, timeout_seconds: float, *, local: boo
     # Silence is measured where the pieces are read; the client's own limit only ends a thread that nobody waits for.
     timeout = Timeout(2 * timeout_seconds, connect=CONNECT_SECONDS)
     # A proxy of the environment is for other machines.
-    http = DefaultHttpxClient(follow_redirects=False, trust_env=not local, timeout=timeout)
+    http = DefaultHttpxClient(
+        follow_redirects=False, trust_env=not local, timeout=timeout, headers=PLAIN, event_hooks=at_most(MOST_BYTES)
+    )
     client = OpenAI(base_url=url, api_key=key or "none", timeout=timeout, max_retries=RETRIES, http_client=http)
     client.organization = client.project = None  # taken from OPENAI_* variables, which are not our settings
     return client
 
 
 def _failures() -> tuple[type[Exception], ...]:
+    from httpx2 import HTTPError  # of a server that hangs up amid an answer; the client lets it through
     from openai import OpenAIError
 
-    return OSError, ValueError, OpenAIError
+    return OSError, ValueError, OpenAIError, HTTPError
 
 
 def _piece_of(chunk: Any) -> _Piece:

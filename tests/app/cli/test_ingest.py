@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.cli.documents.ingest import files_below
 from app.cli.documents.progress import progress_line
 from retrieval.errors import MemoryMismatch
 from retrieval.library import Library
@@ -45,6 +46,26 @@ def test_ingest_writes_one_json_line_a_file_and_nothing_else(
 def test_ingest_reads_folders_in_order_and_leaves_out_hidden_and_other_files(commands: Commands, papers: Path) -> None:
     result = cairn("ingest", papers, "--json")
     assert [row["source"] for row in rows(result.stdout)] == ["a.TXT", "b.txt", "old/c.md", "old/d.html"]
+
+
+def test_ingest_follows_no_links_out_of_a_folder_and_reads_no_home_below_it(
+    commands: Commands, papers: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "secret.txt").write_text("Nobody meant this file.")
+    (papers / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (papers / "linked").symlink_to(tmp_path, target_is_directory=True)
+    home = papers / "home"
+    (home / "kv").mkdir(parents=True)
+    for name in ("home.json", "report.txt"):
+        (home / name).write_text("{}")
+    found = [name for _, name in files_below([papers])]
+    assert found and not any("link" in name or "home" in name or "secret" in name for name in found)
+    assert [name for _, name in files_below([papers / "link.txt"])] == ["link.txt"], "named, it is meant"
+
+
+def test_a_device_is_no_bundle(commands: Commands) -> None:
+    ended = cairn("import-library", "/dev/zero")
+    assert ended.exit_code == 1 and "device" in ended.stderr and "Traceback" not in ended.stderr
 
 
 def test_ingest_goes_on_after_a_bad_file_and_ends_with_status_1(commands: Commands, papers: Path) -> None:

@@ -67,6 +67,7 @@ def test_a_request_is_a_line_and_so_is_what_its_thread_logs(library: Library, ho
     (line,) = [line for line in lines.kept if line["logger"] == "cairn.requests"]
     assert line["request_id"] == "one" and line["seconds"] > 0 and line["level"] == "info"
     assert (line["method"], line["path"], line["status"]) == ("POST", "/api/v1/ask", 200)
+    assert line["address"] == "testclient" and line["account"] == ""
 
 
 def test_a_logged_exception_is_one_line(lines: Lines) -> None:

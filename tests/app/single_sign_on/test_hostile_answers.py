@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import socket
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -213,6 +216,31 @@ class TestProvider:
         visitor = browsers(oidc_issuer="http://127.0.0.1:9")
         for _ in range(3):
             refused(visitor, visitor.client.get("/login/sso"), "does not answer")
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            b"",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{",
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n" + b" " * 2_000_000,
+            b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
+        ],
+    )
+    def test_a_provider_that_hangs_up_or_sends_nonsense_for_a_code(
+        self, visitor: Browser, provider: ProviderServer, answer: bytes
+    ) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+
+            def hang_up() -> None:
+                connection, _ = listening.accept()
+                with connection, contextlib.suppress(OSError):
+                    connection.recv(65536)
+                    connection.sendall(answer)
+
+            threading.Thread(target=hang_up, daemon=True).start()
+            provider.described = {"token_endpoint": f"http://127.0.0.1:{listening.getsockname()[1]}/token"}
+            refused(visitor, visitor.sign_in(), "did not accept")
 
     def test_user_info_of_somebody_else(self, visitor: Browser, provider: ProviderServer) -> None:
         provider.person = {"sub": "1"}
