@@ -122,7 +122,8 @@ def ask_all(rows: Sequence[dict[str, Any]], documents: Path, home: Path) -> list
 def fit_weights(asked: Sequence[Asked], prior: Ranker) -> tuple[float, ...]:
     """`after`: weights by which right sentences are the likeliest."""
     useful = [each for each in asked if each.right_S.any() and not each.right_S.all()]
-    scale_F = torch.cat([each.features_SF for each in useful]).std(0).clamp_min(1e-3)
+    spread_F = torch.cat([each.features_SF for each in useful]).std(0)
+    scale_F = spread_F.where(spread_F > 1e-3, torch.ones(()))  # a feature without spread tells nothing
     prior_F = torch.tensor(prior.after) * scale_F
     weights_F = prior_F.clone().requires_grad_()
     optimizer = torch.optim.LBFGS([weights_F], max_iter=200, line_search_fn="strong_wolfe")
