@@ -78,13 +78,15 @@ class PageLines:
     tables: list[ExtractedTable]
     names: Names | None
     asides: Sequence[Aside] = ()
+    cut: tuple[TextLine, TextLine] | None = None
+    """The last row of the page before as it was read there, and the whole of it."""
 
 
 def read_page(number: int, sheet: PageCharacters, rules: Rules | None, names: Names | None) -> PageLines:
     """`names`: those of the last table of the page before."""
     lines: list[TextLine] = []
     tables: list[ExtractedTable] = []
-    found = None
+    found, cut = None, None
     asides: list[Aside] = []
     numbers_N = line_numbers(sheet)
     if numbers_N.any():
@@ -97,10 +99,12 @@ def read_page(number: int, sheet: PageCharacters, rules: Rules | None, names: Na
             lines += [made] if made is not None else []
         else:
             table = read_table(number, sheet, line, number * _LINES_A_PAGE + count + 1, names)
+            if table.cut is not None and names is not None and names.last_line is not None:
+                cut = names.last_line, table.cut
             names, found = None, table.names
             lines += table.lines
             tables.append(table.shown)
-    return PageLines(with_pairs(lines, sheet), tables, found, asides)
+    return PageLines(with_pairs(lines, sheet), tables, found, asides, cut)
 
 
 def read_blocks(number: int, blocks: Sequence[PageCharacters], rules: Rules | None) -> PageLines:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,9 @@ def _read_pages(
         else:
             read = read_page(number, sheet, read_rules(page), names)
         names = read.names
+        if read.cut is not None:
+            part, whole = read.cut
+            pages[-1] = replace(pages[-1], lines=[whole if line is part else line for line in pages[-1].lines])
         is_picture, pictures = found is None and _draws_something(page), _pictures(page, number)
         lines = [*read.lines, *(unprinted_line(number, text) for text in said)]
         pages.append(Page(facts, lines, is_picture, found is not None, read.tables, pictures, [*asides, *read.asides]))

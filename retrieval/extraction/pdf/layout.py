@@ -86,11 +86,12 @@ def read_lines(page: PageCharacters, tables: Sequence[Grid] = ()) -> list[Line]:
 
 
 def lines_of_cell(page: PageCharacters, members_N: np.ndarray, column: int) -> list[Line]:
-    """The lines of some upright characters that stand in one table cell."""
-    box, origin = upright(page, 0)
+    """The lines of some characters that stand in one table cell."""
+    turn = int(page.turn_N[members_N[0]])
+    box, origin = upright(page, turn)
     fragments = make_fragments(page, members_N, box, origin)
     flow = _flow(fragments, np.arange(len(fragments.members)))
-    return [_line(page, row, fragments, box, origin, column, 0) for row in _rows(fragments, flow)]
+    return [_line(page, row, fragments, box, origin, column, turn) for row in _rows(fragments, flow)]
 
 
 # --- columns ---------------------------------------------------------------------------------------------------------

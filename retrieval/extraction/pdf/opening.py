@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,6 +52,7 @@ def opened(path: Path, password: str | None) -> Iterator[pdfium.PdfDocument]:
         if len(document) == 0:
             raise ExtractError(NO_PAGES)
         if document.get_formtype() != pdfium_c.FORMTYPE_NONE:
+            logging.getLogger("pypdfium2").setLevel(logging.CRITICAL)  # it tells that dynamic forms are not supported
             document.init_forms()
         yield document
     finally:

@@ -241,3 +241,68 @@ def test_a_heading_of_two_lines_above_aligned_columns_is_said_in_every_row(tmp_p
         "Flag: -2; Compress usage: 2200k; Decompress usage: 200k.",
         "Flag: -3; Compress usage: 3200k; Decompress usage: 300k.",
     ]
+
+
+def printed(rows: Sequence[tuple[float, Sequence[tuple[float, str]]]]) -> bytes:
+    """Lines (y from the top of the text, parts with their left edges) in Courier-like places."""
+    return b"\n".join(
+        b"BT /F1 9 Tf %g %g Td (%s) Tj ET" % (x, 700 - y, escaped(text)) for y, parts in rows for x, text in parts
+    )
+
+
+def statistics(*, rule: bool = True) -> bytes:
+    """A table of numbers: names in two levels, groups of rows, a label of two lines."""
+    columns = (230, 290, 350, 410)
+    rows: list[tuple[float, list[tuple[float, str]]]] = [
+        (0, [(260, "Actual"), (380, "Projected")]),
+        (14, [(72, "Region"), *zip(columns, ("2003-04", "2004-05", "2005-06", "2006-07"), strict=True)]),
+        (30, [(72, "North"), *zip(columns, ("2,753", "2,799", "2,815", "2,893"), strict=True)]),
+        (42, [(72, "East and"), *zip((), (), strict=True)]),
+        (54, [(72, "the islands"), *zip(columns, ("1,103", "-", "1,205", "1,309"), strict=True)]),
+        (66, [(72, "Inner districts")]),
+        (78, [(72, "South"), *zip(columns, ("946", "953", "962", "986"), strict=True)]),
+        (90, [(72, "West"), *zip(columns, ("36", "37", "37", "38"), strict=True)]),
+    ]
+    lines = stroked((230, 688 + 9, 330, 697), (350, 697, 450, 697)) if rule else b""
+    return lines + printed(rows)
+
+
+@pytest.mark.parametrize("rule", [True], ids=["rules below the groups"])
+def test_numbers_below_names_in_two_levels_are_read_with_both(tmp_path, rule):
+    lines = read(tmp_path, statistics(rule=rule)).text.split("\n")
+    assert "Region: North; Actual 2003-04: 2,753; Actual 2004-05: 2,799; Projected 2005-06: 2,815; " in lines[2]
+    assert any(line.startswith("Region: East and the islands; Actual 2003-04: 1,103;") for line in lines)
+    assert any("Inner districts" in line and "946" not in line for line in lines)
+    assert lines[-1].startswith("Region: West; Actual 2003-04: 36;")
+
+
+def test_names_set_sideways_name_their_columns(tmp_path):
+    columns = (200, 260, 320)
+    names = [b"BT /F1 9 Tf 0 1 -1 0 %d 704 Tm (%s) Tj ET" % (x + 8, n) for x, n in
+             zip(columns, (b"January", b"March", b"May"), strict=True)]  # fmt: skip
+    rows = [
+        ("Course", "", "", ""),
+        ("Welding", "6", "-", "8"),
+        ("Turning", "-", "10", "12"),
+        ("Sewing", "14", "15", "9"),
+    ]
+    table = borders(4, edges=(72, 192, 252, 312, 372)) + drawn(rows, edges=(72, 192, 252, 312))
+    assert read(tmp_path, b"\n".join([*names, table])).text.split("\n")[1:] == [
+        "Course: Welding; January: 6; March: -; May: 8.",
+        "Course: Turning; January: -; March: 10; May: 12.",
+        "Course: Sewing; January: 14; March: 15; May: 9.",
+    ]
+
+
+def test_a_row_that_a_page_break_cuts_is_joined(tmp_path):
+    rows = [*PRICES, ("East, with the", "40.00", "A and")]
+    rest = [("", "", "a little B"), ("West", "38.25", "C")]
+    rows[-1] = ("East", "40.00", "A and")
+    text = read(tmp_path, borders(4) + drawn(rows), borders(2) + drawn(rest)).text
+    assert "Region: East; Price per tonne, EUR: 40.00; Grade: A and a little B." in text
+    assert text.endswith("Region: West; Price per tonne, EUR: 38.25; Grade: C.") and text.count("little B") == 1
+
+
+def test_the_number_of_a_row_is_not_said_in_the_next(tmp_path):
+    rows = [("Pos.", "Description", "Amount"), ("1", "Bell", "11.00"), ("2", "Crane", "12.15"), ("", "Sum", "23.15")]
+    assert read(tmp_path, borders(4) + drawn(rows)).text.split("\n")[-1] == "Description: Sum; Amount: 23.15."

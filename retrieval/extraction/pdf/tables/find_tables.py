@@ -12,27 +12,59 @@ import numpy as np
 
 from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.tables.grid import Cell, Grid
+from retrieval.extraction.pdf.tables.number_tables import number_tables
 from retrieval.extraction.pdf.tables.open_tables import aligned_tables, tables_between_rules
 from retrieval.extraction.pdf.tables.rules import Rules, joined
 from retrieval.extraction.pdf.tables.subdivide import subdivided
+from retrieval.extraction.pdf.unseen import SLANTED
 
 _TOUCH = 3.0  # points; borders this close meet
 _SNAP = 3.5  # points; borders this close are one
+_TURNED_REACH = 90.0  # points above a table for names of columns that are set sideways
 _COVERED = 0.6  # a border separates two cells if it covers this share of their side
 _FEWEST_FILLED = 0.4  # of the cells; a drawing of boxes has more empty ones
 _FEWEST_PLAIN = 0.6  # of the filled cells span one row and one column; boxes of a drawing are in no such order
 
 
 def find_tables(page: PageCharacters, rules: Rules) -> list[Grid]:
-    """The tables of a page, none sharing a character. Only text that stands upright is looked at."""
+    """The tables of a page, none sharing a character. Only text that stands upright is looked at, and
+    names of columns that are set sideways."""
     free_N = page.turn_N == 0
     found: list[Grid] = []
-    for search in (_bordered_tables, tables_between_rules, aligned_tables):
+    for search in (_bordered_tables, tables_between_rules, number_tables, aligned_tables):
         for grid in search(page, rules, free_N):
             if free_N[grid.members_N].all():
-                found.append(grid)
+                found.append(_with_turned_names(page, grid))
                 free_N[grid.members_N] = False
     return found
+
+
+def _with_turned_names(page: PageCharacters, grid: Grid) -> Grid:
+    """The table with the names of its columns that are set sideways above them."""
+    x_N, y_N = page.middle_N2[:, 0], page.middle_N2[:, 1]
+    top = float(page.box_N4[grid.members_N, 1].min())
+    first = [cell for cell in grid.cells if cell.row == 0]
+    foot = max(float(page.box_N4[cell.members_N, 3].max()) for cell in first)
+    edges = np.array(grid.edges)
+    near_N = (page.turn_N % 2 == 1) & (page.turn_N < SLANTED) & (y_N < foot) & (y_N > top - _TURNED_REACH)
+    near = np.flatnonzero(near_N & (x_N > edges[0] - 10) & (x_N < edges[-1] + 10))
+    middles = np.array([_middle_of(page, grid, column) for column in range(len(edges) - 1)])
+    owner = np.abs(x_N[near, None] - middles).argmin(axis=1) if len(near) else near
+    if len(np.unique(owner)) < 2 or len(near) < 2 * len(np.unique(owner)):
+        return grid
+    shift = int(any(cell.column in owner for cell in first))
+    cells = [replace(cell, row=cell.row + shift, row_end=cell.row_end + shift) for cell in grid.cells]
+    cells += [Cell(0, 1, column, column + 1, near[owner == column]) for column in np.unique(owner).tolist()]
+    members = np.sort(np.concatenate([grid.members_N, near]))
+    return replace(grid, members_N=members, cells=cells, heading_rows=1 + shift * (grid.heading_rows or 0))
+
+
+def _middle_of(page: PageCharacters, grid: Grid, column: int) -> float:
+    """Where the text of a column stands."""
+    own = [cell.members_N for cell in grid.cells if (cell.column, cell.column_end) == (column, column + 1)]
+    if not own:
+        return (grid.edges[column] + grid.edges[column + 1]) / 2
+    return float(np.median(page.middle_N2[np.concatenate(own), 0]))
 
 
 def _bordered_tables(page: PageCharacters, rules: Rules, free_N: np.ndarray) -> Iterator[Grid]:

@@ -42,7 +42,7 @@ Row = list[int]
 
 
 @dataclass(frozen=True)
-class _Words:
+class Words:
     """The free words of a page, in rows from top to bottom."""
 
     page: PageCharacters
@@ -53,7 +53,7 @@ class _Words:
     """Whether a word is a row of dots that leads to the next cell."""
 
     @classmethod
-    def of(cls, page: PageCharacters, free_N: np.ndarray) -> _Words:
+    def of(cls, page: PageCharacters, free_N: np.ndarray) -> Words:
         members = np.flatnonzero(free_N)
         f = make_fragments(page, members, *upright(page, 0), gap=_WORD_GAP)
         rows = rows_by_height(f, np.arange(len(f.members)))
@@ -102,6 +102,12 @@ class _Words:
         behind = int(np.isfinite(starts_R).sum())
         return width >= _NARROW_GUTTER * self.size and aligned >= max(3, _ALIGNED_SHARE * behind)
 
+    def gap_between(self, above: Row, below: Row) -> float:
+        return float(self.f.y0[below].min() - self.f.y1[above].max())
+
+    def spaced_text(self, row: Row) -> str:
+        return " ".join(self.text([word]) for word in row)
+
     def is_far(self, above: Sequence[Row], below: Sequence[Row]) -> bool:
         """Whether there is more than a blank line between some lines and those that follow."""
         step = float(self.f.middle[below[0]].mean() - self.f.middle[above[-1]].mean())
@@ -116,7 +122,7 @@ class _Words:
         return sum(not self.has_gap(row) for row in rows) > len(rows) / 2
 
     def has_number(self, row: Row) -> bool:
-        return any(is_number(self._text([word])) for word in row)
+        return any(is_number(self.text([word])) for word in row)
 
     def by_column(self, row: Row, gutters: Sequence[float]) -> dict[int, Row] | None:
         """The words of each column; None for a line across several."""
@@ -143,16 +149,17 @@ class _Words:
         names = self._names(heading, [line for line in lines if line], gutters)
         if heading and not (any(map(self.has_gap, heading)) and self._are_names(names, len(gutters))):
             return None
-        cells = [self._cell(0, column, column + 1, words) for column, words in names.items()]
+        cells = [self.cell(0, column, column + 1, words) for column, words in names.items()]
         for number, whole_row in enumerate(rows, start=bool(heading)):
             for column, words in whole_row.items():
                 across = column < 0
-                cells.append(self._cell(number, max(column, 0), len(edges) - 1 if across else column + 1, words))
+                cells.append(self.cell(number, max(column, 0), len(edges) - 1 if across else column + 1, words))
         members = np.sort(np.concatenate([cell.members_N for cell in cells]))
         return Grid(members, cells, edges, heading_rows=1 if heading else None)
 
-    def _cell(self, row: int, column: int, end: int, words: Row) -> Cell:
-        return Cell(row, row + 1, column, end, np.sort(np.concatenate([self.f.members[word] for word in words])))
+    def cell(self, row: int, column: int, end: int, words: Row, row_end: int | None = None) -> Cell:
+        members_N = np.sort(np.concatenate([self.f.members[word] for word in words]))
+        return Cell(row, row_end or row + 1, column, end, members_N)
 
     def _names(
         self, heading: Sequence[Row], body: Sequence[dict[int, Row]], gutters: Sequence[float]
@@ -178,7 +185,7 @@ class _Words:
 
     def _are_names(self, names: dict[int, Row], last: int) -> bool:
         """Whether every column but perhaps the first has a name, none as long as a sentence, and few are numbers."""
-        texts = [self._text(words) for words in names.values()]
+        texts = [self.text(words) for words in names.values()]
         numbers = sum(is_number(text) for text in texts)
         return set(names) >= set(range(1, last + 1)) and max(map(len, texts)) <= _LONGEST_NAME and 2 * numbers < last
 
@@ -240,13 +247,13 @@ class _Words:
         """Whether the line `above`, the last of a cell, is continued by the words below it."""
         if above is None or cell is None:
             return False
-        first, text = self._text(below)[0], self._text(cell)
+        first, text = self.text(below)[0], self.text(cell)
         if first.islower() or text.count("(") > text.count(")"):
             return True
         fits = end - self.f.x1[above[-1]] > self.f.x1[below[0]] - self.f.x0[below[0]] + 0.4 * self.size
         return not fits and not first.isdigit()
 
-    def _text(self, words: Row) -> str:
+    def text(self, words: Row) -> str:
         return "".join(chr(code) for word in words for code in self.page.code_N[self.f.members[word]].tolist())
 
 
@@ -256,7 +263,7 @@ def _is_leader(codes: np.ndarray) -> bool:
 
 def tables_between_rules(page: PageCharacters, rules: Rules, free_N: np.ndarray) -> Iterator[Grid]:
     """Tables that stand between horizontal rules of one length, the second of them below the column names."""
-    words = _Words.of(page, free_N)
+    words = Words.of(page, free_N)
     for left, right, levels in _stacked(rules.level_R3):
         number = 0
         while number + 1 < len(levels):
@@ -276,7 +283,7 @@ def tables_between_rules(page: PageCharacters, rules: Rules, free_N: np.ndarray)
                 yield grid
 
 
-def _between(words: _Words, heading: list[Row], levels: Sequence[float], left: float, right: float) -> Grid | None:
+def _between(words: Words, heading: list[Row], levels: Sequence[float], left: float, right: float) -> Grid | None:
     body = words.between(levels[0], levels[-1], left, right)
     last = words.between(levels[-2], levels[-1], left, right)
     if len(body) < 2 or not last or words.is_far(heading, body):
@@ -287,7 +294,7 @@ def _between(words: _Words, heading: list[Row], levels: Sequence[float], left: f
 
 
 def _until_it_ends(
-    words: _Words, heading: list[Row], under: float, left: float, right: float, bottom: float
+    words: Words, heading: list[Row], under: float, left: float, right: float, bottom: float
 ) -> Grid | None:
     """A table without a last rule, because it goes on on the next page."""
     body: list[Row] = []
@@ -315,7 +322,7 @@ def _stacked(level_R3: np.ndarray) -> Iterator[tuple[float, float, list[float]]]
 
 def aligned_tables(page: PageCharacters, rules: Rules, free_N: np.ndarray) -> Iterator[Grid]:
     """Tables of aligned columns, numbers in one of them, whose first row looks like the names of the columns."""
-    words = _Words.of(page, free_N)
+    words = Words.of(page, free_N)
     rows, number = words.rows, 0
     gaps = [words.has_gap(row) for row in rows]
     numbers = [gap and words.has_number(row) for gap, row in zip(gaps, rows, strict=True)]
@@ -333,7 +340,7 @@ def aligned_tables(page: PageCharacters, rules: Rules, free_N: np.ndarray) -> It
             number += 1
 
 
-def _with_heading(words: _Words, run: Sequence[Row]) -> Grid | None:
+def _with_heading(words: Words, run: Sequence[Row]) -> Grid | None:
     """The table of these lines if its heading has two lines or more: lines without a number, above lines that all have
     one."""
     count = next((number for number, row in enumerate(run) if words.has_number(row)), 0)
@@ -343,7 +350,7 @@ def _with_heading(words: _Words, run: Sequence[Row]) -> Grid | None:
     return words.grid(run[:count], body)
 
 
-def _aligned_run(words: _Words, rows: Sequence[Row]) -> list[Row]:
+def _aligned_run(words: Words, rows: Sequence[Row]) -> list[Row]:
     """The lines from the first one on that have columns in common, as many as the first three have."""
     run, columns = list(rows[:1]), 0
     for row in rows[1:]:

@@ -10,7 +10,8 @@ Legend: C characters of a line.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.layout import Line, lines_of_cell
 from retrieval.extraction.pdf.paragraphs import join_lines
 from retrieval.extraction.pdf.tables.grid import Cell, Grid, has_heading
-from retrieval.extraction.pdf.text_boxes import TextLine, plain_line
+from retrieval.extraction.pdf.text_boxes import TextLine, composed, plain_line
 from retrieval.extraction.table_rows import (
     LONGEST_NAME,
     SENTENCE_ENDS,
@@ -38,10 +39,13 @@ _LEADERS = re.compile(r"\s*(?:\.\s?){4,}")
 
 @dataclass(frozen=True)
 class Names:
-    """Names of the columns between some edges, for a table that goes on on the next page."""
+    """Names of the columns between some edges, for a table that goes on on the next page, and the cells of its last row
+    by column."""
 
     edges: tuple[float, ...]
     names: tuple[str, ...]
+    last: Mapping[int, Piece] = field(default_factory=dict)
+    last_line: TextLine | None = None
 
     def fit(self, grid: Grid) -> bool:
         return len(grid.edges) == len(self.edges) and all(
@@ -51,11 +55,13 @@ class Names:
 
 @dataclass(frozen=True)
 class ReadTable:
-    """A table as sentences (`lines`) and as cells (`shown`), and the names of its columns."""
+    """A table as sentences (`lines`) and as cells (`shown`), and the names of its columns. `cut`: the last row of the
+    table before, with the rest of it that stands above the rows of this one."""
 
     lines: list[TextLine]
     names: Names | None
     shown: ExtractedTable
+    cut: TextLine | None = None
 
 
 def read_table(page_number: int, page: PageCharacters, whole: Line, number: int, before: Names | None) -> ReadTable:
@@ -68,7 +74,9 @@ def read_table(page_number: int, page: PageCharacters, whole: Line, number: int,
     if names is None and before is not None and before.fit(grid):
         names = replace(before, edges=grid.edges)
     lines = []
-    for row in sorted({cell.row for cell in grid.cells}):
+    rows = sorted({cell.row for cell in grid.cells})
+    cut = _rest_of_row(grid, cells, rows[0], before) if not heading and names is not None else None
+    for row in rows[1:] if cut is not None else rows:
         if row < heading:
             shown = [cell for cell in grid.cells if cell.row == row]
             pieces = in_between([cells[id(cell)] for cell in sorted(shown, key=lambda cell: cell.column)], "\t")
@@ -77,7 +85,24 @@ def read_table(page_number: int, page: PageCharacters, whole: Line, number: int,
         if pieces:
             own = np.concatenate([cell.members_N for cell in grid.cells if cell.row == row])
             lines.append(_line(page_number, page, whole, own, pieces, number))
-    return ReadTable(lines, names, _shown(page_number, page, grid, cells))
+    if names is not None and lines:
+        last = {cell.column: cells[id(cell)] for cell in grid.cells if cell.row == rows[-1]}
+        names = replace(names, last=last, last_line=lines[-1])
+    return ReadTable(lines, names, _shown(page_number, page, grid, cells), cut)
+
+
+def _rest_of_row(grid: Grid, cells: dict[int, Piece], row: int, before: Names | None) -> TextLine | None:
+    """The last row of the table before with the cells of this one, which go on with it; None where they do not."""
+    here = {cell.column: cells[id(cell)].text for cell in grid.cells if cell.row == row}
+    if before is None or before.last_line is None or 0 in here or not set(here) <= set(before.last):
+        return None
+    if not any(text[:1].islower() for text in here.values()):
+        return None
+    parts = []
+    for column, piece in before.last.items():
+        rest = [Piece.unprinted(f" {here[column]}")] if column in here else []
+        parts.append([*named(before.names[column], piece), *rest])
+    return composed([before.last_line], row_sentence(parts))
 
 
 def _shown(page_number: int, page: PageCharacters, grid: Grid, cells: dict[int, Piece]) -> ExtractedTable:
