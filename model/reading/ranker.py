@@ -69,9 +69,7 @@ class Decision:
     def p_none(self, signs: Signs) -> float:
         assert self.none is not None, "fitted with a reader"
         constant, none, block, unmatched = self.none
-        return _logistic(
-            constant + none * log_odds(signs.p_none) + (block * signs.block + unmatched * signs.unmatched)
-        )
+        return _logistic(constant + none * log_odds(signs.p_none) + (block * signs.block + unmatched * signs.unmatched))
 
     def p_right(self, signs: Signs) -> float:
         assert self.right is not None, "fitted with a reader"

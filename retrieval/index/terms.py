@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Set
+from pathlib import PurePath
 
 _SMALL_WORDS = """
     a about above after again all also although an and any are as at be because been before being below between
@@ -21,6 +22,9 @@ _TERM = re.compile(r"(?:(?<![^\s(\[“\"'‘`])--?)?[^\W_]+(?:[-–−.&/+#_:][^
 _PART = re.compile(r"[^\W_]+")
 _TAIL = re.compile(r"\S+\Z")
 _HEAD = re.compile(r"\S+")
+_NAME_WORD = re.compile(r"\w+")
+_VERSION = re.compile(r"(?<![^\W_])[vV](?=\d)")
+_SEPARATORS = re.compile(r"[\s_]+|(?<=[^\W\d])-(?=[^\W\d])")
 _OPENING, _CLOSING = "([{\"'“‘`", ")]}\"'”’`.,;:!?"
 
 
@@ -69,3 +73,13 @@ def may_be_cut(text: str, asked: Set[str]) -> tuple[bool, bool]:
 def _form(word: str) -> str:
     """Without a plural's ending."""
     return word[:-1] if word.endswith("s") and len(word) > 3 else word
+
+
+def described_name(title: str, source: str) -> str:
+    """What a document is called: its file, and the folder that it was handed in with, where these say more than its
+    title, then the title. The same sentence in four documents is told apart by it."""
+    told = set(_NAME_WORD.findall(title.lower()))
+    path = PurePath(source)
+    parts = [" ".join(_SEPARATORS.sub(" ", part).split()) for part in (*path.parts[:-1], path.stem)]
+    more = [part for part in parts if not set(_NAME_WORD.findall(part.lower())) <= told]
+    return _VERSION.sub("version ", f"{', '.join(more)}: {title}" if more else title)

@@ -20,6 +20,7 @@ from model.inference.prefill import prefill
 from model.inference.titles import title_ids
 from model.scoring.late_interaction import token_matches
 from retrieval.engine.workspace import Workspace
+from retrieval.index.terms import described_name
 from storage.catalogue import Catalogue
 from storage.records import Document
 
@@ -32,7 +33,7 @@ def keep_title(workspace: Workspace, document: Document) -> None:
     loaded = workspace.loaded(any_memory=True)
     if loaded.model.config.ranks_by_tokens and document.fingerprint == loaded.fingerprint.digest:
         with workspace.scheduler.for_ingestion():
-            keys_TWGD = title_keys(loaded.model, document.title)
+            keys_TWGD = title_keys(loaded.model, described_name(document.title, document.source))
         workspace.catalogue.put_title_keys(document.id, document.title, keys_TWGD.numpy().astype("<f2").tobytes())
 
 

@@ -27,6 +27,8 @@ from retrieval.types.passages import AnswerToken
 
 # An answer's record keeps this many blocks for each token; a question has at most a few dozen candidates.
 BLOCKS_PER_TOKEN = 16
+_CHARACTERS_A_TOKEN = 4
+"""A quotation is bounded in characters: a letter of Japanese or Hebrew may take several tokens."""
 
 
 @dataclass(eq=False)
@@ -125,7 +127,7 @@ class Decoder:
         """The sentence as it stands in the document: the model reads nothing, and attention decides nothing."""
         assert decoded.quoting is not None, "a sentence is quoted from somewhere"
         quotation = decoded.quotations[0]
-        places = quotation.places[: self._sampling.max_tokens]
+        places = decoded.quoting.within(quotation.places, _CHARACTERS_A_TOKEN * self._sampling.max_tokens)
         for number, (text, quoted) in enumerate(decoded.quoting.words(places)):
             if cancelled():
                 decoded.interrupted = True

@@ -23,6 +23,7 @@ from model.reading.second_look import FoundSpan
 from model.scoring.sentences import column_names, is_hollow, is_question, is_term
 from retrieval.index.terms import asked_terms, terms_of
 from retrieval.query.sentences import Sentence
+from retrieval.query.versions import later_shares, name_shares
 
 RARE = 0.1
 """A code of the question counts if at most this share of the sentences holds it, or a single one."""
@@ -65,6 +66,8 @@ class Sentences:
     documents: Sequence[str]
     matches_S: Tensor
     spans: Sequence[FoundSpan] | None = None
+    names: Sequence[str] = ()
+    """What each sentence's document is called, and how it begins: with its header or its heading."""
     p_none: float | None = None
     """The reader's probability that none answers."""
 
@@ -154,6 +157,17 @@ def is_code(term: str) -> bool:
     return not term.isalpha() and not term.isdecimal()
 
 
+def name_match(sentences: Sentences) -> Tensor:
+    """0..1: how many of the question's words that tell documents apart a sentence's document is called by."""
+    return name_shares(sentences.asked.terms, sentences.names or [""] * len(sentences.items))
+
+
+def later_version(sentences: Sentences) -> Tensor:
+    """0 or 1: whether a sentence of another version says the same with other numbers, and this is the later one."""
+    names = sentences.names or [""] * len(sentences.items)
+    return later_shares(sentences.asked.text, names, [each.text for each in sentences.items])
+
+
 def heading_match(sentences: Sentences) -> Tensor:
     """0 or 1: whether a sentence stands below a heading that asks the same question, as in forms and lists of questions
     and answers."""
@@ -194,6 +208,8 @@ FEATURES = {
         Feature("boilerplate", "before", boilerplate),
         Feature("row_overlap", "before", row_overlap),
         Feature("code_match", "before", code_match),
+        Feature("name_match", "before", name_match),
+        Feature("later_version", "before", later_version),
         Feature("heading_match", "after", lambda sentences: sentences.below_heading_S),
         Feature("reader_logprob", "after", reader_logprob),
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cachetools import LRUCache
 
+from retrieval.index.terms import described_name
 from retrieval.query.cell_places import cell_place
 from retrieval.query.passage_spans import readable_span
 from retrieval.query.sentences import Hit, QuotableText
@@ -153,9 +154,10 @@ class PassageBuilder:
         """Raises `storage.errors.NotFound`."""
         return self._source(document_id).text
 
-    def title(self, document_id: str) -> str:
-        """Raises `storage.errors.NotFound`."""
-        return str(self._source(document_id).document.title)
+    def name(self, document_id: str) -> str:
+        """What the document is called, see `described_name`. Raises `storage.errors.NotFound`."""
+        document = self._source(document_id).document
+        return described_name(str(document.title), document.source)
 
     def _source(self, document_id: str) -> _Source:
         document = self._document(document_id)

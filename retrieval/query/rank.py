@@ -40,6 +40,7 @@ LONGEST_JOINED = 500
 """Characters of both."""
 OTHER_SENTENCES = 3
 """Shown beside the one that is quoted."""
+_HEAD = 200  # characters at the beginning of a document, where its header and its heading stand
 _FEWEST_OF_A_TITLE = 3  # words: shorter ones may be an answer, too
 _ENDS = (".", "!", "…", "”", '"', ")")
 _BLANK_LINE = re.compile(r"\n\s*\n")
@@ -87,7 +88,8 @@ def sentences_of(
         return Sentences(asked, (), (), torch.zeros(0))
     matches_S = score(BySentence([each.places for each in items], matches_QCL.shape[2])(matches_QCL))
     spans, p_none = _read(quoting, read, items, text_of, title_of) if read is not None else (None, None)
-    return Sentences(asked, items, documents, matches_S, spans, p_none)
+    names = [f"{title_of.get(one, '')} {text_of[one].text[:_HEAD] if one in text_of else ''}" for one in documents]
+    return Sentences(asked, items, documents, matches_S, spans, names, p_none)
 
 
 def choose(
@@ -253,7 +255,7 @@ def candidate_sentences(
     """`sentences_of` the candidates, and text and title of their documents, for models that rank by tokens. Takes its
     own turn at the model."""
     text_of = {document_id: passages.quotable_text(document_id) for document_id in set(candidates.document_ids)}
-    title_of = {document_id: passages.title(document_id) for document_id in text_of}
+    title_of = {document_id: passages.name(document_id) for document_id in text_of}
     with naming_damage(index), workspace.scheduler.for_question():
         assert found.matches is not None, "tokens rank"
         titles_QC = found.titles.of(candidates.document_ids)

@@ -27,6 +27,7 @@ from retrieval.index.exact_text import blocks_holding
 from retrieval.index.memory_snapshot import MemorySnapshot
 from retrieval.index.rare_terms import with_rare_terms
 from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
+from retrieval.index.terms import described_name, terms_of
 from retrieval.index.title_keys import TitleMatches
 from retrieval.query.block_terms import RowsOf, block_terms
 from retrieval.query.decide import confidence_of
@@ -159,6 +160,10 @@ def find_blocks(
     terms_C = block_terms(
         workspace, snapshot, newest_first_C[looked], question.asked.terms, rows or workspace.catalogue.blocks_by_id
     )
+    document_ids = snapshot.documents_of(newest_first_C[looked])
+    names = workspace.catalogue.names(set(document_ids))
+    for terms, document_id in zip(terms_C, document_ids, strict=True):
+        terms |= terms_of(described_name(*names.get(document_id, ("", ""))))
     ranked_C = scores_C[looked] + EXACT_SHARE * term_shares(question.asked.terms, terms_C)
     kept = ranked_C.argsort(descending=True, stable=True)[:count]
     unmatched = 0.0  # what a survey is asked for with ("summarise the report") need not stand in it

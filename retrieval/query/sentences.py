@@ -236,6 +236,17 @@ class Quoting:
             yield self._text_of(document_id)[start if before is None else before : end], (document_id, start, end)
             before = end
 
+    def within(self, places: Sequence[Place], characters: int) -> Sequence[Place]:
+        """As many of these tokens as have so many characters at most; none ends inside a character."""
+        left, before = characters, -1
+        for number, place in enumerate(places):
+            _, start, end = self.place(*place)
+            left -= max(0, end - max(start, before))
+            before = end
+            if left < 0:
+                return places[:number]
+        return places
+
     def span(self, places: Sequence[Place]) -> tuple[int, int]:
         """(start, end) of tokens that follow each other, as characters of their document."""
         return self.place(*places[0])[1], self.place(*places[-1])[2]

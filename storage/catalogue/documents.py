@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -184,6 +184,12 @@ class DocumentRepository(Repository):
             if pages_read:
                 connection.execute(insert(pages), [{"document_id": document_id} | vars(page) for page in pages_read])
             return one_document(connection, ADMINISTRATOR, document_id)
+
+    def names(self, document_ids: Collection[str]) -> dict[str, tuple[str, str]]:
+        """Title and source of those of the documents that exist, by their ids."""
+        chosen = select(documents.c.id, documents.c.title, documents.c.source)
+        found = self._rows(chosen.where(documents.c.id.in_(list(document_ids))))
+        return {row.id: (row.title, row.source) for row in found}
 
     @for_any_principal
     def extracted_text(self, document_id: str) -> ExtractedText:

@@ -112,11 +112,23 @@ def ingest(
 def _found(paths: Sequence[str]) -> Iterator[FileSource | BucketSource]:
     from retrieval.ingest.sources import SCHEME, FileSource, bucket_sources
 
+    names = _told_apart([path for path in paths if not path.startswith(SCHEME)])
     for path in paths:
         if path.startswith(SCHEME):
             yield from bucket_sources(path, frozenset(suffixes()))
         else:
-            yield from (FileSource(*each) for each in files_below([Path(path)]))
+            yield from (FileSource(file, names.get(path, name)) for file, name in files_below([Path(path)]))
+
+
+def _told_apart(paths: Sequence[str]) -> dict[str, str]:
+    """Names for those of the paths that end in the same name: from the first folder in which they differ."""
+    names: dict[str, str] = {}
+    for name in {Path(path).name for path in paths}:
+        same = sorted({path for path in paths if Path(path).name == name})
+        if len(same) > 1 and not any(Path(path).is_dir() for path in same):
+            common = os.path.commonpath([Path(path).absolute().parent for path in same])
+            names |= {path: Path(path).absolute().relative_to(common).as_posix() for path in same}
+    return names
 
 
 def files_below(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:

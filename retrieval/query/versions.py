@@ -1,0 +1,86 @@
+"""Which of several documents is meant where they say the same: by what each is called, else the latest version.
+
+Axes: S sentences.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+
+import torch
+from torch import Tensor
+
+from retrieval.index.terms import terms_of
+
+_VERSION = re.compile(r"\b(?:v|version|rev|revision|issue|edition|release)[ .]?(\d+(?:\.\d+)*)\b", re.I)
+_STAGES = {"draft": 0, "proposal": 0, "preliminary": 0, "final": 1, "signed": 1, "approved": 1}
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_DAY = re.compile(
+    r"\b((?:19|20)\d\d)-(\d\d)-(\d\d)\b|\b(?:(\d{1,2})\.?\s+)?([a-z]{3,9})\.?\s+((?:19|20)\d\d)\b(?!-)", re.I
+)
+_YEAR = re.compile(r"\b(?:19|20)\d\d\b")
+_NUMBERS = re.compile(r"\d+(?:[.,:]\d+)*")
+_WORDS = re.compile(r"\w+")
+_ALIKE = 0.7  # of the words of two sentences that say the same of two versions
+
+
+def name_shares(asked: Set[str], names_S: Sequence[str]) -> Tensor:
+    """shares_S: how many of the question's words that tell documents apart a sentence's document is called by; 0 where
+    none does. `names_S`: what the document of each sentence is called."""
+    held = {name: terms_of(name) & asked for name in set(names_S)}
+    counts = Counter(term for terms in held.values() for term in terms)
+    rarity = {term: math.log(len(held) / count) for term, count in counts.items() if count < len(held)}
+    total = sum(rarity.values())
+    if not total:
+        return torch.zeros(len(names_S))
+    share = {name: sum(rarity[term] for term in terms & rarity.keys()) / total for name, terms in held.items()}
+    return torch.tensor([share[name] for name in names_S])
+
+
+def later_shares(question: str, names_S: Sequence[str], texts_S: Sequence[str]) -> Tensor:
+    """1 for a sentence that another document's repeats with other numbers or a few other words, if its document is the
+    later of the two; 0 for all others, and where the question itself says which version is meant."""
+    orders: Mapping[str, Mapping[str, tuple[float, ...]]] = {name: version_of(name) for name in set(names_S)}
+    shares_S = torch.zeros(len(names_S))
+    if sum(map(bool, orders.values())) < 2 or _VERSION.search(question) or _YEAR.search(question):
+        return shares_S
+    words_S = [Counter(_WORDS.findall(_NUMBERS.sub("", text.lower()))) for text in texts_S]
+    for one, (name, words) in enumerate(zip(names_S, words_S, strict=True)):
+        for other, (other_name, other_words) in enumerate(zip(names_S, words_S, strict=True)):
+            if not _is_later(orders[name], orders[other_name]) or texts_S[one] == texts_S[other] or not words:
+                continue
+            common = sum((words & other_words).values())
+            if common >= _ALIKE * max(words.total(), other_words.total()):
+                shares_S[one] = 1.0
+    return shares_S
+
+
+def _is_later(one: Mapping[str, tuple[float, ...]], other: Mapping[str, tuple[float, ...]]) -> bool:
+    """By the first thing that both state and in which they differ."""
+    for key in ("version", "stage", "date"):
+        if key in one and key in other and one[key] != other[key]:
+            return one[key] > other[key]
+    return False
+
+
+def version_of(name: str) -> dict[str, tuple[float, ...]]:
+    """What a document's name says of its place among versions: a version number, a stage ("draft", "final"), the latest
+    date."""
+    found: dict[str, tuple[float, ...]] = {}
+    if stated := _VERSION.search(name):
+        found["version"] = tuple(map(float, stated[1].split(".")))
+    stages = [_STAGES[word] for word in _WORDS.findall(name.lower()) if word in _STAGES]
+    if stages:
+        found["stage"] = (float(max(stages)),)
+    dates: list[tuple[float, ...]] = [(float(year),) for year in _YEAR.findall(name)]
+    for iso_year, iso_month, iso_day, day, month, year in _DAY.findall(name):
+        if iso_year:
+            dates.append((float(iso_year), float(iso_month), float(iso_day)))
+        elif month[:3].lower() in _MONTHS:
+            dates.append((float(year), _MONTHS.index(month[:3].lower()) + 1.0, float(day or 0)))
+    if dates:
+        found["date"] = max(dates)
+    return found
