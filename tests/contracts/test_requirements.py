@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("app", "model", "retrieval", "storage")
 # Imported by research only, behind the extra of that name.
-TRAINING = ("accelerate", "matplotlib", "peft", "tqdm")
+TRAINING = ("accelerate", "bm25s", "matplotlib", "peft", "tqdm")
 # Imported where they are asked for, behind an extra.
 OPTIONAL = (
     *("bitsandbytes", "gguf", "obstore", "psycopg", "ray", "torchao", "triton"),
