@@ -18,6 +18,7 @@ from collections.abc import Callable
 from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -325,7 +326,14 @@ class PageHeaders:
 
         try:
             await self._app(scope, receive, with_headers)
-        except Exception:  # here and not in the framework's handler, which would answer without these headers
+        except Exception as error:  # here and not in the framework's handler, which would answer without these headers
+            refused: BaseException = error
+            while refused.__cause__ is not None:  # Starlette wraps it for each app that it passes
+                refused = refused.__cause__
+            if sent and isinstance(refused, HTTPException):  # of Gradio, amid a stream that it had begun
+                log.info("a stream was ended: %s", refused.detail)
+                await with_headers({"type": "http.response.body", "body": b""})
+                return
             if sent:
                 raise
             log.exception("request failed")

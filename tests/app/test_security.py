@@ -360,6 +360,12 @@ class TestGradio:
     def test_nothing_is_uploaded_or_run_around_our_own_routes(self, whole: TestClient, path: str) -> None:
         assert whole.post(path, json={}).status_code in (404, 405)
 
+    def test_a_stream_of_nobodys_session_ends_without_a_traceback(
+        self, whole: TestClient, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        whole.get("/gradio_api/queue/data", params={"session_hash": "nobody's"})
+        assert not [record for record in caplog.records if record.exc_info]
+
     def test_allowed_paths_are_exact(self) -> None:
         assert GRADIO_PATHS.fullmatch("/gradio_api/queue/join") and OWN_PATHS.fullmatch("/api/v1/documents")
         assert not GRADIO_PATHS.fullmatch("/gradio_api/queue/join/../x") and not OWN_PATHS.fullmatch("/apix")
