@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from app.cli.documents.ingest import GOOD, found_at, ingest_one
 from app.cli.lookup import scope_of
 from app.cli.options import (
     BlocksOption,
@@ -87,6 +88,10 @@ def ask(
     question: Annotated[
         str | None, typer.Argument(metavar="QUESTION", show_default=False, help="The question.")
     ] = None,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH", show_default=False, help="Files or folders to read first, and to ask alone."),
+    ] = None,
     top_k: BlocksOption = DEFAULT_K,
     quote: Annotated[
         bool | None,
@@ -114,7 +119,7 @@ def ask(
     """
     asked = _questions(question, questions)
     with library_of(context, home, model, user, writer=writer) as library:
-        scope = scope_of(library, document, collection, where)
+        scope = scope_of(library, [*(document or ()), *_read_first(library, paths or ())], collection, where)
 
         def answer(one: Question, on_token: Callable[[str], None] = lambda _text: None) -> Answer:
             items = library.ask(one.text, k=top_k, within=scope, quote=quote, max_tokens=max_tokens, whole=whole)
@@ -194,6 +199,19 @@ def read_questions(path: str) -> list[Question]:
     if not questions:
         raise InvalidRequest(f"{path} contains no questions.")
     return questions
+
+
+def _read_first(library: Library, paths: Sequence[str]) -> list[str]:
+    """Ids of the documents at these paths, which are stored if they are not yet. Raises InvalidRequest if there is
+    none."""
+    rows = [ingest_one(library, source, None, None) for source in found_at(paths)]
+    for row in rows:
+        if row["error"]:
+            tell(f"{printable(row['source'])}: {row['error']}")
+    read = [row["document_id"] for row in rows if row["status"] in GOOD]
+    if paths and not read:
+        raise InvalidRequest(f"There is nothing to ask at {', '.join(paths)}: no file there could be read.")
+    return read
 
 
 def _questions(text: str | None, path: str | None) -> list[Question]:

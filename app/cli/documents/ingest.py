@@ -86,10 +86,10 @@ def ingest(
     settings = settings_of(context, home, model, ocr=ocr)
     read_by_ray = None if ray is None else _reading(settings, ray, actors)
     with library_of(context, home, model, user, backup=True, ocr=ocr) as library:
-        found = _found(paths)
+        found = found_at(paths)
         rows: Iterator[dict[str, Any]]
         if read_by_ray is None:
-            rows = (_ingest_one(library, each, collection, password) for each in found)
+            rows = (ingest_one(library, each, collection, password) for each in found)
         else:
             rows = _read_by_ray(
                 library, [_handed_in(library, each, collection, password) for each in found], read_by_ray
@@ -109,7 +109,8 @@ def ingest(
         raise typer.Exit(1)
 
 
-def _found(paths: Sequence[str]) -> Iterator[FileSource | BucketSource]:
+def found_at(paths: Sequence[str]) -> Iterator[FileSource | BucketSource]:
+    """The files at these paths: files, folders, addresses of a bucket."""
     from retrieval.ingest.sources import SCHEME, FileSource, bucket_sources
 
     names = _told_apart([path for path in paths if not path.startswith(SCHEME)])
@@ -167,9 +168,10 @@ def suffixes() -> tuple[str, ...]:
     return SUFFIXES
 
 
-def _ingest_one(
+def ingest_one(
     library: Library, source: FileSource | BucketSource, collection: str | None, password: str | None
 ) -> dict[str, Any]:
+    """Read one file and show how far it is; the row that scripts read."""
     bar = ProgressBar(sys.stderr)
     job = _handed_in(library, source, collection, password)
     if not isinstance(job, Job):

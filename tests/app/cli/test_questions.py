@@ -90,6 +90,17 @@ def test_a_bad_line_in_a_question_file_is_named_and_stops_no_other(
     assert result.exit_code == 1 and "line 1" in first["error"] and second["id"] == "good" and second["passages"]
 
 
+def test_a_folder_is_read_and_asked_in_one_command(commands: Commands, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "lake.txt").write_text("The lake freezes in January. The ferry stops then. " * 8)
+    first = rows(cairn("ask", "When does the lake freeze?", tmp_path / "notes", "--json").stdout)[-1]
+    again = rows(cairn("ask", "When does the lake freeze?", tmp_path / "notes", "--json").stdout)[-1]
+    for row in (first, again):
+        assert {one["source"] for one in (*row["passages"], *row["near_misses"])} == {"lake.txt"}
+    nothing = cairn("ask", "Anything?", tmp_path / "nowhere.txt")
+    assert nothing.exit_code == 1 and "no file there could be read" in nothing.stderr
+
+
 @pytest.mark.parametrize("words", [(), ("question", "--questions", "f.jsonl")])
 def test_a_question_and_a_file_exclude_each_other(commands: Commands, words: tuple[str, ...]) -> None:
     result = cairn("ask", *words)

@@ -1,0 +1,100 @@
+"""Cairn in Python: read documents once, ask questions of them, see what the answers rest on.
+
+    >>> import cairn
+    >>> library = cairn.open("~/papers")                        # made if new
+    >>> library.add("reports/", "contract.pdf")                 # what is stored already costs nothing
+    >>> print(library.ask("When was the dam raised?").text)
+    >>> for passage in library.search("spillway maintenance", k=3):
+    ...     print(passage.title, passage.place, passage.text)
+
+Everything else that a library can do is on `Memory.library` (`retrieval.library.Library`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from app.cli.documents.ingest import files_below
+from app.settings import load_settings
+from retrieval.errors import CairnError, ExtractError, InvalidRequest, NotFound
+from retrieval.types.passages import Answer, AnswerToken, Passage
+from retrieval.types.records import Document, Scope
+
+if TYPE_CHECKING:
+    from retrieval.library import Library
+
+__all__ = [
+    "Answer",
+    "AnswerToken",
+    "CairnError",
+    "Document",
+    "ExtractError",
+    "InvalidRequest",
+    "Memory",
+    "NotFound",
+    "Passage",
+    "Scope",
+    "open",
+]
+
+
+def open(home: str | Path | None = None, **settings: Any) -> Memory:
+    """The library in the folder `home` (default: CAIRN_HOME), made if new. `settings`: as in docs/settings.md, without
+    CAIRN_ and in small letters: `model`, `writer`, `kv_dtype`. Raises `app.errors.SettingsError`."""
+    from app.assembly import open_library  # the model's libraries take seconds to import
+
+    given = {} if home is None else {"home": Path(home).expanduser()}
+    return Memory(open_library(load_settings(**given, **settings)))
+
+
+class Memory:
+    """Documents that were read once by a landmark model, and questions of them. Close it, or use it in `with`."""
+
+    def __init__(self, library: Library):
+        self.library = library
+
+    def add(self, *paths: str | Path, collection: str | None = None) -> list[Document]:
+        """Read files, and all files in folders, into the memory. Returns their documents, in order. Raises
+        `ExtractError` for the first that cannot be read; those before it are stored."""
+        added = []
+        for path, name in files_below([Path(path).expanduser() for path in paths]):
+            job = self.library.submit(path, source=name, collection=collection)
+            if job.active:
+                job = self.library.run_job(job.id)
+            if job.state != "done":
+                raise ExtractError(f"{name} was not read: {job.error or job.state}")
+            added.append(self.library.document(job.document_id))
+        return added
+
+    def ask(self, question: str, *, k: int = 8, within: Scope | None = None) -> Answer:
+        """The answer with its evidence: the passages, their pages and boxes, who chose the words. Raises
+        `InvalidRequest` for what is no question."""
+        *_, answer = self.library.ask(question, k=k, within=within)
+        assert isinstance(answer, Answer), "a question ends with its answer"
+        return answer
+
+    def stream(self, question: str, *, k: int = 8, within: Scope | None = None) -> Iterator[Any]:
+        """The tokens of the answer as they come, then the `Answer`."""
+        return self.library.ask(question, k=k, within=within)
+
+    def search(self, query: str, k: int = 8, *, within: Scope | None = None) -> list[Passage]:
+        """The best passages, best first. Raises `InvalidRequest`."""
+        return self.library.search(query, k, within=within)
+
+    def documents(self, search: str = "") -> list[Document]:
+        """Documents by words of their name, title or text, newest first."""
+        return self.library.documents(search=search)
+
+    def close(self) -> None:
+        self.library.close()
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
