@@ -47,9 +47,8 @@ from research.train.data.examples import TokenDocuments, TokenQuestion, document
 from retrieval.index.rare_terms import most_rare
 from retrieval.index.terms import asked_terms, crossing_terms, terms_of
 from retrieval.index.title_keys import title_keys
-from retrieval.query.exact_terms import term_shares
 from retrieval.query.question import mean_query
-from retrieval.query.search import EXACT_AMONG, EXACT_SHARE, FEWEST_PROPOSED
+from retrieval.query.search import EXACT_AMONG, EXACT_SHARE, FEWEST_PROPOSED, term_shares
 
 DEPTH = 20
 DEPTHS = (1, 8, DEPTH, 128, FEWEST_PROPOSED)

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from cachetools import LRUCache
 
+from retrieval.extraction import character_places
+from retrieval.extraction.formats import CELL_KINDS
+from retrieval.extraction.office.cell_names import ROWS_A_PAGE, cells_of
 from retrieval.index.terms import described_name
-from retrieval.query.cell_places import cell_place
 from retrieval.query.passage_spans import readable_span
 from retrieval.query.sentences import Hit, QuotableText
 from retrieval.types.passages import Passage, PassageBlock
@@ -214,3 +216,18 @@ def _pages(pages: Sequence[Page], blocks: Sequence[PassageBlock]) -> list[Page]:
 
 def _share(score: float) -> float:
     return min(1.0, max(0.0, float(score)))
+
+
+def cell_place(folder: Path, document: Document, text: str, pages: Sequence[Page], start: int, end: int) -> str:
+    """The place of `text[start:end]`, where `text` is the document's; "" for other documents, and where the places of
+    the characters are not kept. `folder`: where they are, by document."""
+    if document.kind not in CELL_KINDS:
+        return ""
+    boxes = character_places.boxes(folder / document.id, text, start, end) or []
+    named = []
+    for number in dict.fromkeys(box.page for box in boxes):
+        page = pages[number]
+        first_row = ROWS_A_PAGE * sum(other.label == page.label and other.number < number for other in pages)
+        cells = cells_of([box for box in boxes if box.page == number], page.width, page.height, first_row)
+        named.append(f"{page.label}, {cells}")
+    return named[0] if len(named) == 1 else f"{named[0]} – {named[-1]}" if named else ""

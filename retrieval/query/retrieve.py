@@ -23,11 +23,10 @@ from retrieval.engine.workspace import Workspace
 from retrieval.index.memory_snapshot import MemorySnapshot
 from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.index.stored_reader import StoredMemoryReader
-from retrieval.query.block_terms import RowsOf
 from retrieval.query.decide import is_answerable
 from retrieval.query.follow_up import with_conversation
 from retrieval.query.question import Question
-from retrieval.query.search import Found, find_blocks, hits_of
+from retrieval.query.search import Found, RowsOf, find_blocks, hits_of
 from retrieval.query.sentences import Hit
 from retrieval.query.spelling import corrected
 

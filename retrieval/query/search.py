@@ -7,14 +7,16 @@
 - Where the model says so (`LandmarkConfig.ranks_by_tokens`), landmarks only propose, and the keys of the proposed
   blocks' tokens decide (`model.scoring.late_interaction`); blocks that hold rare terms of the question are proposed as
   well (`retrieval.index.rare_terms`). Of the best of them those gain that hold a rare term of the
-  question (`retrieval.query.exact_terms`).
+  question (`term_shares`).
 
 Axes: W weighed memory layers, G KV heads, Q question tokens, D head dim, L tokens in a block, C blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,11 +29,9 @@ from retrieval.index.exact_text import blocks_holding
 from retrieval.index.memory_snapshot import MemorySnapshot
 from retrieval.index.rare_terms import with_rare_terms
 from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
-from retrieval.index.terms import described_name, terms_of
+from retrieval.index.terms import crossing_terms, described_name, may_be_cut, terms_of
 from retrieval.index.title_keys import TitleMatches
-from retrieval.query.block_terms import RowsOf, block_terms
 from retrieval.query.decide import confidence_of
-from retrieval.query.exact_terms import term_shares, unmatched_share
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import join_neighbours
 from retrieval.query.question import EncodedQuestion, check_count, encode_question
@@ -40,6 +40,9 @@ from retrieval.query.spelling import corrected
 from retrieval.types.outcomes import asks_for_a_survey
 from retrieval.types.passages import Passage
 from retrieval.types.records import Scope
+from storage.records import Block
+
+RowsOf = Callable[[Sequence[int]], Mapping[int, Block]]
 
 # Joining neighbours takes more blocks than passages come out.
 _BLOCKS_PER_PASSAGE = 4
@@ -50,6 +53,8 @@ EXACT_SHARE = 0.1
 """Added to the score of a block that holds all rare terms of the question."""
 MOST_EXACT = 32
 """Blocks with the very words of a query that come first; more of them would say nothing."""
+RARE = 0.1
+"""A term of the question is rare if at most this share of these blocks holds it, or a single one."""
 EXACT_AMONG = 64
 """So many of the best blocks are looked through for them, or all that are to be found."""
 # How many blocks' keys are in memory at a time.
@@ -111,7 +116,7 @@ class Found:
     joined: Callable[[Iterable[float]], float]
     """Score of neighbouring blocks together: gate mass adds up, of late-interaction scores the best counts."""
     unmatched: float = 0.0
-    """With `ranks_by_tokens`, see `exact_terms.unmatched_share`, of the blocks found."""
+    """With `ranks_by_tokens`, see `unmatched_share`, of the blocks found."""
     matches: TokenMatches | None = None
     """With `ranks_by_tokens`."""
 
@@ -187,6 +192,65 @@ def with_exact(
     scores_C = torch.cat((found.scores_C[is_exact_C], torch.zeros(len(unfound_P)), found.scores_C[~is_exact_C]))
     scores_C[: len(exact_P)] = scores_C.amax() if len(scores_C) else 0.0
     return positions_C, scores_C
+
+
+def block_terms(
+    workspace: Workspace, snapshot: MemorySnapshot, positions_C: Tensor, asked: Set[str], rows: RowsOf
+) -> list[set[str]]:
+    """Terms of each block, and those of the question that it shares with the block before or behind; none for a block
+    whose document was deleted meanwhile. `rows`: the catalogue's, by id; those beside each block are read with it."""
+    around = {position + step for position in positions_C.tolist() for step in (-1, 0, 1)}
+    rows(snapshot.blocks.ids_N[sorted(at for at in around if 0 <= at < snapshot.num_blocks)].tolist())
+    texts = _texts(workspace, snapshot, positions_C, rows)
+    terms_C = [terms_of(text) for text in texts]
+    beside: list[tuple[int, int, int]] = []  # number of a block, position of the one beside it, and on which side
+    for number, (position, text) in enumerate(zip(positions_C.tolist(), texts, strict=True)):
+        for step, may in zip((-1, 1), may_be_cut(text, asked - terms_C[number]), strict=True):
+            if may and _continues(snapshot, position, step):
+                beside.append((number, position + step, step))
+    others = _texts(workspace, snapshot, torch.tensor([at for _, at, _ in beside], dtype=torch.long), rows)
+    for (number, _, step), other in zip(beside, others, strict=True):
+        left, right = (other, texts[number]) if step < 0 else (texts[number], other)
+        terms_C[number] |= crossing_terms(left, right)
+    return terms_C
+
+
+def _continues(snapshot: MemorySnapshot, position: int, step: int) -> bool:
+    """Whether the next position is the next block of the same document."""
+    other = position + step
+    return (
+        0 <= other < snapshot.num_blocks
+        and bool(snapshot.document_N[other] == snapshot.document_N[position])
+        and int(snapshot.ordinal_N[other]) == int(snapshot.ordinal_N[position]) + step
+    )
+
+
+def _texts(workspace: Workspace, snapshot: MemorySnapshot, positions_C: Tensor, rows: RowsOf) -> list[str]:
+    """Of each block; a block whose document was deleted meanwhile has none."""
+    if not len(positions_C):
+        return []
+    model, ids = workspace.opened.model, snapshot.blocks.ids_N[positions_C.numpy()].tolist()
+    found = rows(ids)
+    return [model.decode(found[id_].tokens) if id_ in found else "" for id_ in ids]
+
+
+def term_shares(asked: Set[str], terms_C: Sequence[Set[str]]) -> Tensor:
+    """shares_C: how many of the question's rare terms each text holds, by their rarity; 0 where there are none.
+    `terms_C`: `terms_of` each text."""
+    held = [terms & asked for terms in terms_C]
+    counts = Counter(term for terms in held for term in terms)
+    most = max(1.0, RARE * len(held))
+    rarity = {term: math.log(len(held) / count) for term, count in counts.items() if count <= most}
+    total = sum(rarity.values())
+    if not total:
+        return torch.zeros(len(held))
+    return torch.tensor([sum(rarity[term] for term in terms & rarity.keys()) / total for terms in held])
+
+
+def unmatched_share(asked: frozenset[str], terms: Sequence[Set[str]]) -> float:
+    """How many of the question's words, small ones aside, stand in none of the texts; 0 for small words alone.
+    `terms`: `terms_of` each text."""
+    return len(asked.difference(*terms)) / max(1, len(asked))
 
 
 def hits_of(snapshot: MemorySnapshot, positions_C: Tensor, scores_C: Tensor) -> list[Hit]:

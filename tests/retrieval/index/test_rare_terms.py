@@ -13,7 +13,7 @@ from retrieval.index import rare_terms
 from retrieval.index.rare_terms import note_terms, with_rare_terms
 from retrieval.index.terms import asked_terms
 from retrieval.library import Library
-from retrieval.query import block_terms, search
+from retrieval.query import search
 from retrieval.query.search import find_blocks
 from retrieval.types.records import Scope
 from tests.retrieval.conftest import add
@@ -40,7 +40,7 @@ def proposed(library: Library, question: str, scope: Scope | None = None) -> lis
         nothing = torch.zeros(0, dtype=torch.int64)
         positions = with_rare_terms(library._workspace, snapshot, asked_terms(question), nothing, within)
         rows = library._catalogue.blocks_by_id
-        return block_terms._texts(library._workspace, snapshot, positions, rows)
+        return search._texts(library._workspace, snapshot, positions, rows)
 
 
 def test_blocks_with_rare_words_are_proposed_and_others_are_not(library: Library) -> None:
@@ -58,7 +58,7 @@ def test_what_landmarks_do_not_propose_is_found_by_its_rare_words(
         with library._index.open_snapshot(library._catalogue) as snapshot:
             blocks = find_blocks(library._workspace, snapshot, question, 1, None)
             rows = library._catalogue.blocks_by_id
-            return block_terms._texts(library._workspace, snapshot, blocks.positions_C, rows)[0]
+            return search._texts(library._workspace, snapshot, blocks.positions_C, rows)[0]
 
     monkeypatch.setattr(search, "FEWEST_PROPOSED", 1)
     monkeypatch.setattr(search, "_PROPOSED_PER_BLOCK", 1)
@@ -103,7 +103,7 @@ def test_a_code_that_a_border_cuts_in_two_is_found_by_both_blocks(
         positions = torch.arange(snapshot.num_blocks)
         rows = library._catalogue.blocks_by_id
         asked = asked_terms("What does Ctrl+Q9 do?")
-        terms = block_terms.block_terms(library._workspace, snapshot, positions, asked, rows)
+        terms = search.block_terms(library._workspace, snapshot, positions, asked, rows)
         assert sum("ctrl+q9" in each for each in terms) == 2
-        terms = block_terms.block_terms(library._workspace, snapshot, positions, asked_terms("Quit?"), rows)
+        terms = search.block_terms(library._workspace, snapshot, positions, asked_terms("Quit?"), rows)
         assert not any("ctrl+q9" in each for each in terms)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retrieval.index.terms import asked_terms, crossing_terms, may_be_cut, terms_of
-from retrieval.query.exact_terms import term_shares, unmatched_share
+from retrieval.query.search import term_shares, unmatched_share
 
 PLAIN = [terms_of(text) for text in ("The harbour is deep.", "Ships wait in the harbour.", "It opens at six.")] * 4
 
