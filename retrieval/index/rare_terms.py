@@ -22,7 +22,7 @@ from retrieval.engine.workspace import Workspace
 from retrieval.index.memory_snapshot import MemorySnapshot
 from retrieval.index.terms import SMALL_WORDS, crossing_terms, number_of, terms_of
 
-RULE = 2
+RULE = 3
 """Of `terms.terms_of` and `terms.number_of`: another rule notes all words anew."""
 PROPOSED = 64
 RARE_SHARE = 0.01

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 import zlib
 from collections.abc import Set
 from pathlib import PurePath
@@ -25,18 +26,24 @@ _HEAD = re.compile(r"\S+")
 _NAME_WORD = re.compile(r"\w+")
 _VERSION = re.compile(r"(?<![^\W_])[vV](?=\d)")
 _SEPARATORS = re.compile(r"[\s_]+|(?<=[^\W\d])-(?=[^\W\d])")
+_SAME = str.maketrans(
+    {"ł": "l", "Ł": "L", "ø": "o", "Ø": "O", "đ": "d", "Đ": "D", "ı": "i", "’": "'", "‘": "'"}
+    | dict.fromkeys("\u2010\u2011\u2012\u2212", "-")
+    | dict.fromkeys("\u00ad\u200b\u200c\u200d\u2060\ufeff", "")
+)
+"""Letters that no normal form takes apart, and signs that are typed otherwise than printed."""
 _OPENING, _CLOSING = "([{\"'“‘`", ")]}\"'”’`.,;:!?"
 
 
 def asked_terms(question: str) -> set[str]:
     """Terms of a question, without small words."""
-    words = (match[0] for match in _TERM.finditer(question.lower()))
+    words = (match[0] for match in _TERM.finditer(folded(question)))
     return {_form(word) for word in words if word not in SMALL_WORDS}
 
 
 def terms_of(text: str) -> set[str]:
     """All terms of a text, and the parts of compound ones."""
-    words = set(_TERM.findall(text.lower()))
+    words = set(_TERM.findall(folded(text)))
     parts = {part for word in words if not word.isalnum() for part in _PART.findall(word)}
     return {_form(word) for word in words | parts}
 
@@ -48,7 +55,7 @@ def number_of(term: str) -> int:
 
 def number_of_word(word: str) -> int:
     """The number of the term that one word without punctuation is."""
-    return number_of(_form(word.lower()))
+    return number_of(_form(folded(word)))
 
 
 def crossing_terms(left: str, right: str) -> set[str]:
@@ -62,12 +69,21 @@ def crossing_terms(left: str, right: str) -> set[str]:
 def may_be_cut(text: str, asked: Set[str]) -> tuple[bool, bool]:
     """Whether one of these terms may end where a text begins, and whether one may begin where it ends."""
     head, tail = _HEAD.match(text), _TAIL.search(text)
-    ending = _form(head[0].lower().rstrip(_CLOSING)) if head else ""
-    beginning = tail[0].lower().lstrip(_OPENING) if tail else ""
+    ending = _form(folded(head[0]).rstrip(_CLOSING)) if head else ""
+    beginning = folded(tail[0]).lstrip(_OPENING) if tail else ""
     return (
         bool(ending) and any(term.endswith(ending) and term != ending for term in asked),
         bool(beginning) and any(term.startswith(beginning) and term != beginning for term in asked),
     )
+
+
+def folded(text: str) -> str:
+    """A text as its words are compared: small letters in their compatibility form without accents, one kind of hyphen,
+    without what nobody sees (soft hyphens, zero-width characters)."""
+    if text.isascii():
+        return text.lower()
+    plain = unicodedata.normalize("NFKD", text.translate(_SAME)).lower()
+    return unicodedata.normalize("NFKC", "".join(one for one in plain if not unicodedata.combining(one)))
 
 
 def _form(word: str) -> str:

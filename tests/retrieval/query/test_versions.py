@@ -71,5 +71,24 @@ def test_nothing_is_later_where_the_question_the_names_or_the_sentences_do_not_s
     assert not later_shares(question, names, texts).any()
 
 
+@pytest.mark.parametrize(
+    ("printed", "typed"),
+    [
+        ("Jiří Dvořáček", "Jiri Dvoracek"),
+        ("Małgorzata Wójcik", "Malgorzata Wojcik"),
+        ("Siobha\u0301n", "Siobhán"),
+        ("ＣＶ－４４２７", "CV-4427"),
+        ("HX\u2011118\u2010C", "HX-118-C"),
+        ("TM\u200b-350", "TM-350"),
+        ("Heiz\u00adkosten", "Heizkosten"),
+        ("oﬃce", "office"),
+        ("driver’s", "driver's"),
+        ("Łódź", "LODZ"),
+    ],
+)
+def test_words_are_compared_in_one_form(printed, typed):
+    assert asked_terms(printed) == asked_terms(typed)
+
+
 def test_a_name_without_version_states_none():
     assert version_of("Report of the survey") == {}
