@@ -171,7 +171,7 @@ def _regression(rows: Sequence[Sequence[float]], wanted: Sequence[bool]) -> tupl
         return loss
 
     optimizer.step(closure)
-    one, two, three, four = ((weights_F.detach() / scale_F) * 1000).round().div(1000).tolist()
+    one, two, three, four = (round(weight, 3) for weight in (weights_F.detach() / scale_F).tolist())
     return one, two, three, four
 
 
