@@ -13,7 +13,14 @@ from retrieval.errors import AccessChanged, InvalidRequest, catalogue_errors
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest.pages import exhibits_of, figure_picture
 from retrieval.query.passage_builder import PassageBuilder
-from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS, longest_answer
+from retrieval.types.defaults import (
+    DEFAULT_K,
+    DEFAULT_MAX_TOKENS,
+    DEFAULT_POSITIONS,
+    DEFAULT_QUOTE,
+    DEFAULT_VOTERS,
+    longest_answer,
+)
 from retrieval.types.exhibits import DocumentExhibits
 from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
 from retrieval.types.records import Scope
@@ -82,6 +89,7 @@ class Asking:
         quote: bool | None = DEFAULT_QUOTE,
         max_tokens: int | None = DEFAULT_MAX_TOKENS,
         voters: str = DEFAULT_VOTERS,
+        positions: str = DEFAULT_POSITIONS,
         conversation_id: str | None = None,
         anyway: bool = False,
         earlier: Sequence[Turn] = (),
@@ -109,6 +117,7 @@ class Asking:
             quote=quote,
             max_tokens=longest_answer(max_tokens, written=writer is not None),
             voters=voters,
+            positions=positions,
             conversation_id=conversation_id,
             anyway=anyway,
             earlier=tuple(earlier),

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.api.strict import Body
-from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS
+from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_POSITIONS, DEFAULT_QUOTE, DEFAULT_VOTERS
 from storage.blobs.files import FileBlobs
 from storage.blobs.protocol import Blobs
 from storage.errors import StoreUnavailable
@@ -24,19 +24,21 @@ MAX_TOP_K = 64
 MAX_ANSWER_TOKENS = 1024
 TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
 Voters = Literal["token", "head", "group"]
+Positions = Literal["library", "paper"]
 AnswerLength = Annotated[int, Field(ge=1, le=MAX_ANSWER_TOKENS)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class Preferences(BaseModel):
-    """`top_k`: blocks a head reads; `voters` as in SelectionPolicy; `quote`: word for word from the documents (None: as
-    suits the model or the writer); `max_tokens` of an answer (None: as suits who writes); `low_share`: memory share
-    below which the app warns."""
+    """`top_k`: blocks a head reads; `voters`, `positions` as in SelectionPolicy; `quote`: word for word from the
+    documents (None: as suits the model or the writer); `max_tokens` of an answer (None: as suits who writes);
+    `low_share`: memory share below which the app warns."""
 
     model_config = ConfigDict(frozen=True)
 
     top_k: TopK = DEFAULT_K
     voters: Voters = DEFAULT_VOTERS
+    positions: Positions = DEFAULT_POSITIONS
     quote: bool | None = DEFAULT_QUOTE
     max_tokens: AnswerLength | None = DEFAULT_MAX_TOKENS
     low_share: Share = 0.25
@@ -47,6 +49,7 @@ class PreferenceChange(Body):
 
     top_k: TopK | None = None
     voters: Voters | None = None
+    positions: Positions | None = None
     quote: bool | None = None
     max_tokens: AnswerLength | None = None
     low_share: Share | None = None

@@ -21,7 +21,7 @@ from pydantic import Field, StringConstraints
 from app.api.dependencies import OwnPreferences, Person, RequestLibrary
 from app.api.documents import CITATION_TYPES, PAGE_SIZES, CitationFormat, Conditions, Plain
 from app.api.errors import Refused, describe, error_body
-from app.api.preferences import AnswerLength, Preferences, TopK, Voters
+from app.api.preferences import AnswerLength, Positions, Preferences, TopK, Voters
 from app.api.strict import Body
 from app.exports import citations
 from app.exports.answers import answer_as_html, answer_as_json
@@ -81,6 +81,7 @@ class AskRequest(Body):
     )
     k: TopK | None = None
     voters: Voters | None = None
+    positions: Positions | None = None
     quote: bool | None = None
     max_tokens: AnswerLength | None = None
     whole: bool | None = Field(
@@ -242,6 +243,7 @@ class Answering:
                 quote=defaults.quote if request.quote is None else request.quote,
                 max_tokens=request.max_tokens or defaults.max_tokens,
                 voters=request.voters or defaults.voters,
+                positions=request.positions or defaults.positions,
                 conversation_id=request.conversation_id,
                 earlier=[Turn(turn.question, turn.answer) for turn in request.earlier],
                 whole=request.whole,

@@ -42,6 +42,24 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to stdout a
 BlocksOption = Annotated[
     int, typer.Option("-k", "--top-k", min=1, max=1024, metavar="N", help="How many blocks to select.")
 ]
+VotersOption = Annotated[
+    str,
+    typer.Option(
+        "--voters",
+        metavar="WHO",
+        help="Of a model that writes: who chooses the blocks it reads. token: every token of every head for itself; "
+        "head; group: the heads that share keys together.",
+    ),
+]
+PositionsOption = Annotated[
+    str,
+    typer.Option(
+        "--positions",
+        metavar="WHERE",
+        help="Of a model that writes: where the blocks stand that it reads. library: all alike, before the question; "
+        "paper: the newest at their distance, the others further away.",
+    ),
+]
 DocumentsOption = Annotated[
     list[str] | None,
     typer.Option("--document", metavar="DOCUMENT", help="Only this document (id or file name); repeatable."),

@@ -22,8 +22,10 @@ from app.cli.options import (
     JsonOption,
     LengthOption,
     ModelOption,
+    PositionsOption,
     QuestionsOption,
     UserOption,
+    VotersOption,
     WhereOption,
     WholeOption,
     WriterOption,
@@ -33,7 +35,7 @@ from app.cli.output import duration, one_line, printable, say, tell, user_messag
 from app.cli.passages import passage_row, passage_text, print_written
 from app.exports.written_rows import written_row
 from retrieval.errors import InvalidRequest
-from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE
+from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_POSITIONS, DEFAULT_QUOTE, DEFAULT_VOTERS
 from retrieval.types.outcomes import outcome_note, set_aside_note, understood_note, who_chose
 from retrieval.types.passages import Answer
 from retrieval.types.written import Progress
@@ -102,6 +104,8 @@ def ask(
         ),
     ] = DEFAULT_QUOTE,
     max_tokens: LengthOption = DEFAULT_MAX_TOKENS,
+    voters: VotersOption = DEFAULT_VOTERS,
+    positions: PositionsOption = DEFAULT_POSITIONS,
     whole: WholeOption = None,
     document: DocumentsOption = None,
     collection: CollectionsOption = None,
@@ -122,7 +126,8 @@ def ask(
         scope = scope_of(library, [*(document or ()), *_read_first(library, paths or ())], collection, where)
 
         def answer(one: Question, on_token: Callable[[str], None] = lambda _text: None) -> Answer:
-            items = library.ask(one.text, k=top_k, within=scope, quote=quote, max_tokens=max_tokens, whole=whole)
+            choice: dict[str, Any] = {"voters": voters, "positions": positions, "whole": whole}
+            items = library.ask(one.text, k=top_k, within=scope, quote=quote, max_tokens=max_tokens, **choice)
             for item in items:
                 if isinstance(item, Answer):
                     return item
@@ -272,7 +277,7 @@ def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> None:
         say("\n".join(passage_text(at, row, width=400) for at, row in enumerate(others, 1)))
     if result.writer is not None:
         print_written(result)
-    elif result.passages:
+    elif result.passages and (result.decided_by != "attention" or result.shows_attention):
         share = f"{result.memory_share:.0%} of the attention went to documents"
         say(f"\nWhat was {f'read ({share})' if result.decided_by == 'attention' else 'found'}:")
         say("\n".join(passage_text(at, passage_row(passage)) for at, passage in enumerate(result.passages, 1)))

@@ -31,6 +31,7 @@ VOTER_CHOICES = [
     ("Each for itself", "head"),
     ("Each for itself, and for every word anew (slowest)", "token"),
 ]
+POSITION_CHOICES = [("All alike (default)", "library"), ("In their order, the newest nearest", "paper")]
 AS_SUITS = "auto"  # a radio without a value would show no choice
 WAYS: list[tuple[str, bool | str]] = [
     ("As suits the model", AS_SUITS),
@@ -103,6 +104,11 @@ def _controls(preferences: PreferenceFolder, now: Preferences, own_words: bool) 
         VOTER_CHOICES, value=now.voters, label="How the parts are chosen", elem_id="setting-voters", interactive=True,
         info="The model looks in several ways at once, which can choose together or one by one.", key="voters",
     )  # fmt: skip
+    positions = gr.Radio(
+        POSITION_CHOICES, value=now.positions, label="Where the parts stand", elem_id="setting-positions",
+        info="Of a model that writes its answers: how far before the question it sees the parts that it reads.",
+        key="positions", interactive=True,
+    )  # fmt: skip
     length = gr.Slider(
         16, MAX_ANSWER_TOKENS, step=16, value=now.max_tokens or WRITTEN_TOKENS, label="Longest answer, in tokens",
         info="About three quarters of a word each.", elem_id="setting-length", key="length", interactive=True,
@@ -124,7 +130,14 @@ def _controls(preferences: PreferenceFolder, now: Preferences, own_words: bool) 
 
         return saved
 
-    controls = {way: "quote", top_k: "top_k", voters: "voters", length: "max_tokens", low: "low_share"}
+    controls = {
+        way: "quote",
+        top_k: "top_k",
+        voters: "voters",
+        positions: "positions",
+        length: "max_tokens",
+        low: "low_share",
+    }
     for control, field in controls.items():
         listen = getattr(control, "input")  # noqa: B009 - events are made when Gradio starts; types do not know them
         listen(
@@ -141,11 +154,13 @@ def _own(preferences: PreferenceFolder, request: gr.Request) -> PreferenceFile:
 def saved_note(field: str, now: Preferences) -> str:
     """Names the value that is stored now: a bare "Saved." could be left over from the change before."""
     voters = {"group": "together", "head": "by each way of looking", "token": "by each way of looking and word"}
+    positions = {"library": "all alike", "paper": "in their order"}
     ways = {True: "word for word from the documents", False: "in the model's own words", None: "as suits the model"}
     words = {
         "quote": f"answers {ways[now.quote]}",
         "top_k": f"{now.top_k} parts read at a time",
         "voters": f"parts are chosen {voters[now.voters]}",
+        "positions": f"parts stand {positions[now.positions]}",
         "max_tokens": f"answers of at most {now.max_tokens} tokens",
         "low_share": f"a warning below {now.low_share:.0%}",
     }

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from app.web.gradio_styles import sheet_names
-from retrieval.types.outcomes import ONE_SENTENCE, OUTCOMES, QUOTED_INSTEAD, SET_ASIDE, WHO_CHOSE
+from retrieval.types.outcomes import FROM_ITSELF, ONE_SENTENCE, OUTCOMES, QUOTED_INSTEAD, SET_ASIDE, WHO_CHOSE
 
 _MARK = Path(__file__).parent / "static" / "mark.svg"
 
@@ -18,6 +18,7 @@ def page_words() -> str:
     values = {
         "OUTCOMES": OUTCOMES,
         "WHO_CHOSE": WHO_CHOSE,
+        "FROM_ITSELF": FROM_ITSELF,
         "ONE_SENTENCE": ONE_SENTENCE,
         "QUOTED_INSTEAD": QUOTED_INSTEAD,
         "SET_ASIDE": SET_ASIDE,

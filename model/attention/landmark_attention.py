@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from model.attention.blockwise import blockwise_attention
 from model.attention.context import LandmarkContext
 from model.attention.fused import fused_attention, fused_is_right
-from model.attention.grouped_softmax import fold_far_blocks, fold_slots
+from model.attention.grouped_softmax import MASKED, fold_far_blocks, fold_slots
 from model.attention.memory import Selection
 from model.attention.positions import ReadBlocks, read_blocks
 from model.attention.rotary import exact_scores, rotate
@@ -63,6 +63,8 @@ def landmark_attention(
         policy = context.memory[1]
         blocks = read_blocks(context, layer, query, rotated_query, key, scaling)
         logits_BHQSL = _slot_logits(blocks, policy, scaling)
+        if (without_BGXS := policy.left_out_of(blocks.ids_BGXS)) is not None:
+            logits_BHQSL = logits_BHQSL.masked_fill(_each_query(without_BGXS, logits_BHQSL, policy)[..., None], MASKED)
         weights_BHQSL, weights_BHQK = _joint_softmax(logits_BHQSL, logits_BHQK)
         context.selections.append(_selection(layer, blocks, weights_BHQSL, policy))
         out_BHQD = _local_values(weights_BHQK, value, dropout) + _slot_values(blocks, weights_BHQSL, policy)
@@ -148,8 +150,12 @@ def _slot_values(blocks: ReadBlocks, weights_BHQSL: Tensor, policy: SelectionPol
 def _selection(layer: int, blocks: ReadBlocks, weights_BHQSL: Tensor, policy: SelectionPolicy) -> Selection:
     """What every head and query read, with the attention mass on each block: its gate."""
     gate_BHQS = weights_BHQSL.detach().sum(-1)
-    heads, queries = gate_BHQS.shape[1:3]
-    groups, voters = blocks.ids_BGXS.shape[1:3]
-    rows = heads * queries // (groups * voters)
-    ids_BGXRS = blocks.ids_BGXS.unsqueeze(3).expand(-1, -1, -1, rows, -1)
-    return Selection(layer, policy.by_query(ids_BGXRS, queries), gate_BHQS, 1 - gate_BHQS.sum(-1))
+    return Selection(layer, _each_query(blocks.ids_BGXS, weights_BHQSL, policy), gate_BHQS, 1 - gate_BHQS.sum(-1))
+
+
+def _each_query(x_BGXS: Tensor, like_BHQSL: Tensor, policy: SelectionPolicy) -> Tensor:
+    """x_BHQS: for every head and query that of its voters."""
+    heads, queries = like_BHQSL.shape[1:3]
+    groups, voters = x_BGXS.shape[1:3]
+    x_BGXRS = x_BGXS.unsqueeze(3).expand(-1, -1, -1, heads * queries // (groups * voters), -1)
+    return policy.by_query(x_BGXRS, queries)

@@ -70,22 +70,28 @@ class MemoryReader(Protocol):
 
 
 @runtime_checkable
-class TextMemory(MemoryReader, Protocol):
-    """The memory of one growing text: its blocks are numbered in text order, as paper positions need."""
+class OrderedMemory(MemoryReader, Protocol):
+    """A memory whose blocks are numbered in an order, the newest last, as paper positions need."""
 
     def landmarks(self, layer: int) -> Tensor:
         """landmarks_BGND of a layer, before rotation."""
+
+
+@runtime_checkable
+class TextMemory(OrderedMemory, Protocol):
+    """The memory of one growing text, into which its finished blocks move."""
 
     def append(self, layers: dict[int, tuple[Tensor, Tensor]], lengths_BN: Tensor) -> None:
         """Store new blocks behind the old ones: keys_BGNLD and values_BGNLD by layer, ordinary tokens per block."""
 
 
-def in_text_order(memory: MemoryReader) -> TextMemory:
-    """`memory` as that of one text. Raises `ModelError` for one that is not, such as a library."""
-    if not isinstance(memory, TextMemory):
+def in_text_order(memory: MemoryReader) -> OrderedMemory:
+    """`memory` with its blocks in order. Raises `ModelError` for one that has none, such as an index that only
+    searches."""
+    if not isinstance(memory, OrderedMemory):
         raise ModelError(
-            "positions='paper' needs the memory of one text, such as an InMemoryReader: only there some blocks are"
-            " newest; choose positions='library'."
+            "positions='paper' needs a memory whose blocks stand in order, such as an InMemoryReader: only there some "
+            "blocks are newest; choose positions='library'."
         )
     return memory
 

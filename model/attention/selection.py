@@ -44,6 +44,9 @@ class SelectionPolicy:
     """Query tokens of one forward pass vote separately, so that each reads what it would read in a pass of its own."""
     forced: Mapping[int, Tensor] | None = field(default=None, compare=False)
     """By layer, blocks to read instead of choosing any: ids ascending, of a shape that broadcasts to [B, G, X, S]."""
+    left_out: tuple[int, ...] = ()
+    """Blocks that may be chosen but are left out of the softmax, and nothing takes their place: what they did shows in
+    what changes."""
 
     def __post_init__(self) -> None:
         if self.top_k < 1:
@@ -76,6 +79,10 @@ class SelectionPolicy:
         if self.positions == "library":
             return LIBRARY_LOCAL_SLOT
         return min(self.top_k, num_blocks) + 1 if num_blocks else 0
+
+    def left_out_of(self, ids: Tensor) -> Tensor | None:
+        """Which of the chosen blocks are left out, of any shape; None: none."""
+        return torch.isin(ids, torch.tensor(self.left_out, device=ids.device)) if self.left_out else None
 
     @property
     def of_one_text(self) -> bool:

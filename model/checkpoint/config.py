@@ -9,11 +9,14 @@ from model.errors import ModelError
 
 LANDMARK_TOKEN = "<landmark>"
 
+AnswerForm = Literal["generated", "quoted"]
+ANSWER_FORMS: tuple[AnswerForm, ...] = ("generated", "quoted")
 WindowAttention = Literal["causal", "both"]
 WINDOW_ATTENTION: tuple[WindowAttention, ...] = ("causal", "both")
 
-_RETIRED = {"points_at_answers", "pointing", "answer_threshold", "sure_threshold"}
-"""Settings that earlier releases had: of the span head, and thresholds (`model.reading.ranker` has them now)."""
+_RETIRED = {"points_at_answers", "pointing", "answer_threshold", "sure_threshold", "quotes"}
+"""Settings that earlier releases had: of the span head, what is `answers` now, and thresholds
+(`model.reading.ranker` has them)."""
 UNUSED: dict[str, Any] = {"landmark_place": "end", "context_miss_token_id": None}
 """Settings of earlier releases, with the value under which a checkpoint is read as before."""
 
@@ -47,12 +50,16 @@ class LandmarkConfig:
     it (arXiv 2402.15449, section 3). Search takes the queries of the last occurrence."""
     stop: tuple[str, ...] = ("\n",)
     """Strings that end an answer; an end-of-text token always does."""
-    quotes: bool = False
-    """Whether answers are quoted word for word unless asked otherwise: for models too small to write."""
+    answers: AnswerForm = "generated"
+    """What the checkpoint does unless asked otherwise: write answers in its own words, its attention choosing what to
+    read, or, where it is too small to write, quote them word for word."""
     quotes_sentences: bool = False
     """Whether a quotation is the whole sentence that matches the question best, not chosen word by word."""
     search_weights: tuple[tuple[float, ...], ...] | None = None
     """[memory layer][query head], >= 0: share of each head in the ranking of `search`. None: all equal."""
+    evidence_weights: tuple[tuple[float, ...], ...] | None = None
+    """[memory layer][query head], >= 0: share of each head in what is shown as evidence, fitted to what leaving blocks
+    out does. None: as in search."""
     ranks_by_tokens: bool = False
     """Whether search ranks the blocks that landmarks propose by late interaction over the keys of their tokens, in the
     layers of `search_weights`, which must be trained for it."""
@@ -64,6 +71,8 @@ class LandmarkConfig:
             raise ModelError(f"landmark_token_id is {self.landmark_token_id}; it must be a token of the vocabulary.")
         if self.window_blocks < 1 or self.context_blocks < 0:
             raise ModelError("window_blocks must be at least 1 and context_blocks at least 0.")
+        if self.answers not in ANSWER_FORMS:
+            raise ModelError(f"answers is {self.answers!r}; choose one of {', '.join(ANSWER_FORMS)}.")
         if self.window_attention not in WINDOW_ATTENTION:
             raise ModelError(
                 f"window_attention is {self.window_attention!r}; choose one of {', '.join(WINDOW_ATTENTION)}."
@@ -72,6 +81,11 @@ class LandmarkConfig:
             raise ModelError("search_weights are all 0; search needs at least one head.")
         if "{question}" not in self.prompt:
             raise ModelError("prompt must contain {question}, where the question goes.")
+
+    @property
+    def quotes(self) -> bool:
+        """Whether answers are quoted unless asked otherwise."""
+        return self.answers == "quoted"
 
     @property
     def sees_both_ways(self) -> bool:
@@ -99,9 +113,12 @@ class LandmarkConfig:
                 "update Cairn."
             )
         plain = {name: value for name, value in values.items() if name in known}
+        if values.get("quotes"):
+            plain.setdefault("answers", "quoted")
         for name in ("memory_layers", "stop"):
             if plain.get(name) is not None:
                 plain[name] = tuple(plain[name])
-        if plain.get("search_weights") is not None:
-            plain["search_weights"] = tuple(tuple(row) for row in plain["search_weights"])
+        for name in ("search_weights", "evidence_weights"):
+            if plain.get(name) is not None:
+                plain[name] = tuple(tuple(row) for row in plain[name])
         return cls(**plain)

@@ -82,7 +82,7 @@ class EncoderModel(LandmarkModel):
             context_blocks=0,
             window_attention="both",
             prompt="{question}",
-            quotes=True,
+            answers="quoted",
             quotes_sentences=True,
             ranks_by_tokens=True,
         )

@@ -68,12 +68,13 @@ class LandmarkModel(BackboneModel):
                 f"memory_layers {config.memory_layers} name layers that the model does not have "
                 f"(0 to {self.num_layers - 1})."
             )
-        shape, expected = tuple(self.search_weights_YH.shape), (len(self.memory_layers), self.num_heads)
-        if shape != expected:
-            raise ModelError(
-                f"search_weights have shape {shape}, but the model has "
-                f"{expected[0]} memory layers of {expected[1]} heads: calibrate the checkpoint again."
-            )
+        expected = (len(self.memory_layers), self.num_heads)
+        for name, weights_YH in (("search", self.search_weights_YH), ("evidence", self.evidence_weights_YH)):
+            if (shape := tuple(weights_YH.shape)) != expected:
+                raise ModelError(
+                    f"{name}_weights have shape {shape}, but the model has {expected[0]} memory layers of "
+                    f"{expected[1]} heads: calibrate the checkpoint again."
+                )
 
     # shape
 
@@ -90,6 +91,12 @@ class LandmarkModel(BackboneModel):
         if self.config.search_weights is None:
             return torch.ones(len(self.memory_layers), self.num_heads)
         return torch.tensor(self.config.search_weights)
+
+    @property
+    def evidence_weights_YH(self) -> Tensor:
+        """Weight of every head of every memory layer in what is shown as evidence."""
+        weights = self.config.evidence_weights
+        return self.search_weights_YH if weights is None else torch.tensor(weights)
 
     @property
     def searched_layers(self) -> tuple[int, ...]:

@@ -126,6 +126,11 @@ def _read_config(source: str) -> PreTrainedConfig:
 
 
 def _read_tokenizer(source: str) -> Any:
+    if (Path(source) / "tokenizer.model").is_file() and not (Path(source) / "tokenizer.json").is_file():
+        raise UnsupportedBackbone(
+            f"{source} has tokenizer.model but no fast tokenizer (tokenizer.json), which says where each token stands "
+            f"in the text: `python -m research.train convert-llama --published {source} --out FOLDER` makes one."
+        )
     with readable(f"the tokenizer of {source}"):
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     if not tokenizer.is_fast:

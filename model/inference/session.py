@@ -1,8 +1,9 @@
 """A growing text: raw tokens in, hidden states out; landmarks and windows are handled here.
 
-Under *library* positions everything fed stays in the local window and a stored memory is read. Under all others the
-memory is that of the text itself: finished blocks move into it after each window, as in the published implementation,
-so that the local window starts with the unfinished block.
+Under *library* positions everything fed stays in the local window and a stored memory is read. Under all others a
+memory that grows is that of the text itself: finished blocks move into it after each window, as in the published
+implementation, so that the local window starts with the unfinished block. One that does not grow, such as a library,
+stands before the text, which stays in the local window.
 
 Axes: B batch (1 here), T tokens fed, E hidden width, G KV heads, N blocks, L tokens in a block, D head dim.
 """
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from model.attention.context import RotatedKeys
-from model.attention.memory import InMemoryReader, MemoryReader, Selection, in_text_order
+from model.attention.memory import InMemoryReader, MemoryReader, Selection, TextMemory, in_text_order
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.backbones import DynamicCache
 from model.checkpoint.landmark_model import LandmarkModel, cached, on_device
@@ -69,6 +70,7 @@ class LandmarkSession:
         if policy.of_one_text:
             memory = InMemoryReader(range(model.num_layers)) if memory is None else in_text_order(memory)
         self.memory = memory
+        self._grows = policy.of_one_text and isinstance(memory, TextMemory)
         self._cache, self._rotated = DynamicCache(), RotatedKeys()
         self._local = 0  # tokens in the local window, landmarks included
 
@@ -85,7 +87,7 @@ class LandmarkSession:
         A token that fills its block is read alone, since its landmark chooses blocks together with it.
         """
         room = self.model.config.tokens_per_block - self._local % self.model.config.block_size
-        if room == 1 or self.policy.of_one_text:
+        if room == 1 or self._grows:
             return self.feed(raw_ids[:1])
         return self._feed(raw_ids[: room - 1], replace(self.policy, each_query=True))
 
@@ -103,19 +105,19 @@ class LandmarkSession:
             hidden.append(self.model.encode(on_device([piece], self.model.device), context, self._cache)[0])
             selections.append(tuple(context.selections))
             self._local += len(piece)
-            if policy.of_one_text:
+            if self._grows:
                 self._move_finished_blocks()
         return StepOutput(torch.cat(hidden), self._landmarks(ids), tuple(selections))
 
     @torch.no_grad()
     def resume(self, prompt: EncodedPrompt) -> StepOutput:
-        """Begin with a prompt that was read without a memory, under library positions.
+        """Begin with a prompt that was read without a memory, over one that does not grow.
 
         Same result as `feed` of its tokens; only the layers from the first memory layer on run again.
         """
-        assert self._local == 0 and not self.policy.of_one_text, "a prompt comes first, in one window"
+        assert self._local == 0 and not self._grows, "a prompt comes first, in one window"
         model, ids = self.model, prompt.tokens_with_landmarks
-        model.check_window(len(ids), self.policy)
+        model.check_window(len(ids), self.policy, self.memory.num_blocks if self.memory is not None else 0)
         for layer, (keys, values) in enumerate(prompt.cache):
             self._cache.update(keys, values, layer)
         context = model.context(reader=self.memory, policy=self.policy)
@@ -129,7 +131,7 @@ class LandmarkSession:
 
     def _pieces(self, ids: list[int]) -> list[list[int]]:
         """With the memory of one text, full windows on the block grid, the first completing the one begun; else one."""
-        if not self.policy.of_one_text:
+        if not self._grows:
             return [ids]
         first = self.window_tokens - self._local
         return [ids[:first]] + [ids[at : at + self.window_tokens] for at in range(first, len(ids), self.window_tokens)]
@@ -139,8 +141,8 @@ class LandmarkSession:
         finished = self._local // size
         if not finished:
             return
-        assert self.memory is not None
-        memory, layers, rest = in_text_order(self.memory), {}, DynamicCache()
+        memory, layers, rest = self.memory, {}, DynamicCache()
+        assert isinstance(memory, TextMemory)
         cut = finished * size
         for layer in range(self.model.num_layers):
             keys, values = cached(self._cache, layer)

@@ -14,7 +14,7 @@ from model.checkpoint.config import WindowAttention
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
 from model.errors import ModelError
-from research.train.convert.llama_delta import PUBLISHED_CHECKSUM, convert_llama_delta
+from research.train.convert.llama_delta import PUBLISHED_CHECKSUM, convert_llama, convert_llama_delta
 from research.train.data.documents import read_documents, write_token_file
 from research.train.engine.trainer import TrainingResult
 from research.train.evaluation.passkey import passkey_scores
@@ -250,6 +250,17 @@ def _convert_llama_delta(
         original, difference, out, checksum=None if no_checksum else checksum, dtype=getattr(torch, dtype)
     )
     print(f"sum of all weights {total:.4f}; model in {out}")
+
+
+@app.command("convert-llama")
+def _convert_llama(
+    published: Annotated[Path, typer.Option(help="Folder of landmark weights as published: .bin, tokenizer.model.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    dtype: Annotated[Literal["float32", "bfloat16", "float16"], typer.Option(help="To store.")] = "bfloat16",
+) -> None:
+    """LLaMA landmark weights that were published whole, as safetensors with a fast tokenizer."""
+    convert_llama(published, out, dtype=getattr(torch, dtype))
+    print(f"model in {out}")
 
 
 @app.command("fewer-bits")

@@ -64,12 +64,15 @@ class StoredMemoryReader:
     def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
         if self._positions is None:
             return self._snapshot.choose(layer, queries_BGXRD, k)
-        return choose_blocks(queries_BGXRD, self._landmarks_of(layer, queries_BGXRD), k)
+        return choose_blocks(queries_BGXRD, self.landmarks(layer).to(queries_BGXRD.dtype), k)
 
-    def _landmarks_of(self, layer: int, like: Tensor) -> Tensor:
+    def landmarks(self, layer: int) -> Tensor:
+        """landmarks_1GCD in the order of the blocks, as paper positions need."""
         if layer not in self._landmarks:
-            landmarks_GCD = self._snapshot.landmarks(layer, torch.from_numpy(self._positions))
-            self._landmarks[layer] = landmarks_GCD[None].to(like.device, like.dtype)
+            positions = None if self._positions is None else torch.from_numpy(self._positions)
+            shape = self._cache.shape
+            landmarks_GCD = self._snapshot.landmarks(layer, positions)
+            self._landmarks[layer] = landmarks_GCD[None].to(shape.device, shape.dtype)
         return self._landmarks[layer]
 
     def read(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:

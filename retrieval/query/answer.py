@@ -1,4 +1,4 @@
-"""Ask: retrieve the candidates, decode an answer that reads them, assemble it with its evidence.
+"""Ask: find what may answer, have it read, assemble the answer with its evidence.
 
 - Everything that was shown is stored with the answer, so that it can be reopened and exported as it was.
 - Whether the memory holds an answer at all is decided by the calibrated confidence of the search, before a word is
@@ -10,30 +10,47 @@ Axes: C candidates (see `retrieval.query.retrieve`), Y memory layers, H query he
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from model.inference.generate import answer_logprob
+import torch
+
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import DeletedMeanwhile, InvalidRequest
-from retrieval.index.snapshot import MemoryIndex, naming_damage
+from retrieval.index.snapshot import MemoryIndex, scope_positions
 from retrieval.query.decode import Decoded, Decoder
+from retrieval.query.evidence import AnswerMass
+from retrieval.query.landmark_reader import LandmarkReader
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import join_neighbours
 from retrieval.query.question import Question
-from retrieval.query.retrieve import Retrieved, retrieve
+from retrieval.query.retrieve import Retrieved, retrieve, whole_scope
 from retrieval.query.search import hits_of
 from retrieval.query.sentences import Quotation
 from retrieval.query.whole_lists import with_whole_lists
+from retrieval.types.defaults import DEFAULT_POSITIONS
 from retrieval.types.outcomes import NOTHING_FOUND, asks_for_a_survey
-from retrieval.types.passages import Answer, AnswerToken, BlockEffect, Passage, QuotedSentence, Timings
+from retrieval.types.passages import (
+    Answer,
+    AnswerToken,
+    BlockEffect,
+    EvidenceCheck,
+    Passage,
+    QuotedSentence,
+    Timings,
+)
 from retrieval.types.records import Scope
 from storage.errors import NotFound as NoRow
 
 NEAR_MISSES = 5
+OTHERS_LEFT_OUT = 3
+"""Blocks read that are left out one at a time, to know what leaving out any block does."""
+MAPPED_BLOCKS = 64
+"""The map by layer and head is kept of so many blocks, those that were read most."""
 
 
 class Answerer:
@@ -55,16 +72,15 @@ class Answerer:
             found = retrieve(self._workspace, self._index, snapshot, self._question, self._passages.blocks)
             retrieved = with_whole_lists(self._passages, found)
             decoded = yield from decoder.decode(retrieved, cancelled)
-            evidence = self._read(retrieved, decoded) if decoded.tokens else self._only_found(retrieved)
+            evidence = self._evidence(retrieved, decoded)
             answer = self._assemble(retrieved, decoded, evidence)
             store_answer(self._workspace, answer, evidence.document_ids)
         yield answer
 
     def _assemble(self, retrieved: Retrieved, decoded: Decoded, evidence: _Evidence) -> Answer:
         question, loaded = self._question, self._workspace.opened
-        tokens = decoded.tokens
+        tokens, reading = decoded.tokens, decoded.reading
         text = "".join(token.text for token in tokens).strip()
-        shares = [token.memory_share for token in tokens if token.blocks]
         return Answer(
             id=uuid4().hex,
             conversation_id=question.conversation_id,
@@ -76,7 +92,7 @@ class Answerer:
             tokens=tuple(tokens),
             passages=tuple(evidence.passages),
             near_misses=tuple(evidence.near_misses),
-            memory_share=sum(shares) / len(shares) if shares else 0.0,
+            memory_share=reading.mass.memory_share if reading and reading.mass else 0.0,
             layers=loaded.model.memory_layers if evidence.heat else (),
             heads=loaded.model.num_heads if evidence.heat else 0,
             heat=evidence.heat,
@@ -90,6 +106,8 @@ class Answerer:
             settings={
                 "k": question.k,
                 "voters": question.voters,
+                "positions": question.positions,
+                "space": reading.space if reading else None,
                 "max_tokens": question.max_tokens,
                 "quote": retrieved.quote,
                 "survey": bool(retrieved.quote) and asks_for_a_survey(question.text),
@@ -98,7 +116,7 @@ class Answerer:
                 "scope": (question.scope or Scope()).to_dict(),
                 "asked": retrieved.asked,
                 "token_ids": [token.token_id for token in tokens if token.token_id >= 0],
-                "candidates": retrieved.candidates.block_ids,
+                "candidates": _readable(retrieved, evidence),
                 "index": self._index.kind,
             },
             created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
@@ -106,31 +124,63 @@ class Answerer:
             quotation=next(quoted_sentences(self._passages, decoded, decoded.quotations[:1]), None) if tokens else None,
             outcome=decoded.outcome if text or decoded.interrupted else "not_found",
             decided_by=decoded.decided_by,
+            check=self._check(retrieved, decoded),
         )
 
-    def _read(self, retrieved: Retrieved, decoded: Decoded) -> _Evidence:
-        """Passages by attention where it decided, else what the quoted sentence stands in and then by search. Near
-        misses by search."""
-        candidates, mass_C = retrieved.candidates, decoded.mass.mass_C
-        mass, quoted = mass_C.tolist(), decoded.quoted
-        order = sorted(range(len(candidates)), key=lambda c: (c not in quoted, -mass[c], candidates.rank_C[c]))
-        heat_YHC = decoded.mass.heat_YHC
-        heat = {
-            candidates.block_ids[c]: tuple(tuple(round(cell, 6) for cell in row) for row in heat_YHC[:, :, c].tolist())
-            for c in order
-            if mass[c] > 0
-        }
+    def _check(self, retrieved: Retrieved, decoded: Decoded) -> EvidenceCheck | None:
+        """What leaving out the block read most does to the answer, beside some others that were read."""
+        mass = decoded.reading.mass if decoded.reading is not None else None
+        if mass is None or decoded.interrupted or not mass.masses:
+            return None
+        best, *rest = sorted(mass.masses, key=lambda c: (-mass.masses[c], -c))
+        little = rest[len(rest) // 2 :]  # what got least: blocks beside the best may hold the rest of the answer
+        drawn = random.Random(0).sample(little, min(OTHERS_LEFT_OUT, len(little)))
+        reader = LandmarkReader(self._workspace, self._index, self._question)
+        candidates, model = retrieved.candidates, self._workspace.opened.model
+        answer_ids = [token.token_id for token in decoded.tokens if token.token_id >= 0]
+        prompt_ids = model.prompt(retrieved.asked).ids
+        _, effects = reader.effects(prompt_ids, answer_ids, candidates.reader(), [(c,) for c in (best, *drawn)])
+        effect, others = effects[best,], tuple(effects[c,] for c in drawn)
+        return EvidenceCheck(candidates.block_ids[best], effect, others, effect < min((0.0, *others)))
+
+    def _evidence(self, retrieved: Retrieved, decoded: Decoded) -> _Evidence:
+        if not decoded.tokens:
+            return self._only_found(retrieved)
+        if decoded.reading is not None and decoded.reading.mass is not None:
+            return self._attended(retrieved, decoded.reading.mass)
+        return self._found(retrieved, decoded)
+
+    def _found(self, retrieved: Retrieved, decoded: Decoded) -> _Evidence:
+        """What the quoted sentence stands in, then passages by search."""
+        candidates, quoted = retrieved.candidates, decoded.quoted
+        order = sorted(range(len(candidates)), key=lambda c: (c not in quoted, candidates.rank_C[c]))
+        hits = candidates.hits(order, candidates.found_scores(retrieved.found.scores_C))
         quoted_ids = {candidates.block_ids[c] for c in quoted}
-        attends = decoded.decided_by == "attention"
-        scores_C = mass_C if attends else candidates.found_scores(retrieved.found.scores_C)
-        groups = join_neighbours(candidates.hits(order, scores_C), self._question.k)
+        groups = join_neighbours(hits, self._question.k)
         groups.sort(key=lambda group: not any(hit.block_id in quoted_ids for hit in group))
-        passages = self._passages.passages(groups, sum if attends else retrieved.found.joined)
-        shown = {block_id for passage in passages for block_id in passage.block_ids}
-        searched = hits_of(candidates.snapshot, retrieved.found.positions_C, retrieved.found.scores_C)
-        missed = [[hit] for hit in searched if hit.block_id not in shown][:NEAR_MISSES]
-        read = tuple({candidates.document_ids[c] for c in order if mass[c] > 0})
-        return _Evidence(passages, self._passages.passages(missed), heat, read)
+        passages = self._passages.passages(groups, retrieved.found.joined)
+        return _Evidence(passages, self._near_misses(retrieved, passages), {}, ())
+
+    def _attended(self, retrieved: Retrieved, mass: AnswerMass) -> _Evidence:
+        """Passages by attention, as many as were asked for."""
+        candidates, masses = retrieved.candidates, mass.masses
+        order = sorted(masses, key=lambda c: (-masses[c], -c))
+        ids = candidates.snapshot.blocks.ids_N[candidates.positions_C[order].numpy()].tolist()
+        heat = {
+            block_id: tuple(tuple(round(cell, 6) for cell in row) for row in mass.heat_YH(c).tolist())
+            for block_id, c in list(zip(ids, order, strict=True))[:MAPPED_BLOCKS]
+        }
+        scores = torch.tensor([masses[c] for c in order])
+        hits = hits_of(candidates.snapshot, candidates.positions_C[order], scores)
+        passages = self._passages.passages(join_neighbours(hits, self._question.k), sum)
+        documents = tuple(set(candidates.snapshot.documents_of(candidates.positions_C[order])))
+        return _Evidence(passages, self._near_misses(retrieved, passages), heat, documents, tuple(ids))
+
+    def _near_misses(self, retrieved: Retrieved, shown: Sequence[Passage]) -> list[Passage]:
+        """The best of the search that are not shown already."""
+        known = {block_id for passage in shown for block_id in passage.block_ids}
+        found = hits_of(retrieved.candidates.snapshot, retrieved.found.positions_C, retrieved.found.scores_C)
+        return self._passages.passages([[hit] for hit in found if hit.block_id not in known][:NEAR_MISSES])
 
     def _only_found(self, retrieved: Retrieved) -> _Evidence:
         """Nothing was generated: the best search results are near misses."""
@@ -140,13 +190,20 @@ class Answerer:
         return _Evidence([], near, {}, tuple(passage.document_id for passage in near))
 
 
+def _readable(retrieved: Retrieved, evidence: _Evidence) -> Sequence[int]:
+    """Ids of the candidates; of a whole memory only those that were read."""
+    return list(evidence.read) if retrieved.candidates.space == "memory" else retrieved.candidates.block_ids
+
+
 @dataclass(frozen=True)
 class _Evidence:
     passages: list[Passage]
     near_misses: list[Passage]
     heat: dict[int, tuple[tuple[float, ...], ...]]
     document_ids: tuple[str, ...]
-    """Of everything that was read or is shown."""
+    """Of everything that attention read."""
+    read: tuple[int, ...] = ()
+    """Block ids of what attention read, the most first."""
 
 
 def quoted_sentences(
@@ -193,13 +250,26 @@ def effect_of_block(workspace: Workspace, index: MemoryIndex, answer: Answer, bl
     token_ids, candidates = answer.settings["token_ids"], answer.settings["candidates"]
     if not token_ids or block_id not in candidates:
         raise InvalidRequest("This block was not among those that the answer could read, so it had no effect on it.")
-    policy = Question(text=answer.question, k=answer.settings["k"], voters=answer.settings["voters"]).policy()
-    model, logprobs = workspace.loaded().model, []
+    settings, opened = answer.settings, workspace.loaded()
+    question = Question(
+        text=answer.question,
+        k=settings["k"],
+        voters=settings["voters"],
+        positions=settings.get("positions", DEFAULT_POSITIONS),
+        scope=Scope.from_dict(settings["scope"]),
+    )
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
-        for ids in (candidates, [other for other in candidates if other != block_id]):
-            reader = snapshot.reader(snapshot.positions_of_blocks(ids))
-            with naming_damage(index), workspace.scheduler.for_question():
-                prompt = model.prompt(answer.settings["asked"]).ids
-                each = answer_logprob(model, prompt, token_ids, memory=reader, policy=policy)
-            logprobs.append(float(each.sum()))
-    return BlockEffect(block_id, logprobs[0], logprobs[1], logprobs[1] - logprobs[0])
+        if settings.get("space") == "memory":
+            candidates = whole_scope(snapshot, scope_positions(workspace, snapshot, question.scope))
+            positions, memory = candidates.positions_C, candidates.reader()
+        else:
+            positions = snapshot.positions_of_blocks(settings["candidates"])
+            memory = snapshot.reader(positions)
+        (block,) = torch.isin(positions, snapshot.positions_of_blocks([block_id])).nonzero().flatten().tolist() or [
+            None
+        ]
+        if block is None:
+            raise InvalidRequest("This block is no longer stored, so its effect cannot be measured.")
+        reader = LandmarkReader(workspace, index, question)
+        whole, effect = reader.effects(opened.model.prompt(settings["asked"]).ids, token_ids, memory, [(block,)])
+    return BlockEffect(block_id, whole, whole + effect[block,], effect[block,])

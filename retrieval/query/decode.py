@@ -1,7 +1,4 @@
-"""Decoding: the model answers while it reads the candidates, or the sentence that answers best is quoted as it stands.
-
-Steps of different questions alternate at the model, so several people are answered at once.
-"""
+"""Decoding: a landmark language model writes the answer, or the sentence that answers best is quoted as it stands."""
 
 from __future__ import annotations
 
@@ -10,32 +7,29 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from model.errors import ModelError
-from model.inference.generate import GeneratedToken, generate
+import torch
+
 from retrieval.engine.workspace import Workspace
-from retrieval.errors import InvalidRequest
-from retrieval.index.snapshot import MemoryIndex, naming_damage
+from retrieval.index.snapshot import MemoryIndex
 from retrieval.query.decide import outcome_of_reading, outcome_of_search, p_right_of_search, signs_of
-from retrieval.query.evidence import AnswerMass
+from retrieval.query.landmark_reader import LandmarkReader
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
 from retrieval.query.rank import OTHER_SENTENCES, quoting_from, rank
+from retrieval.query.read import Ranked, Reading
 from retrieval.query.retrieve import Retrieved
 from retrieval.query.sentences import Quotation, Quoting
 from retrieval.types.defaults import DecidedBy, Outcome
 from retrieval.types.passages import AnswerToken
 
-# An answer's record keeps this many blocks for each token; a question has at most a few dozen candidates.
-BLOCKS_PER_TOKEN = 16
 _CHARACTERS_A_TOKEN = 4
 """A quotation is bounded in characters: a letter of Japanese or Hebrew may take several tokens."""
 
 
 @dataclass(eq=False)
 class Decoded:
-    """What was generated, and what attention read for it."""
+    """The answer's tokens, and who chose them."""
 
-    mass: AnswerMass
     tokens: list[AnswerToken] = field(default_factory=list)
     first_token_at: float | None = None
     """By `time.perf_counter`."""
@@ -45,11 +39,13 @@ class Decoded:
     outcome: Outcome = "not_found"
     interrupted: bool = False
     """Whether it was stopped before its end."""
+    reading: Reading | None = None
+    """Where the model wrote the answer, with what attention read."""
 
     @property
     def decided_by(self) -> DecidedBy:
         """Who chose the words: attention those that were generated, a reader or search alone a whole sentence."""
-        if any(token.logprob is not None for token in self.tokens):
+        if self.reading is not None:
             return "attention"
         read = any(quotation.chance is not None for quotation in self.quotations)
         return "reader" if read else "search"
@@ -66,14 +62,11 @@ class Decoder:
     def __init__(self, workspace: Workspace, index: MemoryIndex, passages: PassageBuilder, question: Question):
         self._workspace, self._index, self._passages = workspace, index, passages
         self._model = workspace.opened.model
-        self._policy, self._sampling = question.policy(), question.sampling(self._model)
-        self._anyway = question.anyway
+        self._question, self._sampling = question, question.sampling(self._model)
 
     def look(self, retrieved: Retrieved) -> Decoded:
         """The sentences that may be quoted, and the outcome; nothing is generated."""
-        model, candidates = self._model, retrieved.candidates
-        mass = AnswerMass(model.memory_layers, model.num_heads, len(candidates), model.search_weights_YH)
-        decoded = Decoded(mass)
+        model, candidates, decoded = self._model, retrieved.candidates, Decoded()
         if not retrieved.answerable:
             return decoded
         if retrieved.quote:
@@ -95,32 +88,21 @@ class Decoder:
 
     def decode(self, retrieved: Retrieved, cancelled: Callable[[], bool]) -> Generator[AnswerToken, None, Decoded]:
         """Gives the tokens as they come; returns all of them with their evidence."""
-        decoded, model, candidates = self.look(retrieved), self._model, retrieved.candidates
+        decoded = self.look(retrieved)
         if decoded.outcome == "not_found":
             return decoded
         if decoded.quotations:
             yield from self._quoted(decoded, cancelled)
             return decoded
-        if not model.writes:
-            raise InvalidRequest(
-                f"{model.source} only finds: it has no words of its own. Leave out --free, so that answers are "
-                "quoted, or name a writer (CAIRN_WRITER)."
-            )
-        steps = generate(
-            model,
-            retrieved.found.question.prompt,
-            memory=candidates.reader(),
-            policy=self._policy,
-            sampling=self._sampling,
-            quote_from=decoded.quoting.source if decoded.quoting else None,
-            cancelled=cancelled,
-        )
-        for step in self._in_turns(steps):
-            decoded.first_token_at = decoded.first_token_at or time.perf_counter()
-            token = _answer_token(step, decoded, candidates.block_ids)
-            decoded.tokens.append(token)
-            yield token
-        decoded.interrupted = cancelled()
+        reader = LandmarkReader(self._workspace, self._index, self._question, decoded.quoting)
+        tokens = reader.read(retrieved.found.question, Ranked(retrieved.candidates, (), torch.zeros(0), ()), cancelled)
+        try:
+            while True:
+                decoded.tokens.append(next(tokens))
+                decoded.first_token_at = decoded.first_token_at or time.perf_counter()
+                yield decoded.tokens[-1]
+        except StopIteration as end:
+            decoded.reading, decoded.interrupted = end.value, end.value.interrupted
         return decoded
 
     def _quoted(self, decoded: Decoded, cancelled: Callable[[], bool]) -> Iterator[AnswerToken]:
@@ -154,25 +136,5 @@ class Decoder:
                 p_right = p_right_of_search(found.matched, [quotation.score for quotation in quotations])
             by_tokens = self._model.config.ranks_by_tokens
             outcome = outcome_of_search(ranker.decision, p_right, found.in_scope, by_tokens=by_tokens)
-        insisted = retrieved.insisted or (self._anyway and outcome == "not_found")
+        insisted = retrieved.insisted or (self._question.anyway and outcome == "not_found")
         return "perhaps" if insisted else outcome
-
-    def _in_turns(self, steps: Iterator[GeneratedToken]) -> Iterator[GeneratedToken]:
-        while True:
-            try:
-                with naming_damage(self._index), self._workspace.scheduler.for_question():
-                    step = next(steps, None)
-            except ModelError as error:
-                raise InvalidRequest(f"The question cannot be answered: {error}") from error
-            if step is None:
-                return
-            yield step
-
-
-def _answer_token(step: GeneratedToken, decoded: Decoded, block_ids: Sequence[int]) -> AnswerToken:
-    if step.id < 0:  # text that was held back; no token of its own
-        return AnswerToken(step.text, 0.0, 0.0, (), token_id=-1)
-    mass = decoded.mass.add(step.selections)
-    blocks = tuple((block_ids[block], share) for block, share in mass.strongest(BLOCKS_PER_TOKEN))
-    quoted = decoded.quoting.place(*step.quote) if decoded.quoting and step.quote else None
-    return AnswerToken(step.text, step.logprob, mass.memory_share, blocks, quoted, step.id)

@@ -3,8 +3,9 @@
 - A token's attention is that of its last query row, the one that chose the token; question rows before it are not
   counted.
 - "Mass" is gate mass: the landmark probability of a block. Over the blocks read and the local window it sums to 1.
+- Only blocks that were read are kept, so that what attention may choose from can be a whole library.
 
-Axes: B batch (1), Y memory layers, H query heads, Q queries, S slots, C blocks of the reader.
+Axes: B batch (1), Y memory layers, H query heads, Q queries, S slots, U blocks read.
 """
 
 from __future__ import annotations
@@ -20,68 +21,69 @@ from model.attention.memory import Selection
 
 @dataclass(frozen=True, eq=False)
 class TokenMass:
-    """One token: `mass_C` averaged over the weighed layers and heads; its sum is the share of attention on the
-    memory."""
+    """One token: `mass_U` averaged over the weighed layers and heads, of the blocks `ids_U` (ascending) of the
+    reader. `memory_share`: of the token's attention, over all layers and heads alike."""
 
-    mass_C: Tensor
-
-    @property
-    def memory_share(self) -> float:
-        return min(1.0, float(self.mass_C.sum()))
+    ids_U: Tensor
+    mass_U: Tensor
+    memory_share: float
 
     def strongest(self, limit: int) -> list[tuple[int, float]]:
         """(block of the reader, mass), strongest first, zeros left out."""
-        read = int((self.mass_C > 0).sum())
-        masses, ids = self.mass_C.topk(min(limit, read))
-        return [(int(block), float(mass)) for block, mass in zip(ids, masses, strict=True)]
+        read = int((self.mass_U > 0).sum())
+        masses, places = self.mass_U.topk(min(limit, read))
+        return [(int(block), float(mass)) for block, mass in zip(self.ids_U[places], masses, strict=True)]
 
 
-def mass_by_head(selections: Sequence[Selection], layers: Sequence[int], num_blocks: int) -> Tensor:
-    """mass_YHC (float32, CPU) of the newest query row over `num_blocks` blocks; zeros for layers that read nothing."""
-    rows = {selection.layer: _last_row(selection, num_blocks) for selection in selections}
-    heads = next(iter(rows.values())).shape[0] if rows else 1
-    return torch.stack([rows.get(layer, torch.zeros(heads, num_blocks)) for layer in layers])
-
-
-def _last_row(selection: Selection, num_blocks: int) -> Tensor:
-    gate_HS = selection.gate_BHQS[0, :, -1].float().cpu()
-    ids_HS = selection.ids_BHQS[0, :, -1].cpu()
-    return torch.zeros(gate_HS.shape[0], num_blocks).scatter_add_(1, ids_HS, gate_HS)
+def mass_by_head(selections: Sequence[Selection], layers: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """ids_U (ascending) of the blocks that the newest query row read, and mass_YHU (float32, CPU); zeros for layers
+    that read nothing."""
+    rows = {read.layer: (read.ids_BHQS[0, :, -1].cpu(), read.gate_BHQS[0, :, -1].float().cpu()) for read in selections}
+    if not rows:
+        return torch.zeros(0, dtype=torch.long), torch.zeros(len(layers), 1, 0)
+    ids_U = torch.cat([ids_HS.flatten() for ids_HS, _ in rows.values()]).unique()
+    heads = next(iter(rows.values()))[0].shape[0]
+    mass_YHU = torch.zeros(len(layers), heads, len(ids_U))
+    for layer, (ids_HS, gate_HS) in rows.items():
+        mass_YHU[list(layers).index(layer)].scatter_add_(1, torch.searchsorted(ids_U, ids_HS.contiguous()), gate_HS)
+    return ids_U, mass_YHU
 
 
 class AnswerMass:
     """Sums the attention of an answer's tokens as they come.
 
-    `weights_YH`: the share of each head, as in search (None: equal), so that heads that were never taught to find
-    anything do not decide what counts as evidence. The heat map shows every head as it is.
+    `weights_YH`: the share of each head in what counts as evidence (`LandmarkConfig.evidence_weights`, else those of
+    search; None: equal). The map by layer and head shows every head as it is.
     """
 
-    def __init__(self, layers: Sequence[int], num_heads: int, num_blocks: int, weights_YH: Tensor | None = None):
-        self.layers, self.num_blocks = tuple(layers), num_blocks
+    def __init__(self, layers: Sequence[int], num_heads: int, weights_YH: Tensor | None = None):
+        self.layers = tuple(layers)
         shares_YH = torch.ones(len(self.layers), num_heads) if weights_YH is None else weights_YH.float()
         self._shares_YH = shares_YH / shares_YH.sum()
-        self._total_YHC = torch.zeros(len(self.layers), num_heads, num_blocks)
-        self._count = 0
+        self._totals: dict[int, Tensor] = {}  # block of the reader -> mass_YH
+        self._count, self._share = 0, 0.0
 
     def add(self, selections: Sequence[Selection]) -> TokenMass:
-        mass_YHC = mass_by_head(selections, self.layers, self.num_blocks)
-        self._total_YHC += mass_YHC
+        ids_U, mass_YHU = mass_by_head(selections, self.layers)
+        for at, block in enumerate(ids_U.tolist()):
+            mass_YH = mass_YHU[:, :, at]
+            self._totals[block] = self._totals[block] + mass_YH if block in self._totals else mass_YH
         self._count += 1
-        return TokenMass(self._weighed(mass_YHC))
+        share = min(1.0, float(mass_YHU.sum(-1).mean())) if mass_YHU.numel() else 0.0
+        self._share += share
+        weighed_U = torch.einsum("yh,yhu->u", self._shares_YH, mass_YHU) if len(ids_U) else torch.zeros(0)
+        return TokenMass(ids_U, weighed_U, share)
+
+    def heat_YH(self, block: int) -> Tensor:
+        """Mean mass of a block over the tokens so far; zeros for one that was not read."""
+        return self._totals.get(block, torch.zeros_like(self._shares_YH)) / max(1, self._count)
 
     @property
-    def heat_YHC(self) -> Tensor:
-        """Mean over the tokens so far."""
-        return self._total_YHC / max(1, self._count)
-
-    @property
-    def mass_C(self) -> Tensor:
-        """Mean over tokens and weighed heads: the answer's attention on each block."""
-        return self._weighed(self.heat_YHC)
-
-    def _weighed(self, mass_YHC: Tensor) -> Tensor:
-        return torch.einsum("yh,yhc->c", self._shares_YH, mass_YHC)
+    def masses(self) -> dict[int, float]:
+        """Block of the reader -> mean over tokens and weighed heads: the answer's attention on each block read."""
+        return {block: float((self._shares_YH * self.heat_YH(block)).sum()) for block in self._totals}
 
     @property
     def memory_share(self) -> float:
-        return min(1.0, float(self.mass_C.sum()))
+        """Mean over tokens, layers and heads alike."""
+        return self._share / max(1, self._count)

@@ -10,7 +10,7 @@ from typing import cast
 
 from torch import Tensor
 
-from model.attention.selection import SelectionPolicy, Voters
+from model.attention.selection import Positions, SelectionPolicy, Voters
 from model.checkpoint.landmark_model import LandmarkModel
 from model.errors import ContextTooLong, ModelError
 from model.inference.prompt import EncodedPrompt, encode_prompt
@@ -32,6 +32,7 @@ class Question:
     """Word for word from the documents; None: as the model's settings say."""
     max_tokens: int = 128
     voters: str = "group"
+    positions: str = "library"
     conversation_id: str | None = None
     earlier: tuple[Turn, ...] = ()
     """What was said before, oldest first, where there is no conversation."""
@@ -45,7 +46,8 @@ class Question:
         """Raises `InvalidRequest`."""
         check_count(self.k)
         try:
-            return SelectionPolicy(top_k=self.k, voters=cast(Voters, self.voters), positions="library")
+            voters, positions = cast(Voters, self.voters), cast(Positions, self.positions)
+            return SelectionPolicy(top_k=self.k, voters=voters, positions=positions)
         except ModelError as error:
             raise InvalidRequest(str(error)) from error
 

@@ -17,14 +17,14 @@ from typing import Literal, Protocol
 
 from torch import Tensor
 
-from model.attention.memory import Selection
+from retrieval.query.evidence import AnswerMass
 from retrieval.query.question import EncodedQuestion
 from retrieval.query.retrieve import Candidates
 from retrieval.query.sentences import Sentence
+from retrieval.types.defaults import Space
 from retrieval.types.passages import AnswerToken
 
 Decider = Literal["attention", "reader", "writer"]
-Space = Literal["memory", "candidates"]
 Cancelled = Callable[[], bool]
 
 
@@ -58,8 +58,8 @@ class Reading:
     spans: Sequence[ReadSpan] = ()
     p_none: float | None = None
     """Probability that nothing read holds an answer; None where the reader does not say."""
-    selections: Sequence[Sequence[Selection]] = ()
-    """Of each token, by memory layer: what attention read for it. Empty where attention decided nothing."""
+    mass: AnswerMass | None = None
+    """What attention read, by block, layer and head. None where attention decided nothing."""
     space: Space = "candidates"
     """What attention chose from: the whole scope, or the candidates of the search."""
     interrupted: bool = False

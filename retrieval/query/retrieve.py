@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 
 from model.checkpoint.config import LandmarkConfig
+from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.engine.workspace import Workspace
 from retrieval.index.memory_snapshot import MemorySnapshot
-from retrieval.index.snapshot import MemoryIndex, naming_damage
+from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
 from retrieval.index.stored_reader import StoredMemoryReader
 from retrieval.query.decide import is_answerable
 from retrieval.query.follow_up import with_conversation
@@ -29,19 +30,23 @@ from retrieval.query.question import Question
 from retrieval.query.search import Found, RowsOf, find_blocks, hits_of
 from retrieval.query.sentences import Hit
 from retrieval.query.spelling import corrected
+from retrieval.types.defaults import Space
 
 CANDIDATES_PER_PASSAGE = 4
+MOST_LOGITS = 16_000_000
+"""Layers x heads x blocks whose landmarks one token may compare (docs/landmark-attention.md, section 5)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
     """`quotable_C`: whether a quotation may come from the block. `rank_C`: its place in the search; blocks not found,
-    but standing beside one that was, come last."""
+    but standing beside one that was, come last. `space`: "memory" where nothing in scope was left out by the search."""
 
     snapshot: MemorySnapshot
     positions_C: Tensor
     quotable_C: Tensor
     rank_C: Sequence[int]
+    space: Space = "candidates"
 
     def __len__(self) -> int:
         return len(self.positions_C)
@@ -69,8 +74,13 @@ class Candidates:
         ranks = [rank.get(position, max(self.rank_C, default=0)) for position in positions_C.tolist()]
         return Candidates(self.snapshot, positions_C, quotable_C, ranks)
 
+    @property
+    def is_everything(self) -> bool:
+        """Whether no block of the snapshot is left out."""
+        return len(self) == self.snapshot.num_blocks
+
     def reader(self) -> StoredMemoryReader:
-        return self.snapshot.reader(self.positions_C)
+        return self.snapshot.reader(None if self.is_everything else self.positions_C)
 
     def hits(self, order: Sequence[int], scores_C: Tensor) -> list[Hit]:
         """Some candidates with their scores, in the given order."""
@@ -113,9 +123,12 @@ def retrieve(
         found = find_blocks(workspace, snapshot, asked, CANDIDATES_PER_PASSAGE * question.k, question.scope, rows)
     finished_at = time.perf_counter()
     quote = config.quotes if question.quote is None else question.quote
-    candidates = choose_candidates(
-        snapshot, found, config, question.k, whole_sentences=quote and config.quotes_sentences
-    )
+    if not quote and chooses_from_all(workspace.opened.model, found.in_scope):
+        candidates = whole_scope(snapshot, scope_positions(workspace, snapshot, question.scope))
+    else:
+        candidates = choose_candidates(
+            snapshot, found, config, question.k, whole_sentences=quote and config.quotes_sentences
+        )
     ranker = workspace.opened.ranker
     sure = is_answerable(ranker.decision, found.confidence, found.in_scope, by_tokens=config.ranks_by_tokens)
     weighs = ranker.weighs_reading and quote and config.quotes_sentences
@@ -129,6 +142,17 @@ def _asked(workspace: Workspace, question: Question, spelled: str) -> str:
         return with_conversation(spelled, [turn.question for turn in question.earlier])
     heads = workspace.catalogue.answers(conversation_id=question.conversation_id, limit=1)
     return with_conversation(spelled, [head.question for head in heads])
+
+
+def chooses_from_all(model: LandmarkModel, blocks: int) -> bool:
+    """Whether every layer and head of a model that writes may choose from all of so many blocks."""
+    return model.writes and len(model.memory_layers) * model.num_heads * blocks <= MOST_LOGITS
+
+
+def whole_scope(snapshot: MemorySnapshot, within: Tensor | None) -> Candidates:
+    """Every block in scope, for attention to choose from; none of them is quoted."""
+    positions_C = torch.arange(snapshot.num_blocks) if within is None else within
+    return Candidates(snapshot, positions_C, torch.zeros_like(positions_C, dtype=torch.bool), (), "memory")
 
 
 def choose_candidates(

@@ -15,6 +15,9 @@ DecidedBy = Literal["attention", "reader", "search", "writer"]
 """Who chose the words of an answer: the attention of the model that wrote it, a reader that marked a sentence, search
 alone, or a writer."""
 
+Space = Literal["memory", "candidates"]
+"""What attention chose from: all that is in scope, or the candidates of the search."""
+
 DEFAULT_K = 8
 """Blocks that may be read at a time; passages of a search."""
 DEFAULT_QUOTE: bool | None = None
@@ -25,6 +28,8 @@ QUOTED_TOKENS = 128
 """Longest answer of the model that searches, in its tokens."""
 WRITTEN_TOKENS = 512
 """Longest answer of a writer, in its tokens."""
+DEFAULT_POSITIONS: Final = "library"
+"""Where blocks stand that attention reads; see `model.attention.positions`."""
 DEFAULT_VOTERS: Final = "group"
 """Who chooses the blocks; see `model.attention.selection.SelectionPolicy`."""
 

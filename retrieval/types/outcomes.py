@@ -59,8 +59,17 @@ def survey_note(answer: Answer) -> str:
     return ONE_SENTENCE if answer.settings.get("survey") and answer.text and answer.writer is None else ""
 
 
+FROM_ITSELF: Final = (
+    "The model wrote this from itself: leaving out the passage that it read most changes the answer no more than "
+    "leaving out any other. So no passage is shown."
+)
+"""Of an answer for which what attention read made no difference."""
+
+
 def who_chose(answer: Answer) -> str:
     """The line for the passages of an answer; empty where there is none, and for a writer's."""
+    if answer.decided_by == "attention" and not answer.shows_attention:
+        return FROM_ITSELF
     return WHO_CHOSE[answer.decided_by] if answer.found else ""
 
 

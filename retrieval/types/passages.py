@@ -143,10 +143,26 @@ class Timings(Record):
 
 
 @dataclass(frozen=True)
+class EvidenceCheck(Record):
+    """Whether what attention read made an answer: its log-probability was taken again without the block read most, and
+    without some others that were read, one at a time.
+
+    `effect`, `others`: change in nats over the whole answer, negative where it became less likely. `decided`: whether
+    the block read most did more than any of the others, which is the noise.
+    """
+
+    block_id: int
+    effect: float
+    others: tuple[float, ...]
+    decided: bool
+
+
+@dataclass(frozen=True)
 class Answer(Record):
     """A finished answer with its evidence, as it is stored, reopened and exported.
 
-    `decided_by`: who chose its words. `passages`: where attention did, what it read, by gate mass over the whole
+    `decided_by`: who chose its words; `check`: where attention did, whether what it read mattered (None: not measured).
+    `passages`: where attention did, what it read, by gate mass over the whole
     answer; else what search found, that of a quoted sentence first.
     `near_misses`: the next best candidates that were not read, by search score. `quotation`: where a whole sentence is
     quoted, that sentence with its place; `other_sentences`: those that came next, best first. `heat`, only where
@@ -189,6 +205,7 @@ class Answer(Record):
     outcome: Outcome = "found"
     set_aside: str = ""
     decided_by: DecidedBy = "search"
+    check: EvidenceCheck | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """With `format`, which names the version of what is stored and exported."""
@@ -210,6 +227,11 @@ class Answer(Record):
             near_misses=tuple(map(_next_pages, self.near_misses)),
             other_sentences=tuple(others),
         )
+
+    @property
+    def shows_attention(self) -> bool:
+        """Whether attention chose the words, and what it read made a difference."""
+        return self.decided_by == "attention" and (self.check is None or self.check.decided)
 
     @property
     def beside(self) -> QuotedSentence | None:

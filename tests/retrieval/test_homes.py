@@ -37,7 +37,7 @@ def test_a_new_home_takes_the_smallest_numbers_that_suit_its_model(open_library,
 
 
 def test_a_home_keeps_the_numbers_of_its_memory(open_library, write):
-    model = tiny_model(block_size=BLOCK_SIZE, window_blocks=4, context_blocks=2, quotes=True)
+    model = tiny_model(block_size=BLOCK_SIZE, window_blocks=4, context_blocks=2, answers="quoted")
     earlier = open_library(model=model, kv_dtype="bf16")
     add(earlier, write("fox.txt", FOX))
     before = earlier.search("fox", 3)

@@ -4,7 +4,7 @@ import { address, get, remove } from "./api.js";
 import { announce, button, confirm, duration, h, icon, percent, placeOf, replace, toast, weight } from "./dom.js";
 import { cutAtSpan, opacity } from "./marking.js";
 import { openViewer } from "./viewer.js";
-import { ONE_SENTENCE, OUTCOMES, WHO_CHOSE } from "./words.js";
+import { FROM_ITSELF, ONE_SENTENCE, OUTCOMES, WHO_CHOSE } from "./words.js";
 import { writtenEvidence, writtenText } from "./written.js";
 
 const NEAREST = 3;
@@ -42,14 +42,14 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
     answer.settings.interrupted ? interruptedNote(onContinue) : null,
     words && (answer.outcome === "perhaps" || (answer.settings.anyway && answer.found)) ? perhapsNote() : null,
     answer.found || (words && !refusedBy(answer)) ? h("div", { class: answer.found ? "" : "unsupported" }, box) : null,
-    answer.writer ? writtenEvidence(answer) : words ? source(answer, reading) : null,
+    answer.writer ? writtenEvidence(answer) : words && !reading.fromItself ? source(answer, reading) : null,
     words && answer.settings.survey ? h("div", { class: "verdict survey", role: "note" }, ONE_SENTENCE) : null,
     answer.found ? null : nearest(answer, { onAnyway: answer.settings.anyway ? null : onAnyway }),
     words ? otherSentences(answer) : null,
     words && !answer.writer ? warning(answer, lowShare) : null,
-    words && !answer.writer ? whoChose(answer) : null,
+    words && !answer.writer ? whoChose(answer, reading) : null,
     words && reading.attended ? howItWasRead(answer) : null,
-    (words || answer.writer) && answer.passages.length
+    (words || answer.writer) && answer.passages.length && !reading.fromItself
       ? button(reading.attended ? "What was read" : "Passages found", { class: "button small open-evidence", onclick: onEvidence }, "page")
       : null,
     actions(answer, { onDeleted, onAgain }),
@@ -247,8 +247,13 @@ function warning(answer, lowShare) {
   );
 }
 
-const whoChose = (answer) =>
-  h("p", { class: "soft who-chose" }, WHO_CHOSE[answer.decided_by], answer.decided_by === "attention" ? "" : ` ${timing(answer)}.`);
+const whoChose = (answer, { fromItself }) =>
+  h(
+    "p",
+    { class: "soft who-chose" },
+    fromItself ? FROM_ITSELF : WHO_CHOSE[answer.decided_by],
+    answer.decided_by === "attention" ? "" : ` ${timing(answer)}.`,
+  );
 
 function howItWasRead(answer) {
   const share = answer.memory_share;

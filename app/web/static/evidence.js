@@ -17,7 +17,7 @@ let chosenPanel = "passages";
 
 export function mountEvidence(node, reading) {
   const { writer } = reading.answer;
-  const attention = reading.answer.decided_by === "attention";
+  const attention = reading.answer.decided_by === "attention" && !reading.fromItself;
   const panels = PANELS.filter(([name]) => attention || (writer ? ["passages"] : OF_SEARCH).includes(name));
   if (!panels.some(([name]) => name === chosenPanel)) chosenPanel = "passages";
   const focus = h("div", { class: "focus" });
@@ -141,7 +141,7 @@ function blockCard(reading, block, letGo) {
         h("div", { class: "soft" }, reading.attended ? "Attention" : "Search score"),
         h("div", { class: "fine" }, reading.attended ? "how much it was read" : "how well it fits the question"),
       ),
-      reading.answer.decided_by === "attention"
+      reading.answer.decided_by === "attention" && !reading.fromItself
         ? h("div", { "aria-live": "polite" }, effect ? effectFigure(effect) : measureButton(reading, block))
         : null,
     ),
@@ -205,7 +205,7 @@ function measureButton(reading, block) {
 
 function passages(panel, reading) {
   const { answer } = reading;
-  if (!answer.passages.length) {
+  if (!answer.passages.length || reading.fromItself) {
     replace(panel, h("p", { class: "empty-note" }, "There is no passage for this answer."));
     return () => {};
   }

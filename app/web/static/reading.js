@@ -70,7 +70,13 @@ export class Reading extends EventTarget {
 
   // Whether passages have shares of attention: that of the model that answered, or of a writer that tells.
   get attended() {
-    return this.answer.decided_by === "attention" || (Boolean(this.answer.writer) && this.answer.memory_share > 0);
+    const { writer, memory_share } = this.answer;
+    return this.answer.decided_by === "attention" ? !this.fromItself : Boolean(writer) && memory_share > 0;
+  }
+
+  // Whether what attention read made no difference to the answer: then nothing of it is shown.
+  get fromItself() {
+    return this.answer.decided_by === "attention" && this.answer.check?.decided === false;
   }
 
   // What a passage or a part of it is worth, for people: a share of attention, or the score of the search.

@@ -3,6 +3,7 @@
 /** For each outcome of a question: what it is called, and what that means. */
 export const OUTCOMES: Record<string, [string, string]>;
 export const WHO_CHOSE: Record<string, string>;
+export const FROM_ITSELF: string;
 export const ONE_SENTENCE: string;
 export const QUOTED_INSTEAD: string;
 export const SET_ASIDE: string;

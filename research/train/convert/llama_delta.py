@@ -1,14 +1,16 @@
-"""Released landmark weights (epfml/landmark-attention-llama7b-wdiff): original LLaMA-7B plus the published difference.
+"""Released landmark weights in the published layout: LLaMA-7B tuned with landmarks, whole, or as the difference to the
+original (epfml/landmark-attention-llama7b-wdiff).
 
 - Tensor by tensor: read, add in float32, write. Never two models in memory, not even one.
 - Both sides may be safetensors or the older `.bin` shards, which are mapped and never unpickled.
-- The result is safetensors shards with `config.landmark`, ready for `load_backbone`.
+- The result is safetensors shards with `config.landmark` and a fast tokenizer, ready for `load_backbone`.
 Facts: docs/landmark-attention.md, section 8.
 """
 
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -16,6 +18,7 @@ from torch import Tensor
 
 from model.checkpoint.config import LandmarkConfig
 from model.errors import ModelError
+from research.train.convert.sentencepiece_file import fast_tokenizer
 from research.train.convert.tensor_files import ShardWriter, TensorFiles
 
 PUBLISHED_CHECKSUM = 49798.7656
@@ -49,13 +52,7 @@ def convert_llama_delta(
     compared;
     nothing is left in `out` then). `landmark` defaults to the settings the weights were trained with.
     """
-    if out.exists() and any(out.iterdir()):
-        raise ModelError(f"{out} is not empty; choose a new folder.")
-    unfinished = out.with_name(out.name + ".unfinished")
-    if unfinished.exists():
-        shutil.rmtree(unfinished)
-    unfinished.mkdir(parents=True)
-    try:
+    with _new_folder(out) as unfinished:
         total = _write_weights(original, difference, unfinished, dtype, original_rows, shard_bytes)
         if checksum is not None and not abs(total - checksum) <= tolerance:
             raise ModelError(
@@ -63,13 +60,47 @@ def convert_llama_delta(
                 "of the sides is damaged or of another version. Check the downloads, or give the sum with --checksum."
             )
         _write_config(difference, unfinished, landmark, dtype)
+    return total
+
+
+def convert_llama(
+    published: Path,
+    out: Path,
+    *,
+    dtype: torch.dtype = torch.float32,
+    landmark: LandmarkConfig | None = None,
+    shard_bytes: int = 4 << 30,
+) -> None:
+    """Write weights that were published whole, with landmarks, to `out` (a new or empty folder).
+
+    Raises ModelError for files that cannot be read. `landmark`: as in `convert_llama_delta`.
+    """
+    with _new_folder(out) as unfinished:
+        files = TensorFiles(published)
+        weights = [name for name in files.names if not name.endswith(_ROTARY)]
+        with ShardWriter(unfinished, {name: files.shape(name) for name in weights}, dtype, shard_bytes) as writer:
+            for name in weights:
+                writer.write(name, files.read(name))
+        _write_config(published, unfinished, landmark, dtype)
+
+
+@contextmanager
+def _new_folder(out: Path) -> Iterator[Path]:
+    """A folder that becomes `out` when all is written. Raises ModelError if there is something in `out`."""
+    if out.exists() and any(out.iterdir()):
+        raise ModelError(f"{out} is not empty; choose a new folder.")
+    unfinished = out.with_name(out.name + ".unfinished")
+    if unfinished.exists():
+        shutil.rmtree(unfinished)
+    unfinished.mkdir(parents=True)
+    try:
+        yield unfinished
     except BaseException:
         shutil.rmtree(unfinished)
         raise
     if out.exists():
         out.rmdir()
     unfinished.replace(out)
-    return total
 
 
 def _write_weights(
@@ -124,6 +155,9 @@ def _write_config(difference: Path, out: Path, landmark: LandmarkConfig | None, 
         config.pop(stale, None)
     config |= {"dtype": str(dtype).removeprefix("torch."), "landmark": settings.to_dict()}
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    if (difference / "tokenizer.model").is_file() and not (difference / "tokenizer.json").is_file():
+        fast_tokenizer(difference).save_pretrained(out)
+        return
     for file in _tokenizer_files(difference):
         shutil.copyfile(file, out / file.name)
 

@@ -102,7 +102,7 @@ def start(prepared: Prepared, recipe: Recipe, encoder: Encoder) -> LandmarkModel
         memory_layers=(config.num_hidden_layers - 1,),
         prompt="<question>{question}<question>{question}<answer>",
         stop=("\n\n",),
-        quotes=True,
+        answers="quoted",
         quotes_sentences=True,
         search_weights=((1.0,) * config.num_attention_heads,),
         ranks_by_tokens=True,

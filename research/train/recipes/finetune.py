@@ -42,7 +42,9 @@ def finetune(
 
     def load(device: str | torch.device) -> LandmarkModel:
         model = load_backbone(checkpoint, device=device, dtype=dtype, block_size=preset.rows.block_size)
-        model = model.with_config(landmark_in_loss=preset.rows.targets == "all")
+        preset.rows.check_fits(model.max_positions)
+        windows = preset.rows.windows(model.config.block_size)
+        model = model.with_config(landmark_in_loss=preset.rows.targets == "all", **windows)
         if preset.lora is not None:
             add_adapters(model, preset.lora)
         return model

@@ -42,6 +42,21 @@ class RowSettings:
     targets: TargetRule = "skip-landmarks"
     landmark_at_end: bool = True
 
+    def windows(self, block_size: int) -> dict[str, int]:
+        """How a network trained on such rows reads documents (`LandmarkConfig.window_blocks`, `context_blocks`): both
+        together are as long as a row, so that no distance is new to it."""
+        blocks = max(1, self.raw_tokens // (block_size - 1))
+        return {"window_blocks": blocks - blocks // 3, "context_blocks": blocks // 3}
+
+    def check_fits(self, max_positions: int) -> None:
+        """Raises ValueError if a row, or a document read as rows are, needs more positions than the network has."""
+        needed = sum(self.windows(self.block_size).values()) * self.block_size
+        if needed > max_positions:
+            raise ValueError(
+                f"rows of {self.raw_tokens} tokens with landmarks need {needed} positions, but the network has "
+                f"{max_positions}: shorten rows.raw_tokens, or raise architecture.max_position_embeddings."
+            )
+
     def grid(self, landmark_token_id: int, eos_token_id: int, *, block_size: int | None = None) -> Grid:
         """`block_size`: of a checkpoint that already has one."""
         size = block_size or self.block_size

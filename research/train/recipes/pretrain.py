@@ -39,6 +39,7 @@ def pretrain(
     if preset.architecture is None:
         raise ValueError(f"Preset {preset.name} has no [architecture]: it is for fine-tuning.")
     architecture, seed = preset.architecture, preset.training.seed
+    preset.rows.check_fits(architecture.max_position_embeddings)
     model = new_model(architecture, tokenizer, preset.rows, seed=seed).to(device or training_device())
     batches = rows_of(data, model, preset.rows, seed=seed)
     evaluate = heldout_loss(rows_of(heldout, model, preset.rows, seed=0), heldout_rows) if heldout else None
@@ -83,6 +84,7 @@ def new_model(
                     weight.mul_(shrink)
     settings = LandmarkConfig(
         block_size=rows.block_size, landmark_token_id=landmark, landmark_in_loss=rows.targets == "all",
+        **rows.windows(rows.block_size),
     )  # fmt: skip
     return LandmarkModel(backbone, tokenizer, settings)
 

@@ -1,6 +1,7 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -145,7 +146,9 @@ def test_token_ends_of_a_long_text_decode_no_long_beginnings(monkeypatch: pytest
 
 def test_settings_that_an_earlier_release_had_are_dropped() -> None:
     old = {"block_size": 8, "landmark_token_id": 1, "points_at_answers": True, "pointing": [64, 3]}
-    assert LandmarkConfig.from_dict(old) == LandmarkConfig(block_size=8, landmark_token_id=1)
+    plain = LandmarkConfig(block_size=8, landmark_token_id=1)
+    assert LandmarkConfig.from_dict(old) == plain
+    assert LandmarkConfig.from_dict({**old, "quotes": True}) == replace(plain, answers="quoted")
 
 
 def test_settings_of_a_newer_version_are_refused() -> None:

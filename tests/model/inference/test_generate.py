@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -220,3 +222,42 @@ def test_an_answer_goes_on_from_the_encoded_prompt_as_from_its_tokens(text_ids, 
             torch.testing.assert_close(got.hidden_TE, wanted.hidden_TE, atol=1e-4, rtol=1e-4)
             assert got.landmarks == wanted.landmarks
             assert torch.equal(got.selections[0][0].ids_BHQS, wanted.selections[0][0].ids_BHQS)
+
+
+@pytest.mark.parametrize("voters", ["token", "head", "group"])
+def test_a_block_left_out_of_the_softmax_is_a_memory_without_it(text_ids, voters) -> None:
+    """Where all blocks are read, so that none takes its place; otherwise nothing else is chosen instead."""
+    model = tiny_model(seed=3)
+    blocks = list(prefill(model, text_ids))
+    whole = InMemoryReader.from_blocks(model.memory_layers, blocks)
+    without = InMemoryReader.from_blocks(model.memory_layers, blocks[:2] + blocks[3:])
+    prompt, answer = model.prompt("When?").ids, text_ids[20:40]
+    every = SelectionPolicy(top_k=len(blocks), voters=voters)
+    left_out = answer_logprob(model, prompt, answer, memory=whole, policy=replace(every, left_out=(2,)))
+    torch.testing.assert_close(left_out, answer_logprob(model, prompt, answer, memory=without, policy=every))
+    few = SelectionPolicy(top_k=1, voters=voters, left_out=tuple(range(len(blocks))))
+    nothing = answer_logprob(model, prompt, answer, memory=whole, policy=few)
+    empty = InMemoryReader.from_blocks(model.memory_layers, [])
+    torch.testing.assert_close(nothing, answer_logprob(model, prompt, answer, memory=empty, policy=every))
+
+
+class Library:
+    """A memory in order into which nothing moves."""
+
+    def __init__(self, memory: InMemoryReader) -> None:
+        self.layers, self.num_blocks = memory.layers, memory.num_blocks
+        self.landmarks, self.search, self.read = memory.landmarks, memory.search, memory.read
+
+
+def test_under_paper_positions_a_library_stands_before_the_question(text_ids) -> None:
+    """As the same blocks do as the memory of a text, while the question and its answer fit in a block."""
+    model = tiny_model(seed=3, memory_layers=(0, 1, 2))
+    blocks = list(prefill(model, text_ids))
+    policy, sampling = SelectionPolicy(top_k=3, voters="token", positions="paper"), Sampling(max_tokens=3)
+    text = InMemoryReader.from_blocks(model.memory_layers, blocks)
+    wanted = list(generate(model, [1, 2, 3], memory=text, policy=policy, sampling=sampling))
+    memory = Library(InMemoryReader.from_blocks(model.memory_layers, blocks))
+    for prompt in ([1, 2, 3], encode_prompt(model, [1, 2, 3])):
+        found = list(generate(model, prompt, memory=memory, policy=policy, sampling=sampling))
+        assert [token.id for token in found] == [token.id for token in wanted]
+        assert [token.logprob for token in found] == pytest.approx([token.logprob for token in wanted], abs=1e-4)

@@ -8,8 +8,6 @@ import torch
 from model.attention.memory import Selection
 from retrieval.query.evidence import AnswerMass, mass_by_head
 
-NUM_BLOCKS = 6
-
 
 def selection(layer: int, ids_XS: list[list[int]], gate_HS: list[list[float]]) -> Selection:
     """One query; ids for all heads, or a row for each."""
@@ -20,39 +18,48 @@ def selection(layer: int, ids_XS: list[list[int]], gate_HS: list[list[float]]) -
 def test_mass_lands_on_the_blocks_that_were_read_by_layer_and_head():
     group = selection(3, [[1, 4]], [[0.5, 0.1], [0.2, 0.3]])
     head = selection(5, [[0, 1], [1, 5]], [[0.25, 0.25], [0.4, 0.0]])
-    mass_YHC = mass_by_head([group, head], (3, 5), NUM_BLOCKS)
-    expected = torch.zeros(2, 2, NUM_BLOCKS)
-    expected[0, 0, [1, 4]] = torch.tensor([0.5, 0.1])
-    expected[0, 1, [1, 4]] = torch.tensor([0.2, 0.3])
+    ids_U, mass_YHU = mass_by_head([group, head], (3, 5))
+    assert ids_U.tolist() == [0, 1, 4, 5]
+    expected = torch.zeros(2, 2, 4)
+    expected[0, 0, [1, 2]] = torch.tensor([0.5, 0.1])
+    expected[0, 1, [1, 2]] = torch.tensor([0.2, 0.3])
     expected[1, 0, [0, 1]] = torch.tensor([0.25, 0.25])
-    expected[1, 1, [1, 5]] = torch.tensor([0.4, 0.0])
-    torch.testing.assert_close(mass_YHC, expected)
+    expected[1, 1, [1, 3]] = torch.tensor([0.4, 0.0])
+    torch.testing.assert_close(mass_YHU, expected)
 
 
 def test_only_the_row_that_chose_the_token_counts():
     gate = torch.rand(1, 2, 3, 2) / 4
     read = Selection(3, torch.tensor([0, 2]).expand_as(gate), gate, 1 - gate.sum(-1))
-    mass_YHC = mass_by_head([read], (3,), NUM_BLOCKS)
-    torch.testing.assert_close(mass_YHC[0][:, [0, 2]], gate[0, :, -1])
+    ids_U, mass_YHU = mass_by_head([read], (3,))
+    assert ids_U.tolist() == [0, 2]
+    torch.testing.assert_close(mass_YHU[0], gate[0, :, -1])
 
 
 def test_a_layer_that_read_nothing_counts_as_nothing():
-    mass_YHC = mass_by_head([selection(5, [[2]], [[0.8]])], (3, 5), NUM_BLOCKS)
-    assert mass_YHC.shape == (2, 1, NUM_BLOCKS) and mass_YHC[0].sum() == 0
+    ids_U, mass_YHU = mass_by_head([selection(5, [[2]], [[0.8]])], (3, 5))
+    assert ids_U.tolist() == [2] and mass_YHU.shape == (2, 1, 1) and mass_YHU[0].sum() == 0
 
 
 def test_an_answers_mass_is_the_mean_over_its_tokens_and_adds_up_to_its_share():
-    answer = AnswerMass((3,), 2, NUM_BLOCKS)
+    answer = AnswerMass((3,), 2)
     first = answer.add([selection(3, [[1, 4]], [[0.5, 0.1], [0.2, 0.3]])])
     second = answer.add([selection(3, [[0, 1]], [[0.1, 0.1], [0.1, 0.5]])])
     assert first.memory_share == pytest.approx((0.6 + 0.5) / 2)
     assert first.strongest(8) == [(1, pytest.approx(0.35)), (4, pytest.approx(0.2))]
     assert second.strongest(1) == [(1, pytest.approx(0.3))]
     assert answer.memory_share == pytest.approx((first.memory_share + second.memory_share) / 2)
-    assert answer.mass_C[1] == pytest.approx((0.35 + 0.3) / 2)
-    assert answer.heat_YHC[0, 1, 1] == pytest.approx((0.2 + 0.5) / 2)
+    assert answer.masses[1] == pytest.approx((0.35 + 0.3) / 2)
+    assert answer.heat_YH(1)[0, 1] == pytest.approx((0.2 + 0.5) / 2)
+
+
+def test_heads_count_by_their_weights_and_the_share_of_memory_by_all():
+    answer = AnswerMass((3,), 2, torch.tensor([[1.0, 0.0]]))
+    token = answer.add([selection(3, [[1, 4]], [[0.5, 0.1], [0.2, 0.3]])])
+    assert token.strongest(8) == [(1, pytest.approx(0.5)), (4, pytest.approx(0.1))]
+    assert answer.memory_share == pytest.approx((0.6 + 0.5) / 2)
 
 
 def test_before_the_first_token_nothing_was_read():
-    answer = AnswerMass((3,), 2, 0)
-    assert answer.memory_share == 0 and answer.heat_YHC.shape == (1, 2, 0)
+    answer = AnswerMass((3,), 2)
+    assert answer.memory_share == 0 and answer.masses == {}

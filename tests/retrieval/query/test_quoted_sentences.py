@@ -8,7 +8,7 @@ from tests.tiny_model import tiny_model
 
 
 def test_a_quoted_sentence_stands_in_the_first_passage_and_attention_takes_no_part(open_library, write):
-    model = tiny_model(block_size=64, ranks_by_tokens=True, quotes=True, quotes_sentences=True)
+    model = tiny_model(block_size=64, ranks_by_tokens=True, answers="quoted", quotes_sentences=True)
     library = open_library(model=model)
     for name, text in TEXTS.items():
         add(library, write(f"{name}.txt", text))
@@ -35,7 +35,7 @@ def test_a_sentence_is_shown_on_its_own_page_where_its_block_begins_on_the_one_b
     sheets = [Sheet([(72, 700, 12, text)]) for text in said]
     path = tmp_path / "animals.pdf"
     path.write_bytes(make_pdf(sheets))
-    model = tiny_model(block_size=64, ranks_by_tokens=True, quotes=True, quotes_sentences=True)
+    model = tiny_model(block_size=64, ranks_by_tokens=True, answers="quoted", quotes_sentences=True)
     library = open_library(model=model)
     document = add(library, path)
     across = [block for page in (1, 2, 3) for block in library.page_text(document, page).blocks]

@@ -27,7 +27,11 @@ def calibrated(loaded, decision: Decision) -> property:
 def checkpoint(tmp_path: Path) -> Path:
     folder = tmp_path / "checkpoint"
     tiny_model(
-        block_size=64, quotes=True, quotes_sentences=True, ranks_by_tokens=True, search_weights=((1.0,) * 4, (1.0,) * 4)
+        block_size=64,
+        answers="quoted",
+        quotes_sentences=True,
+        ranks_by_tokens=True,
+        search_weights=((1.0,) * 4, (1.0,) * 4),
     ).save(folder)
     look = tiny_look([TEXT])
     look.reader.config.sure_above, look.reader.config.absent_above = 0.2, 0.6

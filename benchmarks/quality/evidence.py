@@ -1,0 +1,164 @@
+"""Is what is shown of attention true? Attention by block against what leaving the block out does to the answer.
+
+    python benchmarks/quality/evidence.py --model FOLDER [--documents 24] [--sentences 250] [--k 4] [--out FILE.json]
+
+Documents with a pass key are stored and asked about; a language model with landmarks answers, for each token of each
+head by itself. Every block that got attention (at most 12 an answer) is left out of the softmax once, which is the
+truth. The weights of heads are fitted on the first half of the answers, and three figures are of the other half, for
+the fitted weights, for the plain mean over heads, and at random:
+
+- rank: Spearman correlation of attention and effect over the blocks of an answer, mean over answers;
+- drop: by how many nats the answer becomes less likely without its best 1, 3 and 5 blocks together;
+- cited: share of answers whose best block holds digits of the key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import machine
+
+from model.checkpoint.load import load_backbone
+from research.evidence_weights import fit_evidence_weights
+from retrieval.library import Library
+from retrieval.query.landmark_reader import LandmarkReader
+from retrieval.query.question import Question
+from retrieval.types.passages import Answer
+from retrieval.types.records import Scope
+from tests.mission.passkey_model import QUESTION, text_with_key
+
+MOST_BLOCKS = 12
+TOGETHER = (1, 3, 5)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One answer. Of each block that it read: attention by layer and head, effect (nats), whether it holds digits of
+    the key; `without`: the effect of leaving several out together."""
+
+    mass_NYH: Tensor
+    effects_N: Tensor
+    holds_N: Sequence[bool]
+    without: Callable[[Sequence[int]], float]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="folder of a landmark language model that says pass keys")
+    parser.add_argument("--documents", type=int, default=24)
+    parser.add_argument("--sentences", type=int, default=250, help="of filler in a document at most")
+    parser.add_argument("--k", type=int, default=4)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Library.open(Path(folder) / "home", load_backbone(given.model)) as library,
+    ):
+        right, measured = answers(library, Path(folder), given.documents, given.sentences, given.k)
+    half = len(measured) // 2
+    fitted_YH = fit_evidence_weights(
+        torch.cat([one.mass_NYH for one in measured[:half]]), torch.cat([one.effects_N for one in measured[:half]])
+    )
+    equal_YH, chance = torch.ones_like(fitted_YH), torch.Generator().manual_seed(0)
+    ways: dict[str, Callable[[Measured], Tensor]] = {
+        "fitted": lambda one: (one.mass_NYH * fitted_YH).sum((1, 2)),
+        "mean": lambda one: (one.mass_NYH * equal_YH).sum((1, 2)),
+        "random": lambda one: torch.rand(len(one.effects_N), generator=chance),
+    }
+    rows = {name: figures(measured[half:], way) for name, way in ways.items()}
+    result = {
+        "machine": machine.described(),
+        "right": right,
+        "answers": len(measured),
+        "weights": fitted_YH.tolist(),
+        **rows,
+    }
+    print(json.dumps(result, indent=1))
+    if given.out:
+        given.out.write_text(json.dumps(result, indent=1))
+
+
+def answers(library: Library, folder: Path, documents: int, sentences: int, k: int) -> tuple[int, list[Measured]]:
+    """How many were right, and what was measured of each."""
+    chance, right, measured = random.Random(11), 0, []
+    for number in range(documents):
+        text, key = text_with_key(chance, sentences)
+        file = folder / f"{number}.txt"
+        file.write_text(text)
+        job = library.run_job(library.submit(file).id)
+        assert job.state == "done" and job.document_id is not None, job.error
+        *_, answer = library.ask(QUESTION, within=Scope((job.document_id,)), k=k, max_tokens=7, voters="token")
+        assert isinstance(answer, Answer)
+        right += answer.text.lstrip().startswith(str(key))
+        measured.append(measured_of(library, answer, text, key, k))
+    return right, measured
+
+
+def measured_of(library: Library, answer: Answer, text: str, key: int, k: int) -> Measured:
+    workspace, index = library._workspace, library._index
+    model, scope = workspace.loaded().model, Scope.from_dict(answer.settings["scope"])
+    question = Question(text=answer.question, k=k, voters="token", scope=scope)
+    ids = list(answer.heat)[:MOST_BLOCKS]
+    rows = workspace.catalogue.blocks_by_id(ids)
+    at = text.index(f"The pass key is {key}")
+    stated = range(at, at + len(f"The pass key is {key}. Remember it. {key}"))
+    prompt = model.prompt(answer.settings["asked"]).ids
+    with index.open_snapshot(workspace.catalogue) as snapshot:
+        positions = snapshot.positions_of(scope.document_ids).tolist()
+        blocks = [positions.index(int(snapshot.positions_of_blocks([one])[0])) for one in ids]
+
+    def without(numbers: Sequence[int]) -> float:
+        with index.open_snapshot(workspace.catalogue) as snapshot:
+            memory = snapshot.reader(torch.tensor(positions))
+            reader = LandmarkReader(workspace, index, question)
+            together = tuple(blocks[number] for number in numbers)
+            _, effects = reader.effects(prompt, answer.settings["token_ids"], memory, [together])
+        return -effects[together]
+
+    return Measured(
+        torch.tensor([answer.heat[one] for one in ids]),
+        torch.tensor([without([number]) for number in range(len(ids))]),
+        [rows[one].start < stated.stop and stated.start < rows[one].end for one in ids],
+        without,
+    )
+
+
+def figures(measured: Sequence[Measured], way: Callable[[Measured], Tensor]) -> dict[str, Any]:
+    ranks, cited, drops = [], [], {count: list[float]() for count in TOGETHER}
+    for one in measured:
+        scores_N = way(one)
+        order = scores_N.argsort(descending=True).tolist()
+        if len(order) > 2:
+            ranks.append(spearman(scores_N, one.effects_N))
+        cited.append(one.holds_N[order[0]])
+        for count in TOGETHER:
+            drops[count].append(one.without(order[:count]))
+    return {
+        "rank": round(fmean(ranks), 3),
+        "drop": {count: round(fmean(values), 2) for count, values in drops.items()},
+        "cited": round(fmean(cited), 3),
+    }
+
+
+def spearman(one_N: Tensor, other_N: Tensor) -> float:
+    ranks = torch.stack([each.argsort().argsort().double() for each in (one_N, other_N)])
+    return float(torch.corrcoef(ranks)[0, 1])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""The landmark language model as a reader: it writes the answer, and its attention chooses what it reads.
+
+- For each token, every memory layer and head chooses its blocks by their landmarks among the *whole* memory in scope:
+  nothing stands between the question and that choice.
+- Only where one token would compare more than `retrieve.MOST_LOGITS` landmarks the memory is narrowed first, to the
+  candidates of the search; the answer says so (`Reading.space`).
+- Whether what attention read made the answer is checked by leaving blocks out of its softmax (`effects`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from model.attention.memory import MemoryReader
+from model.errors import ModelError
+from model.inference.generate import GeneratedToken, answer_logprob, generate
+from retrieval.engine.workspace import Workspace
+from retrieval.errors import InvalidRequest
+from retrieval.index.snapshot import MemoryIndex, naming_damage
+from retrieval.query.evidence import AnswerMass
+from retrieval.query.question import EncodedQuestion, Question
+from retrieval.query.read import Cancelled, Decider, Ranked, Reading
+from retrieval.query.sentences import Quoting
+from retrieval.types.passages import AnswerToken
+
+BLOCKS_PER_TOKEN = 16
+"""An answer's record keeps this many blocks for each token."""
+
+
+class LandmarkReader:
+    """Writes over the stored memory. `quoting`: word by word from there instead of in its own words."""
+
+    decides: Decider = "attention"
+
+    def __init__(
+        self, workspace: Workspace, index: MemoryIndex, question: Question, quoting: Quoting | None = None
+    ) -> None:
+        self._workspace, self._index, self._quoting = workspace, index, quoting
+        self._model = workspace.opened.model
+        self.name = self._model.source
+        self._policy, self._sampling = question.policy(), question.sampling(self._model)
+
+    def read(
+        self, query: EncodedQuestion, ranked: Ranked, cancelled: Cancelled
+    ) -> Generator[AnswerToken, None, Reading]:
+        """See `Reader`. Raises `InvalidRequest` for a model that only finds, and for a question with no room."""
+        model, candidates = self._model, ranked.candidates
+        if not model.writes:
+            raise InvalidRequest(
+                f"{model.source} only finds: it has no words of its own. Leave out --free, so that answers are "
+                "quoted, or name a writer (CAIRN_WRITER)."
+            )
+        mass = AnswerMass(model.memory_layers, model.num_heads, model.evidence_weights_YH)
+        tokens: list[AnswerToken] = []
+        steps = generate(
+            model,
+            query.prompt,
+            memory=candidates.reader(),
+            policy=self._policy,
+            sampling=self._sampling,
+            quote_from=self._quoting.source if self._quoting else None,
+            cancelled=cancelled,
+        )
+        for step in self._in_slots(steps):
+            tokens.append(self._token(step, mass, candidates.block_ids))
+            yield tokens[-1]
+        text = "".join(token.text for token in tokens)
+        return Reading(self.name, text, tokens, mass=mass, space=candidates.space, interrupted=cancelled())
+
+    def _token(self, step: GeneratedToken, mass: AnswerMass, block_ids: Sequence[int]) -> AnswerToken:
+        if step.id < 0:  # text that was held back; no token of its own
+            return AnswerToken(step.text, 0.0, 0.0, (), token_id=-1)
+        of_token = mass.add(step.selections)
+        blocks = tuple((block_ids[block], share) for block, share in of_token.strongest(BLOCKS_PER_TOKEN))
+        quoted = self._quoting.place(*step.quote) if self._quoting and step.quote else None
+        return AnswerToken(step.text, step.logprob, of_token.memory_share, blocks, quoted, step.id)
+
+    def _in_slots(self, steps: Iterator[GeneratedToken]) -> Iterator[GeneratedToken]:
+        """Each step in a slot of its own at the model, so that several people are answered at once."""
+        while True:
+            try:
+                with naming_damage(self._index), self._workspace.scheduler.for_question():
+                    step = next(steps, None)
+            except ModelError as error:
+                raise InvalidRequest(f"The question cannot be answered: {error}") from error
+            if step is None:
+                return
+            yield step
+
+    def effects(
+        self,
+        prompt_ids: Sequence[int],
+        answer_ids: Sequence[int],
+        memory: MemoryReader,
+        left_out: Sequence[tuple[int, ...]],
+    ) -> tuple[float, Mapping[tuple[int, ...], float]]:
+        """Log-probability of an answer (nats), and how much it changes when some blocks of the memory together are left
+        out of every softmax: negative where they made the answer likelier.
+
+        Everything else is chosen and read as before; stored bytes come from the cache.
+        """
+
+        def logprob(*blocks: int) -> float:
+            policy = replace(self._policy, left_out=blocks)
+            with naming_damage(self._index), self._workspace.scheduler.for_question(), torch.no_grad():
+                return float(answer_logprob(self._model, prompt_ids, answer_ids, memory=memory, policy=policy).sum())
+
+        whole = logprob()
+        return whole, {blocks: logprob(*blocks) - whole for blocks in left_out}
