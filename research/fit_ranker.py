@@ -196,6 +196,16 @@ def judged(asked: Sequence[Asked], ranker: Ranker) -> dict[str, float]:
     return {name: round(sum(each) / max(1, len(each)), 3) for name, each in figures.items()} | {"questions": len(asked)}
 
 
+def of_all_features(ranker: Ranker) -> Ranker:
+    """The same ranker, which weighs features that it does not name with 0."""
+
+    def weights(given: Sequence[float]) -> tuple[float, ...]:
+        of_name = dict(zip(ranker.features, given, strict=True))
+        return tuple(of_name.get(name, 0.0) for name in NAMES)
+
+    return Ranker(NAMES, weights(ranker.before), weights(ranker.after), ranker.decision, ranker.fitted_on)
+
+
 def fit(asked: Sequence[Asked], prior: Ranker, fitted_on: dict[str, Any]) -> Ranker:
     weighed = Ranker(NAMES, prior.before, fit_weights(asked, prior), prior.decision, fitted_on)
     return Ranker(NAMES, prior.before, weighed.after, fit_decision(asked, weighed), fitted_on)
@@ -214,7 +224,7 @@ def main() -> None:
     rows = [json.loads(line) for line in content.decode().splitlines()][:: given.every]
     kept = given.home / "features.json"
     stored = json.loads((given.model / FILE).read_text(encoding="utf-8"))
-    prior = Ranker.load(given.model, stored["finder"], reader_digest(given.model / FOLDER))
+    prior = of_all_features(Ranker.load(given.model, stored["finder"], reader_digest(given.model / FOLDER)))
     asked = _kept(kept) if kept.exists() else ask_all(rows, given.documents, given.home)
     if not kept.exists():
         kept.write_text(json.dumps([_plain_of(each) for each in asked]), encoding="utf-8")

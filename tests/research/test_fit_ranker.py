@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from model.reading.ranker import Decision, Ranker
-from research.fit_ranker import NAMES, Asked, fit, fit_weights, judged
+from research.fit_ranker import NAMES, Asked, fit, fit_weights, judged, of_all_features
 
-PRIOR = Ranker(NAMES, (1.0, -0.2, 0.16, 0.08, 0.0, 0.0), (25.0, -5.0, 4.0, 2.0, 6.0, 1.0), Decision())
+NAMED = ("late_interaction", "boilerplate", "row_overlap", "code_match", "heading_match", "reader_logprob")
+PRIOR = of_all_features(Ranker(NAMED, (1.0, -0.2, 0.16, 0.08, 0.0, 0.0), (25.0, -5.0, 4.0, 2.0, 6.0, 1.0), Decision()))
 
 
 def asked(number: int, *, answerable: bool = True) -> Asked:
