@@ -12,9 +12,12 @@ from app.api.protocols.mcp_tools import build_mcp
 from app.api.questions import AskRequest, SearchRequest
 from app.cli import questions
 from retrieval.library import Library
-from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_QUOTE, DEFAULT_VOTERS
+from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_POSITIONS, DEFAULT_QUOTE, DEFAULT_VOTERS
 
-DEFAULTS = {"k": DEFAULT_K, "quote": DEFAULT_QUOTE, "max_tokens": DEFAULT_MAX_TOKENS, "voters": DEFAULT_VOTERS}
+DEFAULTS = {
+    "k": DEFAULT_K, "quote": DEFAULT_QUOTE, "max_tokens": DEFAULT_MAX_TOKENS, "voters": DEFAULT_VOTERS,
+    "positions": DEFAULT_POSITIONS,
+}  # fmt: skip
 
 
 def defaults_of(function: Any) -> dict[str, Any]:
@@ -29,14 +32,14 @@ def test_the_facade_has_them_all() -> None:
 
 
 def test_the_command_line_agrees() -> None:
-    assert defaults_of(questions.ask) == {name: DEFAULTS[name] for name in ("k", "quote", "max_tokens")}
+    assert defaults_of(questions.ask) == DEFAULTS
     assert defaults_of(questions.search) == {"k": DEFAULT_K}
 
 
 def test_http_agrees() -> None:
     """A question that says nothing takes the preferences, and these begin with the same values."""
     plain = Preferences()
-    assert {"k": plain.top_k, "quote": plain.quote, "max_tokens": plain.max_tokens, "voters": plain.voters} == DEFAULTS
+    assert {name: getattr(plain, {"k": "top_k"}.get(name, name)) for name in DEFAULTS} == DEFAULTS
     request = AskRequest(question="Why?")
     assert [getattr(request, name) for name in DEFAULTS] == [None] * len(DEFAULTS)
     assert SearchRequest(query="dam").k == DEFAULT_K
