@@ -21,6 +21,7 @@ SMALL = [f"architecture.{name}={size}" for name, size in (
 )]  # fmt: skip
 ONE_STEP = [
     "rows.rows=1", "training.steps=1", "training.accumulation=1", "training.max_seconds=60", "training.precision=fp32",
+    "training.compile=false",
 ]  # fmt: skip
 TEXT = "The dam was raised by three metres in 1981, when the eastern villages were connected to the network. " * 20
 
