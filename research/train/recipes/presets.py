@@ -42,7 +42,7 @@ class RowSettings:
     targets: TargetRule = "skip-landmarks"
     landmark_at_end: bool = True
 
-    def windows(self, block_size: int) -> dict[str, int]:
+    def windows(self, block_size: int) -> dict[str, Any]:
         """How a network trained on such rows reads documents (`LandmarkConfig.window_blocks`, `context_blocks`): both
         together are as long as a row, so that no distance is new to it."""
         blocks = max(1, self.raw_tokens // (block_size - 1))
