@@ -34,7 +34,16 @@ _STATED_WITHIN = 4096  # bytes
 _GUESSED_FROM = 1 << 18  # bytes around the first that is not ASCII
 _SHIFTED = ("iso-2022-jp", "iso-2022-kr", "hz-gb-2312", "utf-7")  # their bytes are all ASCII
 _NULS = re.compile(rb"\0{4,}")
-_CONTROLS = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f]")
+_CONTROLS = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")
+_PDF = b"%PDF-"  # its first line may be followed by NUL bytes alone
+_RARE = re.compile(r"mac|cp\d|ibm|koi8|iso8859-", re.I)  # what chardet calls the encodings that few files are in
+_LETTER = "A-Za-zÀ-ÖØ-öø-ÿŒœ"
+_NOT_WESTERN = re.compile(
+    "[^\\x00-\\x7f\\xa0À-ÖØ-öø-ÿŒœ‘’‚“”„«»‹›–—…•€£§°©®™·²³¼½¾µ±×¡¿ªº´]"
+    "|[À-ÖØ-öø-ÿŒœ]{3}|[a-zß-öø-ÿœ][À-ÖØ-ÞŒ]|œ(?![ui])"
+    f"|[{_LETTER}][‚„§¿¡€£°±×µ•]|[{_LETTER}][‘“”«»‹›…©®™²³¼½¾ªº][{_LETTER}]|[{_LETTER}][–—][a-zß-öø-ÿ]"
+)
+"""What words of western Europe do not have in cp1252, and other encodings have when they are read as that."""
 
 
 class Decoded(NamedTuple):
@@ -49,7 +58,9 @@ def looks_like_text(head: bytes) -> bool:
     """Whether a file that begins so may be text: also UTF-16 without a mark, and text with runs of NUL bytes."""
     if head.startswith(tuple(_MARKS)) or b"\0" not in head:
         return True
-    return bool(_utf16(head)) or (b"\0" not in _NULS.sub(b"", head) and not _CONTROLS.search(head))
+    if _utf16(head):
+        return True
+    return b"\0" not in _NULS.sub(b"", head) and not _CONTROLS.search(head) and not head.startswith(_PDF)
 
 
 def decode(data: bytes, declared: str = "", *, undeclared: bool = False) -> Decoded:
@@ -71,7 +82,7 @@ def decode(data: bytes, declared: str = "", *, undeclared: bool = False) -> Deco
         if wide:
             return Decoded(data.decode(wide, "replace"), wide)
         filled = _NULS.sub(b"\n", data)
-        if filled.count(0) > len(data) // 1000 or _CONTROLS.search(filled[:_GUESSED_FROM]):
+        if filled.count(0) > len(data) // 1000 or _CONTROLS.search(filled[:_GUESSED_FROM]) or data.startswith(_PDF):
             raise ExtractError("The file is not text: it holds binary data.")
         data, notes = filled, ("Runs of empty bytes in the file were left out: perhaps it was not written to its end.",)
     stated = None if undeclared else _STATED.search(data[:_STATED_WITHIN])
@@ -89,10 +100,18 @@ def decode(data: bytes, declared: str = "", *, undeclared: bool = False) -> Deco
     if label and (known := _decoded(data, label)) is not None:
         return Decoded(known, label.lower(), (*notes, *_notes(known)))
     begin = max(0, first - 1000)
-    guess = chardet.detect(data[begin : begin + _GUESSED_FROM])["encoding"] or "cp1252"
+    guess = _guessed(data[begin : begin + _GUESSED_FROM])
     text = _decoded(data, guess) or data.decode("cp1252", "replace")
     note = f"The file does not say how its letters are encoded; {guess} was guessed."
     return Decoded(text, guess.lower(), (*notes, note, *_notes(text)))
+
+
+def _guessed(sample: bytes) -> str:
+    """Few letters beyond ASCII tell chardet little: a rare encoding is believed where cp1252 would make no words."""
+    guess = chardet.detect(sample)["encoding"] or "cp1252"
+    if _RARE.match(guess) and not _NOT_WESTERN.search(sample.decode("cp1252", "replace")):
+        return "cp1252"
+    return guess
 
 
 def _decoded(data: bytes, label: str) -> str | None:

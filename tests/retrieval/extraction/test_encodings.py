@@ -68,6 +68,15 @@ def test_labels_mean_what_they_mean_on_the_web(label, encoding):
     assert decode(words.encode(encoding), label) == (words, label.lower(), ())
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["Grüße – naïve", "naïve", "Käse für 5 €", "It’s “fine” – isn’t it?", "20 °C", "§ 5 Abs. 2", "Sœur Élise, 9 m²"],
+)
+def test_few_letters_of_western_europe_are_guessed_to_be_of_windows(text):
+    found = decode(text.encode("cp1252"))
+    assert found.text == text and found.encoding in ("cp1252", "windows-1252") and "guessed" in found.notes[0]
+
+
 def test_what_is_utf_8_is_read_as_that_whatever_it_states():
     assert decode('<meta charset="iso-8859-1"><p>Größe</p>'.encode()).encoding == "utf-8"
 
@@ -105,7 +114,16 @@ def test_runs_of_empty_bytes_in_a_log_are_left_out_and_said(tmp_path):
     assert document.text.split() == ["06:00", "started", "07:00", "released"] and "empty bytes" in document.notes[0]
 
 
-@pytest.mark.parametrize("data", [bytes(range(256)) * 8, b"PK\x03\x04\0\0\x01\x02" * 50, b"a\0\0\x01\x02b" * 100])
+@pytest.mark.parametrize(
+    "data",
+    [
+        bytes(range(256)) * 8,
+        b"PK\x03\x04\0\0\x01\x02" * 50,
+        b"a\0\0\x01\x02b" * 100,
+        b"%PDF-1.7\n" + bytes(300),
+        b"\x7fELF" + bytes(500),
+    ],
+)
 def test_binary_data_is_refused(data):
     assert not looks_like_text(data)
     with pytest.raises(ExtractError, match="binary"):

@@ -269,7 +269,8 @@ def test_program_code_is_text_whose_places_are_lines(tmp_path):
         ("dos.bat", b"echo one\r\necho two\r\n", "echo one\necho two"),
         ("mac.php", b"a = 1\rb = 2", "a = 1\nb = 2"),
         ("wide.ps1", "Grüße".encode("utf-16"), "Grüße"),
-        ("one.json", b'{"a": [1, 2]}', '{"a": [1, 2]}'),
+        ("one.json", b'{"a": [1, 2]}', "a: 1, 2."),  # data, not code: a sentence
+        ("one.yaml", b'{"a": [1, 2]}', '{"a": [1, 2]}'),
         ("form\x0cfeed.txt".replace("\x0c", ""), b"a\x0cb", "a\nb"),
         ("page.xml", ENTITIES + b"<x>&b;</x>", "&b;"),
     ],
