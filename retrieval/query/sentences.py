@@ -12,17 +12,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.constrained_decoding import Place, QuoteSource, word_starts
-from model.reading.second_look import FoundSpan
 from model.scoring.sentences import sentence_borders
 from retrieval.query.extend import announced_end, captioned_start, is_antecedent, refers_back
 from storage.records import Block
+
+if TYPE_CHECKING:
+    from model.checkpoint.landmark_model import LandmarkModel
+    from model.reading.second_look import FoundSpan
 
 Span = tuple[int, int]
 

@@ -10,11 +10,14 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.index.exact_text import Wanted
 from retrieval.index.terms import SMALL_WORDS, number_of_word
 from storage.catalogue import Catalogue
+
+if TYPE_CHECKING:
+    from model.checkpoint.landmark_model import LandmarkModel
 
 SHORTEST = 5
 """Letters of the shortest word that is changed: shorter ones are one letter from many others."""

@@ -185,9 +185,10 @@ class DocumentRepository(Repository):
                 connection.execute(insert(pages), [{"document_id": document_id} | vars(page) for page in pages_read])
             return one_document(connection, ADMINISTRATOR, document_id)
 
+    @for_any_principal
     def names(self, document_ids: Collection[str]) -> dict[str, tuple[str, str]]:
-        """Title and source of those of the documents that exist, by their ids."""
-        chosen = select(documents.c.id, documents.c.title, documents.c.source)
+        """Title and source of those of the documents that the principal may read, by their ids."""
+        chosen = select(documents.c.id, documents.c.title, documents.c.source).where(readable_documents(self.principal))
         found = self._rows(chosen.where(documents.c.id.in_(list(document_ids))))
         return {row.id: (row.title, row.source) for row in found}
 

@@ -394,7 +394,7 @@ class TestGradio:
         settings = {
             one["id"] for one in config["components"] if str(one["props"].get("elem_id")).startswith("setting-")
         }
-        assert len(config["dependencies"]) == 5
+        assert len(config["dependencies"]) == 6
         for event in config["dependencies"]:
             assert event["inputs"] and set(event["inputs"]) | set(event["outputs"]) <= settings
 

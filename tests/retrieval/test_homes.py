@@ -27,9 +27,9 @@ def test_another_models_memory_is_refused_with_the_fields_that_differ(library, t
     assert any("does not belong" in problem for problem in other.doctor()["problems"])
 
 
-@pytest.mark.parametrize(("quotes", "dtype"), [(True, "k4v2"), (False, "bf16")])
-def test_a_new_home_takes_the_smallest_numbers_that_suit_its_model(open_library, write, quotes, dtype):
-    model = tiny_model(block_size=BLOCK_SIZE, window_blocks=4, context_blocks=2, quotes=quotes)
+@pytest.mark.parametrize(("answers", "dtype"), [("quoted", "k4v2"), ("generated", "bf16")])
+def test_a_new_home_takes_the_smallest_numbers_that_suit_its_model(open_library, write, answers, dtype):
+    model = tiny_model(block_size=BLOCK_SIZE, window_blocks=4, context_blocks=2, answers=answers)
     library = open_library(model=model)
     add(library, write("fox.txt", FOX))
     assert library.doctor()["memory"]["kv_dtype"] == dtype

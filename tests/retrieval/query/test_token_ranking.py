@@ -206,7 +206,7 @@ def test_an_answer_reads_the_blocks_that_tokens_chose_and_near_misses_are_the_ne
     with library._index.open_snapshot(library._catalogue) as snapshot:
         found = find_blocks(library._workspace, snapshot, "What do whales do?", 12, None)
         ranked = snapshot.blocks.ids_N[found.positions_C.numpy()].tolist()
-    answer = ask(library, "What do whales do?", k=3)
+    answer = ask(library, "What do whales do?", k=3, quote=True)
     assert sorted(answer.settings["candidates"]) == sorted(ranked[:3])
     assert {block for passage in answer.passages for block in passage.block_ids} == set(ranked[:3])
     assert [passage.block_ids for passage in answer.near_misses] == [(block,) for block in ranked[3:8]]

@@ -56,7 +56,7 @@ def test_a_written_answer_cites_the_passages_that_it_was_given(library: Library,
 def test_a_written_answer_reopens_as_it_was_given(library: Library, writer: ScriptedWriter) -> None:
     given = ask(library)
     assert library.answer(given.id) == given
-    with pytest.raises(InvalidRequest, match="had no effect"):
+    with pytest.raises(InvalidRequest, match="Attention did not choose this answer"):
         library.effect_of_block(given.id, given.passages[0].block_ids[0])
 
 

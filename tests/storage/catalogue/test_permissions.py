@@ -13,12 +13,14 @@ from tests.storage.stored import add_ready, new_document
 
 FOR_ANY_PRINCIPAL = {
     *("add_document", "document", "documents", "document_ids", "find_document", "rename_document", "move_document"),
+    "names",
     *("delete_documents", "extracted_text", "pages", "blocks_by_id", "blocks_of_document", "totals"),
     *("blocks_with_terms", "count_terms", "documents_with_terms"),
     *("collection", "collections", "create_collection", "rename_collection", "share_collection", "delete_collection"),
     *("job", "jobs", "num_active_jobs", "cancel_job", "retry_job"),
     *("answer", "answers", "save_answer", "delete_answer", "ensure_conversation"),
-    *("title_keys", "put_title_keys", "users", "user_named", "own_groups", "put_fingerprint", "fingerprints"),
+    *("title_keys", "put_title_keys", "users", "user_named", "own_groups", "access"),
+    *("put_fingerprint", "give_unread", "fingerprints"),
     *("add_arrival", "properties_of", "set_properties", "documents_where"),
 }
 METHODS = [name for name, _ in inspect.getmembers(Catalogue, inspect.isfunction) if not name.startswith("_")]
