@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from retrieval.query.answer import Answerer
 from tests.app.conftest import (  # noqa: F401
     cheap_passwords,
     filled_home,
@@ -123,6 +125,19 @@ def open_tab(chromium: Any, watch: Watch) -> Iterator[Callable[..., Any]]:
     yield opened
     for context in contexts:
         context.close()
+
+
+@pytest.fixture
+def attention_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What attention read is found to have made every answer that the model words. The models here are no language
+    models: what they word is found to be from themselves, and then nothing of their attention is shown."""
+    check = Answerer._check
+
+    def decided(*given: Any) -> Any:
+        found = check(*given)
+        return found and replace(found, decided=True)
+
+    monkeypatch.setattr(Answerer, "_check", decided)
 
 
 @pytest.fixture

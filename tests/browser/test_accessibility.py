@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from retrieval.library import Library
-from tests.app.small_library import QUESTION, UNANSWERED
+from tests.app.small_library import QUESTION, UNANSWERED, WALKS
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import ask, escape, view_whole  # noqa: E402
+from tests.browser.acting import ask, escape, in_its_own_words, view_whole  # noqa: E402
 
 GUIDELINES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 LOOKS: dict[str, dict[str, Any]] = {
@@ -44,6 +44,22 @@ def violations(page: Any) -> list[str]:
     return [f"{one['id']}: {node['html'][:120]}" for one in found["violations"] for node in one["nodes"]]
 
 
+def of_evidence(page: Any, look: str, way_in: str, tabs: tuple[str, ...]) -> dict[str, list[str]]:
+    """What axe finds on every tab of the evidence, all that there are, and on a part of a passage."""
+    if look == "phone":
+        page.get_by_role("button", name=way_in).last.click()
+    evidence = page.get_by_role("complementary", name="Evidence")
+    expect(evidence).to_be_in_viewport(ratio=0.5)
+    expect(evidence.get_by_role("tab")).to_have_count(len(tabs))
+    found = {}
+    for tab in tabs:
+        page.get_by_role("tab", name=tab).click()
+        found[f"{way_in}: {tab}"] = found_by_axe(page)
+    page.locator(".passage-text mark").first.click()
+    found[f"{way_in}: part of a passage"] = found_by_axe(page)
+    return found
+
+
 BAD = """() => {
     document.querySelector(".ask, .mount").insertAdjacentHTML("beforeend",
         `<div id="bad" style="display: flex"><p style="color: #ccc; background: #fff">Hardly to be read</p>
@@ -60,6 +76,7 @@ def test_axe_would_find_what_is_bad(serve: Callable[..., str], open_tab: Callabl
     assert {"color-contrast", "target-size", "label", "aria-required-attr"} <= found
 
 
+@pytest.mark.usefixtures("attention_decides")
 @pytest.mark.parametrize("look", LOOKS)
 def test_axe_finds_nothing(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, look: str
@@ -71,21 +88,21 @@ def test_axe_finds_nothing(
     page = open_tab(url, **LOOKS[look])  # another conversation
     ask(page, QUESTION)
     found["answer"] = found_by_axe(page)
-    if look == "phone":
-        page.get_by_role("button", name="What was read").last.click()
-        expect(page.get_by_role("complementary", name="Evidence")).to_be_in_viewport(ratio=0.5)
-    for tab in ("Word by word", "Near misses", "Details", "Passages"):
-        page.get_by_role("tab", name=tab).click()
-        found[tab] = found_by_axe(page)
-    page.locator(".passage-text mark").first.click()
-    found["part of a passage"] = found_by_axe(page)
+    found |= of_evidence(page, look, "Passages found", ("Near misses", "Passages"))
     page.get_by_role("button", name="Show on the page").first.click()
     expect(page.locator(".viewer .box.answer").first).to_be_visible()
     found["page"] = found_by_axe(page)
     escape(page)
     if look == "phone":
         escape(page)
-    (document,) = library.documents(search="walks")
+    in_its_own_words(url)
+    page = open_tab(url, **LOOKS[look])
+    ask(page, QUESTION)
+    found["answer that attention chose"] = found_by_axe(page)
+    found |= of_evidence(page, look, "What was read", ("Word by word", "Near misses", "Details", "Passages"))
+    if look == "phone":
+        escape(page)
+    (document,) = library.documents(search=WALKS)
     library.set_properties(document.id, {"author": ["Ann Lee"], "tag": ["outdoors"]})
     for name in ("Library", "History", "Settings", "Machine"):
         view_whole(page, name)

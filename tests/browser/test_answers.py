@@ -14,7 +14,7 @@ import pytest
 from app.exports.answers import answer_as_html
 from retrieval.describing.description import describe, keep
 from retrieval.library import Library
-from retrieval.types.outcomes import NOTHING_FOUND, ONE_SENTENCE, OUTCOMES, WHO_CHOSE
+from retrieval.types.outcomes import FROM_ITSELF, NOTHING_FOUND, ONE_SENTENCE, OUTCOMES, WHO_CHOSE
 from tests.app.serving import BEARER
 from tests.app.small_library import QUESTION, RESERVOIR, UNANSWERED, WALKS, pdf_of, slowed
 
@@ -27,6 +27,7 @@ from tests.browser.pages import squeezed, text_under  # noqa: E402
 BEES = "There are fourteen hives behind the mill. The bees fly from March to September."
 
 
+@pytest.mark.usefixtures("attention_decides")
 def test_an_answer_that_attention_chose_shows_what_it_read_word_by_word(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
@@ -61,6 +62,27 @@ def test_an_answer_that_attention_chose_shows_what_it_read_word_by_word(
     expect(page.locator(".timeline .row")).to_have_count(sum(len(passage.blocks) for passage in answer.passages))
     page.get_by_role("tab", name="Near misses").click()
     expect(page.locator(".passage.missed")).to_have_count(len(answer.near_misses))
+
+
+def test_an_answer_that_the_model_wrote_from_itself_says_so_and_shows_nothing_of_its_attention(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    url = serve(library)
+    in_its_own_words(url)
+    page = open_tab(url)
+    ask(page, QUESTION)
+    answer = library.answer(library.answers()[0].id)
+    assert answer.decided_by == "attention" and answer.check is not None and not answer.check.decided
+    expect(page.locator(".who-chose")).to_have_text(FROM_ITSELF)
+    assert answer.passages and answer.heat, "there would be something to show"
+    for hidden in (".passage", ".source", ".meter", ".heat", ".open-evidence"):
+        expect(page.locator(hidden)).to_have_count(0)
+    for tab in ("Word by word", "Details"):
+        expect(page.get_by_role("tab", name=tab)).to_have_count(0)
+    page.locator(".answer-text .token").nth(2).click()
+    expect(page.locator(".focus q")).to_have_count(0)
+    exported = answer_as_html(library, answer)
+    assert FROM_ITSELF in exported and "Attention by layer and head" not in exported
 
 
 def test_a_quoted_sentence_is_shown_with_search_scores_and_no_attention(

@@ -55,6 +55,7 @@ SETTLED = """() => {
 """The page image is there, and nothing moved between two frames."""
 
 
+@pytest.mark.usefixtures("attention_decides")
 def test_two_pdfs_from_upload_to_delete(open_tab: Callable[..., Any], columns_pdf: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     model = tiny_model(block_size=32, stop=())

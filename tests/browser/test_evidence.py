@@ -16,6 +16,8 @@ from playwright.sync_api import expect  # noqa: E402
 
 from tests.browser.acting import ask, in_its_own_words, view_whole  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("attention_decides")
+
 JARGON = re.compile(r"\bnats?\b|\blog-?prob|\blogits?\b|\b[0-9a-f]{32}\b|sha256", re.I)
 CELL = re.compile(r"Head (\d+), passage (\d+): .*, ([\d.]+) times the average head")
 
