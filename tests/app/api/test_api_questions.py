@@ -24,7 +24,8 @@ class TestQuestions:
         names = [name for name, _ in events(response.text)]
         assert names[0] == "started" and names[-1] == "answer" and set(names[1:-1]) == {"token"}
         answer = events(response.text)[-1][1]
-        assert answer["passages"][0]["blocks"][0]["boxes"] and answer["heat"] and answer["near_misses"]
+        assert answer["passages"][0]["blocks"][0]["boxes"] and answer["near_misses"]
+        assert answer["decided_by"] in ("reader", "search") and not answer["heat"], "attention is shown where it decided"
         assert client.get(f"/api/v1/answers/{answer['id']}").json() == answer
 
     def test_a_question_takes_what_it_does_not_say_from_the_preferences(self, client: TestClient) -> None:
@@ -71,8 +72,9 @@ class TestQuestions:
         assert name == "error" and body["error"]["code"] == "internal" and "secret" not in str(body)
 
     def test_the_effect_of_a_block_is_measured(self, client: TestClient) -> None:
-        answer = ask(client)
-        block = answer["passages"][0]["block_ids"][0]
+        answer = ask(client, quote=False)
+        assert answer["decided_by"] == "attention" and answer["heat"]
+        block = (answer["passages"] or answer["near_misses"])[0]["block_ids"][0]
         effect = client.post(f"/api/v1/answers/{answer['id']}/effect/{block}").json()
         assert effect["delta"] == pytest.approx(effect["logprob_without"] - effect["logprob_with"])
         assert error_code(client.post(f"/api/v1/answers/{answer['id']}/effect/999999")) == "invalid_request"
