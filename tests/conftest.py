@@ -62,6 +62,17 @@ def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def known_token() -> Iterator[None]:
+    """Every home's owner has `OWNER_TOKEN`, wherever a server is tested."""
+    import app.auth  # here: tests of the model need none of it
+    from tests.app.serving import OWNER_TOKEN
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app.auth, "owner_token", lambda home: OWNER_TOKEN)
+        yield
+
+
 @pytest.hookimpl(optionalhook=True)  # -p no:xdist
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: with as many, a third of the time all tests wait for processes or disks. On two

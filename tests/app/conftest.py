@@ -20,7 +20,7 @@ from retrieval.library import Library
 from tests import elsewhere
 from tests.app.api_client import opened
 from tests.app.cli_client import Commands
-from tests.app.serving import OWNER_TOKEN, settings_for
+from tests.app.serving import settings_for
 from tests.app.small_library import fill
 from tests.retrieval.conftest import new_catalogues, one_reader, reading_here  # noqa: F401
 from tests.tiny_model import shipped_model
@@ -41,14 +41,6 @@ def cheap_passwords() -> Iterator[None]:
     """argon2 with the least work: what its hashes cost is not tested here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(app.auth, "PasswordHasher", partial(PasswordHasher, time_cost=1, memory_cost=8, parallelism=1))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def known_token() -> Iterator[None]:
-    """Every home's owner has `OWNER_TOKEN`."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app.auth, "owner_token", lambda home: OWNER_TOKEN)
         yield
 
 

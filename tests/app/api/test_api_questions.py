@@ -25,7 +25,7 @@ class TestQuestions:
         assert names[0] == "started" and names[-1] == "answer" and set(names[1:-1]) == {"token"}
         answer = events(response.text)[-1][1]
         assert answer["passages"][0]["blocks"][0]["boxes"] and answer["near_misses"]
-        assert answer["decided_by"] in ("reader", "search") and not answer["heat"], "attention is shown where it decided"
+        assert answer["decided_by"] in ("reader", "search") and not answer["heat"], "attention decided nothing"
         assert client.get(f"/api/v1/answers/{answer['id']}").json() == answer
 
     def test_a_question_takes_what_it_does_not_say_from_the_preferences(self, client: TestClient) -> None:

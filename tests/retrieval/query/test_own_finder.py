@@ -102,7 +102,7 @@ def test_a_reader_of_the_same_vocabulary_reads_again_and_points(found, folder, o
     monkeypatch.setattr(second_look, "__file__", str(shipped / "reading" / "second_look.py"))
     finder = load_backbone(folder, device="cpu", block_size=16)
     assert second_look.shipped_reader_for(finder.tokenizer) == shipped / "default" / "reader"
-    answer = ask(open_library(model=finder), QUESTION, anyway=True)
+    answer = ask(open_library(model=finder), QUESTION, anyway=True, max_tokens=64)
     assert answer.decided_by == "reader" and answer.short
     other = save_tiny_encoder(tmp_path / "other", ["Das Wasser ist kalt"])
     assert second_look.shipped_reader_for(load_backbone(other, device="cpu", block_size=16).tokenizer) is None
