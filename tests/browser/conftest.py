@@ -20,7 +20,6 @@ from tests.app.conftest import (  # noqa: F401
     cheap_passwords,
     filled_home,
     home,
-    known_token,
     library,
     new_catalogues,
     one_reader,
