@@ -222,7 +222,7 @@ const empty = () =>
     "p",
     { class: "empty-note" },
     view.search
-      ? "No name or title has these words."
+      ? "No document has these words."
       : collections.chosen || view.where.length
         ? "No such documents."
         : "No documents yet. Drop some above: they are read once and remembered.",
