@@ -1,13 +1,13 @@
 """A small real library: two PDFs, six pages and two, read once a process by the shipped checkpoint.
 
-`slowed` and `ByHand` only make the real library slower, so that a test can look at what happens in between.
+`slowed`, `held` and `ByHand` only make the real library wait, so that a test can look at what happens in between.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -109,6 +109,20 @@ def slowed(library: Library, token_seconds: float) -> None:
             yield item
 
     library.ask = ask  # type: ignore[method-assign]
+
+
+def held(library: Library, tokens: int = 2) -> Callable[[], None]:
+    """Answers stop after so many tokens, until they are cancelled or the returned function is called."""
+    real, free = type(library).ask, threading.Event()
+
+    def ask(*given: Any, cancelled: Callable[[], bool] = lambda: False, **named: Any) -> Iterator[Any]:
+        for number, item in enumerate(real(library, *given, cancelled=cancelled, **named), start=1):
+            yield item
+            while number >= tokens and not cancelled() and not free.wait(0.02):
+                pass
+
+    library.ask = ask  # type: ignore[method-assign]
+    return free.set
 
 
 class ByHand:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from retrieval.library import Library
-from tests.app.small_library import QUESTION, slowed
+from tests.app.small_library import QUESTION, held
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
@@ -45,7 +45,7 @@ def test_other_views_a_reload_and_back_keep_the_conversation(
 def test_an_answer_that_is_left_in_the_middle_is_marked_and_gone_on_with(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
-    slowed(library, 0.15)
+    let_go = held(library)
     page = open_tab(serve(library))
     page.get_by_label("Question").fill(QUESTION)
     page.keyboard.press("Enter")
@@ -56,7 +56,7 @@ def test_an_answer_that_is_left_in_the_middle_is_marked_and_gone_on_with(
     page.reload()
     expect(page.locator(".question")).to_have_text(QUESTION)
     expect(page.locator(".turn .interrupted")).to_be_visible()
-    slowed(library, 0.0)
+    let_go()
     page.get_by_role("button", name="Continue").click()
     expect(page.locator(".turn .actions")).to_be_visible()
     expect(page.locator(".turn .interrupted")).to_have_count(0)

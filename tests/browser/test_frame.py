@@ -39,6 +39,7 @@ def test_everything_can_be_reached_by_keyboard(
     url = serve(library)
     in_its_own_words(url)
     page = open_tab(url)
+    page.get_by_role("tab", name="Machine", exact=True).wait_for()  # the frame has come: nothing moves any more
     ask(page, QUESTION)
     third = re.findall(r"[\w'’-]+|[^\w\s]", library.answer(library.answers()[0].id).text)[2]
     page.locator(".answer-text").focus()

@@ -3,7 +3,7 @@
 import { get, patch, post } from "./api.js";
 import { collections, drawCollections, mountCollections } from "./collections.js";
 import { documentRow } from "./document.js";
-import { askText, button, bytes, confirm, h, icon, iconButton, nameOf, oneByOne, placeOf, plural, renew, replace, toast } from "./dom.js";
+import { askText, button, bytes, confirm, h, iconButton, nameOf, oneByOne, placeOf, plural, renew, replace, toast } from "./dom.js";
 import { documentsInJobs, dropZone, mountFiles } from "./files.js";
 import { chosenConditions, editProperties } from "./properties.js";
 import { openViewer } from "./viewer.js";

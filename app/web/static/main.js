@@ -123,9 +123,12 @@ function tabButton(name) {
 // The Ask page's address names the conversation that it shows.
 const hashOf = (view, answer = view === "ask" ? openId() : "") => `#/${view}${answer ? `/${answer}` : ""}`;
 
+// Whether the Ask page is in sight, also before Gradio's frame has come.
+const askIsShown = () => (shell ? shell.own.has("cairn-ask") : tabButton("ask")?.getAttribute("aria-selected") === "true");
+
 // The conversation that is shown has changed: its address follows, in the same entry of the browser's history.
 function keepAddress() {
-  if (tabButton("ask")?.getAttribute("aria-selected") !== "true") return;
+  if (!askIsShown()) return;
   const hash = hashOf("ask");
   if (location.hash !== hash) history.replaceState(history.state, "", hash);
 }
