@@ -24,7 +24,7 @@ COMPILE := $(PY) -m compileall -qq -j 0 -x '/(tests|testing/_internal|transforme
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help app install install-dev install-web test test-page campaign lint lint-web types contracts docs docs-check check requirements pictures clean
+.PHONY: help app install install-dev install-web test test-page stress lint lint-web types contracts docs docs-check check requirements pictures clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
@@ -44,8 +44,8 @@ test: $(VENV)/.installed-dev ## Run the tests (PYTEST_ARGS="tests/app/cli" for s
 test-page: $(VENV)/.installed-dev ## Run the tests of the web page in chromium
 	$(PY) -m pytest $(PYTEST_XDIST) tests/browser
 
-campaign: $(VENV)/.installed-dev ## Kills, damage, failing disks, other models, jumping clocks, many times (hours)
-	$(PY) benchmarks/campaign
+stress: $(VENV)/.installed-dev ## Kills, damage, failing disks, other models, jumping clocks, many times (hours)
+	$(PY) tests/stress
 
 lint: $(VENV)/.installed-dev ## Style of the code
 	$(BIN)/ruff check .

@@ -31,9 +31,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import machine
 import subject
-from load.first_word_by_size import first_word
 
 from retrieval.library import Library
+from retrieval.types.passages import AnswerToken
 
 QUESTIONS = ROOT / "benchmarks" / "questions" / "public_pdfs.jsonl"
 TIMED = (
@@ -43,6 +43,15 @@ TIMED = (
     "again_processor_seconds",
 )
 ROWS_OF_A_DOCUMENT = ("blocks", "shards", "pages", "title_keys", "document_texts")
+
+
+def first_word(library: Library, question: str) -> tuple[float, float]:
+    """Seconds of the clock and of the processor from asking to the first word."""
+    began, worked = time.perf_counter(), time.process_time()
+    for item in library.ask(question, anyway=True):
+        if isinstance(item, AnswerToken):
+            break
+    return time.perf_counter() - began, time.process_time() - worked
 
 
 def part_of(home: Path, folder: Path, tokens: int | None) -> Path:

@@ -1,7 +1,7 @@
 """A library of 1,000 documents and 10,000 past questions: what each view asks for comes in under a second.
 
-Measured in CPU seconds of this process, so that a busy machine does not fail the test; benchmarks/speed/views.py
-measures a real browser. Once without accounts, once as the user who owns it all.
+Measured in CPU seconds of this process, so that a busy machine does not fail the test.
+Once without accounts, once as the user who owns it all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A folder of files of many formats that is followed, changes in many places, and travels to another home.
-
-The short form of benchmarks/load/sync_folder.py: files are counted there and here, seconds only there.
-"""
+"""A folder of files of many formats that is followed, changes in many places, and travels to another home."""
 
 from __future__ import annotations
 
@@ -12,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.load.mixed_folder import change_folder, make_folder, question
 from retrieval.ingest import shard_writer
 from retrieval.library import Library
 from tests.retrieval.conftest import OpenLibrary, ask
+from tests.retrieval.folders.mixed_folder import change_folder, make_folder, question
 from tests.retrieval.folders.test_runs import LONG_AGO, Follower
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 

@@ -15,7 +15,7 @@ KILLS = int(os.environ.get("CAIRN_TEST_KILLS", "4"))
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the script forks its victims")
 def test_no_kill_loses_or_halves_a_document_or_changes_an_answer():
-    command = ["benchmarks/campaign/crash.py", "--kills", KILLS, "--seed", 3]
+    command = ["tests/stress/crash.py", "--kills", KILLS, "--seed", 3]
     ended = forked.run(*command, timeout=120 + 20 * KILLS)
     assert ended.returncode == 0, ended.stderr[-2000:] + ended.stdout
     assert json.loads(ended.stdout.splitlines()[-1])["violations"] == []

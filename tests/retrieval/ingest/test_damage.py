@@ -131,10 +131,10 @@ def test_an_emptied_trash_leaves_no_backup_of_what_was_deleted(library, three):
 
 
 def test_no_kind_of_damage_reaches_a_token_and_repair_heals_each(monkeypatch, capsys):
-    """benchmarks/campaign/corruption.py does this a thousand times."""
+    """tests/stress/corruption.py does this a thousand times."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     monkeypatch.setattr(sys, "argv", ["corruption.py", "--damages", str(len(DAMAGERS))])
-    status = runpy.run_path(str(ROOT / "benchmarks" / "campaign" / "corruption.py"))["main"]()
+    status = runpy.run_path(str(ROOT / "tests" / "stress" / "corruption.py"))["main"]()
     said = capsys.readouterr().out
     assert status == 0, said
     result = json.loads(said.splitlines()[-1])

@@ -1,7 +1,7 @@
 """A write or an allocation that fails, at every place: is the library still readable, and does the next try succeed?
 
-    python benchmarks/campaign/failing_disk.py --failures 500
-    python benchmarks/campaign/failing_disk.py --failures 200 --kinds "an allocation fails" "no memory is left"
+    python tests/stress/failing_disk.py --failures 500
+    python tests/stress/failing_disk.py --failures 200 --kinds "an allocation fails" "no memory is left"
 
 A library with a few documents is copied; a child process opens the copy, hands in and reads a document, renames one,
 asks, deletes one, collects garbage and backs up, while one of its writes fails: the disk is full from then on, or one
@@ -33,7 +33,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # it forks
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from campaign.shim import KINDS, begin_again_with_shim
+from tests.stress.shim import KINDS, begin_again_with_shim
 
 if TYPE_CHECKING:
     from retrieval.library import Library

@@ -1,6 +1,6 @@
 """One file handed in by many processes at the same moment: is it stored once, whole, and with nothing left over?
 
-    python benchmarks/campaign/duplicates.py --rounds 50
+    python tests/stress/duplicates.py --rounds 50
 
 In each round six processes hand in a new file at once and work its job off; in every third round two of them delete the
 document as soon as they know it. Prints one JSON object; exit status 1 if anything did not hold.

@@ -1,6 +1,6 @@
 """kill -9 at random moments of all that writes; after each kill the library is opened and examined.
 
-    python benchmarks/campaign/crash.py --kills 200
+    python tests/stress/crash.py --kills 200
 
 Killed are: ingest, delete, repair (of a damaged shard), gc (of planted orphans, without grace), backup, migrate (of a
 home as release 0.2.0 left it) and rescue (of a catalogue turned into noise; it is begun again after the kill).

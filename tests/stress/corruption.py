@@ -1,6 +1,6 @@
 """Random damage to the stored memory of a real library: is it found before a token that used it is shown?
 
-    python benchmarks/campaign/corruption.py --damages 1000
+    python tests/stress/corruption.py --damages 1000
 
 A library of a few documents, read by a tiny random model, is damaged again and again: flipped bits, header bytes,
 landmark rows, tables, overwritten stretches, truncations, swapped blocks, swapped files; a damage in each document,

@@ -1,6 +1,6 @@
 """Fourteen ways in which a model or its memory can differ: is each refused before a word, by the name of what differs?
 
-    python benchmarks/campaign/fingerprints.py
+    python tests/stress/fingerprints.py
 
 A library is made with one model and opened with another that differs in a single thing. `search`, `ask` and handing in
 a file must all be refused, and the message must name that thing. The same model, made anew or saved and loaded, must be

@@ -1,8 +1,8 @@
 """Two machines, one catalogue, workers that are killed and paused: is each document stored exactly once?
 
-    python benchmarks/campaign/machines.py --documents 500 --every 10 --lease 5
-    python benchmarks/campaign/machines.py --documents 60 --every 2 --lease 1 --unchecked     # must find violations
-    python benchmarks/campaign/machines.py --catalogue sqlite --store file                    # one shared home folder
+    python tests/stress/machines.py --documents 500 --every 10 --lease 5
+    python tests/stress/machines.py --documents 60 --every 2 --lease 1 --unchecked     # must find violations
+    python tests/stress/machines.py --catalogue sqlite --store file                    # one shared home folder
 
 Four workers, two on each of two machines (processes that take each other for processes of another machine), work off a
 queue of documents: the catalogue in PostgreSQL, memory and originals in a bucket (moto, a real S3 server), each machine

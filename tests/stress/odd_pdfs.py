@@ -1,6 +1,6 @@
 """Odd PDFs, made by mutation of good ones: is each read or refused in words, within its time and memory?
 
-    python benchmarks/campaign/odd_pdfs.py --pdfs FOLDER --files 1000
+    python tests/stress/odd_pdfs.py --pdfs FOLDER --files 1000
 
 The first pages of each PDF in FOLDER are cut short, bit-flipped, filled with zeros, joined, merged, relinearised,
 encrypted, nested, made huge, emptied, and more. Each file must end as text or as one line that says why not, also where
@@ -29,12 +29,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import machine
 import pypdf
-from campaign.forked_readers import ForkedReaders
 
 from retrieval.errors import ExtractError
 from retrieval.extraction import extract as extraction
 from retrieval.extraction.extract import extract
 from retrieval.extraction.limits import ExtractLimits
+from tests.stress.forked_readers import ForkedReaders
 
 Mutation = Callable[[random.Random, bytes], bytes]
 PAGES = 2

@@ -1,4 +1,4 @@
-"""Short forms of `make campaign`: each part holds, and says so in one JSON object."""
+"""Short forms of `make stress`: each part holds, and says so in one JSON object."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ import pytest
 from retrieval.extraction import extract
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-from campaign.shim import compiler  # noqa: E402
-
-from tests import forked, postgresql  # noqa: E402
+from tests import forked, postgresql
+from tests.stress.shim import compiler
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="the failing disk is a library in C, for Linux")
 
@@ -28,7 +25,7 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="the failing disk
 @needs_compiler
 def test_this_part_of_the_campaign_holds_behind_a_library_in_c(command: list[str]) -> None:
     script, *options = command
-    run = [sys.executable, str(ROOT / "benchmarks" / "campaign" / script), *options]
+    run = [sys.executable, str(ROOT / "tests" / "stress" / script), *options]
     ended = subprocess.run(run, capture_output=True, text=True, cwd=ROOT, timeout=600)
     assert ended.returncode == 0, ended.stderr[-2000:] + ended.stdout
     assert json.loads(ended.stdout.splitlines()[-1])["violations"] == []
@@ -60,7 +57,7 @@ def test_this_part_of_the_campaign_holds_behind_a_library_in_c(command: list[str
 )
 def test_this_part_of_the_campaign_holds(command: list[str]) -> None:
     script, *options = command
-    ended = forked.run(f"benchmarks/campaign/{script}", *options, timeout=600)
+    ended = forked.run(f"tests/stress/{script}", *options, timeout=600)
     assert ended.returncode == 0, ended.stderr[-2000:] + ended.stdout
     assert json.loads(ended.stdout.splitlines()[-1])["violations"] == []
 
@@ -71,5 +68,5 @@ def test_this_part_holds_and_needs_no_process_of_its_own(
 ) -> None:
     monkeypatch.setattr(extract, "_SANDBOX", extract._SANDBOX)  # the program sets another one
     monkeypatch.setattr(sys, "argv", command)
-    ended = importlib.import_module(f"campaign.{command[0]}").main()
+    ended = importlib.import_module(f"tests.stress.{command[0]}").main()
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["violations"] == [] and ended == 0

@@ -1,6 +1,6 @@
 """A server under several attacks at once, seen by another person: seconds of a question and of /healthz, and memory.
 
-    python benchmarks/load/attack.py --pdf FILE.pdf --before CHECKOUT
+    python tests/stress/attack.py --pdf FILE.pdf --before CHECKOUT
 
 One person, from other addresses of this machine, keeps 1,100 half-sent requests open, has 60 files estimated at once
 (a third of them unpack to gigabytes), sends 70 questions, and guesses 40 passwords. Meanwhile another one asks, one

@@ -1,7 +1,7 @@
 """Many questions while documents come and go: is each answer the one it would have been alone?
 
-    python benchmarks/campaign/askers.py --askers 8 --answers 1000      # at once
-    python benchmarks/campaign/askers.py --askers 1 --answers 10000     # one after another, for memory and handles
+    python tests/stress/askers.py --askers 8 --answers 1000      # at once
+    python tests/stress/askers.py --askers 1 --answers 10000     # one after another, for memory and handles
 
 Some documents stay, each with a needle of its own; others are read and deleted all the time by another thread. Every
 second question is about one document that stays, and must give the tokens and passages that it gave before anything

@@ -1,6 +1,6 @@
 """The compose file's processes on this machine: a journey through its balancer, one server killed on the way.
 
-    python benchmarks/campaign/deployment.py              # needs haproxy, PostgreSQL, moto (requirements-dev.txt)
+    python tests/stress/deployment.py              # needs haproxy, PostgreSQL, moto (requirements-dev.txt)
 
 Starts what docs/compose/compose.yaml names, with its commands and its environment: PostgreSQL, an S3 server (moto in
 place of MinIO), two workers, two servers, and HAProxy with docs/compose/haproxy.cfg. Only places differ: ports of this

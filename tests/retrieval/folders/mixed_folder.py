@@ -1,4 +1,4 @@
-"""A folder of mixed files for `sync_folder.py`: texts, pages of real PDFs, office files, mails; and changes to it.
+"""A folder of mixed files to follow: texts, pages of real PDFs, office files, mails; and changes to it.
 
 Every made file holds one made fact that stands nowhere else, so that a question has one right document.
 """

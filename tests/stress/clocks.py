@@ -1,6 +1,6 @@
 """A clock that jumps by up to twenty years before every step: is anything lost, swept early or counted below nothing?
 
-    python benchmarks/campaign/clocks.py --jumps 200
+    python tests/stress/clocks.py --jumps 200
 
 Documents are handed in, read, asked about and deleted, garbage is collected, the catalogue is backed up and the library
 opened anew, with the clock somewhere else each time. After every step each document that was acknowledged must be there
@@ -23,7 +23,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from campaign.shim import begin_again_with_shim
+from tests.stress.shim import begin_again_with_shim
 
 QUESTION = "What does the keeper of the tower carry?"
 MOST = 20 * 365 * 24 * 3600

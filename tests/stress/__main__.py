@@ -1,7 +1,7 @@
 """Everything that could go wrong with what is stored, many times: kills, damage, failing disks, clocks, questions.
 
-    make campaign                          # the sizes below, hours
-    python benchmarks/campaign --share 0.02
+    make stress                          # the sizes below, hours
+    python tests/stress --share 0.02
 
 Each part is a program of its own, which prints one JSON object and fails if anything did not hold. docs/reliability.md
 has what was found.
@@ -17,17 +17,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PARTS: tuple[tuple[tuple[str, ...], str, int], ...] = (
     (("-m", "tests.storage.crash"), "--kills", 1000),
-    (("benchmarks/campaign/crash.py",), "--kills", 1000),
-    (("benchmarks/campaign/corruption.py",), "--damages", 10_000),
-    (("benchmarks/campaign/failing_disk.py",), "--failures", 500),
-    (("benchmarks/campaign/clocks.py",), "--jumps", 500),
-    (("benchmarks/campaign/duplicates.py",), "--rounds", 100),
-    (("benchmarks/campaign/askers.py", "--askers", "8"), "--answers", 1000),
-    (("benchmarks/campaign/askers.py", "--askers", "1"), "--answers", 10_000),
-    (("benchmarks/campaign/odd_pdfs.py",), "--files", 1000),
-    (("benchmarks/campaign/machines.py", "--every", "10", "--lease", "5"), "--documents", 500),
+    (("tests/stress/crash.py",), "--kills", 1000),
+    (("tests/stress/corruption.py",), "--damages", 10_000),
+    (("tests/stress/failing_disk.py",), "--failures", 500),
+    (("tests/stress/clocks.py",), "--jumps", 500),
+    (("tests/stress/duplicates.py",), "--rounds", 100),
+    (("tests/stress/askers.py", "--askers", "8"), "--answers", 1000),
+    (("tests/stress/askers.py", "--askers", "1"), "--answers", 10_000),
+    (("tests/stress/odd_pdfs.py",), "--files", 1000),
+    (("tests/stress/machines.py", "--every", "10", "--lease", "5"), "--documents", 500),
 )
-ONCE = ("benchmarks/campaign/fingerprints.py",)
+ONCE = ("tests/stress/fingerprints.py",)
 
 
 def main() -> int:
