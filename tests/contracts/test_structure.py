@@ -16,10 +16,6 @@ FILES = sorted(path for package in (*PACKAGES, "research") for path in (ROOT / p
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 MOST_FUNCTION_LINES = 60
-# Longer ones, each with its reason.
-LONG_FUNCTIONS = {
-    "storage/migrations/versions/0001_first_catalogue.py::upgrade": "a released migration stays as it was released",
-}
 
 # A path in code quotes: from a top folder on, perhaps with a name in it; and what merely looks like one.
 _PATH = re.compile(r"`((?:app|model|retrieval|storage|tests|benchmarks|docs)/[\w/.-]*)(?:::(\w+)(?:\.\w+)*)?`")
@@ -27,14 +23,14 @@ _PATH = re.compile(r"`((?:app|model|retrieval|storage|tests|benchmarks|docs)/[\w
 _HISTORY = ("docs/experiments.md", "benchmarks/results/")
 
 
-def test_no_function_is_long_without_a_reason() -> None:
+def test_no_function_is_long() -> None:
     long = {}
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 lines = (node.end_lineno or 0) - node.lineno + 1
                 name = f"{_relative(path)}::{node.name}"
-                if lines > MOST_FUNCTION_LINES and name not in LONG_FUNCTIONS:
+                if lines > MOST_FUNCTION_LINES:
                     long[name] = lines
     assert long == {}
 

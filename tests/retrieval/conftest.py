@@ -16,7 +16,6 @@ from retrieval.extraction import extract
 from retrieval.library import Library
 from retrieval.types.passages import Answer, AnswerToken
 from tests import elsewhere
-from tests.migrated_once import migrated_once
 from tests.retrieval.reading_here import ReadingHere
 from tests.tiny_model import tiny_model
 
@@ -102,13 +101,6 @@ def one_reader() -> Iterator[None]:
     """The reader of a checkpoint is loaded once a process, as the shipped checkpoint is, not once a library."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(second_look, "load_second_look", cache(second_look.load_second_look))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def new_catalogues() -> Iterator[None]:
-    """Migrations run once a process, not for every new library; tests/storage runs them."""
-    with migrated_once():
         yield
 
 

@@ -36,7 +36,7 @@ def catalogue_kind(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def empty_catalogue(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A catalogue's file as the first opening leaves it (migrations take most of a catalogue test's time)."""
+    """A catalogue's file as the first opening leaves it."""
     folder = tmp_path_factory.mktemp("empty")
     open_home(folder)[0].close()
     return folder / "cairn.sqlite3"

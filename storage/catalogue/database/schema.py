@@ -1,4 +1,5 @@
-"""The tables of the catalogue. The migrations in `storage/migrations` build exactly these; a test compares the two.
+"""The tables of the catalogue. A new catalogue is made from these; `storage/migrations` brings older ones to
+them, as a test compares.
 
 - Documents, jobs, answers, conversations, collections and users have random ids (uuid, 32 hex digits).
 - Block ids are integers that are never reused, not even after deletion, so an old answer cannot point at someone

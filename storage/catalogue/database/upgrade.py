@@ -1,5 +1,6 @@
-"""Upgrading a catalogue to the current schema when it is opened: a backup, then the pending Alembic migrations.
+"""Bringing a catalogue to the current schema when it is opened: a backup, then the pending Alembic migrations.
 
+- A new catalogue is made from the schema itself.
 - For an up-to-date catalogue this costs one SELECT; Alembic is not even imported.
 - All pending migrations run in one transaction, so a crash leaves the old schema intact.
 - One process migrates at a time (a lock file beside the database); the others wait.
@@ -20,10 +21,12 @@ from sqlalchemy import inspect, text
 from storage.blobs.durable import sync_folder
 from storage.catalogue.database.connection import Database
 from storage.catalogue.database.failures import explained
+from storage.catalogue.database.schema import metadata
 from storage.errors import CatalogueDamaged, CatalogueTooNew
 
 HEAD = "0009"  # the newest revision in migrations/versions, as a test checks
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
+BEFORE = tuple(f"000{number}" for number in range(1, 9))  # of 0.1 and 0.2, which the first migration brings to 0009
 
 
 def bring_up_to_date(database: Database, *, migrations: Path = MIGRATIONS, head: str = HEAD) -> Path | None:
@@ -40,7 +43,7 @@ def bring_up_to_date(database: Database, *, migrations: Path = MIGRATIONS, head:
             stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
             name = f"{database.path.stem}-schema-{current}-{stamp}{database.path.suffix}"
             backup_path = backup(database, database.path.parent / "backups" / name)
-        _run_alembic(database, migrations, head)
+        _run_alembic(database, migrations, head, current)
         return backup_path
 
 
@@ -82,14 +85,14 @@ def backup(database: Database, path: Path) -> Path:
 
 def _refuse_unknown(current: str | None, migrations: Path) -> None:
     known = {path.name.split("_")[0] for path in (migrations / "versions").glob("*.py")}
-    if current is not None and current not in known:
+    if current is not None and current not in known | set(BEFORE):
         raise CatalogueTooNew(
             f"The catalogue has schema {current}, made by a newer release. Install that release, "
             "or restore a copy from the folder `backups` beside the catalogue."
         )
 
 
-def _run_alembic(database: Database, migrations: Path, head: str) -> None:
+def _run_alembic(database: Database, migrations: Path, head: str, current: str | None) -> None:
     from alembic import command  # slow to import, and needed only here
     from alembic.config import Config
 
@@ -98,6 +101,11 @@ def _run_alembic(database: Database, migrations: Path, head: str) -> None:
     config.set_main_option("path_separator", "os")
     with database.write() as connection:
         config.attributes["connection"] = connection
+        if current is None:
+            metadata.create_all(connection)
+            command.stamp(config, HEAD)
+        elif current in BEFORE:
+            connection.execute(text("DELETE FROM alembic_version"))
         command.upgrade(config, head)
 
 

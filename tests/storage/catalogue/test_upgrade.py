@@ -22,9 +22,9 @@ from storage.catalogue.database.schema import metadata
 from storage.catalogue.database.upgrade import HEAD, MIGRATIONS, bring_up_to_date, revision
 from storage.errors import CatalogueTooNew
 from storage.properties import condition
-from tests.migrated_once import migrated_once
 from tests.storage.stored import add_ready, database_url, open_home, sqlite_only
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 NEXT = '''
 """Remember who read a document last."""
 import sqlalchemy as sa
@@ -51,22 +51,29 @@ def next_release(folder: Path, then: str = "pass") -> Path:
     return folder / "migrations"
 
 
-def test_migrations_build_exactly_the_schema_that_the_code_uses(catalogue):
+def differences(catalogue: Catalogue) -> list[object]:
     with catalogue.database.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
-        assert compare_metadata(context, metadata) == []
+        return list(compare_metadata(context, metadata))
+
+
+def test_a_new_catalogue_is_exactly_the_schema_that_the_code_uses(catalogue):
+    assert differences(catalogue) == []
+    assert revision(catalogue.database) == HEAD
 
 
 @sqlite_only
-def test_catalogues_that_other_tests_make_quickly_are_what_the_migrations_make(tmp_path):
-    def made(name):
-        Catalogue.open(f"sqlite:///{tmp_path / name}").close()
-        with contextlib.closing(sqlite3.connect(tmp_path / name)) as connection:
-            return connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY 1, 2").fetchall()
-
-    slowly = made("slowly.sqlite3")
-    with migrated_once():
-        assert made("quickly.sqlite3") == slowly
+@pytest.mark.parametrize("golden", sorted(GOLDEN.glob("*.sql")), ids=lambda path: path.stem)
+def test_catalogues_of_every_release_come_to_that_schema_and_keep_what_they_hold(tmp_path, golden):
+    with contextlib.closing(sqlite3.connect(tmp_path / "cairn.sqlite3")) as connection:
+        connection.executescript(golden.read_text())
+        documents = connection.execute("SELECT id, collection_id FROM documents ORDER BY id").fetchall()
+    catalogue = Catalogue.open(database_url(tmp_path))
+    assert differences(catalogue) == [] and revision(catalogue.database) == HEAD
+    with catalogue.database.read() as connection:
+        kept = connection.exec_driver_sql("SELECT id, collection_id FROM documents ORDER BY id").fetchall()
+    assert documents and [tuple(row) for row in kept] == documents
+    catalogue.close()
 
 
 def test_the_newest_migration_is_the_one_that_opening_checks_for():
