@@ -306,3 +306,30 @@ def test_a_row_that_a_page_break_cuts_is_joined(tmp_path):
 def test_the_number_of_a_row_is_not_said_in_the_next(tmp_path):
     rows = [("Pos.", "Description", "Amount"), ("1", "Bell", "11.00"), ("2", "Crane", "12.15"), ("", "Sum", "23.15")]
     assert read(tmp_path, borders(4) + drawn(rows)).text.split("\n")[-1] == "Description: Sum; Amount: 23.15."
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(range(450, -51, -50), range(450, -51, -50)), (range(0, 110, 10), range(20, 42, 2))]
+)
+def test_the_scales_of_charts_are_no_table(tmp_path, first, second):
+    marks = [
+        (20 * n, [(72, str(left)), (300, str(right))])
+        for n, (left, right) in enumerate(zip(first, second, strict=True))
+    ]
+    assert not read(tmp_path, printed(marks)).exhibits.tables
+
+
+def test_numbers_in_equal_steps_below_names_are_a_table(tmp_path):
+    rows = [(0, [(72, "Step"), (200, "Length, cm"), (300, "Weight, g")])]
+    rows += [(14 * n, [(72, f"Size {n}"), (200, str(10 * n)), (300, str(25 * n))]) for n in range(1, 8)]
+    assert "Step: Size 3; Length, cm: 30; Weight, g: 75." in read(tmp_path, printed(rows)).text.split("\n")
+
+
+def test_a_dash_below_numbers_stands_for_one_though_it_is_the_first(tmp_path):
+    rows = [(0, [(200, "2009"), (260, "2010"), (320, "2011")])]
+    cells = {"Kenya": "12 14 15", "Norway": "- - 21", "Peru": "- - 8", "Chad": "- 5 6", "Mali": "7 8 9"}
+    for number, (land, amounts) in enumerate(cells.items(), start=1):
+        places = zip((200, 260, 320), amounts.split(), strict=True)
+        rows.append((14 * number, [(72, land), *places]))
+    lines = read(tmp_path, printed(rows)).text.split("\n")
+    assert "Norway; 2009: -; 2010: -; 2011: 21." in lines and "Chad; 2009: -; 2010: 5; 2011: 6." in lines

@@ -8,9 +8,12 @@ Legend: N characters of the page, F words. Points, origin top left of the displa
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,6 +31,8 @@ _HEADING_LINES = 7
 _FAR = 2.4  # em between two lines; wider, and the table has ended
 _PHRASE_GAP = 0.6  # em; words of one name are closer
 _ACROSS = 0.7  # of the width; a line of prose above the table runs across so much of it
+_SHORTEST_SCALE = 5  # numbers
+_SCALE_SHARE = 0.8  # of the numbers, and of the steps from one to the next
 _EMPTY = re.compile(r"[-–—−†‡*.…#()]{1,4}|n\.?/?a\.?|\([A-Z]\)|X|NA|[$€£%]", re.IGNORECASE)  # noqa: RUF001 (as printed)
 _YEAR = re.compile(r"(?:19|20)\d\d(?:[-–/]\d\d(?:\d\d)?)?")  # noqa: RUF001 (as printed)
 _RULE = re.compile(r"[-_=–—]{5,}")  # noqa: RUF001 (as printed)
@@ -55,7 +60,7 @@ def number_tables(page: PageCharacters, rules: Rules, free_N: np.ndarray) -> Ite
         start, table = _regular(words, number, printed[number:end])
         if sum(bool(line.numbers) for line in table) >= _FEWEST_ROWS:
             grid = _grid(words, rules, start, table)
-        if grid is not None:
+        if grid is not None and (grid.heading_rows or not _are_scales(words, table)):
             yield grid
         number = max(number + 1, end)
 
@@ -64,10 +69,12 @@ def _printed(words: Words, row: Row) -> _Printed:
     first = len(row)
     while first and _is_amount(words.text([row[first - 1]])):
         first -= 1
-    while first < len(row) and not is_number(words.text([row[first]])):  # "-" before the first of them is no number
-        first += 1
-    numbers = row[first:]
-    return _Printed(row[:first], numbers) if numbers else _Printed(row, [])
+    while first < len(row) and not is_number(words.text([row[first]])):
+        if first and len(_phrases(words, row[first - 1 : first + 1])) > 1:
+            break  # in place of a number
+        first += 1  # a dash between words and the first number belongs to the words
+    has_number = any(is_number(words.text([word])) for word in row[first:])
+    return _Printed(row[:first], row[first:]) if has_number else _Printed(row, [])
 
 
 def _is_amount(text: str) -> bool:
@@ -99,6 +106,24 @@ def _regular(words: Words, start: int, printed: Sequence[_Printed]) -> tuple[int
     while full and all(_YEAR.fullmatch(words.text([word])) for word in lines[full[0]].numbers):
         full.pop(0)  # names of the columns
     return (start + full[0], lines[full[0] : full[-1] + 1]) if full else (start, [])
+
+
+def _are_scales(words: Words, printed: Sequence[_Printed]) -> bool:
+    """Whether most of the numbers belong to the scales of charts: below each other they change in equal steps.
+    A table of such numbers has names above them."""
+    rows = [line.numbers for line in printed if line.numbers]
+    scales = 0
+    for low, high in _columns(words, rows):
+        values = [_value(words.text([word])) for row in rows for word in row if low <= words.f.x0[word] <= high]
+        steps = Counter(round(below - above, 6) for above, below in pairwise(values) if above != below)
+        if len(values) >= _SHORTEST_SCALE and max(steps.values(), default=0) >= _SCALE_SHARE * (len(values) - 1):
+            scales += len(values)
+    return scales >= _SCALE_SHARE * sum(map(len, rows))
+
+
+def _value(text: str) -> float:
+    found = re.search(r"[-−]?\d+(?:\.\d+)?", text.replace(",", ""))  # noqa: RUF001 (as printed)
+    return float(found[0].replace("−", "-")) if found else math.nan  # noqa: RUF001 (as printed)
 
 
 def _grid(words: Words, rules: Rules, start: int, printed: Sequence[_Printed]) -> Grid | None:
@@ -166,11 +191,14 @@ def _columns_by_count(words: Words, rows: Sequence[Row]) -> list[tuple[float, fl
 def _without_numbers_as_labels(
     words: Words, printed: Sequence[_Printed], columns: Columns
 ) -> tuple[Sequence[_Printed], Columns]:
-    """Lines and columns, where most lines begin with a label: numbers at its place are labels, too."""
+    """Lines and columns. Where most lines begin with a label, numbers at its place are labels, too; and so is what
+    stands a space behind it in every line ("Size 3")."""
     rows = [line for line in printed if line.numbers]
     low, high = columns[0]
     begun = [line for line in rows if words.f.x0[line.numbers[0]] <= high]
-    if len(columns) < 2 or len(begun) > 0.5 * len(rows) or sum(bool(line.label) for line in rows) < 0.5 * len(rows):
+    beside = all(line.label and len(_phrases(words, [line.label[-1], line.numbers[0]])) == 1 for line in begun)
+    few = len(begun) <= 0.5 * len(rows) <= sum(bool(line.label) for line in rows)
+    if len(columns) < 2 or not (beside or few):
         return printed, columns
 
     def moved(line: _Printed) -> _Printed:
