@@ -14,7 +14,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from storage.blobs.protocol import Blobs
 from storage.catalogue import Catalogue
-from storage.catalogue.database.rows import reserve_numbers, search_text
+from storage.catalogue.database.rows import reserve_block_ids, reserve_numbers, search_text
 from storage.catalogue.database.schema import (
     blocks,
     collections,
@@ -129,7 +129,7 @@ def _renumber(connection: Connection, rows: Rows) -> None:
     first = min((row["id"] for row in rows["blocks"]), default=0)
     last = max((row["id"] for row in rows["blocks"]), default=0)
     taken = connection.execute(select(blocks.c.id).where(blocks.c.id.between(first, last)).limit(1)).first()
-    shift = reserve_numbers(connection, "block", last - first + 1) - first if taken is not None else 0
+    shift = reserve_block_ids(connection, last - first + 1) - first if taken is not None else 0
     for row in rows["shards"]:
         row["id"], row["first_block_id"] = new_ids[row["id"]], row["first_block_id"] + shift
     for row in rows["blocks"]:

@@ -12,6 +12,8 @@ import unicodedata
 from collections.abc import Iterable
 
 LONGEST_NAME = 500
+TURNING = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+"""Embeddings, overrides and isolates of the bidirectional algorithm; Arabic and Hebrew are written without them."""
 _JOINERS = "\u200c\u200d"  # invisible, but Persian and emoji are written with them
 
 
@@ -36,8 +38,9 @@ def _clean(character: str) -> str:
 
 
 def encodable(text: str) -> str:
-    """The text as UTF-8 and every database can keep it: without NUL, and with a question mark for lone surrogates."""
-    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
+    """The text as UTF-8 and every database can keep it: without NUL, and with a question mark for lone surrogates.
+    Without what turns the order of letters about, too: nobody shall read another text than was said."""
+    return text.replace("\0", "").translate(dict.fromkeys(TURNING)).encode("utf-8", "replace").decode("utf-8")
 
 
 def unknown_name(given: Iterable[str], known: Iterable[str], what: str) -> str:

@@ -31,7 +31,7 @@ from retrieval.errors import (
     PermissionDenied,
     ran_out_of_memory,
 )
-from storage.errors import CatalogueFull, CatalogueUnavailable, StoreUnavailable
+from storage.errors import CannotWrite, CatalogueFull, CatalogueUnavailable, StorageError, StoreFull, StoreUnavailable
 
 log = logging.getLogger("cairn.api")
 
@@ -45,7 +45,7 @@ _STATUS: tuple[tuple[type[CairnError], int, str], ...] = (
     (InvalidRequest, 422, "invalid_request"),
 )
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_UNAVAILABLE = (CatalogueUnavailable, StoreUnavailable)
+_UNAVAILABLE = (CatalogueUnavailable, StoreUnavailable, CannotWrite)
 _CATALOGUE = "The library cannot be used at the moment. The server's log says why; try again later."
 _CATALOGUE_FULL = "The server's disk is full, so nothing can be kept. Nothing was changed; try again later."
 _MEMORY = "The server has too little memory for this at the moment. Try again later."
@@ -74,7 +74,7 @@ def describe(error: Exception) -> tuple[int, str, str]:
             return status, code, str(error)
     if isinstance(error, CairnError):
         return 409, "refused", str(error)
-    if isinstance(error, CatalogueFull) or (isinstance(error, OSError) and error.errno in _FULL):
+    if isinstance(error, (CatalogueFull, StoreFull)) or (isinstance(error, OSError) and error.errno in _FULL):
         return 507, "not_enough_space", _CATALOGUE_FULL
     if isinstance(error, _UNAVAILABLE):
         return 503, "unavailable", _CATALOGUE
@@ -101,7 +101,8 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(CairnError)
     @app.exception_handler(CatalogueUnavailable)
     @app.exception_handler(StoreUnavailable)
-    async def known(_request: Request, error: CairnError | CatalogueUnavailable | StoreUnavailable) -> Response:
+    @app.exception_handler(CannotWrite)
+    async def known(_request: Request, error: CairnError | StorageError) -> Response:
         headers = error.headers if isinstance(error, Refused) else None
         return JSONResponse(error_body(error), status_code=describe(error)[0], headers=headers)
 

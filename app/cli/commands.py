@@ -29,7 +29,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            tell("\nStopped. Run the same command again to resume the documents that were being read.")
+            tell("Stopped. Run the same command again to resume the documents that were being read.")
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:  # the reader of the pipe has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,7 +13,7 @@ import typer
 
 from app.cli.lookup import find_answer_id, find_document
 from app.cli.options import DocumentArgument, HomeOption, JsonOption, ModelOption, UserOption, WhereOption, library_of
-from app.cli.output import facts, one_line, printable, say, size, table, tell, write_json
+from app.cli.output import facts, one_line, say, size, table, tell, write_json
 from retrieval.errors import NotFound
 from retrieval.types.places import place_of
 
@@ -127,24 +127,24 @@ def show(
         described = {"description": about.to_dict() if about else None, "set_aside": [one.to_dict() for one in asides]}
         write_json({**found.to_dict(), **described, **({"page": text.to_dict()} if text else {})})
         return
-    say(printable(facts(found.to_dict())))
+    say(facts(found.to_dict()))
     if about is not None:
         _say_description(about)
     for one in asides:
-        say(printable(f"\n{one.kind.capitalize()} text, not quoted (page {one.page}): {one_line(one.text, 300)}"))
+        say(f"\n{one.kind.capitalize()} text, not quoted (page {one.page}): {one_line(one.text, 300)}")
     if text is not None:
         place = place_of([text.page], [text.label]) or "the whole text"
         say(f"\n{place}, {len(text.blocks)} blocks{', ' + text.note if text.note else ''}\n")
-        say(printable(text.text))
+        say(text.text)
 
 
 def _say_description(about: Description) -> None:
     say(f"\n{one_line(about.first_lines, 300)}")
     if about.key_terms:
-        say(f"\nIt speaks most of: {printable(', '.join(about.key_terms))}")
+        say(f"\nIt speaks most of: {', '.join(about.key_terms)}")
     if about.questions:
         say("It can be asked:")
-        say("\n".join(f"  {printable(question)}" for question in about.questions))
+        say("\n".join(f"  {question}" for question in about.questions))
 
 
 def delete(

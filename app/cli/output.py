@@ -26,12 +26,12 @@ def write_json(value: Any) -> None:
 
 
 def say(text: str = "") -> None:
-    typer.echo(text)
+    typer.echo(printable(text))
 
 
 def tell(text: str) -> None:
-    """A line for the person, on stderr."""
-    typer.echo(text, err=True)
+    """A line for the person, on stderr; one, whatever is named in it."""
+    typer.echo(" ".join(printable(text).splitlines()), err=True)
 
 
 def user_message(error: BaseException) -> str | None:

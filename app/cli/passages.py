@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.cli.output import one_line, printable, say
+from app.cli.output import one_line, say
 from retrieval.types.passages import Answer, Passage
 
 _MARKS = {"supported": "+", "partly": "~", "not_found": "-"}
@@ -28,7 +28,7 @@ def passage_row(passage: Passage) -> dict[str, Any]:
 
 
 def passage_text(number: int, passage: dict[str, Any], width: int = 160) -> str:
-    where = ", ".join(printable(part) for part in (passage["source"], passage["place"]) if part)
+    where = ", ".join(part for part in (passage["source"], passage["place"]) if part)
     head = f"{number:2}. {passage['score']:.3f}  {where}"
     return f"{head}\n    {one_line(passage['text'], width)}"
 
@@ -36,15 +36,15 @@ def passage_text(number: int, passage: dict[str, Any], width: int = 160) -> str:
 def print_written(answer: Answer) -> None:
     """Behind the answer's words: passages by number, and what the documents say to each sentence."""
     if answer.problem:
-        say(f"\n{printable(answer.problem)}")
+        say(f"\n{answer.problem}")
     if answer.beside is not None:
         row = passage_row(answer.beside.passage)
-        where = ", ".join(printable(part) for part in (row["source"], row["place"]) if part)
+        where = ", ".join(part for part in (row["source"], row["place"]) if part)
         say(f"\nThe sentence that comes nearest: “{one_line(row['text'], 400)}” ({where})")
     if answer.claims:
         say("\nWhat the documents say to each sentence:")
     for claim in answer.claims:
-        missing = ", ".join(printable(answer.text[start:end]) for start, end in claim.unfounded)
+        missing = ", ".join(answer.text[start:end] for start, end in claim.unfounded)
         note = f" (in no passage cited: {missing})" if missing else ""
         cited = sorted({one.number for one in answer.citations if claim.start <= one.start < claim.end})
         behind = "".join(f" [{number}]" for number in cited)
@@ -52,6 +52,6 @@ def print_written(answer: Answer) -> None:
     if answer.passages:
         numbers = {citation.passage: citation.number for citation in answer.citations}
         assert answer.writer is not None
-        say(f"\nPassages that {printable(answer.writer.name)} was given, or that a sentence was found in:")
+        say(f"\nPassages that {answer.writer.name} was given, or that a sentence was found in:")
         rows = [(numbers.get(at, at + 1), passage_row(passage)) for at, passage in enumerate(answer.passages)]
         say("\n".join(passage_text(number, row) for number, row in rows))

@@ -212,7 +212,7 @@ def _read_first(library: Library, paths: Sequence[str]) -> list[str]:
     rows = [ingest_one(library, source, None, None) for source in found_at(paths)]
     for row in rows:
         if row["error"]:
-            tell(f"{printable(row['source'])}: {row['error']}")
+            tell(f"{row['source']}: {row['error']}")
     read = [row["document_id"] for row in rows if row["status"] in GOOD]
     if paths and not read:
         raise InvalidRequest(f"There is nothing to ask at {', '.join(paths)}: no file there could be read.")
@@ -258,19 +258,19 @@ def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> None:
     if streamed:
         say()
     if note := set_aside_note(result):
-        say(f"\n{printable(note)}")
+        say(f"\n{note}")
     # Numbers that the check put behind sentences stand with the sentences below; a repetition at the end only went.
     if not without_citations("".join(streamed)).strip().startswith(without_citations(printable(result.text)).strip()):
-        say(printable(result.text).strip())
+        say(result.text.strip())
     if note := understood_note(result):
-        say(printable(note))
+        say(note)
     if note := outcome_note(result):
         say(note)
     if result.short and result.short != result.text:
-        say(f"In short: {printable(result.short)}")
+        say(f"In short: {result.short}")
     if result.quotation is not None and result.writer is None:
         row = passage_row(result.quotation.passage)
-        say(f"From: {', '.join(printable(part) for part in (row['source'], row['place']) if part)}")
+        say(f"From: {', '.join(part for part in (row['source'], row['place']) if part)}")
     if result.other_sentences:
         say("\nOther possible answers:")
         others = [passage_row(other.passage) for other in result.other_sentences]

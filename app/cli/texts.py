@@ -18,7 +18,7 @@ from app.cli.options import (
     WhereOption,
     library_of,
 )
-from app.cli.output import printable, say, tell, write_json
+from app.cli.output import say, tell, write_json
 from retrieval.types.places import place_of
 
 
@@ -38,7 +38,7 @@ def find(
         if as_json:
             write_json(one.to_dict())
         else:
-            say(printable(f"{one.id}  {one.source}  {one.title}"))
+            say(f"{one.id}  {one.source}  {one.title}")
     if not found:
         tell("No document holds all of these words.")
         raise typer.Exit(1)
@@ -65,7 +65,7 @@ def grep(
         if as_json:
             write_json(one.to_dict())
         else:
-            say(printable(f"{', '.join(part for part in (one.source, one.place) if part)}: {one.line}"))
+            say(f"{', '.join(part for part in (one.source, one.place) if part)}: {one.line}")
     if not found:
         tell("It stands nowhere.")
         raise typer.Exit(1)
@@ -91,4 +91,4 @@ def read(
             write_json(page.to_dict())
         else:
             place = place_of([page.page], [page.label])
-            say(printable(f"{f'[{place}]' if place else ''}\n{page.text}".strip()) + "\n")
+            say(f"{f'[{place}]' if place else ''}\n{page.text}".strip() + "\n")

@@ -31,7 +31,7 @@ from storage.errors import DamagedMemory, ForeignShard
 from storage.fingerprint import MemoryFingerprint
 from storage.kv.lock import require_fresh, uptime, writing
 from storage.kv.renaming import renamed
-from storage.names import clean_name
+from storage.names import TURNING, clean_name
 from storage.records import NewDocument, ShardFile
 from storage.sidecars import write_sidecar
 
@@ -131,7 +131,7 @@ def _rows_of(bundle: BundleReader, loaded: LoadedModel | None, folder: str) -> _
     vocabulary = 1 << 32 if loaded is None else int(loaded.model.backbone.config.vocab_size)
     block_tokens = 1 << 20 if loaded is None else loaded.model.config.tokens_per_block
     try:
-        decoded = text.decode("utf-8", "surrogatepass")
+        decoded = text.decode("utf-8", "surrogatepass").translate(dict.fromkeys(TURNING, " "))  # every place stays
         rows = unpacked(packed, decoded, vocabulary=vocabulary, block_tokens=block_tokens)
     except ValueError as error:
         raise bundle.bad(f"{folder}: {error}") from error

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from retrieval.writers.protocol import Cancelled, Finish, Writer, WriterRequest, WriterToken, Written
 from retrieval.writing.instructions import LEAD_IN, OWN_NAMES
+from storage.names import encodable
 
 # How requests name their parts (`retrieval.writers.prompt`): a model that goes on writes the next one.
 _QUESTION = "Question:"
@@ -42,7 +43,7 @@ class TidyText:
         """What is final now; empty once it has ended."""
         if self.ended:
             return ""
-        self._held += piece
+        self._held += encodable(piece)
         return self._release(*self._cut())
 
     def flush(self) -> str:

@@ -79,6 +79,7 @@ class Catalogue(
         except BaseException:
             database.close()
             raise
+        database.keep_room()
         return cls(database, ADMINISTRATOR)
 
     def acting_for(self, principal: Principal) -> Catalogue:

@@ -89,11 +89,10 @@ class AnswerRepository(Repository):
     @for_any_principal
     def delete_answer(self, answer_id: str) -> None:
         """Raises `NotFound`."""
-        with self._database.write() as connection:
+        with self._database.write_to_delete() as connection:
             mine = (answers.c.id == answer_id) & readable_answers(self.principal)
             if connection.execute(delete(answers).where(mine)).rowcount == 0:
                 raise NotFound("answer", answer_id)
-        self._database.erase_deleted()
 
     @for_any_principal
     def ensure_conversation(self, conversation_id: str, title: str) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import insert
 from storage.catalogue.database.rows import (
     mark_memory_changed,
     record_of,
-    reserve_numbers,
+    reserve_block_ids,
     update_row,
 )
 from storage.catalogue.database.schema import blocks, document_texts, documents, pages, shards, title_keys
@@ -78,7 +78,7 @@ def _insert_contents(connection: Any, new: NewDocument, arrival: Arrival) -> Non
     first_ordinal = size_bytes = 0
     for file, new_blocks in arrival.shards:
         row = vars(file) | {"document_id": new.id, "first_ordinal": first_ordinal}
-        row["first_block_id"] = reserve_numbers(connection, "block", file.num_blocks)
+        row["first_block_id"] = reserve_block_ids(connection, file.num_blocks)
         committed = record_of(Shard, connection.execute(insert(shards).values(row).returning(shards)).one())
         connection.execute(insert(blocks), [block_row(committed, n, one) for n, one in enumerate(new_blocks)])
         first_ordinal, size_bytes = first_ordinal + file.num_blocks, size_bytes + file.size_bytes

@@ -87,13 +87,12 @@ class CollectionRepository(Repository):
     def delete_collection(self, collection_id: str, *, with_documents: bool = False) -> DeletedDocuments:
         """Delete the collection. Its documents stay, outside any collection; `with_documents` deletes the principal's
         own. Raises `NotFound`, `PermissionDenied`."""
-        with self._database.write() as connection:
+        with self._database.write_to_delete() as connection:
             one_collection(connection, self.principal, collection_id, to_change=True)
             inside = (documents.c.collection_id == collection_id) & owned(documents.c.owner_id, self.principal)
             ids = connection.execute(select(documents.c.id).where(inside)).scalars().all() if with_documents else []
             deleted = delete_with_contents(connection, self.principal, ids)
             connection.execute(delete(collections).where(collections.c.id == collection_id))
-        self._database.erase_deleted()
         return deleted
 
 

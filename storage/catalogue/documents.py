@@ -215,9 +215,8 @@ class DocumentRepository(Repository):
         Then remove the files named in the result; a crash in between leaves orphans, which `gc` removes. Documents that
         do not exist are skipped. Raises `PermissionDenied` and deletes nothing if the principal may not delete all.
         """
-        with self._database.write() as connection:
+        with self._database.write_to_delete() as connection:
             deleted = delete_with_contents(connection, self.principal, list(dict.fromkeys(document_ids)))
-        self._database.erase_deleted()
         return deleted
 
 

@@ -14,7 +14,7 @@ from storage.catalogue.database.rows import (
     pack_boxes,
     pack_tokens,
     record_of,
-    reserve_numbers,
+    reserve_block_ids,
     update_row,
 )
 from storage.catalogue.database.schema import blocks, counters, documents, jobs, shards
@@ -48,7 +48,7 @@ class ShardRepository(Repository):
             following = select(func.coalesce(func.max(shards.c.first_ordinal + shards.c.num_blocks), 0))
             first_ordinal = connection.execute(following.where(shards.c.document_id == document_id)).scalar_one()
             row = vars(shard) | {"document_id": document_id, "first_ordinal": first_ordinal}
-            row["first_block_id"] = reserve_numbers(connection, "block", shard.num_blocks)
+            row["first_block_id"] = reserve_block_ids(connection, shard.num_blocks)
             committed = record_of(Shard, connection.execute(insert(shards).values(row).returning(shards)).one())
             connection.execute(insert(blocks), [block_row(committed, i, new) for i, new in enumerate(new_blocks)])
             grown = {name: documents.c[name] + getattr(shard, name) for name in ("num_blocks", "size_bytes")}

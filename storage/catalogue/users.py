@@ -137,14 +137,13 @@ class UserRepository(Repository):
 
         Raises `NotFound`, and `ValueError` while the user owns documents.
         """
-        with self._database.write() as connection:
+        with self._database.write_to_delete() as connection:
             if connection.execute(select(documents.c.id).where(documents.c.owner_id == user_id).limit(1)).first():
                 raise ValueError("The user still owns documents.")
             for table in (answers, conversations, collections, folders):
                 connection.execute(delete(table).where(table.c.owner_id == user_id))
             if connection.execute(delete(users).where(users.c.id == user_id)).rowcount == 0:
                 raise NotFound("user", user_id)
-        self._database.erase_deleted()
 
 
 def _free_name(connection: Connection, name: str, owner_id: str) -> str:

@@ -220,7 +220,7 @@ def test_the_old_catalogue_is_kept_in_the_trash_and_nothing_else_is_left_over(bo
     rescue(books.path, books.home)
     (old,) = (books.home / "trash").glob("*/cairn.sqlite3")
     assert old.read_bytes().startswith(b"noise") and not (books.home / "rescue").exists()
-    assert not list(books.home.glob("cairn.sqlite3-*"))
+    assert not [path for end in ("-wal", "-shm") for path in books.home.glob(f"cairn.sqlite3{end}")]
 
 
 def test_a_home_in_use_is_not_rescued_and_one_being_rescued_is_not_used(books):

@@ -11,7 +11,7 @@ import typer
 
 from app.cli.lookup import find_document
 from app.cli.options import DocumentArgument, HomeOption, JsonOption, ModelOption, UserOption, library_of
-from app.cli.output import facts, printable, say, tell, user_message, write_json
+from app.cli.output import facts, say, tell, user_message, write_json
 from retrieval.errors import CairnError, InvalidRequest
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def set_(
             except CairnError as error:
                 if table is None:
                     raise
-                tell(f"{printable(key)}: {user_message(error)}")
+                tell(f"{key}: {user_message(error)}")
                 failed = True
             else:
                 _report(found, as_json)
@@ -131,4 +131,4 @@ def _report(document: Document, as_json: bool) -> None:
         write_json({"document_id": document.id, "source": document.source, "properties": said})
         return
     lines = facts({name: list(values) for name, values in document.properties.items()}, indent="  ")
-    say(f"{printable(document.source)}\n{printable(lines) or '  nothing is known'}")
+    say(f"{document.source}\n{lines or '  nothing is known'}")

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -30,6 +31,9 @@ _PROGRESS = "SELECT COALESCE(SUM(next_value), 0) FROM counters"
 WRITER_LOCK = 0x434149524E  # "CAIRN": the advisory lock by which PostgreSQL's writers take turns, as SQLite's do
 CHANNEL = "cairn_changes"  # on which PostgreSQL tells of writes
 HANG_SECONDS = 30  # of a transaction whose process does nothing, and of waiting for one
+ROOM_BYTES = 4 << 20
+"""Of the disk, set aside for deleting: without it, what is on a full disk could not be deleted either, as the
+write-ahead log must grow for it. Enough for the rows of some ten documents of a hundred pages at once."""
 NOTICE_CUT = {"connect_timeout": 10, "keepalives_idle": 20, "keepalives_interval": 5, "keepalives_count": 4}
 
 
@@ -44,6 +48,7 @@ class Database:
         if not self.is_sqlite and parsed.get_backend_name() != "postgresql":
             raise ValueError(f"The catalogue can be kept in SQLite or PostgreSQL, not in {parsed.get_backend_name()}.")
         self.path: Path | None = None
+        self._room: Path | None = None
         self.place = parsed.render_as_string()  # without the password
         if self.is_sqlite:
             if not parsed.database or parsed.database == ":memory:":
@@ -51,6 +56,7 @@ class Database:
             # SQLite also takes a URI as the name: sqlite:///file:/srv/cairn.sqlite3?mode=ro&uri=true
             self.path = Path(unquote(urlsplit(parsed.database).path) if "uri" in parsed.query else parsed.database)
             self.place = str(self.path)
+            self._room = self.path.with_name(f"{self.path.name}-room")
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             # As many connections as threads ask at once: a sixteenth reader would else wait for half a minute.
@@ -123,7 +129,30 @@ class Database:
         told = text("SELECT pg_notify(:channel, :message)")
         connection.execute(told, {"channel": CHANNEL, "message": f"{self.teller} {message}"})
 
-    def erase_deleted(self) -> None:
+    @contextmanager
+    def write_to_delete(self) -> Iterator[Connection]:
+        """The same, with the room that was set aside for it, and the erasing of what was deleted."""
+        if self._room is not None:
+            self._room.unlink(missing_ok=True)
+        with self.write() as connection:
+            yield connection
+        self._erase_deleted()
+        self.keep_room()
+
+    def keep_room(self) -> None:
+        """Set room aside on the disk, where there is some and none is set aside."""
+        if self._room is None:
+            return
+        with suppress(OSError):  # it is there, the disk is full, or cannot set room aside
+            descriptor = os.open(self._room, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                with open(descriptor, "wb", buffering=0) as file:
+                    if file.write(os.urandom(ROOM_BYTES)) < ROOM_BYTES:  # zeros might be packed, and set nothing aside
+                        raise OSError
+            except OSError:
+                self._room.unlink()
+
+    def _erase_deleted(self) -> None:
         """After a deletion, empty the write-ahead log, which still holds the text. Does not wait for readers."""
         if self.path is not None:
             # The deletion is committed. If the log cannot be emptied now, the next checkpoint overwrites it.

@@ -10,7 +10,20 @@ from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, func, insert, literal, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    case,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
 
 from storage.catalogue.database.schema import counters, folder_files, now
 from storage.errors import NotFound
@@ -53,15 +66,22 @@ def seconds(connection: Connection) -> float:
     return float(connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one())
 
 
-def reserve_numbers(connection: Connection, counter: str, count: int) -> int:
-    """Reserve `count` consecutive numbers that were never used before. Returns the first."""
+def reserve_numbers(connection: Connection, counter: str, count: int, *, at_least: int = 1) -> int:
+    """Reserve `count` consecutive numbers that were never used before. Returns the first, which is `at_least` so."""
     mine = counters.c.name == counter
-    raised = update(counters).where(mine).values(next_value=counters.c.next_value + count)
+    first = case((counters.c.next_value < at_least, at_least), else_=counters.c.next_value)
+    raised = update(counters).where(mine).values(next_value=first + count)
     following = connection.execute(raised.returning(counters.c.next_value)).scalar()
     if following is None:
-        connection.execute(insert(counters).values(name=counter, next_value=1 + count))
-        return 1
+        connection.execute(insert(counters).values(name=counter, next_value=at_least + count))
+        return at_least
     return int(following) - count
+
+
+def reserve_block_ids(connection: Connection, count: int) -> int:
+    """Reserve consecutive ids that no block ever had. They begin with the microseconds of now: an id tells its owner
+    when the block was stored, not how many blocks other people have stored before it."""
+    return reserve_numbers(connection, "block", count, at_least=time.time_ns() // 1000)
 
 
 def mark_memory_changed(connection: Connection) -> None:

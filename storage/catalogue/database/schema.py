@@ -3,7 +3,8 @@ them, as a test compares.
 
 - Documents, jobs, answers, conversations, collections and users have random ids (uuid, 32 hex digits).
 - Block ids are integers that are never reused, not even after deletion, so an old answer cannot point at someone
-  else's text. They come from `counters`, which makes the ids within a shard consecutive.
+  else's text. They come from `counters` and the clock, which makes the ids within a shard consecutive and tells nobody
+  how much others have stored.
 - Times are UTC text, `2026-01-31T12:00:00.000000+00:00`: they sort chronologically in any database.
 - `owner_id` is a user's id. NULL means no owner, which is the case for everything while there are no accounts.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import random
 import shutil
@@ -19,6 +20,8 @@ from fastapi.testclient import TestClient
 from app.api import build_app
 from retrieval.bundles.travelling import Bundles
 from retrieval.library import Library
+from storage.blobs.files import FileBlobs
+from storage.errors import StoreFull
 from tests.app.api_client import PDF, error_code, until
 from tests.app.serving import let_in, settings_for
 
@@ -134,6 +137,20 @@ def test_one_library_of_a_person_goes_out_at_a_time_and_leaves_room_on_the_disk(
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=1000))
     refused = client.get("/api/v1/bundle")
     assert refused.status_code == 507 and error_code(refused) == "not_enough_space" and len(inside) == 2
+
+
+def test_what_cannot_be_kept_on_a_full_disk_is_said_and_changes_nothing(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = client.get("/api/v1/preferences").json()
+    for error in (full, lambda *_: (_ for _ in ()).throw(StoreFull("a.json could not be written"))):
+        monkeypatch.setattr(FileBlobs, "replace", error)
+        refused = client.patch("/api/v1/preferences", json={"top_k": before["top_k"] + 1})
+        assert refused.status_code == 507 and error_code(refused) == "not_enough_space"
+    assert client.get("/api/v1/preferences").json() == before
 
 
 def test_malformed_and_huge_forms_are_refused_in_the_one_shape(client: TestClient) -> None:

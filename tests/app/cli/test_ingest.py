@@ -63,6 +63,11 @@ def test_ingest_follows_no_links_out_of_a_folder_and_reads_no_home_below_it(
     assert [name for _, name in files_below([papers / "link.txt"])] == ["link.txt"], "named, it is meant"
 
 
+def test_a_name_with_line_breaks_and_escape_codes_is_told_on_one_line(commands: Commands, tmp_path: Path) -> None:
+    told = cairn("ingest", str(tmp_path / "evil\nDone.\x1b[31m\u202e.txt"))
+    assert told.exit_code == 1 and "evil Done.[31m.txt" in told.stderr and "\nDone" not in told.stderr
+
+
 def test_a_device_is_no_bundle(commands: Commands) -> None:
     ended = cairn("import-library", "/dev/zero")
     assert ended.exit_code == 1 and "device" in ended.stderr and "Traceback" not in ended.stderr

@@ -259,6 +259,16 @@ def test_a_text_that_its_original_does_not_say_is_found(bundle, elsewhere):
     assert found.document_id == arrived[1].document_id and "not what its original says" in found.detail
 
 
+def test_a_text_of_a_bundle_cannot_turn_the_order_of_letters_about(bundle, elsewhere):
+    def turn(members: dict[str, bytes]) -> None:
+        text = members["documents/1/text.txt"].decode()
+        members["documents/1/text.txt"] = f"{text[:4]}\u202e{text[5:]}".encode()
+
+    list(elsewhere.bundles.import_from(rewritten(bundle, turn)))
+    texts = [elsewhere.page_text(one.id, 1).text for one in elsewhere.documents()]
+    assert not any("\u202e" in text for text in texts)
+
+
 def test_a_damaged_or_cut_bundle_is_refused_and_nothing_is_changed(bundle, elsewhere, tmp_path):
     whole = bundle.read_bytes()
     broken = tmp_path / "broken.cairn"

@@ -40,6 +40,10 @@ def test_what_follows_the_answer_and_names_before_it_are_left_out(text: str, lef
     assert (ended == "stop") == (text.count("uestion:") == 1 + text.startswith("Question:"))
 
 
+def test_a_writer_cannot_turn_the_order_of_letters_about() -> None:
+    assert tidy("Open \u202efdp.exe\u202c, \u2067or\u2069 \u05d0\u05d1.") == ("Open fdp.exe, or \u05d0\u05d1.", None)
+
+
 def test_nothing_is_held_back_that_cannot_be_another_part() -> None:
     stream = TidyText()
     assert [stream.add(piece) for piece in ("The dam", " was", " raised.\n", "Que", "ens")] == [

@@ -1,6 +1,7 @@
 """Documents, collections, pages, text, blocks: what the catalogue keeps and what goes together."""
 
 import dataclasses
+import time
 
 import numpy as np
 import pytest
@@ -69,7 +70,7 @@ def test_blocks_know_their_place_text_and_tokens(home):
     assert [block.ordinal for block in blocks] == list(range(6))
     shards = catalogue.shards(document.id)
     assert blocks[4] == Block(
-        id=blocks[0].id + 4,
+        id=shards[1].first_block_id + 1,
         document_id=document.id,
         ordinal=4,
         start=40,
@@ -108,6 +109,22 @@ def test_block_ids_are_never_handed_out_again(home):
         assert not used & ids
         used |= ids
         catalogue.delete_documents([document.id])
+
+
+def test_block_ids_do_not_count_what_others_store(home, monkeypatch):
+    catalogue, store = home
+    clock = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: clock)
+
+    def first_id(seed: int, num_blocks: int) -> int:
+        document = catalogue.add_document(new_document(seed)).document
+        return commit(catalogue, store, document.id, num_blocks=num_blocks, seed=seed).first_block_id
+
+    mine = first_id(1, 3)
+    for seed in range(2, 6):
+        first_id(seed, 500)
+    clock += 10**9
+    assert first_id(6, 3) - mine == 10**6
 
 
 def test_references_name_every_block_once_and_in_order(home):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,6 +20,7 @@ from storage.errors import CatalogueDamaged, CatalogueFull, CatalogueUnavailable
 from tests.storage.stored import FINGERPRINT, add_ready, new_document, open_home, sqlite_only
 
 pytestmark = sqlite_only
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -157,3 +161,50 @@ def test_names_in_other_scripts_stay_as_they_are(home):
 
 def test_a_name_of_any_length_is_kept_short(home):
     assert len(home[0].create_collection("x" * 100_000).name) == 500
+
+
+FULL_DISK = """
+import errno, os, sys
+from pathlib import Path
+from storage.errors import CatalogueFull
+from tests.storage.stored import add_ready, new_document, open_home
+
+home = Path(sys.argv[1])
+catalogue, store = open_home(home)
+documents = [add_ready(catalogue, store, seed) for seed in range(40)]
+catalogue.close()
+catalogue, store = open_home(home)
+with open(home / "filler", "wb", buffering=0) as filler:
+    for size in (1 << 20, 4096, 1):
+        try:
+            while filler.write(os.urandom(size)) == size:
+                pass
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+for seed in range(40, 60):
+    try:
+        add_ready(catalogue, store, seed)
+    except (CatalogueFull, OSError) as error:
+        break
+else:
+    sys.exit("The disk was not full.")
+for document in documents:
+    catalogue.delete_documents([document.id])
+print(len(catalogue.documents()))
+"""
+
+
+@pytest.fixture
+def alone() -> list[str]:
+    """What begins a command with rights to mount, seen by nobody else."""
+    command = ["unshare", "--map-root-user", "--mount"]
+    if shutil.which("unshare") is None or subprocess.run([*command, "true"], capture_output=True).returncode:
+        pytest.skip("a disk of the test's own cannot be mounted here")
+    return command
+
+
+def test_what_is_on_a_full_disk_can_be_deleted(alone: list[str], tmp_path: Path) -> None:
+    mounted = 'mount -t tmpfs -o size=16m tmpfs "$1" && exec "$2" -c "$3" "$1"'
+    words = ["sh", "-c", mounted, "sh", str(tmp_path), sys.executable, FULL_DISK]
+    done = subprocess.run([*alone, *words], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "0", done.stderr
