@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from app.settings import Settings
     from model.checkpoint.landmark_model import LandmarkModel
     from retrieval.library import Library
-    from storage.rescue import RescueReport
+    from storage.recovery import RescueReport
 
 
 def open_library(settings: Settings) -> Library:
@@ -61,9 +61,9 @@ def server_token(settings: Settings) -> str | None:
 def rescue_catalogue(settings: Settings) -> RescueReport | None:
     """Make the catalogue of `settings.home` anew; None if that is not needed. Raises SettingsError for PostgreSQL's."""
     from retrieval.errors import catalogue_errors
-    from storage.blobs.location import open_blobs
-    from storage.catalogue.database.connection import Database
-    from storage.rescue import needs_rescue, rescue
+    from storage.blobs.s3 import open_blobs
+    from storage.catalogue.database import Database
+    from storage.recovery import needs_rescue, rescue
 
     prepare_home(settings.home)
     home = settings.home.resolve()
@@ -83,9 +83,9 @@ def backup_catalogue(settings: Settings, path: Path) -> Path:
     from contextlib import closing
 
     from retrieval.errors import catalogue_errors
-    from storage.blobs.location import open_blobs
+    from storage.backups import copy_catalogue
+    from storage.blobs.s3 import open_blobs
     from storage.catalogue import Catalogue
-    from storage.copying import copy_catalogue
 
     if path.exists():
         raise SettingsError(f"There is something at {path} already. Choose another name for the copy.")
@@ -100,8 +100,8 @@ def backup_catalogue(settings: Settings, path: Path) -> Path:
 def restore_catalogue(settings: Settings, copy: Path) -> RescueReport:
     """Put a copy in place of the catalogue. Raises SettingsError if there is no such file."""
     from retrieval.errors import catalogue_errors
-    from storage.blobs.location import open_blobs
-    from storage.rescue import restore
+    from storage.blobs.s3 import open_blobs
+    from storage.recovery import restore
 
     if not copy.is_file():
         raise SettingsError(f"There is no file {copy}. `cairn restore` takes what `cairn backup` made.")

@@ -42,14 +42,14 @@ from retrieval.types.records import (
 from retrieval.types.views import Views
 from retrieval.writers.slot import WriterSlot
 from storage.backups import keep_backup_meanwhile
-from storage.blobs.location import CACHE_BYTES, open_blobs
+from storage.blobs.s3 import CACHE_BYTES, open_blobs
 from storage.catalogue import LEASE_SECONDS, Catalogue
 from storage.kv.format import KVLayout
 from storage.privacy import make_private
 from storage.properties import condition
 from storage.records import DeletedDocuments, DocumentSort, FolderFile, Principal
 from storage.records import Job as JobRow
-from storage.sidecars import write_sidecar
+from storage.recovery import write_sidecar
 from storage.trash import GRACE_SECONDS
 
 if TYPE_CHECKING:

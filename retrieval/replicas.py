@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from storage.blobs.protocol import Blobs
 from storage.catalogue import Catalogue
-from storage.catalogue.database.changes import News
+from storage.catalogue.database import News
 
 UPLOADS = "uploads"
 Change: TypeAlias = Callable[[Mapping[str, str], float], Mapping[str, tuple[str, float]]]

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from retrieval.library import Library
-from storage.blobs.bucket import Address, Bucket
-from storage.catalogue.database.connection import Database
-from storage.catalogue.database.upgrade import bring_up_to_date
-from storage.copying import copy_catalogue, copy_rows
+from storage.backups import copy_catalogue, copy_rows
+from storage.blobs.s3 import Address, Bucket
+from storage.catalogue.database import Database
+from storage.migrations.upgrade import bring_up_to_date
 from tests.object_server import new_store
 from tests.postgresql import Databases
 

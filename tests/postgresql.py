@@ -24,8 +24,8 @@ from uuid import uuid4
 from sqlalchemy import Engine, create_engine, make_url, text
 
 from storage.catalogue import Catalogue
-from storage.catalogue.database.schema import metadata
-from storage.catalogue.database.upgrade import HEAD
+from storage.catalogue.schema import metadata
+from storage.migrations.upgrade import HEAD
 
 VARIABLE = "CAIRN_TEST_POSTGRESQL"
 START_SECONDS = 60.0

@@ -23,7 +23,7 @@ from app.api.uploads import Uploads, shown_name
 from app.limits.fair_queue import FairQueue, QueueFull
 from retrieval.errors import NotFound
 from retrieval.library import Library
-from storage.bundle.archive import BadBundle
+from storage.bundle import BadBundle
 
 SUFFIX = ".cairn"
 AT_ONCE, EACH_WAITING = 2, 2

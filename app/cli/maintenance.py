@@ -10,7 +10,7 @@ from app.cli.options import HomeOption, JsonOption, ModelOption, library_of, set
 from app.cli.output import duration, facts, one_line, say, size, tell, write_json
 
 if TYPE_CHECKING:
-    from storage.rescue import RescueReport
+    from storage.recovery import RescueReport
 
 SECONDS_PER_DAY = 24 * 3600
 

@@ -24,16 +24,15 @@ from retrieval.extraction.formats import FORMATS
 from retrieval.ingest.file_store import check_store_space, keep_arrived
 from retrieval.types.bundles import Arrived
 from retrieval.types.records import Job
-from storage.bundle.archive import BundleReader
-from storage.bundle.rows import BundledRows, unpacked
+from storage.bundle import BundledRows, BundleReader, unpacked
 from storage.catalogue.arrivals import Arrival
 from storage.errors import DamagedMemory, ForeignShard
 from storage.fingerprint import MemoryFingerprint
 from storage.kv.lock import require_fresh, uptime, writing
-from storage.kv.renaming import renamed
+from storage.kv.maintenance import renamed
 from storage.names import TURNING, clean_name
 from storage.records import NewDocument, ShardFile
-from storage.sidecars import write_sidecar
+from storage.recovery import write_sidecar
 
 _MOST_TEXT_BYTES, _MOST_SHARD_BYTES = 64 << 20, 1 << 30
 _SMALL_ROWS_BYTES, _ROWS_PART = 1 << 20, 4  # rows take much memory while they are checked; most are a tenth of the keys

@@ -14,9 +14,8 @@ from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, DamagedMemory, InvalidRequest, NotEnoughSpace, NotFound
 from retrieval.ingest.file_store import copy_of_original, stored_sha256
 from retrieval.types.bundles import Exported
-from storage.blobs.durable import sync_folder
-from storage.bundle.archive import COPY_BYTES, BundleWriter
-from storage.bundle.rows import BundledRows
+from storage.blobs.files import sync_folder
+from storage.bundle import COPY_BYTES, BundledRows, BundleWriter
 from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
 from storage.fingerprint import MemoryFingerprint

@@ -47,7 +47,7 @@ class Bundles:
         `collection`: all go there, instead of to collections named as they were. `reingest`: read the originals with
         this model (`run_job` runs a job to its end). `on_checked` is told the number of documents once the whole file
         was found right. Raises ForeignBundle, InvalidRequest for a name of which nothing can be kept, NotEnoughSpace
-        and `storage.bundle.archive.BadBundle`: then nothing was changed.
+        and `storage.bundle.BadBundle`: then nothing was changed.
         """
         # The model's libraries take seconds to import.
         from retrieval.bundles.arriving import import_bundle, read_originals

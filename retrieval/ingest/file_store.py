@@ -25,12 +25,12 @@ from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, ExtractError, FileChanged, InvalidRequest, NotEnoughSpace, NotFound
 from retrieval.extraction.extract import unlock
 from retrieval.extraction.formats import PDF, format_of
-from storage.blobs.durable import sync_folder
+from storage.blobs.files import sync_folder
 from storage.errors import DamagedOriginal
 from storage.errors import NotFound as NoRow
 from storage.maintenance import settled
 from storage.records import FolderFile, Job, NewDocument, Submitted
-from storage.sidecars import write_sidecar
+from storage.recovery import write_sidecar
 from storage.workers import is_alive, is_here, this_worker
 
 _T = TypeVar("_T")

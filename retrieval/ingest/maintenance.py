@@ -30,8 +30,8 @@ from storage.catalogue.home import Home
 from storage.errors import NotFound as NoRow
 from storage.errors import StorageError
 from storage.records import DeletedDocuments, Document
-from storage.sidecars import FOLDER as SIDECARS
-from storage.sidecars import sidecar_file, sidecars, write_sidecar
+from storage.recovery import FOLDER as SIDECARS
+from storage.recovery import sidecar_file, sidecars, write_sidecar
 from storage.trash import Trash, size_of
 
 

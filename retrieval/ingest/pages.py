@@ -20,7 +20,7 @@ from retrieval.types.passages import PageBox
 from retrieval.types.places import place_of
 from retrieval.types.records import Document, PageText, TextHit
 from retrieval.types.views import page_number, page_of, page_text_view
-from storage.blobs.durable import sync_folder
+from storage.blobs.files import sync_folder
 
 MOST_HITS = 1000
 

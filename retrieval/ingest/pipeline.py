@@ -36,7 +36,7 @@ from storage.errors import CatalogueUnavailable, LeaseLost, StorageError
 from storage.errors import NotFound as NoRow
 from storage.properties import stated_properties
 from storage.records import Job, JobProgress, NewBlock, Page, ShardFile
-from storage.sidecars import write_sidecar
+from storage.recovery import write_sidecar
 from storage.workers import this_worker
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from storage.errors import CannotWrite, LeaseLost
 from storage.errors import NotFound as NoRow
 from storage.kv.lock import require_fresh, uptime, writing
 from storage.records import Shard, ShardFile
-from storage.sidecars import write_sidecar
+from storage.recovery import write_sidecar
 
 
 def make_blocks(

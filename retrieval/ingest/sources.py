@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from retrieval.errors import ExtractError, InvalidRequest
-from storage.blobs.bucket import Address, Bucket
+from storage.blobs.s3 import Address, Bucket
 
 SCHEME = "s3://"
 

@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from storage.blobs.durable import TEMPORARY
+from storage.blobs.files import TEMPORARY
 from storage.blobs.protocol import Range
 
 _MARK_NS = 10**18

@@ -19,8 +19,7 @@ from storage.blobs.protocol import Blobs
 from storage.catalogue.answers import AnswerRepository
 from storage.catalogue.arrivals import ArrivalRepository
 from storage.catalogue.collections import CollectionRepository
-from storage.catalogue.database.connection import LEASE_SECONDS, Database
-from storage.catalogue.database.upgrade import HEAD, backup, bring_up_to_date
+from storage.catalogue.database import LEASE_SECONDS, Database
 from storage.catalogue.documents import DocumentRepository
 from storage.catalogue.folders import FolderRepository
 from storage.catalogue.home import Home
@@ -31,6 +30,7 @@ from storage.catalogue.shards import ShardRepository
 from storage.catalogue.shared_values import SharedValueRepository
 from storage.catalogue.terms import TermRepository
 from storage.catalogue.users import UserRepository
+from storage.migrations.upgrade import HEAD, backup, bring_up_to_date
 from storage.records import ADMINISTRATOR, Principal
 
 __all__ = ["LEASE_SECONDS", "Catalogue"]

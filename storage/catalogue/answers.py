@@ -8,9 +8,9 @@ from uuid import uuid4
 from sqlalchemy import Connection, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from storage.catalogue.database.rows import one_row, record_of, search_text
-from storage.catalogue.database.schema import answer_documents, answers, conversations, documents, now, users
+from storage.catalogue.database import one_row, record_of, search_text
 from storage.catalogue.permissions import Repository, for_any_principal, readable_answers, readable_documents
+from storage.catalogue.schema import answer_documents, answers, conversations, documents, now, users
 from storage.errors import NotFound
 from storage.names import clean_name, encodable
 from storage.records import AnswerHead, StoredAnswer

@@ -10,16 +10,16 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from storage.catalogue.database.rows import (
+from storage.catalogue.database import (
     mark_memory_changed,
     record_of,
     reserve_block_ids,
     update_row,
 )
-from storage.catalogue.database.schema import blocks, document_texts, documents, pages, shards, title_keys
 from storage.catalogue.documents import insert_document, one_document
 from storage.catalogue.permissions import Repository, for_any_principal
 from storage.catalogue.properties import insert_properties
+from storage.catalogue.schema import blocks, document_texts, documents, pages, shards, title_keys
 from storage.catalogue.shards import block_row
 from storage.records import NewBlock, NewDocument, Page, Property, Shard, ShardFile, Submitted
 

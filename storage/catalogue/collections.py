@@ -9,16 +9,16 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from storage.catalogue.database.rows import record_of, update_row
-from storage.catalogue.database.schema import (
+from storage.catalogue.database import record_of, update_row
+from storage.catalogue.deletion import delete_with_contents
+from storage.catalogue.permissions import Repository, for_any_principal, owned, readable_collections
+from storage.catalogue.schema import (
     collection_groups,
     collection_readers,
     collections,
     documents,
     user_groups,
 )
-from storage.catalogue.deletion import delete_with_contents
-from storage.catalogue.permissions import Repository, for_any_principal, owned, readable_collections
 from storage.errors import NameTaken, NotFound, PermissionDenied
 from storage.names import clean_name
 from storage.records import Collection, DeletedDocuments, Principal

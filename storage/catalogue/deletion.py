@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, delete, func, select
 
-from storage.catalogue.database.rows import batches, mark_memory_changed
-from storage.catalogue.database.schema import answer_documents, answers, blocks, documents, shards
+from storage.catalogue.database import batches, mark_memory_changed
 from storage.catalogue.permissions import owned, readable_documents
+from storage.catalogue.schema import answer_documents, answers, blocks, documents, shards
 from storage.errors import PermissionDenied
 from storage.records import DeletedDocuments, Principal
 

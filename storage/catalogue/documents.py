@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from storage.catalogue.collections import checked_name, find_or_insert_collection, one_collection
-from storage.catalogue.database.rows import (
+from storage.catalogue.database import (
     document_of,
     one_row,
     record_of,
@@ -20,10 +20,10 @@ from storage.catalogue.database.rows import (
     update_row,
     write_folder_file,
 )
-from storage.catalogue.database.schema import collections, document_texts, documents, pages
 from storage.catalogue.deletion import delete_with_contents
 from storage.catalogue.jobs import hold, insert_job, latest_job
 from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, readable_documents
+from storage.catalogue.schema import collections, document_texts, documents, pages
 from storage.errors import NotFound, PermissionDenied
 from storage.names import clean_name, encodable
 from storage.records import (

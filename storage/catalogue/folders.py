@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlalchemy import Row, delete, func, insert, or_, select, update
 
-from storage.catalogue.database.rows import document_of, one_row, record_of, search_text, update_row, write_folder_file
-from storage.catalogue.database.schema import documents, folder_files, folders, now
+from storage.catalogue.database import document_of, one_row, record_of, search_text, update_row, write_folder_file
 from storage.catalogue.permissions import Repository
 from storage.catalogue.properties import copy_properties_by_hand
+from storage.catalogue.schema import documents, folder_files, folders, now
 from storage.names import clean_name
 from storage.records import Document, Folder, FolderFile, Removed
 

@@ -21,9 +21,8 @@ from sqlalchemy.exc import DBAPIError
 
 from storage.blobs.files import FileBlobs
 from storage.blobs.protocol import Blobs
-from storage.catalogue.database.connection import Database
-from storage.catalogue.database.rows import batches
-from storage.catalogue.database.schema import counters, documents, home, shards
+from storage.catalogue.database import Database, batches
+from storage.catalogue.schema import counters, documents, home, shards
 from storage.errors import CatalogueDamaged, CatalogueUnavailable, ForeignCatalogue, NameInUse
 
 ID_FILE, MARK_FILE, LOCK_FILE = "home.json", "home.mark", "home.lock"

@@ -15,9 +15,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, func, insert, select, update
 
-from storage.catalogue.database.rows import clock, job_of, one_row, update_row
-from storage.catalogue.database.schema import documents, jobs, now
+from storage.catalogue.database import clock, job_of, one_row, update_row
 from storage.catalogue.permissions import Repository, for_any_principal, in_owned_document
+from storage.catalogue.schema import documents, jobs, now
 from storage.errors import LeaseLost
 from storage.records import ADMINISTRATOR, Job, JobProgress, JobState, Principal
 from storage.workers import is_dead, this_worker

@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlalchemy import Select, delete, exists, func, insert, select, update
 
-from storage.catalogue.database.rows import batches, block_of
-from storage.catalogue.database.schema import answers, blocks, documents, memory_fingerprints, shards, title_keys
+from storage.catalogue.database import batches, block_of
 from storage.catalogue.documents import one_document
 from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, owned, readable_documents
+from storage.catalogue.schema import answers, blocks, documents, memory_fingerprints, shards, title_keys
 from storage.fingerprint import UNKNOWN_MODEL, MemoryFingerprint
 from storage.records import Block, Totals
 

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Row, Select, and_, exists, not_, or_, select, true
 
-from storage.catalogue.database.connection import Database
-from storage.catalogue.database.schema import (
+from storage.catalogue.database import Database
+from storage.catalogue.schema import (
     answer_documents,
     answers,
     collection_groups,

@@ -7,10 +7,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, not_, or_, select
 
-from storage.catalogue.database.rows import batches
-from storage.catalogue.database.schema import document_properties, documents
+from storage.catalogue.database import batches
 from storage.catalogue.documents import one_document
 from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, readable_documents
+from storage.catalogue.schema import document_properties, documents
 from storage.names import encodable, unknown_name
 from storage.properties import (
     BUILT_IN,

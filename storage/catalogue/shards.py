@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, delete, func, insert, select
 
-from storage.catalogue.database.rows import (
+from storage.catalogue.database import (
     mark_memory_changed,
     one_row,
     pack_boxes,
@@ -17,10 +17,10 @@ from storage.catalogue.database.rows import (
     reserve_block_ids,
     update_row,
 )
-from storage.catalogue.database.schema import blocks, counters, documents, jobs, shards
 from storage.catalogue.documents import one_document
 from storage.catalogue.jobs import finish_job, hold, insert_job, take_back, write_progress
 from storage.catalogue.permissions import Repository
+from storage.catalogue.schema import blocks, counters, documents, jobs, shards
 from storage.records import ADMINISTRATOR, BlockRefs, Document, Job, JobProgress, NewBlock, Shard, ShardFile
 
 

@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
-from storage.catalogue.database.rows import seconds as moment_of
-from storage.catalogue.database.schema import shared_values as values
+from storage.catalogue.database import seconds as moment_of
 from storage.catalogue.permissions import Repository
+from storage.catalogue.schema import shared_values as values
 
 Change: TypeAlias = Callable[[Mapping[str, str], float], Mapping[str, tuple[str, float]]]
 """Values by key, and the moment -> those that change, each with the seconds for which it is kept."""

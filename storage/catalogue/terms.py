@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Select, delete, exists, func, insert, select
 
-from storage.catalogue.database.rows import batches, unpack_tokens
-from storage.catalogue.database.schema import blocks, shard_terms, shards
+from storage.catalogue.database import batches, unpack_tokens
 from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document
+from storage.catalogue.schema import blocks, shard_terms, shards
 
 NOTED = 0
 """The number of no word."""

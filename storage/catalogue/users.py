@@ -8,8 +8,9 @@ from typing import Any
 from sqlalchemy import Column, Connection, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from storage.catalogue.database.rows import one_row, record_of, update_row
-from storage.catalogue.database.schema import (
+from storage.catalogue.database import one_row, record_of, update_row
+from storage.catalogue.permissions import Repository, for_any_principal, readable_collections
+from storage.catalogue.schema import (
     answers,
     collections,
     conversations,
@@ -18,7 +19,6 @@ from storage.catalogue.database.schema import (
     user_groups,
     users,
 )
-from storage.catalogue.permissions import Repository, for_any_principal, readable_collections
 from storage.errors import NameTaken, NotFound
 from storage.names import clean_name
 from storage.records import User

@@ -13,8 +13,15 @@ import torch
 from torch import Tensor
 
 from storage.kv.checksums import piece_seed
-from storage.kv.format import KVLayout, encode_front, front_bytes
-from storage.kv.quantise import dequantise, dequantise_channels, quantise, quantise_channels
+from storage.kv.format import (
+    KVLayout,
+    dequantise,
+    dequantise_channels,
+    encode_front,
+    front_bytes,
+    quantise,
+    quantise_channels,
+)
 
 
 def encode_shard(

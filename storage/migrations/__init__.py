@@ -1,1 +1,1 @@
-"""Alembic migrations of the catalogue, run by `storage.catalogue.database.upgrade` when a catalogue is opened."""
+"""Alembic migrations of the catalogue, run by `storage.migrations.upgrade` when a catalogue is opened."""

@@ -1,8 +1,8 @@
-"""Run by Alembic: migrate inside the transaction that `storage.catalogue.database.upgrade` opened."""
+"""Run by Alembic: migrate inside the transaction that `storage.migrations.upgrade` opened."""
 
 from alembic import context
 
-from storage.catalogue.database.schema import metadata
+from storage.catalogue.schema import metadata
 
 connection = context.config.attributes["connection"]
 context.configure(connection=connection, target_metadata=metadata, render_as_batch=True)

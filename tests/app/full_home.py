@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import insert
 
 from storage.catalogue import Catalogue
-from storage.catalogue.database.schema import answer_documents, answers, documents
+from storage.catalogue.schema import answer_documents, answers, documents
 from storage.fingerprint import MemoryFingerprint
 
 DOCUMENTS, ANSWERS = 1_000, 10_000

@@ -12,7 +12,7 @@ import pytest
 from app.shared_values import OwnValues, SharedValues
 from retrieval.replicas import CatalogueValues
 from storage.catalogue import Catalogue
-from storage.catalogue.database.connection import Database
+from storage.catalogue.database import Database
 
 
 @pytest.fixture(params=["own", "sqlite", "postgresql"])

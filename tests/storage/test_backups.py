@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from storage.backups import keep_backup, keep_backup_meanwhile, kept_backups
-from storage.catalogue.database.connection import Database
+from storage.catalogue.database import Database
 from storage.errors import CatalogueDamaged
 from tests.storage.stored import add_ready, open_home, sqlite_only
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from storage.backups import copy_catalogue
 from storage.catalogue import Catalogue
-from storage.copying import copy_catalogue
 from storage.errors import CatalogueDamaged, CatalogueUnavailable, ForeignCatalogue
 from storage.kv.store import KVBlockStore
 from storage.maintenance import verify
-from storage.rescue import NothingToRescueFrom, restore
+from storage.recovery import NothingToRescueFrom, restore
 from tests.postgresql import Databases
 from tests.storage.stored import add_ready, commit, database_url, give_database, new_document, open_home
 

@@ -6,8 +6,8 @@ import time
 
 from sqlalchemy import update
 
-from storage.blobs.durable import TEMPORARY
-from storage.catalogue.database.schema import documents, shards
+from storage.blobs.files import TEMPORARY
+from storage.catalogue.schema import documents, shards
 from storage.maintenance import compact, database_problems, orphans, verify
 from tests.storage.stored import add_ready, collect_garbage, new_document, sqlite_only, write_shard
 

@@ -9,13 +9,12 @@ import pytest
 
 from storage.backups import keep_backup
 from storage.catalogue import Catalogue
-from storage.catalogue.database.connection import Database
+from storage.catalogue.database import Database
 from storage.catalogue.home import Home, progress_of
 from storage.errors import CatalogueUnavailable, ForeignCatalogue
 from storage.maintenance import verify
 from storage.records import Document, Principal
-from storage.rescue import NothingToRescueFrom, needs_rescue, rescue
-from storage.sidecars import sidecar_name, write_sidecar
+from storage.recovery import NothingToRescueFrom, needs_rescue, rescue, sidecar_name, write_sidecar
 from tests.storage.stored import FINGERPRINT, add_ready, new_document, open_home, sqlite_only, write_shard
 
 pytestmark = sqlite_only

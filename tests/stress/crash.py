@@ -41,7 +41,7 @@ from retrieval.types.passages import Answer
 from retrieval.types.records import Scope
 from storage.backups import kept_backups
 from storage.kv.format import KV_DTYPES
-from storage.rescue import needs_rescue, rescue
+from storage.recovery import needs_rescue, rescue
 from tests.retrieval.conftest import prose
 from tests.retrieval.reading_here import ReadingHere
 from tests.tiny_model import tiny_model

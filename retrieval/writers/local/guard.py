@@ -29,7 +29,7 @@ from model.inference.reuse.segments import Segment, read_segment
 from model.inference.reuse.writing import write_answer
 from model.inference.sampling import Sampling
 from retrieval.writers.local.loaded_writer import LoadedWriter
-from storage.blobs.durable import write_durably
+from storage.blobs.files import write_durably
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from model.inference.reuse.segments import Segment
 from retrieval.writers.local.memory_files import FOLDER, files_below
-from storage.blobs.durable import TEMPORARY
+from storage.blobs.files import TEMPORARY
 from storage.errors import CannotWrite, DamagedMemory, ForeignShard, MissingShard
 from storage.fingerprint import MemoryFingerprint
 from storage.kv.format import KVLayout

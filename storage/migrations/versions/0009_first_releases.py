@@ -1,6 +1,6 @@
 """From any catalogue of 0.1 and 0.2 to schema 0009, in one step. New catalogues are made from the schema itself.
 
-Whatever is missing is made as `storage.catalogue.database.schema` has it now: a later migration of one of these tables
+Whatever is missing is made as `storage.catalogue.schema` has it now: a later migration of one of these tables
 looks first whether it finds its own change already made.
 """
 
@@ -9,7 +9,7 @@ import json
 import sqlalchemy as sa
 from alembic import op
 
-from storage.catalogue.database.schema import document_properties, document_texts, metadata
+from storage.catalogue.schema import document_properties, document_texts, metadata
 from storage.names import encodable
 from storage.properties import LONGEST_VALUE, number_of, stated_properties
 

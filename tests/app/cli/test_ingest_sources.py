@@ -12,7 +12,7 @@ import pytest
 
 from retrieval.errors import InvalidRequest
 from retrieval.ingest.sources import bucket_sources
-from storage.blobs.bucket import Address, Bucket
+from storage.blobs.s3 import Address, Bucket
 from storage.errors import StoreUnavailable
 from tests.app.cli_client import Commands, cairn
 from tests.object_server import new_store

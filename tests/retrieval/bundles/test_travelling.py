@@ -17,7 +17,7 @@ from retrieval.errors import ForeignBundle, InvalidRequest
 from retrieval.ingest import shard_writer
 from retrieval.library import Library
 from retrieval.types.folders import FolderReport, FollowOptions
-from storage.bundle.archive import MANIFEST, BadBundle
+from storage.bundle import MANIFEST, BadBundle
 from storage.records import Principal
 from tests.retrieval.conftest import OpenLibrary, add, ask, prose
 from tests.tiny_model import tiny_model

@@ -14,10 +14,9 @@ import pytest
 from retrieval.errors import DamagedMemory, NotFound
 from retrieval.library import Library
 from storage.blobs.files import FileBlobs
-from storage.blobs.location import open_blobs
-from storage.blobs.objects import ObjectBlobs
+from storage.blobs.s3 import ObjectBlobs, open_blobs
 from storage.errors import StoreUnavailable
-from storage.rescue import rescue
+from storage.recovery import rescue
 from tests import forked
 from tests.object_server import failing_proxy, new_store
 from tests.retrieval.conftest import TEXTS, add, ask, substance
@@ -190,7 +189,7 @@ def test_a_lost_catalogue_is_rescued_from_the_bucket(moved, expected, open_libra
 
 @pytest.fixture
 def fragile(open_library, monkeypatch, write) -> Iterator[tuple[Library, object]]:
-    monkeypatch.setattr("storage.blobs.bucket.SECONDS", 0.5)
+    monkeypatch.setattr("storage.blobs.s3.SECONDS", 0.5)
     with failing_proxy() as proxy:
         library = open_library(store_url=new_store(monkeypatch, through=proxy.url))
         library._workspace.blobs._bucket._retries = 0

@@ -9,8 +9,7 @@ import pytest
 from storage.blobs.files import FileBlobs
 from storage.catalogue import Catalogue
 from storage.errors import CatalogueDamaged, ForeignCatalogue
-from storage.rescue import rescue
-from storage.sidecars import read_sidecar, sidecars
+from storage.recovery import read_sidecar, rescue, sidecars
 from tests.retrieval.conftest import FOX, add, ask, substance
 
 pytestmark = pytest.mark.sqlite_only

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from storage.blobs.location import open_blobs
+from storage.blobs.s3 import open_blobs
 from storage.catalogue import Catalogue
 from storage.kv.store import KVBlockStore
 from tests.object_server import ACCESS, endpoint, new_store

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from storage.blobs.bucket import Address, Bucket
 from storage.blobs.cache import BlobCache
-from storage.blobs.objects import ObjectBlobs
+from storage.blobs.s3 import Address, Bucket, ObjectBlobs
 from storage.errors import DamagedBlock, NameInUse, StoreUnavailable
 from storage.kv.store import KVBlockStore
 from tests.object_server import LOSE, STALL, Proxy, endpoint, failing_proxy, new_store
@@ -141,7 +140,7 @@ def test_what_was_read_once_is_read_from_the_cache_also_by_the_next_process(addr
 
 
 def test_pieces_far_apart_come_in_one_batch_and_near_ones_with_one_request(address, proxy, tmp_path, monkeypatch):
-    monkeypatch.setattr("storage.blobs.objects.FIRST_BYTES", 2048)  # the pieces of so small a shard come later
+    monkeypatch.setattr("storage.blobs.s3.FIRST_BYTES", 2048)  # the pieces of so small a shard come later
     shard = write_shard(kv_store(machine(address, tmp_path / "writer"), tmp_path), 40, group="document")
     reader = kv_store(machine(address, tmp_path), tmp_path)
     reader.lengths(shard.name)
@@ -151,7 +150,7 @@ def test_pieces_far_apart_come_in_one_batch_and_near_ones_with_one_request(addre
 
 
 def test_a_damaged_cache_is_fetched_anew_and_a_damaged_bucket_is_named(address, proxy, tmp_path, monkeypatch):
-    monkeypatch.setattr("storage.blobs.objects.FIRST_BYTES", 2048)
+    monkeypatch.setattr("storage.blobs.s3.FIRST_BYTES", 2048)
     blobs = machine(address, tmp_path)
     shard = write_shard(kv_store(blobs, tmp_path), 30, group="document")
     refs = [(shard.name, block) for block in range(30)]
@@ -213,7 +212,7 @@ def test_the_cache_keeps_its_limit_and_what_was_used_last_stays(address, tmp_pat
 
 def test_a_full_disk_is_no_reason_not_to_read(address, tmp_path, monkeypatch):
     shard = write_shard(kv_store(machine(address, tmp_path / "writer"), tmp_path), 5, group="document")
-    monkeypatch.setattr("storage.blobs.objects.FIRST_BYTES", 2048)
+    monkeypatch.setattr("storage.blobs.s3.FIRST_BYTES", 2048)
     reader = kv_store(machine(address, tmp_path), tmp_path)
     reader.lengths(shard.name)
 

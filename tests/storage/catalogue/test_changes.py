@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.catalogue import Catalogue
-from storage.catalogue.database import changes
-from storage.catalogue.database.changes import News
+from storage.catalogue import Catalogue, database
+from storage.catalogue.database import News
 from tests.storage.stored import FINGERPRINT, open_home
 
 HEARD_SECONDS = 20.0  # far more than it takes
@@ -23,7 +22,7 @@ def opened(tmp_path: Path) -> Iterator[tuple[Catalogue, News]]:
     catalogue, _ = open_home(tmp_path)
     news = News(catalogue.database)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(changes, "LOOK_SECONDS", 0.01)
+        patch.setattr(database, "LOOK_SECONDS", 0.01)
         news.wait()  # whatever was before
         news.wait()
     yield catalogue, news

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from storage.catalogue.database.rows import pack_tokens, unpack_tokens
+from storage.catalogue.database import pack_tokens, unpack_tokens
 from storage.errors import NameTaken, NotFound
 from storage.records import Block, NewBlock, Page
 from tests.storage.stored import FINGERPRINT, add_ready, commit, new_blocks, new_document, sqlite_only, write_shard

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import IntegrityError, StatementError
 
-from storage.catalogue import Catalogue
-from storage.catalogue.database import connection
-from storage.catalogue.database.failures import explained
+from storage.catalogue import Catalogue, database
+from storage.catalogue.database import explained
 from storage.errors import CatalogueDamaged, CatalogueFull, CatalogueUnavailable
 from tests.storage.stored import FINGERPRINT, add_ready, new_document, open_home, sqlite_only
 
@@ -42,7 +41,7 @@ def writing_elsewhere(path: Path) -> Iterator[None]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "BUSY_SECONDS", 0)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0)
 
 
 def test_a_file_that_is_no_database_is_called_damaged_and_rescue_is_named(filled):

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from storage.catalogue import Catalogue
-from storage.catalogue.database.upgrade import HEAD
 from storage.catalogue.home import Home
 from storage.errors import CatalogueDamaged, CatalogueUnavailable, ForeignCatalogue
+from storage.migrations.upgrade import HEAD
 from tests.storage.stored import (
     add_ready,
     collect_garbage,

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import insert
 
 from storage.catalogue import Catalogue
-from storage.catalogue.database.schema import blocks, documents, shards
+from storage.catalogue.schema import blocks, documents, shards
 from storage.records import JobProgress, ShardFile
 from tests import forked
 from tests.storage.stored import add_ready, commit, database_url, new_blocks, new_document, open_home, sqlite_only

@@ -17,10 +17,10 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from storage.catalogue import Catalogue
-from storage.catalogue.database.connection import Database
-from storage.catalogue.database.schema import metadata
-from storage.catalogue.database.upgrade import HEAD, MIGRATIONS, bring_up_to_date, revision
+from storage.catalogue.database import Database
+from storage.catalogue.schema import metadata
 from storage.errors import CatalogueTooNew
+from storage.migrations.upgrade import HEAD, MIGRATIONS, bring_up_to_date, revision
 from storage.properties import condition
 from tests.storage.stored import add_ready, database_url, open_home, sqlite_only
 

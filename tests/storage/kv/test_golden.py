@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from storage.catalogue import Catalogue
-from storage.catalogue.database.upgrade import HEAD
 from storage.kv.codec import encode_shard
 from storage.kv.format import KV_DTYPES, KVLayout
 from storage.kv.store import KVBlockStore
+from storage.migrations.upgrade import HEAD
 from tests.storage.stored import FINGERPRINT, LAYOUT, add_ready, open_home, read_blocks, sqlite_only, verify
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from storage.blobs.durable import TEMPORARY
+from storage.blobs.files import TEMPORARY
 from storage.errors import CannotWrite, DamagedShard, ForeignShard, MissingShard, StoreFull
 from storage.kv.format import KV_DTYPES, KVLayout
 from storage.kv.store import KVBlockStore

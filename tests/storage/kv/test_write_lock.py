@@ -10,7 +10,7 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
-from storage.blobs.durable import write_durably
+from storage.blobs.files import write_durably
 from storage.kv.lock import nobody_writing, writing
 from storage.maintenance import orphans
 from tests.storage.stored import add_ready, collect_garbage, new_blocks, new_document, write_shard

@@ -18,14 +18,13 @@ from pathlib import Path
 import portalocker
 from sqlalchemy import inspect, text
 
-from storage.blobs.durable import sync_folder
-from storage.catalogue.database.connection import Database
-from storage.catalogue.database.failures import explained
-from storage.catalogue.database.schema import metadata
+from storage.blobs.files import sync_folder
+from storage.catalogue.database import Database, explained
+from storage.catalogue.schema import metadata
 from storage.errors import CatalogueDamaged, CatalogueTooNew
 
 HEAD = "0009"  # the newest revision in migrations/versions, as a test checks
-MIGRATIONS = Path(__file__).parents[2] / "migrations"
+MIGRATIONS = Path(__file__).parent
 BEFORE = tuple(f"000{number}" for number in range(1, 9))  # of 0.1 and 0.2, which the first migration brings to 0009
 
 

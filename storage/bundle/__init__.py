@@ -1,1 +1,0 @@
-"""Bundles: one checked file with documents, their memory and their originals, that another home takes in."""

@@ -1,1 +1,0 @@
-"""The database under the repositories: connection, tables, conversion of rows, failures, upgrades."""
