@@ -74,7 +74,10 @@ def extract_markdown(path: Path, limits: ExtractLimits, password: str | None = N
 def extract_html(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A web page without its scripts and styles. Raises ExtractError."""
     page = read_html(text_bytes(path, limits, overhead=_HTML_OVERHEAD))
-    return from_page(page, page.title, path, {"encoding": page.encoding}, limits)
+    metadata = {"encoding": page.encoding}
+    return from_blocks(
+        page.blocks, page.title, path, metadata, limits, page.notes, page.tables, page.pictures, page.asides
+    )
 
 
 @dataclass(frozen=True)
@@ -86,13 +89,6 @@ class WebPage:
     tables: list[Cells]
     asides: list[Aside]
     notes: tuple[str, ...]
-
-
-def from_page(
-    page: WebPage, title: str, path: Path, metadata: dict[str, str], limits: ExtractLimits
-) -> ExtractedDocument:
-    """A document that is one web page."""
-    return from_blocks(page.blocks, title, path, metadata, limits, page.notes, page.tables, page.pictures, page.asides)
 
 
 def read_html(data: bytes, declared: str = "", fetch: Callable[[str], bytes | None] = data_of_address) -> WebPage:

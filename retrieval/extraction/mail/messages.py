@@ -18,7 +18,7 @@ from retrieval.extraction.encodings import decode
 from retrieval.extraction.figures import data_of_address
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.mail.attachments import Attachment, Message, attached_parts, from_message, message_part
-from retrieval.extraction.markup import clean_text, from_page, read_html, text_bytes
+from retrieval.extraction.markup import WebPage, clean_text, read_html, text_bytes
 from retrieval.extraction.parts import Block, Part, from_parts
 
 _OVERHEAD = 50  # bytes for each of text: attachments are in the file
@@ -67,16 +67,25 @@ def _message(found: EmailMessage) -> Message:
 
 
 def extract_mhtml(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
-    """A web page that was saved with its pictures in one file. Raises ExtractError."""
+    """A web page that was saved with its pictures and frames in one file; a frame is a part of its own. Raises
+    ExtractError."""
     found = _parsed(path, limits)
+    pages: list[WebPage] = []
     for part in _leaves(found, 0):
         if part.get_content_type() in ("text/html", "application/xhtml+xml"):
-            page = read_html(_bytes(part), part.get_content_charset("") or "", _fetching(found, part))
-            address = _line(str(found.get("Snapshot-Content-Location", "")))
-            metadata = {"encoding": page.encoding} | ({"address": address} if address else {})
-            title = page.title or _line(str(found.get("Subject", "")))
-            return from_page(page, title, path, metadata, limits)
-    raise ExtractError("The file holds no web page. Save the page again, complete or as a single file.")
+            pages.append(read_html(_bytes(part), part.get_content_charset("") or "", _fetching(found, part)))
+    if not pages:
+        raise ExtractError("The file holds no web page. Save the page again, complete or as a single file.")
+    frames = [page for page in pages[1:] if any(text.strip() for _, text in page.blocks) or page.asides]
+    parts = [
+        Part(f"frame {number}" if number else "page" if frames else "", page.blocks, "", page.tables, page.pictures,
+             page.asides)
+        for number, page in enumerate([pages[0], *frames])
+    ]  # fmt: skip
+    address = _line(str(found.get("Snapshot-Content-Location", "")))
+    metadata = {"encoding": pages[0].encoding} | ({"address": address} if address else {})
+    title = pages[0].title or _line(str(found.get("Subject", "")))
+    return from_parts(parts, title, path, metadata, limits, [note for page in pages for note in page.notes])
 
 
 def extract_mbox(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:

@@ -222,6 +222,15 @@ def test_a_web_page_saved_as_one_file_is_read(tmp_path):
     assert document.metadata["address"] == "https://example.org/mill"
 
 
+def test_frames_that_were_saved_with_a_page_are_read_behind_it(tmp_path):
+    frame = "--B\r\nContent-Type: text/html\r\n\r\n<p>{}</p><p hidden>gone</p>\r\n--B--\r\n"
+    saved = mhtml().replace("--B--\r\n", frame.format("The buyer is a baker."))
+    document = read(written(tmp_path, "made.mht", saved.replace("--B--\r\n", frame.format(""))))
+    assert document.text == "Mill news\n\nThe mill is sold.\n\nThe buyer is a baker."
+    assert [page.label for page in document.pages] == ["page", "frame 1", "frame 2"]
+    assert [(one.page, one.text) for one in document.asides] == [(1, "gone"), (2, "gone")]
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
