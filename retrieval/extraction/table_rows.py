@@ -244,6 +244,15 @@ def _has_numbers(rows: Sequence[Mapping[int, str]]) -> bool:
 
 _BOXES = re.compile(r"[☐☑☒]")
 TICKED, EMPTY = "☒", "☐"
+LEFT_EMPTY = "Left empty: "
+"""Before the boxes of a question that are not ticked; without a word of the question, so that it finds the ticked."""
+
+
+def stated_ticked(question: str) -> str:
+    """What stands between a question and the first of its boxes that are ticked ("Meals: ticked ☒ Fish")."""
+    if not question:
+        return f"{TICKED} "
+    return f"{'' if question.endswith(('?', ':')) else ':'} ticked {TICKED} "
 
 
 def ticked_first(text: str) -> str:
@@ -257,4 +266,5 @@ def ticked_first(text: str) -> str:
     for box, end in zip(boxes, ends, strict=True):
         chosen[box[0] != EMPTY].append(text[box.end() : end].strip(" ,;|\t."))
     question = text[: boxes[0].start()].strip()
-    return f"{question} {TICKED} {f', {TICKED} '.join(chosen[True])}.\nNot ticked: {', '.join(chosen[False])}.".strip()
+    ticked = f"{question}{stated_ticked(question)}{f', {TICKED} '.join(chosen[True])}.".strip()
+    return f"{ticked}\n{LEFT_EMPTY}{', '.join(chosen[False])}."

@@ -124,8 +124,8 @@ def test_what_is_ticked_stands_with_its_question_and_the_rest_apart(tmp_path, ra
     texts = [(60, 700, 11, "When would it suit you?"), *((84, 670 - 26 * n, 10, o) for n, (o, _) in enumerate(options))]
     boxes = [box(62, 670 - 26 * n, ticked, radio=radio) for n, (_, ticked) in enumerate(options)]
     assert made(tmp_path, texts, boxes).split("\n") == [
-        "When would it suit you? ☒ Evening.",
-        "Not ticked: Morning, Afternoon.",
+        "When would it suit you? ticked ☒ Evening.",
+        "Left empty: Morning, Afternoon.",
     ]
 
 
@@ -133,15 +133,15 @@ def test_boxes_in_the_line_of_their_question_are_told_apart(tmp_path):
     texts = [(60, 700, 10, "Smoker"), (160, 700, 10, "Yes"), (220, 700, 10, "No"), (60, 670, 10, "I accept the terms")]
     boxes = [box(145, 700, False), box(205, 700, True), box(45, 670, True)]
     lines = made(tmp_path, texts, boxes).split("\n")
-    assert "Smoker ☒ No." in lines and "Not ticked: Yes." in lines and "☒ I accept the terms." in lines
+    assert "Smoker: ticked ☒ No." in lines and "Left empty: Yes." in lines and "☒ I accept the terms." in lines
 
 
 def test_several_ticks_are_all_said_and_none_is_too(tmp_path):
     texts = [(60, 700, 11, "Meals"), *((84, 670 - 20 * n, 10, o) for n, o in enumerate(("Fish", "Meat", "Greens")))]
     boxes = [box(62, 670 - 20 * n, n != 1) for n in range(3)]
-    assert made(tmp_path, texts, boxes).split("\n")[:2] == ["Meals ☒ Fish, ☒ Greens.", "Not ticked: Meat."]
+    assert made(tmp_path, texts, boxes).split("\n")[:2] == ["Meals: ticked ☒ Fish, ☒ Greens.", "Left empty: Meat."]
     assert made(tmp_path, texts, [box(62, 670 - 20 * n, False) for n in range(3)]).split("\n") == [
-        "Meals", "Not ticked: Fish, Meat, Greens.",
+        "Meals", "Left empty: Fish, Meat, Greens.",
     ]  # fmt: skip
 
 
