@@ -5,6 +5,7 @@ A part takes the place of a page, and its label says what it is ("slide 4"). The
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +32,8 @@ _LONGEST_TITLE = 300
 _LONGEST_HEADING = 500
 _LONGEST_LABEL = 120
 _OUTLINE_ENTRIES = 20_000
+_LONGEST_SUBJECT = 60  # characters of a heading that is said with the labels below it
+_LABEL = re.compile(r"([^\s:;.!?][^:;.!?]{0,58}): \S")
 
 Block = tuple[int, str]
 """Heading level (1 is the highest; 0: running text) and text."""
@@ -98,7 +101,7 @@ def from_parts(
     asides: list[Aside] = []
     figures = Figures(limits)
     position = 0
-    for number, part in enumerate(parts):
+    for number, part in enumerate(_with_subjects(list(parts))):
         if number >= limits.pages:
             raise ExtractError(f"The file has more than {limits.pages:,} parts. Split it and add the parts.")
         start, end = position, position
@@ -137,6 +140,32 @@ def from_parts(
         tuple(notes), exhibits=within_limits(Exhibits(figures.all(), tuple(tables))), pictures=figures.pictures(),
         asides=tuple(asides),
     )  # fmt: skip
+
+
+def _with_subjects(parts: Sequence[Part]) -> Sequence[Part]:
+    """The parts; labels that a form has below several headings ("Street: ...") stand behind their heading."""
+    forms: list[tuple[int, int, str, list[str]]] = []  # part, block, heading, labels
+    heading = ""
+    for number, part in enumerate(parts):
+        for at, (level, text) in enumerate(part.blocks):
+            if level:
+                heading = " ".join(text.split())
+                continue
+            labels = [_LABEL.match(line) for line in text.split("\n")]
+            if heading and len(heading) <= _LONGEST_SUBJECT and all(labels):
+                forms.append((number, at, heading, [found[1] for found in labels if found]))
+    below: dict[str, set[str]] = {}
+    for _, _, heading, names in forms:
+        for name in names:
+            below.setdefault(name, set()).add(heading)
+    changed: dict[int, list[Block]] = {}
+    for number, at, heading, names in forms:
+        if any(len(below[name]) > 1 for name in names):
+            blocks = changed.setdefault(number, list(parts[number].blocks))
+            lines = blocks[at][1].split("\n")
+            subject = heading.rstrip(":")
+            blocks[at] = 0, "\n".join(f"{subject}: {line}" if subject not in line else line for line in lines)
+    return [replace(part, blocks=changed[number]) if number in changed else part for number, part in enumerate(parts)]
 
 
 def from_blocks(

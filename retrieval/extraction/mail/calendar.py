@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from retrieval.errors import ExtractError
@@ -11,9 +12,10 @@ from retrieval.extraction.encodings import decode
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text, text_bytes
 from retrieval.extraction.parts import Block, from_blocks
+from retrieval.extraction.table_rows import SENTENCE_ENDS
 
 _NAMES = {
-    "SUMMARY": "What", "DTSTART": "Begins", "DTEND": "Ends", "DUE": "Due", "DURATION": "Lasts", "LOCATION": "Where",
+    "SUMMARY": "", "DTSTART": "Begins", "DTEND": "Ends", "DUE": "Due", "DURATION": "Lasts", "LOCATION": "Where",
     "ORGANIZER": "Organiser", "ATTENDEE": "Attendee", "RRULE": "Repeats", "STATUS": "Status",
     "DESCRIPTION": "Description", "URL": "Address",
 }  # fmt: skip
@@ -35,7 +37,7 @@ def extract_ics(path: Path, limits: ExtractLimits, password: str | None = None) 
 
 def _entries(source: str) -> list[Block]:
     blocks: list[Block] = []
-    entry: list[str] | None = None
+    entry: list[tuple[str, str]] | None = None
     inner = 0  # alarms within an entry
     for line in _FOLDED.sub("", source).splitlines():
         head, _, value = line.partition(":")
@@ -48,14 +50,22 @@ def _entries(source: str) -> list[Block]:
         elif name == "END" and entry is not None and inner:
             inner -= 1
         elif name == "END" and entry is not None:
-            blocks.append((0, "\n".join(entry)))
+            blocks += _stated(entry)
             entry = None
         elif entry is not None and not inner and name in _NAMES and value.strip():
-            text = _value(name, head, value)
-            if name == "SUMMARY":
-                blocks.append((1, text))
-            entry.append(f"{_NAMES[name]}: {text}")
+            entry.append((name, _value(name, head, value)))
     return blocks
+
+
+def _stated(entry: list[tuple[str, str]]) -> Iterator[Block]:
+    """An entry below its summary, which begins every sentence: "Where" says nothing of what takes place there."""
+    summary = next((text for name, text in entry if name == "SUMMARY"), "")
+    if summary:
+        yield 1, summary
+    subject = f"{summary}: " if summary else ""
+    named = [(f"{_NAMES[name]}: {text}", text) for name, text in entry if name != "SUMMARY"]
+    sentences = [f"{subject}{line}{'' if text.endswith(SENTENCE_ENDS) else '.'}" for line, text in named]
+    yield 0, "\n".join(sentences)
 
 
 def _value(name: str, head: str, value: str) -> str:

@@ -6,6 +6,7 @@ Legend: N visible characters of the page, in the order in which the file draws t
 from __future__ import annotations
 
 import ctypes
+import re
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -25,6 +26,8 @@ _ALONE = {combining: alone for alone, combining in reversed(_ACCENTS.items())}
 _WHITE = np.array([*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F,
                    0x3000])  # fmt: skip
 _INVISIBLE = np.array([0x200B, 0x200C, 0x200D, 0x200E, 0x200F, 0x2060, 0xFEFF, 0xFFFF, *range(0x202A, 0x202F)])
+PRINTED_RULE = re.compile(r"(?:[-_=–—*~] ?){5,}")  # noqa: RUF001 (as printed)
+"""A line that is drawn with characters."""
 _SLANT = 0.11  # of a quarter turn; text that leans less runs along or across the page
 
 

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from retrieval.extraction.pdf.characters import PRINTED_RULE
 from retrieval.extraction.pdf.text_boxes import APART, LINE_HYPHENS, SOFT_HYPHEN, TextLine
 
 PARAGRAPH, ROW, SPACE, NOTHING = "\n\n", "\n", " ", ""
@@ -229,6 +230,8 @@ def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins,
     """What separates two consecutive lines."""
     if (a.table or b.table) and not a.table == b.table == APART:
         return ROW if a.table == b.table else PARAGRAPH
+    if PRINTED_RULE.fullmatch(a.text) or PRINTED_RULE.fullmatch(b.text):
+        return PARAGRAPH
     em = max(a.size, 1.0)
     ends = bool(_SENTENCE_END.search(a.text))
     hyphen = a.text.endswith(LINE_HYPHENS) and len(a.text) > 1 and a.text[-2].isalnum()

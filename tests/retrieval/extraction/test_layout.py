@@ -133,6 +133,13 @@ def test_words_divided_at_line_ends_are_joined_and_compounds_keep_their_hyphen(t
     assert text.endswith(joined + third[third.index(" ") :] if " " in third else joined + ".")
 
 
+def test_a_rule_drawn_with_characters_parts_the_lines_above_and_below(tmp_path):
+    lines = ["Till 3, Nadia", "21 May 2026", "- - - - - - - - - - - -", "hinge of brass", "and screws", "=" * 24, "Sum"]
+    drawn = [(72, 700 - 14 * number, 10, line) for number, line in enumerate(lines)]
+    parts = read(tmp_path, Sheet(drawn)).text.split("\n\n")
+    assert [part.split("\n")[-1] for part in parts] == ["21 May 2026", lines[2], "and screws", lines[5], "Sum"]
+
+
 def test_a_heading_with_gaps_between_its_letters_is_read_in_words(tmp_path):
     typed = [(72, 740, 14, "O P E N I N G   T I M E S"), *column(72, 700, 8)]
     assert read(tmp_path, Sheet(typed)).text.startswith("OPENING TIMES\n\n")

@@ -101,8 +101,9 @@ def test_a_calendar_is_read_in_words(tmp_path):
         "BEGIN:VALARM\r\nDESCRIPTION:Reminder\r\nEND:VALARM\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
     )
     assert read(written(tmp_path, "made.ics", source)).text == (
-        "Acceptance, house 6\n\nWhat: Acceptance, house 6\nWhere: Room 2.07\nBegins: 2026-12-08 14:30 (Europe/Berlin)\n"
-        "Ends: 2026-12-08 15:00 UTC\nAttendee: Z, P <z@x>"
+        "Acceptance, house 6\n\nAcceptance, house 6: Where: Room 2.07.\n"
+        "Acceptance, house 6: Begins: 2026-12-08 14:30 (Europe/Berlin).\n"
+        "Acceptance, house 6: Ends: 2026-12-08 15:00 UTC.\nAcceptance, house 6: Attendee: Z, P <z@x>."
     )
     with pytest.raises(ExtractError, match="not a calendar"):
         read(written(tmp_path, "other.ics", "words"))
@@ -152,3 +153,11 @@ def test_a_mailbox_gives_every_message_with_its_attachments(tmp_path):
     document = read(written(tmp_path, "made.mbox", one + two))
     assert [page.label for page in document.pages] == ["message 1 (One)", "message 2 (Two)", "attachment a.txt"]
     assert "First." in document.text and document.text.endswith("Third.")
+
+
+def test_labels_that_stand_below_several_headings_are_said_with_their_heading(tmp_path):
+    page = "<h2>Collected from</h2><p>Street: Vine Hill 8<br>Floor: 4</p><h2>Brought to</h2><p>Street: Quay 2</p>"
+    assert read(written(tmp_path, "made.html", page + "<h2>Price</h2><p>Sum: 12</p>")).text == (
+        "Collected from\n\nCollected from: Street: Vine Hill 8\nCollected from: Floor: 4\n\n"
+        "Brought to\n\nBrought to: Street: Quay 2\n\nPrice\n\nSum: 12"
+    )

@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 
 from retrieval.extraction.exhibits import is_table_caption
-from retrieval.extraction.pdf.characters import PageCharacters
+from retrieval.extraction.pdf.characters import PRINTED_RULE, PageCharacters
 from retrieval.extraction.pdf.tables.grid import Cell, Grid
 from retrieval.extraction.pdf.tables.open_tables import Row, Words
 from retrieval.extraction.pdf.tables.rules import Rules, joined
@@ -35,7 +35,6 @@ _SHORTEST_SCALE = 5  # numbers
 _SCALE_SHARE = 0.8  # of the numbers, and of the steps from one to the next
 _EMPTY = re.compile(r"[-–—−†‡*.…#()]{1,4}|n\.?/?a\.?|\([A-Z]\)|X|NA|[$€£%]", re.IGNORECASE)  # noqa: RUF001 (as printed)
 _YEAR = re.compile(r"(?:19|20)\d\d(?:[-–/]\d\d(?:\d\d)?)?")  # noqa: RUF001 (as printed)
-_RULE = re.compile(r"[-_=–—]{5,}")  # noqa: RUF001 (as printed)
 
 Columns = Sequence[tuple[float, float]]
 """From and to of each."""
@@ -51,7 +50,7 @@ class _Printed:
 
 def number_tables(page: PageCharacters, rules: Rules, free_N: np.ndarray) -> Iterator[Grid]:
     words = Words.of(page, free_N)
-    words.rows[:] = [row for row in words.rows if _RULE.fullmatch(words.text(row)) is None]
+    words.rows[:] = [row for row in words.rows if PRINTED_RULE.fullmatch(words.text(row)) is None]
     printed = [_printed(words, row) for row in words.rows]
     number = 0
     while number < len(printed):
