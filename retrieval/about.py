@@ -129,7 +129,7 @@ class About:
     @catalogue_errors()
     def set_aside(self, document_id: str) -> list[SetAside]:
         """What was set aside when the document was read. Raises NotFound."""
-        kept = self._catalogue.extracted_text(document_id).extras.get("asides", ())
+        kept = self._catalogue.extras(document_id).get("asides", ())
         return [SetAside(str(kind), page_of(int(page)), str(text)) for kind, page, text in kept]
 
     @catalogue_errors()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -22,6 +23,7 @@ from retrieval.bundles.travelling import Bundles
 from retrieval.describing.describer import Describer
 from retrieval.engine.workspace import AUTO, SHARD_BYTES, Workspace
 from retrieval.errors import PermissionDenied, catalogue_errors
+from retrieval.extraction.versions import older_note
 from retrieval.folders.followed import Folders
 from retrieval.index import exact_text
 from retrieval.index.snapshot import MemoryIndex
@@ -287,7 +289,13 @@ class Library(Asking, About):
 
     @catalogue_errors()
     def document(self, document_id: str) -> Document:
-        return self._views.document(self._catalogue.document(document_id))
+        """Its notes also say what reading it again would add, where an older version read it."""
+        found = self._catalogue.document(document_id)
+        view = self._views.document(found)
+        if found.state != "ready":
+            return view
+        note = older_note(found.kind, self._catalogue.extras(document_id).get("version", 1))
+        return replace(view, notes=(*view.notes, note)) if note else view
 
     @catalogue_errors()
     def rename_document(self, document_id: str, title: str) -> Document:
@@ -360,7 +368,8 @@ class Library(Asking, About):
         return maintenance.verify(self._administrator()._workspace, texts=texts)
 
     def repair(self, *, reingest: bool = False) -> RepairReport:
-        """Make damaged parts of the memory again; `reingest`: read all documents again that another model has read."""
+        """Make damaged parts of the memory again; `reingest`: read all documents again that another model has read, or
+        an older version that left out what is read now."""
         self._administrator()
         if not reingest:
             return maintenance.repair(self._workspace, self._index)

@@ -54,7 +54,7 @@ def _verdict(damaged: int, orphans: int) -> str:
 def repair(
     context: typer.Context,
     reingest: Annotated[
-        bool, typer.Option("--reingest", help="Read all documents again, as another model needs.")
+        bool, typer.Option("--reingest", help="Read documents again that another model or an older version read.")
     ] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,

@@ -14,6 +14,7 @@ from pathlib import Path
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, NotFound
 from retrieval.extraction.extract import extract
+from retrieval.extraction.versions import gains
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest.file_store import (
     abandoned_files,
@@ -224,7 +225,8 @@ def reingest(
     forget_texts: Callable[[Sequence[str]], None],
     run_job: Callable[[str], Job],
 ) -> RepairReport:
-    """Read every document again whose memory was made by another model (or by none), from its original.
+    """Read every document again, from its original, whose memory was made by another model (or by none), or whose text
+    lacks what its format has gained since.
 
     All documents are reassigned to this model first, then the jobs are run: after a crash they resume by themselves.
     """
@@ -233,13 +235,16 @@ def reingest(
     digest = workspace.catalogue.put_fingerprint(loaded.fingerprint)
     failed: list[tuple[str, str]] = []
     for document in workspace.catalogue.documents():
-        if document.fingerprint == digest:
+        is_other = document.fingerprint != digest
+        if not is_other and not _is_older(workspace, document):
             continue
         if reason := _original_damage(workspace, document):
             failed.append((document.source, reason))
             continue
         try:
-            names = workspace.catalogue.reassign_model(document.id, digest, note="read again for another model")
+            names = workspace.catalogue.reassign_model(
+                document.id, digest, note=f"read again for {'another model' if is_other else 'what is read now'}"
+            )
         except NoRow:  # deleted meanwhile
             continue
         forget_texts([document.id])
@@ -256,3 +261,9 @@ def reingest(
         blocks=sum(job.blocks for job in done if job.state == "done"),
         seconds=time.monotonic() - began,
     )
+
+
+def _is_older(workspace: Workspace, document: Document) -> bool:
+    if document.state != "ready":
+        return False
+    return bool(gains(document.kind, workspace.catalogue.extras(document.id).get("version", 1)))

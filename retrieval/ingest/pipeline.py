@@ -26,6 +26,7 @@ from retrieval.extraction import character_places
 from retrieval.extraction.document import aside_notes
 from retrieval.extraction.extract import ExtractedDocument, extract
 from retrieval.extraction.progress import EXTRACTING, ExtractProgress
+from retrieval.extraction.versions import VERSION
 from retrieval.index.rare_terms import note_terms
 from retrieval.index.title_keys import keep_title
 from retrieval.ingest.estimate import Forecast, num_blocks, stored_bytes
@@ -202,6 +203,7 @@ class Ingestion:
             num_tokens=len(tokens.ids),
             notes=(*extracted.notes, *aside_notes(extracted.asides), *_page_notes(pages)),
             extras={
+                "version": VERSION,
                 "metadata": extracted.metadata,
                 "outline": [[o.title, o.level, o.page, o.start] for o in extracted.outline],
                 "asides": [[one.kind, one.page, one.text] for one in extracted.asides],

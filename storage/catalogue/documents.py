@@ -202,6 +202,15 @@ class DocumentRepository(Repository):
         return ExtractedText(zlib.decompress(row.text).decode("utf-8", "surrogatepass"), json.loads(row.extras))
 
     @for_any_principal
+    def extras(self, document_id: str) -> dict[str, Any]:
+        """The extras that `save_extracted` stored, without the text. Raises `NotFound`."""
+        readable = in_readable_document(document_texts.c.document_id, self.principal)
+        chosen = select(document_texts.c.extras).where(document_texts.c.document_id == document_id, readable)
+        with self._database.read() as connection:
+            extras: dict[str, Any] = json.loads(one_row(connection, chosen, "text of document", document_id).extras)
+        return extras
+
+    @for_any_principal
     def pages(self, document_id: str) -> list[Page]:
         """The document's pages in order; empty if none were stored."""
         readable = in_readable_document(pages.c.document_id, self.principal)

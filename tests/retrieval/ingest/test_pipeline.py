@@ -345,3 +345,15 @@ def test_an_estimate_is_measured_on_this_machine_before_anything_was_read(open_l
     assert found.tokens > estimate._TELLING_TOKENS, "so that what was read counts from now on"
     (job,) = library.jobs()
     assert library.estimate(path).seconds == pytest.approx(found.tokens / job.tokens_per_second)
+
+
+def test_a_document_that_an_older_version_read_says_what_reading_it_again_adds(library, three):
+    catalogue, document = library._catalogue, library.document(three["fox"])
+    assert document.notes == ()
+    text, found = catalogue.extracted_text(document.id), catalogue.pages(document.id)
+    older = {name: value for name, value in text.extras.items() if name != "version"}
+    catalogue.save_extracted(document.id, text=text.text, pages_read=found, num_tokens=document.tokens, extras=older)
+    (note,) = library.document(document.id).notes
+    assert note.startswith("Read by an older version: read again for ")
+    assert library.repair(reingest=True).repaired == (document.source,)
+    assert library.document(document.id).notes == ()
