@@ -22,7 +22,7 @@ from retrieval.types.defaults import (
     longest_answer,
 )
 from retrieval.types.exhibits import DocumentExhibits
-from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage
+from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage, PassageEffect
 from retrieval.types.records import Scope
 from retrieval.types.views import head_view
 from retrieval.types.written import Progress
@@ -168,6 +168,13 @@ class Asking:
 
     def effect_of_block(self, answer_id: str, block_id: int) -> BlockEffect:
         """How much less likely the stored answer becomes when this block is left out of what the model may read."""
-        from retrieval.query.answer import effect_of_block
+        from retrieval.query.effect import effect_of_block
 
         return effect_of_block(self._workspace, self._index, self.answer(answer_id), block_id)
+
+    @catalogue_errors()
+    def effect_of_passage(self, answer_id: str, passage: int) -> PassageEffect:
+        """What would be quoted if a passage of the stored answer (counted from 0) were not in the library."""
+        from retrieval.query.effect import effect_of_passage
+
+        return effect_of_passage(self._workspace, self._index, self._passages, self.answer(answer_id), passage)

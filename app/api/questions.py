@@ -338,6 +338,11 @@ def _add_answers(routes: APIRouter, ask_queue: AskQueue) -> None:
         """Leave one block out and weigh the same answer again. Not an attention weight: see BlockEffect."""
         return (await ask_queue.run(person, library.effect_of_block, answer_id, block_id)).to_dict()
 
+    @routes.post("/answers/{answer_id}/without/{passage}", tags=["answers"])
+    async def without(library: RequestLibrary, person: Person, answer_id: str, passage: int) -> Plain:
+        """Of a quotation: what would be quoted if this passage (they count from 0) were not in the library."""
+        return (await ask_queue.run(person, library.effect_of_passage, answer_id, passage)).to_dict()
+
     @routes.get("/answers/{answer_id}/export", tags=["answers"], response_class=Response)
     def export(
         library: RequestLibrary, answer_id: str, format: Annotated[str, Query(pattern="^(html|json)$")] = "html"

@@ -268,11 +268,18 @@ def naming_damage(index: MemoryIndex) -> Iterator[None]:
         raise
 
 
-def scope_positions(workspace: Workspace, snapshot: MemorySnapshot, scope: Scope | None) -> Tensor | None:
-    """Positions in scope, ascending; None for everything. Raises `NotFound` for unknown documents and collections."""
-    if scope is None or scope == Scope():
-        return None
-    return snapshot.positions_of(list(scope_documents(workspace.catalogue, scope)))
+def scope_positions(
+    workspace: Workspace, snapshot: MemorySnapshot, scope: Scope | None, without: Sequence[int] = ()
+) -> Tensor | None:
+    """Positions in scope, ascending; None for everything. `without`: ids of blocks that are left out. Raises `NotFound`
+    for unknown documents and collections."""
+    within = None
+    if scope is not None and scope != Scope():
+        within = snapshot.positions_of(list(scope_documents(workspace.catalogue, scope)))
+    if not without:
+        return within
+    within = torch.arange(snapshot.num_blocks) if within is None else within
+    return within[~torch.isin(within, snapshot.positions_of_blocks(list(without)))]
 
 
 def scope_documents(catalogue: Catalogue, scope: Scope) -> set[str]:

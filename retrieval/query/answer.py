@@ -13,31 +13,29 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from uuid import uuid4
 
 import torch
 
 from retrieval.engine.workspace import Workspace
-from retrieval.errors import DeletedMeanwhile, InvalidRequest
-from retrieval.index.snapshot import MemoryIndex, scope_positions
+from retrieval.errors import DeletedMeanwhile
+from retrieval.index.snapshot import MemoryIndex
 from retrieval.query.decode import Decoded, Decoder
 from retrieval.query.evidence import AnswerMass
 from retrieval.query.landmark_reader import LandmarkReader
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import join_neighbours
 from retrieval.query.question import Question
-from retrieval.query.retrieve import Retrieved, retrieve, whole_scope
+from retrieval.query.retrieve import Retrieved, retrieve
 from retrieval.query.search import hits_of
 from retrieval.query.sentences import Quotation
 from retrieval.query.whole_lists import with_whole_lists
-from retrieval.types.defaults import DEFAULT_POSITIONS
 from retrieval.types.outcomes import NOTHING_FOUND, asks_for_a_survey
 from retrieval.types.passages import (
     Answer,
     AnswerToken,
-    BlockEffect,
     EvidenceCheck,
     Passage,
     QuotedSentence,
@@ -124,6 +122,7 @@ class Answerer:
             quotation=next(quoted_sentences(self._passages, decoded, decoded.quotations[:1]), None) if tokens else None,
             outcome=decoded.outcome if text or decoded.interrupted else "not_found",
             decided_by=decoded.decided_by,
+            probability=decoded.probability(decoded.quotations[0].share) if text and decoded.quotations else None,
             check=self._check(retrieved, decoded),
         )
 
@@ -151,14 +150,20 @@ class Answerer:
         return self._found(retrieved, decoded)
 
     def _found(self, retrieved: Retrieved, decoded: Decoded) -> _Evidence:
-        """What the quoted sentence stands in, then passages by search."""
+        """What the quoted sentence stands in, then passages by how likely they answer, or where nobody read by
+        search."""
         candidates, quoted = retrieved.candidates, decoded.quoted
-        order = sorted(range(len(candidates)), key=lambda c: (c not in quoted, candidates.rank_C[c]))
-        hits = candidates.hits(order, candidates.found_scores(retrieved.found.scores_C))
+        scores_C, joined = candidates.found_scores(retrieved.found.scores_C), retrieved.found.joined
+        likely_C: Sequence[float] = [0.0] * len(candidates)
+        if decoded.shares_C:
+            likely_C, joined = [decoded.probability(share) or 0.0 for share in decoded.shares_C], max
+            scores_C = torch.tensor(likely_C)
+        order = sorted(range(len(candidates)), key=lambda c: (c not in quoted, -likely_C[c], candidates.rank_C[c]))
+        hits = candidates.hits(order, scores_C)
         quoted_ids = {candidates.block_ids[c] for c in quoted}
-        groups = join_neighbours(hits, self._question.k)
+        groups = join_neighbours(hits, self._question.k, joined)
         groups.sort(key=lambda group: not any(hit.block_id in quoted_ids for hit in group))
-        passages = self._passages.passages(groups, retrieved.found.joined)
+        passages = self._passages.passages(groups, joined)
         return _Evidence(passages, self._near_misses(retrieved, passages), {}, ())
 
     def _attended(self, retrieved: Retrieved, mass: AnswerMass) -> _Evidence:
@@ -215,6 +220,8 @@ def quoted_sentences(
         assert quoting is not None
         passage = builder.sentence(quoting.hits(one), *quoting.span(one.places))
         if passage is not None:
+            if (likely := decoded.probability(one.share)) is not None:
+                passage = replace(passage, score=likely)
             pointed = one.places[one.pointed.start : one.pointed.stop]
             start, end = quoting.span(pointed) if pointed else (passage.start_index,) * 2
             yield QuotedSentence(passage, (start, end))
@@ -238,38 +245,3 @@ def store_answer(workspace: Workspace, answer: Answer, document_ids: Sequence[st
         )
     except NoRow as error:
         raise DeletedMeanwhile from error
-
-
-def effect_of_block(workspace: Workspace, index: MemoryIndex, answer: Answer, block_id: int) -> BlockEffect:
-    """Log-probability of a stored answer with and without one of the blocks that it could read.
-
-    Raises `InvalidRequest` for any other block.
-    """
-    if answer.decided_by != "attention":
-        raise InvalidRequest("Attention did not choose this answer: leaving a block out would not change it.")
-    token_ids, candidates = answer.settings["token_ids"], answer.settings["candidates"]
-    if not token_ids or block_id not in candidates:
-        raise InvalidRequest("This block was not among those that the answer could read, so it had no effect on it.")
-    settings, opened = answer.settings, workspace.loaded()
-    question = Question(
-        text=answer.question,
-        k=settings["k"],
-        voters=settings["voters"],
-        positions=settings.get("positions", DEFAULT_POSITIONS),
-        scope=Scope.from_dict(settings["scope"]),
-    )
-    with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
-        if settings.get("space") == "memory":
-            candidates = whole_scope(snapshot, scope_positions(workspace, snapshot, question.scope))
-            positions, memory = candidates.positions_C, candidates.reader()
-        else:
-            positions = snapshot.positions_of_blocks(settings["candidates"])
-            memory = snapshot.reader(positions)
-        (block,) = torch.isin(positions, snapshot.positions_of_blocks([block_id])).nonzero().flatten().tolist() or [
-            None
-        ]
-        if block is None:
-            raise InvalidRequest("This block is no longer stored, so its effect cannot be measured.")
-        reader = LandmarkReader(workspace, index, question)
-        whole, effect = reader.effects(opened.model.prompt(settings["asked"]).ids, token_ids, memory, [(block,)])
-    return BlockEffect(block_id, whole, whole + effect[block,], effect[block,])

@@ -15,7 +15,7 @@ from retrieval.query.decide import outcome_of_reading, outcome_of_search, p_righ
 from retrieval.query.landmark_reader import LandmarkReader
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
-from retrieval.query.rank import OTHER_SENTENCES, quoting_from, rank
+from retrieval.query.rank import OTHER_SENTENCES, candidate_sentences, choose, quoting_from, shares_of_blocks, weigh
 from retrieval.query.read import Ranked, Reading
 from retrieval.query.retrieve import Retrieved
 from retrieval.query.sentences import Quotation, Quoting
@@ -36,6 +36,10 @@ class Decoded:
     quoting: Quoting | None = None
     quotations: Sequence[Quotation] = ()
     """Where a whole sentence is quoted: it, and those that came next."""
+    shares_C: Sequence[float] = ()
+    """Where a reader read them, of each candidate: how likely its best sentence answers, if one of them does."""
+    p_none: float = 0.0
+    """How likely none does."""
     outcome: Outcome = "not_found"
     interrupted: bool = False
     """Whether it was stopped before its end."""
@@ -49,6 +53,10 @@ class Decoded:
             return "attention"
         read = any(quotation.chance is not None for quotation in self.quotations)
         return "reader" if read else "search"
+
+    def probability(self, share: float) -> float | None:
+        """How likely a sentence of that share answers; None where nobody read."""
+        return (1 - self.p_none) * share if self.decided_by == "reader" else None
 
     @property
     def quoted(self) -> set[int]:
@@ -72,19 +80,23 @@ class Decoder:
         if retrieved.quote:
             decoded.quoting = quoting_from(self._workspace, self._passages, candidates)
             if model.config.quotes_sentences:
-                look = self._workspace.opened.second_look
-                decoded.quotations = rank(
-                    self._workspace,
-                    self._index,
-                    self._passages,
-                    retrieved.found,
-                    candidates,
-                    decoded.quoting,
-                    1 + OTHER_SENTENCES,
-                    read=None if look is None else partial(look.read, retrieved.spelled),
-                )
-        decoded.outcome = self._outcome(retrieved, decoded.quotations)
+                self._rank(retrieved, decoded, decoded.quoting)
+        decoded.outcome = self._outcome(retrieved, decoded)
         return decoded
+
+    def _rank(self, retrieved: Retrieved, decoded: Decoded, quoting: Quoting) -> None:
+        """Sets the quotations, and what the reader makes of every candidate."""
+        opened, candidates = self._workspace.opened, retrieved.candidates
+        read = None if opened.second_look is None else partial(opened.second_look.read, retrieved.spelled)
+        parts = (self._workspace, self._index, self._passages)
+        sentences, text_of, title_of = candidate_sentences(*parts, retrieved.found, candidates, quoting, read)
+        if not sentences.items:
+            decoded.quotations = [Quotation([], range(0))]
+            return
+        scores_S = weigh(sentences, opened.ranker, title_of)
+        decoded.quotations = choose(quoting, sentences, scores_S, text_of, title_of, 1 + OTHER_SENTENCES)
+        if sentences.spans is not None:
+            decoded.shares_C = shares_of_blocks(sentences, scores_S, len(candidates))
 
     def decode(self, retrieved: Retrieved, cancelled: Callable[[], bool]) -> Generator[AnswerToken, None, Decoded]:
         """Gives the tokens as they come; returns all of them with their evidence."""
@@ -120,7 +132,9 @@ class Decoder:
             decoded.tokens.append(token)
             yield token
 
-    def _outcome(self, retrieved: Retrieved, quotations: Sequence[Quotation]) -> Outcome:
+    def _outcome(self, retrieved: Retrieved, decoded: Decoded) -> Outcome:
+        """Sets `p_none` where a reader says."""
+        quotations = decoded.quotations
         look, found = self._workspace.opened.second_look, retrieved.found
         best = quotations[0] if quotations else None
         ranker = self._workspace.opened.ranker
@@ -129,6 +143,7 @@ class Decoder:
         if best is not None:
             signs = signs_of(best, confidence=found.confidence, unmatched=found.unmatched)
         if look is not None and signs is not None:
+            decoded.p_none = ranker.decision.p_none(signs) if ranker.weighs_reading else signs.p_none
             outcome = outcome_of_reading(ranker, look, signs)
         elif retrieved.sure:
             p_right = found.confidence

@@ -39,6 +39,8 @@ class Question:
     whole: bool | None = None
     """Read all of the documents in scope instead of the best passages, for which a writer is needed; None: where the
     question asks for it and a scope is chosen."""
+    without: tuple[int, ...] = ()
+    """Ids of blocks that are left out, to see what the answer would be without them."""
     anyway: bool = False
     """Answer from what is nearest, also where the memory does not seem to hold an answer."""
 

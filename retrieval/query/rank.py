@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from model.inference.constrained_decoding import Place
-from model.reading.ranker import Ranker
+from model.reading.ranker import Ranker, Stage
 from model.reading.second_look import FoundSpan, Reading, ReadPassage
 from model.scoring.late_interaction import score
 from model.scoring.sentences import is_hollow, is_question, is_row, may_answer
@@ -67,9 +67,9 @@ def best_sentences(
     each sentence.
     """
     sentences = sentences_of(quoting, matches_QCL, text_of, asked=asked, read=read, title_of=title_of)
-    return (
-        choose(quoting, sentences, ranker, text_of, title_of, count) if sentences.items else [Quotation([], range(0))]
-    )
+    if not sentences.items:
+        return [Quotation([], range(0))]
+    return choose(quoting, sentences, weigh(sentences, ranker, title_of), text_of, title_of, count)
 
 
 def sentences_of(
@@ -92,20 +92,37 @@ def sentences_of(
     return Sentences(asked, items, documents, matches_S, spans, names, p_none)
 
 
+def weigh(sentences: Sentences, ranker: Ranker, title_of: Mapping[str, str]) -> Tensor:
+    """scores_S of the sentences, of which there is at least one; -inf for those that cannot be an answer."""
+    stage: Stage = "before" if sentences.spans is None else "after"
+    scores_S = ranker.scores(table(sentences, ranker.features), stage)
+    titles = [title_of.get(document, "") for document in sentences.documents]
+    read = sentences.spans is not None
+    return _without(
+        scores_S, [_is_unfit(each, read, title) for each, title in zip(sentences.items, titles, strict=True)]
+    )
+
+
+def shares_of_blocks(sentences: Sentences, scores_S: Tensor, blocks: int) -> list[float]:
+    """For each of so many candidates how likely its best sentence is the one that answers, if one of them is."""
+    shares = [0.0] * blocks
+    for sentence, share in zip(sentences.items, scores_S.softmax(0).tolist(), strict=True):
+        for block in {block for block, _ in sentence.places}:
+            shares[block] = max(shares[block], share)
+    return shares
+
+
 def choose(
     quoting: Quoting,
     sentences: Sentences,
-    ranker: Ranker,
+    scores_S: Tensor,
     text_of: Mapping[str, QuotableText],
     title_of: Mapping[str, str],
     count: int,
 ) -> list[Quotation]:
-    """What is quoted of the best sentences, of which there is at least one."""
+    """What is quoted of the best sentences, of which there is at least one, by their scores (see `weigh`)."""
     items, spans, matches_S = sentences.items, sentences.spans, sentences.matches_S
-    scores_S = ranker.scores(table(sentences, ranker.features), "before" if spans is None else "after")
-    titles = [title_of.get(document, "") for document in sentences.documents]
-    unfit = [_is_unfit(each, spans is not None, title) for each, title in zip(items, titles, strict=True)]
-    scores_S = _without(scores_S, unfit)
+    shares_S = scores_S.softmax(0)
     pointed = [range(0)] * len(items)
     if spans is not None:
         pointed = [each.tokens_within(span) for each, span in zip(items, spans, strict=True)]
@@ -114,8 +131,11 @@ def choose(
         below = sentences.below_heading_S[:-1].nonzero().flatten().tolist()
         chosen = _with_neighbour(quoting, chosen, scores_S, text_of, {number: items[number + 1] for number in below})
     return [
-        sentence.quoted(
-            pointing, float(matches_S[number]), None if spans is None else spans[number].chance, sentences.p_none
+        replace(
+            sentence.quoted(
+                pointing, float(matches_S[number]), None if spans is None else spans[number].chance, sentences.p_none
+            ),
+            share=float(shares_S[number]),
         )
         for number, sentence, pointing in chosen[:count]
     ]
@@ -280,4 +300,5 @@ def rank(
     sentences, text_of, title_of = candidate_sentences(workspace, index, passages, found, candidates, quoting, read)
     if not sentences.items:
         return [Quotation([], range(0))]
-    return choose(quoting, sentences, workspace.opened.ranker, text_of, title_of, count)
+    scores_S = weigh(sentences, workspace.opened.ranker, title_of)
+    return choose(quoting, sentences, scores_S, text_of, title_of, count)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -74,6 +74,12 @@ class Candidates:
         ranks = [rank.get(position, max(self.rank_C, default=0)) for position in positions_C.tolist()]
         return Candidates(self.snapshot, positions_C, quotable_C, ranks)
 
+    def without(self, positions: Tensor) -> Candidates:
+        """Without some blocks of the snapshot."""
+        kept_C = ~torch.isin(self.positions_C, positions)
+        ranks = [rank for rank, kept in zip(self.rank_C, kept_C.tolist(), strict=True) if kept]
+        return replace(self, positions_C=self.positions_C[kept_C], quotable_C=self.quotable_C[kept_C], rank_C=ranks)
+
     @property
     def is_everything(self) -> bool:
         """Whether no block of the snapshot is left out."""
@@ -107,6 +113,10 @@ class Retrieved:
     finished_at: float
     """By `time.perf_counter`."""
 
+    def over(self, candidates: Candidates) -> Retrieved:
+        """The same over other candidates."""
+        return replace(self, candidates=candidates, answerable=self.answerable and len(candidates) > 0)
+
 
 def retrieve(
     workspace: Workspace,
@@ -120,7 +130,15 @@ def retrieve(
     spelled = corrected(workspace.catalogue, workspace.opened.model, question.text)
     asked = _asked(workspace, question, spelled)
     with naming_damage(index):
-        found = find_blocks(workspace, snapshot, asked, CANDIDATES_PER_PASSAGE * question.k, question.scope, rows)
+        found = find_blocks(
+            workspace,
+            snapshot,
+            asked,
+            CANDIDATES_PER_PASSAGE * question.k,
+            question.scope,
+            rows,
+            without=question.without,
+        )
     finished_at = time.perf_counter()
     quote = config.quotes if question.quote is None else question.quote
     if not quote and chooses_from_all(workspace.opened.model, found.in_scope):

@@ -128,15 +128,18 @@ def find_blocks(
     count: int,
     scope: Scope | None,
     rows: RowsOf | None = None,
+    *,
+    without: Sequence[int] = (),
 ) -> Found:
     """The `count` best blocks in scope. Takes its own turn at the model.
 
-    `rows`: how rows of blocks are looked up, where others look them up too (`PassageBuilder.blocks`).
+    `without`: ids of blocks that are left out. `rows`: how rows of blocks are looked up, where others look them up too
+    (`PassageBuilder.blocks`).
 
     Raises `InvalidRequest` for a question that cannot be encoded, `storage.errors.DamagedMemory` if keys that must be
     read are damaged.
     """
-    within = scope_positions(workspace, snapshot, scope)
+    within = scope_positions(workspace, snapshot, scope, without)
     in_scope = snapshot.num_blocks if within is None else len(within)
     model = workspace.opened.model
     by_tokens = model.config.ranks_by_tokens

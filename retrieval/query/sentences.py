@@ -93,6 +93,7 @@ class Quotation:
     """Places of a sentence's tokens, which of them are the answer span, and its late-interaction score.
 
     After a second look also the chance that the answer stands in it, and that it stands in none of the candidates.
+    `share`: how likely it is the one that answers, if one of the candidates' does (the softmax of the ranker's scores).
     """
 
     places: list[Place]
@@ -100,6 +101,7 @@ class Quotation:
     score: float = 0.0
     chance: float | None = None
     not_here: float | None = None
+    share: float = 0.0
 
 
 @dataclass(frozen=True)

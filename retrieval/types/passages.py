@@ -47,8 +47,9 @@ class Passage(Record):
     """Readable text around one or more neighbouring blocks of one document.
 
     `score` (0..1): in an answer that attention decided, the attention that its blocks received (the sum of their gate
-    mass). Else that of the search: the gate mass that the question gives them, or for a model that ranks by tokens the
-    best late-interaction score of its blocks (0 for scores below). `text` is the document's text from `start_index` to
+    mass); in one that a reader decided (`Answer.probability` is set), how likely its best sentence answers. Else that
+    of the search: the gate mass that the question gives them, or for a model that ranks by tokens the best
+    late-interaction score of its blocks (0 for scores below). `text` is the document's text from `start_index` to
     `end_index`, cut at sentence borders where there are any; the blocks may reach a little beyond it. `place` names
     pages, slides or cells as people do ("page 12", "slide 4", "sheet Budget, B17:D17"); "" where a file has one part
     only.
@@ -92,7 +93,8 @@ def _next_pages(passage: Passage) -> Passage:
 
 @dataclass(frozen=True)
 class QuotedSentence(Record):
-    """A sentence that may answer: `passage` holds it alone, with its late-interaction score.
+    """A sentence that may answer: `passage` holds it alone, with the probability that it answers as score, or where
+    nobody read it its late-interaction score.
 
     `pointed`: (start, end) of the predicted answer span in it, as characters of the document's text.
     """
@@ -162,14 +164,15 @@ class Answer(Record):
     """A finished answer with its evidence, as it is stored, reopened and exported.
 
     `decided_by`: who chose its words; `check`: where attention did, whether what it read mattered (None: not measured).
-    `passages`: where attention did, what it read, by gate mass over the whole
-    answer; else what search found, that of a quoted sentence first.
+    `passages`: where attention did, what it read, by gate mass over the whole answer; where a reader did, by how likely
+    they answer, so that of the quoted sentence is first; else by search, after that of a quoted sentence.
     `near_misses`: the next best candidates that were not read, by search score. `quotation`: where a whole sentence is
     quoted, that sentence with its place; `other_sentences`: those that came next, best first. `heat`, only where
     attention decided: block id -> [memory layer][head] mean gate mass over the answer's tokens; its rows follow
     `layers` (absolute numbers).
     `outcome`: whether it is an answer, a guess, or nothing but the nearest passages, in `near_misses`; `found` is
-    False for the last. `confidence`: 0..1. `memory_share`: mean over tokens.
+    False for the last. `confidence`: 0..1, of the search. `probability`: where a reader chose the sentence, how
+    likely it answers; None for others and in older answers. `memory_share`: mean over tokens.
 
     `writer`: who worded it, None where the model that searches did. Then `passages` are what the writer was given, the
     best first, with the writer's attention as score where it tells, else that of the search; and there is no `heat`.
@@ -206,6 +209,7 @@ class Answer(Record):
     set_aside: str = ""
     decided_by: DecidedBy = "search"
     check: EvidenceCheck | None = None
+    probability: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """With `format`, which names the version of what is stored and exported."""
@@ -280,3 +284,21 @@ class BlockEffect(Record):
     logprob_with: float
     logprob_without: float
     delta: float
+
+
+@dataclass(frozen=True)
+class PassageEffect(Record):
+    """What would be quoted if one passage of an answer were not in the library: the same choice, made again.
+
+    `block_ids`: what was left out. `found`: whether anything is quoted then; `same`: whether it is the same sentence;
+    `quotation`: that sentence. `probability_with`, `probability_without`: how likely what is quoted answers, today and
+    without the passage; None where nobody read.
+    """
+
+    passage: int
+    block_ids: tuple[int, ...]
+    found: bool
+    same: bool
+    quotation: QuotedSentence | None
+    probability_with: float | None
+    probability_without: float | None

@@ -85,7 +85,22 @@ def test_an_answer_that_the_model_wrote_from_itself_says_so_and_shows_nothing_of
     assert FROM_ITSELF in exported and "Attention by layer and head" not in exported
 
 
-def test_a_quoted_sentence_is_shown_with_search_scores_and_no_attention(
+def test_a_passage_is_taken_away_and_the_sentence_chosen_again(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    ask(page, QUESTION)
+    quoted, *_, last = page.locator(".passage").all()
+    quoted.get_by_role("button", name="Without it?").click()
+    said = quoted.locator(".effect")
+    expect(said).to_contain_text(re.compile("Without this passage (the answer would be: |no answer would be found)"))
+    expect(said).to_contain_text(re.compile(r"Probability: \d\d.% with it, .+% without\."))
+    expect(said).not_to_contain_text("1981")
+    last.get_by_role("button", name="Without it?").click()
+    expect(last.locator(".effect")).to_contain_text("Without this passage the answer would be the same.")
+
+
+def test_a_quoted_sentence_is_shown_with_the_readers_probabilities_and_no_attention(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
 ) -> None:
     page = open_tab(serve(library))
@@ -96,9 +111,13 @@ def test_a_quoted_sentence_is_shown_with_search_scores_and_no_attention(
     expect(page.locator(".evidence")).to_contain_text("Passages found")
     assert page.locator(".evidence").get_by_role("tab").all_inner_texts()[0] == "Passages"
     expect(page.locator(".evidence").get_by_role("tab")).to_have_count(2)
-    expect(page.locator(".score-text").first).to_have_text(f"{answer.passages[0].score:.3f}")
+    scores = [passage.score for passage in answer.passages]
+    assert answer.quotation is not None and answer.passages[0].holds(answer.quotation.passage)
+    assert scores == sorted(scores, reverse=True), "none is above the one that is quoted"
+    assert scores[0] == pytest.approx(answer.probability)
+    expect(page.locator(".score-text").first).to_have_text(re.compile(r"\d\d.%$"))
     page.locator(".passage-text mark").first.click()
-    expect(page.locator(".block-card")).to_contain_text("Search score")
+    expect(page.locator(".block-card")).to_contain_text("Probability")
     expect(page.get_by_role("button", name="Measure effect")).to_have_count(0)
     expect(page.locator(".meter")).to_have_count(0)
     exported = answer_as_html(library, answer)

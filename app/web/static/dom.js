@@ -100,6 +100,12 @@ export function weight(share) {
   return share >= 0.1 ? percent(share) : percent(share, share >= 0.001 ? 1 : 2);
 }
 
+// A probability, for people: nothing is certain or impossible.
+export function likely(probability) {
+  if (probability < 0.01) return "under 1\u202f%";
+  return probability > 0.99 ? "over 99\u202f%" : percent(probability);
+}
+
 export function bytes(count) {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let at = 0;

@@ -1,7 +1,7 @@
 // What the model read for one answer: passages, heads, timeline, near misses. Everything follows the Reading.
 
 import { post } from "./api.js";
-import { button, h, iconButton, nameOf, pagesOf, percent, placeOf, plural, replace, toast, weight } from "./dom.js";
+import { button, h, iconButton, likely, nameOf, pagesOf, percent, placeOf, plural, replace, toast, weight } from "./dom.js";
 import { heatMap, timeline } from "./maps.js";
 import { cutAtBlocks, opacity, withQuote } from "./marking.js";
 import { openViewer } from "./viewer.js";
@@ -111,7 +111,9 @@ function drawFocus(node, reading) {
         !reading.attended
           ? writer
             ? "These passages were found and given to the writer. Each number in its answer leads to one of them."
-            : ""
+            : reading.read
+              ? "The reader says how likely the answer stands in each passage. “Without it?” takes a passage away and answers again."
+              : ""
           : "The whole answer. Point at a word to see what it was read from, or at a passage to see which words used it.",
       ),
     );
@@ -138,8 +140,7 @@ function blockCard(reading, block, letGo) {
         "div",
         {},
         h("div", { class: "figure" }, reading.worth(reading.totals.get(block) || 0)),
-        h("div", { class: "soft" }, reading.attended ? "Attention" : "Search score"),
-        h("div", { class: "fine" }, reading.attended ? "how much it was read" : "how well it fits the question"),
+        reading.measure.map((words, at) => h("div", { class: at ? "fine" : "soft" }, words)),
       ),
       reading.answer.decided_by === "attention" && !reading.fromItself
         ? h("div", { "aria-live": "polite" }, effect ? effectFigure(effect) : measureButton(reading, block))
@@ -203,6 +204,57 @@ function measureButton(reading, block) {
   return [measure, h("div", { class: "fine" }, "leaves this part out and weighs the same answer again")];
 }
 
+// Of a quotation: takes a passage away and has the sentence chosen again. Filled where the passage stands.
+function withoutIt(reading, number) {
+  const said = h("div", { class: "effect", "aria-live": "polite" });
+  const show = () => replace(said, missing(reading.effects.get(`passage ${number}`)));
+  const ask = button(
+    "Without it?",
+    {
+      class: "button quiet small",
+      title: "Takes this passage away and answers again",
+      onclick: async () => {
+        ask.disabled = true;
+        replace(said, "Answering again without it…");
+        try {
+          reading.effects.set(`passage ${number}`, await post(`answers/${reading.answer.id}/without/${number}`));
+        } catch (error) {
+          toast(error.message, "bad");
+        }
+        show();
+        ask.disabled = false;
+      },
+    },
+    "scale",
+  );
+  if (reading.effects.has(`passage ${number}`)) show();
+  return [ask, said];
+}
+
+function missing(effect) {
+  if (!effect) return null;
+  const { found, same, quotation, probability_with: before, probability_without: after } = effect;
+  const change =
+    typeof before === "number" && typeof after === "number" ? ` Probability: ${likely(before)} with it, ${likely(after)} without.` : "";
+  if (same) return `Without this passage the answer would be the same.${change}`;
+  if (!found) return `Without this passage no answer would be found.${change}`;
+  return [
+    "Without this passage the answer would be: ",
+    h(
+      "button",
+      {
+        type: "button",
+        class: "plain",
+        title: "Show on the page",
+        onclick: () => openViewer({ passage: quotation.passage, reading: null }),
+      },
+      h("q", {}, quotation.passage.text),
+      h("span", { class: "soft" }, ` ${placeOf(quotation.passage)}.`),
+    ),
+    change,
+  ];
+}
+
 function passages(panel, reading) {
   const { answer } = reading;
   if (!answer.passages.length || reading.fromItself) {
@@ -225,7 +277,17 @@ function passages(panel, reading) {
         {},
         h("span", { class: "rank", "aria-hidden": "true" }, index + 1),
         h("div", { class: "grow" }, h("div", { class: "passage-title" }, nameOf(passage)), h("div", { class: "soft" }, pagesOf(passage))),
-        weighed ? h("div", { class: "score" }, score, h("div", { class: "score-bar" }, bar)) : null,
+        weighed
+          ? h(
+              "div",
+              { class: "score" },
+              score,
+              index
+                ? null
+                : h("div", { class: "fine" }, reading.attended ? "of the attention" : reading.read ? "probability" : "search score"),
+              h("div", { class: "score-bar" }, bar),
+            )
+          : null,
       ),
       passageText(passage, reading, marks),
       h(
@@ -239,6 +301,7 @@ function passages(panel, reading) {
           },
           "page",
         ),
+        answer.quotation && !answer.writer ? withoutIt(reading, index) : null,
       ),
     );
     cards.push({ card, passage, bar, score });
@@ -261,13 +324,13 @@ function passages(panel, reading) {
       mark.style.setProperty("--mark", opacity(mass, strongest, whole && Boolean(quoted)).toFixed(3));
       mark.classList.toggle("chosen", reading.block === block);
       mark.setAttribute("aria-pressed", String(reading.block === block));
-      if (weighed) mark.title = reading.attended ? `${weight(mass)} of the attention` : `search score ${reading.worth(mass)}`;
+      if (weighed) mark.title = `${reading.measure[0]}: ${reading.worth(mass)}`;
     }
     for (const { card, passage, bar, score } of cards) {
       const mass = whole ? passage.score : passage.block_ids.reduce((sum, id) => sum + (weights.get(id) || 0), 0);
       bar.style.width = `${Math.min(100, (100 * mass) / (whole ? strongestPassage : strongest)).toFixed(1)}%`;
       score.textContent = mass > 0 ? reading.worth(mass) : "–";
-      score.title = reading.attended ? "share of the attention" : "search score";
+      score.title = reading.measure.join(": ");
       card.classList.toggle("dim", mass <= 0);
     }
     if (scrolledFor === reading.token || reading.block !== null) return;

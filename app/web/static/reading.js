@@ -1,6 +1,6 @@
 // One answer and what of it is being looked at: a token, a block, or the whole. Numbers only, no elements.
 
-import { weight } from "./dom.js";
+import { likely, weight } from "./dom.js";
 
 export class Reading extends EventTarget {
   constructor(answer) {
@@ -9,7 +9,7 @@ export class Reading extends EventTarget {
     this.token = null; // index, chosen by click
     this.block = null; // id, chosen by click
     this.hover = null; // index of the token under the pointer
-    this.effects = new Map(); // block id -> result of the causal check
+    this.effects = new Map(); // block id, or "passage 0": result of the causal check
     this.places = new Map(); // block id -> { passage, block }
     for (const passage of answer.passages) {
       for (const block of passage.blocks) this.places.set(block.block_id, { passage, block });
@@ -79,9 +79,21 @@ export class Reading extends EventTarget {
     return this.answer.decided_by === "attention" && this.answer.check?.decided === false;
   }
 
-  // What a passage or a part of it is worth, for people: a share of attention, or the score of the search.
+  // Whether a reader says of every passage how likely the answer stands in it.
+  get read() {
+    return this.answer.decided_by === "reader" && typeof this.answer.probability === "number"; // older answers have search scores
+  }
+
+  // What a passage or a part of it is worth, for people, and what that is.
   worth(value) {
-    return this.attended ? weight(value) : value.toFixed(3);
+    return this.attended ? weight(value) : this.read ? likely(value) : value.toFixed(3);
+  }
+
+  get measure() {
+    if (this.attended) return ["Attention", "how much it was read"];
+    return this.read
+      ? ["Probability", "how likely the answer stands here, says the reader"]
+      : ["Search score", "how well it fits the question"];
   }
 
   // Block id -> attention, of the word shown or of the whole answer; where attention decided nothing, search scores.
