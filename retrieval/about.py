@@ -127,6 +127,12 @@ class About:
         )
 
     @catalogue_errors()
+    def page_labels(self, document_id: str) -> list[str]:
+        """The printed number of each page, or what each part is called. Raises NotFound."""
+        self._catalogue.document(document_id)
+        return [page.label for page in self._catalogue.pages(document_id)]
+
+    @catalogue_errors()
     def set_aside(self, document_id: str) -> list[SetAside]:
         """What was set aside when the document was read. Raises NotFound."""
         kept = self._catalogue.extras(document_id).get("asides", ())

@@ -50,6 +50,7 @@ from storage.kv.format import KVLayout
 from storage.privacy import make_private
 from storage.properties import condition
 from storage.records import DeletedDocuments, DocumentSort, FolderFile, Principal
+from storage.records import Document as DocumentRow
 from storage.records import Job as JobRow
 from storage.recovery import write_sidecar
 from storage.trash import GRACE_SECONDS
@@ -200,7 +201,16 @@ class Library(Asking, About):
             content_sha256=content_sha256,
             of_folder=of_folder,
         )
+        if not submitted.already_stored and of_folder is None:
+            self._forget_failed(submitted.document)
         return self._views.submitted(submitted, collection)
+
+    def _forget_failed(self, new: DocumentRow) -> None:
+        """Of failed attempts with a file of the same name nothing was stored: they give way to the new one."""
+        rows = [row for row in self._catalogue.documents(search=new.source) if row.owner_id == new.owner_id]
+        failed = [row.id for row in rows if row.source == new.source and row.state == "failed"]
+        if failed:
+            self.delete_documents(failed)
 
     def run_job(self, job_id: str, *, on_progress: Callable[[Job], None] = lambda job: None) -> Job:
         """Work one job off in this thread; resumes at the last committed shard. Never raises for what the file did."""

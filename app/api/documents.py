@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from io import BytesIO
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, BackgroundTasks, File, Form, Path, Query, Response, UploadFile
@@ -14,6 +15,7 @@ from app.api.dependencies import Person, RequestLibrary
 from app.api.errors import Refused
 from app.api.strict import Body
 from app.api.uploads import Uploads, shown_name
+from app.api.web_page import fetch_page
 from app.exports import citations
 from retrieval.errors import NotFound
 from retrieval.index.exact_text import LONGEST_PATTERN
@@ -35,6 +37,10 @@ Conditions = Annotated[
     list[Annotated[str, StringConstraints(max_length=600)]],
     Field(max_length=20, description="Each a name, an operator (= != ~ > >= < <=) and a value"),
 ]
+
+
+class WebAddress(Body):
+    url: str = Field(min_length=1, max_length=2000, description="Of a public page, with http:// or https://")
 
 
 class Start(Body):
@@ -123,6 +129,12 @@ def _add_uploads(routes: APIRouter, uploads: Uploads) -> None:
     def stage(library: RequestLibrary, person: Person, file: Annotated[UploadFile, File()]) -> Plain:
         """Send a file without starting: it waits, is estimated, and is stored on `start`."""
         return uploads.stage(library, person, file.file, file.filename or "").shown()
+
+    @routes.post("/uploads/page", status_code=201, tags=["files"])
+    def stage_page(library: RequestLibrary, person: Person, page: WebAddress) -> Plain:
+        """Fetch a public web page, once; from then on it is like a file that was sent."""
+        found = fetch_page(page.url, uploads.limits.file_bytes)
+        return uploads.stage(library, person, BytesIO(found.content), found.name).shown()
 
     @routes.get("/uploads", tags=["files"])
     def staged(library: RequestLibrary) -> Plain:
@@ -219,8 +231,9 @@ def _add_documents(routes: APIRouter) -> None:
     def document(library: RequestLibrary, document_id: str) -> Plain:
         found = library.document(document_id)
         about = library.description(document_id).to_dict() if found.state == "ready" else None
-        asides = library.set_aside(document_id) if found.state == "ready" else []
-        return {**found.to_dict(), "description": about, "set_aside": [one.to_dict() for one in asides]}
+        asides = [one.to_dict() for one in library.set_aside(document_id)] if found.state == "ready" else []
+        more = {"description": about, "set_aside": asides, "page_labels": library.page_labels(document_id)}
+        return {**found.to_dict(), **more}
 
     @routes.get("/documents/{document_id}/citation", tags=["documents"], response_class=Response)
     def citation(

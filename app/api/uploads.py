@@ -1,8 +1,8 @@
 """Files on their way in: limits, names, a private staging folder, and what each would cost, before any work starts.
 
 - A staged file has a random name on disk; the name it came with is only ever shown.
-- Estimates run in background threads, one of each person in turn: many files dropped at once, or one that takes long,
-  keep nobody else waiting.
+- Estimates run in background threads, one of each person in turn, small files beside large ones: many files dropped at
+  once, or one that takes long, keep nobody else waiting, and a file of a page does not wait for one of hundreds.
 - Each person sees and handles their own; number and size of what waits are bounded for each.
 - What waits is known to all servers of a library: the file lies in the store, its row among the shared values. Any of
   them may show, start or discard it, and one that ends takes nothing with it. After a day it is gone.
@@ -40,7 +40,8 @@ log = logging.getLogger("cairn.api")
 COPY_BYTES = 1 << 20
 STAGED_SECONDS = 24 * 3600.0
 MAX_NAME_LENGTH = 180
-ESTIMATES_AT_ONCE = 2
+LARGE_BYTES = 500_000
+ESTIMATES_AT_ONCE = 2  # of either size, for different people; the sandbox bounds the processes in all
 ESTIMATED_SECONDS = 60.0  # after which another server estimates a file once more, as this one may have ended
 UNKNOWN_SECONDS, SWEEP_SECONDS = 3600.0, 600.0  # how long a file may be without a row; how often to look
 KIND = "upload"
@@ -110,12 +111,19 @@ class Uploads:
         self._values, self._store = replicas.uploads, replicas.upload_files
         self._estimating: set[str] = set()  # by this server
         self._swept_at = -math.inf
-        self._estimates = FairQueue("cairn-estimate", at_once=ESTIMATES_AT_ONCE, each_waiting=limits.files)
+        self._estimates, self._large_estimates = (
+            FairQueue(name, at_once=ESTIMATES_AT_ONCE, each_waiting=limits.files)
+            for name in ("cairn-estimate", "cairn-large-estimate")
+        )
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._sweep()
 
     def close(self) -> None:
         self._estimates.close()
+        self._large_estimates.close()
+
+    def _queue_of(self, staged: StagedFile) -> FairQueue:
+        return self._large_estimates if staged.size_bytes >= LARGE_BYTES else self._estimates
 
     def stage(self, library: Library, person: str, stream: BinaryIO, name: str) -> StagedFile:
         """Copy one file in and start estimating it. `person`: whose share of the machine that takes.
@@ -217,7 +225,7 @@ class Uploads:
         """What a file would cost; the file is not kept."""
         staged = await run_in_threadpool(self._receive, library, stream, name)
         try:
-            task = self._estimates.submit(person, library.estimate, self._path(staged), password=password)
+            task = self._queue_of(staged).submit(person, library.estimate, self._path(staged), password=password)
             return replace(await asyncio.wrap_future(task), source=staged.name)
         except QueueFull:
             raise _too_many_estimates() from None
@@ -304,7 +312,7 @@ class Uploads:
         """Raises QueueFull."""
         self._estimating.add(staged.id)
         try:
-            self._estimates.submit(person, self._estimate, library, staged)
+            self._queue_of(staged).submit(person, self._estimate, library, staged)
         except QueueFull:
             self._estimating.discard(staged.id)
             raise

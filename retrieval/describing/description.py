@@ -17,9 +17,10 @@ from retrieval.query.sentences import Asides
 from retrieval.types.records import Description, Document
 
 FILE = "description.json"
-FORMAT = 1
+FORMAT = 2
 _FIRST_LINES = 240  # characters
 _SHORTEST_OPENING = 45
+_OPENING = 8000
 _LOOKED_AT = 400_000  # characters of a long document that are searched for terms and questions
 _KINDS = {"pdf": "PDF", "docx": "Word document", "html": "web page", "md": "Markdown", "txt": "text"}
 
@@ -36,9 +37,12 @@ def describe(document: Document, text: str, questions: Sequence[str] = ()) -> De
 
 
 def _first_lines(text: str, title: str) -> str:
-    """The first sentences that are more than a heading; the first lines where there are none."""
-    sentences = (" ".join(text[start:stop].split()) for start, stop in sentence_borders(text, 0, min(len(text), 8000)))
-    lines = [each for each in sentences if each.casefold() != title.casefold()]
+    """The first sentences that are more than a heading, licences and the like left out; the first lines where there
+    are none."""
+    beside = Asides(text[:_OPENING])
+    borders = [span for span in sentence_borders(text, 0, min(len(text), _OPENING)) if span[0] not in beside]
+    lines = [" ".join(text[start:stop].split()) for start, stop in borders]
+    lines = [each for each in lines if each and each.casefold() != title.casefold()]
     prose = next((at for at, each in enumerate(lines) if _is_prose(each)), 0)
     opening = " ".join(lines[prose : prose + 4])
     if len(opening) <= _FIRST_LINES:
@@ -50,7 +54,10 @@ def _is_prose(line: str) -> bool:
     """A sentence, neither a heading nor a row of a table."""
     cells = re.search(r"\S: \S.*; \S|\.\.\.", line)
     return (
-        len(line) >= _SHORTEST_OPENING and line[0].isupper() and not cells and bool(re.search(r"[a-z]{2}[.!?]$", line))
+        len(line) >= _SHORTEST_OPENING
+        and not line[0].islower()
+        and not cells
+        and bool(re.search(r"[^\W\d_]{2}[.!?]$|[。！？]$", line))
     )
 
 

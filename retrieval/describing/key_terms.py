@@ -6,19 +6,23 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from stop_words import AVAILABLE_LANGUAGES, get_stop_words
+
 from retrieval.describing.word_lists import word_class
 
 _WORD = re.compile(r"[^\W\d_][\w’'-]*|[.;:!?,()\[\]|\n\t/]|\d+")
 _MOST_WORDS = 3
 _PHRASE_BONUS = 1.6  # for each further word: a phrase says more than its words
 _FEWEST = 3  # times that a term stands in the document
+_TELLING = 40_000  # characters that tell the language
+_FEWEST_SHARE = 0.05  # of them that are function words; fewer are a coincidence
 
 
 def key_terms(text: str, count: int = 6) -> list[str]:
     """The most telling terms of up to three words, the strongest first, as they are mostly written."""
     seen: Counter[str] = Counter()
     written: dict[str, Counter[str]] = {}
-    for phrase in _phrases(text):
+    for phrase in _phrases(text, word_class("common") | function_words(text)):
         key = phrase.casefold()
         seen[key] += 1
         written.setdefault(key, Counter())[phrase] += 1
@@ -37,12 +41,20 @@ def key_terms(text: str, count: int = 6) -> list[str]:
     return [written[key].most_common(1)[0][0] for key in chosen]
 
 
-def _phrases(text: str) -> Iterator[str]:
-    """Runs of one to three words of a sentence whose first and last word tell something."""
-    common = word_class("common")
+def function_words(text: str) -> frozenset[str]:
+    """Those of the language whose function words are the most of the text's words; none where there are hardly any."""
+    words = Counter(match[0].casefold() for match in _WORD.finditer(text[:_TELLING]))
+    lists = [frozenset(get_stop_words(language)) for language in AVAILABLE_LANGUAGES]
+    best = max(lists, key=lambda each: sum(words[word] for word in each))
+    share = sum(words[word] for word in best) / max(1, words.total())
+    return best if share >= _FEWEST_SHARE else frozenset()
+
+
+def _phrases(text: str, common: frozenset[str]) -> Iterator[str]:
+    """Runs of one to three words of a sentence that all tell something."""
     run: list[str] = []
     for match in _WORD.finditer(text):
-        word = match[0]
+        word = _without_article(match[0], common)
         if not word[0].isalpha():
             run.clear()
             continue
@@ -52,6 +64,13 @@ def _phrases(text: str) -> Iterator[str]:
             if any(len(each) < 3 or each.casefold() in common for each in words):
                 continue
             yield " ".join(words)
+
+
+def _without_article(word: str, common: frozenset[str]) -> str:
+    """ "l’accord" as "accord"."""
+    head, mark, rest = word.replace("’", "'").partition("'")
+    is_article = mark and len(rest) > len(head) and {head.casefold(), f"{head.casefold()}'"} & common
+    return rest if is_article else word
 
 
 def _shares(one: str, other: str) -> bool:

@@ -129,7 +129,7 @@ def matches(catalogue: Catalogue, documents: Sequence[Document], wanted: Wanted,
         for start, end in found:
             number = max(1, bisect_right(starts, start))
             labels = [page.label for page in pages[number - 1 : number]]
-            place = place_of([number], labels) if labels else ""
+            place = place_of([number], labels, len(pages)) if labels else ""
             yield TextMatch(
                 document.id, document.source, document.title, number, place, start, end, _line(text, start, end)
             )

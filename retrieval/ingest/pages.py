@@ -77,7 +77,7 @@ def exhibits_of(workspace: Workspace, document_id: str, kind: str, text: str) ->
     is_drawn = kind in DRAWN_KINDS
 
     def place(page: int) -> str:
-        return place_of([page_of(page)], [labels[page]])
+        return place_of([page_of(page)], [labels[page]], len(labels))
 
     return DocumentExhibits(
         tuple(

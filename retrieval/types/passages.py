@@ -71,7 +71,7 @@ class Passage(Record):
 
     def __post_init__(self) -> None:
         if not self.place:
-            object.__setattr__(self, "place", place_of(self.pages, self.page_labels))
+            object.__setattr__(self, "place", place_of(self.pages, self.page_labels, self.total_pages))
 
     @property
     def boxes(self) -> tuple[PageBox, ...]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from retrieval.library import Library
-from tests.app.small_library import QUESTION, held
+from tests.app.small_library import QUESTION, held, pdf_of
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
@@ -79,3 +80,65 @@ def test_a_server_that_is_gone_is_told_in_a_sentence(
     page.get_by_role("button", name="Ask again").click()
     expect(page.locator(".answer-text")).to_contain_text("1981")
     expect(page.locator(".turn")).to_have_count(1)
+
+
+def test_back_and_forward_lead_through_all_views_an_empty_conversation_and_the_page_of_a_document(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    shown = page.locator("h1")
+    for name in ("Library", "History", "Settings", "Machine"):
+        view(page, name)
+        expect(shown).to_have_text(f"Cairn: {name.lower()}")
+    for name in ("settings", "history", "library", "ask"):
+        page.go_back()
+        expect(shown).to_have_text(f"Cairn: {name}")
+    expect(page.locator("#question")).to_be_visible()
+    for name in ("library", "history"):
+        page.go_forward()
+        expect(shown).to_have_text(f"Cairn: {name}")
+
+    view(page, "Ask")
+    ask(page, QUESTION)
+    expect(page).to_have_url(AN_ANSWER)
+    page.get_by_role("button", name="New conversation").click()
+    expect(page.locator(".question")).to_have_count(0)
+    page.go_back()
+    expect(page.locator(".question")).to_have_text(QUESTION)
+    page.go_forward()
+    expect(page.locator(".question")).to_have_count(0)
+    page.go_back()
+
+    page.locator(".turn .source").first.click()
+    viewer = page.locator(".viewer .position")
+    expect(viewer).to_have_text("Page 1 of 6")
+    page.go_back()
+    expect(viewer).to_have_count(0)
+    page.go_forward()
+    expect(viewer).to_have_text("Page 1 of 6")
+    page.reload()
+    expect(page.locator(".question")).to_have_text(QUESTION)
+    expect(viewer).to_have_count(0)
+    page.go_back()  # no dead step: the page that was open left none behind
+    expect(shown).to_have_text("Cairn: history")
+
+
+def test_a_page_is_named_by_its_printed_number_and_its_place_and_opens_by_either(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
+) -> None:
+    """The second page of three is printed as "ii", the third as "1"."""
+    made = pdf_of(["The preface thanks nobody.", "The wombat digs at night.", "The emu runs at noon."])
+    labels = b"/Type /Catalog /PageLabels << /Nums [0 << /S /r >> 2 << /S /D >>] >>"
+    (tmp_path / "animals.pdf").write_bytes(made.replace(b"/Type /Catalog", labels, 1))
+    library.run_job(library.submit(tmp_path / "animals.pdf").id)
+    page = open_tab(serve(library))
+    ask(page, "When does the wombat dig?")
+    source = page.locator(".turn .source").first
+    expect(source).to_have_text("animals, page ii (2 of 3)")
+    source.click()
+    position, typed = page.locator(".viewer .position"), page.get_by_label("Page", exact=True)
+    expect(position).to_have_text("Page ii (2 of 3)")
+    for number, shown in (("1", "Page 1 (3 of 3)"), ("i", "Page i (1 of 3)"), ("2", "Page ii (2 of 3)")):
+        typed.fill(number)
+        typed.press("Enter")
+        expect(position).to_have_text(shown)

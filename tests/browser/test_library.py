@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from app.api import documents
+from app.api.web_page import WebPage
 from app.jobs import JobRunner
 from retrieval.extraction import extract
 from retrieval.extraction.process import sandbox
@@ -23,7 +25,7 @@ from tests.app.small_library import PAGES, RESERVOIR, WALKS, ByHand, pdf_of
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import add_files  # noqa: E402
+from tests.browser.acting import add_files, ask  # noqa: E402
 
 CHANGED = """shown => {
     const now = [...document.querySelectorAll(".jobs, .job")].map((each) => each.innerText);
@@ -94,8 +96,12 @@ def test_files_are_estimated_read_and_deleted_and_a_second_tab_sees_the_same(
         expect(cancel).to_be_focused()
         other.keyboard.press("Enter")
         for tab in (page, other):
-            expect(tab.locator(".job", has_text="second.pdf")).to_have_count(0)
+            expect(tab.locator(".job", has_text="second.pdf")).to_contain_text("Cancelled.")
             expect(tab.locator(".documents .document")).to_have_count(2)  # no second row for what is being read
+        other.get_by_role("button", name="Read second.pdf after all").click()
+        expect(other.get_by_role("button", name="Cancel second.pdf")).to_be_visible()
+        other.get_by_role("button", name="Cancel second.pdf").click()
+        other.get_by_role("button", name="Remove second.pdf").click()
         reading.let_go()
         for tab in (page, other):
             expect(tab.locator(".documents .document")).to_have_count(3)
@@ -146,6 +152,7 @@ def test_cancelling_while_the_text_is_extracted_leaves_nothing(
         other = open_tab(f"{url}/#/library", same=page)
         page.evaluate(NOTE_CANCELLING)
         page.get_by_role("button", name="Cancel slow.pdf").click()
+        page.get_by_role("button", name="Remove slow.pdf").click()
         for tab in (page, other):
             expect(tab.locator(".job")).to_have_count(0, timeout=8_000)
             expect(tab.locator(".documents .document")).to_have_count(2)
@@ -221,7 +228,13 @@ def test_what_waits_is_folded_and_cancelled_together(
     page.get_by_role("button", name="3 more are waiting").click()
     expect(page.locator(".job")).to_have_count(6)
     page.get_by_role("button", name="Cancel all").click()
-    page.get_by_role("dialog").get_by_role("button", name="Cancel all").click()
+    cancelled = page.get_by_role("button", name=re.compile(r"Read \d.txt after all"))
+    expect(cancelled).to_have_count(6)
+    page.get_by_role("button", name="Read all of them").click()
+    expect(page.get_by_role("button", name="Cancel all")).to_be_visible()
+    page.get_by_role("button", name="Cancel all").click()
+    expect(cancelled).to_have_count(6)
+    page.get_by_role("button", name="Remove all").click()
     expect(page.locator(".job")).to_have_count(0)
     expect(page.locator(".documents .document")).to_have_count(2)
     assert library.num_active_jobs() == 0
@@ -377,3 +390,50 @@ def test_files_dropped_on_the_ask_page_are_taken(
                 new DragEvent("drop", { dataTransfer: files, bubbles: true, cancelable: true })); }"""
     )
     expect(page.locator(".staged .item")).to_contain_text("mill.txt")
+
+
+def test_text_is_pasted_and_a_web_page_added_by_its_address(
+    serve: Callable[..., str],
+    open_tab: Callable[..., Any],
+    library: Library,
+    watch: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watch.expected_statuses.add(422)
+    page = open_tab(f"{serve(library)}/#/library")
+    page.get_by_role("button", name="Paste text").click()
+    page.get_by_label("Text", exact=True).fill("Rules of the pool\n\nNobody dives after nine.")
+    page.get_by_role("button", name="Add it").click()
+    expect(page.locator(".staged .item")).to_contain_text("Rules of the pool.txt")
+
+    page.get_by_role("button", name="Add a web page").click()
+    page.get_by_label("Address").fill("http://127.0.0.1/secret")
+    page.get_by_role("button", name="Fetch it").click()
+    expect(page.locator(".toast.bad")).to_contain_text("127.0.0.1 is no public server.")
+    monkeypatch.setattr(
+        documents, "fetch_page", lambda url, most_bytes: WebPage("pool.html", b"<h1>Pool</h1><p>Open until ten.</p>")
+    )
+    page.get_by_role("button", name="Add a web page").click()
+    page.get_by_label("Address").fill("https://example.org/pool")
+    page.keyboard.press("Enter")
+    expect(page.locator(".staged .item")).to_have_count(2)
+    with JobRunner(library, idle_seconds=0.02):
+        page.get_by_role("button", name="Read all 2").click()
+        expect(page.locator(".documents .document")).to_have_count(4)
+
+
+def test_one_document_is_asked_about_and_a_sheet_is_shown_as_a_grid(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
+) -> None:
+    (tmp_path / "boats.csv").write_text("Boat,Length,Berth\nTern,7 m,12\nHeron,9 m,14\nCoot,6 m,3\n", encoding="utf-8")
+    library.run_job(library.submit(tmp_path / "boats.csv").id)
+    page = open_tab(f"{serve(library)}/#/library")
+    page.get_by_role("button", name="Ask about boats").click()
+    expect(page.locator("#scope")).to_have_text("boats")
+    expect(page.locator("#question")).to_be_focused()
+    ask(page, "What length has the Heron?")
+    page.locator(".turn .source").first.click()
+    grid = page.locator(".viewer .grid table")
+    expect(grid.locator("th")).to_have_text(["Boat", "Length", "Berth"])
+    expect(grid.locator("tbody tr")).to_have_count(3)
+    expect(grid.locator("tr.quoted td")).to_have_text(["Heron", "9 m", "14"])

@@ -109,6 +109,14 @@ function startOver() {
   focusQuestion();
 }
 
+// An empty conversation as one went back to; false while an answer is being written, which stays in sight.
+export function clearForBack() {
+  if (state.running) return false;
+  Object.assign(state, { conversation: null, turns: [], chosen: null });
+  drawTurns();
+  return true;
+}
+
 async function stop() {
   const turn = state.turns.at(-1);
   announce("Stopping.");
@@ -334,6 +342,7 @@ export async function openAnswer(id) {
   }
   if (state.running) {
     toast("An answer is being written. Stop it, or wait for it.");
+    state.keepAddress();
     return;
   }
   try {

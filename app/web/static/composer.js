@@ -1,7 +1,7 @@
 // The field for a question, and what goes with every question: which documents may be read, and whether they are quoted.
 
-import { button, h, icon, number, replace, toast } from "./dom.js";
-import { chooseScope, describeScope, isNarrowed, keepScope, keptScope, within } from "./scope.js";
+import { button, h, icon, nameOf, number, replace, toast } from "./dom.js";
+import { chooseScope, describeScope, emptyScope, isNarrowed, keepScope, keptScope, within } from "./scope.js";
 import { writerLine } from "./writer.js";
 
 const LONG_QUESTION = 600; // characters
@@ -75,7 +75,11 @@ export function takePreferences(preferences) {
   drawChoices();
 }
 
-export const focusQuestion = () => parts.input.focus();
+// As soon as the field is in sight: another view takes a moment to go.
+export function focusQuestion() {
+  if (parts.input.offsetParent) parts.input.focus();
+  else requestAnimationFrame(focusQuestion);
+}
 
 // `begun`: whether there is a conversation that could be left for a new one.
 export function showConversation(begun) {
@@ -133,6 +137,11 @@ async function pickScope() {
   const scope = await chooseScope(chosen.scope);
   if (scope) takeScope(scope);
   parts.scope.focus();
+}
+
+// Questions are put to this document alone from now on.
+export function askOnly(document) {
+  takeScope({ ...emptyScope(), documents: new Map([[document.id, nameOf(document)]]) });
 }
 
 function takeScope(scope) {

@@ -1,13 +1,13 @@
 // One document in the list: what it is, how it begins, its properties, and what can be done with it.
 
-import { bytes, h, iconButton, nameOf, when } from "./dom.js";
+import { button, bytes, h, iconButton, nameOf, when } from "./dom.js";
 import { lengthOf } from "./kinds.js";
 import { propertyChips } from "./properties.js";
 import { openViewer } from "./viewer.js";
 
 const STATES = { ingesting: "being read", failed: "not read", cancelled: "cancelled" };
 
-// `group`: the name of its collection, or undefined. `on`: choose(whether), narrow(condition), properties, rename, remove.
+// `group`: the name of its collection, or undefined. `on`: ask, choose(whether), narrow(condition), properties, rename, remove.
 export function documentRow(one, { group, selected, on }) {
   const box = h("input", {
     type: "checkbox",
@@ -51,6 +51,17 @@ export function documentRow(one, { group, selected, on }) {
           : null,
       ),
       propertyChips(one, on.narrow),
+      one.state === "ready"
+        ? button(
+            "Ask about this document",
+            {
+              class: "button quiet small ask-about",
+              "aria-label": `Ask about ${nameOf(one)}`,
+              onclick: on.ask,
+            },
+            "send",
+          )
+        : null,
     ),
     group ? h("span", { class: "tag" }, group) : null,
     one.state === "ready" ? null : h("span", { class: `tag ${one.state}` }, STATES[one.state] || one.state),

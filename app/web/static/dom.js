@@ -66,6 +66,7 @@ const ICONS = {
   grid: "M5 4h6v7H5zM14 4h5v7h-5zM5 14h6v6H5zM14 14h5v6h-5z",
   next: "M9 5l7 7-7 7",
   plus: "M12 5v14M5 12h14",
+  link: "M10 14a4 4 0 0 0 6 0l3-3a4 4 0 0 0-6-6l-1 1M14 10a4 4 0 0 0-6 0l-3 3a4 4 0 0 0 6 6l1-1",
   minus: "M5 12h14",
   table: "M4 5h16v14H4zM4 10h16M4 14.5h16M10 5v14",
   width: "M4 12h16M8 8l-4 4 4 4M16 8l4 4-4 4",
@@ -196,10 +197,20 @@ export function confirm(title, text, yes, no = "Keep") {
   });
 }
 
-// One line of text from the person. Resolves to it, or null.
-export function askText(title, label, value = "", { type = "text", yes = "Save" } = {}) {
+// One line of text from the person, or several. Resolves to it, or null.
+export function askText(title, label, value = "", { type = "text", yes = "Save", lines = false } = {}) {
   return new Promise((resolve) => {
-    const input = h("input", { class: "input", type, value, id: "ask-text", maxlength: "500", autocomplete: "off" });
+    const input = lines
+      ? h("textarea", { class: "input", id: "ask-text", rows: "12" })
+      : h("input", {
+          class: "input",
+          type: type === "url" ? "text" : type,
+          inputmode: type,
+          value,
+          id: "ask-text",
+          maxlength: "2000",
+          autocomplete: "off",
+        });
     const dialog = h(
       "dialog",
       { class: "dialog", "aria-label": title },
@@ -219,7 +230,7 @@ export function askText(title, label, value = "", { type = "text", yes = "Save" 
     );
     // Enter submits with the first button of a form, which here would cancel.
     input.addEventListener("keydown", (event) => {
-      if (event.key === "Enter") {
+      if (event.key === "Enter" && !lines) {
         event.preventDefault();
         dialog.close("yes");
       }

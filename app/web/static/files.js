@@ -2,36 +2,30 @@
 // nothing.
 
 import { post, remove, upload } from "./api.js";
-import {
-  about,
-  announce,
-  askText,
-  button,
-  bytes,
-  confirm,
-  duration,
-  h,
-  icon,
-  iconButton,
-  number,
-  oneByOne,
-  plural,
-  renew,
-  toast,
-} from "./dom.js";
+import { about, announce, askText, button, bytes, duration, h, icon, iconButton, number, oneByOne, plural, renew, toast } from "./dom.js";
 import { kindOf, lengthOf } from "./kinds.js";
 import { done, percent, STAGES, share } from "./progress.js";
 
 const SENDING_AT_ONCE = 3;
 const SHOWN_WAITING = 3; // of the jobs that wait; the others on request
 const state = { uploads: [], jobs: [], sending: [], cancelling: new Set(), collections: [], ended: null, allWaiting: false };
+const endedJobs = () => state.jobs.filter((job) => ["failed", "cancelled"].includes(job.state));
 const stagedParts = new Map(); // what a part of that section shows -> the part, kept while it stays as it is
 const rows = new Map(); // job id -> { node, update }, kept while a job is at work
 const endedRows = new Map(); // what is said of a job that ended -> its row
 const cancelAll = button("Cancel all", { class: "button quiet small", onclick: cancelEvery });
 const headings = {
   active: h("div", { class: "row head" }, h("h2", { class: "grow" }, "Being read"), cancelAll),
-  ended: h("h2", {}, "Not read"),
+  ended: h(
+    "div",
+    { class: "row head" },
+    h("h2", { class: "grow" }, "Not read"),
+    button("Read all of them", { class: "button quiet small", onclick: () => oneByOne(endedJobs(), retry) }, "retry"),
+    button("Remove all", {
+      class: "button quiet small",
+      onclick: () => oneByOne(endedJobs(), (job) => remove(`documents/${job.document_id}`)),
+    }),
+  ),
 };
 const more = button("", { class: "button quiet small", onclick: showAllWaiting });
 const moreRow = h("div", { class: "item" }, more);
@@ -141,7 +135,44 @@ export function dropZone(id, note, onTaken = () => {}) {
     note,
   );
   takeDropped(zone, onTaken);
-  return [input, zone];
+  const others = h(
+    "div",
+    { class: "row other-ways" },
+    button("Paste text", { class: "button quiet small", onclick: () => pasteText(onTaken) }, "edit"),
+    button("Add a web page", { class: "button quiet small", onclick: () => addPage(onTaken) }, "link"),
+  );
+  return [input, zone, others];
+}
+
+async function pasteText(onTaken) {
+  const given = await askText("Paste text", "Text", "", { yes: "Add it", lines: true });
+  if (!given) return;
+  const [first] = given.split("\n", 1),
+    name =
+      first
+        .replace(/[^\p{L}\p{N} .,-]+/gu, " ")
+        .trim()
+        .slice(0, 60) || "Pasted text";
+  send([new File([given], `${name}.txt`, { type: "text/plain" })]);
+  onTaken();
+}
+
+// The server fetches the page, once, because somebody asks for it here.
+async function addPage(onTaken) {
+  const url = await askText("Add a web page", "Address", "", { type: "url", yes: "Fetch it" });
+  if (!url) return;
+  const item = { file: { name: url }, share: 0, begun: true };
+  state.sending.push(item);
+  onTaken();
+  drawStaged();
+  try {
+    const staged = await post("uploads/page", { url });
+    if (!state.uploads.some((one) => one.id === staged.id)) state.uploads.push(staged);
+  } catch (error) {
+    toast(error.message, "bad");
+  }
+  state.sending.splice(state.sending.indexOf(item), 1);
+  drawStaged();
 }
 
 const startable = () => state.uploads.filter((one) => one.state !== "refused" && !one.estimate?.already_stored);
@@ -283,7 +314,8 @@ async function unlock(one) {
 function drawJobs() {
   if (!parts) return;
   const active = state.jobs.filter((job) => ["queued", "running"].includes(job.state)).reverse();
-  const ended = state.jobs.filter((job) => ["failed", "cancelled"].includes(job.state) && !state.cancelling.has(job.id));
+  const ended = endedJobs();
+  for (const { id } of ended) state.cancelling.delete(id);
   for (const id of rows.keys()) if (!active.some((job) => job.id === id)) rows.delete(id);
   const waiting = active.filter((job) => job.state === "queued");
   const hidden = state.allWaiting || waiting.length <= SHOWN_WAITING + 1 ? [] : waiting.slice(SHOWN_WAITING);
@@ -316,18 +348,15 @@ function showAllWaiting() {
   drawJobs();
 }
 
+// What is cancelled stays in the list until it is removed, and goes on where it stopped if it is wanted after all.
 async function cancelEvery() {
-  const active = state.jobs.filter((job) => ["queued", "running"].includes(job.state));
-  const sure = await confirm(
-    `Cancel ${plural(active.length, "document")}?`,
-    "What was read of them so far goes.",
-    "Cancel all",
-    "Go on reading",
-  );
-  if (!sure) return;
-  for (const { id } of active) state.cancelling.add(id);
+  await cancel(state.jobs.filter((job) => ["queued", "running"].includes(job.state)));
+}
+
+async function cancel(jobs) {
+  for (const { id } of jobs) state.cancelling.add(id);
   drawJobs();
-  await oneByOne(active, ({ id }) => post(`jobs/${id}/cancel?discard=true`));
+  await oneByOne(jobs, ({ id }) => post(`jobs/${id}/cancel`));
 }
 
 const isCancelling = (job) => job.cancelling || state.cancelling.has(job.id);
@@ -351,26 +380,18 @@ function facts(job) {
 function activeJob({ id, source }) {
   const bar = progressBar(0, source),
     words = h("div", { class: "soft" });
-  const cancel = button("Cancel", {
-    class: "button quiet small",
-    "aria-label": `Cancel ${source}`,
-    onclick: async () => {
-      state.cancelling.add(id);
-      drawJobs();
-      await oneByOne([id], () => post(`jobs/${id}/cancel?discard=true`));
-    },
-  });
+  const stop = button("Cancel", { class: "button quiet small", "aria-label": `Cancel ${source}`, onclick: () => cancel([{ id }]) });
   const node = h(
     "div",
     { class: "item job", data: { job: id } },
     h("div", { class: "grow" }, h("div", { class: "item-title" }, source), bar.node, words),
-    cancel,
+    stop,
   );
   const update = (job) => {
     node.dataset.state = job.state;
     bar.update(done(job), job.state === "running" && !done(job));
     words.textContent = facts(job);
-    cancel.disabled = isCancelling(job);
+    stop.disabled = isCancelling(job);
   };
   return { node, update };
 }
@@ -386,7 +407,13 @@ function endedJob(job) {
       h("div", { class: "item-title" }, job.source),
       h("div", { class: failed ? "bad-text" : "soft" }, failed ? job.error : "Cancelled."),
     ),
-    button("Try again", { class: "button small", "aria-label": `Try ${job.source} again`, onclick: () => retry(job) }),
+    failed
+      ? button("Try again", { class: "button small", "aria-label": `Try ${job.source} again`, onclick: () => retry(job) })
+      : button(
+          "Read it after all",
+          { class: "button small", "aria-label": `Read ${job.source} after all`, onclick: () => retry(job) },
+          "retry",
+        ),
     iconButton(`Remove ${job.source}`, "close", { onclick: () => oneByOne([job], () => remove(`documents/${job.document_id}`)) }),
   );
 }

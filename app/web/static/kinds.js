@@ -3,6 +3,7 @@
 import { plural } from "./dom.js";
 
 export const DRAWN = new Set(["pdf", "png", "jpg", "tif"]); // kinds of documents whose pages can be drawn
+export const CELLS = new Set(["xlsx", "ods", "csv", "tsv"]); // and those that are sheets
 // They are called like the usual end of a file's name.
 export const kindOf = (name) => name.split(".").pop().toLowerCase().replace("jpeg", "jpg").replace("tiff", "tif");
 

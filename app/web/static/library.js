@@ -2,6 +2,7 @@
 
 import { get, patch, post } from "./api.js";
 import { collections, drawCollections, mountCollections } from "./collections.js";
+import { askOnly, focusQuestion } from "./composer.js";
 import { documentRow } from "./document.js";
 import { askText, button, bytes, confirm, h, iconButton, nameOf, oneByOne, placeOf, plural, renew, replace, toast } from "./dom.js";
 import { documentsInJobs, dropZone, mountFiles } from "./files.js";
@@ -18,10 +19,12 @@ const SORTS = [
 ];
 
 const view = { search: "", sort: "added", where: [], offset: 0, selected: new Set(), kinds: "" };
-let parts = null;
+let parts = null,
+  leave = () => {};
 
-export function mountLibrary(node) {
-  const [input, drop] = dropZone("file-input", h("span", { class: "soft", id: "kinds" }, view.kinds));
+export function mountLibrary(node, { goTo }) {
+  leave = () => goTo("ask");
+  const [input, drop, others] = dropZone("file-input", h("span", { class: "soft", id: "kinds" }, view.kinds));
   const search = h("input", {
     class: "input",
     type: "search",
@@ -59,6 +62,7 @@ export function mountLibrary(node) {
       { class: "library" },
       input,
       drop,
+      others,
       mountFiles(),
       mountCollections(() => {
         view.offset = 0;
@@ -238,6 +242,11 @@ const documentItem = (one) =>
         drawBulk();
       },
       narrow: (condition) => view.where.includes(condition) || narrow([...view.where, condition]),
+      ask: () => {
+        askOnly(one);
+        leave();
+        focusQuestion();
+      },
       properties: () => properties(one),
       rename: () => rename(one),
       remove: () => removeAll([one]),

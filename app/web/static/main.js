@@ -1,7 +1,7 @@
 // Fills the columns that the Gradio page provides, and keeps the address bar in step with what is shown.
 
 import { mountAccount } from "./account.js";
-import { mountAsk, openAnswer, openId } from "./ask.js";
+import { clearForBack, mountAsk, openAnswer, openId } from "./ask.js";
 import { followChanges } from "./changes.js";
 import { h, icon, replace } from "./dom.js";
 import { mountHistory } from "./history.js";
@@ -15,7 +15,7 @@ const TABS = ["ask", "library", "history", "settings", "machine"];
 const MOUNTS = {
   "cairn-header": mountHeader,
   "cairn-ask": (node) => mountAsk(node, { goTo, keepAddress }),
-  "cairn-library": (node) => mountLibrary(node),
+  "cairn-library": (node) => mountLibrary(node, { goTo }),
   "cairn-history": (node) => mountHistory(node, { goTo }),
   "cairn-machine": (node) => mountMachine(node),
   "cairn-appearance": mountAppearance,
@@ -141,10 +141,15 @@ function goTo(view, detail = {}) {
     followHash();
     return;
   }
-  if (button && button.getAttribute("aria-selected") !== "true") button.click();
-  if (view === "ask" && detail.answer) openAnswer(detail.answer);
+  showView(view, detail);
   const hash = hashOf(view, detail.answer);
   if (location.hash !== hash) history.pushState(null, "", hash);
+}
+
+function showView(view, detail = {}) {
+  const button = tabButton(view);
+  if (button && button.getAttribute("aria-selected") !== "true") button.click();
+  if (view === "ask" && detail.answer) openAnswer(detail.answer);
   tellView(view, detail);
 }
 
@@ -176,6 +181,14 @@ function reopenKept() {
   const id = sessionStorage.getItem(KEPT);
   sessionStorage.removeItem(KEPT);
   if (id) openAnswer(id);
+}
+
+// Back and Forward: an address without a view, as the page was opened with, is that of Ask.
+function followBack() {
+  const [, view = "ask", answer] = location.hash.split("/");
+  if (view === "ask" && !answer && openId() && !clearForBack()) history.replaceState(history.state, "", hashOf("ask"));
+  if (location.hash) followHash();
+  else showView("ask");
 }
 
 function followHash() {
@@ -212,7 +225,7 @@ document.addEventListener("keydown", (event) => {
   goTo(view);
   tabButton(view).focus();
 });
-window.addEventListener("popstate", followHash);
+window.addEventListener("popstate", followBack);
 
 new MutationObserver(mountAll).observe(document.documentElement, { childList: true, subtree: true });
 applyTheme();

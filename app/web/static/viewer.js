@@ -3,11 +3,21 @@
 import { address, get } from "./api.js";
 import { h, icon, iconButton, nameOf, replace, weight } from "./dom.js";
 import { exhibits, pictureAddress } from "./exhibits.js";
-import { DRAWN } from "./kinds.js";
+import { drawGrid } from "./grid.js";
+import { CELLS, DRAWN } from "./kinds.js";
 import { cutAtBlocks, opacity, withFigures, withQuote } from "./marking.js";
 import { pageRead, placesRead, placeWalk, thumbnails } from "./walking.js";
 
 const WIDTHS = [60, 80, 100, 140, 190]; // zoom, percent of the pane
+
+const targets = []; // of the viewers that were opened, by their number in the browser's history
+window.addEventListener("popstate", ({ state }) => {
+  if (!state?.viewer || document.querySelector("dialog.viewer")) return;
+  const target = targets[state.viewer - 1];
+  if (target) openViewer({ ...target, again: true });
+  else history.back(); // of before a reload
+});
+if (history.state?.viewer) history.back(); // the page was loaded anew with a viewer open
 
 // `target`: { passage, reading, quote } from an answer, or { document } from the library. What is quoted has its own mark.
 export function openViewer(target) {
@@ -17,7 +27,9 @@ export function openViewer(target) {
   const title = nameOf(passage || target.document);
   const count = passage ? passage.total_pages : target.document.pages;
   const own = new Map((passage?.blocks || []).map((one) => [one.block_id, one.score]));
-  let kind = target.document?.kind; // asked for where a passage is shown
+  let kind = null, // asked for with the first page, as the printed numbers of all pages
+    labels = [];
+  const nameOfPage = (number) => labels[number - 1] || String(number);
   const boxesOf = ({ start, end }) => get(`documents/${encodeURIComponent(documentId)}/boxes`, { start, end });
   let quoteBoxes = null,
     arrived = false; // where the quoted words are
@@ -28,15 +40,19 @@ export function openViewer(target) {
   const image = h("img", { class: "page-image", alt: "" });
   const layer = h("div", { class: "boxes", "aria-hidden": "true" });
   const sheet = h("div", { class: "sheet" }, image, layer);
+  const grid = h("div", { class: "grid" });
   const text = h("div", { class: "page-text", tabindex: "0", role: "region", "aria-label": "Text of the page" });
   const pageBox = h("input", {
     class: "input page-box",
     inputmode: "numeric",
     "aria-label": "Page",
+    title: "A printed page number, or the page counted from 1",
     onchange: () => {
-      const to = Number.parseInt(pageBox.value, 10);
+      const typed = pageBox.value.trim(),
+        printed = labels.findIndex((label) => label.toLowerCase() === typed.toLowerCase()) + 1;
+      const to = printed || Number.parseInt(typed, 10);
       if (to >= 1 && (!count || to <= count)) goTo(to);
-      else pageBox.value = page;
+      else pageBox.value = nameOfPage(page);
     },
   });
   const position = h("span", { class: "position", "aria-live": "polite" });
@@ -55,7 +71,8 @@ export function openViewer(target) {
   });
   let found = null; // { start, end } of the words that were looked for
   let pointed = null; // the box of a figure or table that was chosen
-  let pictures = null; // of figures, where pages are not drawn: fetched with the first page
+  let pictures = null, // of figures, where pages are not drawn: fetched with the first page
+    tables = [];
   const shownExhibits = exhibits(documentId, ({ page: to, box, start }) => {
     found = null;
     pointed = box ?? (Number.isInteger(start) ? { page: to, start } : null);
@@ -98,13 +115,16 @@ export function openViewer(target) {
       "div",
       { class: "viewer-body" },
       small.strip,
-      h("div", { class: "sheet-pane", tabindex: "0", role: "region", "aria-label": "Picture of the page" }, sheet),
+      h("div", { class: "sheet-pane", tabindex: "0", role: "region", "aria-label": "Picture of the page" }, sheet, grid),
       text,
       shownExhibits.list,
     ),
   );
-  // Back closes the page, as it would on a phone; closing it any other way goes back, too.
-  history.pushState({ viewer: true }, "");
+  // Back closes the page, as it would on a phone; closing it any other way goes back, too. Forward opens it again.
+  if (!target.again) {
+    targets.push(target);
+    history.pushState({ viewer: targets.length }, "");
+  }
   const closed = () => dialog.close();
   window.addEventListener("popstate", closed);
   dialog.addEventListener("close", () => {
@@ -145,10 +165,17 @@ export function openViewer(target) {
     sheet.style.width = `${WIDTHS[zoom]}%`;
   }
 
+  // "Page 6 of 40"; with a printed number of its own "Page iv (6 of 40)"; "Slide 4 · 4 of 9".
+  function tellPage(label) {
+    const counted = count ? `${page} of ${count}` : String(page);
+    if (label.includes(" ")) replace(position, `${label} · ${counted}`);
+    else replace(position, label && label !== String(page) ? `Page ${label} (${counted})` : `Page ${counted}`);
+    pageBox.value = label.includes(" ") ? page : label || page;
+  }
+
   async function show() {
     const mine = ++sequence;
-    replace(position, count ? `Page ${page} of ${count}` : `Page ${page}`);
-    pageBox.value = page;
+    tellPage(labels[page - 1] ?? "");
     back.disabled = page === 1;
     next.disabled = Boolean(count) && page >= count;
     const path = `documents/${encodeURIComponent(documentId)}/pages/${page}`;
@@ -160,16 +187,17 @@ export function openViewer(target) {
     replace(layer);
     replace(text, h("p", { class: "soft" }, "Loading…"));
     try {
-      kind ??= (await get(`documents/${encodeURIComponent(documentId)}`)).kind;
+      if (!kind) ({ kind, page_labels: labels } = await get(`documents/${encodeURIComponent(documentId)}`));
+      small.name(labels);
       if (mine !== sequence) return;
       const drawn = DRAWN.has(kind);
       dialog.classList.toggle("text-only", !drawn);
       if (drawn) begin();
       if (drawn) image.src = address(`${path}.png?width_px=1200`);
-      pictures ??= drawn ? [] : await figuresOf(documentId);
+      if (!pictures) ({ figures: pictures, tables } = drawn ? { figures: [], tables } : await exhibitsOf(documentId));
       const shown = await get(path);
       if (mine !== sequence) return;
-      if (shown.label.includes(" ")) replace(position, count ? `${shown.label} · ${page} of ${count}` : shown.label);
+      tellPage(shown.label);
       draw(shown);
     } catch (error) {
       if (mine === sequence) replace(text, h("p", { class: "soft" }, error.message));
@@ -216,6 +244,8 @@ export function openViewer(target) {
     text.classList.toggle("code", /^lines? \d/.test(shown.label)); // of a program
     let at = shown.start;
     const words = found ?? quote;
+    const said = words ? shown.text.slice(Math.max(0, words.start - shown.start), Math.max(0, words.end - shown.start)) : "";
+    dialog.classList.toggle("cells", CELLS.has(kind) && drawGrid(grid, tables, page, said));
     replace(
       text,
       shown.note ? h("p", { class: "note" }, shown.note) : null,
@@ -346,9 +376,9 @@ function findIn(documentId, onHit) {
 }
 
 // What is not to be had is not shown: the text counts.
-async function figuresOf(documentId) {
-  const found = await get(`documents/${encodeURIComponent(documentId)}/exhibits`).catch(() => ({ figures: [] }));
-  return found.figures.filter((one) => one.picture);
+async function exhibitsOf(documentId) {
+  const found = await get(`documents/${encodeURIComponent(documentId)}/exhibits`).catch(() => ({ figures: [], tables: [] }));
+  return { figures: found.figures.filter((one) => one.picture), tables: found.tables };
 }
 
 const placed = (box) => ({

@@ -50,11 +50,15 @@ export function placeWalk(places, begin, onPlace) {
   );
 }
 
-// { button, strip, update(page) }: small pictures of all pages, drawn when they are first wanted. Pages in `marked` have a dot.
+// { button, strip, name(labels), update(page) }: small pictures of all pages, drawn when they are first wanted. Pages in `marked` have a dot.
 export function thumbnails(documentId, count, marked, onPage) {
   const strip = h("nav", { class: "thumbnails", "aria-label": "Pages of the document", hidden: true });
   let drawn = [],
+    names = [],
     current = 1;
+  const name = (labels) => {
+    names = labels;
+  };
   const draw = () => {
     drawn = Array.from({ length: count }, (_, index) => {
       const page = index + 1;
@@ -68,11 +72,11 @@ export function thumbnails(documentId, count, marked, onPage) {
         {
           type: "button",
           class: marked.has(page) ? "thumbnail marked" : "thumbnail",
-          "aria-label": marked.has(page) ? `Page ${page}, read for the answer` : `Page ${page}`,
+          "aria-label": marked.has(page) ? `Page ${names[index] || page}, read for the answer` : `Page ${names[index] || page}`,
           onclick: () => onPage(page),
         },
         picture,
-        h("span", {}, page),
+        h("span", {}, names[index] || page),
       );
     });
     replace(strip, drawn);
@@ -99,5 +103,5 @@ export function thumbnails(documentId, count, marked, onPage) {
     },
   });
   const begin = () => localStorage.getItem(SHOWN) === "true" && show(true);
-  return { button, strip, update, begin };
+  return { button, strip, name, update, begin };
 }

@@ -73,6 +73,22 @@ def test_key_terms_are_phrases_that_come_often() -> None:
     assert key_terms(text)[0] == "landmark token" and "the" not in key_terms(text)
 
 
+def test_key_terms_are_no_function_words_of_the_language_of_the_text() -> None:
+    german = "Die Ausweiskarte wird von der Behörde ausgestellt, und die Ausweiskarte ist zwei Jahre gültig. " * 4
+    french = "L’accord de confidentialité est signé par les parties, et l’accord dure deux ans pour tous. " * 4
+    polish = "Faktura jest wystawiana przez sprzedawcę, a faktura ma być wysłana do systemu w ciągu dnia. " * 4
+    assert "Ausweiskarte" in key_terms(german) and not {"Die", "wird", "von", "der", "zwei"} & set(key_terms(german))
+    assert "accord" in key_terms(french) and not {"les", "est", "par", "deux"} & set(key_terms(french))
+    assert "Faktura" in key_terms(polish) and not {"jest", "przez", "być"} & set(key_terms(polish))
+
+
+def test_a_description_begins_with_the_text_and_not_with_its_licence() -> None:
+    document = Document("d", "a.pdf", "Walks", None, 1, 10, 1, 1, "ready", "", "", "pdf")
+    licence = "This work is licensed under a Creative Commons Attribution 4.0 International License."
+    about = describe(document, f"{licence}\n\nThe footpath around the lake is eleven kilometres long in all.")
+    assert about.first_lines.startswith("The footpath")
+
+
 def test_a_description_begins_with_the_first_sentence_that_is_no_heading() -> None:
     document = Document("d", "a.pdf", "Walks", None, 1, 10, 1, 1, "ready", "", "", "pdf")
     text = "Walks\n\nAround the lake\n\nThe footpath around the lake is eleven kilometres long and closed in winter."

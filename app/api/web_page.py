@@ -1,0 +1,154 @@
+"""A web page that somebody asks for by its address, fetched once and added like a file that was sent.
+
+Nothing but a public server is asked, whatever a name resolves to and wherever it redirects:
+
+- http and https on their own ports, without a user in the address and without the proxy of the environment;
+- every address that the host's name has must be public, and the connection goes to the very address that was checked;
+- redirects are followed one by one by the same rules, a few at most; time and size are bounded.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from urllib.parse import unquote
+
+import httpx
+
+from app.api.errors import Refused
+from retrieval.bounded_http import PLAIN, at_most
+from retrieval.errors import ExtractError
+from retrieval.extraction.formats import format_of
+
+MOST_REDIRECTS = 5
+TIMEOUT_SECONDS = 10.0
+MOST_SECONDS = 60.0
+_PORTS = {"http": 80, "https": 443}
+_SUFFIX_OF = {"text/html": ".html", "application/xhtml+xml": ".html", "application/pdf": ".pdf", "text/plain": ".txt"}
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+Resolve = Callable[[str], list[str]]
+
+
+@dataclass(frozen=True)
+class WebPage:
+    """`name`: as a file is called, with the ending of what it is."""
+
+    name: str
+    content: bytes
+
+
+def addresses_of(host: str) -> list[str]:
+    """What a name resolves to. Raises OSError."""
+    return sorted({str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)})
+
+
+def fetch_page(
+    address: str,
+    most_bytes: int,
+    *,
+    resolve: Resolve = addresses_of,
+    transport: httpx.BaseTransport | None = None,
+) -> WebPage:
+    """Raises `Refused` for an address that may not be asked, and for what cannot be had or read."""
+    ends = time.monotonic() + MOST_SECONDS
+    url = _url(address)
+    hooks = at_most(most_bytes)
+    with httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, event_hooks=hooks, transport=transport) as client:
+        for _ in range(MOST_REDIRECTS + 1):
+            with _asked(client, url, resolve) as response:
+                if response.status_code in _REDIRECTS and "location" in response.headers:
+                    url = _url(str(url.join(response.headers["location"])))
+                    continue
+                if response.status_code != 200:
+                    raise _refused(url, f"its server answered {response.status_code}")
+                pieces = []
+                for piece in response.iter_raw():
+                    pieces.append(piece)
+                    if time.monotonic() > ends:
+                        raise _refused(url, f"it took longer than {MOST_SECONDS:.0f} s")
+                return WebPage(_name(url, response.headers.get("content-type", "")), b"".join(pieces))
+    raise _refused(url, "it leads from one address to the next")
+
+
+def _url(address: str) -> httpx.URL:
+    given = address.strip()
+    try:
+        url = httpx.URL(given if "://" in given else f"https://{given}")
+    except httpx.InvalidURL as error:
+        raise Refused(422, "invalid_request", f"{given} is no address of a web page.") from error
+    if url.scheme not in _PORTS or not url.host:
+        raise Refused(
+            422, "invalid_request", f"{given} is no address of a web page: it begins with https:// or http://."
+        )
+    if url.userinfo or url.port not in (None, _PORTS[url.scheme]):
+        raise Refused(422, "invalid_request", f"{given} names a user or a port. Only public web pages are fetched.")
+    return url
+
+
+@contextmanager
+def _asked(client: httpx.Client, url: httpx.URL, resolve: Resolve) -> Iterator[httpx.Response]:
+    """The answer of the server behind an address that was checked."""
+    host = url.host
+    checked = _public(url, resolve)
+    request = client.build_request(
+        "GET",
+        url.copy_with(host=checked),
+        headers={**PLAIN, "Host": url.netloc.decode("ascii"), "Accept": "text/html,*/*;q=0.5", "User-Agent": "Cairn"},
+        extensions={"sni_hostname": host},
+    )
+    try:
+        response = client.send(request, stream=True)
+        try:
+            yield response
+        finally:
+            response.close()
+    except httpx.HTTPError as error:
+        raise _refused(url, str(error) or type(error).__name__) from error
+
+
+def _public(url: httpx.URL, resolve: Resolve) -> str:
+    try:
+        found = resolve(url.host)
+    except (OSError, UnicodeError) as error:
+        raise _refused(url, "there is no such server, or no network") from error
+    for each in found:
+        address = ipaddress.ip_address(each.partition("%")[0])
+        mapped = getattr(address, "ipv4_mapped", None) or address
+        if not mapped.is_global or mapped.is_multicast:
+            raise Refused(
+                422,
+                "invalid_request",
+                f"{url.host} is no public server. Only public web pages are fetched: save the page, and add the file.",
+            )
+    if not found:
+        raise _refused(url, "there is no such server")
+    return found[0]
+
+
+def _name(url: httpx.URL, content_type: str) -> str:
+    """Raises `Refused` for a kind that cannot be read."""
+    kind = content_type.partition(";")[0].strip().lower()
+    last = PurePosixPath(unquote(url.path)).name
+    suffix = _SUFFIX_OF.get(kind)
+    if suffix in (None, ".txt"):
+        try:
+            format_of(last)
+            return last
+        except ExtractError as error:
+            if suffix is None:
+                raise Refused(
+                    415, "unknown_kind", f"{url}: {kind or 'a file without a kind'} cannot be read."
+                ) from error
+    stem = re.sub(r"\.(?:html?|xhtml|php|aspx?|pdf|txt)$", "", last, flags=re.IGNORECASE) or url.host
+    return f"{stem}{suffix}"
+
+
+def _refused(url: httpx.URL, why: str) -> Refused:
+    return Refused(422, "unreachable_page", f"{url.host} could not be fetched: {why}.")

@@ -1,0 +1,91 @@
+"""Web pages that are added by their address: public servers alone are asked, wherever a name or a redirect leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from app.api.errors import Refused
+from app.api.web_page import WebPage, fetch_page
+
+PUBLIC, HTML = "93.184.216.34", {"content-type": "text/html; charset=utf-8"}
+
+
+def fetched(
+    address: str, answer: Callable[[httpx.Request], httpx.Response], found: dict[str, list[str]] | None = None
+) -> WebPage:
+    def resolve(host: str) -> list[str]:
+        return (found or {}).get(host, [PUBLIC])
+
+    return fetch_page(address, 1000, resolve=resolve, transport=httpx.MockTransport(answer))
+
+
+def never(request: httpx.Request) -> httpx.Response:
+    raise AssertionError(f"{request.url} was asked")
+
+
+def test_a_page_is_asked_at_the_address_that_was_checked_under_its_own_name() -> None:
+    asked = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append((request.url.host, request.headers["host"], request.extensions["sni_hostname"]))
+        return httpx.Response(200, headers=HTML, stream=httpx.ByteStream(b"<p>Hello</p>"))
+
+    assert fetched("example.org/a/news.php?id=1", answer) == WebPage("news.html", b"<p>Hello</p>")
+    assert asked == [(PUBLIC, "example.org", "example.org")]
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1", "10.0.0.8", "192.168.1.1", "169.254.169.254", "0.0.0.0", "::1", "fe80::1%eth0", "::ffff:127.0.0.1"],
+)
+def test_a_name_with_any_address_that_is_not_public_is_never_asked(address: str) -> None:
+    with pytest.raises(Refused, match="no public server"):
+        fetched("https://inside.example", never, {"inside.example": [PUBLIC, address]})
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["file:///etc/passwd", "ftp://example.org", "https://example.org:8443/", "https://me:it@example.org/", "https://"],
+)
+def test_other_schemes_ports_and_users_are_refused(address: str) -> None:
+    with pytest.raises(Refused):
+        fetched(address, never)
+
+
+def test_a_redirect_is_followed_by_the_same_rules() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        host = request.headers["host"]
+        if host == "example.org":
+            return httpx.Response(302, headers={"location": "http://other.example/page.html"})
+        return httpx.Response(200, headers=HTML, stream=httpx.ByteStream(b"there"))
+
+    assert fetched("example.org", answer).name == "page.html"
+    with pytest.raises(Refused, match="no public server"):
+        fetched("example.org", answer, {"other.example": ["127.0.0.1"]})
+    with pytest.raises(Refused, match="from one address to the next"):
+        fetched("example.org", lambda request: httpx.Response(302, headers={"location": "/again"}))
+
+
+def test_what_is_too_long_of_another_kind_or_missing_is_a_sentence() -> None:
+    for answer, why in (
+        (httpx.Response(200, headers=HTML, stream=httpx.ByteStream(b"x" * 1001)), "longer than any can be"),
+        (
+            httpx.Response(200, headers={"content-type": "video/mp4"}, stream=httpx.ByteStream(b"x")),
+            "video/mp4 cannot be read",
+        ),
+        (httpx.Response(404, stream=httpx.ByteStream(b"no")), "its server answered 404"),
+    ):
+        with pytest.raises(Refused, match=why):
+            fetched("example.org/film", lambda request, answer=answer: answer)  # type: ignore[misc]
+    assert (
+        fetched(
+            "example.org/notes.md",
+            lambda request: httpx.Response(
+                200, headers={"content-type": "text/plain"}, stream=httpx.ByteStream(b"# A")
+            ),
+        ).name
+        == "notes.md"
+    )
