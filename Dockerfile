@@ -1,7 +1,7 @@
 # Cairn in a container: the same steps as the Makefile, a user without rights, one volume.
 #
 #   CPU:  docker build -t cairn .
-#   GPU:  docker build -t cairn --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126 --build-arg TOOLS=gcc .
+#   GPU:  docker build -t cairn --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126 .
 #         docker run --gpus all ...
 #   For several machines (docs/kubernetes.md): --build-arg EXTRAS=postgresql,s3
 #   Run:  docker run -p 7860:7860 -v cairn:/data -e CAIRN_PASSWORD=... cairn
@@ -12,13 +12,13 @@
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE}
 
-# gcc: on a GPU, kernels of attention are compiled when they are first needed (Triton).
-ARG TOOLS=""
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 
 # hadolint ignore=DL3008
+# gcc: on a GPU, kernels of attention are compiled when they are first needed (Triton).
 RUN apt-get update \
- && apt-get install -y --no-install-recommends make libgomp1 ${TOOLS:+$TOOLS libc6-dev} \
+ && apt-get install -y --no-install-recommends make libgomp1 \
+ && case "$TORCH_INDEX" in */cpu) ;; *) apt-get install -y --no-install-recommends gcc libc6-dev ;; esac \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 10001 --create-home cairn \
  && install -d -o cairn -g cairn /srv/cairn /data

@@ -24,7 +24,7 @@ COMPILE := $(PY) -m compileall -qq -j 0 -x '/(tests|testing/_internal|transforme
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help app install install-dev install-web test test-page stress lint lint-web types contracts docs docs-check check requirements pictures clean
+.PHONY: help app install install-dev install-web test test-page kernels stress lint lint-web types contracts docs docs-check check requirements pictures clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
@@ -43,6 +43,12 @@ test: $(VENV)/.installed-dev ## Run the tests (PYTEST_ARGS="tests/app/cli" for s
 
 test-page: $(VENV)/.installed-dev ## Run the tests of the web page in chromium
 	$(PY) -m pytest $(PYTEST_XDIST) tests/browser
+
+# Triton compiles without a GPU, and its interpreter runs what it compiles. It stays out of the environment: it is as large.
+kernels: $(VENV)/.installed-dev ## Compile the kernels for three kinds of GPU and run them interpreted (fetches Triton)
+	[ -d $(VENV)/triton ] || $(PIP) --no-deps --target $(VENV)/triton 'triton>=3.6'
+	PYTHONPATH=$(VENV)/triton TRITON_INTERPRET=0 $(PY) -m pytest tests/model/attention/test_compiled_kernels.py -m "slow or not slow" $(PYTEST_XDIST)
+	PYTHONPATH=$(VENV)/triton TRITON_INTERPRET=1 $(PY) -m pytest tests/model/attention/test_fused.py
 
 stress: $(VENV)/.installed-dev ## Kills, damage, failing disks, other models, jumping clocks, many times (hours)
 	$(PY) tests/stress

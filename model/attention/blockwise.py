@@ -33,6 +33,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from model.attention.block_grid import numbers_on
 from model.attention.grouped_softmax import MASKED, View
 from model.attention.rotary import exact_scores
 
@@ -319,7 +320,7 @@ class _Far:
         if self.view is None:
             hidden = block >= row_block[:, None]
         else:
-            ends = torch.tensor(self.view, device=q_BGMD.device)[row_block]
+            ends = numbers_on(self.view, q_BGMD.device)[row_block]
             hidden = (block >= ends[:, None]) | (block == row_block[:, None])
         return scores.unflatten(-1, (seen, -1)).softmax(-1), gates_BGMF.masked_fill(hidden, MASKED)
 

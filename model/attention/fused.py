@@ -6,8 +6,9 @@ of chosen blocks, L tokens in a block (landmark last).
 
 import logging
 import math
-from collections.abc import Sequence
-from functools import cache
+import time
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -20,22 +21,31 @@ from model.errors import ModelError
 
 log = logging.getLogger(__name__)
 
-TOLERANCES = {torch.float32: 2e-3, torch.float16: 1e-2, torch.bfloat16: 4e-2}
-"""Largest difference from the twin, in units of the largest value. float32 leaves room for reduced-precision products
-in the twin, where the user switched them on."""
+Listed = tuple[tuple[int, int, int], ...]
+"""(row, start, length) of each sequence."""
+
+TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 4e-2}
+"""Largest difference from the twin, in units of the largest value. float32 never takes the kernels: its tiles fit into
+neither the registers nor the shared memory of a GPU."""
+SLOWEST = 1.0
+"""Time of the kernels, in units of the twin's, above which they are not used."""
 
 LOG2_E = math.log2(math.e)
-LARGEST_BLOCK, LARGEST_HEAD = 128, 128
-"""Tokens of a block and dimensions of a head that fit into the registers of a tile."""
+LARGEST_BLOCK, LARGEST_HEAD = 64, 128
+"""Tokens of a block and dimensions of a head that fit into the registers of a tile: with blocks of 128 the gradients of
+keys and values spill in every shape of tile (docs/decisions/0066-kernels-are-compiled-in-tests.md)."""
 ROWS, COLUMNS = 64, 64
 """Of a tile: query rows, and key columns for blocks that are smaller."""
+READING = {"num_warps": 8, "num_stages": 2}
+KEY_VALUE_ROWS, KEY_VALUE = 32, {"num_warps": 8, "num_stages": 1}
+"""How the kernels are compiled: of the shapes without spills for compute capabilities 8.0, 8.9 and 9.0, the largest."""
 
 
 def fused_fits(query: Tensor, block_size: int) -> bool:
     """Whether `fused_attention` computes this here: a CUDA device, Triton, and sizes that fit into a tile."""
     if not query.is_cuda or block_size > LARGEST_BLOCK or query.shape[-1] > LARGEST_HEAD:
         return False
-    return query.dtype in (torch.float32, torch.float16, torch.bfloat16) and triton_is_there()
+    return query.dtype in TOLERANCES and triton_is_there()
 
 
 @cache
@@ -53,7 +63,7 @@ def fused_attention(
     scaling: float,
     valid_BT: Tensor | None = None,
     sequences: Sequence[tuple[int, int, int]] | None = None,
-    rows: int | None = None,
+    rows: int = ROWS,
     columns: int = COLUMNS,
 ) -> Tensor:
     """out_BHTD in the dtype of `value`, for rotated queries and keys; memory linear in T, also backward.
@@ -76,10 +86,8 @@ def fused_attention(
                 f"sequence {(row, start, count)} is not inside a batch of {batch} rows of {length} tokens."
             )
     kind = value_BGTD.dtype
-    rows = rows or (ROWS // 2 if kind == torch.float32 else ROWS)  # twice the bytes a number in shared memory
-    out: Tensor = _Fused.apply(  # type: ignore[no-untyped-call]
-        query_BHTD.to(kind), key_BGTD.to(kind), value_BGTD, valid_BT, listed, block_size, scaling, (rows, columns)
-    )
+    operands, tile = (query_BHTD.to(kind), key_BGTD.to(kind), value_BGTD), (rows, columns)
+    out: Tensor = _Fused.apply(*operands, valid_BT, tuple(listed), block_size, scaling, tile)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -91,7 +99,7 @@ class _Fused(torch.autograd.Function):
         key: Tensor,
         value: Tensor,
         valid: Tensor | None,
-        listed: list[tuple[int, int, int]],
+        listed: Listed,
         block_size: int,
         scaling: float,
         tile: tuple[int, int],
@@ -105,7 +113,7 @@ class _Fused(torch.autograd.Function):
             programs.forward_kernel[plan.query_tiles](
                 query, key, value, out, log_z, plan.valid, plan.sequences, scaling * LOG2_E,
                 *query.stride()[:3], *key.stride()[:3], *value.stride()[:3], *out.stride()[:3], *log_z.stride()[:2],
-                plan.valid_stride, **plan.sizes,
+                plan.valid_stride, **plan.sizes, **READING,
             )  # fmt: skip
         ctx.save_for_backward(query, key, value, out, log_z)
         ctx.plan, ctx.scaling = plan, scaling
@@ -123,10 +131,11 @@ class _Fused(torch.autograd.Function):
         numbers = (plan.valid, plan.sequences, scaling * LOG2_E, scaling, *read)
         with torch.cuda.device_of(query):
             programs.query_gradient_kernel[plan.query_tiles](
-                *given, dq, *numbers, *dq.stride()[:3], plan.valid_stride, **plan.sizes
+                *given, dq, *numbers, *dq.stride()[:3], plan.valid_stride, **plan.sizes, **READING
             )
+            sizes = plan.sizes | {"M": min(KEY_VALUE_ROWS, plan.sizes["M"])}
             programs.key_value_gradient_kernel[plan.key_tiles](
-                *given, dk, dv, *numbers, *dk.stride()[:3], plan.valid_stride, **plan.sizes
+                *given, dk, dv, *numbers, *dk.stride()[:3], plan.valid_stride, **sizes, **KEY_VALUE
             )
         return dq, dk, dv, None, None, None, None, None
 
@@ -139,23 +148,36 @@ class _Plan:
         query: Tensor,
         key: Tensor,
         valid: Tensor | None,
-        listed: list[tuple[int, int, int]],
+        listed: Listed,
         block_size: int,
         tile: tuple[int, int],
     ) -> None:
         heads, groups, dim = query.shape[1], key.shape[1], query.shape[-1]
-        padded = max(2, _power_of_two(block_size))
-        blocks = max(1, tile[1] // padded)
+        self.sizes = tile_sizes(block_size, dim, heads // groups, tile) | {"HAS_VALID": valid is not None}
         longest = max(count for _, _, count in listed)
-        self.sequences = torch.tensor(listed, dtype=torch.int32, device=query.device)
+        self.sequences = _sequences(listed, query.device)
         self.valid = self.sequences if valid is None else valid.to(torch.uint8).contiguous()
         self.valid_stride = 0 if valid is None else self.valid.stride(0)
         self.query_tiles = (-(-longest // tile[0]), heads, len(listed))
-        self.key_tiles = (-(-longest // (blocks * block_size)), groups, len(listed))
-        self.sizes = {
-            "SHARED": heads // groups, "L": block_size, "P": padded, "NG": blocks, "M": tile[0],
-            "D": dim, "DP": max(16, _power_of_two(dim)), "HAS_VALID": valid is not None,
-        }  # fmt: skip
+        self.key_tiles = (-(-longest // (self.sizes["NG"] * block_size)), groups, len(listed))
+
+
+def tile_sizes(
+    block_size: int, dim: int, shared: int = 1, tile: tuple[int, int] = (ROWS, COLUMNS)
+) -> dict[str, int]:
+    """What the kernels of a whole text are compiled with; shared: query heads of a KV head."""
+    padded = max(2, _power_of_two(block_size))
+    return {
+        "SHARED": shared, "L": block_size, "P": padded, "NG": max(1, tile[1] // padded), "M": tile[0],
+        "D": dim, "DP": max(16, _power_of_two(dim)),
+    }  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _sequences(listed: Listed, device: torch.device) -> Tensor:
+    """On the device, once for all layers and passes of the same shape."""
+    with torch.inference_mode(False):
+        return torch.tensor(listed, dtype=torch.int32, device=device)
 
 
 def read_chosen_blocks(
@@ -181,15 +203,21 @@ def read_chosen_blocks(
     lengths = lengths_BGXN.expand(batch, groups, voters, slots).reshape(-1).to(torch.int32)
     outs = torch.empty(batch * groups * voters, num_rows, slots, dim, dtype=torch.float32, device=rows.device)
     gates = torch.empty(outs.shape[:3], dtype=torch.float32, device=rows.device)
-    tile = min(ROWS, max(16, _power_of_two(num_rows)))
+    sizes = chosen_sizes(size, dim, num_rows)
     with torch.cuda.device_of(rows):
-        _kernels().chosen_blocks_kernel[(slots, -(-num_rows // tile), len(outs))](
-            rows, keys, values, lengths, outs, gates, scaling, num_rows, slots,
-            L=size, P=max(16, _power_of_two(size)), M=tile, D=dim, DP=max(16, _power_of_two(dim)),
-            HAS_LANDMARKS=has_landmarks,
-        )  # fmt: skip
+        _kernels().chosen_blocks_kernel[(slots, -(-num_rows // sizes["M"]), len(outs))](
+            rows, keys, values, lengths, outs, gates, scaling, num_rows, slots, **sizes, HAS_LANDMARKS=has_landmarks
+        )
     shape = (batch, groups, voters)
     return outs.unflatten(0, shape), gates.unflatten(0, shape)
+
+
+def chosen_sizes(block_size: int, dim: int, rows: int) -> dict[str, int]:
+    """What the kernel of chosen blocks is compiled with, for so many query rows that choose together."""
+    return {
+        "L": block_size, "P": max(16, _power_of_two(block_size)), "M": min(ROWS, max(16, _power_of_two(rows))),
+        "D": dim, "DP": max(16, _power_of_two(dim)),
+    }  # fmt: skip
 
 
 def merge(outs: Tensor, gates: Tensor, local_out: Tensor, local_lse: Tensor) -> tuple[Tensor, Tensor]:
@@ -233,18 +261,47 @@ def _tried(device: torch.device, dtype: torch.dtype, dim: int, block_size: int) 
 
 @cache
 def agrees(device: torch.device, dtype: torch.dtype, dim: int, block_size: int) -> bool:
-    """Output and gradients of the kernels against those of the twin, on random numbers. A warning tells why not."""
+    """Output and gradients of the kernels against those of the twin, on random numbers, and their time against its. A
+    warning tells why not."""
     try:
         error = largest_error(device, dtype, dim, block_size)
+        slower = relative_time(device, dtype, dim, block_size) if error <= TOLERANCES[dtype] else 0.0
     except Exception as problem:  # of whatever kind a compiler or a driver raises
         log.warning("The attention kernels do not run on %s (%s): computing without them.", device, problem)
         return False
-    if error <= TOLERANCES[dtype]:
-        return True
-    log.warning(
-        "The attention kernels are off by %.2g on %s in %s: computing without them.", error, device, str(dtype)[6:]
-    )
-    return False
+    kind = str(dtype)[6:]
+    if error > TOLERANCES[dtype]:
+        log.warning("The attention kernels are off by %.2g on %s in %s: computing without them.", error, device, kind)
+    elif slower > SLOWEST:
+        log.warning(
+            "The attention kernels take %.2g times as long on %s in %s: computing without them.", slower, device, kind
+        )
+    return error <= TOLERANCES[dtype] and slower <= SLOWEST
+
+
+def relative_time(device: torch.device, dtype: torch.dtype, dim: int, block_size: int) -> float:
+    """Of the kernels' forward pass over 32 blocks of 8 heads, in units of the twin's: the best of three times each."""
+    shapes = ((1, 8, 32 * block_size, dim), *((1, 2, 32 * block_size, dim),) * 2)
+    with torch.inference_mode(), torch.autocast(device.type, enabled=False):
+        tensors = [torch.ones(shape, device=device, dtype=dtype) for shape in shapes]
+        kernels, twin = (
+            min(_seconds(attention, tensors, block_size) for _ in range(3))
+            for attention in (fused_attention, blockwise_attention)
+        )
+    return kernels / twin
+
+
+def _seconds(attention: Callable[..., Tensor], tensors: list[Tensor], block_size: int) -> float:
+    _wait(tensors[0].device)
+    began = time.perf_counter()
+    attention(*tensors, block_size=block_size, scaling=1.0)
+    _wait(tensors[0].device)
+    return time.perf_counter() - began
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def largest_error(device: torch.device, dtype: torch.dtype, dim: int, block_size: int) -> float:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from model.attention.block_grid import numbers_on
+
 MASKED = -1e30
 """Logit of a masked key. Finite, so that a row without any visible key stays finite; its weights are never used."""
 
@@ -100,7 +102,7 @@ def fold_far_blocks(
     far = torch.cat((tokens.log_softmax(-1) + landmarks, torch.full_like(landmarks, MASKED)), -1)
     far = far.flatten(-2)[..., :num_keys]
     if view:
-        seen_QK = key_K // block_size < torch.tensor(view, device=device)[query_Q1 // block_size]
+        seen_QK = key_K // block_size < numbers_on(view, device)[query_Q1 // block_size]
     else:
         seen_QK = key_K // block_size < query_Q1 // block_size
     return torch.where(own_QK, near, far.masked_fill(~seen_QK, MASKED))

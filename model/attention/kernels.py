@@ -6,6 +6,7 @@
   grid, and the tokens of an earlier block share out what its landmark gets. Nothing of size queries x keys is kept.
 - Kept for the backward pass: the output and log2 Z of every row. Within-block maxima and sums are computed again.
 - A block of L tokens takes P >= L columns, P a power of two; NG blocks make a tile. Columns beyond L are never seen.
+- Tiles of blocks that are earlier than all query rows of a program (FAR) need no comparison of rows and columns.
 - Scores are float32 whatever the inputs; weights and their gradients are rounded to the inputs' dtype for products.
 - Logits are in base 2: `scale2` is the scaling times log2(e).
 
@@ -44,26 +45,53 @@ def _rows(BASE, token, there, stride_t, D: tl.constexpr, DP: tl.constexpr):
 
 @triton.jit
 def _blocks_of_tile(
-    q, k, row, tile, token, usable, landmark, scale2, L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr
-):
+    q, k, row, tile, token, usable, landmark, scale2,
+    L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr, FAR: tl.constexpr,
+):  # fmt: skip
     """Within each block: e [M, NG, P], z [M, NG], max [M, NG]; landmark logits [M, NG]; which blocks are earlier ones
     that can be seen, and which one is the own one [M, NG]."""
     M: tl.constexpr = q.shape[0]
     scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale2
-    own_row = (row // L)[:, None]
-    column_block = (tile * NG + tl.arange(0, NG * P) // P)[None, :]
-    before = column_block < own_row
-    own = (column_block == own_row) & (token[None, :] <= row[:, None])
-    seen = (usable & (landmark == 0))[None, :] & (before | own)
+    seen = (usable & (landmark == 0))[None, :]
+    if not FAR:
+        own_row = (row // L)[:, None]
+        column_block = (tile * NG + tl.arange(0, NG * P) // P)[None, :]
+        own_column = (column_block == own_row) & (token[None, :] <= row[:, None])
+        seen = seen & ((column_block < own_row) | own_column)
     tokens = tl.reshape(tl.where(seen, scores, UNSEEN), [M, NG, P])
     peak = tl.max(tokens, axis=2)
     e = tl.where(tokens > UNSEEN, tl.exp2(tokens - peak[:, :, None]), 0.0)
     z = tl.sum(e, axis=2)
     gate = tl.sum(tl.reshape(tl.where((usable & landmark)[None, :], scores, 0.0), [M, NG, P]), axis=2)
     gated = tl.sum(tl.reshape(tl.where(usable & landmark, 1, 0), [NG, P]), axis=1) > 0
-    block = (tile * NG + tl.arange(0, NG))[None, :]
-    earlier = (block < own_row) & gated[None, :] & (z > 0)
-    return e, z, peak, gate, earlier, (block == own_row) & (z > 0)
+    earlier, own = gated[None, :] & (z > 0), tl.zeros([M, NG], tl.int1)
+    if not FAR:
+        block = (tile * NG + tl.arange(0, NG))[None, :]
+        earlier, own = earlier & (block < own_row), (block == own_row) & (z > 0)
+    return e, z, peak, gate, earlier, own
+
+
+@triton.jit
+def _read_tile(
+    q, peak, norm, out, row, tile, length, K, V, VALID, scale2, k_t, v_t,
+    L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+    HAS_VALID: tl.constexpr, FAR: tl.constexpr,
+):  # fmt: skip
+    """peak [M], norm [M] and out [M, DP] with one more tile of keys."""
+    M: tl.constexpr = q.shape[0]
+    token, there, usable, landmark = _columns(tile, length, VALID, L, P, NG, HAS_VALID)
+    k = _rows(K, token, there, k_t, D, DP)
+    e, z, within, gate, earlier, own = _blocks_of_tile(q, k, row, tile, token, usable, landmark, scale2, L, P, NG, FAR)
+    largest = tl.where(earlier, gate, tl.where(own, within, UNSEEN))
+    new_peak = tl.maximum(peak, tl.max(largest, axis=1))
+    mass = tl.where(earlier, tl.exp2(gate - new_peak[:, None]), 0.0)
+    if not FAR:
+        mass = tl.where(own, z * tl.exp2(within - new_peak[:, None]), mass)
+    weights = tl.reshape(e * (mass / tl.where(z > 0, z, 1.0))[:, :, None], [M, NG * P])
+    v = _rows(V, token, there, v_t, D, DP)
+    shrink = tl.exp2(peak - new_peak)
+    out = out * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+    return new_peak, norm * shrink + tl.sum(mass, axis=1), out
 
 
 @triton.jit
@@ -91,20 +119,15 @@ def forward_kernel(
     peak = tl.full([M], UNSEEN, tl.float32)
     norm = tl.zeros([M], tl.float32)
     out = tl.zeros([M, DP], tl.float32)
-    for tile in range(0, (tl.minimum(first + M, length) - 1) // (NG * L) + 1):
-        token, there, usable, landmark = _columns(tile, length, VALID, L, P, NG, HAS_VALID)
-        k = _rows(K, token, there, k_t, D, DP)
-        e, z, within, gate, earlier, own = _blocks_of_tile(q, k, row, tile, token, usable, landmark, scale2, L, P, NG)
-        largest = tl.where(earlier, gate, tl.where(own, within, UNSEEN))
-        new_peak = tl.maximum(peak, tl.max(largest, axis=1))
-        mass = tl.where(earlier, tl.exp2(gate - new_peak[:, None]), 0.0)
-        mass = tl.where(own, z * tl.exp2(within - new_peak[:, None]), mass)
-        weights = tl.reshape(e * (mass / tl.where(z > 0, z, 1.0))[:, :, None], [M, NG * P])
-        v = _rows(V, token, there, v_t, D, DP)
-        shrink = tl.exp2(peak - new_peak)
-        out = out * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
-        norm = norm * shrink + tl.sum(mass, axis=1)
-        peak = new_peak
+    far = first // L // NG
+    for tile in range(0, far):
+        peak, norm, out = _read_tile(
+            q, peak, norm, out, row, tile, length, K, V, VALID, scale2, k_t, v_t, L, P, NG, D, DP, HAS_VALID, True
+        )  # fmt: skip
+    for tile in range(far, (tl.minimum(first + M, length) - 1) // (NG * L) + 1):
+        peak, norm, out = _read_tile(
+            q, peak, norm, out, row, tile, length, K, V, VALID, scale2, k_t, v_t, L, P, NG, D, DP, HAS_VALID, False
+        )  # fmt: skip
     some = norm > 0
     out = out / tl.where(some, norm, 1.0)[:, None]
     d = tl.arange(0, DP)
@@ -119,23 +142,41 @@ def forward_kernel(
 @triton.jit
 def _gradient_of_tile(
     q, k, v, dout, log_z, dot, row, tile, token, usable, landmark, scale2,
-    L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr,
+    L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr, FAR: tl.constexpr,
 ):  # fmt: skip
     """weights [M, columns] and the gradient of the scores [M, columns], float32."""
     M: tl.constexpr = q.shape[0]
-    e, z, within, gate, earlier, own = _blocks_of_tile(q, k, row, tile, token, usable, landmark, scale2, L, P, NG)
+    e, z, within, gate, earlier, own = _blocks_of_tile(q, k, row, tile, token, usable, landmark, scale2, L, P, NG, FAR)
     mass = tl.where(earlier, tl.exp2(gate - log_z[:, None]), 0.0)
-    mass = tl.where(own, z * tl.exp2(within - log_z[:, None]), mass)
+    if not FAR:
+        mass = tl.where(own, z * tl.exp2(within - log_z[:, None]), mass)
     safe = tl.where(z > 0, z, 1.0)
     weights = e * (mass / safe)[:, :, None]
     dp = tl.reshape(tl.dot(dout, tl.trans(v), input_precision="ieee"), [M, NG, P])
     centre = tl.sum(e * dp, axis=2) / safe
     dgate = tl.where(earlier, mass * (centre - dot[:, None]), 0.0)
-    centre = tl.where(own, dot[:, None], centre)
+    if not FAR:
+        centre = tl.where(own, dot[:, None], centre)
     dscores = weights * (dp - centre[:, :, None])
     is_landmark = (tl.arange(0, P) == L - 1)[None, None, :]
     dscores = tl.where(is_landmark, dgate[:, :, None], dscores)
     return tl.reshape(weights, [M, NG * P]), tl.reshape(dscores, [M, NG * P])
+
+
+@triton.jit
+def _query_gradient_of_tile(
+    q, dout, log_z, dot, row, tile, length, K, V, VALID, scale2, k_t, v_t,
+    L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+    HAS_VALID: tl.constexpr, FAR: tl.constexpr,
+):  # fmt: skip
+    """[M, DP], by a tile of keys."""
+    token, there, usable, landmark = _columns(tile, length, VALID, L, P, NG, HAS_VALID)
+    k = _rows(K, token, there, k_t, D, DP)
+    v = _rows(V, token, there, v_t, D, DP)
+    _, dscores = _gradient_of_tile(
+        q, k, v, dout, log_z, dot, row, tile, token, usable, landmark, scale2, L, P, NG, FAR
+    )  # fmt: skip
+    return tl.dot(dscores.to(k.dtype), k, input_precision="ieee")
 
 
 @triton.jit
@@ -163,18 +204,40 @@ def query_gradient_kernel(
     log_z = tl.load(LOG_Z + batch * z_b + head * z_h + start + row, mask=inside, other=0.0)
     dot = tl.load(DOT + batch * z_b + head * z_h + start + row, mask=inside, other=0.0)
     dq = tl.zeros([M, DP], tl.float32)
-    for tile in range(0, (tl.minimum(first + M, length) - 1) // (NG * L) + 1):
-        token, there, usable, landmark = _columns(tile, length, VALID, L, P, NG, HAS_VALID)
-        k = _rows(K, token, there, k_t, D, DP)
-        v = _rows(V, token, there, v_t, D, DP)
-        _, dscores = _gradient_of_tile(
-            q, k, v, dout, log_z, dot, row, tile, token, usable, landmark, scale2, L, P, NG
+    far = first // L // NG
+    for tile in range(0, far):
+        dq += _query_gradient_of_tile(
+            q, dout, log_z, dot, row, tile, length, K, V, VALID, scale2, k_t, v_t, L, P, NG, D, DP, HAS_VALID, True
         )  # fmt: skip
-        dq += tl.dot(dscores.to(k.dtype), k, input_precision="ieee")
+    for tile in range(far, (tl.minimum(first + M, length) - 1) // (NG * L) + 1):
+        dq += _query_gradient_of_tile(
+            q, dout, log_z, dot, row, tile, length, K, V, VALID, scale2, k_t, v_t, L, P, NG, D, DP, HAS_VALID, False
+        )  # fmt: skip
     d = tl.arange(0, DP)
     DQ += batch * dq_b + head * dq_h + start * dq_t
     mask = inside[:, None] & (d < D)[None, :]
     tl.store(DQ + row[:, None] * dq_t + d[None, :], (dq * scale).to(DQ.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _key_value_gradients_of_rows(
+    dk, dv, k, v, row, tile, length, token, usable, landmark, Q, DOUT, LOG_Z, DOT, scale2, q_t, do_t,
+    L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, FAR: tl.constexpr,
+):  # fmt: skip
+    """dk and dv [columns, DP] with some more query rows of one head."""
+    inside = row < length
+    q = _rows(Q, row, inside, q_t, D, DP)
+    dout = _rows(DOUT, row, inside, do_t, D, DP)
+    log_z = tl.load(LOG_Z + row, mask=inside, other=0.0)
+    dot = tl.load(DOT + row, mask=inside, other=0.0)
+    weights, dscores = _gradient_of_tile(
+        q, k, v, dout, log_z, dot, row, tile, token, usable, landmark, scale2, L, P, NG, FAR
+    )  # fmt: skip
+    weights = tl.where(inside[:, None], weights, 0.0)
+    dscores = tl.where(inside[:, None], dscores, 0.0)
+    dv += tl.dot(tl.trans(weights.to(dout.dtype)), dout, input_precision="ieee")
+    dk += tl.dot(tl.trans(dscores.to(q.dtype)), q, input_precision="ieee")
+    return dk, dv
 
 
 @triton.jit
@@ -196,22 +259,23 @@ def key_value_gradient_kernel(
     v = _rows(V + batch * v_b + group * v_g + start * v_t, token, there, v_t, D, DP)
     dk = tl.zeros([NG * P, DP], tl.float32)
     dv = tl.zeros([NG * P, DP], tl.float32)
+    some_rows = (length - 1) // M + 1
+    far = tl.minimum(tl.cdiv((tile + 1) * NG * L, M), some_rows)
     for one in range(0, SHARED):
         head = group * SHARED + one
-        for rows in range(tile * NG * L // M, (length - 1) // M + 1):
-            row = rows * M + tl.arange(0, M)
-            inside = row < length
-            q = _rows(Q + batch * q_b + head * q_h + start * q_t, row, inside, q_t, D, DP)
-            dout = _rows(DOUT + batch * do_b + head * do_h + start * do_t, row, inside, do_t, D, DP)
-            log_z = tl.load(LOG_Z + batch * z_b + head * z_h + start + row, mask=inside, other=0.0)
-            dot = tl.load(DOT + batch * z_b + head * z_h + start + row, mask=inside, other=0.0)
-            weights, dscores = _gradient_of_tile(
-                q, k, v, dout, log_z, dot, row, tile, token, usable, landmark, scale2, L, P, NG
+        q_head = Q + batch * q_b + head * q_h + start * q_t
+        dout_head = DOUT + batch * do_b + head * do_h + start * do_t
+        log_z_head, dot_head = LOG_Z + batch * z_b + head * z_h + start, DOT + batch * z_b + head * z_h + start
+        for rows in range(tile * NG * L // M, far):
+            dk, dv = _key_value_gradients_of_rows(
+                dk, dv, k, v, rows * M + tl.arange(0, M), tile, length, token, usable, landmark,
+                q_head, dout_head, log_z_head, dot_head, scale2, q_t, do_t, L, P, NG, D, DP, False,
             )  # fmt: skip
-            weights = tl.where(inside[:, None], weights, 0.0)
-            dscores = tl.where(inside[:, None], dscores, 0.0)
-            dv += tl.dot(tl.trans(weights.to(dout.dtype)), dout, input_precision="ieee")
-            dk += tl.dot(tl.trans(dscores.to(q.dtype)), q, input_precision="ieee")
+        for rows in range(far, some_rows):
+            dk, dv = _key_value_gradients_of_rows(
+                dk, dv, k, v, rows * M + tl.arange(0, M), tile, length, token, usable, landmark,
+                q_head, dout_head, log_z_head, dot_head, scale2, q_t, do_t, L, P, NG, D, DP, True,
+            )  # fmt: skip
     d = tl.arange(0, DP)
     place = batch * dk_b + group * dk_g + start * dk_t + token[:, None] * dk_t + d[None, :]
     mask = there[:, None] & (d < D)[None, :]

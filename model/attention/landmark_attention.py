@@ -12,6 +12,7 @@ Axes: B batch, H query heads, G KV heads, X voter groups per KV head, R rows tha
 keys, S slots, L tokens in a block (landmark last), D head dim.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,10 +20,10 @@ from torch import Tensor, nn
 
 from model.attention.blockwise import blockwise_attention
 from model.attention.context import LandmarkContext
-from model.attention.fused import fused_attention, fused_is_right
+from model.attention.fused import fused_attention, fused_is_right, merge, read_chosen_blocks
 from model.attention.grouped_softmax import MASKED, fold_far_blocks, fold_slots
 from model.attention.memory import Selection
-from model.attention.positions import ReadBlocks, read_blocks
+from model.attention.positions import ReadBlocks, SlottedBlocks, read_blocks
 from model.attention.rotary import exact_scores, rotate
 from model.attention.selection import SelectionPolicy
 from model.errors import ModelError
@@ -62,11 +63,16 @@ def landmark_attention(
     else:
         policy = context.memory[1]
         blocks = read_blocks(context, layer, query, rotated_query, key, scaling)
+        if _kernel_reads(context, blocks):
+            out_BHQD, gate_BHQS = _read_by_kernel(blocks, policy, scaling, logits_BHQK, value)
+            context.selections.append(_selection(layer, blocks, gate_BHQS, policy))
+            return out_BHQD.transpose(1, 2).contiguous(), None
         logits_BHQSL = _slot_logits(blocks, policy, scaling)
         if (without_BGXS := policy.left_out_of(blocks.ids_BGXS)) is not None:
-            logits_BHQSL = logits_BHQSL.masked_fill(_each_query(without_BGXS, logits_BHQSL, policy)[..., None], MASKED)
+            without_BHQS = _each_query(without_BGXS, logits_BHQSL.shape[1:3], policy)
+            logits_BHQSL = logits_BHQSL.masked_fill(without_BHQS[..., None], MASKED)
         weights_BHQSL, weights_BHQK = _joint_softmax(logits_BHQSL, logits_BHQK)
-        context.selections.append(_selection(layer, blocks, weights_BHQSL, policy))
+        context.selections.append(_selection(layer, blocks, weights_BHQSL.detach().sum(-1), policy))
         out_BHQD = _local_values(weights_BHQK, value, dropout) + _slot_values(blocks, weights_BHQSL, policy)
     if context.weights is not None:
         context.weights.append(weights_BHQK)
@@ -112,9 +118,9 @@ def _blockwise(
 
 def _local_logits(context: LandmarkContext, rotated_query: Tensor, rotated_key: Tensor, scaling: float) -> Tensor:
     """logits_BHQK whose softmax is the grouped softmax over the local window."""
-    groups, num_keys = rotated_key.shape[1:3]
-    scores_BGRQK = exact_scores(rotated_query.unflatten(1, (groups, -1)), rotated_key.unsqueeze(2))
-    scores_BHQK, size, valid_BK = scores_BGRQK.flatten(1, 2) * scaling, context.block_size, context.valid_keys(num_keys)
+    num_keys, size = rotated_key.shape[2], context.block_size
+    scores_BGPK = exact_scores(_of_kv_heads(rotated_query, rotated_key.shape[1]), rotated_key)
+    scores_BHQK, valid_BK = _of_heads(scores_BGPK, rotated_query) * scaling, context.valid_keys(num_keys)
     return fold_far_blocks(scores_BHQK, size, valid_BK, context.view(num_keys - scores_BHQK.shape[2], num_keys))
 
 
@@ -136,9 +142,19 @@ def _joint_softmax(logits_BHQSL: Tensor, logits_BHQK: Tensor) -> tuple[Tensor, T
 def _local_values(weights_BHQK: Tensor, value_BGKD: Tensor, dropout: float) -> Tensor:
     """out_BHQD: values of the local window, weighted."""
     weights = nn.functional.dropout(weights_BHQK, dropout) if dropout else weights_BHQK
-    weights_BGRQK = weights.to(value_BGKD.dtype).unflatten(1, (value_BGKD.shape[1], -1))
-    out_BGRQD: Tensor = weights_BGRQK @ value_BGKD.unsqueeze(2)
-    return out_BGRQD.flatten(1, 2)
+    return _of_heads(_of_kv_heads(weights.to(value_BGKD.dtype), value_BGKD.shape[1]) @ value_BGKD, weights)
+
+
+def _of_kv_heads(x_BHQC: Tensor, groups: int) -> Tensor:
+    """x_BGPC: the rows of all query heads of a KV head in a row, so that a product reads its keys once."""
+    x_BGHQC: Tensor = x_BHQC.unflatten(1, (groups, -1))
+    return x_BGHQC.flatten(2, 3)
+
+
+def _of_heads(x_BGPC: Tensor, like_BHQC: Tensor) -> Tensor:
+    """The inverse of `_of_kv_heads`."""
+    x_BGHQC: Tensor = x_BGPC.unflatten(2, (-1, like_BHQC.shape[2]))
+    return x_BGHQC.flatten(1, 2)
 
 
 def _slot_values(blocks: ReadBlocks, weights_BHQSL: Tensor, policy: SelectionPolicy) -> Tensor:
@@ -147,15 +163,39 @@ def _slot_values(blocks: ReadBlocks, weights_BHQSL: Tensor, policy: SelectionPol
     return policy.by_query(blocks.weighted(weights_BGXRSL), weights_BHQSL.shape[2])
 
 
-def _selection(layer: int, blocks: ReadBlocks, weights_BHQSL: Tensor, policy: SelectionPolicy) -> Selection:
+def _kernel_reads(context: LandmarkContext, blocks: ReadBlocks) -> bool:
+    """Whether a kernel reads the chosen blocks: it has no gradients and shows no weights of tokens."""
+    wanted = context.weights is not None or torch.is_grad_enabled()
+    return not wanted and isinstance(blocks, SlottedBlocks) and fused_is_right(blocks.queries_BHQD, context.block_size)
+
+
+def _read_by_kernel(
+    blocks: ReadBlocks, policy: SelectionPolicy, scaling: float, logits_BHQK: Tensor, value: Tensor
+) -> tuple[Tensor, Tensor]:
+    """out_BHQD and gate_BHQS: each chosen block alone, merged with the local window; the code below is its twin."""
+    assert isinstance(blocks, SlottedBlocks)
+    groups, num_queries = blocks.ids_BGXS.shape[1], logits_BHQK.shape[2]
+    outs_BGXRND, gates_BGXRN = read_chosen_blocks(
+        policy.voter_rows(blocks.queries_BHQD, groups), blocks.keys_BGXSLD, blocks.values_BGXSLD, blocks.lengths_BGXS,
+        scaling=scaling, has_landmarks=True,
+    )  # fmt: skip
+    if (without_BGXS := policy.left_out_of(blocks.ids_BGXS)) is not None:
+        gates_BGXRN = gates_BGXRN.masked_fill(without_BGXS.unsqueeze(3), MASKED)
+    local_BHQD = _local_values(logits_BHQK.softmax(-1), value, 0.0).float()
+    local_lse = policy.voter_rows(logits_BHQK.logsumexp(-1, keepdim=True), groups).squeeze(-1)
+    out_BGXRD, shares_BGXRN = merge(outs_BGXRND, gates_BGXRN, policy.voter_rows(local_BHQD, groups), local_lse)
+    return policy.by_query(out_BGXRD, num_queries).to(value.dtype), policy.by_query(shares_BGXRN, num_queries)
+
+
+def _selection(layer: int, blocks: ReadBlocks, gate_BHQS: Tensor, policy: SelectionPolicy) -> Selection:
     """What every head and query read, with the attention mass on each block: its gate."""
-    gate_BHQS = weights_BHQSL.detach().sum(-1)
-    return Selection(layer, _each_query(blocks.ids_BGXS, weights_BHQSL, policy), gate_BHQS, 1 - gate_BHQS.sum(-1))
+    ids_BHQS = _each_query(blocks.ids_BGXS, gate_BHQS.shape[1:3], policy)
+    return Selection(layer, ids_BHQS, gate_BHQS, 1 - gate_BHQS.sum(-1))
 
 
-def _each_query(x_BGXS: Tensor, like_BHQSL: Tensor, policy: SelectionPolicy) -> Tensor:
+def _each_query(x_BGXS: Tensor, heads_and_queries: Sequence[int], policy: SelectionPolicy) -> Tensor:
     """x_BHQS: for every head and query that of its voters."""
-    heads, queries = like_BHQSL.shape[1:3]
+    heads, queries = heads_and_queries
     groups, voters = x_BGXS.shape[1:3]
     x_BGXRS = x_BGXS.unsqueeze(3).expand(-1, -1, -1, heads * queries // (groups * voters), -1)
     return policy.by_query(x_BGXRS, queries)

@@ -15,6 +15,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from model.attention.block_grid import numbers_on
 from model.attention.rotary import exact_scores
 from model.errors import ModelError
 
@@ -82,7 +83,7 @@ class SelectionPolicy:
 
     def left_out_of(self, ids: Tensor) -> Tensor | None:
         """Which of the chosen blocks are left out, of any shape; None: none."""
-        return torch.isin(ids, torch.tensor(self.left_out, device=ids.device)) if self.left_out else None
+        return torch.isin(ids, numbers_on(self.left_out, ids.device)) if self.left_out else None
 
     @property
     def of_one_text(self) -> bool:
@@ -118,7 +119,9 @@ def choose_blocks(
     queries_BGXRD: Tensor, landmarks_BGND: Tensor, k: int, *, scaling: float = 1.0, all_heads: bool = False
 ) -> Tensor:
     """ids_BGXS of `select_blocks`, from queries and landmark keys; the batch axis of the landmarks may be 1."""
-    logits_BGXRN = exact_scores(queries_BGXRD, landmarks_BGND.unsqueeze(2)) * scaling
+    # Rows and voters in one product: with an axis of their own the landmarks would be copied for every voter.
+    logits_BGPN = exact_scores(queries_BGXRD.flatten(2, 3), landmarks_BGND) * scaling
+    logits_BGXRN = logits_BGPN.unflatten(2, queries_BGXRD.shape[2:4])
     size_BGX = logit_size(queries_BGXRD, landmarks_BGND) * scaling
     return select_blocks(logits_BGXRN, k, size_BGX, all_heads=all_heads)
 

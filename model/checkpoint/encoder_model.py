@@ -15,6 +15,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -191,8 +192,9 @@ class EncoderModel(LandmarkModel):
 
     # checkpoint
 
-    def identity(self) -> dict[str, str]:
-        """As of a landmark model; `finder` holds all that is particular to encoders."""
+    def identity(self, kept: Path | None = None) -> dict[str, str]:
+        """As of a landmark model; `finder` holds all that is particular to encoders, which are hashed each time: they
+        are small."""
         about = {**asdict(self.prefixes), "projection": None if self.projection_EH is None else weights_digest(self)}
         return {
             "weights": weights_digest(self.backbone),

@@ -29,7 +29,7 @@ from model.checkpoint.backbone_model import BackboneModel
 from model.checkpoint.backbones import DynamicCache
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.families import check_backbone, rope_of
-from model.checkpoint.identity import text_digest, weights_digest
+from model.checkpoint.identity import kept_weights_digest, text_digest, weights_digest
 from model.checkpoint.token_text import TokenText, plain_tokenizer
 from model.errors import ContextTooLong, ModelError
 
@@ -300,10 +300,12 @@ class LandmarkModel(BackboneModel):
         config = replace(self.config, **changes)
         return LandmarkModel(self.backbone, self.tokenizer, config, source=self.source)
 
-    def identity(self) -> dict[str, str]:
-        """What determines the bytes of a memory, field by field."""
+    def identity(self, kept: Path | None = None) -> dict[str, str]:
+        """What determines the bytes of a memory, field by field. `kept`: see `kept_weights_digest`."""
+        network, source = self.backbone, self.source
+        weights = weights_digest(network) if kept is None else kept_weights_digest(network, source, kept)
         return {
-            "weights": weights_digest(self.backbone),
+            "weights": weights,
             "tokenizer": text_digest(self.tokenizer.backend_tokenizer.to_str()),
             "rope": text_digest(json.dumps(rope_of(self.backbone.config), sort_keys=True, default=str)),
             "block_size": str(self.config.block_size),

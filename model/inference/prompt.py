@@ -16,7 +16,7 @@ from torch import Tensor
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.backbones import DynamicCache
 from model.checkpoint.encoder_model import EncoderModel
-from model.checkpoint.landmark_model import LandmarkModel, cached
+from model.checkpoint.landmark_model import LandmarkModel, cached, on_device
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ def encode_prompt(model: LandmarkModel, prompt_ids: Sequence[int]) -> EncodedPro
     context = model.context(policy=policy)
     context.search_queries = {}
     first, cache = model.memory_layers[0], DynamicCache()
-    hidden_BTE = model.embed(torch.tensor([ids], device=model.device))
+    hidden_BTE = model.embed(on_device([ids], model.device))
     hidden_BTE = model.run_layers(hidden_BTE, range(first), context, cache)
     context.last_layer = model.memory_layers[-1]
     model.run_layers(hidden_BTE, range(first, model.num_layers), context)

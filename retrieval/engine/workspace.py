@@ -162,7 +162,7 @@ class Workspace:
 
     def _load(self) -> LoadedModel:
         model = self._model.load()
-        identity = model.identity()
+        identity = model.identity(self.home / "weights.json")
         kv_dtype = self._kv_dtype_for(model, identity)
         layout = KVLayout(model.memory_layers, model.num_kv_heads, model.config.block_size, model.head_dim, kv_dtype)
         fields = {**identity, "kv_dtype": kv_dtype, "format_version": str(layout.format_version)}

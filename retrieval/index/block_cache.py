@@ -23,12 +23,15 @@ from torch import Tensor
 _FIRST_PLACES = 32
 # Keys alone are several times smaller than keys and values of all layers in the model's dtype.
 _SHARE_OF_KEYS = 0.25
+_SHARE_OF_WHOLE = 0.25
 
 
 class BlockSource(Protocol):
     """The part of `storage.kv.store.KVBlockStore` that reading needs."""
 
-    def read_many(self, refs: Sequence[tuple[str, int]], layer: int) -> tuple[Tensor, Tensor]: ...
+    def read_many(
+        self, refs: Sequence[tuple[str, int]], layer: int, device: torch.device | None = None
+    ) -> tuple[Tensor, Tensor]: ...
 
     def read_keys(self, refs: Sequence[tuple[str, int]], layer: int) -> Tensor: ...
 
@@ -155,11 +158,7 @@ class _Cache:
 
     def _fetch(self, layer: int, refs: Sequence[tuple[str, int]]) -> Sequence[Tensor]:
         device, dtype = self._shape.device, self._shape.dtype
-        if device.type != "cuda":
-            return [tensor_UGLD.to(device, dtype) for tensor_UGLD in self._read_store(refs, layer)]
-        # Pinned memory lets the copy run while the next layer's work is being queued; casting happens on the device.
-        pinned = (tensor_UGLD.contiguous().pin_memory() for tensor_UGLD in self._read_store(refs, layer))
-        return [tensor_UGLD.to(device, non_blocking=True).to(dtype) for tensor_UGLD in pinned]
+        return [tensor_UGLD.to(device, dtype) for tensor_UGLD in self._read_store(refs, layer)]
 
     def forget(self, block_ids: Sequence[int]) -> None:
         with self._lock:
@@ -170,7 +169,8 @@ class _Cache:
 class BlockCache:
     """The cache of a library. `limit_bytes` bounds all of it.
 
-    `key_layers`: layers of which keys can be read alone; they are kept in `key_dtype`.
+    `key_layers`: layers of which keys can be read alone; they are kept in `key_dtype`. `whole_share`: part of the limit
+    for questions that hold all their blocks on the device (`room_for`).
     """
 
     def __init__(
@@ -181,16 +181,38 @@ class BlockCache:
         *,
         key_layers: tuple[int, ...] = (),
         key_dtype: torch.dtype = torch.bfloat16,
+        whole_share: float | None = None,
     ):
         self.shape, self.key_layers = shape, key_layers
         keys_bytes = int(limit_bytes * _SHARE_OF_KEYS) if key_layers else 0
-        self._blocks = _Cache(shape, limit_bytes - keys_bytes, store.read_many, num_tensors=2)
+        if whole_share is None:
+            whole_share = 0.0 if shape.device.type == "cpu" else _SHARE_OF_WHOLE
+        self._room, self._room_lock = int(limit_bytes * whole_share), threading.Lock()
+
+        def read_many(refs: Sequence[tuple[str, int]], layer: int) -> tuple[Tensor, Tensor]:
+            return store.read_many(refs, layer, shape.device)
+
+        self._blocks = _Cache(shape, limit_bytes - keys_bytes - self._room, read_many, num_tensors=2)
         self._keys = _Cache(
             replace(shape, layers=key_layers, dtype=key_dtype),
             keys_bytes,
             lambda refs, layer: (store.read_keys(refs, layer),),
             num_tensors=1,
         )
+
+    def room_for(self, num_blocks: int) -> int:
+        """Bytes taken for a question that holds so many blocks of all layers on the device, until they are given back;
+        0: there is no room. On a CPU there is none, since nothing there waits for a copy."""
+        needed = 2 * num_blocks * self.shape.keys_bytes * len(self.shape.layers)
+        with self._room_lock:
+            if needed > self._room:
+                return 0
+            self._room -= needed
+        return needed
+
+    def give_back(self, room: int) -> None:
+        with self._room_lock:
+            self._room += room
 
     @property
     def size_bytes(self) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.attention.selection import logit_size, select_blocks, top_blocks
+from model.attention.selection import choose_blocks, top_blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,11 +121,7 @@ class ExactSnapshot:
 
     def choose(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
         landmarks_GND = self.landmarks(layer)
-        batch, groups, voters, rows, width = queries_BGXRD.shape
-        flat_BGQD = queries_BGXRD.reshape(batch, groups, voters * rows, width).to(landmarks_GND.dtype)
-        logits = flat_BGQD @ landmarks_GND.transpose(-1, -2)
-        size_BGX = logit_size(queries_BGXRD.to(logits.device), landmarks_GND[None])
-        return select_blocks(logits.view(batch, groups, voters, rows, -1), k, size_BGX)
+        return choose_blocks(queries_BGXRD.to(landmarks_GND.device, landmarks_GND.dtype), landmarks_GND[None], k)
 
     def logits(self, query_YGD: Tensor, every: int = 1) -> Tensor:
         """logits_N, float32: one inner product of the query with each block's landmarks over all layers and heads.

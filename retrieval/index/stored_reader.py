@@ -3,6 +3,8 @@
 - `StoredMemoryReader` implements `model.attention.memory.MemoryReader` over some blocks of a snapshot (the candidates
   of a question), or all.
 - Bytes come from the store checked: a damaged block raises before attention sees it.
+- Of few enough blocks all keys and values of a layer are taken to the device at the first read, so that a GPU waits for
+  no later one; of more, each read asks the cache for what was chosen, and the host waits for the choice.
 
 Axes: B batch, G KV heads, X voter groups, R rows that vote together, S slots, N blocks of the snapshot, C candidates, U
 distinct blocks of one read, L tokens in a block (landmark last), D head dim.
@@ -10,6 +12,7 @@ distinct blocks of one read, L tokens in a block (landmark last), D head dim.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,6 +51,11 @@ class StoredMemoryReader:
         self._snapshot, self._blocks, self._cache = snapshot, blocks, cache
         self._positions = None if positions_C is None else positions_C.cpu().numpy()
         self._landmarks: dict[int, Tensor] = {}  # layer -> landmarks_1GCD of the candidates
+        self._room = cache.room_for(self.num_blocks)
+        if self._room:
+            weakref.finalize(self, cache.give_back, self._room)
+        self._held: dict[int, tuple[Tensor, Tensor]] = {}  # layer -> keys_GCLD, values_GCLD of all
+        self._lengths_C: Tensor | None = None  # where they are held
 
     @property
     def layers(self) -> Sequence[int]:
@@ -76,6 +84,21 @@ class StoredMemoryReader:
         return self._landmarks[layer]
 
     def read(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if not self._room:
+            return self._through_cache(layer, ids_BGXS)
+        shape = self._cache.shape
+        if layer not in self._held:
+            everything_1G1C = torch.arange(self.num_blocks).expand(1, shape.kv_heads, 1, -1)
+            keys, values, lengths = self._through_cache(layer, everything_1G1C)
+            self._held[layer] = keys[0, :, 0], values[0, :, 0]
+            self._lengths_C = lengths[0, 0, 0].to(shape.device)
+        assert self._lengths_C is not None
+        ids_BGXS = ids_BGXS.to(shape.device)
+        head_G11 = torch.arange(shape.kv_heads, device=shape.device)[:, None, None]
+        keys_GCLD, values_GCLD = self._held[layer]
+        return keys_GCLD[head_G11, ids_BGXS], values_GCLD[head_G11, ids_BGXS], self._lengths_C[ids_BGXS]
+
+    def _through_cache(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         distinct_U, pick = np.unique(ids_BGXS.cpu().numpy(), return_inverse=True)
         positions_U = distinct_U if self._positions is None else self._positions[distinct_U]
         pick_BGXS = torch.from_numpy(pick.reshape(ids_BGXS.shape))

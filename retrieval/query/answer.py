@@ -131,16 +131,17 @@ class Answerer:
         mass = decoded.reading.mass if decoded.reading is not None else None
         if mass is None or decoded.interrupted or not mass.masses:
             return None
-        best, *rest = sorted(mass.masses, key=lambda c: (-mass.masses[c], -c))
-        little = rest[len(rest) // 2 :]  # what got least: blocks beside the best may hold the rest of the answer
-        drawn = random.Random(0).sample(little, min(OTHERS_LEFT_OUT, len(little)))
+        best = max(mass.masses, key=lambda c: (mass.masses[c], c))
+        # Of all that was read, but for the neighbours of the best in the text, which may hold the rest of its answer.
+        others = sorted(c for c in mass.masses if abs(c - best) > 1)
+        drawn = random.Random(0).sample(others, min(OTHERS_LEFT_OUT, len(others)))
         reader = LandmarkReader(self._workspace, self._index, self._question)
         candidates, model = retrieved.candidates, self._workspace.opened.model
         answer_ids = [token.token_id for token in decoded.tokens if token.token_id >= 0]
         prompt_ids = model.prompt(retrieved.asked).ids
         _, effects = reader.effects(prompt_ids, answer_ids, candidates.reader(), [(c,) for c in (best, *drawn)])
-        effect, others = effects[best,], tuple(effects[c,] for c in drawn)
-        return EvidenceCheck(candidates.block_ids[best], effect, others, effect < min((0.0, *others)))
+        effect, of_others = effects[best,], tuple(effects[c,] for c in drawn)
+        return EvidenceCheck(candidates.block_ids[best], effect, of_others, effect < min((0.0, *of_others)))
 
     def _evidence(self, retrieved: Retrieved, decoded: Decoded) -> _Evidence:
         if not decoded.tokens:

@@ -38,14 +38,18 @@ class TokenMass:
 def mass_by_head(selections: Sequence[Selection], layers: Sequence[int]) -> tuple[Tensor, Tensor]:
     """ids_U (ascending) of the blocks that the newest query row read, and mass_YHU (float32, CPU); zeros for layers
     that read nothing."""
-    rows = {read.layer: (read.ids_BHQS[0, :, -1].cpu(), read.gate_BHQS[0, :, -1].float().cpu()) for read in selections}
-    if not rows:
+    if not selections:
         return torch.zeros(0, dtype=torch.long), torch.zeros(len(layers), 1, 0)
-    ids_U = torch.cat([ids_HS.flatten() for ids_HS, _ in rows.values()]).unique()
-    heads = next(iter(rows.values()))[0].shape[0]
-    mass_YHU = torch.zeros(len(layers), heads, len(ids_U))
-    for layer, (ids_HS, gate_HS) in rows.items():
-        mass_YHU[list(layers).index(layer)].scatter_add_(1, torch.searchsorted(ids_U, ids_HS.contiguous()), gate_HS)
+    # One copy of everything, in numbers that hold both exactly: for each one the host waits for the device.
+    rows = [(read.ids_BHQS[0, :, -1].double(), read.gate_BHQS[0, :, -1].double()) for read in selections]
+    read_HV = torch.cat([torch.cat(row, 1) for row in rows], 1).cpu()
+    by_layer = read_HV.split([2 * ids_HS.shape[1] for ids_HS, _ in rows], 1)
+    ids_U = torch.cat([pair.chunk(2, 1)[0].flatten() for pair in by_layer]).long().unique()
+    mass_YHU = torch.zeros(len(layers), len(read_HV), len(ids_U))
+    for read, pair in zip(selections, by_layer, strict=True):
+        ids_HS, gate_HS = pair.chunk(2, 1)
+        places_HS = torch.searchsorted(ids_U, ids_HS.long().contiguous())
+        mass_YHU[list(layers).index(read.layer)].scatter_add_(1, places_HS, gate_HS.float())
     return ids_U, mass_YHU
 
 

@@ -86,6 +86,11 @@ class Candidates:
         return len(self) == self.snapshot.num_blocks
 
     def reader(self) -> StoredMemoryReader:
+        """The same for every pass of the question: it may hold the blocks."""
+        return self._reader
+
+    @cached_property
+    def _reader(self) -> StoredMemoryReader:
         return self.snapshot.reader(None if self.is_everything else self.positions_C)
 
     def hits(self, order: Sequence[int], scores_C: Tensor) -> list[Hit]:

@@ -109,7 +109,7 @@ def decode_keys(raw_P: Tensor, layout: KVLayout) -> Tensor:
 def _rounded(raw_P: Tensor, layout: KVLayout, which: int) -> Tensor:
     """float32 rows_PLD, keys (0) or values (1), of pieces that hold numbers in fewer bits."""
     if layout.bits is not None and not layout.bits[which]:
-        return torch.zeros(len(raw_P), layout.block_size, layout.head_dim)
+        return torch.zeros(len(raw_P), layout.block_size, layout.head_dim, device=raw_P.device)
     own_scales = layout.scales_bytes // (1 if layout.bits is not None and not layout.bits[1] else 2)
     scales_PB = raw_P[:, which * own_scales : (which + 1) * own_scales].contiguous()
     numbers_PB = raw_P[:, layout.keys_bytes :] if which else raw_P[:, layout.scales_bytes : layout.keys_bytes]

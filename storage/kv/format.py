@@ -78,7 +78,7 @@ def dequantise_channels(packed_PB: Tensor, scales_PD: Tensor, length: int, bits:
     count, size = packed_PB.shape
     width = scales_PD.shape[1]
     mask = 2**bits - 1
-    numbers_PNB = torch.empty((count, 8 // bits, size), dtype=torch.float32)
+    numbers_PNB = torch.empty((count, 8 // bits, size), dtype=torch.float32, device=packed_PB.device)
     for plane in range(8 // bits):
         numbers_PNB[:, plane] = (packed_PB >> (bits * plane)) & mask
     rows_PLD: Tensor = numbers_PNB.flatten(1)[:, : length * width].unflatten(1, (length, width))

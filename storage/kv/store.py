@@ -109,9 +109,14 @@ class KVBlockStore:
 
     # Reading
 
-    def read_many(self, refs: Sequence[tuple[str, int]], layer: int) -> tuple[Tensor, Tensor]:
-        """keys_NGLD, values_NGLD of `(shard, block)` pairs, in the order asked for."""
-        keys_PLD, values_PLD = self._read(layer, *self._of_all_heads(refs))
+    def read_many(
+        self, refs: Sequence[tuple[str, int]], layer: int, device: torch.device | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """keys_NGLD, values_NGLD of `(shard, block)` pairs, in the order asked for.
+
+        device: bytes are sent there as they are stored, and rounded numbers become float32 there.
+        """
+        keys_PLD, values_PLD = self._read(layer, *self._of_all_heads(refs), device)
         shape = (len(refs), self.layout.kv_heads, self.layout.block_size, self.layout.head_dim)
         return keys_PLD.view(shape), values_PLD.view(shape)
 
@@ -147,16 +152,23 @@ class KVBlockStore:
         return rows, np.tile(np.arange(heads), len(refs)), blocks_N.repeat(heads)
 
     def _read(
-        self, layer: int, rows: Rows, heads_P: NDArray[np.int64], blocks_P: NDArray[np.int64]
+        self,
+        layer: int,
+        rows: Rows,
+        heads_P: NDArray[np.int64],
+        blocks_P: NDArray[np.int64],
+        device: torch.device | None = None,
     ) -> tuple[Tensor, Tensor]:
         shards = self._shards_of(rows)
         raw = self._raw(layer, shards, rows, heads_P, blocks_P, self.layout.piece_bytes)
-        keys_PLD, values_PLD = decode_pieces(raw, self.layout)
+        keys_PLD, values_PLD = decode_pieces(_sent(raw, device), self.layout)
         if self.layout.exact_dtype is None:
+            landmarks_PD = torch.empty((len(raw), self.layout.head_dim), dtype=self.layout.landmark_dtype)
             for name, rows_P in rows.items():
                 kept_NGD = self._landmarks_of(shards[name])[:, self._layer_index[layer]]
                 places = torch.from_numpy(np.stack((blocks_P[rows_P], heads_P[rows_P])))
-                keys_PLD[torch.from_numpy(rows_P), -1] = kept_NGD[places[0], places[1]].to(keys_PLD.dtype)
+                landmarks_PD[torch.from_numpy(rows_P)] = kept_NGD[places[0], places[1]]
+            keys_PLD[:, -1] = _sent(landmarks_PD, device).to(keys_PLD.dtype)
         return keys_PLD, values_PLD
 
     def expect(self, names: Sequence[str]) -> None:
@@ -258,6 +270,13 @@ class KVBlockStore:
         """Close all files. The store can still be used."""
         with self._lock:
             self._open.clear()
+
+
+def _sent(numbers: Tensor, device: torch.device | None) -> Tensor:
+    """On the device; from pinned memory, so that the copy runs while the next layer's work is being queued."""
+    if device is None or device.type != "cuda":
+        return numbers if device is None else numbers.to(device)
+    return numbers.pin_memory().to(device, non_blocking=True)
 
 
 def _most_open_files() -> int:

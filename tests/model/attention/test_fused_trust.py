@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 
 
 def slightly_wrong(*leaves, **options):
-    return blockwise_attention(*leaves, **options) * 1.02
+    return blockwise_attention(*leaves, **options) * 1.1
 
 
 def wrong_gradient(query, key, value, **options):
@@ -36,10 +36,18 @@ def _nothing_remembered():
     trust.agrees.cache_clear()
 
 
-def test_right_kernels_are_used(monkeypatch):
+@pytest.fixture
+def seconds(monkeypatch):
+    """What a form takes, by the form; others take a second."""
+    taken = {}
+    monkeypatch.setattr(trust, "_seconds", lambda form, *_: taken.get(form, 1.0))
+    return taken
+
+
+def test_right_kernels_are_used(monkeypatch, seconds):
     monkeypatch.setattr(trust, "fused_attention", blockwise_attention)
-    assert trust.agrees(CPU, torch.float32, 16, 8)
-    assert trust.largest_error(CPU, torch.float32, 16, 8) == 0
+    assert trust.agrees(CPU, torch.bfloat16, 16, 8)
+    assert trust.largest_error(CPU, torch.bfloat16, 16, 8) == 0
 
 
 @pytest.mark.parametrize(
@@ -49,14 +57,29 @@ def test_right_kernels_are_used(monkeypatch):
 def test_wrong_ones_are_not(monkeypatch, caplog, kernels, words):
     monkeypatch.setattr(trust, "fused_attention", kernels)
     with caplog.at_level(logging.WARNING):
-        assert not trust.agrees(CPU, torch.float32, 16, 8)
+        assert not trust.agrees(CPU, torch.bfloat16, 16, 8)
     assert words in caplog.text
 
 
-def test_they_are_tried_also_while_gradients_are_off(monkeypatch):
+def test_right_ones_that_are_slower_are_not(monkeypatch, caplog, seconds):
+    def the_same(*leaves, **options):
+        return blockwise_attention(*leaves, **options)
+
+    monkeypatch.setattr(trust, "fused_attention", the_same)
+    seconds[the_same] = 1.5
+    with caplog.at_level(logging.WARNING):
+        assert not trust.agrees(CPU, torch.bfloat16, 16, 8)
+    assert "take 1.5 times as long" in caplog.text
+
+
+def test_both_forms_are_timed():
+    assert trust._seconds(blockwise_attention, [torch.ones(1, 2, 24, 16)] * 3, 8) > 0
+
+
+def test_they_are_tried_also_while_gradients_are_off(monkeypatch, seconds):
     monkeypatch.setattr(trust, "fused_attention", blockwise_attention)
     with torch.inference_mode(), torch.autocast("cpu"):
-        assert trust.agrees(CPU, torch.float32, 16, 8)
+        assert trust.agrees(CPU, torch.bfloat16, 16, 8)
 
 
 def test_off_a_gpu_nothing_is_tried(monkeypatch):

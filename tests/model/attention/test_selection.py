@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from model.attention.memory import InMemoryReader
 from model.attention.selection import SelectionPolicy, Voters, choose_blocks
@@ -141,3 +142,25 @@ def test_forcing_what_was_chosen_changes_nothing() -> None:
     chosen = {read.layer: read.ids_BHQS[:, ::2, :1] for read in free.selections[0]}  # of each KV head
     forced = LandmarkSession(model, memory=memory, policy=SelectionPolicy(top_k=3, forced=chosen)).feed([5, 6, 7])
     assert torch.equal(forced.hidden_TE, free.hidden_TE)
+
+
+class Largest(TorchDispatchMode):
+    """Numbers in the largest tensor that any operation makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, Tensor):
+            self.numbers = max(self.numbers, out.numel())
+        return out
+
+
+def test_landmarks_are_not_copied_for_every_voter() -> None:
+    """Each token of each head chooses for itself: as many voters as rows, one matrix product."""
+    queries, landmarks, largest = torch.randn(1, 2, 40, 1, 64), torch.randn(1, 2, 50, 64), Largest()
+    with largest:
+        choose_blocks(queries, landmarks, 4)
+    assert largest.numbers <= 2 * 50 * 64

@@ -16,6 +16,7 @@ from transformers import (
     Starcoder2Config,
 )
 
+from model.checkpoint import identity
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import add_landmark_token, load_backbone
@@ -195,3 +196,21 @@ def test_many_threads_may_tokenize_at_once_and_names_of_special_tokens_are_plain
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda text: model.tokenize(text).ids, texts)) == alone
     assert model.prompt("What?").ids, "the model's own template still knows its special tokens"
+
+
+def test_weights_of_a_folder_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, kept, hashed = tmp_path / "checkpoint", tmp_path / "weights.json", list[str]()
+    plain = identity.weights_digest
+    monkeypatch.setattr(identity, "weights_digest", lambda network: hashed.append("") or plain(network))
+    tiny_model().save(folder)
+    model = load_backbone(folder, device="cpu")
+    first = model.identity(kept)
+    assert load_backbone(folder, device="cpu").identity(kept) == first == model.identity()
+    assert len(hashed) == 1
+    with torch.no_grad():
+        model.backbone.lm_head.weight[3] += 1.0
+    assert model.identity(kept)["weights"] != first["weights"]  # other numbers in memory
+    kept.write_text("{")
+    assert load_backbone(folder, device="cpu").identity(kept) == first
+    tiny_model(seed=2).save(folder)
+    assert load_backbone(folder, device="cpu").identity(kept)["weights"] != first["weights"]

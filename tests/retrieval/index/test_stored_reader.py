@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from model.attention.memory import InMemoryReader
 from model.attention.selection import SelectionPolicy
@@ -13,6 +16,7 @@ from model.inference.prefill import prefill
 from model.inference.sampling import Sampling
 from retrieval.index.block_cache import BlockCache, BlockShape
 from retrieval.library import Library
+from retrieval.query.evidence import AnswerMass
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, WHALE, add
 from tests.tiny_model import tiny_model
 
@@ -57,7 +61,7 @@ class CountingSource:
     def __init__(self, shape: BlockShape):
         self.shape, self.reads = shape, 0
 
-    def read_many(self, refs, layer):
+    def read_many(self, refs, layer, device=None):
         self.reads += len(refs)
         shape = (len(refs), self.shape.kv_heads, self.shape.block_size, self.shape.head_dim)
         keys = torch.tensor([float(row) + 1000 * layer for _, row in refs])[:, None, None, None].expand(shape)
@@ -189,3 +193,66 @@ def test_documents_that_are_not_whole_are_no_part_of_the_memory(open_library, wr
     library.submit(write("b.txt", FOX))  # queued, never run
     with library._index.open_snapshot(library._catalogue) as snapshot:
         assert len(snapshot.document_ids) == 1
+
+
+class Waits(TorchFunctionMode):
+    """What makes the host wait for a device: numbers that it reads there, and unpinned ones that it sends there."""
+
+    READING = frozenset(
+        ("item", "tolist", "cpu", "numpy", "nonzero", "unique", "masked_select")
+        + ("__bool__", "__int__", "__float__", "__index__", "__array__")
+    )
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name, sent = getattr(func, "__name__", ""), "device" in (kwargs or {})
+        if name in self.READING or (name in ("tensor", "as_tensor", "from_numpy") and sent):
+            self.names.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def on_a_device(stored):
+    """A snapshot whose cache has room for questions that hold all their blocks, as on a GPU."""
+    library, _ = stored
+    with library._index.open_snapshot(library._catalogue) as snapshot:
+        loaded = library._workspace.loaded()
+        yield replace(snapshot, cache=BlockCache(loaded.store, snapshot.cache.shape, 10**8, whole_share=0.5))
+
+
+@pytest.mark.parametrize("voters", ["token", "group"])
+def test_a_token_makes_the_host_wait_twice(on_a_device, model, voters):
+    """Once for the token, once for what it read. A prompt may wait in every layer."""
+    prompt, policy = model.prompt("What does the fox do?").ids, SelectionPolicy(top_k=4, voters=voters)
+    sampling = Sampling(max_tokens=12)
+    stream = generate(model, prompt, memory=on_a_device.reader(), policy=policy, sampling=sampling)
+    mass = AnswerMass(model.memory_layers, model.num_heads)
+    mass.add(next(stream).selections)
+    with Waits() as choosing:
+        tokens = list(stream)
+    assert choosing.names == ["tolist"] * len(tokens)
+    with Waits() as reading:
+        mass.add(tokens[0].selections)
+    assert reading.names[0] == "cpu" and reading.names.count("cpu") == 1  # what follows is on the host
+
+
+def test_blocks_held_on_the_device_are_those_of_the_cache(on_a_device, stored, model):
+    library, _ = stored
+    ids = torch.tensor([[0, 5, 9], [1, 5, 2]])[None, :, None]
+    with library._index.open_snapshot(library._catalogue) as snapshot:
+        for positions in (None, torch.arange(2, 30, 2)):
+            held, cached = on_a_device.reader(positions), snapshot.reader(positions)
+            for layer in model.memory_layers:
+                assert all(map(torch.equal, held.read(layer, ids), cached.read(layer, ids)))
+
+
+def test_room_for_blocks_on_the_device_is_given_back(source):
+    cache = BlockCache(source, SHAPE, limit_bytes=100 * 4 * SHAPE.keys_bytes, whole_share=0.5)
+    first = cache.room_for(30)
+    assert first and not cache.room_for(30)
+    cache.give_back(first)
+    assert cache.room_for(30)
+    assert not BlockCache(source, SHAPE, limit_bytes=10**9).room_for(1)  # a CPU waits for no copy
