@@ -14,8 +14,8 @@ FROM ${BASE}
 
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 
-# hadolint ignore=DL3008
 # gcc: on a GPU, kernels of attention are compiled when they are first needed (Triton).
+# hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install -y --no-install-recommends make libgomp1 \
  && case "$TORCH_INDEX" in */cpu) ;; *) apt-get install -y --no-install-recommends gcc libc6-dev ;; esac \
