@@ -36,6 +36,8 @@ from retrieval.writers.protocol import Turn
 
 MAX_QUESTION_LENGTH = 4000
 MAX_PASSAGES = 200
+PLACE_SECONDS = 0.5
+"""Between one look at how many questions are ahead and the next."""
 _ASK_ID = re.compile(r"[0-9a-f]{32}")
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -180,7 +182,6 @@ class AskQueue:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
-        ahead = self._queue.ahead(person)
         try:
             asked = self._queue.submit(person, answer.run, stop, emit, partial(self.watched, arrived))
         except QueueFull as full:
@@ -190,8 +191,19 @@ class AskQueue:
         with self._lock:
             self._stops[ask_id] = answer.user_id, stop
         try:
+            ahead = self._queue.ahead(person, asked)
             yield _event("started", {"ask_id": ask_id, "ahead": ahead})
-            while (event := await events.get()) is not None:
+            while True:
+                try:
+                    event = await asyncio.wait_for(events.get(), PLACE_SECONDS if ahead else None)
+                except TimeoutError:
+                    if (now := self._queue.ahead(person, asked)) != ahead:
+                        ahead = now
+                        yield _event("waiting", {"ahead": ahead})
+                    continue
+                if event is None:
+                    break
+                ahead = 0
                 yield event
         finally:
             stop.set()
@@ -292,8 +304,8 @@ def _add_asking(routes: APIRouter, ask_queue: AskQueue) -> None:
     async def ask(
         library: RequestLibrary, person: Person, request: AskRequest, preferences: OwnPreferences
     ) -> AsyncIterator[ServerSentEvent]:
-        """Events: `started` (with the id to stop it), `progress` (of a task over whole documents), `token` (many), then
-        `answer` (stored) or `error`. Closing the connection stops the work."""
+        """Events: `started` (with the id to stop it), `waiting` (when fewer questions are ahead), `progress` (of a task
+        over whole documents), `token` (many), then `answer` (stored) or `error`. Closing the connection stops it."""
         answering = Answering(library, request, preferences.current)
         async with contextlib.aclosing(ask_queue.stream(person, answering)) as events:
             async for event in events:

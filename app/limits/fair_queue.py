@@ -64,16 +64,17 @@ class FairQueue:
             self._start()
         return task.future
 
-    def ahead(self, person: str) -> int:
-        """How many tasks come before the one that this person would submit now; 0: it would begin at once."""
+    def ahead(self, person: str, future: Future[Any]) -> int:
+        """How many tasks come before one that this person has submitted, those that run counted; 0: it has begun."""
         with self._lock:
             self._drop_withdrawn()
-            running = self._running.total()
-            if running < self._at_once and self._running[person] < self._each_at_once:
+            places = [number for number, task in enumerate(self._waiting.get(person, ())) if task.future is future]
+            if not places:
                 return 0
-            own = len(self._waiting.get(person, ()))
-            others = sum(min(len(tasks), own + 1) for other, tasks in self._waiting.items() if other != person)
-            return running + own + others
+            people = self._in_turn()
+            mine, own = people.index(person), places[0]
+            each = (min(len(self._waiting[one]), own + (turn < mine)) for turn, one in enumerate(people))
+            return self._running.total() + sum(each)
 
     def counts(self) -> tuple[int, int]:
         """How many tasks run, and how many wait."""
@@ -114,8 +115,9 @@ class FairQueue:
     def _next(self) -> _Task | None:
         """The first task of the person whose last turn is longest ago."""
         self._drop_withdrawn()
-        may_go = [person for person in self._waiting if self._running[person] < self._each_at_once]
-        for person in sorted(may_go, key=lambda person: self._last_turn.get(person, 0)):
+        for person in self._in_turn():
+            if self._running[person] >= self._each_at_once:
+                continue
             task = self._waiting[person].popleft()
             if not self._waiting[person]:
                 del self._waiting[person]
@@ -124,6 +126,10 @@ class FairQueue:
                 self._last_turn[person] = self._turns
                 return task
         return None
+
+    def _in_turn(self) -> list[str]:
+        """Who waits, the one whose last turn is longest ago first."""
+        return sorted(self._waiting, key=lambda person: self._last_turn.get(person, 0))
 
     def _work(self, task: _Task) -> None:
         try:

@@ -5,20 +5,23 @@ passages shown once more, together with the question. One softmax over the token
 the chance that the answer starts at a token, a second one that it ends there (shared normalisation, arXiv 1710.10723),
 so passages can be compared.
 
-Axes: Q questions, K rows (a question with one passage each), R rows of all questions, T tokens of a row, N = K x T, E
-width.
+Axes: Q questions, K rows (a question with one passage each), R rows of all questions, T tokens of a row, N = K x T (or
+the tokens of all rows), E width, H heads, D head dim.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
-from model.checkpoint.backbones import BertConfig, BertModel
+from model.checkpoint.backbones import AttentionInterface, BertConfig, BertModel
 
+_WITHIN_ROWS = "within_rows"
 _OUTSIDE = -1e4
 """Logit of what is masked; finite, so that a row without any token has no NaN."""
 
@@ -46,6 +49,8 @@ class JointReader(nn.Module):
         super().__init__()
         self.config = config
         self.encoder: Any = BertModel(config, add_pooling_layer=False)
+        AttentionInterface.register(_WITHIN_ROWS, attention_within_rows)  # process-wide, so never at import
+        self.encoder.set_attn_implementation(_WITHIN_ROWS)
         self.points = nn.Linear(config.hidden_size, 2)
         nn.init.normal_(self.points.weight, std=0.02)
         nn.init.zeros_(self.points.bias)
@@ -59,11 +64,21 @@ class JointReader(nn.Module):
 
     def read(self, ids_RT: Tensor, segment_RT: Tensor, valid_RT: Tensor) -> Tensor:
         """points_RT2 (float32): how well each token of each row would begin and end an answer. Rows do not know each
-        other; padding is at their ends."""
-        states_RTE = self.encoder(
-            input_ids=ids_RT, token_type_ids=segment_RT, attention_mask=valid_RT.long()
+        other; padding is at their ends.
+
+        Rows stand one behind the other without their padding, as the encoder multiplies token by token. So a row's
+        result is the same to the last bit, whichever rows are read with it, and whoever asks.
+        """
+        lengths = valid_RT.sum(1).tolist()
+        position_1N = torch.cat([torch.arange(length, device=ids_RT.device) for length in lengths])[None]
+        states_1NE = self.encoder(
+            input_ids=ids_RT[valid_RT][None],
+            token_type_ids=segment_RT[valid_RT][None],
+            position_ids=position_1N,
+            row_lengths=lengths,
         ).last_hidden_state
-        points_RT2: Tensor = self.points(states_RTE).float()
+        points_RT2 = torch.zeros(*ids_RT.shape, 2, device=ids_RT.device)
+        points_RT2[valid_RT] = self.points(states_1NE[0]).float()
         return points_RT2
 
     def share(self, points_QKT2: Tensor, valid_QKT: Tensor, passage_QKT: Tensor) -> SpanLogits:
@@ -74,3 +89,21 @@ class JointReader(nn.Module):
         none_Q12 = (none_QK2.logsumexp(1) - taken_QK1.sum(1).log())[:, None]
         points_QN2 = points_QKT2.masked_fill(~passage_QKT[..., None], _OUTSIDE).flatten(1, 2)
         return SpanLogits(*torch.cat((points_QN2, none_Q12), 1).unbind(-1))
+
+
+def attention_within_rows(
+    _module: nn.Module,
+    query_1HND: Tensor,
+    key_1HND: Tensor,
+    value_1HND: Tensor,
+    _mask: Tensor | None,
+    *,
+    row_lengths: Sequence[int],
+    scaling: float,
+    dropout: float = 0.0,
+    **_others: Any,
+) -> tuple[Tensor, None]:
+    """Attention as transformers calls it, of each token to those of its own row. Gives mixed_1NHD."""
+    rows = zip(*(each.split(row_lengths, 2) for each in (query_1HND, key_1HND, value_1HND)), strict=True)
+    mixed = [scaled_dot_product_attention(*row, dropout_p=dropout, scale=scaling) for row in rows]
+    return torch.cat(mixed, 2).transpose(1, 2), None

@@ -78,21 +78,3 @@ def join_rows(
     return JointRows(
         ids_RT.view(shape), segment_RT.view(shape), valid_RT.view(shape), passage_RT.view(shape), list(map(len, heads))
     )
-
-
-def length_groups(lengths: Sequence[int], cost: int) -> list[list[int]]:
-    """Numbers of rows in groups to be padded to their longest, such that tokens with padding, and `cost` tokens for
-    each group, are as few as possible."""
-    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
-    # least[n]: of the n longest rows; begins[n]: where the last of their groups begins.
-    least, begins = [0], [0]
-    for stop in range(1, len(order) + 1):
-        taken = [least[first] + (stop - first) * lengths[order[first]] + cost for first in range(stop)]
-        least.append(min(taken))
-        begins.append(taken.index(least[-1]))
-    groups: list[list[int]] = []
-    stop = len(order)
-    while stop:
-        groups.append(order[begins[stop] : stop])
-        stop = begins[stop]
-    return groups[::-1]

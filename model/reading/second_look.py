@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 import torch
 from tokenizers import Encoding, Tokenizer
 from torch import Tensor
+from torch.nn.functional import pad
 
 from model.checkpoint.backbones import BertConfig
 from model.checkpoint.weights import WEIGHTS_FILE, read_weights
 from model.errors import ModelError
 from model.precision import fast_precision
 from model.reading.network import JointReader, SpanLogits
-from model.reading.rows import JointRows, RowTokens, join_rows, length_groups
+from model.reading.rows import JointRows, RowTokens, join_rows
 
 FOLDER = "reader"
 """Of a checkpoint: what the second look needs."""
@@ -34,8 +35,9 @@ WINDOW = 160
 LONGEST_SENTENCE = 320
 """Tokens; the rest of a longer sentence is not read."""
 LONGEST_SPAN = 30
-_COST_OF_A_PASS = {True: 40, False: 10_000}
-"""On a processor (else on a GPU): how many tokens take as long as one more pass takes by itself."""
+_GIVEN = ("ids_QKT", "segment_QKT", "valid_QKT")
+MOST_TOKENS = 8192
+"""Of one pass; it takes about 200 MB."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,14 @@ class SecondLook:
         """Chance of "not here" from which there is no answer (`absent_above` in the reader's config.json)."""
         return float(getattr(self.reader.config, "absent_above", math.inf))
 
-    @torch.inference_mode()
-    def read(self, question: str, passages: Sequence[ReadPassage]) -> Reading:
-        """Where the answer stands. In bfloat16 where the machine multiplies in it."""
+    def read(
+        self,
+        question: str,
+        passages: Sequence[ReadPassage],
+        points_of: Callable[[JointRows], Tensor] | None = None,
+    ) -> Reading:
+        """Where the answer stands. `points_of`: how points_QKT2 of the rows come about, where several questions are
+        read together; by default `points` of this one alone."""
         texts = self.tokenizer.encode_batch([each.text for each in passages], add_special_tokens=False)
         sentences = [_token_ranges(each, text) for each, text in zip(passages, texts, strict=True)]
         windows = [window for number, each in enumerate(sentences) for window in _windows(number, each)]
@@ -103,21 +110,33 @@ class SecondLook:
             len(windows),
             self._tokens,
         )
-        logits = self.reader.share(self._points(rows), rows.valid_QKT, rows.passage_QKT)
+        points_QKT2 = self.points([rows])[0] if points_of is None else points_of(rows)
+        logits = self.reader.share(points_QKT2, rows.valid_QKT, rows.passage_QKT)
         return Reading(_spans(logits, rows, windows, sentences, texts), float(logits.no_answer()))
 
-    def _points(self, rows: JointRows) -> Tensor:
-        """points_QKT2 (CPU), see `JointReader.read`; rows of like length are read together, because padding takes as
-        long as text."""
+    @torch.inference_mode()
+    def points(self, questions: Sequence[JointRows]) -> list[Tensor]:
+        """points_QKT2 (CPU) of each of some questions, see `JointReader.read`; the same for each as of it alone. In
+        bfloat16 where the machine multiplies in it."""
         device = self.reader.points.weight.device
-        ids_RT, segment_RT, valid_RT = (each.flatten(0, 1) for each in (rows.ids_QKT, rows.segment_QKT, rows.valid_QKT))
-        points_RT2 = torch.zeros(*ids_RT.shape, 2)
+        given_RT = [_stacked([getattr(rows, name) for rows in questions]) for name in _GIVEN]
+        lengths_R = given_RT[-1].sum(1)
+        passes = (lengths_R.cumsum(0) - lengths_R) // MOST_TOKENS
+        points = []
         with torch.autocast(device.type, torch.bfloat16, enabled=fast_precision(device.type) == "bf16"):
-            for group in length_groups(valid_RT.sum(1).tolist(), cost=_COST_OF_A_PASS[device.type == "cpu"]):
-                length = int(valid_RT[group].sum(1).max())
-                given = (each[group, :length].to(device) for each in (ids_RT, segment_RT, valid_RT))
-                points_RT2[group, :length] = self.reader.read(*given).cpu()
-        return points_RT2.view(*rows.ids_QKT.shape, 2)
+            for number in passes.unique().tolist():
+                taken_R = passes == number
+                points.append(self.reader.read(*(each[taken_R].to(device) for each in given_RT)).cpu())
+        of_each = torch.cat(points).split([rows.ids_QKT.shape[1] for rows in questions])
+        return [
+            points_KT2[None, :, : rows.ids_QKT.shape[-1]] for points_KT2, rows in zip(of_each, questions, strict=True)
+        ]
+
+
+def _stacked(rows_QKT: Sequence[Tensor]) -> Tensor:
+    """each_RT of several questions' rows, padded to the longest."""
+    longest = max(each.shape[-1] for each in rows_QKT)
+    return torch.cat([pad(each[0], (0, longest - each.shape[-1])) for each in rows_QKT])
 
 
 def load_second_look(folder: Path, device: torch.device | None = None) -> SecondLook:

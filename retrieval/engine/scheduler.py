@@ -13,8 +13,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+Given = TypeVar("Given")
+Result = TypeVar("Result")
 
 # Ingestion stays away between the steps of an open question, but not for a reader that stopped reading.
 PATIENCE_SECONDS = 2.0
@@ -165,3 +170,41 @@ class ModelScheduler:
         self._at_work += 1
         self._condition.notify_all()  # there may be a place for the next one too
         return min(max(1, self._places()), self._at_work + len(self._questions))
+
+
+MOST_TOGETHER = 4
+"""Questions: more of them make the first wait longer, and hardly save anything."""
+
+
+class Together(Generic[Given, Result]):
+    """A step that is done at once for the questions that wait for it, by the one whose turn comes first."""
+
+    def __init__(self, scheduler: ModelScheduler, work: Callable[[Sequence[Given]], Sequence[Result]]) -> None:
+        """work: the results of some questions, in their order; what it raises, all of them raise."""
+        self._scheduler, self._work = scheduler, work
+        self._lock = threading.Lock()
+        self._waiting: dict[Future[Result], Given] = {}  # in the order in which they came
+
+    def __call__(self, given: Given) -> Result:
+        """Takes its own turn at the model."""
+        mine: Future[Result] = Future()
+        with self._lock:
+            self._waiting[mine] = given
+        with self._scheduler.for_question():
+            with self._lock:
+                waiting = sorted(self._waiting, key=lambda one: one is not mine)
+                taken = waiting[:MOST_TOGETHER] if mine in self._waiting else []  # else another has taken it
+                some = [self._waiting.pop(one) for one in taken]
+            if taken:
+                self._do(some, taken)
+        return mine.result()
+
+    def _do(self, some: Sequence[Given], taken: Sequence[Future[Result]]) -> None:
+        try:
+            results = self._work(some)
+        except BaseException as error:  # whoever waits for the result raises it
+            for future in taken:
+                future.set_exception(error)
+        else:
+            for future, result in zip(taken, results, strict=True):
+                future.set_result(result)

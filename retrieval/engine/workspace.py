@@ -12,7 +12,7 @@ import copy
 import gc
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from model.threads import ThreadCount, Threads
-from retrieval.engine.scheduler import ModelScheduler
+from retrieval.engine.scheduler import ModelScheduler, Together
 from retrieval.errors import InvalidRequest, MemoryMismatch
 from storage.blobs.files import FileBlobs
 from storage.blobs.protocol import Blobs
@@ -33,6 +33,7 @@ from storage.records import Job
 if TYPE_CHECKING:
     from model.checkpoint.landmark_model import LandmarkModel
     from model.reading.ranker import Ranker
+    from model.reading.rows import JointRows
     from model.reading.second_look import SecondLook
 
 logger = logging.getLogger(__name__)
@@ -106,6 +107,7 @@ class Workspace:
         self.catalogue, self.database = catalogue, catalogue.database
         self._threads = ThreadCount(threads)
         self.scheduler = ModelScheduler(before_work=self._threads.apply, places=self._questions_at_once)
+        self.read_together = Together(self.scheduler, self._points)
         self.kv_dtype, self.shard_bytes = kv_dtype, shard_bytes
         self.stranded_jobs: set[Job] = set()  # running, but their worker had to give up on the catalogue
         self._model, self._second_look = _Model(model), second_look
@@ -154,6 +156,10 @@ class Workspace:
         """The model, where a snapshot is open: opening it has loaded the model and checked the memory."""
         assert self._model.loaded is not None
         return self._model.loaded
+
+    def _points(self, questions: Sequence[JointRows]) -> list[torch.Tensor]:
+        assert self.opened.second_look is not None, "who asks has a reader"
+        return self.opened.second_look.points(questions)
 
     def _questions_at_once(self) -> int:
         """One on a GPU, which works for one at a time anyway."""

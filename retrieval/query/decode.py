@@ -87,7 +87,9 @@ class Decoder:
     def _rank(self, retrieved: Retrieved, decoded: Decoded, quoting: Quoting) -> None:
         """Sets the quotations, and what the reader makes of every candidate."""
         opened, candidates = self._workspace.opened, retrieved.candidates
-        read = None if opened.second_look is None else partial(opened.second_look.read, retrieved.spelled)
+        read = None
+        if opened.second_look is not None:
+            read = partial(opened.second_look.read, retrieved.spelled, points_of=self._workspace.read_together)
         parts = (self._workspace, self._index, self._passages)
         sentences, text_of, title_of = candidate_sentences(*parts, retrieved.found, candidates, quoting, read)
         if not sentences.items:

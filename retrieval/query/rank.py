@@ -272,16 +272,15 @@ def candidate_sentences(
     quoting: Quoting,
     read: Read | None,
 ) -> tuple[Sentences, dict[str, QuotableText], dict[str, str]]:
-    """`sentences_of` the candidates, and text and title of their documents, for models that rank by tokens. Takes its
-    own turn at the model."""
+    """`sentences_of` the candidates, and text and title of their documents, for models that rank by tokens. Takes
+    turns of its own at the model."""
     text_of = {document_id: passages.quotable_text(document_id) for document_id in set(candidates.document_ids)}
     title_of = {document_id: passages.name(document_id) for document_id in text_of}
     with naming_damage(index), workspace.scheduler.for_question():
         assert found.matches is not None, "tokens rank"
         titles_QC = found.titles.of(candidates.document_ids)
         matches_QCL = found.matches.of(candidates.positions_C).maximum(titles_QC[..., None])
-        asked = found.question.asked
-        sentences = sentences_of(quoting, matches_QCL, text_of, asked=asked, read=read, title_of=title_of)
+    sentences = sentences_of(quoting, matches_QCL, text_of, asked=found.question.asked, read=read, title_of=title_of)
     return sentences, text_of, title_of
 
 

@@ -22,7 +22,7 @@ from tests.app.api_client import opened
 from tests.app.cli_client import Commands
 from tests.app.serving import settings_for
 from tests.app.small_library import fill
-from tests.retrieval.conftest import new_catalogues, one_reader, reading_here  # noqa: F401
+from tests.retrieval.conftest import one_reader, reading_here  # noqa: F401
 from tests.tiny_model import shipped_model
 
 

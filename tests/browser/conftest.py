@@ -21,7 +21,6 @@ from tests.app.conftest import (  # noqa: F401
     filled_home,
     home,
     library,
-    new_catalogues,
     one_reader,
     reading_here,
 )

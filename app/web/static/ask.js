@@ -155,8 +155,9 @@ async function put(question, again = {}) {
       {
         started: ({ ask_id, ahead }) => {
           turn.askId = ask_id;
-          if (ahead) setStatus(turn, ahead === 1 ? "Waiting: one question is ahead." : `Waiting: ${ahead} questions are ahead.`);
+          if (ahead) setStatus(turn, place(ahead));
         },
+        waiting: ({ ahead }) => setStatus(turn, place(ahead)),
         progress: ({ done, total, note }) => setStatus(turn, `${done} of ${total} parts done: ${note}.`),
         token: (token) => addWord(turn, token),
         answer: (answer) => {
@@ -302,6 +303,11 @@ function drawEvidence() {
           )
         : null,
     );
+}
+
+function place(ahead) {
+  if (!ahead) return "Searching the memory…";
+  return ahead === 1 ? "Waiting: one question is ahead." : `Waiting: ${ahead} questions are ahead.`;
 }
 
 // Files that were brought to this page are chosen and started among the documents; then people come back.

@@ -52,10 +52,22 @@ def test_turns_go_round_among_all_who_wait(held: Held) -> None:
     assert "".join(held.begun) == "abcabcabc"
 
 
+def test_whoever_waits_sees_a_place_that_comes_nearer(held: Held) -> None:
+    queue = FairQueue("test", at_once=1, each_waiting=100)
+    futures = {name: queue.submit(name[0], held.task, name) for name in ("a1", "a2", "a3", "b1", "c1", "b2")}
+    order = ["a1", "b1", "c1", "a2", "b2", "a3"]
+    for begun in range(len(order)):
+        assert held.started.acquire(timeout=30)
+        told = [queue.ahead(name[0], futures[name]) for name in order]
+        assert told == [0] * begun + list(range(len(order) - begun))
+        held.gate.release()
+        futures[order[begun]].result(30)
+
+
 def test_one_person_runs_one_task_at_a_time_and_leaves_the_other_threads_to_others(held: Held) -> None:
     queue = FairQueue("test", at_once=2, each_waiting=100)
     first, second = (queue.submit("ann", held.task, name) for name in ("one", "two"))
-    assert held.started.acquire(timeout=30) and queue.ahead("bob") == 0 and queue.ahead("ann") == 2
+    assert held.started.acquire(timeout=30) and queue.ahead("ann", first) == 0 and queue.ahead("ann", second) == 1
     queue.submit("bob", held.task, "bob")
     assert held.started.acquire(timeout=30) and held.begun == ["one", "bob"] and not second.running()
     held.gate.release(3)

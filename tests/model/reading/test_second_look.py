@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from model.errors import ModelError
 from model.reading import second_look
 from model.reading.network import JointReader, SpanLogits
-from model.reading.rows import RowTokens, join_rows, length_groups
+from model.reading.rows import JointRows, RowTokens, join_rows
 from model.reading.second_look import FOLDER, WINDOW, ReadPassage, SecondLook, load_second_look, sentence_mass
 from research.train.recipes.rounding import save_reader
 from tests.tiny_reader import tiny_look, word_tokenizer
@@ -122,36 +122,28 @@ def test_damaged_and_missing_files_are_named(tmp_path: Path, name: str) -> None:
         load_second_look(tmp_path / FOLDER)
 
 
-def test_rows_of_like_length_are_read_together() -> None:
-    assert length_groups([], 5) == []
-    assert length_groups([7], 5) == [[0]]
-    assert length_groups([10, 100, 12, 98], 20) == [[1, 3], [2, 0]]
-    assert length_groups([10, 100, 12, 98], 10_000) == [[1, 3, 2, 0]], "one pass where passes are dear"
-    assert length_groups([10, 11, 12], 0) == [[2], [1], [0]]
-
-
-def test_reading_in_groups_gives_what_reading_all_at_once_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_is_read_the_same_however_many_are_read_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     look = tiny_look([TEXT])
     passages = [passage(), passage(TEXT * 4), passage("Ada lives in Rome. "), passage(TEXT * 3, "Places")]
-    passes: list[int] = []
-    read = look.reader.read
+    alone = look.read("Where does Ada live?", passages)
+    others: list[JointRows] = []
+    look.read("Who lives in Paris?", passages[:2], lambda rows: others.append(rows) or look.points([rows])[0])
+    for most in (second_look.MOST_TOKENS, 100, 1):  # of a pass
+        monkeypatch.setattr(second_look, "MOST_TOKENS", most)
+        among = look.read("Where does Ada live?", passages, lambda rows: look.points([*others, rows, *others])[1])
+        assert among == alone
 
-    def counted(ids_RT, segment_RT, valid_RT) -> torch.Tensor:
-        passes.append(len(ids_RT))
-        return read(ids_RT, segment_RT, valid_RT)
 
-    monkeypatch.setattr(look.reader, "read", counted)
-    readings = []
-    for cost in (0, 10_000):
-        monkeypatch.setattr(second_look, "_COST_OF_A_PASS", {True: cost, False: cost})
-        readings.append(look.read("Where does Ada live?", passages))
-        passes.append(-1)
-    grouped, whole = readings
-    assert passes.index(-1) > 1 and passes[-2:] == [4, -1]
-    assert grouped.not_here == pytest.approx(whole.not_here, rel=0.02)
-    for spans, others in zip(grouped.spans, whole.spans, strict=True):
-        for span, other in zip(spans, others, strict=True):
-            assert span.chance == pytest.approx(other.chance, rel=0.05) and span[1:] == other[1:]
+def test_a_row_stands_alone_as_the_encoder_itself_has_it() -> None:
+    reader = tiny_look([TEXT]).reader
+    ids_RT = torch.tensor([[1, 7, 8, 2, 9], [1, 7, 2, 0, 0]])
+    valid_RT = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    with torch.inference_mode():
+        points_RT2 = reader.read(ids_RT, torch.zeros_like(ids_RT), valid_RT)
+        reader.encoder.set_attn_implementation("eager")
+        plain_RT2 = reader.points(reader.encoder(input_ids=ids_RT, attention_mask=valid_RT.long()).last_hidden_state)
+    torch.testing.assert_close(points_RT2[valid_RT], plain_RT2[valid_RT])
+    assert not points_RT2[~valid_RT].any()
 
 
 def test_the_mass_of_a_sentence_is_that_of_the_spans_within_it() -> None:

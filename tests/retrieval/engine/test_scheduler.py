@@ -3,7 +3,9 @@
 import threading
 import time
 
-from retrieval.engine.scheduler import ModelScheduler
+import pytest
+
+from retrieval.engine.scheduler import MOST_TOGETHER, ModelScheduler, Together
 
 
 def run(*targets):
@@ -182,3 +184,35 @@ def test_ingestion_that_had_its_share_gives_way_again(monkeypatch):
     with scheduler.for_ingestion():
         order.append("second window")
     assert order == ["first window", "second window"]
+
+
+def test_questions_that_wait_for_the_same_step_take_it_together_and_each_gets_its_own_result():
+    scheduler, taken, results = ModelScheduler(), [], {}
+
+    def work(numbers):
+        taken.append(len(numbers))
+        return [10 * number for number in numbers]
+
+    together = Together(scheduler, work)
+
+    def ask(number):
+        return lambda: results.update({number: together(number)})
+
+    with scheduler.for_question():
+        threads = [threading.Thread(target=ask(number)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        settled(lambda: len(scheduler._questions) == 6)
+    for thread in threads:
+        thread.join(10)
+    assert results == {number: 10 * number for number in range(6)} and sum(taken) == 6
+    assert taken == [MOST_TOGETHER, 6 - MOST_TOGETHER]
+
+
+def test_what_fails_together_fails_for_each_and_the_next_go_on():
+    fails = [True]
+    together = Together(ModelScheduler(), lambda numbers: 1 // 0 if fails.pop() else numbers)
+    with pytest.raises(ZeroDivisionError):
+        together(1)
+    fails.append(False)
+    assert together(2) == 2

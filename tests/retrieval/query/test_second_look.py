@@ -44,7 +44,7 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """What the reader finds, by word, and its chance; "not here" is the rest."""
     chances: dict[str, float] = {}
 
-    def read(self, question, passages):
+    def read(self, question, passages, points_of):
         spans = []
         for passage in passages:
             spans.append([FoundSpan(0.0, start, start + 1) for start, _ in passage.sentences])
