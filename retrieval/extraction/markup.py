@@ -139,7 +139,7 @@ def text_bytes(path: Path, limits: ExtractLimits, overhead: int = 1) -> bytes:
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.S)
 _STATEMENT = re.compile(r"^(\w[\w -]*):[ \t]*(.*)$", re.M)
 _STATED_IN_FRONT = ("title", "author", "date", "language", "subject")
-_TASK = re.compile(r"^(\s*[-*+] )\[([ xX])\] ", re.M)
+_TASK = re.compile(r"^(\s*(?:[-*+]|\d+[.)]) )\[([ xX])\] (.*)$", re.M)
 
 
 def _front_matter(source: str) -> tuple[str, str]:
@@ -189,8 +189,14 @@ def _markdown_blocks(source: str, asides: list[Aside]) -> list[Block]:
             blocks.append((0, "\n".join(text_rows(rows, named=1))))
         elif token.level == 0:
             text = text if token.type in ("fence", "code_block") else set_aside(text)
-            blocks.append((0, _TASK.sub(lambda one: one[1] + (EMPTY if one[2] == " " else TICKED) + " ", text)))
+            blocks.append((0, _TASK.sub(_task, text)))
     return blocks
+
+
+def _task(found: re.Match[str]) -> str:
+    """A task of a list, with its state in words."""
+    box, state = (EMPTY, "still to be done") if found[2] == " " else (TICKED, "done")
+    return f"{found[1]}{box} {found[3]} ({state})"
 
 
 def _cells(line: str) -> list[str]:
