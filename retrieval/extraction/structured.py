@@ -96,10 +96,11 @@ def _elements(element: etree._Element, branch: tuple[str, ...]) -> Iterator[str]
         return
     name = etree.QName(element).localname
     children = [child for child in element if isinstance(child.tag, str)]
+    values = {str(etree.QName(key).localname): " ".join(text.split()) for key, text in element.attrib.items()}
     if any((child.tail or "").strip() for child in children):  # running text
+        yield from _sentence((*branch, name), values)
         yield " ".join(clean_text("".join(element.itertext())).split())
         return
-    values = {str(etree.QName(key).localname): " ".join(text.split()) for key, text in element.attrib.items()}
     text = " ".join(clean_text(element.text or "").split())
     if text and not children and not branch and not values:
         yield text

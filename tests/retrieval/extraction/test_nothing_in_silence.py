@@ -3,6 +3,10 @@ hundred."""
 
 from __future__ import annotations
 
+import csv
+import email.policy
+import json
+import mailbox
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,9 +19,13 @@ import pytest
 from lxml import etree
 from openpyxl.comments import Comment
 from openpyxl.styles import Font
+from pypdf import PdfReader
+from striprtf.striprtf import rtf_to_text
 
 from tests.retrieval.extraction.reading import read, written
-from tests.retrieval.extraction.test_other_texts import odt
+from tests.retrieval.extraction.test_mail import message
+from tests.retrieval.extraction.test_other_texts import epub, odt
+from tests.retrieval.pdf_maker import Sheet, column, make_pdf
 
 WORD = re.compile(r"\w+")
 
@@ -95,7 +103,100 @@ def an_odt(folder: Path) -> tuple[Path, Iterator[str]]:
     return odt(folder, body), seen.itertext()
 
 
-@pytest.mark.parametrize("make", [a_docx, an_xlsx, a_pptx, a_page, an_odt])
+def an_ods(folder: Path) -> tuple[Path, Iterator[str]]:
+    rows = "".join(
+        f"<table:table-row><table:table-cell><text:p>name{n}</text:p></table:table-cell>"
+        f"<table:table-cell office:value-type='float' office:value='{n}'><text:p>{n}</text:p></table:table-cell>"
+        "</table:table-row>"
+        for n in range(30)
+    )
+    tables = "".join(f"<table:table table:name='{name}'>{rows}</table:table>" for name in ("Old", "New"))
+    return odt(folder, tables, "made.ods", kind="spreadsheet"), etree.HTML(tables.replace(":", "-")).itertext()
+
+
+def an_odp(folder: Path) -> tuple[Path, Iterator[str]]:
+    pages = "".join(
+        f"<draw:page><draw:frame><draw:text-box><text:p>Title {n}</text:p><text:p>Body{n}</text:p></draw:text-box>"
+        f"</draw:frame><presentation:notes><draw:frame><draw:text-box><text:p>Said {n}</text:p></draw:text-box>"
+        "</draw:frame></presentation:notes></draw:page>"
+        for n in range(5)
+    )
+    return odt(folder, pages, "made.odp", kind="presentation"), etree.HTML(pages.replace(":", "-")).itertext()
+
+
+def a_pdf(folder: Path) -> tuple[Path, Iterator[str]]:
+    """Two columns, running heads, page numbers, a table, lines drawn out of order."""
+    sheets = []
+    for number in range(6):
+        lines = [*column(320, 700, 20, first=number), *column(72, 700, 20, first=40 + number)]
+        lines += [(72, 760, 9, "Harbour papers"), (300, 30, 9, f"{number + 1}"), (72, 30, 9, f"Receipt {number * 377}")]
+        lines += [(72 + 90 * n, 300 - 14 * row, 10, f"{row * 7}{n}") for row in range(5) for n in range(4)]
+        sheets.append(Sheet(lines))
+    path = written(folder, "made.pdf", make_pdf(sheets))
+    return path, (page.extract_text() for page in PdfReader(path).pages)
+
+
+def an_eml(folder: Path) -> tuple[Path, Iterator[str]]:
+    made = message("Wood and water. " * 20)
+    made.add_alternative("<p>Wood <b>and</b> water.</p>", subtype="html")
+    for number in range(3):
+        made.add_attachment(f"Attached {number}: words".encode(), "text", "plain", filename=f"note{number}.txt")
+    path = written(folder, "made.eml", made.as_bytes())
+    opened = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
+    plain = [part.get_content() for part in opened.walk() if part.get_content_type() == "text/plain"]
+    return path, iter([*plain, *(opened[name] for name in ("subject", "from", "to"))])
+
+
+def an_rtf(folder: Path) -> tuple[Path, Iterator[str]]:
+    paragraphs = "".join(rf"Paragraph {n} about {{\b wood}} and {{\v secret{n}}} water.\par " for n in range(30))
+    source = r"{\rtf1\ansi{\fonttbl{\f0 Arial;}}\f0 " + paragraphs + "}"
+    return written(folder, "made.rtf", source), iter([rtf_to_text(source)])
+
+
+def an_epub(folder: Path) -> tuple[Path, Iterator[str]]:
+    chapters = [(f"Chapter {n}", f"The sea was calm on day {n}.") for n in range(9)]
+    return epub(folder, chapters), (word for chapter in chapters for word in chapter)
+
+
+def a_csv(folder: Path) -> tuple[Path, Iterator[str]]:
+    source = "name;town;sum\n" + "".join(f'name{n};"town; {n}";{n},5\n' for n in range(40))
+    rows = csv.reader(source.splitlines(), delimiter=";")
+    return written(folder, "made.csv", source), (cell for row in list(rows) for cell in row)
+
+
+def a_json(folder: Path) -> tuple[Path, Iterator[str]]:
+    source = {"service": [{"host": f"host{n}", "ports": [n, n + 1], "live": n % 2 == 0} for n in range(30)]}
+    values = (value for one in source["service"] for value in (one["host"], *one["ports"]))
+    return written(folder, "made.json", json.dumps(source)), map(str, values)
+
+
+def an_xml(folder: Path) -> tuple[Path, Iterator[str]]:
+    source = "<ships>" + "".join(f"<ship name='ship{n}'><length>{n} m</length> word{n}</ship>" for n in range(30))
+    opened = etree.fromstring(source + "</ships>")
+    names = (ship.get("name") for ship in opened)
+    return written(folder, "made.xml", source + "</ships>"), iter([*opened.itertext(), *names])
+
+
+def a_markdown(folder: Path) -> tuple[Path, Iterator[str]]:
+    source = "# Boats\n\nWood ~~old~~ and water.\n\n<!-- secret -->\n\n| a | b |\n|---|---|\n" + "".join(
+        f"| cell{n} | town{n} |\n" for n in range(20)
+    )
+    return written(folder, "made.md", source + "\n- [x] one\n- two\n"), iter([source, "one two"])
+
+
+def an_mbox(folder: Path) -> tuple[Path, Iterator[str]]:
+    box = mailbox.mbox(folder / "made.mbox")
+    for number in range(5):
+        box.add(message(f"Wood and water on day {number}.", subject=f"Day {number}"))
+    box.close()
+    return folder / "made.mbox", (f"{one['subject']} {one.get_payload()}" for one in mailbox.mbox(box._path))
+
+
+MADE = [a_docx, an_xlsx, a_pptx, a_page, an_odt, an_ods, an_odp, a_pdf, an_eml, an_rtf, an_epub, a_csv, a_json, an_xml,
+        a_markdown, an_mbox]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", MADE)
 def test_every_word_that_another_reader_sees_is_read_or_set_aside(
     tmp_path: Path, make: Callable[[Path], tuple[Path, Iterator[str]]]
 ) -> None:

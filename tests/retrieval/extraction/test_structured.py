@@ -67,7 +67,10 @@ def test_a_line_between_paragraphs_is_no_front_matter(tmp_path):
 
 
 def test_tasks_say_whether_they_are_done(tmp_path):
-    assert read(written(tmp_path, "made.md", "- [x] one\n- [ ] two\n")).text == "- ☒ one (done)\n- ☐ two (still to be done)"
+    assert (
+        read(written(tmp_path, "made.md", "- [x] one\n- [ ] two\n")).text
+        == "- ☒ one (done)\n- ☐ two (still to be done)"
+    )
 
 
 def test_columns_of_a_plain_text_are_a_table(tmp_path):
