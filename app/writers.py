@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from app.settings import Settings
-    from retrieval.writers.protocol import Writer
+    from retrieval.types.writer import Writer
 
 CHOICE_FILE = "writer.json"
 

@@ -26,13 +26,13 @@ from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffec
 from retrieval.types.records import Scope
 from retrieval.types.views import head_view
 from retrieval.types.written import Progress
-from retrieval.writers.slot import WriterSlot
+from retrieval.writers.opening import WriterSlot
 from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
 from storage.names import encodable
 
 if TYPE_CHECKING:
-    from retrieval.writers.protocol import Turn, Writer
+    from retrieval.types.writer import Turn, Writer
 
 _Item: TypeAlias = Progress | AnswerToken | Answer
 ACCESS_SECONDS = 1.0
@@ -105,7 +105,7 @@ class Asking:
         even where the documents do not seem to say.
         """
         from retrieval.query.question import Question
-        from retrieval.writing.answerer import answerer
+        from retrieval.writers.written import answerer
 
         writer = None if quote or anyway else self.writer
         if whole and writer is None:

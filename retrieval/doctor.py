@@ -14,8 +14,8 @@ from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import CairnError
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest.file_store import free_bytes
-from retrieval.writers.protocol import Writer
-from retrieval.writers.report import writer_report
+from retrieval.types.writer import Writer
+from retrieval.writers.opening import writer_report
 from storage.errors import NotFound as NoRow
 
 _LITTLE_SPACE = 1 << 30

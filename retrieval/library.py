@@ -42,7 +42,7 @@ from retrieval.types.records import (
     VerifyReport,
 )
 from retrieval.types.views import Views
-from retrieval.writers.slot import WriterSlot
+from retrieval.writers.opening import WriterSlot
 from storage.backups import keep_backup_meanwhile
 from storage.blobs.s3 import CACHE_BYTES, open_blobs
 from storage.catalogue import LEASE_SECONDS, Catalogue
@@ -57,7 +57,7 @@ from storage.trash import GRACE_SECONDS
 
 if TYPE_CHECKING:
     from model.checkpoint.landmark_model import LandmarkModel
-    from retrieval.writers.protocol import Writer
+    from retrieval.types.writer import Writer
 
 __all__ = ["Library", "Scope"]
 
@@ -242,7 +242,7 @@ class Library(Asking, About):
         ended = Ingestion(self._workspace, claimed, notify, gives_way=gives_way).run()
         self._passages.forget([ended.document_id])
         if ended.state == "done":
-            from retrieval.writing.read_ahead import read_ahead
+            from retrieval.writers.passages import read_ahead
 
             open_writer = lambda: self.writer  # noqa: E731
             read_ahead(self._workspace, self._passages, open_writer, ended.document_id, lambda: notify(ended))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from retrieval.errors import WriterError
-from retrieval.writers.protocol import Cancelled, WriterKind, WriterRequest, WriterToken, Written
+from retrieval.types.writer import Cancelled, WriterKind, WriterRequest, WriterToken, Written
 
 Reply = Callable[[WriterRequest], str]
 

@@ -31,8 +31,8 @@ from retrieval.library import Library
 from retrieval.types.defaults import DEFAULT_K
 from retrieval.types.passages import Answer, AnswerToken
 from retrieval.types.records import Scope
+from retrieval.types.writer import Turn
 from retrieval.types.written import Progress
-from retrieval.writers.protocol import Turn
 
 MAX_QUESTION_LENGTH = 4000
 MAX_PASSAGES = 200

@@ -19,7 +19,7 @@ from app.settings import Settings
 from app.writers import choose, chosen_on_the_page, opener_of
 from retrieval.errors import WriterError
 from retrieval.library import Library
-from retrieval.writers.trial import try_writer
+from retrieval.writers.opening import try_writer
 
 HOW_TO = "Answers are quoted. To have them written, name a writer in the settings."
 HOW_TO_ELSEWHERE = "Answers are quoted. Whoever runs this server can have them written: CAIRN_WRITER names a writer."

@@ -39,7 +39,7 @@ from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_POSI
 from retrieval.types.outcomes import outcome_note, set_aside_note, understood_note, who_chose
 from retrieval.types.passages import Answer
 from retrieval.types.written import Progress
-from retrieval.writing.citations import without_citations
+from retrieval.writers.citations import without_citations
 
 if TYPE_CHECKING:
     from retrieval.library import Library

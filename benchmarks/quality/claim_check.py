@@ -24,7 +24,7 @@ import machine
 
 from app.assembly import open_library
 from app.settings import load_settings
-from retrieval.writing.checking.claims import ClaimChecker
+from retrieval.writers.claims import ClaimChecker
 
 CLAIMS = ROOT / "benchmarks" / "questions" / "claims.jsonl"
 TUNED = ("paper-jose-00118.pdf", "textbook-chapter-openstax-psychology-memory.pdf")

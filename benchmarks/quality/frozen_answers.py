@@ -32,7 +32,7 @@ import machine
 from app.assembly import open_library
 from app.settings import load_settings
 from retrieval.library import Library
-from retrieval.writing.checking.claims import ClaimChecker
+from retrieval.writers.claims import ClaimChecker
 
 QUESTIONS = ROOT / "benchmarks" / "questions"
 TOLERANCE = 1e-4

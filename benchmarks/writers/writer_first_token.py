@@ -37,9 +37,9 @@ from model.checkpoint.chat.chat_model import ChatModel
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_chat_model
 from retrieval.library import Library
-from retrieval.writers.local.loaded_writer import LoadedWriter, loaded_writer, passage_ids, write_over
+from retrieval.types.writer import WriterOptions, WriterPassage, WriterRequest
+from retrieval.writers.local import LoadedWriter, loaded_writer, passage_ids, write_over
 from retrieval.writers.prompt import closing_text
-from retrieval.writers.protocol import WriterOptions, WriterPassage, WriterRequest
 from tests.tiny_model import CHAT_TEMPLATE
 
 QUESTION = "What moves the people near water?"

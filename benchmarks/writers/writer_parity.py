@@ -35,8 +35,7 @@ from model.inference.reuse.repair import read_question
 from model.inference.reuse.segments import Segment, read_segment
 from model.inference.reuse.writing import write_answer
 from model.inference.sampling import Sampling
-from retrieval.writers.local.guard import divergence, word_f1
-from retrieval.writers.local.loaded_writer import LoadedWriter, loaded_writer
+from retrieval.writers.local import LoadedWriter, divergence, loaded_writer, word_f1
 
 MOST_TOKENS = 24
 

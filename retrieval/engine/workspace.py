@@ -45,6 +45,8 @@ OF_FINDERS, OF_QUOTING_MODELS, OF_OTHER_MODELS = "k4", "k4v2", "bf16"
 # A shard is what a crash can cost and what one commit makes durable.
 SHARD_BYTES = 32 << 20
 
+WRITER_FOLDER = "writer"  # below the home
+
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
@@ -248,3 +250,8 @@ def _values(fields: list[str], stored: MemoryFingerprint, mine: MemoryFingerprin
         f"{name} is {old} in the memory and {new} here" for name, old, new in pairs if max(len(old), len(new)) <= 40
     ]
     return f"({'; '.join(shown)}.)" if shown else ""
+
+
+def documents_folders(home: Path, document_id: str = "*") -> list[Path]:
+    """Where writers keep what they made of a document, or of any."""
+    return sorted(path for path in (home / WRITER_FOLDER).glob(f"*/{document_id}") if path.is_dir())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from retrieval.engine.workspace import Workspace
+from retrieval.engine.workspace import Workspace, documents_folders
 from retrieval.errors import CairnError, NotFound
 from retrieval.extraction.extract import extract
 from retrieval.extraction.versions import gains
@@ -24,7 +24,6 @@ from retrieval.ingest.file_store import (
     stored_sha256,
 )
 from retrieval.types.records import DamageReport, Deleted, GcReport, Job, RepairReport, VerifyReport
-from retrieval.writers.local.memory_files import documents_folders
 from storage import maintenance as storage_maintenance
 from storage.backups import keep_backup
 from storage.catalogue.home import Home

@@ -18,7 +18,7 @@ from model.inference.sampling import Sampling
 from retrieval.errors import InvalidRequest
 from retrieval.query.features import Asked
 from retrieval.types.records import Scope
-from retrieval.writers.protocol import Turn
+from retrieval.types.writer import Turn
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from app.exports.answers import answer_as_html
 from retrieval.library import Library
 from retrieval.types.outcomes import NOTHING_FOUND
 from retrieval.types.passages import Answer
-from retrieval.writers.protocol import Written
-from retrieval.writing.instructions import ANSWER, ANSWER_BRIEFLY, HINT
+from retrieval.types.writer import Written
+from retrieval.writers.prompt import ANSWER, ANSWER_BRIEFLY, HINT
 from tests.app.serving import OWNER_TOKEN, served, settings_for
 from tests.app.small_library import QUESTION, UNANSWERED
 from tests.scripted_writer import ScriptedWriter

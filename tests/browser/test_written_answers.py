@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from retrieval.library import Library
-from retrieval.writing import portion
+from retrieval.writers import passages
 from tests.app.small_library import QUESTION
 from tests.chat_server import ChatServer, chat_server
 from tests.scripted_writer import ScriptedWriter
@@ -139,7 +139,7 @@ def test_a_whole_document_is_read_part_by_part_and_can_be_stopped(
     server: ChatServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(portion, "SEGMENTS_A_PART", 1)
+    monkeypatch.setattr(passages, "SEGMENTS_A_PART", 1)
     go_on, asked = threading.Event(), list[str]()
 
     def noting(_system: str, user: str) -> str:

@@ -13,9 +13,9 @@ import pytest
 
 from retrieval.bounded_http import PLAIN, at_most
 from retrieval.errors import WriterError
-from retrieval.writers.protocol import WriterRequest
-from retrieval.writers.server import server_writer
-from retrieval.writers.server.server_writer import ServerWriter
+from retrieval.types.writer import WriterRequest
+from retrieval.writers import server
+from retrieval.writers.server import ServerWriter
 
 BOMB = gzip.compress(b"x" * 50_000_000)
 
@@ -61,7 +61,7 @@ def test_no_more_is_read_than_any_answer_has(address: str, path: str) -> None:
 
 
 def test_a_writer_that_sends_a_line_without_an_end_is_given_up(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_writer, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(server, "MOST_BYTES", 1_000_000)
     writer = ServerWriter(f"{address}/v1#model", timeout_seconds=30)
     with pytest.raises(WriterError):
         list(writer.write(WriterRequest("Answer.", "What?"), lambda: False))

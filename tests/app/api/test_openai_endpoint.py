@@ -11,8 +11,8 @@ import pytest
 
 from app.api import build_app
 from retrieval.library import Library
-from retrieval.writers.protocol import WriterRequest
-from retrieval.writing import instructions
+from retrieval.types.writer import WriterRequest
+from retrieval.writers import prompt
 from tests.app.serving import served, settings_for
 from tests.app.small_library import QUESTION, WALKS
 from tests.scripted_writer import ScriptedWriter
@@ -79,7 +79,7 @@ def test_without_a_writer_the_quoted_sentence_is_the_answer(client: openai.OpenA
 
 def test_messages_before_the_question_are_the_conversation(client: openai.OpenAI, writer: ScriptedWriter) -> None:
     def reply(request: WriterRequest) -> str:
-        return "Who raised the dam?" if request.instruction == instructions.REWRITE else "Martha Lindqvist [1]."
+        return "Who raised the dam?" if request.instruction == prompt.REWRITE else "Martha Lindqvist [1]."
 
     writer.reply = reply
     messages = said(QUESTION, "In 1981 [1].\n\nSources:\n[1] Handbook, page 1", "And who?")

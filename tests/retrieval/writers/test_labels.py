@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retrieval.writers.local.labels import CitationStream, labels_of, with_labels
+from retrieval.writers.citations import CitationStream, labels_of, with_labels
 
 
 def test_a_body_keeps_its_label_in_any_company_and_no_two_have_the_same() -> None:

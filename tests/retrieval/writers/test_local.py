@@ -10,15 +10,14 @@ import pytest
 import torch
 
 from model.checkpoint.load import load_chat_model
+from retrieval.engine.workspace import documents_folders
 from retrieval.errors import InvalidRequest, WriterError
-from retrieval.writers.local import guard
-from retrieval.writers.local.loaded_writer import LoadedWriter, loaded_writer
-from retrieval.writers.local.local_writer import LocalWriter
-from retrieval.writers.local.memory_files import documents_folders, stored_bytes
-from retrieval.writers.opening import WriterSpec, open_writer
+from retrieval.types.writer import WriterOptions, WriterPassage, WriterRequest, WriterToken, Written
+from retrieval.writers import local
+from retrieval.writers.local import LoadedWriter, LocalWriter, loaded_writer
+from retrieval.writers.local_memory import stored_bytes
+from retrieval.writers.opening import WriterSpec, open_writer, writer_report
 from retrieval.writers.prompt import passage_body
-from retrieval.writers.protocol import WriterOptions, WriterPassage, WriterRequest, WriterToken, Written
-from retrieval.writers.report import writer_report
 from tests.tiny_model import tiny_chat_model
 
 TEXTS = ("The key is under the mat.", "The mat lies in the hall of the old house.", "Nobody is at home before noon.")
@@ -200,63 +199,63 @@ def loaded(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def test_the_guard_raises_the_share_until_answers_agree(loaded: LoadedWriter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "_MOST_TOKENS", 2)
-    monkeypatch.setattr(guard, "SHARES", (0.0, 0.9))
-    monkeypatch.setattr(guard, "word_f1", lambda one, other: 0.9)  # a random network writes no words
-    never = guard.measure(loaded)
+    monkeypatch.setattr(local, "_MOST_TOKENS", 2)
+    monkeypatch.setattr(local, "SHARES", (0.0, 0.9))
+    monkeypatch.setattr(local, "word_f1", lambda one, other: 0.9)  # a random network writes no words
+    never = local.measure(loaded)
     assert never.repair == 1.0
     assert [level.repair for level in never.levels] == [0.0, 0.9]
     assert never.levels[0].kl > never.levels[1].kl
-    assert never.reached == guard.Level(1.0, 1.0, 0.0, never.right_again)
+    assert never.reached == local.Level(1.0, 1.0, 0.0, never.right_again)
     assert never.right_again == 0.0, "a random network answers nothing"
-    monkeypatch.setattr(guard, "ENOUGH", 0.9)
-    enough = guard.measure(loaded)
+    monkeypatch.setattr(local, "ENOUGH", 0.9)
+    enough = local.measure(loaded)
     assert (enough.repair, enough.reached.f1) == (0.0, 0.9)
 
 
 def test_what_the_guard_found_is_kept(loaded: LoadedWriter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "measure", lambda _: guard.Agreement(0.2, (guard.Level(0.2, 0.97, 0.01),)))
-    assert guard.agreement_of(loaded).repair == 0.2
-    monkeypatch.setattr(guard, "measure", lambda _: pytest.fail("measured twice"))
-    assert guard.agreement_of(loaded).reached == guard.Level(0.2, 0.97, 0.01)
+    monkeypatch.setattr(local, "measure", lambda _: local.Agreement(0.2, (local.Level(0.2, 0.97, 0.01),)))
+    assert local.agreement_of(loaded).repair == 0.2
+    monkeypatch.setattr(local, "measure", lambda _: pytest.fail("measured twice"))
+    assert local.agreement_of(loaded).reached == local.Level(0.2, 0.97, 0.01)
 
 
 def test_what_was_found_before_right_answers_were_counted_is_still_read(tmp_path: Path, checkpoint: Path) -> None:
     loaded = loaded_writer(load_chat_model(checkpoint, device="cpu"), tmp_path)
     loaded.memory.folder.mkdir(parents=True, exist_ok=True)
     kept = '{"repair": 0.2, "levels": [{"repair": 0.2, "f1": 0.97, "kl": 0.01}]}'
-    (loaded.memory.folder / guard.AGREEMENT_FILE).write_text(kept)
-    assert guard.agreement_of(loaded) == guard.Agreement(0.2, (guard.Level(0.2, 0.97, 0.01, None),), None)
+    (loaded.memory.folder / local.AGREEMENT_FILE).write_text(kept)
+    assert local.agreement_of(loaded) == local.Agreement(0.2, (local.Level(0.2, 0.97, 0.01, None),), None)
 
 
 def test_every_built_in_answer_stands_in_its_passages_and_is_known_when_it_is_given() -> None:
-    for passages, questions in guard.built_in():
+    for passages, questions in local.built_in():
         text = " ".join(text for _, text in passages)
         for question in questions:
             assert question.answered_by(text), question.text
             assert not question.answered_by("No answer was found in the documents.")
-    assert guard.BuiltInQuestion("How much?", ("15",)).answered_by("It is 15 euros.")
-    assert not guard.BuiltInQuestion("How much?", ("15",)).answered_by("It is 215 euros.")
+    assert local.BuiltInQuestion("How much?", ("15",)).answered_by("It is 15 euros.")
+    assert not local.BuiltInQuestion("How much?", ("15",)).answered_by("It is 215 euros.")
 
 
 def test_words_are_compared_without_case_and_marks() -> None:
-    assert guard.word_f1("The mat.", "the mat") == 1.0
-    assert guard.word_f1("under the mat", "the hall") == pytest.approx(0.4)
-    assert guard.word_f1("", "mat") == 0.0
+    assert local.word_f1("The mat.", "the mat") == 1.0
+    assert local.word_f1("under the mat", "the hall") == pytest.approx(0.4)
+    assert local.word_f1("", "mat") == 0.0
 
 
 def test_the_doctor_shows_the_agreement_and_says_when_passages_are_read_again(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = writer_at(checkpoint, tmp_path, repair=None)
-    monkeypatch.setattr(guard, "measure", lambda _: guard.Agreement(0.2, (guard.Level(0.2, 0.97, 0.01, 0.75),), 0.8))
+    monkeypatch.setattr(local, "measure", lambda _: local.Agreement(0.2, (local.Level(0.2, 0.97, 0.01, 0.75),), 0.8))
     report, problems = writer_report(writer, tmp_path)
     assert (report["repair"], report["agreement_f1"], report["first_token_kl"], problems) == (0.2, 0.97, 0.01, [])
     assert (report["right"], report["right_again"]) == (0.75, 0.8)
     written(writer, request())
     assert writer_report(writer, tmp_path)[0]["stored_bytes"] > 0
     elsewhere = writer_at(checkpoint, tmp_path / "other", repair=None)
-    monkeypatch.setattr(guard, "measure", lambda _: guard.Agreement(1.0, (guard.Level(0.5, 0.6, 0.9),)))
+    monkeypatch.setattr(local, "measure", lambda _: local.Agreement(1.0, (local.Level(0.5, 0.6, 0.9),)))
     report, problems = writer_report(elsewhere, tmp_path / "other")
     assert report["repair"] == 1.0
     assert "reads all passages again" in problems[0] and "0.60" in problems[0]

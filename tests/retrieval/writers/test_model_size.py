@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retrieval.writers.server.model_size import weights_in_name
+from retrieval.writers.server import weights_in_name
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from retrieval.types.writer import Turn, WriterPassage, WriterRequest
 from retrieval.writers.prompt import closing_text, messages, passage_body, passage_label, user_text
-from retrieval.writers.protocol import Turn, WriterPassage, WriterRequest
 
 
 def passage(text: str, number: int = 1, title: str = "Handbook", pages: tuple[int, ...] = (3,)) -> WriterPassage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrieval.writers.segments import segment_at, segments_of
+from retrieval.writers.passages import segment_at, segments_of
 
 
 @given(st.text(alphabet="ab .\n", max_size=400), st.integers(2, 50))

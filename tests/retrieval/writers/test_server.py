@@ -18,10 +18,10 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from retrieval.errors import WriterError
+from retrieval.types.writer import WriterOptions, WriterPassage, WriterRequest, Written
+from retrieval.writers import server as server_module
 from retrieval.writers.opening import WriterSpec, open_writer
-from retrieval.writers.protocol import WriterOptions, WriterPassage, WriterRequest, Written
-from retrieval.writers.server import only_model
-from retrieval.writers.server.server_writer import ServerWriter
+from retrieval.writers.server import ServerWriter
 from tests.chat_server import ChatServer, chat_server
 from tests.tiny_model import SHAPE, byte_tokenizer
 
@@ -136,7 +136,7 @@ def test_the_only_model_of_a_server_is_named_before_it_has_written(
     assert writer.name == "tiny" and server.requests == []
     server.models = ["a", "b"]
     assert ServerWriter(server.address).name == "the model at 127.0.0.1"
-    monkeypatch.setattr(only_model, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(server_module, "_AGAIN_SECONDS", 0.0)
     later = ServerWriter(f"{server.address}/nowhere")
     assert later.name == later.name == "the model at 127.0.0.1"
     assert ServerWriter("http://127.0.0.1:9/v1").name == "the model at 127.0.0.1"

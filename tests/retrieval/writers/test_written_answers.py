@@ -14,9 +14,9 @@ from retrieval.library import Library
 from retrieval.types.outcomes import NOTHING_FOUND
 from retrieval.types.passages import Answer, AnswerToken
 from retrieval.types.records import Scope
+from retrieval.types.writer import WriterRequest, Written
 from retrieval.types.written import Progress
-from retrieval.writers.protocol import WriterRequest, Written
-from retrieval.writing import instructions
+from retrieval.writers import prompt
 from storage.records import Principal
 from tests.retrieval.conftest import TEXTS, add
 from tests.scripted_writer import ScriptedWriter
@@ -148,7 +148,7 @@ def test_the_writers_attention_is_the_evidence_where_it_tells(library: Library, 
 
 def test_a_follow_up_is_rewritten_by_the_writer_and_searched_as_such(library: Library, writer: ScriptedWriter) -> None:
     def reply(request: WriterRequest) -> str:
-        return '"What does the fox do?"' if request.instruction == instructions.REWRITE else "It jumps [1]."
+        return '"What does the fox do?"' if request.instruction == prompt.REWRITE else "It jumps [1]."
 
     writer.reply = reply
     ask(library, "Tell me of the fox.", conversation_id="c")
@@ -164,7 +164,7 @@ def test_a_follow_up_is_rewritten_by_the_writer_and_searched_as_such(library: Li
 def test_a_rewriting_that_is_no_question_or_another_is_not_used(
     library: Library, writer: ScriptedWriter, rewriting: str
 ) -> None:
-    writer.reply = lambda request: rewriting if request.instruction == instructions.REWRITE else "Yes [1]."
+    writer.reply = lambda request: rewriting if request.instruction == prompt.REWRITE else "Yes [1]."
     ask(library, "Tell me of the fox.", conversation_id="c")
     asked = ask(library, "And what does its tail look like?", conversation_id="c").settings["asked"]
     assert asked == "Tell me of the fox. And what does its tail look like?"
@@ -175,7 +175,7 @@ def test_a_rewriting_that_is_no_question_or_another_is_not_used(
 
 def noting(request: WriterRequest) -> str:
     """Notes the first passage of each part; combines notes by repeating their numbers."""
-    if request.instruction == instructions.COMBINE:
+    if request.instruction == prompt.COMBINE:
         numbers = re.findall(r"\[\d+\]", "".join(request.notes))
         return "All of it: " + " ".join(numbers)
     return f"Something is said [{request.passages[0].number}]."
@@ -234,7 +234,7 @@ def test_notes_that_are_too_long_are_combined_in_groups(
     much = " ".join(f"Much of {n} [1]." for n in range(500))
     writer.reply = lambda request: much if request.passages else "Less [1]."
     items = list(library.ask("Summarise.", within=Scope((long_document,))))
-    combining = [request for request in writer.requests if request.instruction == instructions.COMBINE]
+    combining = [request for request in writer.requests if request.instruction == prompt.COMBINE]
     assert len(combining) > 1
     assert all(sum(map(len, request.notes)) < 9000 for request in combining)
     progress = [item for item in items if isinstance(item, Progress)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retrieval.writing.checking.facts import content_words, facts_of, forms_of
+from retrieval.writers.facts import content_words, facts_of, forms_of
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 import queue
+import re
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -18,16 +19,127 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urldefrag, urlsplit
 
+import httpx
+import httpx2
+import openai
+
 from retrieval.bounded_http import PLAIN, at_most
 from retrieval.errors import WriterError
+from retrieval.types.writer import Cancelled, Finish, WriterKind, WriterRequest, WriterToken, Written
 from retrieval.writers.prompt import messages
-from retrieval.writers.protocol import Cancelled, Finish, WriterKind, WriterRequest, WriterToken, Written
-from retrieval.writers.server.model_size import weights_in_name
-from retrieval.writers.server.only_model import OnlyModel
-from retrieval.writers.server.thinking import VisibleText
 
 if TYPE_CHECKING:
     from openai import OpenAI
+
+
+_SIZE = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,3})?)(m|b)(?![a-z0-9])", re.IGNORECASE)
+_UNITS = {"m": 1_000_000, "b": 1_000_000_000}
+
+
+def weights_in_name(name: str) -> int | None:
+    """None where the name has no size, or several, as those of mixtures have."""
+    sizes = {round(float(number) * _UNITS[unit.lower()]) for number, unit in _SIZE.findall(name)}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+_PATIENCE_SECONDS = 1.0
+_AGAIN_SECONDS = 30.0  # before a server that said nothing useful is asked once more
+
+
+class OnlyModel:
+    """Of the server at `url` (up to and with `/v1`). Thread-safe."""
+
+    def __init__(self, url: str, *, key: str | None, local: bool):
+        self._url, self._key, self._local = url, key, local
+        self._lock = threading.Lock()
+        self._name, self._asked_at = "", float("-inf")
+
+    def name(self) -> str:
+        """Empty where the server has several, or does not say at once."""
+        with self._lock:
+            if not self._name and time.monotonic() - self._asked_at >= _AGAIN_SECONDS:
+                self._name = self._ask()
+                self._asked_at = time.monotonic()
+            return self._name
+
+    def _ask(self) -> str:
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        try:
+            # A proxy of the environment is for other machines.
+            with httpx.Client(trust_env=not self._local, timeout=_PATIENCE_SECONDS) as client:
+                listed = client.get(f"{self._url.rstrip('/')}/models", headers=headers).raise_for_status().json()
+            names = [model["id"] for model in listed["data"]]
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError):
+            return ""
+        return names[0] if len(names) == 1 and isinstance(names[0], str) else ""
+
+
+_LONGEST = 200
+
+
+def explained(error: Exception, url: str, key: str | None, *, begun: bool) -> str:
+    """`begun`: whether text had come already."""
+    if isinstance(error, openai.APITimeoutError):
+        return f"{url} did not answer in time. Is the server busy, or still loading the model?"
+    if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
+        return f"{url} refused the key. Put the right one into CAIRN_WRITER_KEY or CAIRN_WRITER_KEY_FILE."
+    if isinstance(error, openai.NotFoundError):
+        return f"{url} does not know this address or model. {_said(error, key)}"
+    if isinstance(error, openai.RateLimitError):
+        return f"{url} takes no more requests at the moment (429). Ask again later."
+    if isinstance(error, openai.InternalServerError):
+        return f"{url} failed ({error.status_code}). {_said(error, key)}"
+    if isinstance(error, openai.APIStatusError):
+        return f"{url} refused the request ({error.status_code}). {_said(error, key)}"
+    if isinstance(error, openai.APIConnectionError | OSError | httpx2.TransportError):
+        return "it broke off in the middle. Ask again." if begun else f"{url} cannot be reached. Is the server running?"
+    if isinstance(error, openai.APIError):
+        return f"{url} stopped with an error. {_said(error, key)}"
+    return f"{url} sent something that is not an answer. Is it an OpenAI-compatible server whose address ends in /v1?"
+
+
+def _said(error: openai.APIError, key: str | None) -> str:
+    """The server's own words, on one line."""
+    body = error.body
+    said = body.get("message") if isinstance(body, dict) else None
+    words = " ".join(str(said or error.message).split())
+    if key:
+        words = words.replace(key, "…")
+    return f"It said: {words[:_LONGEST]}"
+
+
+OPENING, CLOSING = "<think>", "</think>"
+
+
+class VisibleText:
+    """Takes text piece by piece and gives what may be shown of it: all but a `<think>` part at the beginning."""
+
+    def __init__(self) -> None:
+        self._held, self._thinking, self._decided = "", False, False
+
+    def feed(self, piece: str) -> str:
+        """What became visible by this piece."""
+        if self._decided:
+            return piece
+        self._held += piece
+        if not self._thinking:
+            begun = self._held.lstrip()
+            if OPENING.startswith(begun[: len(OPENING)]) and len(begun) < len(OPENING):
+                return ""
+            self._thinking = begun.startswith(OPENING)
+            if not self._thinking:
+                return self._release(self._held)
+        _, closed, after = self._held.partition(CLOSING)
+        return self._release(after.lstrip()) if closed and after.strip() else ""
+
+    def rest(self) -> str:
+        """What is still held back at the end, unless it is part of the thinking."""
+        return "" if self._thinking or self._decided else self._release(self._held)
+
+    def _release(self, text: str) -> str:
+        self._decided, self._held = True, ""
+        return text
+
 
 RETRIES = 2
 MOST_BYTES = 16_000_000
@@ -101,7 +213,7 @@ class ServerWriter:
                 f"it sent nothing for {self._timeout_seconds:.0f} seconds. CAIRN_WRITER_TIMEOUT sets it.",
             ) from None
         except _failures() as error:
-            from retrieval.writers.server.server_errors import explained
+            from retrieval.writers.server import explained
 
             raise WriterError(self.name, explained(error, self._url, self._key, begun=wrote)) from error
         finally:

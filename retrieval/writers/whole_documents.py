@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 
+from retrieval.types.writer import Writer, WriterOptions, WriterPassage, WriterRequest, WriterToken, Written
 from retrieval.types.written import Progress
-from retrieval.writers.protocol import Writer, WriterOptions, WriterPassage, WriterRequest, WriterToken, Written
-from retrieval.writing.instructions import COMBINE, NOTES, NOTHING
-from retrieval.writing.portion import Portion
-from retrieval.writing.tidy_text import tidied, without_repetition
+from retrieval.writers.output_filter import tidied, without_repetition
+from retrieval.writers.passages import Portion
+from retrieval.writers.prompt import COMBINE, NOTES, NOTHING
 
 NOTES_CHARACTERS = 6000
 _NOTE_TOKENS = 256

@@ -9,6 +9,11 @@ A claim is
 
 This compares words, not meaning: a claim that turns a sentence into its opposite, or names the right people in the
 wrong roles, passes (benchmarks/quality/claim_check.py measures how often it is right).
+
+What the model that searches would have quoted, beside an answer that a writer words.
+
+A writer may be weaker than the search: whoever names one shall not get a worse answer for it. So the quotation stands
+beside the writer's words, and in their place where the documents support none of them.
 """
 
 from __future__ import annotations
@@ -22,18 +27,46 @@ from model.scoring.sentences import sentence_borders
 from retrieval.engine.workspace import Workspace
 from retrieval.index.memory_snapshot import MemorySnapshot
 from retrieval.index.snapshot import MemoryIndex, naming_damage
+from retrieval.query.answer import quoted_sentences
+from retrieval.query.decode import Decoder
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import join_neighbours
+from retrieval.query.question import Question
 from retrieval.query.rank import quoting_from, rank
-from retrieval.query.retrieve import choose_candidates
+from retrieval.query.retrieve import choose_candidates, retrieve
 from retrieval.query.search import find_blocks, hits_of
 from retrieval.query.sentences import Hit
-from retrieval.types.passages import Passage
+from retrieval.types.defaults import Outcome
+from retrieval.types.passages import Passage, QuotedSentence
 from retrieval.types.records import Scope
 from retrieval.types.written import Citation, Claim, Verdict
-from retrieval.writing.checking.facts import Fact, content_words, facts_of, first_word, forms_of
-from retrieval.writing.checking.sentences import claims_of
-from retrieval.writing.citations import BRACKETS
+from retrieval.writers.citations import BRACKETS, without_citations
+from retrieval.writers.facts import Fact, content_words, facts_of, first_word, forms_of
+from retrieval.writers.output_filter import is_refusal
+from retrieval.writers.prompt import LEAD_IN
+
+_FEWEST_WORDS = 2
+# Marks of lists and tables, and dashes that draw lines.
+_MARKS = re.compile(r"^[\s>*•#|–—-]+(?=\S)|^\d{1,2}[.)]\s+|[\s|*]+$")
+_RULE = re.compile(r"[\s|:–—=-]*")
+# "[2]" after a full stop belongs to the sentence before it.
+_LATE_CITATION = re.compile(r"([.!?…])((?:\s*\[\s*\d[\d\s,;]*\])+)")
+
+
+def claims_of(answer: str) -> Iterator[tuple[int, int, str]]:
+    """(start, end, text) of every sentence, item or row that says something; the text without marks and citations."""
+    moved = _LATE_CITATION.sub(r"\2\1", answer)  # as long as before: places stay
+    for start, end in sentence_borders(moved):
+        if _RULE.fullmatch(moved[start:end]) or moved[start:end].endswith((":", "?")):
+            continue
+        text = " ".join(_MARKS.sub("", _MARKS.sub("", without_citations(moved[start:end]))).split())
+        if is_refusal(text):
+            continue
+        if lead := LEAD_IN.match(text):
+            text = text[lead.end() :]
+        if len(content_words(text)) >= _FEWEST_WORDS:
+            yield start, end, text
+
 
 SUPPORTED_COVERAGE = 0.6
 PARTLY_COVERAGE = 0.45
@@ -181,3 +214,61 @@ def _unfounded(sentence: str, passages: Sequence[Passage]) -> list[Fact]:
     for passage in passages:
         known |= forms_of(f"{passage.title} {passage.text}")
     return [fact for fact in facts_of(masked) if fact.form not in known]
+
+
+# Letters by which forms of a word are one: inspect, inspection.
+_BEGINNING = 5
+
+
+@dataclass(frozen=True)
+class Beside:
+    """`outcome`: of the quotation; "not_found" without one."""
+
+    quotation: QuotedSentence | None
+    outcome: Outcome
+
+
+def quoted_beside(
+    workspace: Workspace, index: MemoryIndex, builder: PassageBuilder, question: Question, asked: str
+) -> Beside | None:
+    """The sentence that would have been quoted without a writer. `asked`: the question reworded to stand alone. None if
+    the model does not quote sentences. Raises like `query.search.search`."""
+    if not workspace.loaded().model.config.quotes_sentences:
+        return None
+    alone = replace(question, text=asked, quote=True, conversation_id=None, earlier=())
+    builder = builder.for_one_question()
+    with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
+        retrieved = retrieve(workspace, index, snapshot, alone, builder.blocks)
+        decoded = Decoder(workspace, index, builder, alone).look(retrieved)
+        sentence = next(quoted_sentences(builder, decoded, decoded.quotations[:1]), None)
+    if sentence is None or decoded.outcome == "not_found":
+        return Beside(None, "not_found")
+    return Beside(sentence, decoded.outcome)
+
+
+def is_upheld(question: str, text: str, claims: Sequence[Claim], beside: Beside, *, small: bool) -> bool:
+    """Whether the documents support a text without citations, beyond what the question says itself.
+
+    One supported sentence is enough if something would be quoted; else most must be supported, and one of those must be
+    about what was asked, since copying any sentence of a document is support. A small writer must also agree with the
+    search if that is sure: it copies what stands beside the answer just as readily.
+    """
+    asked, quotation = set(content_words(question)), beside.quotation
+    supported = [claim for claim in claims if claim.verdict == "supported" and set(content_words(claim.text)) - asked]
+    if quotation is None:
+        speaks = any(_share_a_word(asked, content_words(claim.text)) for claim in supported)
+        return 2 * len(supported) > len(claims) and (speaks or not asked)
+    if small and beside.outcome == "found" and (short := set(content_words(quotation.short))):
+        supported = [claim for claim in supported if 2 * len(short & set(content_words(claim.text))) > len(short)]
+    if not supported and beside.outcome == "perhaps":  # a guess: nearly supported is better
+        supported = [claim for claim in claims if claim.score >= SUPPORTED_COVERAGE and not claim.unfounded]
+        supported = [claim for claim in supported if set(content_words(claim.text)) - asked]
+    words = set(content_words(without_citations(text)))  # too short to be looked up, like a name
+    named = not claims and bool(words - asked) and words <= set(content_words(quotation.passage.text))
+    return bool(supported) or named
+
+
+def _share_a_word(some: Iterable[str], others: Iterable[str]) -> bool:
+    """Whether two texts have a word in common, as far as its beginning tells."""
+    begins = {word[:_BEGINNING] for word in others}
+    return any(word[:_BEGINNING] in begins for word in some)

@@ -10,8 +10,8 @@ import pytest
 from retrieval.library import Library
 from retrieval.types.passages import Answer
 from retrieval.types.records import Scope
+from retrieval.types.writer import WriterRequest
 from retrieval.writers.prompt import messages
-from retrieval.writers.protocol import WriterRequest
 from tests.retrieval.conftest import add
 from tests.scripted_writer import ScriptedWriter
 

@@ -1,4 +1,6 @@
-"""Numbers that passages carry in a local writer's prompt, and back to the numbers that the reader sees.
+"""The numbers that an answer cites.
+
+Numbers that passages carry in a local writer's prompt, and back to the numbers that the reader sees.
 
 What is stored of a passage cannot know which number it has in this question, and a number put before it afterwards is
 not known by its tokens. So each passage carries a label of its own, of three digits, made from its text and stored with
@@ -9,7 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from retrieval.types.written import Citation
 
 _FIRST, _COUNT = 100, 900
 _CITATION = re.compile(r"\[\s*\d{1,5}(?:\s*[,;]\s*\d{1,5})*\s*\]")
@@ -66,3 +70,29 @@ class CitationStream:
         cited = [int(number) for number in re.findall(r"\d+", citation[0])]
         shown = dict.fromkeys(self._numbers[label] for label in cited if label in self._numbers)
         return "".join(f"[{number}]" for number in shown)
+
+
+BRACKETS = re.compile(r"\[\s*\d{1,5}(?:\s*[,;]\s*\d{1,5})*\s*\]")
+_NUMBER = re.compile(r"\d+")
+
+
+def citations_in(text: str, passage_of: Mapping[int, int]) -> tuple[Citation, ...]:
+    """Every number in square brackets that a passage has. `passage_of`: its index among the answer's passages.
+
+    The place of a number that stands alone in its brackets includes them. Other numbers stay text.
+    """
+    found = []
+    for brackets in BRACKETS.finditer(text):
+        numbers = list(_NUMBER.finditer(brackets[0]))
+        for number in numbers:
+            if int(number[0]) not in passage_of:
+                continue
+            first = brackets.start()
+            start, end = brackets.span() if len(numbers) == 1 else (first + number.start(), first + number.end())
+            found.append(Citation(int(number[0]), passage_of[int(number[0])], start, end))
+    return tuple(found)
+
+
+def without_citations(text: str) -> str:
+    """The words alone."""
+    return re.sub(r"\s*" + BRACKETS.pattern, "", text)

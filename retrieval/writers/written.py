@@ -3,15 +3,18 @@
 - The finder's turn at the model ends before the writer begins, so that a slow writer holds nobody up.
 - Whatever keeps the writer from its end, the question keeps its passages and says what happened.
 - A sentence that the search would have quoted stands beside the answer, and in its place where the documents support
-  none of it (`retrieval.writing.checking.quoted_beside`).
+  none of it (`retrieval.writers.claims`).
 - What a document says decides nothing here: which passages there are, what is cited and what is checked follow from
   search, and from the numbers in the answer. A writer has no tools.
+
+What becomes of a writer's words once they were looked up: they stay, get the citations that the check found, or give
+way to what the model that searches would have quoted.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -19,27 +22,125 @@ from uuid import uuid4
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import WriterError
 from retrieval.index.snapshot import MemoryIndex
-from retrieval.query.answer import store_answer
+from retrieval.query.answer import Answerer, store_answer
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
+from retrieval.types.defaults import Outcome
 from retrieval.types.outcomes import NOTHING_FOUND
-from retrieval.types.passages import Answer, AnswerToken, Passage, PassageBlock, Timings
+from retrieval.types.passages import Answer, AnswerToken, Passage, PassageBlock, QuotedSentence, Timings
 from retrieval.types.records import Scope
-from retrieval.types.written import Progress, WriterUse
-from retrieval.writers.prompt import without_marks
-from retrieval.writers.protocol import Turn, Writer, WriterOptions, WriterRequest, WriterToken, Written
-from retrieval.writing.checking.claims import ClaimChecker, without_unfinished
-from retrieval.writing.checking.quoted_beside import Beside, is_upheld, quoted_beside
-from retrieval.writing.checking.refusals import refuses
-from retrieval.writing.checking.wording import Wording, cited_by_check, in_its_place, with_cited_passages_only
-from retrieval.writing.citations import citations_in
-from retrieval.writing.follow_ups import TURNS, standalone_question
-from retrieval.writing.found_passages import FoundPassages, find_passages, writer_passages
-from retrieval.writing.instructions import HINT
-from retrieval.writing.portion import Portion, full_portion, portion_of
-from retrieval.writing.tidy_text import tidied, without_repetition
-from retrieval.writing.whole_documents import WholeDocuments, is_whole_document_task
-from retrieval.writing.whole_passages import all_segments
+from retrieval.types.writer import Turn, Writer, WriterOptions, WriterRequest, WriterToken, Written
+from retrieval.types.written import Citation, Claim, Progress, WriterUse
+from retrieval.writers.citations import citations_in
+from retrieval.writers.claims import Beside, ClaimChecker, is_upheld, quoted_beside, without_unfinished
+from retrieval.writers.output_filter import refuses, tidied, without_repetition
+from retrieval.writers.passages import (
+    FoundPassages,
+    Portion,
+    all_segments,
+    find_passages,
+    full_portion,
+    portion_of,
+    writer_passages,
+)
+from retrieval.writers.prompt import HINT, TURNS, standalone_question, without_marks
+from retrieval.writers.whole_documents import WholeDocuments, is_whole_document_task
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The text of an answer with all that refers to places in it. `set_aside`: what the writer wrote, where the text is
+    not its own."""
+
+    text: str
+    tokens: tuple[AnswerToken, ...]
+    citations: tuple[Citation, ...]
+    claims: tuple[Claim, ...]
+    passages: tuple[Passage, ...]
+    outcome: Outcome = "found"
+    set_aside: str = ""
+
+
+def in_its_place(wording: Wording, beside: Beside) -> Wording:
+    """The quotation instead of the writer's words, or that there is none."""
+    if beside.quotation is None:
+        nothing = AnswerToken(NOTHING_FOUND, None, 0.0, ())
+        return Wording(NOTHING_FOUND, (nothing,), (), (), wording.passages, "not_found", wording.text)
+    sentence = beside.quotation.passage
+    passages = list(wording.passages)
+    place = next((at for at, one in enumerate(passages) if one.holds(sentence)), len(passages))
+    if place == len(passages):
+        passages.append(sentence)
+    quoted = sentence.text.rstrip()
+    text = f"{quoted} [{place + 1}]"
+    citation = Citation(place + 1, place, len(quoted) + 1, len(text))
+    claim = Claim(" ".join(quoted.split()), "supported", place, sentence.text, 1.0, 0, len(text))
+    tokens = _tokens_of(beside.quotation, f" [{place + 1}]")
+    return Wording(text, tokens, (citation,), (claim,), tuple(passages), beside.outcome, wording.text)
+
+
+def cited_by_check(wording: Wording, given: Sequence[Passage]) -> Wording:
+    """With the number of the passage behind each sentence that one supports. `given`: what the writer was
+    given, in the order of its numbers; what else a sentence was found in has the number of its place in the answer."""
+    text, added = wording.text, 0
+    passages, citations, claims = list(wording.passages), [], []
+    for claim in sorted(wording.claims, key=lambda one: one.start):
+        moved = _moved(claim, added)
+        if claim.passage is not None and claim.verdict == "supported":
+            number, place = _number_of(wording.passages[claim.passage], claim.passage, given, passages)
+            at = _behind_words(text, moved.start, moved.end)
+            mark = f" [{number}]"
+            text = text[:at] + mark + text[at:]
+            citations.append(Citation(number, place, at + 1, at + len(mark)))
+            added += len(mark)
+            moved = replace(moved, end=moved.end + len(mark))
+        claims.append(moved)
+    return replace(wording, text=text, citations=tuple(citations), claims=tuple(claims), passages=tuple(passages))
+
+
+def with_cited_passages_only(wording: Wording) -> Wording:
+    """Without the passages that neither a number nor a sentence leads to."""
+    used = {one.passage for one in wording.citations} | {one.passage for one in wording.claims}
+    kept = [place for place in range(len(wording.passages)) if place in used]
+    place_of = {place: at for at, place in enumerate(kept)}
+    return replace(
+        wording,
+        passages=tuple(wording.passages[place] for place in kept),
+        citations=tuple(replace(one, passage=place_of[one.passage]) for one in wording.citations),
+        claims=tuple(
+            one if one.passage is None else replace(one, passage=place_of[one.passage]) for one in wording.claims
+        ),
+    )
+
+
+def _number_of(sentence: Passage, place: int, given: Sequence[Passage], passages: list[Passage]) -> tuple[int, int]:
+    """(number, place among `passages`) as which `sentence`, the passage at `place`, is cited. May add to `passages`."""
+    at = next((at for at, one in enumerate(given) if one.holds(sentence)), None)
+    if at is None:
+        return place + 1, place
+    for other, passage in enumerate(passages):
+        if (passage.document_id, passage.start_index) == (given[at].document_id, given[at].start_index):
+            return at + 1, other
+    passages.append(given[at])
+    return at + 1, len(passages) - 1
+
+
+def _moved(claim: Claim, by: int) -> Claim:
+    unfounded = tuple((start + by, end + by) for start, end in claim.unfounded)
+    return replace(claim, start=claim.start + by, end=claim.end + by, unfounded=unfounded)
+
+
+def _behind_words(text: str, start: int, end: int) -> int:
+    """Before the full stop, and before the last border of a table's row."""
+    return start + len(text[start:end].rstrip(" \n.!?…|"))
+
+
+def _tokens_of(quotation: QuotedSentence, behind: str) -> tuple[AnswerToken, ...]:
+    """The sentence, its answer span apart, as tokens of which no attention is known."""
+    before, span, after = quotation.parts
+    parts: Sequence[tuple[str, bool]] = ((before, False), (span, True), (after.rstrip() + behind, False))
+    return tuple(AnswerToken(part, None, 0.0, (), pointed=pointed) for part, pointed in parts if part)
+
 
 # The answer was cut, not finished.
 CUT_OFF = "The answer was cut off at its greatest length. Allow longer answers and ask again."
@@ -302,3 +403,11 @@ def _scored(passage: Passage, score: float) -> Passage:
     each = score / max(1, len(passage.blocks))
     blocks: tuple[PassageBlock, ...] = tuple(replace(block, score=each) for block in passage.blocks)
     return replace(passage, score=min(1.0, score), blocks=blocks)
+
+
+def answerer(
+    workspace: Workspace, index: MemoryIndex, passages: PassageBuilder, question: Question, writer: Writer | None
+) -> Answerer | WrittenAnswerer:
+    if writer is None:
+        return Answerer(workspace, index, passages, question)
+    return WrittenAnswerer(workspace, index, passages, question, writer)

@@ -7,8 +7,7 @@ import pytest
 from retrieval.types.defaults import Outcome
 from retrieval.types.passages import Passage, QuotedSentence
 from retrieval.types.written import Claim, Verdict
-from retrieval.writing.checking.claims import without_unfinished
-from retrieval.writing.checking.quoted_beside import Beside, is_upheld
+from retrieval.writers.claims import Beside, is_upheld, without_unfinished
 
 QUESTION = "Which three parts has memory?"
 SENTENCE = "Name and describe the three stages of memory."

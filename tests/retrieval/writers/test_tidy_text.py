@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from retrieval.writers.protocol import WriterRequest, Written
-from retrieval.writing.tidy_text import TidyText, tidied, without_repetition
+from retrieval.types.writer import WriterRequest, Written
+from retrieval.writers.output_filter import TidyText, tidied, without_repetition
 from tests.scripted_writer import ScriptedWriter
 
 REQUEST = WriterRequest("Answer.", "When?")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from retrieval.types.outcomes import NOTHING_FOUND
-from retrieval.writing.checking.refusals import refuses
-from retrieval.writing.checking.sentences import claims_of
+from retrieval.writers.claims import claims_of
+from retrieval.writers.output_filter import refuses
 
 
 @pytest.mark.parametrize(

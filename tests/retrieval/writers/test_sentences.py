@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from retrieval.writing.checking.sentences import claims_of
-from retrieval.writing.citations import citations_in, without_citations
+from retrieval.writers.citations import citations_in, without_citations
+from retrieval.writers.claims import claims_of
 
 
 def texts(answer: str) -> list[str]:

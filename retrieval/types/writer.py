@@ -19,7 +19,7 @@ Finish = Literal["stop", "length", "cancelled", "repeated"]
 class WriterPassage:
     """A passage as the writer is shown it. `number` counts from 1 and is what the answer cites; `pages` count from 1.
 
-    `text` is a segment of its document (`retrieval.writers.segments`): the same document gives the same segments
+    `text` is a segment of its document (`retrieval.writers.passages`): the same document gives the same segments
     whatever is asked, so that what a writer made of one can be kept.
     """
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from retrieval.engine.workspace import documents_folders
 from retrieval.errors import WriterError
 from retrieval.library import Library
-from retrieval.writers.local.loaded_writer import loaded_writer
-from retrieval.writers.local.local_writer import LocalWriter
-from retrieval.writers.local.memory_files import documents_folders
+from retrieval.writers.local import LocalWriter, loaded_writer
 from tests.tiny_model import tiny_chat_model
 
 

@@ -26,12 +26,40 @@ import torch
 from torch import Tensor, nn
 
 from model.inference.reuse.segments import Segment
-from retrieval.writers.local.memory_files import FOLDER, files_below
+from retrieval.engine.workspace import WRITER_FOLDER
 from storage.blobs.files import TEMPORARY
 from storage.errors import CannotWrite, DamagedMemory, ForeignShard, MissingShard
 from storage.fingerprint import MemoryFingerprint
 from storage.kv.format import KVLayout
 from storage.kv.store import SUFFIX, KVBlockStore
+
+DEFAULT_BUDGET_BYTES = 10_000_000_000
+
+
+@dataclass(frozen=True)
+class MemoryFile:
+    path: Path
+    size: int
+    used: float
+    """When it was last read or written, in seconds since 1970."""
+
+
+def files_below(folder: Path) -> list[MemoryFile]:
+    """All files in a folder, those being written included."""
+    found = []
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = Path(parent) / name
+            with contextlib.suppress(FileNotFoundError):
+                state = path.stat()
+                found.append(MemoryFile(path, state.st_size, state.st_atime))
+    return found
+
+
+def stored_bytes(home: Path) -> int:
+    """Bytes that all writers keep in a library's home."""
+    return sum(file.size for file in files_below(home / WRITER_FOLDER))
+
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +94,7 @@ class WriterMemory:
         fields = {**identity, "kv_dtype": self._layout.dtype, "format_version": str(self._layout.format_version)}
         self.fingerprint = MemoryFingerprint(fields)
         self.budget_bytes = budget_bytes
-        self._root = home / FOLDER
+        self._root = home / WRITER_FOLDER
         self.folder = self._root / self.fingerprint.digest.removeprefix("sha256:")[:16]
         self._store = KVBlockStore(self.folder, self._layout, self.fingerprint.digest)
         self._dtype = shape.dtype

@@ -1,0 +1,357 @@
+"""A checkpoint on this machine as a writer, loaded when it is first needed.
+
+`retrieval.writers.local` says how it reads and writes; `retrieval.writers.local` finds the share of
+stored tokens that this checkpoint has to compute again.
+
+A checkpoint in memory as a writer, which reads no passage twice.
+
+    prefix | label and body of each passage, from memory | instruction, conversation, question | answer
+
+A passage's keys and values come from the writer's memory, or are read now and kept. A share of its tokens is then
+computed again, knowing the other passages and the question.
+
+Does a writer say the same over stored passages as when it reads them again?
+
+Measured on built-in passages and questions, once for each checkpoint: the words of its answers (F1) and the
+distribution of their first token (KL). The share of tokens that is computed again is raised until the answers agree; a
+share of 1 reads the passages again and agrees by definition. How many answers are right is counted beside: a writer
+that guesses says something else for the smallest difference.
+
+Axes: V vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+import threading
+import tomllib
+from collections import Counter
+from collections.abc import Generator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from model.checkpoint.chat.chat_model import ChatModel
+from model.inference.reuse.assembled_text import AssembledText
+from model.inference.reuse.repair import read_question
+from model.inference.reuse.segments import Segment, read_prefix, read_segment
+from model.inference.reuse.writing import write_answer
+from model.inference.sampling import Sampling
+from retrieval.errors import InvalidRequest, WriterError
+from retrieval.types.writer import Cancelled, WriterKind, WriterPassage, WriterRequest, WriterToken, Written
+from retrieval.writers.citations import CitationStream, labels_of, numbers_in, with_labels
+from retrieval.writers.local_memory import DEFAULT_BUDGET_BYTES, WriterMemory, WriterShape
+from retrieval.writers.prompt import closing_text, passage_body
+from storage.blobs.files import write_durably
+
+if TYPE_CHECKING:
+    from model.checkpoint.chat.few_bits import FewBits
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedWriter:
+    """A checkpoint, its prefix as it was read, and what it made of passages before."""
+
+    model: ChatModel
+    prefix: Segment
+    memory: WriterMemory
+    guard_lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def segment(self, document_id: str, ids: Sequence[int]) -> tuple[Segment, bool]:
+        """A passage's keys and values, and whether they were stored. What is read now is stored."""
+        stored = self.memory.load(document_id, ids)
+        if stored is not None:
+            return stored, True
+        segment = self.memory.as_stored(read_segment(self.model, self.prefix, ids))
+        self.memory.save(document_id, segment)
+        return segment, False
+
+
+def loaded_writer(model: ChatModel, home: Path, memory_bytes: int = DEFAULT_BUDGET_BYTES) -> LoadedWriter:
+    """A checkpoint in memory as a writer with its memory in `home`."""
+    shape = WriterShape(model.num_layers, model.num_kv_heads, model.head_dim, model.dtype)
+    return LoadedWriter(model, read_prefix(model), WriterMemory(home, shape, model.identity(), memory_bytes))
+
+
+def write_over(
+    loaded: LoadedWriter, request: WriterRequest, repair: float, cancelled: Cancelled
+) -> Generator[WriterToken, None, Written]:
+    """Answer a request over stored passages, a share of whose tokens is computed again. Raises `ModelError`."""
+    model, options = loaded.model, request.options
+    passages_ids = passage_ids(model, request.passages)
+    segments: list[Segment | Sequence[int]] = []
+    stored_tokens = 0
+    for passage, ids in zip(request.passages, passages_ids, strict=True):
+        if cancelled():
+            return Written("cancelled")
+        if repair == 1:  # nothing stored would be used
+            segments.append(ids)
+            continue
+        segment, stored = loaded.segment(passage.document_id, ids)
+        segments.append(segment)
+        stored_tokens += stored * len(ids)
+    labels = labels_of([passage_body(passage) for passage in request.passages])
+    numbers = {label: passage.number for label, passage in zip(labels, request.passages, strict=True)}
+    instruction = with_labels(request.instruction.strip(), numbers)
+    suffix = model.suffix_ids(f"{instruction}\n\n{closing_text(request)}")
+    text = AssembledText(model, loaded.prefix, segments, room=len(suffix) + options.max_tokens)
+    fed = read_question(text, suffix, repair)
+    sampling = Sampling(max_tokens=options.max_tokens, temperature=options.temperature, seed=options.seed)
+    citations = CitationStream(numbers or numbers_in(request.notes))
+    pieces = write_answer(text, fed, sampling, cancelled)
+    while True:
+        try:
+            piece = next(pieces)
+        except StopIteration as stopped:
+            finish = stopped.value
+            break
+        yield WriterToken(citations.add(piece.text), piece.logprob, piece.segment_mass)
+    if rest := citations.flush():
+        yield WriterToken(rest)
+    total = sum(map(len, passages_ids))
+    return Written(finish, stored_tokens / total if total else None, repair if total else None)
+
+
+def passage_ids(model: ChatModel, passages: Sequence[WriterPassage]) -> list[list[int]]:
+    """Tokens of each passage with its label: what is read and stored."""
+    bodies = [passage_body(passage) for passage in passages]
+    return [model.tokenize(f"[{label}] {body}") for label, body in zip(labels_of(bodies), bodies, strict=True)]
+
+
+logger = logging.getLogger(__name__)
+
+SHARES = (0.0, 0.1, 0.2, 0.3, 0.5)
+ENOUGH = 0.95
+INSTRUCTION = "Answer the question from the passages in a few words."
+AGREEMENT_FILE = "agreement.json"
+_MOST_TOKENS = 20
+
+
+@dataclass(frozen=True)
+class Level:
+    """Agreement of answers with those of reading again, at one share: mean F1 of words; mean KL of the first token, in
+    nats. `right`: share of the questions answered right; None if that was not counted."""
+
+    repair: float
+    f1: float
+    kl: float
+    right: float | None = None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What was measured. The last level is that of `repair`, unless even the largest share was not enough."""
+
+    repair: float
+    """The smallest share that is enough; 1 reads passages again."""
+    levels: tuple[Level, ...]
+    right_again: float | None = None
+    """Share of the questions answered right by reading again; None if that was not counted."""
+
+    @property
+    def reached(self) -> Level:
+        """What to expect at `repair`."""
+        last = self.levels[-1]
+        return last if last.repair == self.repair else Level(1.0, 1.0, 0.0, self.right_again)
+
+
+def agreement_of(loaded: LoadedWriter) -> Agreement:
+    """Measured now, or what was measured for the same checkpoint before."""
+    with loaded.guard_lock:
+        path = loaded.memory.folder / AGREEMENT_FILE
+        if path.is_file():
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            levels = tuple(Level(**level) for level in kept["levels"])
+            return Agreement(kept["repair"], levels, kept.get("right_again"))
+        agreement = measure(loaded)
+        write_durably(path, memoryview(json.dumps(asdict(agreement)).encode()))
+        return agreement
+
+
+def measure(loaded: LoadedWriter) -> Agreement:
+    """Raise the share until answers agree. Takes one reading of 12 short prompts, and a part of it for each share."""
+    asked = _questions(loaded)
+    again = [_answer(loaded, passages, question.text, 1.0) for passages, question in asked]
+    right_again = _right(asked, again)
+    levels: list[Level] = []
+    for share in SHARES:
+        answers = [_answer(loaded, passages, question.text, share) for passages, question in asked]
+        pairs = list(zip(answers, again, strict=True))
+        f1 = sum(word_f1(one.text, other.text) for one, other in pairs) / len(pairs)
+        kl = sum(divergence(other.logprobs_V, one.logprobs_V) for one, other in pairs) / len(pairs)
+        levels.append(Level(share, round(f1, 4), round(kl, 4), _right(asked, answers)))
+        logger.info("agreement of %s with reading again: %s", loaded.model.source, levels[-1])
+        if f1 >= ENOUGH:
+            return Agreement(share, tuple(levels), right_again)
+    return Agreement(1.0, tuple(levels), right_again)
+
+
+@dataclass(frozen=True)
+class BuiltInQuestion:
+    """`known`: words of which a right answer has one."""
+
+    text: str
+    known: tuple[str, ...]
+
+    def answered_by(self, answer: str) -> bool:
+        return any(re.search(rf"\b{re.escape(known)}", answer, re.IGNORECASE) for known in self.known)
+
+
+@dataclass(frozen=True, eq=False)
+class _Answer:
+    text: str
+    logprobs_V: Tensor
+    """Of the first token."""
+
+
+def _answer(loaded: LoadedWriter, segments: Sequence[Segment], question: str, share: float) -> _Answer:
+    model = loaded.model
+    suffix = model.suffix_ids(f"{INSTRUCTION}\n\nQuestion: {question}")
+    text = AssembledText(model, loaded.prefix, segments, room=len(suffix) + _MOST_TOKENS)
+    fed = read_question(text, suffix, share)
+    logprobs_V = model.logits(fed.hidden_QE[-1]).log_softmax(-1)
+    pieces = write_answer(text, fed, Sampling(max_tokens=_MOST_TOKENS))
+    return _Answer("".join(piece.text for piece in pieces), logprobs_V)
+
+
+def _right(asked: Sequence[tuple[Sequence[Segment], BuiltInQuestion]], answers: Sequence[_Answer]) -> float:
+    right = [question.answered_by(answer.text) for (_, question), answer in zip(asked, answers, strict=True)]
+    return round(sum(right) / len(right), 4)
+
+
+def _questions(loaded: LoadedWriter) -> list[tuple[list[Segment], BuiltInQuestion]]:
+    """The built-in questions, each over its passages, which are read apart from each other as documents are."""
+    asked = []
+    for passages, questions in built_in():
+        texts = [f"[{number}01] {title}\n{text}\n\n" for number, (title, text) in enumerate(passages, 1)]
+        segments = [read_segment(loaded.model, loaded.prefix, loaded.model.tokenize(text)) for text in texts]
+        asked += [([loaded.memory.as_stored(segment) for segment in segments], question) for question in questions]
+    return asked
+
+
+@cache
+def built_in() -> list[tuple[list[tuple[str, str]], list[BuiltInQuestion]]]:
+    """Passages (title, text) with the questions about them."""
+    table = tomllib.loads((files(__package__) / "guard_questions.toml").read_text(encoding="utf-8"))
+    return [
+        (
+            [(title, text) for title, text in made["passages"]],
+            [BuiltInQuestion(text, tuple(known)) for text, *known in made["questions"]],
+        )
+        for made in table["set"]
+    ]
+
+
+def word_f1(one: str, other: str) -> float:
+    """F1 of the words of two texts; two empty ones agree."""
+    words, others = (Counter(re.findall(r"\w+", text.lower())) for text in (one, other))
+    if not words or not others:
+        return float(words == others)
+    common = (words & others).total()
+    return 2 * common / (words.total() + others.total())
+
+
+def divergence(logprobs_V: Tensor, others_V: Tensor) -> float:
+    """KL(p || q) in nats."""
+    return max(0.0, math.fsum((logprobs_V.exp() * (logprobs_V - others_V)).tolist()))
+
+
+class LocalWriter:
+    """Words answers with an ordinary instruct checkpoint, loaded by the first `write`.
+
+    name: a folder or a name on the hub. memory_bytes: what may be kept in `home`, for all writers together. repair:
+    the share to compute again; None: what the guard finds. few_bits: how its matrices are kept, if in fewer bits.
+    reads_ahead: whether new documents are read before anybody asks. Thread-safe.
+    """
+
+    kind: WriterKind = "local"
+    leaves_machine = False
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        home: Path,
+        device: str | None = None,
+        dtype: str | None = None,
+        memory_bytes: int = DEFAULT_BUDGET_BYTES,
+        repair: float | None = None,
+        few_bits: FewBits | None = None,
+        reads_ahead: bool = False,
+    ) -> None:
+        self._source, self.reads_ahead = name, reads_ahead
+        self._home, self._device, self._dtype, self._few_bits = home, device, dtype, few_bits
+        self._memory_bytes, self._repair = memory_bytes, repair
+        self._lock = threading.Lock()
+        self._loaded: LoadedWriter | None = None
+
+    def loaded(self) -> LoadedWriter:
+        """The checkpoint with its memory. Raises `WriterError`."""
+        from model.checkpoint.load import load_chat_model
+        from model.errors import ModelError
+        from retrieval.writers.local import loaded_writer
+
+        with self._lock:
+            if self._loaded is None:
+                try:
+                    model = load_chat_model(
+                        self._source, device=self._device, dtype=self._dtype, few_bits=self._few_bits
+                    )
+                except (ModelError, OSError, RuntimeError) as error:
+                    raise WriterError(self.name, str(error)) from error
+                self._loaded = loaded_writer(model, self._home, self._memory_bytes)
+            return self._loaded
+
+    @property
+    def name(self) -> str:
+        """As in `Writer`: of a folder or a file only the last part; the rest is nobody's business."""
+        path = Path(self._source)
+        return path.name if path.is_absolute() or path.exists() else self._source
+
+    @property
+    def weights(self) -> int:
+        """As in `Writer`: counted."""
+        return int(self.loaded().model.num_weights)
+
+    def agreement(self) -> Agreement:
+        """How stored passages compare with passages read again; measured once for each checkpoint."""
+        from retrieval.writers.local import agreement_of
+
+        return agreement_of(self.loaded())
+
+    @property
+    def repair(self) -> float:
+        """The share of stored tokens that is computed again."""
+        return self._repair if self._repair is not None else self.agreement().repair
+
+    def write(self, request: WriterRequest, cancelled: Cancelled) -> Generator[WriterToken, None, Written]:
+        """See `Writer.write`."""
+        from model.errors import ModelError
+        from retrieval.writers.local import write_over
+
+        loaded = self.loaded()
+        try:
+            return (yield from write_over(loaded, request, self.repair if request.passages else 0.0, cancelled))
+        except ModelError as error:
+            raise InvalidRequest(f"{self.name} cannot write this answer: {error}") from error
+
+    def read_ahead(self, passages: Sequence[WriterPassage]) -> int:
+        """Read and keep passages before anybody asks; returns how many were not kept before. Raises as `write`."""
+        from model.errors import ModelError
+        from retrieval.writers.local import passage_ids
+
+        loaded, new = self.loaded(), 0
+        try:
+            for passage in passages:
+                _, stored = loaded.segment(passage.document_id, passage_ids(loaded.model, [passage])[0])
+                new += not stored
+        except ModelError as error:
+            raise InvalidRequest(f"{self.name} cannot read this passage: {error}") from error
+        return new

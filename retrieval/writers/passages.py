@@ -1,0 +1,214 @@
+"""What a writer is given for a question: the segments of documents that hold the blocks which search found.
+
+Documents in segments: what a writer reads at a time, cut at paragraph borders, the same for every question.
+
+Works on strings only. Positions are characters of the document's text.
+
+How much a writer is given to read at a time, and in which words it is asked.
+
+Small models lose the question behind many passages, and repeat long instructions instead of following them. So they are
+given the first few passages, which are the best, and the sentence that the search would have quoted.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from retrieval.engine.workspace import Workspace
+from retrieval.errors import CairnError
+from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_documents
+from retrieval.query.passage_builder import PassageBuilder
+from retrieval.query.search import find_blocks, hits_of
+from retrieval.query.sentences import Hit
+from retrieval.types.passages import Passage
+from retrieval.types.records import Scope
+from retrieval.types.writer import Writer, WriterPassage
+from retrieval.writers.local import LocalWriter
+from retrieval.writers.prompt import ANSWER, ANSWER_BRIEFLY
+from storage.errors import NotFound
+from storage.errors import NotFound as NoRow
+
+# About 250 tokens of English: a few paragraphs, short enough for a citation to lead to the place, and eight of them fit
+# into small windows.
+SEGMENT_CHARACTERS = 1000
+# A border is looked for in the last part of a segment.
+_EARLIEST = 0.5
+
+_BORDERS = (re.compile(r"\n\s*\n"), re.compile(r"[.!?…][\"'”’)\]]*\s+"), re.compile(r"\s+"))
+
+
+def segments_of(text: str, length: int = SEGMENT_CHARACTERS) -> list[tuple[int, int]]:
+    """(start, end) of segments of at most `length` characters that cover `text` without gaps.
+
+    Each ends at the last paragraph border in its second half, else at a sentence, else at a word.
+    """
+    segments, start = [], 0
+    while len(text) - start > length:
+        end = _border(text, start + int(length * _EARLIEST), start + length)
+        segments.append((start, end))
+        start = end
+    return [*segments, (start, len(text))] if text else []
+
+
+def segment_at(segments: list[tuple[int, int]], position: int) -> int:
+    """Number of the segment that holds the character at `position`."""
+    return bisect_right(segments, (position, len(segments) and segments[-1][1] + 1)) - 1
+
+
+def _border(text: str, earliest: int, latest: int) -> int:
+    for pattern in _BORDERS:
+        ends = [match.end() for match in pattern.finditer(text, earliest, latest)]
+        if ends:
+            return ends[-1]
+    return latest
+
+
+SMALL_WEIGHTS = 1_000_000_000
+_SMALL_PASSAGES = 3
+SEGMENTS_A_PART = 6
+
+
+@dataclass(frozen=True)
+class Portion:
+    """`passages`: for a question; `part`: segments of a whole document at a time; `instruction`: of a question;
+    `hinted`: with the sentence that would be quoted."""
+
+    passages: int
+    part: int
+    instruction: str
+    hinted: bool = False
+
+
+def full_portion(wanted: int) -> Portion:
+    """Of a writer that is not small."""
+    return Portion(wanted, SEGMENTS_A_PART, ANSWER)
+
+
+def portion_of(writer: Writer, wanted: int) -> Portion:
+    """`wanted`: passages that the question asks for. Raises as `Writer.weights`."""
+    weights = writer.weights
+    if weights is None or weights >= SMALL_WEIGHTS:
+        return full_portion(wanted)
+    return Portion(min(wanted, _SMALL_PASSAGES), _SMALL_PASSAGES, ANSWER_BRIEFLY, hinted=True)
+
+
+# Several of the best blocks stand in one segment.
+_BLOCKS_PER_SEGMENT = 4
+
+
+@dataclass(frozen=True)
+class FoundPassages:
+    """`passages`: segments, the best first; `confidence` as in `query.search.Found`."""
+
+    passages: tuple[Passage, ...]
+    confidence: float
+
+
+def find_passages(
+    workspace: Workspace,
+    index: MemoryIndex,
+    builder: PassageBuilder,
+    text: str,
+    count: int,
+    scope: Scope | None,
+    *,
+    with_sentence: Passage | None = None,
+) -> FoundPassages:
+    """The `count` best segments for a question; fewer where the scope holds fewer. That of `with_sentence` is among
+    them. Raises as `query.search.search`."""
+    with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
+        with naming_damage(index):
+            found = find_blocks(workspace, snapshot, text, _BLOCKS_PER_SEGMENT * count, scope)
+        hits = hits_of(snapshot, found.positions_C, found.scores_C)
+    best: dict[tuple[str, int, int], list[float]] = {}
+    rows = workspace.catalogue.blocks_by_id([hit.block_id for hit in hits])
+    for hit in hits:
+        if (row := rows.get(hit.block_id)) is None:
+            continue
+        place = _segment_around(builder, hit.document_id, row.start, row.end)
+        best.setdefault(place, []).append(hit.score)
+    ranked = sorted(best, key=lambda place: -found.joined(best[place]))[:count]
+    if with_sentence is not None and (place := _segment_of(builder, with_sentence)) not in ranked:
+        ranked = [place, *ranked[: count - 1]]
+    scores = {hit.block_id: hit.score for hit in hits}
+    made = (segment_passage(workspace, builder, *place, scores) for place in ranked)
+    return FoundPassages(tuple(passage for passage in made if passage is not None), found.confidence)
+
+
+def _segment_of(builder: PassageBuilder, passage: Passage) -> tuple[str, int, int]:
+    return _segment_around(builder, passage.document_id, passage.start_index, passage.end_index)
+
+
+def _segment_around(builder: PassageBuilder, document_id: str, start: int, end: int) -> tuple[str, int, int]:
+    """(document, start, end) of the segment that holds the middle of these characters."""
+    segments = segments_of(builder.text(document_id))
+    middle = min((start + end) // 2, segments[-1][1] - 1)
+    return document_id, *segments[segment_at(segments, middle)]
+
+
+def segment_passage(
+    workspace: Workspace, builder: PassageBuilder, document_id: str, start: int, end: int, scores: dict[int, float]
+) -> Passage | None:
+    """Characters `start` to `end` of a document with all their blocks; those without a score have 0. None if it was
+    deleted meanwhile, or has no text there."""
+    try:
+        if not builder.text(document_id)[start:end].strip():
+            return None
+        rows = workspace.catalogue.blocks_of_document(document_id, start=start, end=end)
+    except NoRow:
+        return None
+    hits = [Hit(row.id, document_id, row.ordinal, scores.get(row.id, 0.0)) for row in rows]
+    return builder.sentence(hits, start, end) if hits else None
+
+
+def writer_passages(passages: Sequence[Passage], first: int = 1) -> tuple[WriterPassage, ...]:
+    """The passages as a writer is shown them, numbered from `first`."""
+    return tuple(
+        WriterPassage(number, one.document_id, one.title or one.source, one.pages, one.text)
+        for number, one in enumerate(passages, first)
+    )
+
+
+def all_segments(workspace: Workspace, builder: PassageBuilder, scope: Scope | None) -> tuple[Passage, ...]:
+    """Of every ready document in scope, in the order of titles; all documents without a scope. Raises
+    `storage.errors.NotFound` for unknown documents and collections."""
+    wanted = scope_documents(workspace.catalogue, scope or Scope())
+    found: list[Passage | None] = []
+    for document in workspace.catalogue.documents(sort="title"):
+        if document.state == "ready" and document.id in wanted:
+            places = segments_of(builder.text(document.id))
+            found += [segment_passage(workspace, builder, document.id, start, end, {}) for start, end in places]
+    return tuple(passage for passage in found if passage is not None)
+
+
+logger = logging.getLogger(__name__)
+
+
+def read_ahead(
+    workspace: Workspace,
+    builder: PassageBuilder,
+    open_writer: Callable[[], Writer | None],
+    document_id: str,
+    between: Callable[[], None],
+) -> None:
+    """Have a local writer that is asked to read ahead keep all segments of a document; others do nothing.
+
+    Questions go first. `between` is called before each segment. What goes wrong is logged: the document is complete
+    without it, and the writer reads what it needs when it is asked.
+    """
+    try:
+        writer = open_writer()
+        if not (isinstance(writer, LocalWriter) and writer.reads_ahead):
+            return
+        for passage in writer_passages(all_segments(workspace, builder, Scope((document_id,)))):
+            between()
+            with workspace.scheduler.for_ingestion():
+                writer.read_ahead([passage])
+    except NotFound:
+        logger.info("document %s was deleted while the writer read it", document_id)
+    except CairnError as error:
+        logger.warning("the writer did not read document %s ahead: %s", document_id, error)

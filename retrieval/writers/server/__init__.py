@@ -1,1 +1,0 @@
-"""A writer behind an OpenAI-compatible server."""
