@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from app.cli.documents.ingest import files_below
 from app.settings import load_settings
 from retrieval.errors import CairnError, ExtractError, InvalidRequest, NotFound
-from retrieval.types.passages import Answer, AnswerToken, Passage
+from retrieval.types.answers import Answer, AnswerToken, Passage
 from retrieval.types.records import Document, Scope
 
 if TYPE_CHECKING:

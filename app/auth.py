@@ -37,7 +37,7 @@ from app.errors import SettingsError
 from app.limits.fair_queue import FairQueue, QueueFull
 from app.limits.sign_in_limit import Attempt, SignInLimit, TooManyAttempts, network_of
 from app.shared_values import OwnValues, SharedValues
-from retrieval.auth.accounts import Accounts
+from retrieval.accounts import Accounts
 from retrieval.errors import InvalidRequest, NotFound
 from storage.records import ADMINISTRATOR, Principal, User
 

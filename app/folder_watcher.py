@@ -12,7 +12,7 @@ from pathlib import Path
 
 from retrieval.errors import CairnError
 from retrieval.library import Library
-from retrieval.types.folders import FolderReport, FollowedFolder
+from retrieval.types.records import FolderReport, FollowedFolder
 from storage.errors import StorageError
 
 log = logging.getLogger("cairn.folders")

@@ -182,7 +182,7 @@ def large_libraries(shape: Shape) -> list[str]:
     """What the index of a large library takes: section, text, table."""
     numbers = shape.stored_layers * shape.kv_heads * shape.head_dim
     per_block = {"k4v2": bytes_per_token(shape, "k4v2") * (shape.block_size - 1), "codes": numbers}
-    # int8 codes, keys in 16 bit, and where the block lies (`retrieval.index.landmark_file`).
+    # int8 codes, keys in 16 bit, and where the block lies (`retrieval.index.mapped`).
     per_block["file"] = 3 * numbers + 4 * 3 + 8 * 2 + 4 * 4
     per_block["exact"] = 4 * numbers
     rows = []

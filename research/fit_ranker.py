@@ -41,7 +41,7 @@ from retrieval.query.features import FEATURES, table
 from retrieval.query.question import Question
 from retrieval.query.rank import candidate_sentences, quoting_from
 from retrieval.query.retrieve import retrieve
-from retrieval.types.defaults import DEFAULT_K
+from retrieval.types.answers import DEFAULT_K
 from retrieval.types.records import Scope
 
 SHRINK = 0.02

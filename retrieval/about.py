@@ -12,17 +12,27 @@ from retrieval.index.snapshot import scope_documents
 from retrieval.ingest import pages
 from retrieval.ingest.file_store import free_bytes
 from retrieval.replicas import Replicas
-from retrieval.types.figures import Figures
-from retrieval.types.passages import PageBox
-from retrieval.types.records import Description, Document, PageText, Scope, SetAside, Suggestion, TextHit
-from retrieval.types.views import page_number, page_of, page_text_view
+from retrieval.types.answers import PageBox
+from retrieval.types.records import (
+    Description,
+    Document,
+    Figures,
+    PageText,
+    Scope,
+    SetAside,
+    Suggestion,
+    TextHit,
+    page_number,
+    page_of,
+    page_text_view,
+)
 
 if TYPE_CHECKING:
-    from retrieval.describing.describer import Describer
     from retrieval.engine.workspace import Workspace
     from retrieval.index.snapshot import MemoryIndex
     from retrieval.query.passage_builder import PassageBuilder
-    from retrieval.types.views import Views
+    from retrieval.suggestions.questions import Describer
+    from retrieval.types.records import Views
     from storage.catalogue import Catalogue
     from storage.records import Principal
 

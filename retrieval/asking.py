@@ -13,19 +13,23 @@ from retrieval.errors import AccessChanged, InvalidRequest, catalogue_errors
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest.pages import exhibits_of, figure_picture
 from retrieval.query.passage_builder import PassageBuilder
-from retrieval.types.defaults import (
+from retrieval.types.answers import (
     DEFAULT_K,
     DEFAULT_MAX_TOKENS,
     DEFAULT_POSITIONS,
     DEFAULT_QUOTE,
     DEFAULT_VOTERS,
+    Answer,
+    AnswerHead,
+    AnswerToken,
+    BlockEffect,
+    Passage,
+    PassageEffect,
+    Progress,
     longest_answer,
 )
 from retrieval.types.exhibits import DocumentExhibits
-from retrieval.types.passages import Answer, AnswerHead, AnswerToken, BlockEffect, Passage, PassageEffect
-from retrieval.types.records import Scope
-from retrieval.types.views import head_view
-from retrieval.types.written import Progress
+from retrieval.types.records import Scope, head_view
 from retrieval.writers.opening import WriterSlot
 from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow

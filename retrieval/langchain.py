@@ -23,7 +23,7 @@ from pydantic import ConfigDict, Field, SecretStr, field_validator, model_valida
 
 from retrieval.errors import CairnError, InvalidRequest
 from retrieval.library import Library
-from retrieval.types.passages import Passage
+from retrieval.types.answers import Passage
 from retrieval.types.records import Scope
 from storage.names import unknown_name
 

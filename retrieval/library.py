@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from model.threads import Threads
 from retrieval import doctor
 from retrieval.about import About
+from retrieval.accounts import Accounts
 from retrieval.asking import Asking
-from retrieval.auth.accounts import Accounts
-from retrieval.bundles.travelling import Bundles
-from retrieval.describing.describer import Describer
+from retrieval.bundles.importing import Bundles
 from retrieval.engine.workspace import AUTO, SHARD_BYTES, Workspace
 from retrieval.errors import PermissionDenied, catalogue_errors
 from retrieval.extraction.versions import older_note
@@ -30,6 +29,7 @@ from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest import file_store, maintenance, pages
 from retrieval.ingest.estimate import Watch, estimate, unwatched
 from retrieval.query.passage_builder import PassageBuilder
+from retrieval.suggestions.questions import Describer
 from retrieval.types.records import (
     Collection,
     Deleted,
@@ -40,8 +40,8 @@ from retrieval.types.records import (
     RepairReport,
     Scope,
     VerifyReport,
+    Views,
 )
-from retrieval.types.views import Views
 from retrieval.writers.opening import WriterSlot
 from storage.backups import keep_backup_meanwhile
 from storage.blobs.s3 import CACHE_BYTES, open_blobs

@@ -48,7 +48,7 @@ from app.shared_values import SharedValues
 from app.single_sign_on import routes as single_sign_on
 from app.single_sign_on.sign_on import SignOn
 from app.web.bundle import own_page, page_assets
-from retrieval.auth.accounts import Accounts
+from retrieval.accounts import Accounts
 from retrieval.library import Library
 
 log = logging.getLogger("cairn.api")

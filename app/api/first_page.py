@@ -11,7 +11,7 @@ from app.api.uploads import UploadLimits
 from app.api.writer_choice import described_writer
 from app.settings import Settings
 from app.single_sign_on.sign_on import SignOn
-from retrieval.auth.accounts import Accounts
+from retrieval.accounts import Accounts
 
 SUGGESTED = 3
 

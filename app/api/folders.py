@@ -17,7 +17,7 @@ from app.settings import Settings
 from retrieval.errors import NotFound
 from retrieval.folders.followed import Folders
 from retrieval.library import Library
-from retrieval.types.folders import FolderReport
+from retrieval.types.records import FolderReport
 
 
 class NewFolder(Body):

@@ -24,7 +24,7 @@ from app.http_security import client_of, set_session
 from app.limits.sign_in_limit import TooManyAttempts
 from app.single_sign_on.sign_on import SignOn
 from app.web.templates import TEMPLATES
-from retrieval.auth.accounts import Accounts
+from retrieval.accounts import Accounts
 from retrieval.extraction.formats import FORMATS, SUFFIXES
 from retrieval.library import Library
 

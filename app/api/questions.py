@@ -28,11 +28,9 @@ from app.exports.answers import answer_as_html, answer_as_json
 from app.limits.fair_queue import FairQueue, QueueFull
 from app.operations.metrics import Metrics
 from retrieval.library import Library
-from retrieval.types.defaults import DEFAULT_K
-from retrieval.types.passages import Answer, AnswerToken
+from retrieval.types.answers import DEFAULT_K, Answer, AnswerToken, Progress
 from retrieval.types.records import Scope
 from retrieval.types.writer import Turn
-from retrieval.types.written import Progress
 
 MAX_QUESTION_LENGTH = 4000
 MAX_PASSAGES = 200

@@ -15,7 +15,7 @@ from app.cli.lookup import find_answer_id, find_document
 from app.cli.options import DocumentArgument, HomeOption, JsonOption, ModelOption, UserOption, WhereOption, library_of
 from app.cli.output import facts, one_line, say, size, table, tell, write_json
 from retrieval.errors import NotFound
-from retrieval.types.places import place_of
+from retrieval.types.answers import place_of
 
 if TYPE_CHECKING:
     from retrieval.library import Library

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from retrieval.types.defaults import QUOTED_TOKENS, WRITTEN_TOKENS
+from retrieval.types.answers import QUOTED_TOKENS, WRITTEN_TOKENS
 
 if TYPE_CHECKING:
     from app.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.cli.output import one_line, say
-from retrieval.types.passages import Answer, Passage
+from retrieval.types.answers import Answer, Passage
 
 _MARKS = {"supported": "+", "partly": "~", "not_found": "-"}
 _WORDS = {"supported": "supported", "partly": "partly", "not_found": "not found"}

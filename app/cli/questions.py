@@ -35,10 +35,19 @@ from app.cli.output import duration, one_line, printable, say, tell, user_messag
 from app.cli.passages import passage_row, passage_text, print_written
 from app.exports.written_rows import written_row
 from retrieval.errors import InvalidRequest
-from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_POSITIONS, DEFAULT_QUOTE, DEFAULT_VOTERS
-from retrieval.types.outcomes import outcome_note, set_aside_note, understood_note, who_chose
-from retrieval.types.passages import Answer
-from retrieval.types.written import Progress
+from retrieval.types.answers import (
+    DEFAULT_K,
+    DEFAULT_MAX_TOKENS,
+    DEFAULT_POSITIONS,
+    DEFAULT_QUOTE,
+    DEFAULT_VOTERS,
+    Answer,
+    Progress,
+    outcome_note,
+    set_aside_note,
+    understood_note,
+    who_chose,
+)
 from retrieval.writers.citations import without_citations
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from app.cli.options import (
     library_of,
 )
 from app.cli.output import say, tell, write_json
-from retrieval.types.places import place_of
+from retrieval.types.answers import place_of
 
 
 def find(

@@ -15,8 +15,7 @@ from typing import Any
 from app.web.templates import TEMPLATES
 from retrieval.errors import CairnError
 from retrieval.library import Library
-from retrieval.types.outcomes import outcome_note, set_aside_note, who_chose
-from retrieval.types.passages import Answer, PageBox, Passage
+from retrieval.types.answers import Answer, PageBox, Passage, outcome_note, set_aside_note, who_chose
 
 MAX_PICTURES = 12
 PICTURE_WIDTH_PX = 900

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from retrieval.library import Library
-from retrieval.types.passages import Answer
+from retrieval.types.answers import Answer
 from retrieval.types.records import Document
 
 _SPECIAL = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from retrieval.types.passages import Answer
+from retrieval.types.answers import Answer
 
 
 def written_row(answer: Answer) -> dict[str, Any]:

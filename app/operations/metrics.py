@@ -19,8 +19,7 @@ from prometheus_client.registry import Collector
 from app import version
 from app.operations.readiness import Readiness
 from retrieval.library import Library
-from retrieval.types.passages import Answer, AnswerToken
-from retrieval.types.written import Progress
+from retrieval.types.answers import Answer, AnswerToken, Progress
 from storage.errors import CatalogueUnavailable
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

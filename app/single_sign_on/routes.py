@@ -23,7 +23,7 @@ from app.single_sign_on.identity import Claims
 from app.single_sign_on.provider import Client, Provider, SignInFailed, trustworthy
 from app.single_sign_on.sign_on import BEGUN_SECONDS, Rules, SignOn
 from app.web.templates import TEMPLATES
-from retrieval.auth.accounts import Accounts
+from retrieval.accounts import Accounts
 
 log = logging.getLogger("cairn.sign_in")
 

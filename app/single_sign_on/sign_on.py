@@ -21,7 +21,7 @@ from app.limits.sign_in_limit import network_of
 from app.shared_values import SharedValues
 from app.single_sign_on.identity import Claims, Identity, identity_of
 from app.single_sign_on.provider import Provider, SignInFailed
-from retrieval.auth.accounts import NAME, Accounts
+from retrieval.accounts import NAME, Accounts
 from retrieval.errors import InvalidRequest, NotFound
 from retrieval.types.serialisation import Record
 from storage.records import User

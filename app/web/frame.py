@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from app.api.preferences import MAX_ANSWER_TOKENS, MAX_TOP_K, PreferenceFile, PreferenceFolder, Preferences
 from app.http_security import principal_of
 from app.web.bundle import page_assets
-from retrieval.types.defaults import WRITTEN_TOKENS
+from retrieval.types.answers import WRITTEN_TOKENS
 
 SANS = ("ui-sans-serif", "system-ui", "sans-serif")
 MONO = ("ui-monospace", "Consolas", "monospace")

@@ -8,13 +8,13 @@ import json
 from pathlib import Path
 
 from app.web.gradio_styles import sheet_names
-from retrieval.types.outcomes import FROM_ITSELF, ONE_SENTENCE, OUTCOMES, QUOTED_INSTEAD, SET_ASIDE, WHO_CHOSE
+from retrieval.types.answers import FROM_ITSELF, ONE_SENTENCE, OUTCOMES, QUOTED_INSTEAD, SET_ASIDE, WHO_CHOSE
 
 _MARK = Path(__file__).parent / "static" / "mark.svg"
 
 
 def page_words() -> str:
-    """JavaScript: what `retrieval.types.outcomes` says, the mark, and which style sheets of Gradio are there."""
+    """JavaScript: what `retrieval.types.answers` says, the mark, and which style sheets of Gradio are there."""
     values = {
         "OUTCOMES": OUTCOMES,
         "WHO_CHOSE": WHO_CHOSE,

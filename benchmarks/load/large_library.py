@@ -33,7 +33,7 @@ import machine
 import subject
 
 from retrieval.library import Library
-from retrieval.types.passages import AnswerToken
+from retrieval.types.answers import AnswerToken
 
 QUESTIONS = ROOT / "benchmarks" / "questions" / "public_pdfs.jsonl"
 TIMED = (

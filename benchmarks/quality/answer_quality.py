@@ -37,7 +37,7 @@ from model.checkpoint.landmark_model import LandmarkModel
 from research.train.data.corpus import Question, QuestionSet, read_jsonl, read_questions
 from research.train.evaluation.answer_scores import exact_and_f1, holds, words
 from retrieval.library import Library
-from retrieval.types.passages import Answer
+from retrieval.types.answers import Answer
 from retrieval.types.records import Scope
 
 PIECE_TOKENS = 2048

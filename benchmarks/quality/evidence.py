@@ -38,7 +38,7 @@ from research.evidence_weights import fit_evidence_weights
 from retrieval.library import Library
 from retrieval.query.landmark_reader import LandmarkReader
 from retrieval.query.question import Question
-from retrieval.types.passages import Answer
+from retrieval.types.answers import Answer
 from retrieval.types.records import Scope
 from tests.mission.passkey_model import QUESTION, text_with_key
 

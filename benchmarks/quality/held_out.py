@@ -36,7 +36,7 @@ from documents import letters, read_questions, write_documents
 
 from app.assembly import open_library
 from app.settings import load_settings
-from retrieval.types.passages import Answer
+from retrieval.types.answers import Answer
 
 COLUMNS = ("answer", "shown", "passages", "file", "refused")
 SAMPLES = 1000

@@ -26,7 +26,7 @@ from held_out import held_by, store
 
 from app.assembly import open_library
 from app.settings import load_settings
-from retrieval.types.passages import Answer, PassageEffect
+from retrieval.types.answers import Answer, PassageEffect
 
 Question = dict[str, Any]
 

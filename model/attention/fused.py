@@ -162,9 +162,7 @@ class _Plan:
         self.key_tiles = (-(-longest // (self.sizes["NG"] * block_size)), groups, len(listed))
 
 
-def tile_sizes(
-    block_size: int, dim: int, shared: int = 1, tile: tuple[int, int] = (ROWS, COLUMNS)
-) -> dict[str, int]:
+def tile_sizes(block_size: int, dim: int, shared: int = 1, tile: tuple[int, int] = (ROWS, COLUMNS)) -> dict[str, int]:
     """What the kernels of a whole text are compiled with; shared: query heads of a KV head."""
     padded = max(2, _power_of_two(block_size))
     return {

@@ -11,13 +11,12 @@ from pathlib import Path, PurePosixPath
 import portalocker
 from portalocker import LockFlags
 
-from retrieval.bundles.leaving import export_bundle
+from retrieval.bundles.exporting import export_bundle
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, InvalidRequest, catalogue_errors
-from retrieval.folders.run import FolderRun
+from retrieval.folders.sync import FolderRun
 from retrieval.ingest.intake import Intake
-from retrieval.types.folders import FileChange, FolderReport, FollowedFolder, FollowOptions
-from retrieval.types.records import Job
+from retrieval.types.records import FileChange, FolderReport, FollowedFolder, FollowOptions, Job
 from storage.records import Document, Folder, Removed
 from storage.trash import Trash
 

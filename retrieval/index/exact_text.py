@@ -17,7 +17,7 @@ import regex
 
 from retrieval.errors import InvalidRequest
 from retrieval.index.terms import asked_terms, number_of
-from retrieval.types.places import place_of
+from retrieval.types.answers import place_of
 from retrieval.types.serialisation import Record
 from storage.catalogue import Catalogue
 from storage.records import Document

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from retrieval.engine.workspace import Workspace
-from retrieval.index.memory_snapshot import MemorySnapshot
+from retrieval.index.blocks import MemorySnapshot
 from retrieval.index.terms import SMALL_WORDS, crossing_terms, number_of, terms_of
 
 RULE = 3

@@ -20,14 +20,17 @@ from torch import Tensor
 
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, DamagedMemory, InvalidRequest
-from retrieval.index.block_cache import BlockCache, BlockShape
+from retrieval.index.blocks import BlockCache, BlockShape, MemorySnapshot, StoredBlocks
 from retrieval.index.exact import ExactLandmarkIndex, LandmarkIndex
 from retrieval.index.faiss import FaissLandmarkIndex
-from retrieval.index.kept_landmarks import HeldShard, KeptLandmarks, held_shards
-from retrieval.index.landmark_file import DamagedLandmarkFile, LandmarkFile
-from retrieval.index.mapped import MappedLandmarkIndex
-from retrieval.index.memory_snapshot import MemorySnapshot
-from retrieval.index.stored_reader import StoredBlocks
+from retrieval.index.mapped import (
+    DamagedLandmarkFile,
+    HeldShard,
+    KeptLandmarks,
+    LandmarkFile,
+    MappedLandmarkIndex,
+    held_shards,
+)
 from retrieval.types.records import Scope
 from storage.catalogue import Catalogue
 from storage.errors import DamagedMemory as DamagedFile

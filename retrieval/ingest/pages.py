@@ -15,11 +15,9 @@ from retrieval.extraction.extract import extract, render_page
 from retrieval.extraction.formats import DRAWN_KINDS
 from retrieval.index.exact_text import Wanted
 from retrieval.ingest.file_store import has_room, original_of
+from retrieval.types.answers import PageBox, place_of
 from retrieval.types.exhibits import DocumentExhibits, Figure, Table
-from retrieval.types.passages import PageBox
-from retrieval.types.places import place_of
-from retrieval.types.records import Document, PageText, TextHit
-from retrieval.types.views import page_number, page_of, page_text_view
+from retrieval.types.records import Document, PageText, TextHit, page_number, page_of, page_text_view
 from storage.blobs.files import sync_folder
 
 MOST_HITS = 1000

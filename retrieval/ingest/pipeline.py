@@ -10,9 +10,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -31,14 +33,43 @@ from retrieval.index.rare_terms import note_terms
 from retrieval.index.title_keys import keep_title
 from retrieval.ingest.estimate import Forecast, num_blocks, stored_bytes
 from retrieval.ingest.file_store import check_store_space, original_of
-from retrieval.ingest.lease import kept_lease
 from retrieval.ingest.shard_writer import make_blocks, store_shard
-from storage.errors import CatalogueUnavailable, LeaseLost, StorageError
+from storage.catalogue import Catalogue
+from storage.errors import CatalogueUnavailable, LeaseLost, NotFound, StorageError
 from storage.errors import NotFound as NoRow
 from storage.properties import stated_properties
 from storage.records import Job, JobProgress, NewBlock, Page, ShardFile
 from storage.recovery import write_sidecar
 from storage.workers import this_worker
+
+RENEWALS = 3  # in the seconds of a lease: two of them may fail
+
+
+@contextlib.contextmanager
+def kept_lease(catalogue: Catalogue, job: Job) -> Iterator[None]:
+    """Renew the job's lease from a thread until the end of the block, or until it is lost.
+
+    A renewal that fails is tried again: whether the job is still ours is asked once more when something is committed.
+    """
+    ended = threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(catalogue.database.lease_seconds / RENEWALS):
+            try:
+                if not catalogue.renew_lease(job):
+                    return
+            except NotFound:
+                return
+            except StorageError as error:
+                logger.warning("The lease of job %s could not be renewed: %s", job.id, error)
+
+    thread = threading.Thread(target=renew, name="cairn-lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+
 
 logger = logging.getLogger(__name__)
 

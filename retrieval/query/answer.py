@@ -32,14 +32,15 @@ from retrieval.query.retrieve import Retrieved, retrieve
 from retrieval.query.search import hits_of
 from retrieval.query.sentences import Quotation
 from retrieval.query.whole_lists import with_whole_lists
-from retrieval.types.outcomes import NOTHING_FOUND, asks_for_a_survey
-from retrieval.types.passages import (
+from retrieval.types.answers import (
+    NOTHING_FOUND,
     Answer,
     AnswerToken,
     EvidenceCheck,
     Passage,
     QuotedSentence,
     Timings,
+    asks_for_a_survey,
 )
 from retrieval.types.records import Scope
 from storage.errors import NotFound as NoRow

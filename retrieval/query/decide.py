@@ -13,7 +13,7 @@ from model.reading.ranker import Decision, Ranker, Signs
 from model.reading.second_look import SecondLook
 from retrieval.index.exact import Ranking
 from retrieval.query.sentences import Quotation
-from retrieval.types.defaults import Outcome
+from retrieval.types.answers import Outcome
 
 FEW_BLOCKS = 16
 """Below so many blocks the confidence of a search by landmarks says nothing."""

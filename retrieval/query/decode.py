@@ -19,8 +19,7 @@ from retrieval.query.rank import OTHER_SENTENCES, candidate_sentences, choose, q
 from retrieval.query.read import Ranked, Reading
 from retrieval.query.retrieve import Retrieved
 from retrieval.query.sentences import Quotation, Quoting
-from retrieval.types.defaults import DecidedBy, Outcome
-from retrieval.types.passages import AnswerToken
+from retrieval.types.answers import AnswerToken, DecidedBy, Outcome
 
 _CHARACTERS_A_TOKEN = 4
 """A quotation is bounded in characters: a letter of Japanese or Hebrew may take several tokens."""

@@ -18,8 +18,7 @@ from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
 from retrieval.query.retrieve import retrieve, whole_scope
 from retrieval.query.whole_lists import with_whole_lists
-from retrieval.types.defaults import DEFAULT_POSITIONS
-from retrieval.types.passages import Answer, BlockEffect, PassageEffect, QuotedSentence
+from retrieval.types.answers import DEFAULT_POSITIONS, Answer, BlockEffect, PassageEffect, QuotedSentence
 from retrieval.types.records import Scope
 
 

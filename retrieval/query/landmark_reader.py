@@ -24,7 +24,7 @@ from retrieval.query.evidence import AnswerMass
 from retrieval.query.question import EncodedQuestion, Question
 from retrieval.query.read import Cancelled, Decider, Ranked, Reading
 from retrieval.query.sentences import Quoting
-from retrieval.types.passages import AnswerToken
+from retrieval.types.answers import AnswerToken
 
 BLOCKS_PER_TOKEN = 16
 """An answer's record keeps this many blocks for each token."""

@@ -16,8 +16,8 @@ from retrieval.extraction.office.cell_names import ROWS_A_PAGE, cells_of
 from retrieval.index.terms import described_name
 from retrieval.query.passage_spans import readable_span
 from retrieval.query.sentences import Hit, QuotableText
-from retrieval.types.passages import Passage, PassageBlock
-from retrieval.types.views import boxes_of, page_of
+from retrieval.types.answers import Passage, PassageBlock
+from retrieval.types.records import boxes_of, page_of
 from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
 from storage.records import Block, Document, Page

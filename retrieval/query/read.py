@@ -21,8 +21,7 @@ from retrieval.query.evidence import AnswerMass
 from retrieval.query.question import EncodedQuestion
 from retrieval.query.retrieve import Candidates
 from retrieval.query.sentences import Sentence
-from retrieval.types.defaults import Space
-from retrieval.types.passages import AnswerToken
+from retrieval.types.answers import AnswerToken, Space
 
 Decider = Literal["attention", "reader", "writer"]
 Cancelled = Callable[[], bool]

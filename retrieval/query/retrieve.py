@@ -21,16 +21,15 @@ from torch import Tensor
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.engine.workspace import Workspace
-from retrieval.index.memory_snapshot import MemorySnapshot
+from retrieval.index.blocks import MemorySnapshot, StoredMemoryReader
 from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
-from retrieval.index.stored_reader import StoredMemoryReader
 from retrieval.query.decide import is_answerable
 from retrieval.query.follow_up import with_conversation
 from retrieval.query.question import Question
 from retrieval.query.search import Found, RowsOf, find_blocks, hits_of
 from retrieval.query.sentences import Hit
 from retrieval.query.spelling import corrected
-from retrieval.types.defaults import Space
+from retrieval.types.answers import Space
 
 CANDIDATES_PER_PASSAGE = 4
 MOST_LOGITS = 16_000_000

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from model.scoring.late_interaction import best_matches, block_scores, token_matches
 from retrieval.engine.workspace import Workspace
+from retrieval.index.blocks import MemorySnapshot
 from retrieval.index.exact_text import blocks_holding
-from retrieval.index.memory_snapshot import MemorySnapshot
 from retrieval.index.rare_terms import with_rare_terms
 from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
 from retrieval.index.terms import crossing_terms, described_name, may_be_cut, terms_of
@@ -37,8 +37,7 @@ from retrieval.query.passage_spans import join_neighbours
 from retrieval.query.question import EncodedQuestion, check_count, encode_question
 from retrieval.query.sentences import Hit
 from retrieval.query.spelling import corrected
-from retrieval.types.outcomes import asks_for_a_survey
-from retrieval.types.passages import Passage
+from retrieval.types.answers import Passage, asks_for_a_survey
 from retrieval.types.records import Scope
 from storage.records import Block
 

@@ -6,7 +6,7 @@ import csv
 import io
 from dataclasses import dataclass
 
-from retrieval.types.passages import PageBox
+from retrieval.types.answers import PageBox
 from retrieval.types.serialisation import Record
 
 _STARTS_FORMULAS = ("=", "+", "-", "@", "\t", "\r")

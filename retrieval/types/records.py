@@ -2,11 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
-from retrieval.types.passages import PageBox
+from retrieval.errors import NotFound
+from retrieval.types.answers import AnswerHead, PageBox
 from retrieval.types.serialisation import Record
+from storage import records as rows
+from storage.catalogue import Catalogue
+from storage.errors import NotFound as NoRow
+from storage.records import Principal
+
+
+@dataclass(frozen=True)
+class Exported(Record):
+    """`left_out`: sources and reasons of documents that are not in the bundle."""
+
+    path: str
+    documents: int
+    blocks: int
+    size_bytes: int
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Arrived(Record):
+    """One document of a bundle: `status` is "imported", "already stored", "read again" or "failed" (see `error`)."""
+
+    source: str
+    document_id: str | None
+    status: str
+    blocks: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class FileChange(Record):
+    """What a run did about one file.
+
+    `change`: added, changed, moved, removed or same; or what was left undone: reading (it is in the queue), later (it
+    is still being written), failed (it could not be read) or skipped (it is not followed).
+    `source`: its path below the folder; `previous`: where a moved file was; `reason`: why it was not read, or what
+    became of its document.
+    """
+
+    source: str
+    document_id: str | None
+    change: str
+    previous: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class FolderReport(Record):
+    """`counts`: number of files by change; `problems`: sources and reasons of the first that failed."""
+
+    path: str
+    counts: Mapping[str, int]
+    seconds: float
+    problems: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class FollowedFolder(Record):
+    """`removed`: what happens to documents of files that are gone ("keep", "trash", "delete"); `watched`: a server
+    looks at it again and again; `report` of its last run; `problem`: why the last run did not end."""
+
+    id: str
+    path: str
+    owner: str
+    collection: str
+    removed: str
+    watched: bool
+    last_run_at: str = ""
+    report: FolderReport | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class FollowOptions:
+    """`again`: read also what was deleted by hand in the library; `every_byte`: compare contents even where size and
+    times are as they were; `emptied`: the folder may really be empty now; `settle_seconds`: a file that was written
+    to within this time is looked at a second time."""
+
+    again: bool = False
+    every_byte: bool = False
+    emptied: bool = False
+    settle_seconds: float = 1.0
+
+
+@dataclass(frozen=True)
+class Figures:
+    """`jobs`: how many, by state; `stored_bytes`: keys and values on disk; `resident_bytes`: landmarks and blocks in
+    RAM."""
+
+    jobs: dict[str, int]
+    num_documents: int
+    num_tokens: int
+    stored_bytes: int
+    resident_bytes: int
+    free_bytes: int
+
 
 # Job.state: queued -> running -> done | failed | cancelled; Job.stage while running: extracting -> recognising (text in
 # pictures, where there are some) -> reading -> saving.
@@ -237,3 +334,182 @@ class GcReport(Record):
     files: tuple[str, ...]
     swept_bytes: int
     freed_bytes: int
+
+
+class Views:
+    """Rows of one principal's catalogue as the records that the library hands out."""
+
+    def __init__(self, catalogue: Catalogue):
+        self._catalogue = catalogue
+
+    def documents(self, found: Sequence[rows.Document]) -> list[Document]:
+        names = self._owners(found)
+        said = self._catalogue.properties_of([row.id for row in found])
+        return [_document_view(row, names, self._catalogue.principal, said.get(row.id, ())) for row in found]
+
+    def document(self, row: rows.Document) -> Document:
+        return self.documents([row])[0]
+
+    def collections(self, found: Sequence[rows.Collection]) -> list[Collection]:
+        names = self._owners(found)
+        return [_collection_view(row, names, self._catalogue.principal) for row in found]
+
+    def collection(self, row: rows.Collection) -> Collection:
+        return self.collections([row])[0]
+
+    def _owners(self, found: Sequence[rows.Document] | Sequence[rows.Collection]) -> dict[str, str]:
+        """Names by user id; read only if some row has an owner."""
+        return {user.id: user.name for user in self._catalogue.users()} if any(row.owner_id for row in found) else {}
+
+    def job(self, row: rows.Job) -> Job:
+        try:
+            return _job_view(row, self._catalogue.document(row.document_id))
+        except NoRow:
+            return _job_view(row, None)
+
+    def submitted(self, submitted: rows.Submitted, collection: str | None) -> Job:
+        """The job of a submitted file. `collection`: the name that was asked for."""
+        document = submitted.document
+        if submitted.already_stored and document.state == "ready":
+            names = {one.id: one.name for one in self._catalogue.collections()}
+            current = names.get(document.collection_id or "", "")
+            elsewhere = current if collection is not None and current != collection.strip() else ""
+            return _stored_already(document, submitted.job, elsewhere)
+        assert submitted.job is not None, "a document that is not ready has a job"
+        return _job_view(submitted.job, document)
+
+
+def _document_view(
+    row: rows.Document, names: Mapping[str, str], principal: Principal, said: Sequence[rows.Property]
+) -> Document:
+    properties: dict[str, tuple[str, ...]] = {}
+    for one in said:
+        if one.value:
+            properties[one.name] = (*properties.get(one.name, ()), one.value)
+    return Document(
+        id=row.id,
+        source=row.source,
+        title=row.title,
+        collection_id=row.collection_id,
+        pages=row.num_pages,
+        tokens=row.num_tokens,
+        blocks=row.num_blocks,
+        size_bytes=row.size_bytes,
+        state=row.state,
+        added_at=row.added_at,
+        content_hash=row.content_sha256,
+        kind=row.kind,
+        notes=row.notes,
+        owner=names.get(row.owner_id or "", ""),
+        mine=principal.may_change(row.owner_id),
+        properties=properties,
+    )
+
+
+def _collection_view(row: rows.Collection, names: Mapping[str, str], principal: Principal) -> Collection:
+    mine = principal.may_change(row.owner_id)
+    return Collection(
+        id=row.id,
+        name=row.name,
+        documents=row.num_documents,
+        created_at=row.created_at,
+        owner=names.get(row.owner_id or "", ""),
+        mine=mine,
+        everyone=row.everyone,
+        shared_with=tuple(sorted(names[reader] for reader in row.readers if reader in names)) if mine else (),
+        groups=row.groups if mine else (),
+    )
+
+
+def _job_view(row: rows.Job, document: rows.Document | None) -> Job:
+    """`document` is None if it was deleted meanwhile."""
+    progress = row.progress
+    return Job(
+        id=row.id,
+        document_id=row.document_id,
+        source=document.source if document else "(deleted)",
+        collection_id=document.collection_id if document else None,
+        state=row.state,
+        stage="done" if row.state == "done" else progress.stage,
+        pages_done=progress.pages_done,
+        pages=progress.pages_total or (document.num_pages if document else 0),
+        tokens_done=progress.tokens_done,
+        tokens=progress.tokens_total or (document.num_tokens if document else 0),
+        blocks=document.num_blocks if document else 0,
+        size_bytes=document.size_bytes if document else 0,
+        tokens_per_second=progress.tokens_per_second,
+        eta_seconds=progress.eta_seconds if row.state == "running" else None,
+        seconds=_seconds(row),
+        error=row.error,
+        note=row.note,
+        created_at=row.created_at,
+        cancelling=row.cancel_requested and row.state == "running",
+    )
+
+
+def _stored_already(document: rows.Document, row: rows.Job | None, elsewhere: str) -> Job:
+    """A finished job for a file that is already stored, without an id if its own row is gone.
+
+    `elsewhere`: name of the collection it stays in if another one was asked for.
+    """
+    return Job(
+        id=row.id if row else "",
+        document_id=document.id,
+        source=document.source,
+        collection_id=document.collection_id,
+        state="done",
+        stage="done",
+        pages_done=document.num_pages,
+        pages=document.num_pages,
+        tokens_done=document.num_tokens,
+        tokens=document.num_tokens,
+        blocks=document.num_blocks,
+        size_bytes=document.size_bytes,
+        tokens_per_second=0.0,
+        eta_seconds=None,
+        seconds=0.0,
+        error="",
+        note=ALREADY_STORED + (f", in collection {elsewhere}" if elsewhere else ""),
+        created_at=document.added_at,
+    )
+
+
+def _seconds(row: rows.Job) -> float:
+    if row.started_at is None:
+        return 0.0
+    end = datetime.fromisoformat(row.finished_at) if row.finished_at else datetime.now(UTC)
+    return max(0.0, (end - datetime.fromisoformat(row.started_at)).total_seconds())
+
+
+def head_view(row: rows.AnswerHead) -> AnswerHead:
+    return AnswerHead(row.id, row.question, row.text, row.created_at, row.conversation_id)
+
+
+def page_of(number: int) -> int:
+    """The public page, counted from 1, of a page number as the catalogue and extraction keep it, counted from 0."""
+    return number + 1
+
+
+def boxes_of(block: rows.Block) -> tuple[PageBox, ...]:
+    return tuple(PageBox(page_of(number), *edges) for number, *edges in block.boxes)
+
+
+def page_number(page: int, document: Document, num_pages: int) -> int:
+    """The inverse of `page_of`. Raises `NotFound` for a page that the document does not have."""
+    if not 1 <= page <= num_pages:
+        there_is = {0: "None of its pages was read.", 1: "It has one page, page 1."}
+        raise NotFound("page", page, document.source, there_is.get(num_pages, f"It has pages 1 to {num_pages}."))
+    return page - 1
+
+
+def page_text_view(document_id: str, page: rows.Page, text: str, blocks: Mapping[int, rows.Block]) -> PageText:
+    touching = [block for block in blocks.values() if block.start < page.end and page.start < block.end]
+    return PageText(
+        document_id=document_id,
+        page=page_of(page.number),
+        label=page.label,
+        text=text[page.start : page.end],
+        start=page.start,
+        blocks=tuple(TextBlock(block.id, block.start, block.end, boxes_of(block)) for block in touching),
+        note=page.note,
+    )

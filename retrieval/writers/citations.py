@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 
-from retrieval.types.written import Citation
+from retrieval.types.answers import Citation
 
 _FIRST, _COUNT = 100, 900
 _CITATION = re.compile(r"\[\s*\d{1,5}(?:\s*[,;]\s*\d{1,5})*\s*\]")

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 from model.scoring.sentences import sentence_borders
 from retrieval.engine.workspace import Workspace
-from retrieval.index.memory_snapshot import MemorySnapshot
+from retrieval.index.blocks import MemorySnapshot
 from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.query.answer import quoted_sentences
 from retrieval.query.decode import Decoder
@@ -36,10 +36,8 @@ from retrieval.query.rank import quoting_from, rank
 from retrieval.query.retrieve import choose_candidates, retrieve
 from retrieval.query.search import find_blocks, hits_of
 from retrieval.query.sentences import Hit
-from retrieval.types.defaults import Outcome
-from retrieval.types.passages import Passage, QuotedSentence
+from retrieval.types.answers import Citation, Claim, Outcome, Passage, QuotedSentence, Verdict
 from retrieval.types.records import Scope
-from retrieval.types.written import Citation, Claim, Verdict
 from retrieval.writers.citations import BRACKETS, without_citations
 from retrieval.writers.facts import Fact, content_words, facts_of, first_word, forms_of
 from retrieval.writers.output_filter import is_refusal

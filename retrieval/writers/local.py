@@ -296,7 +296,6 @@ class LocalWriter:
         """The checkpoint with its memory. Raises `WriterError`."""
         from model.checkpoint.load import load_chat_model
         from model.errors import ModelError
-        from retrieval.writers.local import loaded_writer
 
         with self._lock:
             if self._loaded is None:
@@ -322,7 +321,6 @@ class LocalWriter:
 
     def agreement(self) -> Agreement:
         """How stored passages compare with passages read again; measured once for each checkpoint."""
-        from retrieval.writers.local import agreement_of
 
         return agreement_of(self.loaded())
 
@@ -334,7 +332,6 @@ class LocalWriter:
     def write(self, request: WriterRequest, cancelled: Cancelled) -> Generator[WriterToken, None, Written]:
         """See `Writer.write`."""
         from model.errors import ModelError
-        from retrieval.writers.local import write_over
 
         loaded = self.loaded()
         try:
@@ -345,7 +342,6 @@ class LocalWriter:
     def read_ahead(self, passages: Sequence[WriterPassage]) -> int:
         """Read and keep passages before anybody asks; returns how many were not kept before. Raises as `write`."""
         from model.errors import ModelError
-        from retrieval.writers.local import passage_ids
 
         loaded, new = self.loaded(), 0
         try:

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from dataclasses import replace
 
 from model.scoring.sentences import sentence_borders
-from retrieval.types.outcomes import NOTHING_FOUND
+from retrieval.types.answers import NOTHING_FOUND
 from retrieval.types.writer import Cancelled, Finish, Writer, WriterRequest, WriterToken, Written
 from retrieval.writers.prompt import LEAD_IN, OWN_NAMES
 from storage.names import encodable

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from retrieval.query.follow_up import with_conversation
-from retrieval.types.outcomes import NOTHING_FOUND
+from retrieval.types.answers import NOTHING_FOUND
 from retrieval.types.writer import Turn, Writer, WriterOptions, WriterPassage, WriterRequest
 from retrieval.writers.facts import content_words
 

@@ -213,8 +213,6 @@ class ServerWriter:
                 f"it sent nothing for {self._timeout_seconds:.0f} seconds. CAIRN_WRITER_TIMEOUT sets it.",
             ) from None
         except _failures() as error:
-            from retrieval.writers.server import explained
-
             raise WriterError(self.name, explained(error, self._url, self._key, begun=wrote)) from error
         finally:
             pieces.stop()

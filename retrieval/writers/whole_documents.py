@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 
+from retrieval.types.answers import Progress
 from retrieval.types.writer import Writer, WriterOptions, WriterPassage, WriterRequest, WriterToken, Written
-from retrieval.types.written import Progress
 from retrieval.writers.output_filter import tidied, without_repetition
 from retrieval.writers.passages import Portion
 from retrieval.writers.prompt import COMBINE, NOTES, NOTHING

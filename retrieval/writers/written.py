@@ -25,12 +25,22 @@ from retrieval.index.snapshot import MemoryIndex
 from retrieval.query.answer import Answerer, store_answer
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
-from retrieval.types.defaults import Outcome
-from retrieval.types.outcomes import NOTHING_FOUND
-from retrieval.types.passages import Answer, AnswerToken, Passage, PassageBlock, QuotedSentence, Timings
+from retrieval.types.answers import (
+    NOTHING_FOUND,
+    Answer,
+    AnswerToken,
+    Citation,
+    Claim,
+    Outcome,
+    Passage,
+    PassageBlock,
+    Progress,
+    QuotedSentence,
+    Timings,
+    WriterUse,
+)
 from retrieval.types.records import Scope
 from retrieval.types.writer import Turn, Writer, WriterOptions, WriterRequest, WriterToken, Written
-from retrieval.types.written import Citation, Claim, Progress, WriterUse
 from retrieval.writers.citations import citations_in
 from retrieval.writers.claims import Beside, ClaimChecker, is_upheld, quoted_beside, without_unfinished
 from retrieval.writers.output_filter import refuses, tidied, without_repetition

@@ -12,7 +12,7 @@ from app.api.protocols.mcp_tools import build_mcp
 from app.api.questions import AskRequest, SearchRequest
 from app.cli import questions
 from retrieval.library import Library
-from retrieval.types.defaults import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_POSITIONS, DEFAULT_QUOTE, DEFAULT_VOTERS
+from retrieval.types.answers import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_POSITIONS, DEFAULT_QUOTE, DEFAULT_VOTERS
 
 DEFAULTS = {
     "k": DEFAULT_K, "quote": DEFAULT_QUOTE, "max_tokens": DEFAULT_MAX_TOKENS, "voters": DEFAULT_VOTERS,

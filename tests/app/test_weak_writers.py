@@ -11,8 +11,7 @@ from app.api import build_app
 from app.cli.questions import answer_row, print_answer
 from app.exports.answers import answer_as_html
 from retrieval.library import Library
-from retrieval.types.outcomes import NOTHING_FOUND
-from retrieval.types.passages import Answer
+from retrieval.types.answers import NOTHING_FOUND, Answer
 from retrieval.types.writer import Written
 from retrieval.writers.prompt import ANSWER, ANSWER_BRIEFLY, HINT
 from tests.app.serving import OWNER_TOKEN, served, settings_for

@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from app.exports.answers import answer_as_html
-from retrieval.describing.description import describe, keep
 from retrieval.library import Library
-from retrieval.types.outcomes import FROM_ITSELF, NOTHING_FOUND, ONE_SENTENCE, OUTCOMES, WHO_CHOSE
+from retrieval.suggestions.questions import describe, keep
+from retrieval.types.answers import FROM_ITSELF, NOTHING_FOUND, ONE_SENTENCE, OUTCOMES, WHO_CHOSE
 from tests.app.serving import BEARER
 from tests.app.small_library import QUESTION, RESERVOIR, UNANSWERED, WALKS, held, pdf_of
 

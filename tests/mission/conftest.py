@@ -11,7 +11,7 @@ import pytest
 from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.extraction import extract
 from retrieval.library import Library
-from retrieval.types.passages import Answer
+from retrieval.types.answers import Answer
 from retrieval.types.records import Scope
 from tests.mission.passkey_model import QUESTION, passkey_model, text_with_key
 from tests.retrieval.reading_here import ReadingHere

@@ -13,8 +13,8 @@ import torch
 
 from model.attention.selection import choose_blocks
 from retrieval.errors import InvalidRequest
-from retrieval.index.stored_reader import StoredMemoryReader
-from retrieval.types.passages import Answer
+from retrieval.index.blocks import StoredMemoryReader
+from retrieval.types.answers import Answer
 from tests.mission.conftest import Keyed
 from tests.mission.passkey_model import QUESTION
 

@@ -14,7 +14,7 @@ from model.checkpoint.landmark_model import LandmarkModel
 from model.reading import second_look
 from retrieval.extraction import extract
 from retrieval.library import Library
-from retrieval.types.passages import Answer, AnswerToken
+from retrieval.types.answers import Answer, AnswerToken
 from tests import elsewhere
 from tests.retrieval.reading_here import ReadingHere
 from tests.tiny_model import tiny_model

@@ -8,8 +8,7 @@ import pytest
 
 from model.errors import ModelError
 from retrieval.errors import DeletedMeanwhile, InvalidRequest, NotFound
-from retrieval.types.outcomes import NOTHING_FOUND
-from retrieval.types.passages import Answer, AnswerToken
+from retrieval.types.answers import NOTHING_FOUND, Answer, AnswerToken
 from retrieval.types.records import Scope
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, WHALE, add, ask, substance
 from tests.tiny_model import calibrated, tiny_model

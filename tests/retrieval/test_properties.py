@@ -8,8 +8,7 @@ import pytest
 
 from retrieval.errors import InvalidRequest, NotFound, PermissionDenied
 from retrieval.langchain import LandmarkRetriever
-from retrieval.types.folders import FollowOptions
-from retrieval.types.records import Scope
+from retrieval.types.records import FollowOptions, Scope
 from storage.properties import Condition, condition, stated_properties
 from storage.records import Principal
 from tests.retrieval.conftest import add, ask, prose

@@ -36,7 +36,7 @@ import torch
 from retrieval.errors import DeletedMeanwhile, NotFound
 from retrieval.extraction import extract
 from retrieval.library import Library
-from retrieval.types.passages import Answer
+from retrieval.types.answers import Answer
 from retrieval.types.records import Scope
 from tests.retrieval.conftest import prose
 from tests.retrieval.reading_here import ReadingHere

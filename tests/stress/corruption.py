@@ -41,7 +41,7 @@ import torch
 from retrieval.errors import DamagedMemory
 from retrieval.extraction import extract
 from retrieval.library import Library
-from retrieval.types.passages import Answer
+from retrieval.types.answers import Answer
 from retrieval.types.records import Scope
 from storage.errors import DamagedMemory as StoredDamage
 from storage.kv.format import KV_DTYPES

@@ -37,7 +37,7 @@ import torch
 from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.extraction import extract
 from retrieval.library import Library
-from retrieval.types.passages import Answer
+from retrieval.types.answers import Answer
 from retrieval.types.records import Scope
 from storage.backups import kept_backups
 from storage.kv.format import KV_DTYPES

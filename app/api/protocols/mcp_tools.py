@@ -27,8 +27,7 @@ from app.http_security import person_of, principal_of
 from retrieval.errors import CairnError
 from retrieval.index.exact_text import LONGEST_PATTERN
 from retrieval.library import Library
-from retrieval.types.defaults import DEFAULT_K, DEFAULT_QUOTE
-from retrieval.types.passages import Answer, Passage
+from retrieval.types.answers import DEFAULT_K, DEFAULT_QUOTE, Answer, Passage
 from retrieval.types.records import Scope
 from storage.names import unknown_name
 

@@ -28,8 +28,7 @@ from app.api.preferences import MAX_ANSWER_TOKENS
 from app.api.questions import Answering, AskQueue, AskRequest, EarlierTurn, Within, room_in
 from app.exports.written_rows import written_row
 from retrieval.library import Library
-from retrieval.types.outcomes import outcome_note, set_aside_note
-from retrieval.types.passages import Answer, Passage
+from retrieval.types.answers import Answer, Passage, outcome_note, set_aside_note
 
 MODEL = "cairn"
 MAX_MESSAGES, MAX_TURNS = 200, 6

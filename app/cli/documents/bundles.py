@@ -12,7 +12,7 @@ from app.cli.documents.sync import job_reader
 from app.cli.lookup import scope_of
 from app.cli.options import HomeOption, JsonOption, ModelOption, UserOption, library_of
 from app.cli.output import one_line, say, size, tell, write_json
-from retrieval.types.bundles import Arrived
+from retrieval.types.records import Arrived
 
 
 def export_library(

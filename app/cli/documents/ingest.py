@@ -33,7 +33,7 @@ from retrieval.types.records import ALREADY_STORED, Job
 
 if TYPE_CHECKING:
     from app.settings import Settings
-    from retrieval.ingest.sources import BucketSource, FileSource
+    from retrieval.ingest.intake import BucketSource, FileSource
     from retrieval.library import Library
 
 WATCH_SECONDS = 0.3
@@ -111,7 +111,7 @@ def ingest(
 
 def found_at(paths: Sequence[str]) -> Iterator[FileSource | BucketSource]:
     """The files at these paths: files, folders, addresses of a bucket."""
-    from retrieval.ingest.sources import SCHEME, FileSource, bucket_sources
+    from retrieval.ingest.intake import SCHEME, FileSource, bucket_sources
 
     names = _told_apart([path for path in paths if not path.startswith(SCHEME)])
     for path in paths:

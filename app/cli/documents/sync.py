@@ -15,8 +15,7 @@ from app.cli.documents.ingest import WATCH_SECONDS
 from app.cli.documents.progress import ProgressBar
 from app.cli.options import HomeOption, IntoCollectionOption, JsonOption, ModelOption, UserOption, library_of
 from app.cli.output import duration, one_line, say, tell, write_json
-from retrieval.types.folders import FileChange, FolderReport, FollowOptions
-from retrieval.types.records import Job
+from retrieval.types.records import FileChange, FolderReport, FollowOptions, Job
 
 if TYPE_CHECKING:
     from retrieval.library import Library

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from app.jobs import JobRunner
 from retrieval.errors import PermissionDenied
 from retrieval.library import Library
-from retrieval.types.passages import Answer
+from retrieval.types.answers import Answer
 from retrieval.types.records import Scope
 from storage.records import Principal
 from tests.app.cli_client import Commands, cairn

@@ -18,7 +18,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.api import build_app
-from retrieval.bundles.travelling import Bundles
+from retrieval.bundles.importing import Bundles
 from retrieval.library import Library
 from storage.blobs.files import FileBlobs
 from storage.errors import StoreFull

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from app.writers import CHOICE_FILE, chosen_on_the_page, writer_name
 from retrieval.library import Library
-from retrieval.types.written import Progress
+from retrieval.types.answers import Progress
 from tests.app.api_client import ask, error_code, events, opened
 from tests.app.serving import settings_for
 from tests.app.small_library import QUESTION

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from retrieval.errors import InvalidRequest
-from retrieval.ingest.sources import bucket_sources
+from retrieval.ingest.intake import bucket_sources
 from storage.blobs.s3 import Address, Bucket
 from storage.errors import StoreUnavailable
 from tests.app.cli_client import Commands, cairn

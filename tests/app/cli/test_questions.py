@@ -11,7 +11,7 @@ import pytest
 
 from app.cli.output import printable
 from retrieval.library import Library
-from retrieval.types.outcomes import NOTHING_FOUND, WHO_CHOSE
+from retrieval.types.answers import NOTHING_FOUND, WHO_CHOSE
 from tests.app.cli_client import Commands, cairn, rows
 from tests.app.small_library import QUESTION, RESERVOIR, UNANSWERED
 

@@ -20,7 +20,7 @@ from app.auth import fresh_token
 from app.http_security import PRINCIPAL
 from app.limits.request_shares import AT_ONCE, MOST_PAGE_STREAMS, WAITING, RequestShares
 from retrieval.library import Library
-from retrieval.types.passages import AnswerToken
+from retrieval.types.answers import AnswerToken
 from retrieval.types.records import Estimate
 from storage.records import Principal
 from tests.app.api_client import PDF, events, until

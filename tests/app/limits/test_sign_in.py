@@ -14,7 +14,7 @@ from app.api import build_app
 from app.auth import Authenticator, WrongPassword
 from app.limits.sign_in_limit import FREE_ATTEMPTS_IN_ALL, SignInLimit, TooManyAttempts, network_of
 from app.shared_values import OwnValues
-from retrieval.auth.accounts import Accounts
+from retrieval.accounts import Accounts
 from retrieval.library import Library
 from storage.records import ADMINISTRATOR
 from tests.app.api_client import until

@@ -16,7 +16,7 @@ import pytest
 from retrieval.errors import ForeignBundle, InvalidRequest
 from retrieval.ingest import shard_writer
 from retrieval.library import Library
-from retrieval.types.folders import FolderReport, FollowOptions
+from retrieval.types.records import FolderReport, FollowOptions
 from storage.bundle import MANIFEST, BadBundle
 from storage.records import Principal
 from tests.retrieval.conftest import OpenLibrary, add, ask, prose

@@ -11,7 +11,7 @@ import pytest
 from model.threads import ThreadCount
 from retrieval.engine.scheduler import ModelScheduler
 from retrieval.library import Library
-from retrieval.types.passages import Answer
+from retrieval.types.answers import Answer
 from tests.app.small_library import fill
 from tests.tiny_model import shipped_model
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from retrieval.errors import InvalidRequest
-from retrieval.folders import run as folder_run
+from retrieval.folders import sync as folder_run
 from retrieval.library import Library
-from retrieval.types.folders import FileChange, FolderReport, FollowOptions
+from retrieval.types.records import FileChange, FolderReport, FollowOptions
 from tests.retrieval.conftest import prose
 from tests.tiny_model import tiny_model
 

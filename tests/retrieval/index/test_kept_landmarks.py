@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from retrieval.index.landmark_file import DamagedLandmarkFile, LandmarkFile
+from retrieval.index.mapped import DamagedLandmarkFile, LandmarkFile
 from storage.kv.store import KVBlockStore
 from tests.retrieval.conftest import RAIN, add, ask, prose
 
@@ -61,7 +61,7 @@ def test_documents_that_came_and_went_since_are_found_and_not(mapped, library, t
 
 
 def test_when_much_has_changed_it_is_written_again(mapped, open_library, write, monkeypatch):
-    monkeypatch.setattr("retrieval.index.kept_landmarks.FEWEST_NEW", 1)
+    monkeypatch.setattr("retrieval.index.mapped.FEWEST_NEW", 1)
     held = LandmarkFile(path_of(mapped)).num_blocks
     add(mapped, write("new.txt", prose(9, 900)))
     before = found(mapped)
@@ -119,7 +119,7 @@ def test_without_room_for_it_landmarks_stay_in_ram(library, three, open_library,
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("retrieval.index.kept_landmarks.write_landmark_file", full)
+    monkeypatch.setattr("retrieval.index.mapped.write_landmark_file", full)
     opened = open_library(index="mapped")
     with caplog.at_level(logging.WARNING):
         assert found(opened) == found(library)

@@ -8,12 +8,10 @@ import torch
 
 from model.attention.selection import select_blocks
 from retrieval.errors import InvalidRequest
-from retrieval.index.exact import ExactLandmarkIndex
+from retrieval.index.exact import ExactLandmarkIndex, VisibleLandmarks
 from retrieval.index.faiss import FaissLandmarkIndex
-from retrieval.index.landmark_file import Contents, LandmarkFile, write_landmark_file
-from retrieval.index.mapped import MappedLandmarkIndex
+from retrieval.index.mapped import Contents, LandmarkFile, MappedLandmarkIndex, write_landmark_file
 from retrieval.index.snapshot import AUTO_MAPPED_BLOCKS
-from retrieval.index.visible_landmarks import VisibleLandmarks
 
 ROOT = Path(__file__).resolve().parents[3]
 LAYERS, GROUPS, WIDTH = (1, 2, 5), 2, 8

@@ -14,7 +14,7 @@ from model.attention.selection import SelectionPolicy
 from model.inference.generate import generate
 from model.inference.prefill import prefill
 from model.inference.sampling import Sampling
-from retrieval.index.block_cache import BlockCache, BlockShape
+from retrieval.index.blocks import BlockCache, BlockShape
 from retrieval.library import Library
 from retrieval.query.evidence import AnswerMass
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, WHALE, add

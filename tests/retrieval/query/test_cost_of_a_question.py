@@ -12,7 +12,7 @@ import pytest
 
 from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.index import terms
-from retrieval.index.memory_snapshot import MemorySnapshot
+from retrieval.index.blocks import MemorySnapshot
 from storage.catalogue import Catalogue
 from tests.retrieval.conftest import add
 from tests.retrieval.test_shipped_model import QUESTIONS, TEXT

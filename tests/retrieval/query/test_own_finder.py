@@ -10,7 +10,7 @@ from model.checkpoint.load import load_backbone
 from model.reading import second_look
 from research.train.recipes.rounding import save_reader
 from retrieval.errors import InvalidRequest, MemoryMismatch
-from retrieval.types.passages import Answer
+from retrieval.types.answers import Answer
 from tests.retrieval.conftest import FOX, RAIN, TEXTS, WHALE, add, ask
 from tests.tiny_encoder import save_tiny_encoder
 from tests.tiny_reader import tiny_look

@@ -12,7 +12,7 @@ from retrieval.query import rank
 from retrieval.query.features import Asked
 from retrieval.query.retrieve import with_neighbours
 from retrieval.query.sentences import QuotableText, Quoting
-from retrieval.types.passages import Answer, AnswerToken, Timings
+from retrieval.types.answers import Answer, AnswerToken, Timings
 from storage.records import Block
 from tests.tiny_model import tiny_model
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from retrieval.library import Library
-from retrieval.types.passages import Answer
+from retrieval.types.answers import Answer
 from retrieval.types.records import Scope
 from retrieval.types.writer import WriterRequest
 from retrieval.writers.prompt import messages

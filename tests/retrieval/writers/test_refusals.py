@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retrieval.types.outcomes import NOTHING_FOUND
+from retrieval.types.answers import NOTHING_FOUND
 from retrieval.writers.claims import claims_of
 from retrieval.writers.output_filter import refuses
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retrieval.types.defaults import Outcome
-from retrieval.types.passages import Passage, QuotedSentence
-from retrieval.types.written import Claim, Verdict
+from retrieval.types.answers import Claim, Outcome, Passage, QuotedSentence, Verdict
 from retrieval.writers.claims import Beside, is_upheld, without_unfinished
 
 QUESTION = "Which three parts has memory?"

@@ -11,11 +11,9 @@ import pytest
 from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.errors import InvalidRequest, NotFound, PermissionDenied
 from retrieval.library import Library
-from retrieval.types.outcomes import NOTHING_FOUND
-from retrieval.types.passages import Answer, AnswerToken
+from retrieval.types.answers import NOTHING_FOUND, Answer, AnswerToken, Progress
 from retrieval.types.records import Scope
 from retrieval.types.writer import WriterRequest, Written
-from retrieval.types.written import Progress
 from retrieval.writers import prompt
 from storage.records import Principal
 from tests.retrieval.conftest import TEXTS, add

@@ -6,19 +6,39 @@
 
 Axes: B batch, G KV heads, X voter groups, S slots, U distinct blocks of one read, W places in the cache, L tokens in a
 block (landmark last), D head dim.
+
+What attention reads at question time: blocks of the store, through a cache of recently used blocks.
+
+- `StoredMemoryReader` implements `model.attention.memory.MemoryReader` over some blocks of a snapshot (the candidates
+  of a question), or all.
+- Bytes come from the store checked: a damaged block raises before attention sees it.
+- Of few enough blocks all keys and values of a layer are taken to the device at the first read, so that a GPU waits for
+  no later one; of more, each read asks the cache for what was chosen, and the host waits for the choice.
+
+Axes: B batch, G KV heads, X voter groups, R rows that vote together, S slots, N blocks of the snapshot, C candidates, U
+distinct blocks of one read, L tokens in a block (landmark last), D head dim.
+
+All ready documents at one moment: where their blocks lie, and how they are searched and read.
+
+Axes: N blocks of ready documents, ascending by block id, M visible ones, C some of them, G KV heads, L tokens in a
+block, D head dim.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from model.attention.selection import choose_blocks
+from retrieval.index.exact import LandmarkSnapshot, VisibleLandmarks
 
 _FIRST_PLACES = 32
 # Keys alone are several times smaller than keys and values of all layers in the model's dtype.
@@ -248,3 +268,154 @@ class BlockCache:
         """Drop blocks that were deleted or rewritten."""
         self._blocks.forget(block_ids)
         self._keys.forget(block_ids)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredBlocks:
+    """Where the blocks of a snapshot are, by position: block id, shard name, row in the shard, ordinary tokens."""
+
+    ids_N: np.ndarray
+    shard_names: tuple[str, ...]
+    shard_N: np.ndarray
+    row_N: np.ndarray
+    length_N: Tensor
+
+    def refs(self, positions: np.ndarray) -> list[tuple[str, int]]:
+        names = self.shard_names
+        shards, rows = self.shard_N[positions].tolist(), self.row_N[positions].tolist()
+        return [(names[shard], row) for shard, row in zip(shards, rows, strict=True)]
+
+
+class StoredMemoryReader:
+    """Blocks of one snapshot as a memory; its ids are 0..C-1, the ranks of `positions_C` (ascending), or all
+    positions."""
+
+    def __init__(
+        self, snapshot: LandmarkSnapshot, blocks: StoredBlocks, cache: BlockCache, positions_C: Tensor | None = None
+    ) -> None:
+        self._snapshot, self._blocks, self._cache = snapshot, blocks, cache
+        self._positions = None if positions_C is None else positions_C.cpu().numpy()
+        self._landmarks: dict[int, Tensor] = {}  # layer -> landmarks_1GCD of the candidates
+        self._room = cache.room_for(self.num_blocks)
+        if self._room:
+            weakref.finalize(self, cache.give_back, self._room)
+        self._held: dict[int, tuple[Tensor, Tensor]] = {}  # layer -> keys_GCLD, values_GCLD of all
+        self._lengths_C: Tensor | None = None  # where they are held
+
+    @property
+    def layers(self) -> Sequence[int]:
+        return self._cache.shape.layers
+
+    @property
+    def num_blocks(self) -> int:
+        return self._snapshot.num_blocks if self._positions is None else len(self._positions)
+
+    def block_ids(self) -> np.ndarray:
+        """Catalogue id of each of the reader's blocks."""
+        return self._blocks.ids_N if self._positions is None else self._blocks.ids_N[self._positions]
+
+    def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
+        if self._positions is None:
+            return self._snapshot.choose(layer, queries_BGXRD, k)
+        return choose_blocks(queries_BGXRD, self.landmarks(layer).to(queries_BGXRD.dtype), k)
+
+    def landmarks(self, layer: int) -> Tensor:
+        """landmarks_1GCD in the order of the blocks, as paper positions need."""
+        if layer not in self._landmarks:
+            positions = None if self._positions is None else torch.from_numpy(self._positions)
+            shape = self._cache.shape
+            landmarks_GCD = self._snapshot.landmarks(layer, positions)
+            self._landmarks[layer] = landmarks_GCD[None].to(shape.device, shape.dtype)
+        return self._landmarks[layer]
+
+    def read(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if not self._room:
+            return self._through_cache(layer, ids_BGXS)
+        shape = self._cache.shape
+        if layer not in self._held:
+            everything_1G1C = torch.arange(self.num_blocks).expand(1, shape.kv_heads, 1, -1)
+            keys, values, lengths = self._through_cache(layer, everything_1G1C)
+            self._held[layer] = keys[0, :, 0], values[0, :, 0]
+            self._lengths_C = lengths[0, 0, 0].to(shape.device)
+        assert self._lengths_C is not None
+        ids_BGXS = ids_BGXS.to(shape.device)
+        head_G11 = torch.arange(shape.kv_heads, device=shape.device)[:, None, None]
+        keys_GCLD, values_GCLD = self._held[layer]
+        return keys_GCLD[head_G11, ids_BGXS], values_GCLD[head_G11, ids_BGXS], self._lengths_C[ids_BGXS]
+
+    def _through_cache(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        distinct_U, pick = np.unique(ids_BGXS.cpu().numpy(), return_inverse=True)
+        positions_U = distinct_U if self._positions is None else self._positions[distinct_U]
+        pick_BGXS = torch.from_numpy(pick.reshape(ids_BGXS.shape))
+        lengths_BGXS = self._blocks.length_N[positions_U][pick_BGXS].to(ids_BGXS.device)
+        ids_U, refs_U = self._blocks.ids_N[positions_U], self._blocks.refs(positions_U)
+        keys_BGXSLD, values_BGXSLD = self._cache.read(layer, ids_U, refs_U, pick_BGXS)
+        return keys_BGXSLD, values_BGXSLD, lengths_BGXS
+
+
+@dataclass(frozen=True, eq=False)
+class MemorySnapshot:
+    """All ready documents at one moment."""
+
+    landmarks: LandmarkSnapshot
+    blocks: StoredBlocks
+    document_ids: tuple[str, ...]
+    document_N: np.ndarray
+    ordinal_N: np.ndarray
+    cache: BlockCache
+
+    @property
+    def num_blocks(self) -> int:
+        return len(self.blocks.ids_N)
+
+    def positions_of(self, document_ids: Sequence[str]) -> Tensor:
+        """Positions of all blocks of some documents, ascending."""
+        wanted = set(document_ids)
+        numbers = [number for number, document_id in enumerate(self.document_ids) if document_id in wanted]
+        return torch.from_numpy(np.flatnonzero(np.isin(self.document_N, numbers)))
+
+    def positions_of_blocks(self, block_ids: Sequence[int]) -> Tensor:
+        """Positions of blocks by id, ascending; ids that are gone are left out."""
+        return torch.from_numpy(np.flatnonzero(np.isin(self.blocks.ids_N, np.asarray(block_ids, dtype=np.int64))))
+
+    def documents_of(self, positions_C: Tensor) -> list[str]:
+        """The document of each block."""
+        return [self.document_ids[number] for number in self.document_N[positions_C.numpy()].tolist()]
+
+    def restricted_to(self, document_ids: Collection[str]) -> MemorySnapshot:
+        """The snapshot as if there were no other documents than these; positions count the remaining blocks.
+
+        Nothing of another document can be read, ranked or counted, or shift a threshold.
+        """
+        kept = [number for number, document_id in enumerate(self.document_ids) if document_id in document_ids]
+        new_number = np.full(len(self.document_ids), -1, dtype=np.int64)
+        new_number[kept] = np.arange(len(kept))
+        document_N = new_number[self.document_N]
+        visible_M = np.flatnonzero(document_N >= 0)
+        return MemorySnapshot(
+            landmarks=VisibleLandmarks(self.landmarks, torch.from_numpy(visible_M), self.cache.shape.layers),
+            blocks=StoredBlocks(
+                ids_N=self.blocks.ids_N[visible_M],
+                shard_names=self.blocks.shard_names,
+                shard_N=self.blocks.shard_N[visible_M],
+                row_N=self.blocks.row_N[visible_M],
+                length_N=self.blocks.length_N[torch.from_numpy(visible_M)],
+            ),
+            document_ids=tuple(self.document_ids[number] for number in kept),
+            document_N=document_N[visible_M],
+            ordinal_N=self.ordinal_N[visible_M],
+            cache=self.cache,
+        )
+
+    def reader(self, positions: Tensor | None = None) -> StoredMemoryReader:
+        return StoredMemoryReader(self.landmarks, self.blocks, self.cache, positions)
+
+    def token_keys(self, positions_C: Tensor) -> tuple[list[Tensor], Tensor]:
+        """keys_CGLD of each layer that search weighs, and lengths_C (ordinary tokens), of distinct blocks.
+
+        Raises `storage.errors.DamagedMemory`.
+        """
+        numbers = positions_C.numpy()
+        ids, refs = self.blocks.ids_N[numbers], self.blocks.refs(numbers)
+        keys_WCGLD = [self.cache.read_keys(layer, ids, refs) for layer in self.cache.key_layers]
+        return keys_WCGLD, self.blocks.length_N[positions_C]

@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 from stop_words import AVAILABLE_LANGUAGES, get_stop_words
 
-from retrieval.describing.word_lists import word_class
+
+@cache
+def _tables() -> dict[str, list[str]]:
+    tables: dict[str, list[str]] = tomllib.loads((Path(__file__).parent / "words.toml").read_text(encoding="utf-8"))
+    return tables
+
+
+@cache
+def word_class(name: str) -> frozenset[str]:
+    return frozenset(_tables()[name])
+
+
+@cache
+def asked_verbs() -> dict[str, str]:
+    """Verb as it stands in a text -> as it stands behind "does" or "do"."""
+    return dict(_tables()["asked"])  # type: ignore[arg-type]
+
 
 _WORD = re.compile(r"[^\W\d_][\w’'-]*|[.;:!?,()\[\]|\n\t/]|\d+")
 _MOST_WORDS = 3

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from retrieval.describing.candidates import candidates
-from retrieval.describing.description import describe, ranked_candidates
-from retrieval.describing.key_terms import key_terms
+from retrieval.suggestions.keyphrases import key_terms
+from retrieval.suggestions.questions import candidates, describe, ranked_candidates
 from retrieval.types.records import Document
 
 

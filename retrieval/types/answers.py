@@ -3,18 +3,210 @@
 - Pages count from 1; boxes are fractions 0..1 of the displayed page, origin top left.
 - Character positions index the document's extracted text; `end` is exclusive.
 - "Gate mass" is attention: the landmark probability of a block, between 0 and 1 for each query and head.
+
+How a question is put where nobody says otherwise.
+
+The one place of these values: the facade, the command line, HTTP, MCP and the web page take them from here
+(tests/app/test_defaults.py).
+
+What people are told of an answer's outcome and of its evidence: the one place of these words.
+
+The page (`/ui/words.js`), the command line, exports and chat clients take them from here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Final, Literal, Self
 
-from retrieval.types.defaults import DecidedBy, Outcome
-from retrieval.types.places import place_of
 from retrieval.types.serialisation import Record
-from retrieval.types.written import Citation, Claim, WriterUse
+
+Outcome = Literal["found", "perhaps", "not_found"]
+"""Of a question: an answer, a guess (the best candidates, to be shown as such), or nothing but the nearest passages."""
+
+DecidedBy = Literal["attention", "reader", "search", "writer"]
+"""Who chose the words of an answer: the attention of the model that wrote it, a reader that marked a sentence, search
+alone, or a writer."""
+
+Space = Literal["memory", "candidates"]
+"""What attention chose from: all that is in scope, or the candidates of the search."""
+
+DEFAULT_K = 8
+"""Blocks that may be read at a time; passages of a search."""
+DEFAULT_QUOTE: bool | None = None
+"""Word for word from the documents (True), in the model's own words (False), or as suits the model (None)."""
+DEFAULT_MAX_TOKENS: int | None = None
+"""As suits who writes."""
+QUOTED_TOKENS = 128
+"""Longest answer of the model that searches, in its tokens."""
+WRITTEN_TOKENS = 512
+"""Longest answer of a writer, in its tokens."""
+DEFAULT_POSITIONS: Final = "library"
+"""Where blocks stand that attention reads; see `model.attention.positions`."""
+DEFAULT_VOTERS: Final = "group"
+"""Who chooses the blocks; see `model.attention.selection.SelectionPolicy`."""
+
+
+def longest_answer(max_tokens: int | None, *, written: bool) -> int:
+    """What `max_tokens` is where nobody says."""
+    if max_tokens is not None:
+        return max_tokens
+    return WRITTEN_TOKENS if written else QUOTED_TOKENS
+
+
+def place_of(pages: Sequence[int], labels: Sequence[str], total: int = 0) -> str:
+    """ "page iv (6 of 40)", "pages 3–4", "slide 2", "sheet Budget"; "" where a file has one part only. `pages` count
+    from 1; `total`: pages of the document, 0 where it is not known.
+
+    Labels are printed page numbers, or for files in other parts what the part is, in several words.
+    """
+    names = [label or str(page) for page, label in zip(pages, labels, strict=True)] if any(labels) else []
+    if not labels:
+        names = [str(page) for page in pages]
+    names = list(dict.fromkeys(names))
+    if not names:
+        return ""
+    first, last = names[0], names[-1]
+    if " " in first or " " in last:
+        return first if first == last else f"{first} – {last}"
+    named = f"page {first}" if first == last else f"pages {first}–{last}"
+    if not labels or names == list(dict.fromkeys(map(str, pages))):
+        return named
+    counted = str(pages[0]) if pages[0] == pages[-1] else f"{pages[0]}–{pages[-1]}"
+    return f"{named} ({counted} of {total})" if total else f"{named} ({counted})"
+
+
+Verdict = Literal["supported", "partly", "not_found"]
+
+
+@dataclass(frozen=True)
+class WriterUse(Record):
+    """Who wrote. `kind`: "local" or "server". `stored_share`: share of the passages' tokens whose keys and values were
+    stored; `repair`: share of these that was computed again; None where nothing is stored. `leaves_machine`: whether
+    passages were sent to another machine."""
+
+    name: str
+    kind: str
+    stored_share: float | None = None
+    repair: float | None = None
+    leaves_machine: bool = False
+
+
+@dataclass(frozen=True)
+class Citation(Record):
+    """A number in the answer: characters `start` to `end` (exclusive) of its text. `passage`: index in the answer's
+    passages."""
+
+    number: int
+    passage: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Claim(Record):
+    """One sentence of the answer, looked up in the documents as a question of its own.
+
+    `sentence` supports it best; it stands in the answer's passage of index `passage`. Both are empty (None) for
+    `not_found`. `score`: 0..1, how much of the claim the sentence says. `start`, `end`: the claim's characters in the
+    answer's text. `unfounded`: (start, end) of figures and names in it that stand in no passage that it cites.
+    """
+
+    text: str
+    verdict: Verdict
+    passage: int | None
+    sentence: str
+    score: float
+    start: int = 0
+    end: int = 0
+    unfounded: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Progress(Record):
+    """How far a task over whole documents is: `done` of `total` parts were read; `note` says what is being done."""
+
+    done: int
+    total: int
+    note: str
+
+
+NOTHING_FOUND: Final = "No answer was found in the documents."
+"""Of what was looked at. It is never said that the documents do not hold one: the nearest passages may."""
+
+OUTCOMES: dict[Outcome, tuple[str, str]] = {
+    "found": ("", ""),
+    "perhaps": ("Perhaps.", "No passage answers the question clearly. This is the nearest: check it on its page."),
+    "not_found": (NOTHING_FOUND, "No passage answers the question clearly."),
+}
+"""For each outcome what it is called, and what it means."""
+
+SET_ASIDE: Final = "The documents support nothing of what {writer} wrote."
+"""Of words in whose place stands what the search says."""
+
+QUOTED_INSTEAD: Final = "So a sentence is quoted."
+
+WHO_CHOSE: dict[DecidedBy, str] = {
+    "attention": "Attention chose these passages among the stored blocks, and the model wrote the answer from them.",
+    "reader": "Search found these passages, and a reader chose the sentence. Attention decided nothing.",
+    "search": "Search found these passages, and their stored keys chose the sentence. Attention decided nothing.",
+    "writer": "",
+}
+"""Of the words of an answer. What a writer was given is said where its answer stands."""
+
+ONE_SENTENCE: Final = "This is one sentence. Summaries, lists and comparisons of whole documents take a writer."
+_SURVEY = re.compile(
+    r"\b(?:summari[sz]e|summary|overview|outline|compare|comparison|list (?:all|every|each)|"
+    r"main (?:points|topics|ideas|findings)|what is (?:this|the) (?:document|paper|report|file|chapter) about)\b",
+    re.IGNORECASE,
+)
+
+
+def asks_for_a_survey(question: str) -> bool:
+    """Whether no single sentence can be the answer."""
+    return _SURVEY.search(question) is not None
+
+
+def understood_note(answer: Answer) -> str:
+    """How the question was read, where it was not as it was put: misspelt words, and what a follow-up refers to."""
+    asked = str(answer.settings.get("asked", ""))
+    return f"Understood as: {asked}" if asked and asked.strip() != answer.question.strip() else ""
+
+
+def survey_note(answer: Answer) -> str:
+    """What has to be said of one sentence where a whole document was meant; empty for others."""
+    return ONE_SENTENCE if answer.settings.get("survey") and answer.text and answer.writer is None else ""
+
+
+FROM_ITSELF: Final = (
+    "The model wrote this from itself: leaving out the passage that it read most changes the answer no more than "
+    "leaving out any other. So no passage is shown."
+)
+"""Of an answer for which what attention read made no difference."""
+
+
+def who_chose(answer: Answer) -> str:
+    """The line for the passages of an answer; empty where there is none, and for a writer's."""
+    if answer.decided_by == "attention" and not answer.shows_attention:
+        return FROM_ITSELF
+    return WHO_CHOSE[answer.decided_by] if answer.found else ""
+
+
+def set_aside_note(answer: Answer) -> str:
+    """What has to be said where an answer is not in its writer's words; empty for others."""
+    if not answer.set_aside or answer.writer is None:
+        return ""
+    note = SET_ASIDE.format(writer=answer.writer.name)
+    return f"{note} {QUOTED_INSTEAD}" if answer.found else note
+
+
+def outcome_note(answer: Answer) -> str:
+    """What has to be said of an answer that is a guess, or one sentence where more was asked for; empty for others."""
+    notes = [*OUTCOMES["perhaps"]] if answer.outcome == "perhaps" else []
+    return " ".join(filter(None, [*notes, survey_note(answer)]))
+
 
 ANSWER_FORMAT = "cairn-answer/2"
 _PAGES_FROM_0 = "cairn-answer/1"

@@ -13,7 +13,7 @@ from pathlib import Path
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, DamagedMemory, InvalidRequest, NotEnoughSpace, NotFound
 from retrieval.ingest.file_store import copy_of_original, stored_sha256
-from retrieval.types.bundles import Exported
+from retrieval.types.records import Exported
 from storage.blobs.files import sync_folder
 from storage.bundle import COPY_BYTES, BundledRows, BundleWriter
 from storage.catalogue import Catalogue

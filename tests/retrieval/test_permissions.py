@@ -12,7 +12,7 @@ import pytest
 
 from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.errors import CairnError, InvalidRequest, NotFound, PermissionDenied
-from retrieval.index.memory_snapshot import MemorySnapshot
+from retrieval.index.blocks import MemorySnapshot
 from retrieval.library import Library
 from retrieval.types.records import Scope
 from storage.records import Principal

@@ -1,17 +1,120 @@
-"""Questions made from the sentences of a document by moving their parts: only such as people would ask.
+"""Describes documents one after the other, when there is nothing else to do.
+
+Opening a library imports this: what needs the model's libraries is imported where it is needed.
+
+A document's description: what kind of file it is, how it begins, what it speaks of most, and what it can be asked.
+
+It lies beside the page pictures and may be deleted like them: it is made again. All but the questions is made at once.
+
+Questions made from the sentences of a document by moving their parts: only such as people would ask.
 
 Few patterns, and strict ones: whatever is unclear beside its sentence ("this", "the following") is not asked for. Which
-of them the document answers is found out by asking (`retrieval.describing.answered`). English.
+of them the document answers is found out by asking. English.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from model.scoring.sentences import sentence_borders
-from retrieval.describing.word_lists import asked_verbs, word_class
+from retrieval.engine.workspace import Workspace
+from retrieval.errors import CairnError
+from retrieval.index.blocks import MemorySnapshot
+from retrieval.index.snapshot import MemoryIndex
+from retrieval.query.decode import Decoder
+from retrieval.query.passage_builder import PassageBuilder
+from retrieval.query.question import Question
+from retrieval.query.retrieve import retrieve
+from retrieval.query.sentences import Asides
+from retrieval.suggestions.keyphrases import asked_verbs, key_terms, word_class
+from retrieval.types.answers import DEFAULT_K
+from retrieval.types.records import Description, Document, Scope
+
+FILE = "description.json"
+FORMAT = 2
+_FIRST_LINES = 240  # characters
+_SHORTEST_OPENING = 45
+_OPENING = 8000
+_LOOKED_AT = 400_000  # characters of a long document that are searched for terms and questions
+_KIND_WORDS = {"pdf": "PDF", "docx": "Word document", "html": "web page", "md": "Markdown", "txt": "text"}
+
+
+def describe(document: Document, text: str, questions: Sequence[str] = ()) -> Description:
+    """Without asking anything."""
+    return Description(
+        document_id=document.id,
+        kind=_KIND_WORDS.get(document.kind, document.kind.upper()),
+        first_lines=_first_lines(text, document.title),
+        key_terms=tuple(key_terms(text[:_LOOKED_AT])),
+        questions=tuple(questions),
+    )
+
+
+def _first_lines(text: str, title: str) -> str:
+    """The first sentences that are more than a heading, licences and the like left out; the first lines where there
+    are none."""
+    beside = Asides(text[:_OPENING])
+    borders = [span for span in sentence_borders(text, 0, min(len(text), _OPENING)) if span[0] not in beside]
+    lines = [" ".join(text[start:stop].split()) for start, stop in borders]
+    lines = [each for each in lines if each and each.casefold() != title.casefold()]
+    prose = next((at for at, each in enumerate(lines) if _is_readable(each)), 0)
+    opening = " ".join(lines[prose : prose + 4])
+    if len(opening) <= _FIRST_LINES:
+        return opening
+    return opening[:_FIRST_LINES].rsplit(" ", 1)[0].rstrip(" ,;:") + "…"
+
+
+def _is_readable(line: str) -> bool:
+    """A sentence, neither a heading nor a row of a table."""
+    cells = re.search(r"\S: \S.*; \S|\.\.\.", line)
+    return (
+        len(line) >= _SHORTEST_OPENING
+        and not line[0].islower()
+        and not cells
+        and bool(re.search(r"[^\W\d_]{2}[.!?]$|[。！？]$", line))
+    )
+
+
+def ranked_candidates(text: str, terms: Sequence[str]) -> list[Candidate]:
+    """The questions of a text, the most promising first: about what it speaks of most, and each subject once."""
+    text = text[:_LOOKED_AT]
+    asides = Asides(text)
+    spoken_of = text.casefold()
+    words = {word.rstrip("s") for term in terms for word in term.casefold().split()}
+    best: dict[str, tuple[float, Candidate]] = {}
+    for candidate in candidates(text, asides.__contains__):
+        subject = candidate.subject.casefold().removeprefix("the ").removeprefix("a ").removeprefix("an ")
+        times = min(spoken_of.count(subject), 12)
+        central = any(word.rstrip("s") in words for word in subject.split())
+        worth = candidate.worth * (1 + 0.15 * times + 0.6 * central)
+        if subject not in best or best[subject][0] < worth:
+            best[subject] = (worth, candidate)
+    return [candidate for _, candidate in sorted(best.values(), key=lambda each: -each[0])]
+
+
+def kept(folder: Path) -> Description | None:
+    """What is kept in a document's folder; None if nothing of this release."""
+    try:
+        plain = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    if not isinstance(plain, dict) or plain.pop("format", None) != FORMAT:
+        return None
+    return Description.from_dict(plain)
+
+
+def keep(folder: Path, description: Description) -> None:
+    folder.mkdir(exist_ok=True, mode=0o700)
+    unfinished = folder / f".{FILE}"
+    unfinished.write_text(json.dumps({"format": FORMAT, **description.to_dict()}), encoding="utf-8")
+    unfinished.replace(folder / FILE)
+
 
 _SHORTEST, _LONGEST = 40, 320  # characters of a sentence
 _MOST_SUBJECT_WORDS = 5
@@ -253,3 +356,117 @@ _KINDS: tuple[tuple[str, float, Callable[[str], Made]], ...] = (
     ("what does", 0.9, _what_does),
     ("stands for", 0.5, _stands_for),
 )
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Asks about one document."""
+
+    workspace: Workspace
+    index: MemoryIndex
+    passages: PassageBuilder
+    document_id: str
+
+    def chance(self, candidate: Candidate) -> float:
+        """How sure it is that the document answers with the very sentence that the question was made from; 0 where it
+        quotes another, or only perhaps. Lets everybody's questions go first."""
+        question = Question(
+            text=candidate.question, k=DEFAULT_K, quote=True, scope=Scope(document_ids=(self.document_id,))
+        )
+        self.workspace.scheduler.wait_for_queries()
+        with self.index.open_snapshot(self.workspace.catalogue) as snapshot:
+            return self._chance(question, snapshot, candidate)
+
+    def _chance(self, question: Question, snapshot: MemorySnapshot, candidate: Candidate) -> float:
+        retrieved = retrieve(self.workspace, self.index, snapshot, question)
+        decoder = Decoder(self.workspace, self.index, self.passages, question)
+        looked = decoder.look(retrieved)
+        if looked.outcome != "found" or looked.quoting is None or not looked.quotations:
+            return 0.0
+        quotation = looked.quotations[0]
+        if not quotation.places:
+            return 0.0
+        start, end = looked.quoting.span(quotation.places)
+        same = start < candidate.stop and candidate.start < end
+        if candidate.kind == "heading":  # answered by what follows it
+            same = candidate.stop <= start < candidate.stop + _BEHIND_HEADING
+        sure = quotation.chance if quotation.chance is not None else retrieved.found.confidence
+        return sure if same else 0.0
+
+
+_BEHIND_HEADING = 1500
+_ENOUGH = 2  # times as many as are wanted
+
+
+def best_questions(asker: Asker, found: Sequence[Candidate], count: int, *, most_asked: int) -> list[str]:
+    """Questions that the document answers, of different subjects and from different parts, at most `count`."""
+    answered: list[tuple[float, Candidate]] = []
+    for candidate in found[:most_asked]:
+        sure = asker.chance(candidate)
+        if sure > 0:
+            answered.append((sure * candidate.worth, candidate))
+        if len(answered) == _ENOUGH * count:
+            break
+    chosen: list[Candidate] = []
+    for _, candidate in sorted(answered, key=lambda each: -each[0]):
+        if not any(_alike(candidate, other) for other in chosen):
+            chosen.append(candidate)
+    return [candidate.question for candidate in chosen[:count]]
+
+
+def _alike(one: Candidate, other: Candidate) -> bool:
+    first, second = ({word.rstrip("s") for word in each.subject.casefold().split()} for each in (one, other))
+    return bool(first & second - {"the", "of", "and", "a", "an", "in"})
+
+
+log = logging.getLogger("cairn.describing")
+
+QUESTIONS = 3
+_MOST_ASKED = 18
+"""Questions that are tried for a document: about a second each."""
+
+
+@dataclass(eq=False)
+class Describer:
+    """For the whole library; what it makes is read by everybody who may see the document."""
+
+    workspace: Workspace
+    index: MemoryIndex
+    passages: PassageBuilder
+    made: int = 0
+    """Descriptions made since the library was opened."""
+    _failed: set[str] = field(default_factory=set)
+
+    def description(self, document: Document, text: Callable[[], str]) -> Description:
+        """What is kept, else what can be said at once."""
+        return self.kept(document.id) or describe(document, text())
+
+    def kept(self, document_id: str) -> Description | None:
+        return kept(self.workspace.pages_folder / document_id)
+
+    def next(self, documents: list[Document]) -> bool:
+        """Describe one of these that has none yet; False if all have."""
+        for document in documents:
+            if document.state != "ready" or document.id in self._failed or self.kept(document.id) is not None:
+                continue
+            try:
+                self._describe(document)
+            except CairnError as error:
+                log.warning("%s has no description: %s", document.source, error)
+                self._failed.add(document.id)
+            return True
+        return False
+
+    def _describe(self, document: Document) -> None:
+        text = self.passages.text(document.id)
+        plain = describe(document, text)
+        questions: list[str] = []
+        if self.workspace.loaded().model.config.quotes_sentences:
+            asker = Asker(self.workspace, self.index, self.passages, document.id)
+            found = ranked_candidates(text, plain.key_terms)
+            questions = best_questions(asker, found, QUESTIONS, most_asked=_MOST_ASKED)
+        folder = self.workspace.pages_folder / document.id
+        keep(folder, describe(document, text, questions))
+        self.made += 1
+        if document.id not in self.workspace.catalogue.document_ids():  # deleted meanwhile
+            shutil.rmtree(folder, ignore_errors=True)
