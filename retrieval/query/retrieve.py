@@ -24,7 +24,7 @@ from retrieval.engine.workspace import Workspace
 from retrieval.index.blocks import MemorySnapshot, StoredMemoryReader
 from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
 from retrieval.query.decide import is_answerable
-from retrieval.query.follow_up import with_conversation
+from retrieval.query.follow_up import TURNS, with_conversation
 from retrieval.query.question import Question
 from retrieval.query.search import Found, RowsOf, find_blocks, hits_of
 from retrieval.query.sentences import Hit
@@ -162,8 +162,8 @@ def retrieve(
 def _asked(workspace: Workspace, question: Question, spelled: str) -> str:
     if question.conversation_id is None:
         return with_conversation(spelled, [turn.question for turn in question.earlier])
-    heads = workspace.catalogue.answers(conversation_id=question.conversation_id, limit=1)
-    return with_conversation(spelled, [head.question for head in heads])
+    heads = workspace.catalogue.answers(conversation_id=question.conversation_id, limit=TURNS)
+    return with_conversation(spelled, [head.question for head in reversed(heads)])
 
 
 def chooses_from_all(model: LandmarkModel, blocks: int) -> bool:

@@ -142,3 +142,27 @@ def test_a_page_is_named_by_its_printed_number_and_its_place_and_opens_by_either
         typed.fill(number)
         typed.press("Enter")
         expect(position).to_have_text(shown)
+
+
+def test_a_conversation_stands_together_in_the_history_and_what_was_understood_can_be_changed(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    ask(page, QUESTION)
+    ask(page, "Who was in charge of it?")
+    page.get_by_role("button", name="New conversation").click()
+    ask(page, "How long is the path around the lake?")
+    view(page, "History")
+    together = page.locator(".conversation-group")
+    expect(together).to_have_count(1)
+    expect(together.locator(".item-title")).to_have_text([QUESTION, "Who was in charge of it?"])
+    expect(page.locator(".history .item")).to_have_count(3)
+    together.locator(".item").nth(1).get_by_role("button").first.click()
+    expect(page.locator(".question")).to_have_count(2)
+    understood = page.locator(".understood")
+    expect(understood).to_contain_text(f"Understood as: {QUESTION} Who was in charge of it?")
+    understood.get_by_role("button", name="Change").click()
+    page.get_by_role("dialog").get_by_label("Question").fill("Who was in charge of the works at the dam?")
+    page.keyboard.press("Enter")
+    expect(page.locator(".question")).to_have_count(3)
+    expect(page.locator(".turn").nth(2).locator(".answer-text")).to_contain_text("Martha Lindqvist")

@@ -1,7 +1,7 @@
 // The answer as tokens that can be pointed at, its meter, and its actions.
 
 import { address, get, remove } from "./api.js";
-import { announce, button, confirm, duration, h, icon, percent, placeOf, replace, toast, weight } from "./dom.js";
+import { announce, askText, button, confirm, duration, h, icon, percent, placeOf, replace, toast, weight } from "./dom.js";
 import { cutAtSpan, opacity } from "./marking.js";
 import { openViewer } from "./viewer.js";
 import { FROM_ITSELF, ONE_SENTENCE, OUTCOMES, WHO_CHOSE } from "./words.js";
@@ -18,7 +18,7 @@ export function tokenSpan(token, index) {
 }
 
 // Draws the finished answer into `node`; `options.lowShare` is where doubt begins.
-export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAnyway, onContinue, onEvidence }) {
+export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onCorrect, onAnyway, onContinue, onEvidence }) {
   const { answer } = reading;
   const spans = answer.tokens.map(tokenSpan);
   const words = answer.tokens.some((token) => token.text.trim()); // a model may end before its first word
@@ -38,7 +38,7 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
   replace(
     node,
     answer.found ? null : unsupported(answer),
-    understood(answer),
+    understood(answer, onCorrect),
     answer.settings.interrupted ? interruptedNote(onContinue) : null,
     words && (answer.outcome === "perhaps" || (answer.settings.anyway && answer.found)) ? perhapsNote() : null,
     answer.found || (words && !refusedBy(answer)) ? h("div", { class: answer.found ? "" : "unsupported" }, box) : null,
@@ -56,11 +56,23 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onAny
   );
 }
 
-// How the question was read, where it was not as it was put: misspelt words, and what a follow-up refers to.
-const understood = ({ settings, question }) =>
-  settings.asked && settings.asked.trim() !== question.trim()
-    ? h("div", { class: "soft understood" }, `Understood as: ${settings.asked}`)
-    : null;
+// How the question was read, where it was not as it was put: misspelt words, and what a follow-up refers to. It can be put right.
+function understood({ settings, question }, onCorrect) {
+  const { asked } = settings;
+  if (!asked || asked.trim() === question.trim()) return null;
+  return h(
+    "div",
+    { class: "soft understood" },
+    `Understood as: ${asked} `,
+    button("Change", {
+      class: "button quiet small",
+      onclick: async () => {
+        const meant = await askText("What did you mean?", "Question", asked, { yes: "Ask" });
+        if (meant) onCorrect(meant);
+      },
+    }),
+  );
+}
 
 // A writer that found nothing says the words of the outcome itself.
 const refusedBy = (answer) => Boolean(answer.writer) && answer.text.startsWith(OUTCOMES.not_found[0].slice(0, -1));

@@ -252,6 +252,9 @@ const onTurn = (turn) => ({
   again: () => {
     if (!state.running) put(turn.question);
   },
+  correct: (question) => {
+    if (!state.running) put(question);
+  },
   anyway: () => putAgain(turn, { anyway: true }),
   goOn: () => putAgain(turn, { anyway: turn.reading.answer.settings.anyway ?? false }),
   instead: () => putInstead(turn),

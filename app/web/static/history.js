@@ -1,7 +1,7 @@
-// Past questions, newest first; one opens with its whole conversation and evidence.
+// Past questions by conversation, the newest first; one opens with its whole conversation and evidence.
 
 import { get, remove } from "./api.js";
-import { confirm, h, iconButton, replace, toast, when } from "./dom.js";
+import { button, confirm, h, iconButton, oneByOne, plural, replace, toast, when } from "./dom.js";
 
 const PAGE = 50;
 const view = { search: "", offset: 0 };
@@ -57,7 +57,7 @@ async function draw() {
   replace(
     parts.list,
     found.answers.length ? null : h("p", { class: "empty-note" }, view.search ? "Nothing found." : "Questions that you ask are kept here."),
-    found.answers.map(item),
+    byConversation(found.answers).map((heads) => (heads.length > 1 ? conversation(heads) : item(heads[0]))),
     found.more || view.offset
       ? h(
           "nav",
@@ -69,6 +69,36 @@ async function draw() {
       : null,
   );
 }
+
+// Answers of one conversation together, oldest first, where the newest of them stood.
+function byConversation(answers) {
+  const groups = new Map();
+  for (const head of answers) {
+    const key = head.conversation_id ?? head.id;
+    groups.set(key, [head, ...(groups.get(key) ?? [])]);
+  }
+  return [...groups.values()];
+}
+
+const conversation = (heads) =>
+  h(
+    "section",
+    { class: "conversation-group", "aria-label": `Conversation: ${heads[0].question}` },
+    h(
+      "div",
+      { class: "row head" },
+      h("span", { class: "soft grow" }, `Conversation of ${plural(heads.length, "question")}`),
+      button("Delete all of it", {
+        class: "button quiet small",
+        onclick: async () => {
+          if (!(await confirm("Delete this conversation?", plural(heads.length, "question"), "Delete"))) return;
+          await oneByOne(heads, (head) => remove(`answers/${head.id}`));
+          draw();
+        },
+      }),
+    ),
+    heads.map(item),
+  );
 
 function item(head) {
   return h(

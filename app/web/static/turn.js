@@ -3,7 +3,7 @@
 import { interruptedNote, mountAnswer, tokenSpan } from "./answer.js";
 import { button, h, replace } from "./dom.js";
 
-// Fills `turn.node`. `on`: choose, again, anyway, goOn, instead, evidence, deleted.
+// Fills `turn.node`. `on`: choose, again, correct, anyway, goOn, instead, evidence, deleted.
 export function drawTurn(turn, { chosen, lowShare, on }) {
   const body = h("div", { class: "turn-body" });
   const question = h(
@@ -23,6 +23,7 @@ export function drawTurn(turn, { chosen, lowShare, on }) {
     mountAnswer(body, turn.reading, {
       lowShare,
       onAgain: on.again,
+      onCorrect: on.correct,
       onAnyway: on.anyway,
       onContinue: on.goOn,
       onEvidence: on.evidence,

@@ -27,7 +27,17 @@ def test_questions_that_stand_alone_are_asked_alone(question):
     assert with_conversation(question, ["Who painted the ceiling?"]) == question
 
 
-def test_a_follow_up_carries_only_the_last_question_and_not_without_end():
-    assert with_conversation("Why?", ["First one?", "Second one?"]) == "Second one? Why?"
+def test_the_third_turn_keeps_the_subject_of_the_first():
+    turns = ["What is libxcrypt?", "Who maintains it?"]
+    assert with_conversation("What is its licence?", turns) == "What is libxcrypt? What is its licence?"
+    assert with_conversation("Since when?", turns) == "What is libxcrypt? Who maintains it? Since when?"
+    changed = [*turns, "What does the kernel contain?"]
+    assert with_conversation("How large is it?", changed) == "What does the kernel contain? How large is it?"
+
+
+def test_a_follow_up_does_not_carry_earlier_questions_without_end():
+    assert with_conversation("Why?", ["Is the first one open?", "Is the second one open?"]) == (
+        "Is the second one open? Why?"
+    )
     asked = with_conversation("Why?", ["word " * 500])
     assert asked.endswith("word Why?") and len(asked) < EARLIER_CHARACTERS + 10
