@@ -24,7 +24,7 @@ COMPILE := $(PY) -m compileall -qq -j 0 -x '/(tests|testing/_internal|transforme
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help app install install-dev install-web test test-page kernels stress lint lint-web types contracts docs docs-check check requirements pictures clean
+.PHONY: help app install install-dev install-web test test-page kernels gpu-check stress lint lint-web types contracts docs docs-check check requirements pictures clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
@@ -49,6 +49,9 @@ kernels: $(VENV)/.installed-dev ## Compile the kernels for three kinds of GPU an
 	[ -d $(VENV)/triton ] || $(PIP) --no-deps --target $(VENV)/triton 'triton>=3.6'
 	PYTHONPATH=$(VENV)/triton TRITON_INTERPRET=0 $(PY) -m pytest tests/model/attention/test_compiled_kernels.py -m "slow or not slow" $(PYTEST_XDIST)
 	PYTHONPATH=$(VENV)/triton TRITON_INTERPRET=1 $(PY) -m pytest tests/model/attention/test_fused.py
+
+gpu-check: $(VENV)/.installed-dev ## The first hour on a GPU: tests, kernels, ingestion, answers, training, in one dated file
+	$(PY) benchmarks/speed/gpu_check.py $(GPU_CHECK_ARGS)
 
 stress: $(VENV)/.installed-dev ## Kills, damage, failing disks, other models, jumping clocks, many times (hours)
 	$(PY) tests/stress

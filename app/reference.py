@@ -117,6 +117,8 @@ CHECKPOINTS = (
     Shape("Qwen3-0.6B", 27, 8, 128),
     Shape("Llama-3.2-1B", 15, 8, 64),
     Shape("Llama-3.2-3B", 27, 8, 128),
+    Shape("LLaMA-7B, Llama-2-7b", 31, 32, 128),
+    Shape("Llama-2-13b", 39, 40, 128),
     Shape("Mistral-7B-v0.1", 31, 8, 128),
     Shape("Llama-3.1-8B", 31, 8, 128),
 )

@@ -110,9 +110,9 @@ def read_library(
     if ids is None:
         ids = reader.search(layer, queries_BGXRD, policy.top_k)
     voters, chosen = ids.shape[2:]
-    # Of a single token few voters choose, and counting what they chose would make the host wait.
+    # Of a single token, and a landmark behind it, few voters choose, and counting what they chose makes the host wait.
     few = min(_SHARED_MOST * chosen, voters * chosen // 2)
-    if voters > 1 and query_BHQD.shape[2] > 1 and len(distinct_U := ids.unique()) <= few:
+    if voters > 1 and query_BHQD.shape[2] > 2 and len(distinct_U := ids.unique()) <= few:
         fetched_BG1U = distinct_U.expand(*ids.shape[:2], 1, -1)
         keys, values, lengths = (each.squeeze(2) for each in reader.read(layer, fetched_BG1U))
         cos, sin = context.table(0, context.block_size, keys)

@@ -208,8 +208,8 @@ class Waits(TorchFunctionMode):
         self.names = []
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        name, sent = getattr(func, "__name__", ""), "device" in (kwargs or {})
-        if name in self.READING or (name in ("tensor", "as_tensor", "from_numpy") and sent):
+        name, sent = getattr(func, "__name__", ""), "device" in (kwargs or {}) and not isinstance(args[0], torch.Tensor)
+        if name in self.READING or (name in ("tensor", "as_tensor") and sent):
             self.names.append(name)
         return func(*args, **(kwargs or {}))
 
