@@ -42,7 +42,7 @@ from model.checkpoint.load import load_backbone
 from research.train.recipes.presets import Architecture, RowSettings
 from research.train.recipes.pretrain import new_model
 from retrieval.library import Library
-from retrieval.types.passages import Answer, AnswerToken
+from retrieval.types.answers import Answer, AnswerToken
 from tests.mission.passkey_model import QUESTION, text_with_key
 from tests.tiny_model import byte_tokenizer, tiny_model
 
