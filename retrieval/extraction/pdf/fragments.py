@@ -87,19 +87,26 @@ def make_fragments(
     overlap = np.minimum(box[1:, 3], box[:-1, 3]) - np.maximum(box[1:, 1], box[:-1, 1])
     level &= overlap > 0.25 * np.minimum(box[1:, 3] - box[1:, 1], box[:-1, 3] - box[:-1, 1])
     cuts = np.flatnonzero(~((forward | backward) & level)) + 1
-    pieces = np.split(np.arange(len(members)), cuts) if len(members) else []
-    bounds = np.array([[box[p, 0].min(), box[p, 1].min(), box[p, 2].max(), box[p, 3].max()] for p in pieces])
-    bounds = bounds.reshape(-1, 4)
+    first = np.r_[0, cuts] if len(members) else cuts
+    count = np.diff(np.r_[first, len(members)]) if len(members) else first
+
+    def each(function: np.ufunc, values: np.ndarray) -> np.ndarray:
+        """Of every piece; none of no pieces."""
+        return function.reduceat(values, first) if len(first) else np.zeros(0)
+
+    usual, largest = each(np.minimum, size), each(np.maximum, size)
+    for number in np.flatnonzero(usual < largest).tolist():
+        usual[number] = np.median(size[first[number] : first[number] + count[number]])
     return Fragments(
-        bounds[:, 0],
-        bounds[:, 1],
-        bounds[:, 2],
-        bounds[:, 3],
-        size=np.array([np.median(size[p]) for p in pieces]),
-        count=np.array([len(p) for p in pieces], dtype=int),
-        members=[members[p] for p in pieces],
-        right_to_left=np.array([leftward[p].mean() > 0.5 for p in pieces], dtype=bool),
-        table=np.full(len(pieces), -1),
+        each(np.minimum, box[:, 0]),
+        each(np.minimum, box[:, 1]),
+        each(np.maximum, box[:, 2]),
+        each(np.maximum, box[:, 3]),
+        size=usual,
+        count=count,
+        members=np.split(members, cuts) if len(members) else [],
+        right_to_left=each(np.add, leftward.astype(float)) > 0.5 * count,
+        table=np.full(len(first), -1),
         is_form=page.is_form,
     )
 
@@ -139,14 +146,17 @@ def share_row(f: Fragments, before: np.ndarray, after: np.ndarray) -> np.ndarray
 
 def rows_by_height(f: Fragments, part: np.ndarray) -> list[list[int]]:
     """Fragments side by side, from top to bottom, each row in the order of reading."""
-    ordered = part[np.argsort(f.middle[part], kind="stable")]
+    ordered = part[np.argsort(f.middle[part], kind="stable")].tolist()
+    y0, y1 = f.y0.tolist(), f.y1.tolist()
     rows: list[list[int]] = []
-    for number in ordered.tolist():
-        if rows and share_row(f, np.array([rows[-1][0]]), np.array([number]))[0]:
+    for number in ordered:
+        first = rows[-1][0] if rows else number
+        overlap = min(y1[first], y1[number]) - max(y0[first], y0[number])
+        if rows and overlap > 0.5 * min(y1[first] - y0[first], y1[number] - y0[number]):
             rows[-1].append(number)
         else:
             rows.append([number])
     for row in rows:
-        sign = -1 if np.mean(f.right_to_left[row]) > 0.5 else 1
+        sign = -1 if f.right_to_left[row].sum() > 0.5 * len(row) else 1
         row.sort(key=lambda number: sign * f.x0[number])
     return rows

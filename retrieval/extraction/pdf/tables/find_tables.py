@@ -13,7 +13,7 @@ import numpy as np
 from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.tables.grid import Cell, Grid
 from retrieval.extraction.pdf.tables.number_tables import number_tables
-from retrieval.extraction.pdf.tables.open_tables import aligned_tables, tables_between_rules
+from retrieval.extraction.pdf.tables.open_tables import Words, aligned_tables, tables_between_rules
 from retrieval.extraction.pdf.tables.rules import Rules, joined
 from retrieval.extraction.pdf.tables.subdivide import subdivided
 from retrieval.extraction.pdf.unseen import SLANTED
@@ -31,11 +31,19 @@ def find_tables(page: PageCharacters, rules: Rules) -> list[Grid]:
     names of columns that are set sideways."""
     free_N = page.turn_N == 0
     found: list[Grid] = []
-    for search in (_bordered_tables, tables_between_rules, number_tables, aligned_tables):
-        for grid in search(page, rules, free_N):
+
+    def take(grids: Iterator[Grid]) -> None:
+        for grid in grids:
             if free_N[grid.members_N].all():
                 found.append(_with_turned_names(page, grid))
                 free_N[grid.members_N] = False
+
+    take(_bordered_tables(page, rules, free_N))
+    words, before = Words.of(page, free_N), len(found)
+    for search in (tables_between_rules, number_tables, aligned_tables):
+        if len(found) > before:
+            words, before = Words.of(page, free_N), len(found)
+        take(search(words, rules))
     return found
 
 

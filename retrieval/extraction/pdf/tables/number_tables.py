@@ -12,13 +12,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
 from retrieval.extraction.exhibits import is_table_caption
-from retrieval.extraction.pdf.characters import PRINTED_RULE, PageCharacters
+from retrieval.extraction.pdf.characters import PRINTED_RULE
 from retrieval.extraction.pdf.tables.grid import Cell, Grid
 from retrieval.extraction.pdf.tables.open_tables import Row, Words
 from retrieval.extraction.pdf.tables.rules import Rules, joined
@@ -48,9 +48,8 @@ class _Printed:
     numbers: Row
 
 
-def number_tables(page: PageCharacters, rules: Rules, free_N: np.ndarray) -> Iterator[Grid]:
-    words = Words.of(page, free_N)
-    words.rows[:] = [row for row in words.rows if PRINTED_RULE.fullmatch(words.text(row)) is None]
+def number_tables(words: Words, rules: Rules) -> Iterator[Grid]:
+    words = replace(words, rows=[row for row in words.rows if PRINTED_RULE.fullmatch(words.text(row)) is None])
     printed = [_printed(words, row) for row in words.rows]
     number = 0
     while number < len(printed):

@@ -261,9 +261,8 @@ def _is_leader(codes: np.ndarray) -> bool:
     return len(codes) >= _LEADER and bool((codes == ord(".")).mean() > _LEADER_SHARE)
 
 
-def tables_between_rules(page: PageCharacters, rules: Rules, free_N: np.ndarray) -> Iterator[Grid]:
+def tables_between_rules(words: Words, rules: Rules) -> Iterator[Grid]:
     """Tables that stand between horizontal rules of one length, the second of them below the column names."""
-    words = Words.of(page, free_N)
     for left, right, levels in _stacked(rules.level_R3):
         number = 0
         while number + 1 < len(levels):
@@ -277,7 +276,7 @@ def tables_between_rules(page: PageCharacters, rules: Rules, free_N: np.ndarray)
                     if tried is None or (grid is not None and len(tried.edges) != len(grid.edges)):
                         break
                     grid, last = tried, end
-                grid = grid or _until_it_ends(words, heading, under, left, right, page.height)
+                grid = grid or _until_it_ends(words, heading, under, left, right, words.page.height)
                 number = last
             if grid is not None:
                 yield grid
@@ -320,10 +319,9 @@ def _stacked(level_R3: np.ndarray) -> Iterator[tuple[float, float, list[float]]]
         yield left, right, sorted({y for y, _, _ in alike})
 
 
-def aligned_tables(page: PageCharacters, rules: Rules, free_N: np.ndarray) -> Iterator[Grid]:
+def aligned_tables(words: Words, rules: Rules) -> Iterator[Grid]:
     """Tables of aligned columns, numbers in one of them, whose first row looks like the names of the columns."""
-    words = Words.of(page, free_N)
-    rows, number = words.rows, 0
+    page, rows, number = words.page, words.rows, 0
     gaps = [words.has_gap(row) for row in rows]
     numbers = [gap and words.has_number(row) for gap, row in zip(gaps, rows, strict=True)]
     while number < len(rows):
