@@ -55,7 +55,7 @@ def examine(workspace: Workspace, index: MemoryIndex, writer: Writer | None = No
         "machine": _machine(),
         "versions": {name: importlib.metadata.version(name) for name in ("torch", "transformers", "faiss-cpu")},
         "home": str(workspace.home),
-        "index": {"kind": index.kind, "resident_bytes": index.size_bytes},
+        "index": {"kind": index.kind, "resident_bytes": index.size_bytes, **index.expected_bytes()},
     }
     return {
         **(administrators if administrator else {}),

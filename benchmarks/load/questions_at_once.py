@@ -6,7 +6,8 @@ answers are the same.
 `--before` names an older checkout with its own `.venv`. Each side is a process with a library of its own, stored from
 the contexts of question sets (`FOLDER/qa/*.dev.jsonl.xz`), and a queue like the server's: every asker asks the next
 question when the one before is answered. Sides and kinds of asking take turns, `--rounds` times. Seconds are of the
-clock, and of the processor, which other work on the machine does not change as much. Prints one JSON object.
+clock, and of the processor, which other work on the machine does not change as much. What the memory of each side is
+made of is told after every round, so that many rounds are a soak. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -84,8 +85,30 @@ def ask_all(library: Any, questions: list[str], askers: int) -> dict[str, Any]:
         person.join()
     took, worked = time.perf_counter() - began, time.process_time() - worked
     queue.close()
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    memory = memory_parts(library)
     return {"took": took, "processor": worked, "seconds": seconds, "answers": answers, "memory": memory}
+
+
+def memory_parts(library: Any) -> dict[str, float]:
+    """Megabytes: what is resident and was at most; of it the index, and what the allocator keeps of what was given
+    back."""
+    import ctypes
+
+    import psutil
+
+    class MallInfo(ctypes.Structure):
+        _names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "used", "free", "keepcost")
+        _fields_ = list(zip(_names, [ctypes.c_size_t] * len(_names), strict=True))
+
+    told = ctypes.CDLL(None).mallinfo2
+    told.restype = MallInfo
+    parts = {
+        "resident": psutil.Process().memory_info().rss,
+        "at_most": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "kept_by_the_allocator": told().free,
+        "landmarks_and_cached_blocks": library._index.size_bytes,
+    }
+    return {name: round(size / 1e6) for name, size in parts.items()}
 
 
 class Side:
@@ -192,7 +215,7 @@ def main() -> None:
             "one_after_the_other": figures(one, given.questions),
             "at_once": figures(many, given.questions),
             "unlike": unlike(one[0]["answers"], many[0]["answers"]),
-            "peak_memory_megabytes": round(max(run["memory"] for run in many) / 1e6),
+            "memory_megabytes": [run["memory"] for run in many],
         }
         speeds = [result[name][kind]["answers_per_second"] for kind in ("at_once", "one_after_the_other")]
         result[name]["times_the_throughput"] = round(speeds[0] / speeds[1], 2)

@@ -104,7 +104,9 @@ def documents_holding(catalogue: Catalogue, words: str) -> set[str]:
 
 def blocks_holding(catalogue: Catalogue, words: str, *, most: int) -> list[int]:
     """Ids of the blocks in which these words stand in this order; none if there are more than `most` such places, which
-    then tell nothing apart. Raises `InvalidRequest`."""
+    then tell nothing apart, or if the words are too many to stand anywhere."""
+    if len(words) > LONGEST_PATTERN:
+        return []
     wanted, found = Wanted.of_words(words), set[int]()
     for document_id in sorted(documents_holding(catalogue, words)):
         for start, end in wanted.places(catalogue.extracted_text(document_id).text):

@@ -72,6 +72,17 @@ class MemoryIndex:
     def size_bytes(self) -> int:
         return sum(part.size_bytes for part in (self._index, self._cache) if part is not None)
 
+    def expected_bytes(self) -> dict[str, int]:
+        """RAM that it may come to take: landmarks of a million tokens, as long as they are not mapped from a file, and
+        recently read blocks. Of the shape of the landmarks nothing is known before the model is loaded."""
+        model = self._workspace.model_if_loaded
+        expected = {"cached_blocks_bytes_at_most": self._hot_bytes}
+        if model is not None:
+            layers, kv_heads, head_dim = self._shape
+            landmark_bytes = len(layers) * kv_heads * head_dim * model.dtype.itemsize
+            expected["bytes_per_million_tokens"] = round(1e6 / model.config.tokens_per_block) * landmark_bytes
+        return expected
+
     @contextmanager
     def open_snapshot(self, catalogue: Catalogue) -> Iterator[MemorySnapshot]:
         """The memory as it is now, of the documents that the catalogue's principal may read.

@@ -56,10 +56,11 @@ RARE = 0.1
 """A term of the question is rare if at most this share of these blocks holds it, or a single one."""
 EXACT_AMONG = 64
 """So many of the best blocks are looked through for them, or all that are to be found."""
-# How many blocks' keys are in memory at a time.
 _BLOCKS_AT_ONCE = 256
-_MOST_KEPT = 1024
-"""Blocks whose matches are kept: 4 MB for a question of 16 tokens."""
+"""Whose keys are in memory at a time; fewer for a long question, whose matches with them take more than the keys."""
+_PAIRS_AT_ONCE, _PAIRS_KEPT = 1 << 14, 1 << 16
+"""Question tokens times blocks whose matches are in memory at a time, and kept: 4 and 16 MB with blocks of 64 tokens.
+Of a question of a thousand words only those of few blocks are kept."""
 
 
 class TokenMatches:
@@ -74,7 +75,7 @@ class TokenMatches:
         """scores_C (float32, CPU) of blocks by the keys of their tokens and of their titles'."""
         if not len(positions_C):
             return torch.zeros(0)
-        keep = len(positions_C) <= _MOST_KEPT
+        keep = len(positions_C) * len(self._queries) <= _PAIRS_KEPT
         best_QC = torch.cat([best_matches(matches_QCL) for matches_QCL in self._fetch(positions_C, keep=keep)], 1)
         numbers = positions_C.numpy()
         place_C = self._snapshot.document_N[numbers].astype(np.int64) << 32 | self._snapshot.ordinal_N[numbers]
@@ -88,7 +89,8 @@ class TokenMatches:
         return torch.stack([self._kept[position] for position in positions_C.tolist()], 1)
 
     def _fetch(self, positions_C: Tensor, *, keep: bool) -> Iterator[Tensor]:
-        for some_C in positions_C.split(_BLOCKS_AT_ONCE) if len(positions_C) else ():
+        at_once = min(_BLOCKS_AT_ONCE, max(1, _PAIRS_AT_ONCE // len(self._queries)))
+        for some_C in positions_C.split(at_once) if len(positions_C) else ():
             matches_QCL = token_matches(self._queries, *self._snapshot.token_keys(some_C)).cpu()
             if keep:
                 self._kept.update(zip(some_C.tolist(), matches_QCL.unbind(1), strict=True))

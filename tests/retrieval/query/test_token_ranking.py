@@ -244,3 +244,21 @@ def test_landmarks_rank_alone_unless_the_model_says_otherwise(open_library, writ
         found = find_blocks(library._workspace, snapshot, "whales?", 5, None)
         ranking = snapshot.landmarks.rank(encode_question(model, "whales?").mean_query_YGD, 5)
     assert torch.equal(found.positions_C, ranking.positions) and torch.equal(found.scores_C, ranking.gates)
+
+
+def test_a_long_question_takes_hardly_more_memory_than_a_short_one(stored, monkeypatch):
+    """Matches of a token with a token take the most: of each piece, and of what is kept for the sentences."""
+    library, _ = stored
+    monkeypatch.setattr(search, "_PAIRS_AT_ONCE", 600)
+    monkeypatch.setattr(search, "_PAIRS_KEPT", 600)
+    pieces, token_matches = [], search.token_matches
+
+    def counted(queries_QWGD, keys_WCGLD, lengths_C):
+        pieces.append((len(queries_QWGD), len(lengths_C)))
+        return token_matches(queries_QWGD, keys_WCGLD, lengths_C)
+
+    monkeypatch.setattr(search, "token_matches", counted)
+    long = "Where does rain fall, and what do whales do? " * 12
+    found = library.search(long, 5)
+    assert found and max(tokens for tokens, _ in pieces) > 60 and len(pieces) > 1
+    assert all(tokens * blocks <= 600 or blocks == 1 for tokens, blocks in pieces), pieces
