@@ -119,6 +119,19 @@ def test_a_table_has_the_mean_and_the_deviation_of_its_seeds() -> None:
     assert summarise(rows[:1])[0]["deviation"] is None
 
 
+def test_seeds_are_paired_with_the_first_arm() -> None:
+    """The same text for every arm: what a seed adds to both is not noise of their difference."""
+    seeds = (1.0, 2.0, 3.0)
+    rows = [
+        {"arm": arm, "length": 64, "k": 0, "loss": loss + better, "seed": seed}
+        for arm, better in (("causal", 0.0), ("landmark", -0.5))
+        for seed, loss in enumerate(seeds)
+    ]
+    causal, landmark = summarise(rows)
+    assert (causal["paired"], landmark["paired"]) == (0.0, pytest.approx(-0.5))
+    assert landmark["paired_error"] == pytest.approx(0.0, abs=1e-9) and landmark["deviation"] > 1.0
+
+
 def test_a_table_is_made_by_one_command_and_not_twice(tmp_path: Path, monkeypatch, capfd) -> None:
     size = replace(
         sizes.SIZES["tiny"], architecture=ARCHITECTURE, window=32, per_block=7, rows=4, steps=2, tuning_steps=1,

@@ -1,6 +1,7 @@
 """Training and evaluation of an arm, each kept in the folder of the experiment: what is there is not done again."""
 
 import json
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -199,8 +200,10 @@ def evaluate(
     segments = np.asarray(tokens[: len(tokens) // length * length]).reshape(-1, length)
     if arm.kind != "landmark":
         attended = arm.window + arm.cache
+        began = time.perf_counter()
         losses = [recurrent_losses(model, one.tolist(), window=arm.window, cache=arm.cache) for one in segments]
-        return [_row(arm, length, arm.window, 0, 0, attended) | _means(segments, losses, answers)]
+        row = _row(arm, length, arm.window, 0, 0, attended) | {"milliseconds": _each(began, segments)}
+        return [row | _means(segments, losses, answers)]
     per_block, rows = model.config.tokens_per_block, []
     whole = arm.window // per_block
     for k in top_ks:
@@ -208,11 +211,18 @@ def evaluate(
         window = whole - k - 1 if k else whole
         if window < 1:
             continue
+        began = time.perf_counter()
         losses = [segment_losses(model, one.tolist(), window_blocks=window, top_k=k) for one in segments]
+        cost = {"milliseconds": _each(began, segments)}
         local, stored = window * per_block, max(0, -(-length // per_block) - window) if k else 0
         row = _row(arm, length, local, k, stored, local + k * per_block + stored)
-        rows.append(row | _means(segments, losses, answers, 0 if k else local))
+        rows.append(row | cost | _means(segments, losses, answers, 0 if k else local))
     return rows
+
+
+def _each(began: float, segments: NDArray[np.integer]) -> float:
+    """Milliseconds a token since `began`."""
+    return round((time.perf_counter() - began) * 1000 / segments.size, 4)
 
 
 def _row(arm: Arm, length: int, local: int, k: int, stored: int, attended: int) -> Row:

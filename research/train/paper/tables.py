@@ -78,15 +78,35 @@ def _perplexities(experiment: Experiment, table: str, names: Sequence[str], seed
 
 def summarise(rows: Sequence[Row]) -> list[Row]:
     """One row for all seeds: mean perplexity (or accuracy) and, from two seeds on, its standard deviation; of `answers`
-    the mean perplexity, of other figures the mean."""
+    the mean perplexity, of other figures the mean.
+
+    `paired`, where a row has a loss: by how many nats it is above that of the first arm, for the same seed and length;
+    with the standard error of this difference, which is smaller than that of either, since both read the same text."""
+    rows = _paired(rows)
     merged: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         merged.setdefault(tuple(row.get(key) for key in KEYS), []).append(row)
     return [_merged(same) for same in merged.values()]
 
 
+def _paired(rows: Sequence[Row]) -> list[Row]:
+    """With `above`: the loss less that of the first arm's first row of the same seed and length."""
+    first: dict[tuple[object, ...], float] = {}
+    for row in rows:
+        if "loss" in row and row["arm"] == rows[0]["arm"]:
+            first.setdefault((row.get("seed"), row.get("length")), row["loss"])
+    known = [(row, first.get((row.get("seed"), row.get("length")))) for row in rows]
+    return [row if base is None or "loss" not in row else row | {"above": row["loss"] - base} for row, base in known]
+
+
 def _merged(same: Sequence[Row]) -> Row:
     shown = {key: same[0][key] for key in KEYS if key in same[0]} | {"seeds": len(same)}
+    if "milliseconds" in same[0]:
+        shown["milliseconds"] = statistics.mean(row["milliseconds"] for row in same)
+    if "loss" in same[0]:
+        above = [row["above"] for row in same if "above" in row]
+        shown["paired"] = statistics.mean(above) if above else None
+        shown["paired_error"] = statistics.stdev(above) / len(above) ** 0.5 if len(above) > 1 else None
     if "answer_loss" in same[0]:
         shown["answers"] = statistics.mean(perplexity_of(row["answer_loss"]) for row in same)
     if "dropped" in same[0]:
