@@ -10,6 +10,9 @@ the fitted weights, for the plain mean over heads, and at random:
 - rank: Spearman correlation of attention and effect over the blocks of an answer, mean over answers;
 - drop: by how many nats the answer becomes less likely without its best 1, 3 and 5 blocks together;
 - cited: share of answers whose best block holds digits of the key.
+
+`shown`: passages are shown where leaving out the block read most did more than leaving out three others; of right
+answers, and of wrong ones.
 """
 
 from __future__ import annotations
@@ -49,12 +52,15 @@ TOGETHER = (1, 3, 5)
 @dataclass(frozen=True)
 class Measured:
     """One answer. Of each block that it read: attention by layer and head, effect (nats), whether it holds digits of
-    the key; `without`: the effect of leaving several out together."""
+    the key; `without`: the effect of leaving several out together. `right`: whether the answer is the key. `shown`:
+    whether its passages are, since the block read most did more than others."""
 
     mass_NYH: Tensor
     effects_N: Tensor
     holds_N: Sequence[bool]
     without: Callable[[Sequence[int]], float]
+    right: bool
+    shown: bool
 
 
 def main() -> None:
@@ -69,22 +75,14 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         Library.open(Path(folder) / "home", load_backbone(given.model)) as library,
     ):
-        right, measured = answers(library, Path(folder), given.documents, given.sentences, given.k)
-    half = len(measured) // 2
-    fitted_YH = fit_evidence_weights(
-        torch.cat([one.mass_NYH for one in measured[:half]]), torch.cat([one.effects_N for one in measured[:half]])
-    )
-    equal_YH, chance = torch.ones_like(fitted_YH), torch.Generator().manual_seed(0)
-    ways: dict[str, Callable[[Measured], Tensor]] = {
-        "fitted": lambda one: (one.mass_NYH * fitted_YH).sum((1, 2)),
-        "mean": lambda one: (one.mass_NYH * equal_YH).sum((1, 2)),
-        "random": lambda one: torch.rand(len(one.effects_N), generator=chance),
-    }
-    rows = {name: figures(measured[half:], way) for name, way in ways.items()}
+        measured = answers(library, Path(folder), given.documents, given.sentences, given.k)
+        fitted_YH, rows = compared(measured)
     result = {
         "machine": machine.described(),
-        "right": right,
         "answers": len(measured),
+        "right": sum(one.right for one in measured),
+        "shown of right": sum(one.shown for one in measured if one.right),
+        "shown of wrong": sum(one.shown for one in measured if not one.right),
         "weights": fitted_YH.tolist(),
         **rows,
     }
@@ -93,9 +91,23 @@ def main() -> None:
         given.out.write_text(json.dumps(result, indent=1))
 
 
-def answers(library: Library, folder: Path, documents: int, sentences: int, k: int) -> tuple[int, list[Measured]]:
-    """How many were right, and what was measured of each."""
-    chance, right, measured = random.Random(11), 0, []
+def compared(measured: Sequence[Measured]) -> tuple[Tensor, dict[str, dict[str, Any]]]:
+    """Weights fitted on the first half of the answers, and the figures of the others by way of scoring blocks."""
+    half = len(measured) // 2
+    fitted_YH = fit_evidence_weights(
+        torch.cat([one.mass_NYH for one in measured[:half]]), torch.cat([one.effects_N for one in measured[:half]])
+    )
+    chance = torch.Generator().manual_seed(0)
+    ways: dict[str, Callable[[Measured], Tensor]] = {
+        "fitted": lambda one: (one.mass_NYH * fitted_YH).sum((1, 2)),
+        "mean": lambda one: one.mass_NYH.sum((1, 2)),
+        "random": lambda one: torch.rand(len(one.effects_N), generator=chance),
+    }
+    return fitted_YH, {name: figures(measured[half:], way) for name, way in ways.items()}
+
+
+def answers(library: Library, folder: Path, documents: int, sentences: int, k: int) -> list[Measured]:
+    chance, measured = random.Random(11), []
     for number in range(documents):
         text, key = text_with_key(chance, sentences)
         file = folder / f"{number}.txt"
@@ -104,9 +116,8 @@ def answers(library: Library, folder: Path, documents: int, sentences: int, k: i
         assert job.state == "done" and job.document_id is not None, job.error
         *_, answer = library.ask(QUESTION, within=Scope((job.document_id,)), k=k, max_tokens=7, voters="token")
         assert isinstance(answer, Answer)
-        right += answer.text.lstrip().startswith(str(key))
         measured.append(measured_of(library, answer, text, key, k))
-    return right, measured
+    return measured
 
 
 def measured_of(library: Library, answer: Answer, text: str, key: int, k: int) -> Measured:
@@ -122,19 +133,22 @@ def measured_of(library: Library, answer: Answer, text: str, key: int, k: int) -
         positions = snapshot.positions_of(scope.document_ids).tolist()
         blocks = [positions.index(int(snapshot.positions_of_blocks([one])[0])) for one in ids]
 
-    def without(numbers: Sequence[int]) -> float:
+    def effects(groups: Sequence[Sequence[int]]) -> list[float]:
+        """Nats by which the answer becomes less likely without each group of blocks."""
+        left_out = [tuple(sorted(blocks[number] for number in group)) for group in groups]
         with index.open_snapshot(workspace.catalogue) as snapshot:
             memory = snapshot.reader(torch.tensor(positions))
             reader = LandmarkReader(workspace, index, question)
-            together = tuple(blocks[number] for number in numbers)
-            _, effects = reader.effects(prompt, answer.settings["token_ids"], memory, [together])
-        return -effects[together]
+            _, found = reader.effects(prompt, answer.settings["token_ids"], memory, left_out)
+        return [-found[group] for group in left_out]
 
     return Measured(
         torch.tensor([answer.heat[one] for one in ids]),
-        torch.tensor([without([number]) for number in range(len(ids))]),
+        torch.tensor(effects([[number] for number in range(len(ids))])),
         [rows[one].start < stated.stop and stated.start < rows[one].end for one in ids],
-        without,
+        lambda numbers: effects([numbers])[0],
+        answer.text.lstrip().startswith(str(key)),
+        answer.check is not None and answer.check.decided,
     )
 
 
