@@ -1,250 +1,274 @@
 """Fits `ranker.json`: the weights of sentences' features, and when an answer is doubted.
 
-    python -m research.fit_ranker --documents FOLDER --questions FILE.jsonl [--out FOLDER] [--home DIR]
+    python -m research.fit_ranker --documents FOLDER --home DIR [--questions FOLDER] [--share 5] [--out FOLDER]
 
-The questions (format: benchmarks/questions/README.md) are asked of a library of all the documents that they name, and
-once more without the document that answers, where there is no answer. What a question was shown is kept as a table of
-features in `--home`, so that a second fit takes seconds.
+`--documents`: the files that the questions are about, as `benchmarks/questions/held_out/documents.py` writes them;
+they are told apart by their SHA-256. Only questions of the train split are asked, of a library of all its documents,
+and of these only one document in `--share` (by its digest): a reader is taught by the others.
 
-- Weights: a conditional logit over the sentences of each answerable question, where a right sentence is one that holds
-  an answer. It starts at the weights of the checkpoint's ranker and is drawn towards them (`SHRINK`), so that few
-  questions cannot move it far.
-- Decision: two logistic regressions (`model.reading.ranker.Decision`), each with as much weight for either kind.
+- Weights: a conditional logit over the sentences of each answerable question, where a right sentence stands in the
+  right document and holds an answer (of a list, in proportion). It starts at the weights of the checkpoint's ranker and
+  is drawn towards them (`SHRINK`), so that few questions cannot move it far.
+- Decision: two logistic regressions over named signs (`model.reading.ranker.Signs`): that there is no answer, with as
+  much weight for either kind of question, and that what is quoted is right.
 
 Documents are drawn into two halves; each is fitted on one and judged on the other, beside the ranker that the
 checkpoint has. `--out` writes the fit on all of them, for the checkpoint that was asked.
 
-Axes: S sentences, F features.
+Axes: Q questions, S sentences, F features.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import json
-import re
-from collections.abc import Sequence
+import math
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.utils.rnn import pad_sequence
 
 from app.assembly import open_library
 from app.settings import load_settings
-from model.reading.ranker import FILE, Decision, Ranker, Signs, log_odds, log_probability, reader_digest
+from model.reading.ranker import CONSTANT, FILE, Decision, Ranker, Signs, reader_digest
 from model.reading.second_look import FOLDER
 from retrieval.library import Library
-from retrieval.query.features import FEATURES, table
+from retrieval.query.features import FEATURES, Sentences
 from retrieval.query.question import Question
-from retrieval.query.rank import candidate_sentences, quoting_from
+from retrieval.query.rank import candidate_sentences, choose, quoting_from, weigh
 from retrieval.query.retrieve import retrieve
+from retrieval.query.sentences import Quotation
+from retrieval.query.whole_lists import with_whole_lists
 from retrieval.types.answers import DEFAULT_K
-from retrieval.types.records import Scope
 
-SHRINK = 0.02
-"""Of the squared distance from the prior weights, in units of the spread of their features, a question."""
-WRONGLY_REFUSED = 0.03
-"""Of answerable questions, by the threshold of `none_above`."""
-SURE_ABOVE = 0.5
+ROOT = Path(__file__).resolve().parents[1]
+SHRINK = 0.1
+"""Of the mean squared distance from the prior weights, in units of the spread of their features."""
+RIDGE = 0.01
+WRONGLY_REFUSED = 0.07
+"""Of the questions fitted on that have an answer, by the threshold of `none_above`."""
+SURE_ABOVE = 0.55
 NAMES = tuple(FEATURES)
+NONE_SIGNS = ("none", "block")
+RIGHT_SIGNS = ("none", "reader_logprob", "lead", "unmatched", "term_overlap", "name_match")
+Held = Callable[[Sequence[str]], float]
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """What one question was shown. `right_S`: whether a sentence holds an answer."""
+class Shown:
+    """What one question was shown. `document`: the stored one that it is about; `held`: how much of its answer some
+    texts hold; `spelled`: the text of a quotation."""
 
     document: str
-    features_SF: Tensor
-    right_S: Tensor
+    sentences: Sentences
+    title_of: Mapping[str, str]
+    held: Held
+    spelled: Callable[[Quotation], str]
     answerable: bool
-    p_none: float
     block: float
     unmatched: float
 
-    def best(self, ranker: Ranker) -> int:
-        return int(ranker.scores(self.features_SF, "after").argmax())
+    @cached_property
+    def table(self) -> tuple[Tensor, Tensor]:
+        """features_SF of all features, and whether each sentence may be quoted (bool_S)."""
+        weighed = weigh(self.sentences, Ranker(NAMES, (1.0,) * len(NAMES), (1.0,) * len(NAMES)), self.title_of)
+        return weighed.features_SF, weighed.scores_S.isfinite()
 
-    def signs(self, ranker: Ranker) -> Signs:
-        row_F = dict(zip(NAMES, self.features_SF[self.best(ranker)].tolist(), strict=True))
-        probability = float(torch.tensor(row_F["reader_logprob"]).exp())
-        return Signs(self.p_none, probability, self.block, row_F["late_interaction"], self.unmatched)
+    @cached_property
+    def right_S(self) -> Tensor:
+        """How much of the answer each sentence of the right document holds."""
+        items, documents = self.sentences.items, self.sentences.documents
+        pairs = zip(items, documents, strict=True)
+        return torch.tensor([self.held([each.text]) if of == self.document else 0.0 for each, of in pairs])
 
-    def is_right(self, ranker: Ranker) -> bool:
-        return bool(self.right_S[self.best(ranker)])
+    def quoted(self, ranker: Ranker) -> tuple[Signs, float]:
+        """What is known of the quotation, and how much of the answer it holds."""
+        (best,) = choose(weigh(self.sentences, ranker, self.title_of), 1)
+        signs = {**best.signs, "block": self.block, "unmatched": self.unmatched}
+        return signs, self.held([self.spelled(best)]) if self.answerable else 0.0
 
 
-def ask(library: Library, row: dict[str, Any], scope: Scope | None) -> Asked | None:
+def ask(library: Library, row: dict[str, Any], document: str, held: Held) -> Shown | None:
     """None where nothing can be quoted."""
-    workspace, index, passages = library._workspace, library._index, library._passages
+    workspace, index, passages = library._workspace, library._index, library._passages.for_one_question()
     reader = workspace.loaded().second_look
     if reader is None:
         raise ValueError("This checkpoint has no reader, so there is nothing to weigh.")
-    question = Question(text=row["question"], k=DEFAULT_K, anyway=True, scope=scope)
+    question = Question(text=row["question"], k=DEFAULT_K, anyway=True)
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
-        retrieved = retrieve(workspace, index, snapshot, question)
-        quoting = quoting_from(workspace, passages, retrieved.candidates)
-        sentences, _, _ = candidate_sentences(
-            workspace, index, passages, retrieved.found, retrieved.candidates, quoting,
-            lambda each: reader.read(row["question"], each),
-        )  # fmt: skip
-    if not sentences.items or sentences.p_none is None:
+        retrieved = with_whole_lists(passages, retrieve(workspace, index, snapshot, question))
+        found, candidates = retrieved.found, retrieved.candidates
+        quoting = quoting_from(workspace, passages, candidates)
+        sentences, title_of = candidate_sentences(
+            workspace, index, passages, found, candidates, quoting, lambda each: reader.read(retrieved.spelled, each)
+        )
+    if not sentences.items:
         return None
-    wanted = [_plain(answer) for answer in row["answers"]] if scope is None else []
-    right = [any(f" {one} " in f" {_plain(each.text)} " for one in wanted) for each in sentences.items]
-    return Asked(
-        row["document"], table(sentences, NAMES), torch.tensor(right), bool(wanted), sentences.p_none,
-        retrieved.found.confidence, retrieved.found.unmatched,
+
+    def spelled(quotation: Quotation) -> str:
+        return "".join(text for text, _ in quoting.words(quotation.places))
+
+    return Shown(
+        document, sentences, title_of, held, spelled, bool(row["answers"]), found.confidence, found.unmatched
     )  # fmt: skip
 
 
-def _plain(text: str) -> str:
-    return re.sub(r"[^\w$%#]+", " ", text.lower()).strip()
-
-
-def ask_all(rows: Sequence[dict[str, Any]], documents: Path, home: Path) -> list[Asked]:
-    with open_library(load_settings(home=home)) as library:
-        ids = {}
-        for name in sorted({row["document"] for row in rows}):
-            job = library.run_job(library.submit(documents / name).id)
-            if job.state != "done":
-                raise ValueError(f"{documents / name} cannot be read: {job.error}")
-            ids[name] = job.document_id
-        made = []
-        for row in rows:
-            others = Scope(document_ids=tuple(id_ for name, id_ in ids.items() if name != row["document"]))
-            made += [ask(library, row, scope) for scope in (None, others)]
-    return [each for each in made if each is not None]
-
-
-def fit_weights(asked: Sequence[Asked], prior: Ranker) -> tuple[float, ...]:
-    """`after`: weights by which right sentences are the likeliest."""
-    useful = [each for each in asked if each.right_S.any() and not each.right_S.all()]
-    spread_F = torch.cat([each.features_SF for each in useful]).std(0)
-    scale_F = spread_F.where(spread_F > 1e-3, torch.ones(()))  # a feature without spread tells nothing
-    prior_F = torch.tensor(prior.after) * scale_F
-    weights_F = prior_F.clone().requires_grad_()
-    optimizer = torch.optim.LBFGS([weights_F], max_iter=200, line_search_fn="strong_wolfe")
+def fit_weights(shown: Sequence[Shown], prior: Mapping[str, float]) -> dict[str, float]:
+    """Weights by which right sentences are the likeliest."""
+    useful = [each for each in shown if (each.right_S[each.table[1]] > 0).any()]
+    prior_F = torch.tensor([prior.get(name, 0.0) for name in NAMES])
+    if not useful:
+        return dict(zip(NAMES, prior_F.tolist(), strict=True))
+    scale_F = torch.cat([each.table[0] for each in useful]).std(0).clamp_min(1e-3)
+    weights_F = (prior_F * scale_F).requires_grad_()
+    features_QSF = pad_sequence([each.table[0] / scale_F for each in useful], batch_first=True)
+    fit_QS = pad_sequence([each.table[1] for each in useful], batch_first=True)
+    right_QS = pad_sequence([each.right_S for each in useful], batch_first=True).where(fit_QS, torch.zeros(()))
+    optimizer = torch.optim.LBFGS([weights_F], max_iter=150, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        loss = SHRINK * (weights_F - prior_F).square().sum()
-        for each in useful:
-            scores_S = (each.features_SF / scale_F) @ weights_F
-            right = scores_S.masked_fill(~each.right_S, -torch.inf).logsumexp(0)
-            loss = loss + (scores_S.logsumexp(0) - right) / len(useful)
+        logs_QS = (features_QSF @ weights_F).masked_fill(~fit_QS, -1e4).log_softmax(1)
+        loss = -(logs_QS + right_QS.clamp_min(1e-9).log()).logsumexp(1).mean()
+        loss = loss + SHRINK * (weights_F - prior_F * scale_F).square().mean()
         loss.backward()
         return loss
 
     optimizer.step(closure)
-    return tuple(round(value, 3) for value in (weights_F.detach() / scale_F).tolist())
+    return dict(zip(NAMES, [round(value, 3) for value in (weights_F.detach() / scale_F).tolist()], strict=True))
 
 
-def fit_decision(asked: Sequence[Asked], ranker: Ranker) -> Decision:
-    """Wrong sentences of answerable questions, and those of questions without an answer, count as much."""
-    signs = [each.signs(ranker) for each in asked]
-    of_none = [[1.0, log_odds(one.p_none), one.block, one.unmatched] for one in signs]
-    of_right = [[1.0, log_odds(one.p_none), log_probability(one.p_sentence), one.sentence] for one in signs]
-    none = _regression(of_none, [not each.answerable for each in asked])
-    right = _regression(of_right, [each.is_right(ranker) for each in asked])
+def fit_decision(shown: Sequence[Shown], ranker: Ranker) -> Decision:
+    """With thresholds by stated costs (`WRONGLY_REFUSED`, `SURE_ABOVE`)."""
+    quoted = [each.quoted(ranker) for each in shown]
+    signs, lacking = [one for one, _ in quoted], [not each.answerable for each in shown]
+    none = _regression(signs, lacking, NONE_SIGNS, even=True)
+    right = _regression(signs, [held > 0.5 for _, held in quoted], RIGHT_SIGNS, even=False)
     decision = Decision(none, right, 1.0, SURE_ABOVE, ranker.decision.answer_threshold, ranker.decision.sure_threshold)
-    answerable = sorted(decision.p_none(one) for one, each in zip(signs, asked, strict=True) if each.answerable)
-    above = answerable[min(len(answerable) - 1, int((1 - WRONGLY_REFUSED) * len(answerable)))]
+    answerable = sorted(decision.p_none(one) for one, lacks in zip(signs, lacking, strict=True) if not lacks)
+    above = answerable[min(len(answerable) - 1, int((1 - WRONGLY_REFUSED) * len(answerable)))] if answerable else 1.0
     return Decision(none, right, round(above, 3), SURE_ABOVE, decision.answer_threshold, decision.sure_threshold)
 
 
-def _regression(rows: Sequence[Sequence[float]], wanted: Sequence[bool]) -> tuple[float, float, float, float]:
-    x_QF, y_Q = torch.tensor(rows), torch.tensor(wanted).float()
-    weight_Q = torch.where(y_Q > 0, 0.5 / y_Q.sum().clamp_min(1), 0.5 / (1 - y_Q).sum().clamp_min(1))
-    scale_F = x_QF.std(0).clamp_min(1e-6)
-    scale_F[0] = 1.0
-    weights_F = torch.zeros(4, requires_grad=True)
-    optimizer = torch.optim.LBFGS([weights_F], max_iter=300)
+def _regression(signs: Sequence[Signs], wanted: Sequence[bool], names: Sequence[str], *, even: bool) -> Signs:
+    """A logistic regression with a small ridge; `even`: both kinds weigh as much."""
+    x_QF, y_Q = torch.tensor([[one.get(name, 0.0) for name in names] for one in signs]), torch.tensor(wanted).float()
+    mean_F, scale_F = x_QF.mean(0), x_QF.std(0).clamp_min(1e-3)
+    weight_Q = torch.full_like(y_Q, 1 / len(y_Q))
+    if even:
+        weight_Q = torch.where(y_Q > 0, 0.5 / y_Q.sum().clamp_min(1), 0.5 / (1 - y_Q).sum().clamp_min(1))
+    parameters = torch.zeros(len(names) + 1, requires_grad=True)
+    optimizer = torch.optim.LBFGS([parameters], max_iter=200, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        losses_Q = binary_cross_entropy_with_logits((x_QF / scale_F) @ weights_F, y_Q, reduction="none")
-        loss = (losses_Q * weight_Q).sum() + 0.01 * weights_F[1:].square().sum()
+        logits_Q = parameters[0] + ((x_QF - mean_F) / scale_F) @ parameters[1:]
+        losses_Q = binary_cross_entropy_with_logits(logits_Q, y_Q, reduction="none")
+        loss = (losses_Q * weight_Q).sum() + RIDGE * parameters[1:].square().sum()
         loss.backward()
         return loss
 
     optimizer.step(closure)
-    one, two, three, four = (round(weight, 3) for weight in (weights_F.detach() / scale_F).tolist())
-    return one, two, three, four
+    weights_F = parameters.detach()[1:] / scale_F
+    constant = float(parameters.detach()[0] - (weights_F * mean_F).sum())
+    named = zip(names, weights_F.tolist(), strict=True)
+    return {CONSTANT: round(constant, 3)} | {name: round(weight, 3) for name, weight in named}
 
 
-def judged(asked: Sequence[Asked], ranker: Ranker) -> dict[str, float]:
-    """`right`: answerable questions whose best sentence holds an answer. `refused`, `wrongly`: questions without and
-    with an answer that are refused. `found`: of the answers called found, those that are right."""
-    answerable, others = ([each for each in asked if each.answerable is value] for value in (True, False))
-
-    def refuses(each: Asked) -> bool:
-        return ranker.decision.p_none(each.signs(ranker)) >= ranker.decision.none_above
-
-    def sure(each: Asked) -> bool:
-        return not refuses(each) and ranker.decision.p_right(each.signs(ranker)) >= ranker.decision.sure_above
-
-    found = [each.is_right(ranker) for each in asked if sure(each)]
+def judged(shown: Sequence[Shown], ranker: Ranker) -> dict[str, float]:
+    """`answer`: how much of the answers is quoted and not refused. `wrongly`, `refused`: questions with and without an
+    answer that are refused. `found`: of the answers called found, those that are right. `calibration`: expected
+    calibration error of p_right, in tenths."""
+    decision = ranker.decision
+    rows = [(each.answerable, *each.quoted(ranker)) for each in shown]
+    refused = [decision.p_none(signs) >= decision.none_above for _, signs, _ in rows]
+    p_right = [decision.p_right(signs) for _, signs, _ in rows]
+    marked = list(zip(rows, refused, p_right, strict=True))
     figures = {
-        "right": [each.is_right(ranker) for each in answerable],
-        "wrongly": [refuses(each) for each in answerable],
-        "refused": [refuses(each) for each in others],
-        "found": found,
+        "answer": [held * (not no) for (answerable, _, held), no, _ in marked if answerable],
+        "wrongly": [float(no) for (answerable, _, _), no, _ in marked if answerable],
+        "refused": [float(no) for (answerable, _, _), no, _ in marked if not answerable],
+        "found": [float(held > 0.5) for (_, _, held), no, p in marked if not no and p >= decision.sure_above],
     }
-    return {name: round(sum(each) / max(1, len(each)), 3) for name, each in figures.items()} | {"questions": len(asked)}
+    error = calibration_error(p_right, [held > 0.5 for _, _, held in rows])
+    means = {name: round(statistics.fmean(each), 3) if each else math.nan for name, each in figures.items()}
+    return means | {"calibration": round(error, 3), "questions": len(rows)}
 
 
-def of_all_features(ranker: Ranker) -> Ranker:
-    """The same ranker, which weighs features that it does not name with 0."""
+def calibration_error(stated: Sequence[float], right: Sequence[bool]) -> float:
+    """Mean distance between what is stated and what comes true, over tenths of what is stated."""
+    tenths: dict[int, list[tuple[float, bool]]] = {}
+    for p, is_right in zip(stated, right, strict=True):
+        tenths.setdefault(min(9, int(10 * p)), []).append((p, is_right))
+    gaps = [abs(sum(p for p, _ in group) - sum(is_right for _, is_right in group)) for group in tenths.values()]
+    return sum(gaps) / max(1, len(stated))
 
-    def weights(given: Sequence[float]) -> tuple[float, ...]:
-        of_name = dict(zip(ranker.features, given, strict=True))
-        return tuple(of_name.get(name, 0.0) for name in NAMES)
 
-    return Ranker(NAMES, weights(ranker.before), weights(ranker.after), ranker.decision, ranker.fitted_on)
+def fit(shown: Sequence[Shown], prior: Ranker, fitted_on: dict[str, Any]) -> Ranker:
+    before = dict(zip(prior.features, prior.before, strict=True))
+    after = fit_weights(shown, dict(zip(prior.features, prior.after, strict=True)))
+    weighed = Ranker(
+        NAMES, tuple(before.get(name, 0.0) for name in NAMES), tuple(after.values()), prior.decision, fitted_on
+    )
+    decision = fit_decision(shown, weighed)
+    return Ranker(NAMES, weighed.before, weighed.after, decision, fitted_on)
 
 
-def fit(asked: Sequence[Asked], prior: Ranker, fitted_on: dict[str, Any]) -> Ranker:
-    weighed = Ranker(NAMES, prior.before, fit_weights(asked, prior), prior.decision, fitted_on)
-    return Ranker(NAMES, prior.before, weighed.after, fit_decision(asked, weighed), fitted_on)
+def ask_all(questions: Path, documents: Path, home: Path, share: int) -> list[Shown]:
+    sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "quality"), str(questions)]
+    held_by = importlib.import_module("held_out").held_by
+
+    rows = [json.loads(line) for file in sorted(questions.glob("*.jsonl")) for line in file.open(encoding="utf-8")]
+    rows = [row for row in rows if row["split"] == "train"]
+    file_of = {hashlib.sha256(file.read_bytes()).hexdigest(): file for file in documents.iterdir() if file.is_file()}
+    if missing := {row["document"] for row in rows} - file_of.keys():
+        raise ValueError(f"{documents} lacks {len(missing)} of the documents that are asked about.")
+    with open_library(load_settings(home=home)) as library:
+        ids = {}
+        for digest in sorted({row["document"] for row in rows}):
+            job = library.run_job(library.submit(file_of[digest]).id)
+            ids[digest] = str(job.document_id)
+        asked = [row for row in rows if int(row["document"], 16) % share == 0]
+        made = [ask(library, row, ids[row["document"]], held_by(row)) for row in asked]
+    return [each for each in made if each is not None]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=Path, required=True)
-    parser.add_argument("--questions", type=Path, required=True)
-    parser.add_argument("--home", type=Path, required=True, help="keep the library and the features there")
-    parser.add_argument("--model", type=Path, default=Path(__file__).resolve().parents[1] / "model" / "default")
+    parser.add_argument("--questions", type=Path, default=ROOT / "benchmarks" / "questions" / "held_out")
+    parser.add_argument("--home", type=Path, required=True, help="of the library, which is kept")
+    parser.add_argument("--share", type=int, default=5, help="ask about one document in so many")
+    parser.add_argument("--model", type=Path, default=ROOT / "model" / "default")
     parser.add_argument("--out", type=Path, help="folder to write ranker.json to")
-    parser.add_argument("--every", type=int, default=1, help="ask only every so many questions")
     given = parser.parse_args()
-    content = given.questions.read_bytes()
-    rows = [json.loads(line) for line in content.decode().splitlines()][:: given.every]
-    kept = given.home / "features.json"
     stored = json.loads((given.model / FILE).read_text(encoding="utf-8"))
-    prior = of_all_features(Ranker.load(given.model, stored["finder"], reader_digest(given.model / FOLDER)))
-    asked = _kept(kept) if kept.exists() else ask_all(rows, given.documents, given.home)
-    if not kept.exists():
-        kept.write_text(json.dumps([_plain_of(each) for each in asked]), encoding="utf-8")
-    documents = sorted({each.document for each in asked}, key=lambda name: hashlib.sha256(name.encode()).digest())
-    halves = [[each for each in asked if (each.document in documents[::2]) is half] for half in (True, False)]
+    prior = Ranker.load(given.model, stored["finder"], reader_digest(given.model / FOLDER))
+    shown = ask_all(given.questions, given.documents, given.home, given.share)
+    ranker = report(shown, prior, {"questions": "held_out, train", "documents": f"one in {given.share}"})
+    if given.out:
+        ranker.save(given.out, stored["finder"], reader_digest(given.model / FOLDER))
+
+
+def report(shown: Sequence[Shown], prior: Ranker, fitted_on: dict[str, Any]) -> Ranker:
+    """The fit on all, after both halves of the documents have judged each other's."""
+    documents = sorted({each.document for each in shown}, key=lambda name: hashlib.sha256(name.encode()).digest())
+    halves = [[each for each in shown if (each.document in documents[::2]) is half] for half in (True, False)]
     for one, other in (halves, halves[::-1]):
         print(json.dumps({"before": judged(other, prior), "fitted": judged(other, fit(one, prior, {}))}))
-    ranker = fit(asked, prior, {"questions": given.questions.name, "sha256": hashlib.sha256(content).hexdigest()})
+    ranker = fit(shown, prior, fitted_on)
     print(json.dumps({"after": dict(zip(NAMES, ranker.after, strict=True)), "decision": vars(ranker.decision)}))
-    if given.out:
-        ranker.save(given.out, stored["finder"], stored["reader"])
-
-
-def _plain_of(each: Asked) -> dict[str, Any]:
-    return vars(each) | {"features_SF": each.features_SF.tolist(), "right_S": each.right_S.tolist()}
-
-
-def _kept(file: Path) -> list[Asked]:
-    rows = json.loads(file.read_text(encoding="utf-8"))
-    return [Asked(**row | {name: torch.tensor(row[name]) for name in ("features_SF", "right_S")}) for row in rows]
+    return ranker
 
 
 if __name__ == "__main__":

@@ -44,11 +44,11 @@ from model.inference.prompt import encode_prompt
 from model.scoring.late_interaction import best_matches, block_scores, token_matches
 from research.train.data.corpus import read_questions
 from research.train.data.examples import TokenDocuments, TokenQuestion, document_frequency, encode_questions
-from retrieval.index.rare_terms import most_rare
+from retrieval.index.rare_terms import HeldTerms, most_rare
 from retrieval.index.terms import asked_terms, crossing_terms, terms_of
 from retrieval.index.title_keys import title_keys
 from retrieval.query.question import mean_query
-from retrieval.query.search import EXACT_AMONG, EXACT_SHARE, FEWEST_PROPOSED, term_shares
+from retrieval.query.search import FEWEST_PROPOSED, TERMS
 
 DEPTH = 20
 DEPTHS = (1, 8, DEPTH, 128, FEWEST_PROPOSED)
@@ -215,12 +215,12 @@ def search_rankings(
             scores_C = all_C.masked_fill(is_by_words_C, -torch.inf)
             found[name].append(proposed_C[scores_C.argsort(descending=True, stable=True)][:DEPTH].tolist())
         seconds = [seconds[0] + proposed - began, seconds[1] + time.perf_counter() - proposed]
-        for name, each_C in ((f"{OURS}, exact terms", scores_C), (f"{OURS}, exact terms, rare words", all_C)):
-            best_B = proposed_C[each_C.argsort(descending=True, stable=True)][:EXACT_AMONG]
-            scores_B = each_C.sort(descending=True, stable=True).values[:EXACT_AMONG]
-            shares_B = term_shares(asked_terms(asked), [terms_N[number] for number in best_B.tolist()])
-            order_B = (scores_B + EXACT_SHARE * shares_B).argsort(descending=True, stable=True)
-            found[name].append(best_B[order_B][:DEPTH].tolist())
+        positions_of = {term: np.array(holders[term], dtype=np.int64) for term in sorted(asked_terms(asked))}
+        held = HeldTerms(positions_of.keys(), positions_of, frozenset(), len(texts))
+        shares_C = held.shares(proposed_C.numpy())
+        for name, each_C in ((f"{OURS}, words", scores_C), (f"{OURS}, words, rare ones propose", all_C)):
+            order_C = (each_C + TERMS * shares_C).argsort(descending=True, stable=True)
+            found[name].append(proposed_C[order_C][:DEPTH].tolist())
         found["landmarks alone"].append(by_landmarks_C.tolist())
         for layer in weighed if len(weighed) > 1 else ():
             scores_N = scores_YN[model.memory_layers.index(layer)]

@@ -4,7 +4,7 @@
 
 - `features`: names in order (`retrieval.query.features`); `before`: their weights where nothing was read, `after`:
   where a reader read the sentences. A sentence's score is the weighted sum.
-- `decision`: two logistic regressions and four thresholds, see `Decision`.
+- `decision`: two logistic regressions over signs and four thresholds, see `Decision`.
 - `fitted_on`: what the numbers come from.
 
 `python -m research.fit_ranker` writes it. A checkpoint without one is ranked by the reader's log-probability and 25
@@ -29,34 +29,24 @@ from torch import Tensor
 from model.errors import ModelError
 
 FILE = "ranker.json"
-FORMAT = 1
+FORMAT = 2
 Stage = Literal["before", "after"]
 _SMALLEST = 1e-5
-_Four = tuple[float, float, float, float]
-
-
-@dataclass(frozen=True)
-class Signs:
-    """What is known of an answer: the reader's probabilities of "none" and of the sentence quoted, and the
-    late-interaction scores of the best block and of that sentence; the share of the question's words that no block
-    found holds."""
-
-    p_none: float
-    p_sentence: float
-    block: float
-    sentence: float
-    unmatched: float
+Signs = Mapping[str, float]
+"""What is known of an answer, by name: the features of its sentence; `none`, log-odds of the reader's probability that
+nothing answers; `lead`, by how much its score is above the next (at most `MOST_LEAD`); `block`, late-interaction score
+of the best block; `unmatched`, share of the question's words that no block found holds."""
+CONSTANT = "constant"
+MOST_LEAD = 10.0
 
 
 @dataclass(frozen=True)
 class Decision:
-    """`none`: constant, and weights of the log-odds of "none", of the block's score and of the unmatched words, for the
-    probability that there is no answer. `right`: constant, and weights of the log-odds of "none", the logarithm of the
-    sentence's probability and the sentence's score, for the probability that the sentence is right. Both with as many
-    questions of either kind. None: a reader's own thresholds decide (`SpanReader`)."""
+    """`none`, `right`: logistic regressions over `Signs`, by name, with a constant, for the probability that there is
+    no answer, and for that that the sentence is right. None: a reader's own thresholds decide (`SpanReader`)."""
 
-    none: _Four | None = None
-    right: _Four | None = None
+    none: Signs | None = None
+    right: Signs | None = None
     none_above: float = 1.0
     """p_none from which no answer is given."""
     sure_above: float = 0.0
@@ -68,14 +58,16 @@ class Decision:
 
     def p_none(self, signs: Signs) -> float:
         assert self.none is not None, "fitted with a reader"
-        constant, none, block, unmatched = self.none
-        return _logistic(constant + none * log_odds(signs.p_none) + (block * signs.block + unmatched * signs.unmatched))
+        return _logistic(weighed(self.none, signs))
 
     def p_right(self, signs: Signs) -> float:
         assert self.right is not None, "fitted with a reader"
-        constant, none, sentence, score = self.right
-        stated = log_probability(signs.p_sentence)
-        return _logistic(constant + none * log_odds(signs.p_none) + sentence * stated + score * signs.sentence)
+        return _logistic(weighed(self.right, signs))
+
+
+def weighed(weights: Signs, signs: Signs) -> float:
+    """The sum; a sign that is not known weighs nothing."""
+    return sum(weight * (1.0 if name == CONSTANT else signs.get(name, 0.0)) for name, weight in weights.items())
 
 
 def log_odds(probability: float) -> float:
@@ -83,12 +75,8 @@ def log_odds(probability: float) -> float:
     return math.log(inside / (1 - inside))
 
 
-def log_probability(probability: float) -> float:
-    return math.log(max(probability, _SMALLEST))
-
-
 def _logistic(log_odds: float) -> float:
-    return 1 / (1 + math.exp(-log_odds))
+    return 1 / (1 + math.exp(-max(-700.0, log_odds)))
 
 
 @dataclass(frozen=True)
@@ -135,7 +123,7 @@ class Ranker:
                 given["fitted_on"],
             )
             digests, version = (given["finder"], given["reader"]), given["format"]
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ModelError(f"{file} cannot be used ({error!r}); copy the checkpoint again.") from error
         if version != FORMAT:
             raise ModelError(f"{file} has format {version}, which this version does not know; update Cairn.")
@@ -163,13 +151,14 @@ class Ranker:
 
 
 def _decision(given: Mapping[str, Any]) -> Decision:
-    """Raises ValueError, TypeError or KeyError for anything else than what `save` wrote."""
-    fours = {name: None if given[name] is None else tuple(map(float, given[name])) for name in ("none", "right")}
-    if any(each is not None and len(each) != 4 for each in fours.values()):
-        raise ValueError("a regression has four weights")
+    """Raises ValueError, TypeError, KeyError or AttributeError for anything else than what `save` wrote."""
+    signs = {
+        name: None if given[name] is None else {str(sign): float(weight) for sign, weight in given[name].items()}
+        for name in ("none", "right")
+    }
     names = ("none_above", "sure_above", "answer_threshold", "sure_threshold")
     numbers = {name: None if given[name] is None else float(given[name]) for name in names}
-    return Decision(**fours, **numbers)  # type: ignore[arg-type]
+    return Decision(**signs, **numbers)  # type: ignore[arg-type]
 
 
 def reader_digest(folder: Path) -> str:

@@ -1,21 +1,23 @@
-"""Blocks that hold rare words of a question, whatever their landmarks say.
+"""Blocks that hold words of a question, whatever their landmarks say.
 
 A landmark is what a block is about. Among millions of blocks it does not always propose the one that holds a name, a
-number or a code, so blocks with such words are proposed as well; the keys of their tokens decide, as of all others.
-Words of a block are noted when it is stored (`storage.catalogue.terms`).
+number or a code, so blocks with such words are proposed as well, and of all that are proposed those gain that hold the
+question's words. Words of a block are noted when it is stored (`storage.catalogue.terms`).
 
-Axes: P proposed blocks.
+Axes: C blocks.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from retrieval.engine.workspace import Workspace
@@ -61,18 +63,49 @@ def _note_terms(workspace: Workspace, shard_id: int) -> None:
     workspace.catalogue.put_terms(shard_id, indices_of, rule=RULE)
 
 
-def with_rare_terms(
-    workspace: Workspace, snapshot: MemorySnapshot, asked: Set[str], positions_P: Tensor, within: Tensor | None
-) -> Tensor:
-    """Proposed positions and those of the blocks that hold most of the rare ones among the terms of a question,
-    ascending."""
-    numbers = {number_of(term) for term in asked}
-    found = workspace.catalogue.blocks_with_terms(numbers, most_shards=MOST_SHARDS)
-    held = [snapshot.positions_of_blocks(block_ids.tolist()) for block_ids in found.values()]
-    if within is not None:
-        held = [positions[torch.isin(positions, within)] for positions in held]
-    best = most_rare([positions.tolist() for positions in held], snapshot.num_blocks if within is None else len(within))
-    return torch.from_numpy(np.union1d(positions_P.numpy(), np.array(best, dtype=np.int64)))
+@dataclass(frozen=True, eq=False)
+class HeldTerms:
+    """Which blocks of a scope hold which terms of a question. `positions_of`: ascending, of each term that is looked
+    up; `common`: terms that too many shards hold to be looked up; `count`: blocks in scope."""
+
+    asked: Set[str]
+    positions_of: Mapping[str, NDArray[np.int64]]
+    common: Set[str]
+    count: int
+
+    def proposed(self) -> NDArray[np.int64]:
+        """The PROPOSED best positions by the rare terms that they hold, weighed by rarity; of equals the newest."""
+        return np.array(most_rare([held.tolist() for held in self.positions_of.values()], self.count), dtype=np.int64)
+
+    def shares(self, positions_C: NDArray[np.int64]) -> Tensor:
+        """shares_C, 0 to 1: how many of the terms that are looked up and stand anywhere a block holds, by their
+        rarity (inverse document frequency, over blocks)."""
+        shares_C = np.zeros(len(positions_C), dtype=np.float32)
+        total = 0.0
+        for held in self.positions_of.values():
+            rarity = math.log(1 + (self.count - len(held) + 0.5) / (len(held) + 0.5)) if len(held) else 0.0
+            shares_C[np.isin(positions_C, held)] += rarity
+            total += rarity
+        return torch.from_numpy(shares_C / (total or 1.0))
+
+    def missing(self, positions_C: NDArray[np.int64]) -> set[str]:
+        """Terms that none of these blocks holds."""
+        held = {term for term, positions in self.positions_of.items() if np.isin(positions, positions_C).any()}
+        return set(self.asked) - held - self.common
+
+
+def held_terms(workspace: Workspace, snapshot: MemorySnapshot, asked: Set[str], within: Tensor | None) -> HeldTerms:
+    """`within`: ascending positions in scope; None for all."""
+    number = {term: number_of(term) for term in asked}
+    shards = workspace.catalogue.count_terms(set(number.values()))
+    common = {term for term in asked if shards.get(number[term], 0) > MOST_SHARDS}
+    found = workspace.catalogue.blocks_with_terms({number[term] for term in asked - common})
+    positions_of = {}
+    for term in sorted(asked - common):
+        ids = found.get(number[term])
+        held = np.zeros(0, np.int64) if ids is None else snapshot.positions_of_blocks(ids.tolist()).numpy()
+        positions_of[term] = held if within is None else held[np.isin(held, within.numpy())]
+    return HeldTerms(asked, positions_of, common, snapshot.num_blocks if within is None else len(within))
 
 
 def most_rare(held: Sequence[Sequence[int]], count: int) -> list[int]:

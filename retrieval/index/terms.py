@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 import zlib
-from collections.abc import Set
 from pathlib import PurePath
 
 _SMALL_WORDS = """
@@ -32,7 +31,6 @@ _SAME = str.maketrans(
     | dict.fromkeys("\u00ad\u200b\u200c\u200d\u2060\ufeff", "")
 )
 """Letters that no normal form takes apart, and signs that are typed otherwise than printed."""
-_OPENING, _CLOSING = "([{\"'“‘`", ")]}\"'”’`.,;:!?"
 
 
 def asked_terms(question: str) -> set[str]:
@@ -64,17 +62,6 @@ def crossing_terms(left: str, right: str) -> set[str]:
     if tail is None or head is None:
         return set()
     return terms_of(tail[0] + head[0]) - terms_of(tail[0]) - terms_of(head[0])
-
-
-def may_be_cut(text: str, asked: Set[str]) -> tuple[bool, bool]:
-    """Whether one of these terms may end where a text begins, and whether one may begin where it ends."""
-    head, tail = _HEAD.match(text), _TAIL.search(text)
-    ending = _form(folded(head[0]).rstrip(_CLOSING)) if head else ""
-    beginning = folded(tail[0]).lstrip(_OPENING) if tail else ""
-    return (
-        bool(ending) and any(term.endswith(ending) and term != ending for term in asked),
-        bool(beginning) and any(term.startswith(beginning) and term != beginning for term in asked),
-    )
 
 
 def folded(text: str) -> str:

@@ -68,7 +68,8 @@ class Answerer:
             self._index.open_snapshot(self._workspace.catalogue) as snapshot,
         ):
             decoder = Decoder(self._workspace, self._index, self._passages, self._question)
-            found = retrieve(self._workspace, self._index, snapshot, self._question, self._passages.blocks)
+            found = retrieve(self._workspace, self._index, snapshot, self._question)
+            self._passages.blocks(found.block_ids)
             retrieved = with_whole_lists(self._passages, found)
             decoded = yield from decoder.decode(retrieved, cancelled)
             evidence = self._evidence(retrieved, decoded)

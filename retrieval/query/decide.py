@@ -62,18 +62,18 @@ def outcome_of_search(decision: Decision, p_right: float, in_scope: int, *, by_t
     return "found" if p_right >= threshold else "perhaps"
 
 
-def outcome_of_reading(ranker: Ranker, reader: SecondLook, signs: Signs) -> Outcome:
-    """What the reader says, weighed with how well search matched where the ranker was fitted with it."""
+def outcome_of_reading(ranker: Ranker, reader: SecondLook, best: Quotation, signs: Signs) -> Outcome:
+    """What the reader says, weighed with how well search matched where the ranker was fitted with it. `signs`: see
+    `signs_of`."""
+    assert best.chance is not None and best.not_here is not None, "a reader read it"
     decision = ranker.decision
     if ranker.weighs_reading:
         none, sure = decision.p_none(signs) >= decision.none_above, decision.p_right(signs) >= decision.sure_above
     else:
-        none, sure = signs.p_none >= reader.absent_above, signs.p_sentence >= reader.sure_above
+        none, sure = best.not_here >= reader.absent_above, best.chance >= reader.sure_above
     return "not_found" if none else "found" if sure else "perhaps"
 
 
-def signs_of(best: Quotation, *, confidence: float, unmatched: float) -> Signs | None:
-    """None where no reader read the sentence."""
-    if best.chance is None or best.not_here is None:
-        return None
-    return Signs(best.not_here, best.chance, confidence, best.score, unmatched)
+def signs_of(best: Quotation, *, confidence: float, unmatched: float) -> Signs:
+    """What is known of the sentence that was chosen, and of the search."""
+    return {**best.signs, "block": confidence, "unmatched": unmatched}

@@ -15,7 +15,7 @@ from retrieval.query.decide import outcome_of_reading, outcome_of_search, p_righ
 from retrieval.query.landmark_reader import LandmarkReader
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
-from retrieval.query.rank import OTHER_SENTENCES, candidate_sentences, choose, quoting_from, shares_of_blocks, weigh
+from retrieval.query.rank import OTHER_SENTENCES, candidate_sentences, choose, quoting_from, weigh
 from retrieval.query.read import Ranked, Reading
 from retrieval.query.retrieve import Retrieved
 from retrieval.query.sentences import Quotation, Quoting
@@ -90,14 +90,14 @@ class Decoder:
         if opened.second_look is not None:
             read = partial(opened.second_look.read, retrieved.spelled, points_of=self._workspace.read_together)
         parts = (self._workspace, self._index, self._passages)
-        sentences, text_of, title_of = candidate_sentences(*parts, retrieved.found, candidates, quoting, read)
+        sentences, title_of = candidate_sentences(*parts, retrieved.found, candidates, quoting, read)
         if not sentences.items:
             decoded.quotations = [Quotation([], range(0))]
             return
-        scores_S = weigh(sentences, opened.ranker, title_of)
-        decoded.quotations = choose(quoting, sentences, scores_S, text_of, title_of, 1 + OTHER_SENTENCES)
+        weighed = weigh(sentences, opened.ranker, title_of)
+        decoded.quotations = choose(weighed, 1 + OTHER_SENTENCES)
         if sentences.spans is not None:
-            decoded.shares_C = shares_of_blocks(sentences, scores_S, len(candidates))
+            decoded.shares_C = weighed.shares_of_blocks(len(candidates))
 
     def decode(self, retrieved: Retrieved, cancelled: Callable[[], bool]) -> Generator[AnswerToken, None, Decoded]:
         """Gives the tokens as they come; returns all of them with their evidence."""
@@ -140,12 +140,10 @@ class Decoder:
         best = quotations[0] if quotations else None
         ranker = self._workspace.opened.ranker
         outcome: Outcome = "not_found"
-        signs = None
-        if best is not None:
+        if look is not None and best is not None and best.chance is not None and best.not_here is not None:
             signs = signs_of(best, confidence=found.confidence, unmatched=found.unmatched)
-        if look is not None and signs is not None:
-            decoded.p_none = ranker.decision.p_none(signs) if ranker.weighs_reading else signs.p_none
-            outcome = outcome_of_reading(ranker, look, signs)
+            decoded.p_none = ranker.decision.p_none(signs) if ranker.weighs_reading else best.not_here
+            outcome = outcome_of_reading(ranker, look, best, signs)
         elif retrieved.sure:
             p_right = found.confidence
             if best is not None:

@@ -62,7 +62,7 @@ def _quoted(
     builder = builder.for_one_question()
     workspace.loaded()
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
-        retrieved = with_whole_lists(builder, retrieve(workspace, index, snapshot, question, builder.blocks))
+        retrieved = with_whole_lists(builder, retrieve(workspace, index, snapshot, question))
         left_out = snapshot.positions_of_blocks(question.without)
         decoder = Decoder(workspace, index, builder, question)
         decoded = decoder.look(retrieved.over(retrieved.candidates.without(left_out)))

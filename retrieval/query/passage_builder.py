@@ -15,7 +15,7 @@ from retrieval.extraction.formats import CELL_KINDS
 from retrieval.extraction.office.cell_names import ROWS_A_PAGE, cells_of
 from retrieval.index.terms import described_name
 from retrieval.query.passage_spans import readable_span
-from retrieval.query.sentences import Hit, QuotableText
+from retrieval.query.sentences import Hit
 from retrieval.types.answers import Passage, PassageBlock
 from retrieval.types.records import boxes_of, page_of
 from storage.catalogue import Catalogue
@@ -29,7 +29,7 @@ _KEPT_CHARACTERS = 20_000_000
 class _Source:
     document: Document
     pages: tuple[Page, ...]
-    text: QuotableText
+    text: str
 
 
 class _Texts:
@@ -37,15 +37,15 @@ class _Texts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: LRUCache[str, tuple[QuotableText, tuple[Page, ...]]] = LRUCache(
-            _KEPT_CHARACTERS, getsizeof=lambda kept: len(kept[0].text)
+        self._kept: LRUCache[str, tuple[str, tuple[Page, ...]]] = LRUCache(
+            _KEPT_CHARACTERS, getsizeof=lambda kept: len(kept[0])
         )
 
-    def get(self, document_id: str) -> tuple[QuotableText, tuple[Page, ...]] | None:
+    def get(self, document_id: str) -> tuple[str, tuple[Page, ...]] | None:
         with self._lock:
             return self._kept.get(document_id)
 
-    def put(self, document_id: str, text: QuotableText, pages: tuple[Page, ...]) -> None:
+    def put(self, document_id: str, text: str, pages: tuple[Page, ...]) -> None:
         with self._lock, suppress(ValueError):  # a text larger than all of the cache is not kept
             self._kept[document_id] = (text, pages)
 
@@ -114,7 +114,7 @@ class PassageBuilder:
             source = self._source(present[0][1].document_id)
         except NoRow:
             return None
-        text = source.text.text[start:end]
+        text = source.text[start:end]
         start += len(text) - len(text.lstrip())
         end = start + len(text.strip())
         passage = _passage(source, present, max)
@@ -128,7 +128,7 @@ class PassageBuilder:
             passage,
             start_index=start,
             end_index=end,
-            text=source.text.text[start:end],
+            text=source.text[start:end],
             pages=tuple(page_of(page.number) for page in pages),
             page_labels=tuple(page.label for page in pages),
             blocks=shown,
@@ -139,7 +139,7 @@ class PassageBuilder:
     def _placed(self, passage: Passage, source: _Source) -> Passage:
         """With the cells that it stands in, where it stands in cells. Their boxes are on no picture."""
         span = passage.start_index, passage.end_index
-        place = cell_place(self._places, source.document, source.text.text, source.pages, *span)
+        place = cell_place(self._places, source.document, source.text, source.pages, *span)
         if not place:
             return passage
         return replace(passage, place=place, blocks=tuple(replace(block, boxes=()) for block in passage.blocks))
@@ -149,10 +149,6 @@ class PassageBuilder:
         self._kept.forget(document_ids)
 
     def text(self, document_id: str) -> str:
-        """Raises `storage.errors.NotFound`."""
-        return self.quotable_text(document_id).text
-
-    def quotable_text(self, document_id: str) -> QuotableText:
         """Raises `storage.errors.NotFound`."""
         return self._source(document_id).text
 
@@ -166,7 +162,7 @@ class PassageBuilder:
         kept = self._kept.get(document_id)
         if kept is not None:
             return _Source(document, kept[1], kept[0])
-        text = QuotableText(self._catalogue.extracted_text(document_id).text)
+        text = self._catalogue.extracted_text(document_id).text
         pages = tuple(self._catalogue.pages(document_id))
         self._kept.put(document_id, text, pages)
         return _Source(document, pages, text)
@@ -183,7 +179,7 @@ def _passage(
     source: _Source, found: Sequence[tuple[Hit, Block]], joined: Callable[[Iterable[float]], float]
 ) -> Passage:
     first, last = found[0][1], found[-1][1]
-    start, end = readable_span(source.text.text, first.start, last.end)
+    start, end = readable_span(source.text, first.start, last.end)
     blocks = tuple(
         PassageBlock(block.id, _share(hit.score), block.start, block.end, boxes_of(block)) for hit, block in found
     )
@@ -196,7 +192,7 @@ def _passage(
         page_labels=tuple(page.label for page in pages),
         start_index=start,
         end_index=end,
-        text=source.text.text[start:end],
+        text=source.text[start:end],
         score=_share(joined(hit.score for hit, _ in found)),
         block_ids=tuple(block.id for _, block in found),
         blocks=blocks,

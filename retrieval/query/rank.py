@@ -10,9 +10,8 @@ Axes: Q question tokens, C candidate blocks, L tokens in a block, S sentences.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from types import MappingProxyType
 
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 
 from model.inference.constrained_decoding import Place
-from model.reading.ranker import Ranker, Stage
+from model.reading.ranker import MOST_LEAD, Ranker, Stage, log_odds
 from model.reading.second_look import FoundSpan, Reading, ReadPassage
 from model.scoring.late_interaction import score
 from model.scoring.sentences import is_hollow, is_question, is_row, may_answer
@@ -31,19 +30,18 @@ from retrieval.query.features import Asked, Sentences, table
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.retrieve import Candidates
 from retrieval.query.search import Found
-from retrieval.query.sentences import BySentence, QuotableText, Quotation, Quoting, Sentence
+from retrieval.query.sentences import BySentence, Quotation, Quoting, Sentence
 
-TIE = 3.0
-"""Two sentences side by side are quoted as one where the second is worth at most so much less, as a logarithm (a
-twentieth of the probability, if they match as well)."""
-LONGEST_JOINED = 500
-"""Characters of both."""
+SURE = 0.7
+"""A sentence that the reader gives at least this probability is quoted alone."""
+LONGEST_WITH_CONTEXT = 400
+"""Characters of a quotation with what stands around its sentence."""
+MOST_AROUND = 12
+"""Sentences around the best that are not offered once more beside it."""
 OTHER_SENTENCES = 3
 """Shown beside the one that is quoted."""
 _HEAD = 200  # characters at the beginning of a document, where its header and its heading stand
 _FEWEST_OF_A_TITLE = 3  # words: shorter ones may be an answer, too
-_ENDS = (".", "!", "…", "”", '"', ")")
-_BLANK_LINE = re.compile(r"\n\s*\n")
 
 Read = Callable[[Sequence[ReadPassage]], Reading]
 _Choice = tuple[int, Sentence, range]
@@ -53,7 +51,7 @@ _Choice = tuple[int, Sentence, range]
 def best_sentences(
     quoting: Quoting,
     matches_QCL: Tensor,
-    text_of: Mapping[str, QuotableText],
+    text_of: Mapping[str, str],
     *,
     asked: Asked,
     ranker: Ranker,
@@ -69,73 +67,93 @@ def best_sentences(
     sentences = sentences_of(quoting, matches_QCL, text_of, asked=asked, read=read, title_of=title_of)
     if not sentences.items:
         return [Quotation([], range(0))]
-    return choose(quoting, sentences, weigh(sentences, ranker, title_of), text_of, title_of, count)
+    return choose(weigh(sentences, ranker, title_of), count)
 
 
 def sentences_of(
     quoting: Quoting,
     matches_QCL: Tensor,
-    text_of: Mapping[str, QuotableText],
+    text_of: Mapping[str, str],
     *,
     asked: Asked,
     read: Read | None,
     title_of: Mapping[str, str],
+    rank_C: Sequence[int] = (),
 ) -> Sentences:
-    """What may be quoted, matched with the question, and read with it where there is a reader."""
+    """What may be quoted, matched with the question, and read with it where there is a reader. `rank_C`: places of the
+    blocks in the search."""
     items = quoting.sentences(text_of)
     documents = [quoting.document_of(each) for each in items]
     if not items:
         return Sentences(asked, (), (), torch.zeros(0))
     matches_S = score(BySentence([each.places for each in items], matches_QCL.shape[2])(matches_QCL))
     spans, p_none = _read(quoting, read, items, text_of, title_of) if read is not None else (None, None)
-    names = [f"{title_of.get(one, '')} {text_of[one].text[:_HEAD] if one in text_of else ''}" for one in documents]
-    return Sentences(asked, items, documents, matches_S, spans, names, p_none)
+    names = [f"{title_of.get(one, '')} {text_of[one][:_HEAD] if one in text_of else ''}" for one in documents]
+    ranks = [min(rank_C[each.places[0][0]], rank_C[each.places[-1][0]]) for each in items] if rank_C else ()
+    return Sentences(asked, items, documents, matches_S, spans, names, p_none, ranks)
 
 
-def weigh(sentences: Sentences, ranker: Ranker, title_of: Mapping[str, str]) -> Tensor:
-    """scores_S of the sentences, of which there is at least one; -inf for those that cannot be an answer."""
+@dataclass(frozen=True, eq=False)
+class Weighed:
+    """At least one sentence, its features and its score; -inf for those that cannot be an answer."""
+
+    sentences: Sentences
+    features_SF: Tensor
+    scores_S: Tensor
+    names: Sequence[str]
+    """Of the features."""
+
+    def shares_of_blocks(self, blocks: int) -> list[float]:
+        """For each of so many candidates how likely its best sentence is the one that answers, if one of them is."""
+        shares = [0.0] * blocks
+        for sentence, share in zip(self.sentences.items, self.scores_S.softmax(0).tolist(), strict=True):
+            for block in {block for block, _ in sentence.places}:
+                shares[block] = max(shares[block], share)
+        return shares
+
+    def signs(self, number: int) -> dict[str, float]:
+        """What is known of a sentence by itself and among the others, see `model.reading.ranker.Signs`."""
+        signs = dict(zip(self.names, self.features_SF[number].tolist(), strict=True))
+        others_S = self.scores_S.clone()
+        others_S[number] = -torch.inf
+        lead = float(self.scores_S[number] - others_S.max()) if len(others_S) > 1 else MOST_LEAD
+        signs["lead"] = min(max(lead, -MOST_LEAD), MOST_LEAD)
+        if self.sentences.p_none is not None:
+            signs["none"] = log_odds(self.sentences.p_none)
+        return signs
+
+
+def weigh(sentences: Sentences, ranker: Ranker, title_of: Mapping[str, str]) -> Weighed:
+    """`sentences`: at least one."""
     stage: Stage = "before" if sentences.spans is None else "after"
-    scores_S = ranker.scores(table(sentences, ranker.features), stage)
+    features_SF = table(sentences, ranker.features)
     titles = [title_of.get(document, "") for document in sentences.documents]
     read = sentences.spans is not None
-    return _without(
-        scores_S, [_is_unfit(each, read, title) for each, title in zip(sentences.items, titles, strict=True)]
-    )
+    unfit = [_is_unfit(each, read, title) for each, title in zip(sentences.items, titles, strict=True)]
+    return Weighed(sentences, features_SF, _without(ranker.scores(features_SF, stage), unfit), ranker.features)
 
 
-def shares_of_blocks(sentences: Sentences, scores_S: Tensor, blocks: int) -> list[float]:
-    """For each of so many candidates how likely its best sentence is the one that answers, if one of them is."""
-    shares = [0.0] * blocks
-    for sentence, share in zip(sentences.items, scores_S.softmax(0).tolist(), strict=True):
-        for block in {block for block, _ in sentence.places}:
-            shares[block] = max(shares[block], share)
-    return shares
-
-
-def choose(
-    quoting: Quoting,
-    sentences: Sentences,
-    scores_S: Tensor,
-    text_of: Mapping[str, QuotableText],
-    title_of: Mapping[str, str],
-    count: int,
-) -> list[Quotation]:
-    """What is quoted of the best sentences, of which there is at least one, by their scores (see `weigh`)."""
+def choose(weighed: Weighed, count: int) -> list[Quotation]:
+    """What is quoted of the best sentences."""
+    sentences, scores_S = weighed.sentences, weighed.scores_S
     items, spans, matches_S = sentences.items, sentences.spans, sentences.matches_S
     shares_S = scores_S.softmax(0)
     pointed = [range(0)] * len(items)
     if spans is not None:
         pointed = [each.tokens_within(span) for each, span in zip(items, spans, strict=True)]
-    chosen = list(_chosen(items, scores_S, matches_S, pointed, count + 1))
-    if spans is not None and len(chosen) > 1:
-        below = sentences.below_heading_S[:-1].nonzero().flatten().tolist()
-        chosen = _with_neighbour(quoting, chosen, scores_S, text_of, {number: items[number + 1] for number in below})
+    chosen = list(_chosen(items, scores_S, matches_S, pointed, count + MOST_AROUND))
+    best = chosen[0]
+    if spans is not None and spans[best[0]].chance < SURE and not best[1].announced and not is_row(best[1].text):
+        best = _with_context(items, scores_S, best)
+        quoted = {*best[1].antecedent, *best[1].announced}
+        chosen = [best, *(each for each in chosen[1:] if each[1].places[0] not in quoted)]
     return [
         replace(
             sentence.quoted(
                 pointing, float(matches_S[number]), None if spans is None else spans[number].chance, sentences.p_none
             ),
             share=float(shares_S[number]),
+            signs=weighed.signs(number),
         )
         for number, sentence, pointing in chosen[:count]
     ]
@@ -145,7 +163,7 @@ def _read(
     quoting: Quoting,
     read: Read,
     items: Sequence[Sentence],
-    text_of: Mapping[str, QuotableText],
+    text_of: Mapping[str, str],
     title_of: Mapping[str, str],
 ) -> tuple[list[FoundSpan], float]:
     """Every sentence's probability and answer span, in characters of its document, and the probability of none; a run
@@ -155,7 +173,7 @@ def _read(
     for group in runs:
         document_id, start = quoting.document_of(group[0]), group[0].start
         borders = [(each.start - start, each.stop - start) for each in group]
-        text = text_of[document_id].text[start : group[-1].stop] if document_id in text_of else ""
+        text = text_of[document_id][start : group[-1].stop] if document_id in text_of else ""
         passages.append(ReadPassage(title_of.get(document_id, ""), text, borders))
     reading = read(passages)
     found = [
@@ -217,38 +235,31 @@ def _asks_for_the_list(items: Sequence[Sentence], number: int, matches_S: Tensor
     return announced and bool(matches_S[number - 1] >= matches_S[number])
 
 
-def _with_neighbour(
-    quoting: Quoting,
-    chosen: list[_Choice],
-    scores_S: Tensor,
-    text_of: Mapping[str, QuotableText],
-    following: Mapping[int, Sentence],
-) -> list[_Choice]:
-    """The best joined with the second, if that stands beside it and is about as good; else with what follows it below a
-    heading that asks the same."""
-    (number, best, pointing), (other, second, _), *others = chosen
-    text = quoting.text([best.run], text_of).text
-    if scores_S[number] - scores_S[other] <= TIE and (both := joined(best, second, text)) is not None:
-        return [(number, both, pointing), *others]
-    if number in following and (both := joined(best, following[number], text)) is not None:
-        rest = [each for each in chosen[1:] if each[1].places != following[number].places]
-        return [(number, both, pointing), *rest]
-    return chosen
+def _with_context(items: Sequence[Sentence], scores_S: Tensor, choice: _Choice) -> _Choice:
+    """The best sentence with as many of those around it as fit, the better ones first: what a reader is not sure of is
+    understood, and often right, with what stands beside it. Rows of tables are whole by themselves.
 
-
-def joined(first: Sentence, second: Sentence, text: str) -> Sentence | None:
-    """The first with the second, if both are prose of one paragraph of `text` and nothing stands between them."""
-    before, after = sorted((first, second), key=lambda sentence: sentence.start)
-    between = text[before.stop : after.start]
-    if first.run != second.run or between.strip() or _BLANK_LINE.search(between):
-        return None
-    if after.stop - before.start > LONGEST_JOINED or not before.text.rstrip().endswith(_ENDS):  # a heading
-        return None
-    if any(each.announced or is_item(each.text) or is_row(each.text) for each in (first, second)):
-        return None
-    if second is after:
-        return replace(first, announced=second.places)
-    return replace(first, antecedent=second.antecedent + second.places)
+    Of 329 questions about documents that nothing was made for the quotation holds the answer for 0.664 without, for
+    0.764 with this.
+    """
+    number, best, pointing = choice
+    first, last = number, number
+    while True:
+        around = [at for at in (first - 1, last + 1) if 0 <= at < len(items) and items[at].run == best.run]
+        fits = {
+            at: float(scores_S[at])
+            for at in around
+            if not is_row(items[at].text)
+            and max(items[last].stop, items[at].stop) - min(items[first].start, items[at].start) <= LONGEST_WITH_CONTEXT
+        }
+        if not fits:
+            break
+        at = max(fits, key=lambda at: (fits[at], at))
+        first, last = min(first, at), max(last, at)
+    places = list(dict.fromkeys(place for each in items[first : last + 1] for place in each.places))
+    begins, ends = places.index(best.places[0]), places.index(best.places[-1]) + 1
+    before = places[:begins] if first < number else best.antecedent
+    return number, replace(best, places=places[begins:ends], antecedent=before, announced=places[ends:]), pointing
 
 
 def _wording(text: str) -> str:
@@ -260,7 +271,7 @@ def quoting_from(workspace: Workspace, passages: PassageBuilder, candidates: Can
     ids, quotable = candidates.block_ids, candidates.quotable_C.tolist()
     rows = passages.blocks(id_ for id_, may in zip(ids, quotable, strict=True) if may)
     model = workspace.opened.model
-    return Quoting(model, [rows.get(block_id) for block_id in ids], lambda id_: passages.quotable_text(id_).text)
+    return Quoting(model, [rows.get(block_id) for block_id in ids], passages.text)
 
 
 def candidate_sentences(
@@ -271,17 +282,18 @@ def candidate_sentences(
     candidates: Candidates,
     quoting: Quoting,
     read: Read | None,
-) -> tuple[Sentences, dict[str, QuotableText], dict[str, str]]:
-    """`sentences_of` the candidates, and text and title of their documents, for models that rank by tokens. Takes
-    turns of its own at the model."""
-    text_of = {document_id: passages.quotable_text(document_id) for document_id in set(candidates.document_ids)}
+) -> tuple[Sentences, dict[str, str]]:
+    """`sentences_of` the candidates, and titles of their documents, for models that rank by tokens. Takes turns of its
+    own at the model."""
+    text_of = {document_id: passages.text(document_id) for document_id in set(candidates.document_ids)}
     title_of = {document_id: passages.name(document_id) for document_id in text_of}
     with naming_damage(index), workspace.scheduler.for_question():
         assert found.matches is not None, "tokens rank"
         titles_QC = found.titles.of(candidates.document_ids)
         matches_QCL = found.matches.of(candidates.positions_C).maximum(titles_QC[..., None])
-    sentences = sentences_of(quoting, matches_QCL, text_of, asked=found.question.asked, read=read, title_of=title_of)
-    return sentences, text_of, title_of
+    asked, ranks = found.question.asked, candidates.rank_C
+    sentences = sentences_of(quoting, matches_QCL, text_of, asked=asked, read=read, title_of=title_of, rank_C=ranks)
+    return sentences, title_of
 
 
 def rank(
@@ -296,8 +308,7 @@ def rank(
     read: Read | None = None,
 ) -> list[Quotation]:
     """What is quoted of the best sentences of the candidates, best first."""
-    sentences, text_of, title_of = candidate_sentences(workspace, index, passages, found, candidates, quoting, read)
+    sentences, title_of = candidate_sentences(workspace, index, passages, found, candidates, quoting, read)
     if not sentences.items:
         return [Quotation([], range(0))]
-    scores_S = weigh(sentences, workspace.opened.ranker, title_of)
-    return choose(quoting, sentences, scores_S, text_of, title_of, count)
+    return choose(weigh(sentences, workspace.opened.ranker, title_of), count)

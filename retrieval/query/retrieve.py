@@ -26,12 +26,15 @@ from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
 from retrieval.query.decide import is_answerable
 from retrieval.query.follow_up import TURNS, with_conversation
 from retrieval.query.question import Question
-from retrieval.query.search import Found, RowsOf, find_blocks, hits_of
+from retrieval.query.search import Found, find_blocks, hits_of
 from retrieval.query.sentences import Hit
 from retrieval.query.spelling import corrected
 from retrieval.types.answers import Space
 
 CANDIDATES_PER_PASSAGE = 4
+MORE_READ = 0.5
+"""Blocks beyond the k best that a sentence may be quoted from too, without their neighbours, as a share of k. Of 388
+questions the answer stands in the eight best blocks for 0.869, in the twelve best for 0.895."""
 MOST_LOGITS = 16_000_000
 """Layers x heads x blocks whose landmarks one token may compare (docs/landmark-attention.md, section 5)."""
 
@@ -117,6 +120,13 @@ class Retrieved:
     finished_at: float
     """By `time.perf_counter`."""
 
+    @property
+    def block_ids(self) -> list[int]:
+        """Of what was found and what may be quoted, so that their rows are read together."""
+        positions = torch.cat((self.found.positions_C, self.candidates.positions_C[self.candidates.quotable_C]))
+        ids: list[int] = self.candidates.snapshot.blocks.ids_N[positions.numpy()].tolist()
+        return ids
+
     def over(self, candidates: Candidates) -> Retrieved:
         """The same over other candidates."""
         return replace(self, candidates=candidates, answerable=self.answerable and len(candidates) > 0)
@@ -127,22 +137,14 @@ def retrieve(
     index: MemoryIndex,
     snapshot: MemorySnapshot,
     question: Question,
-    rows: RowsOf | None = None,
 ) -> Retrieved:
     """Search, and choose the candidates. Raises as `find_blocks`, but `DamagedMemory` names the document."""
     config = workspace.opened.model.config
     spelled = corrected(workspace.catalogue, workspace.opened.model, question.text)
     asked = _asked(workspace, question, spelled)
     with naming_damage(index):
-        found = find_blocks(
-            workspace,
-            snapshot,
-            asked,
-            CANDIDATES_PER_PASSAGE * question.k,
-            question.scope,
-            rows,
-            without=question.without,
-        )
+        count = CANDIDATES_PER_PASSAGE * question.k
+        found = find_blocks(workspace, snapshot, asked, count, question.scope, without=question.without)
     finished_at = time.perf_counter()
     quote = config.quotes if question.quote is None else question.quote
     if not quote and chooses_from_all(workspace.opened.model, found.in_scope):
@@ -187,7 +189,8 @@ def choose_candidates(
     quotable_C = best_C
     if whole_sentences:
         document_N, ordinal_N = torch.from_numpy(snapshot.document_N), torch.from_numpy(snapshot.ordinal_N)
-        quotable_C = with_neighbours(found.positions_C[:k], document_N, ordinal_N)
+        more_C = found.positions_C[k : k + int(MORE_READ * k)]
+        quotable_C = _distinct(with_neighbours(found.positions_C[:k], document_N, ordinal_N), more_C)
     positions_C = _distinct(best_C, quotable_C)
     rank = {position: number for number, position in enumerate(found.positions_C.tolist())}
     ranks = [rank.get(position, len(rank)) for position in positions_C.tolist()]

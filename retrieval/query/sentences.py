@@ -6,12 +6,9 @@ Axes: X any, C candidate blocks, L tokens in a block, S sentences, T tokens of a
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,6 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from model.inference.constrained_decoding import Place, QuoteSource, word_starts
+from model.reading.ranker import Signs
 from model.scoring.sentences import sentence_borders
 from retrieval.query.extend import announced_end, captioned_start, is_antecedent, refers_back
 from storage.records import Block
@@ -28,54 +26,6 @@ if TYPE_CHECKING:
     from model.reading.second_look import FoundSpan
 
 Span = tuple[int, int]
-
-_PARAGRAPH = re.compile(r"[^\n](?:[^\n]+|\n(?!\s*\n))*")
-_REFERENCES = re.compile(
-    r"(?:(?:\d{1,2}|[IVX]{1,4}|[A-Z])\.?\s+)?(?:references|bibliography|works cited|literature(?: cited)?"
-    r"|literatur(?:verzeichnis)?|références|bibliographie|referencias|bibliografía)\s*:?",
-    re.I,
-)
-_CITED = re.compile(r"\b(?:19|20)\d\d[a-z]?\b|\bet al\b|\bdoi\b|https?:|\bpp\.|\bVol\.|\bIn\s+Proc|arXiv", re.I)
-_HEADING = re.compile(r"(?:(?:\d{1,2}(?:\.\d{1,2})*|[A-Z]|[IVX]{1,4})\.?\s+)?[A-Z][\w’'-]*(?:[ :&/]+[\w’'()–-]+){0,8}")
-_LICENCE = re.compile(
-    r"creative\s+commons|all\s+rights\s+reserved|retain\s+copyright|copyright\s+(?:\(c\)|©|\d{4}|holder)|(?:©|\(c\))\s*\d{4}"
-    r"|licensed\s+under|permission\s+to\s+make\s+digital|under\s+the\s+terms\s+of\s+the\s+licen[cs]e|CC[ -]BY",
-    re.I,
-)
-_LONGEST_LICENCE = 700  # characters of a paragraph; a longer one is about more than its licence
-_LONGEST_HEAD = 160
-_OFTEN = 4  # times that a line stands in the document before it counts as repeated
-_FEWEST_CITED = 0.6  # of the paragraphs of a list of references
-_DIGITS = re.compile(r"\d+")
-
-
-class Asides:
-    """Where a text is beside its matter: references, licences, names of columns, what stands on page after page.
-
-    Found in the text alone, so documents that were stored before are no exception.
-    """
-
-    def __init__(self, text: str):
-        found = sorted([*_references(text), *_licences(text), *_repeated(text), *_column_names(text)])
-        self._starts = [start for start, _ in found]
-        self._ends: list[int] = []
-        for _, end in found:  # the furthest end so far, because spans may overlap
-            self._ends.append(max(end, self._ends[-1] if self._ends else 0))
-
-    def __contains__(self, position: int) -> bool:
-        before = bisect_right(self._starts, position)
-        return before > 0 and position < self._ends[before - 1]
-
-
-class QuotableText:
-    """The text of a document, and where it is beside the matter (found when first asked for)."""
-
-    def __init__(self, text: str):
-        self.text = text
-
-    @cached_property
-    def asides(self) -> Asides:
-        return Asides(self.text)
 
 
 @dataclass(frozen=True)
@@ -102,6 +52,9 @@ class Quotation:
     chance: float | None = None
     not_here: float | None = None
     share: float = 0.0
+    """How likely it answers, if one of the sentences does."""
+    signs: Signs = field(default_factory=dict)
+    """What is known of it, see `model.reading.ranker.Signs`."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +68,8 @@ class PlacedBlock:
 @dataclass(frozen=True)
 class Sentence:
     """`run`: the first block of its run; `start`, `stop`: characters of the document; `ends`: of each token;
-    `antecedent`: tokens of the sentence that it refers back to; `announced`: tokens of what it announces; `is_aside`:
-    it stands beside the matter of its document."""
+    `antecedent`: tokens of what is quoted before it, which it refers back to; `announced`: of what is quoted behind
+    it."""
 
     places: list[Place]
     text: str
@@ -126,7 +79,6 @@ class Sentence:
     ends: list[int]
     antecedent: list[Place]
     announced: list[Place]
-    is_aside: bool
 
     def quoted(self, pointed: range, score: float, chance: float | None, not_here: float | None) -> Quotation:
         """With what it refers back to and what it announces; `pointed` counts from its own first token."""
@@ -141,9 +93,8 @@ class Sentence:
 
 
 def sentences_of_run(
-    placed: Sequence[PlacedBlock], run: Sequence[int], quotable: QuotableText, *, whole: bool
+    placed: Sequence[PlacedBlock], run: Sequence[int], text: str, *, whole: bool
 ) -> Iterator[Sentence]:
-    text = quotable.text
     first, last = placed[0].start, placed[-1].end
     # A sentence that begins before the run or ends behind it is not whole: look a little beyond both ends.
     low, high = max(0, first - 200), min(len(text), last + 200)
@@ -163,11 +114,8 @@ def sentences_of_run(
                 antecedent = [place for place, _ in _tokens_within(placed, run, *previous) if place not in places]
             elif not announced and (rows := captioned_start(text, start, first)) < start:
                 antecedent = [place for place, _ in _tokens_within(placed, run, rows, start) if place not in places]
-            is_aside = start in quotable.asides
             start, stop = max(start, first), min(stop, last)
-            yield Sentence(
-                list(places), text[start:stop], run[0], start, stop, list(ends), antecedent, announced, is_aside
-            )
+            yield Sentence(list(places), text[start:stop], run[0], start, stop, list(ends), antecedent, announced)
 
 
 def _leans(text: str, before: int, ended: int, start: int, stop: int) -> bool:
@@ -256,14 +204,14 @@ class Quoting:
         """(start, end) of tokens that follow each other, as characters of their document."""
         return self.place(*places[0])[1], self.place(*places[-1])[2]
 
-    def sentences(self, text_of: Mapping[str, QuotableText]) -> list[Sentence]:
+    def sentences(self, text_of: Mapping[str, str]) -> list[Sentence]:
         """Sentences that stand whole in a run of neighbouring blocks.
 
         Where none stands whole (a sentence longer than the run) the parts that do stand there.
         """
         return self._found(text_of, whole=True) or self._found(text_of, whole=False)
 
-    def _found(self, text_of: Mapping[str, QuotableText], *, whole: bool) -> list[Sentence]:
+    def _found(self, text_of: Mapping[str, str], *, whole: bool) -> list[Sentence]:
         return [
             sentence
             for run in self._runs()
@@ -286,8 +234,8 @@ class Quoting:
             runs.append(run)
         return runs
 
-    def text(self, run: Sequence[int], text_of: Mapping[str, QuotableText]) -> QuotableText:
-        return text_of.get(self._of(run[0]).document_id) or QuotableText("")
+    def text(self, run: Sequence[int], text_of: Mapping[str, str]) -> str:
+        return text_of.get(self._of(run[0]).document_id) or ""
 
     def _placed(self, index: int) -> PlacedBlock:
         block = self._of(index)
@@ -304,53 +252,3 @@ class BySentence:
 
     def __call__(self, x_XCL: Tensor) -> Tensor:
         return x_XCL.flatten(1)[:, self._place_ST].masked_fill(~self._there_ST, -torch.inf)
-
-
-def _paragraphs(text: str) -> Iterator[tuple[Span, str]]:
-    for match in _PARAGRAPH.finditer(text):
-        yield match.span(), match[0].strip()
-
-
-def _references(text: str) -> Iterator[Span]:
-    """From a heading "References" to the next heading, if most of what stands between cites something."""
-    begun: int | None = None
-    last = 0
-    cites: list[bool] = []
-    for (start, end), paragraph in [*_paragraphs(text), ((len(text), len(text)), "The End")]:
-        if begun is not None and (_is_heading(paragraph) or start == len(text)):
-            if cites and sum(cites) >= _FEWEST_CITED * len(cites):
-                yield begun, last
-            begun = None
-        if _REFERENCES.fullmatch(paragraph):
-            begun, cites = start, []
-        elif begun is not None:
-            cites.append(bool(_CITED.search(paragraph)))
-        last = end
-
-
-def _is_heading(paragraph: str) -> bool:
-    return len(paragraph) < 80 and not _CITED.search(paragraph) and bool(_HEADING.fullmatch(paragraph))
-
-
-def _licences(text: str) -> Iterator[Span]:
-    for span, paragraph in _paragraphs(text):
-        if len(paragraph) <= _LONGEST_LICENCE and _LICENCE.search(paragraph):
-            yield span
-
-
-def _repeated(text: str) -> Iterator[Span]:
-    lines = [(match.span(), _DIGITS.sub("#", match[0].strip().lower())) for match in re.finditer(r"[^\n]+", text)]
-    counts = Counter(line for _, line in lines)
-    for span, line in lines:
-        if counts[line] >= _OFTEN and 0 < len(line) <= _LONGEST_HEAD:
-            yield span
-
-
-def _column_names(text: str) -> Iterator[Span]:
-    """Lines of cells whose text stands before those of the next line."""
-    start = 0
-    lines = text.split("\n")
-    for line, following in zip(lines, lines[1:], strict=False):
-        if "\t" in line and any(f"{name}: " in following for name in line.split("\t") if name):
-            yield start, start + len(line)
-        start += len(line) + 1

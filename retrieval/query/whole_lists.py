@@ -26,7 +26,7 @@ def with_whole_lists(passages: PassageBuilder, retrieved: Retrieved) -> Retrieve
     for end, *following in behind:
         for before, position in zip([end, *following], following, strict=False):
             block = blocks.get(int(ids_N[before]))
-            if block is None or not goes_on(passages.quotable_text(block.document_id).text, block.end):
+            if block is None or not goes_on(passages.text(block.document_id), block.end):
                 break
             added.append(position)
     return replace(retrieved, candidates=candidates.with_more(added)) if added else retrieved

@@ -31,7 +31,7 @@ from retrieval.query.decode import Decoder
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
 from retrieval.query.retrieve import retrieve
-from retrieval.query.sentences import Asides
+from retrieval.suggestions.asides import Asides
 from retrieval.suggestions.keyphrases import asked_verbs, key_terms, word_class
 from retrieval.types.answers import DEFAULT_K
 from retrieval.types.records import Description, Document, Scope

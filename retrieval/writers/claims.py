@@ -236,7 +236,7 @@ def quoted_beside(
     alone = replace(question, text=asked, quote=True, conversation_id=None, earlier=())
     builder = builder.for_one_question()
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
-        retrieved = retrieve(workspace, index, snapshot, alone, builder.blocks)
+        retrieved = retrieve(workspace, index, snapshot, alone)
         decoded = Decoder(workspace, index, builder, alone).look(retrieved)
         sentence = next(quoted_sentences(builder, decoded, decoded.quotations[:1]), None)
     if sentence is None or decoded.outcome == "not_found":

@@ -48,11 +48,10 @@ class TermRepository(Repository):
         return [unpack_tokens(row.tokens, row.num_tokens) for row in self._rows(chosen.order_by(blocks.c.id))]
 
     @for_any_principal
-    def blocks_with_terms(self, terms: Collection[int], *, most_shards: int) -> dict[int, np.ndarray]:
-        """Ids of the blocks that hold each of these words, ascending, of documents that the principal may read. A word
-        that more shards hold is left out: it is not rare."""
-        rare = [term for term, count in self.count_terms(terms).items() if count <= most_shards]
-        held = self._readable(shard_terms.c.indices, shards.c.first_block_id).where(shard_terms.c.term.in_(rare))
+    def blocks_with_terms(self, terms: Collection[int]) -> dict[int, np.ndarray]:
+        """Ids of the blocks that hold each of these words, ascending, of documents that the principal may read; words
+        that stand nowhere are left out."""
+        held = self._readable(shard_terms.c.indices, shards.c.first_block_id).where(shard_terms.c.term.in_(terms))
         found: dict[int, list[np.ndarray]] = {}
         for row in self._rows(held.order_by(shards.c.first_block_id)):
             ids = np.frombuffer(row.indices, "<u4").astype(np.int64) + row.first_block_id

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
 
 from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.index import rare_terms
-from retrieval.index.rare_terms import note_terms, with_rare_terms
+from retrieval.index.rare_terms import held_terms, note_terms
+from retrieval.index.snapshot import MemorySnapshot
 from retrieval.index.terms import asked_terms
 from retrieval.library import Library
 from retrieval.query import search
@@ -37,10 +38,14 @@ def proposed(library: Library, question: str, scope: Scope | None = None) -> lis
     """Texts of the blocks that rare words alone propose."""
     with library._index.open_snapshot(library._catalogue) as snapshot:
         within = None if scope is None else snapshot.positions_of(scope.document_ids)
-        nothing = torch.zeros(0, dtype=torch.int64)
-        positions = with_rare_terms(library._workspace, snapshot, asked_terms(question), nothing, within)
-        rows = library._catalogue.blocks_by_id
-        return search._texts(library._workspace, snapshot, positions, rows)
+        held = held_terms(library._workspace, snapshot, asked_terms(question), within)
+        return texts_of(library, snapshot, held.proposed())
+
+
+def texts_of(library: Library, snapshot: MemorySnapshot, positions: Sequence[int]) -> list[str]:
+    ids = snapshot.blocks.ids_N[np.asarray(positions, dtype=np.int64)].tolist()
+    rows = library._catalogue.blocks_by_id(ids)
+    return [library._workspace.loaded().model.decode(rows[id_].tokens) for id_ in ids]
 
 
 def test_blocks_with_rare_words_are_proposed_and_others_are_not(library: Library) -> None:
@@ -57,12 +62,11 @@ def test_what_landmarks_do_not_propose_is_found_by_its_rare_words(
     def found(question: str) -> str:
         with library._index.open_snapshot(library._catalogue) as snapshot:
             blocks = find_blocks(library._workspace, snapshot, question, 1, None)
-            rows = library._catalogue.blocks_by_id
-            return search._texts(library._workspace, snapshot, blocks.positions_C, rows)[0]
+            return texts_of(library, snapshot, blocks.positions_C)[0]
 
     monkeypatch.setattr(search, "FEWEST_PROPOSED", 1)
     monkeypatch.setattr(search, "_PROPOSED_PER_BLOCK", 1)
-    monkeypatch.setattr(search, "EXACT_SHARE", 2.0)
+    monkeypatch.setattr(search, "TERMS", 2.0)
     assert "ZX-81" in found("Where do I send form ZX-81?")
     monkeypatch.setattr(rare_terms, "PROPOSED", 0)
     assert "ZX-81" not in found("Where do I send form ZX-81?")
@@ -98,12 +102,14 @@ def test_a_code_that_a_border_cuts_in_two_is_found_by_both_blocks(
         library.delete_documents([document])
     else:
         pytest.fail("no border stood in the code")
-    assert len(texts) == 2 and "Ctrl+Q9" in "".join(texts)
+    assert len(texts) == 2 and "Ctrl+Q9" in "".join(reversed(texts)), "of equals the newest comes first"
+
+
+def test_blocks_are_worth_what_rare_terms_they_hold(library: Library) -> None:
     with library._index.open_snapshot(library._catalogue) as snapshot:
-        positions = torch.arange(snapshot.num_blocks)
-        rows = library._catalogue.blocks_by_id
-        asked = asked_terms("What does Ctrl+Q9 do?")
-        terms = search.block_terms(library._workspace, snapshot, positions, asked, rows)
-        assert sum("ctrl+q9" in each for each in terms) == 2
-        terms = search.block_terms(library._workspace, snapshot, positions, asked_terms("Quit?"), rows)
-        assert not any("ctrl+q9" in each for each in terms)
+        held = held_terms(library._workspace, snapshot, {"zx-81", "form", "zebra"}, None)
+        everywhere = np.arange(snapshot.num_blocks)
+        shares = held.shares(everywhere)
+        assert shares.max() > 0.9 and (shares > 0.5).sum() == 1, "a code says more than a word of every block"
+        assert "ZX-81" in texts_of(library, snapshot, [int(shares.argmax())])[0]
+        assert held.missing(everywhere) == {"zebra"} and "zx-81" in held.missing(everywhere[:1])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from retrieval.query.extend import is_antecedent, refers_back
-from retrieval.query.sentences import QuotableText, Quoting
+from retrieval.query.sentences import Quoting
 from tests.retrieval.query.test_quoting import best_sentences, blocks_of, reading_of
 from tests.tiny_model import tiny_model
 
@@ -19,7 +19,7 @@ def quoted(text, **chances):
     blocks = blocks_of(model, text)
     quoting = Quoting(model, blocks)
     zeros = torch.zeros(1, len(blocks), 16)
-    found = best_sentences(quoting, zeros, {"d": QuotableText(text)}, read=reading_of(**chances), count=3)
+    found = best_sentences(quoting, zeros, {"d": text}, read=reading_of(**chances), count=3)
     pointed = [each.places[each.pointed.start : each.pointed.stop] for each in found]
     spelt = ["".join(text[a:b] for _, a, b in map(lambda place: quoting.place(*place), places)) for places in pointed]
     return [text[slice(*quoting.span(each.places))] for each in found], spelt

@@ -1,16 +1,31 @@
 """When an answer is more than a guess."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 from model.errors import ModelError
-from model.reading.ranker import Decision, Ranker, Signs
-from retrieval.query.decide import outcome_of_reading, outcome_of_search, p_right_of_search
+from model.reading.ranker import Decision, Ranker, Signs, log_odds
+from retrieval.query.decide import outcome_of_reading, outcome_of_search, p_right_of_search, signs_of
+from retrieval.query.sentences import Quotation
 from tests.tiny_reader import tiny_look
 
-FITTED = Decision(none=(6.0, 0.6, -12.0, 3.0), right=(-4.0, -0.3, 0.5, 9.0), none_above=0.8, sure_above=0.5)
+FITTED = Decision(
+    none={"constant": 6.0, "none": 0.6, "block": -12.0, "unmatched": 3.0},
+    right={"constant": -4.0, "none": -0.3, "reader_logprob": 0.5, "late_interaction": 9.0},
+    none_above=0.8,
+    sure_above=0.5,
+)
+
+
+def judged(ranker: Ranker, look, none: float, chance: float, block: float, sentence: float, unmatched: float) -> str:
+    signs: Signs = {
+        "none": log_odds(none), "reader_logprob": math.log(max(chance, 1e-5)), "late_interaction": sentence,
+    }  # fmt: skip
+    best = Quotation([], range(0), sentence, chance, none, signs=signs)
+    return outcome_of_reading(ranker, look, best, signs_of(best, confidence=block, unmatched=unmatched))
 
 
 def test_what_stands_out_is_surer_than_what_has_rivals():
@@ -40,26 +55,26 @@ def test_below_the_threshold_an_answer_is_a_guess_and_without_one_it_never_is():
 
 def test_a_reader_knows_guesses_and_what_stands_nowhere():
     look = tiny_look(["a"])
-    never = Signs(p_none=1.0, p_sentence=0.0, block=0.0, sentence=0.0, unmatched=1.0)
-    assert outcome_of_reading(Ranker(), look, never) == "found", "a reader that was not calibrated never doubts"
+    never = judged(Ranker(), look, 1.0, 0.0, 0.0, 0.0, 1.0)
+    assert never == "found", "a reader that was not calibrated never doubts"
     look.reader.config.sure_above, look.reader.config.absent_above = 0.1, 0.6
     given = [(0.1, 0.2), (0.1, 0.05), (0.7, 0.2)]
-    outcomes = [outcome_of_reading(Ranker(), look, Signs(none, chance, 0.5, 0.5, 0.0)) for none, chance in given]
+    outcomes = [judged(Ranker(), look, none, chance, 0.5, 0.5, 0.0) for none, chance in given]
     assert outcomes == ["found", "perhaps", "not_found"]
 
 
 def test_a_calibrated_ranker_doubts_less_where_search_matched_well():
     look, ranker = tiny_look(["a"]), Ranker(decision=FITTED)
-    poor, good = Signs(0.7, 0.05, 0.35, 0.3, 0.0), Signs(0.7, 0.05, 0.7, 0.5, 0.0)
-    assert outcome_of_reading(ranker, look, poor) == "not_found"
-    assert outcome_of_reading(ranker, look, good) == "perhaps"
-    assert outcome_of_reading(ranker, look, Signs(0.01, 0.8, 0.7, 0.65, 0.0)) == "found"
-    assert 0 < FITTED.p_none(Signs(1.0, 0.0, 0.0, 0.0, 1.0)) <= 1, "certainty has odds, too"
+    assert judged(ranker, look, 0.7, 0.05, 0.35, 0.3, 0.0) == "not_found"
+    assert judged(ranker, look, 0.7, 0.05, 0.7, 0.5, 0.0) == "perhaps"
+    assert judged(ranker, look, 0.01, 0.8, 0.7, 0.65, 0.0) == "found", "and the reader as well"
+    assert 0 < FITTED.p_none({"none": log_odds(1.0), "block": 0.0, "unmatched": 1.0}) <= 1, "certainty has odds, too"
+    assert FITTED.p_none({"none": -1e9}) < 1e-9 and FITTED.p_none({}) == FITTED.p_none({"none": 0.0}), "or is not known"
 
 
 def test_words_of_the_question_that_stand_nowhere_in_what_was_read_raise_doubt():
     look, ranker = tiny_look(["a"]), Ranker(decision=FITTED)
-    outcomes = [outcome_of_reading(ranker, look, Signs(0.5, 0.3, 0.5, 0.5, unmatched)) for unmatched in (0.0, 0.2, 0.8)]
+    outcomes = [judged(ranker, look, 0.5, 0.3, 0.5, 0.5, unmatched) for unmatched in (0.0, 0.2, 0.8)]
     assert outcomes == ["perhaps", "perhaps", "not_found"]
 
 
@@ -77,7 +92,7 @@ def test_a_ranker_comes_back_and_is_refused_for_another_finder_or_reader(tmp_pat
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2}, "format 2"),
+        ({"format": 3}, "format 3"),
         ({"before": [1.0]}, "other numbers of features and weights"),
         ({"after": ["much", 1]}, "cannot be used"),
         ({"decision": {"none": [1.0]}}, "cannot be used"),

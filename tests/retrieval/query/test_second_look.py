@@ -77,7 +77,7 @@ def test_the_sentence_that_the_reader_finds_is_quoted_and_pointed_at(library, re
 
 def test_a_question_of_the_document_is_not_quoted_as_an_answer(library, reading, write):
     add(library, write("faq.txt", "Q: Where does Dora live?\nA: Dora lives in Lima beside the hills."))
-    reading.update({"Where does Dora": 0.6, "Lima": 0.3})
+    reading.update({"Where does Dora": 0.9, "Lima": 0.8})
     answer = ask(library, "Where does Dora live?", max_tokens=200, k=50)
     assert answer.short == "Lima" and "?" not in answer.text
 
@@ -103,7 +103,7 @@ def test_a_calibrated_reader_decides_where_search_alone_would_refuse(library, re
         Workspace,
         "opened",
         calibrated(
-            loaded, Decision(none=(0.0, 1.0, 0.0, 0.0), right=(5.0, 0.0, 1.0, 0.0), none_above=0.6, sure_above=0.5)
+            loaded, Decision({"none": 1.0}, {"constant": 5.0, "reader_logprob": 1.0}, none_above=0.6, sure_above=0.5)
         ),
     )
     assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "found"
@@ -118,7 +118,7 @@ def test_what_the_question_names_and_no_passage_read_does_raises_doubt(library, 
         Workspace,
         "opened",
         calibrated(
-            loaded, Decision(none=(-1.0, 0.0, 0.0, 2.0), right=(5.0, 0.0, 0.0, 0.0), none_above=0.5, sure_above=0.5)
+            loaded, Decision({"constant": -1.0, "unmatched": 2.0}, {"constant": 5.0}, none_above=0.5, sure_above=0.5)
         ),
     )
     assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "found"

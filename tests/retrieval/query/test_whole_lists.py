@@ -8,7 +8,7 @@ import torch
 
 from retrieval.query.extend import announced_end, goes_on, is_item
 from retrieval.query.retrieve import Candidates, Retrieved
-from retrieval.query.sentences import QuotableText, Quoting
+from retrieval.query.sentences import Quoting
 from retrieval.query.whole_lists import with_whole_lists
 from tests.retrieval.query.test_quoting import best_sentences, blocks_of, reading_of
 from tests.tiny_model import tiny_model
@@ -58,7 +58,7 @@ def test_who_asks_for_the_list_gets_it_and_who_asks_for_an_item_the_item(matched
     at = text.index(matched)
     matches_QCL[0, at // 15, at % 15] = 0.9
     quoting = Quoting(model, blocks)
-    found = best_sentences(quoting, matches_QCL, {"d": QuotableText(text)}, read=reading_of(Welcome=0.9))[0]
+    found = best_sentences(quoting, matches_QCL, {"d": text}, read=reading_of(Welcome=0.9))[0]
     assert text[slice(*quoting.span(found.places))].strip() == said
     pointed = found.places[found.pointed.start : found.pointed.stop]
     spelt = text[slice(*quoting.span(pointed))].strip()
@@ -80,7 +80,7 @@ def followed(text, *, best, documents, found=(1,)):
             id_: SimpleNamespace(document_id="d", end=20 * (ordinals[id_ - 100] + 1)) for id_ in ids
         }
     )
-    passages = SimpleNamespace(quotable_text=lambda _: QuotableText(text), blocks=catalogue.blocks_by_id)
+    passages = SimpleNamespace(text=lambda _: text, blocks=catalogue.blocks_by_id)
     positions_C = torch.tensor(found)
     candidates = Candidates(snapshot_of(ordinals, documents), positions_C, torch.ones(len(found)) > 0, best)
     retrieved = Retrieved("?", "?", None, candidates, True, True, True, False, 0.0)

@@ -3,7 +3,7 @@
 import pytest
 
 from retrieval.query.extend import LONGEST_ANNOUNCED, announced_end
-from retrieval.query.sentences import Asides
+from retrieval.suggestions.asides import Asides
 
 PAPER = """Method
 
