@@ -20,7 +20,6 @@ _OVERHEAD = 50  # bytes for each of text: attachments are in the file
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _IN_THE_TEXT = re.compile(r"image\d{3}\.(?:png|jpe?g)")  # as Outlook names pictures within the text
 _TO, _CC = 1, 2
-_RECIPIENT_TYPE = 0x0C15
 
 
 def extract_msg(

@@ -27,7 +27,6 @@ from retrieval.extraction.parts import Block, Cells, Kind, Part, from_parts, rem
 from retrieval.extraction.table_rows import EMPTY, TICKED, Merged, text_rows, ticked_first
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-_W14 = "{http://schemas.microsoft.com/office/word/2010/wordml}"
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _NAMED_BY = {  # elements that show a picture, and their attribute with its id

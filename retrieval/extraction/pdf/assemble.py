@@ -30,8 +30,7 @@ from retrieval.extraction.exhibits import (
 from retrieval.extraction.parts import Part
 from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.forms import with_pairs
-from retrieval.extraction.pdf.headers_footers import find_headers_footers, said_once
-from retrieval.extraction.pdf.hidden_numbers import without_hidden_numbers
+from retrieval.extraction.pdf.headers_footers import find_headers_footers, said_once, without_hidden_numbers
 from retrieval.extraction.pdf.layout import read_lines
 from retrieval.extraction.pdf.line_numbers import line_numbers
 from retrieval.extraction.pdf.paragraphs import join_lines

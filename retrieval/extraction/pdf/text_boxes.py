@@ -236,20 +236,6 @@ def unprinted_line(page_number: int, text: str) -> TextLine:
     """A line of text that is printed nowhere."""
     piece = Piece.unprinted(text)
     return TextLine(
-        page_number,
-        0,
-        0,
-        text,
-        piece.box_C4,
-        piece.placed_C,
-        piece.run_C,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-        False,
-        1,
-        APART,
-    )
+        page_number, 0, 0, text, piece.box_C4, piece.placed_C, piece.run_C,
+        0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False, 1, APART,
+    )  # fmt: skip

@@ -62,8 +62,6 @@ def serve(request: dict[str, Any]) -> None:
 
 def _request_comes() -> bool:
     """Import what any request may need, then wait for one; whether it came in time."""
-    import retrieval.extraction.pdf.render  # noqa: F401
-
     for each in FORMATS:
         if each.ahead:
             _function(each.extractor)
@@ -74,8 +72,7 @@ def _request_comes() -> bool:
 
 def _import_everything() -> None:
     """For all requests to come: none of them takes longer for what another one needs."""
-    import retrieval.extraction.ocr.pictures
-    import retrieval.extraction.pdf.render  # noqa: F401
+    import retrieval.extraction.ocr.pictures  # noqa: F401
 
     for each in FORMATS:
         _function(each.extractor)
@@ -123,7 +120,7 @@ def _recognise(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> 
 
 def _render(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> dict[str, Any]:
     from retrieval.extraction.ocr.pictures import draw_picture  # only what the task needs: each import takes its time
-    from retrieval.extraction.pdf.render import render_pdf_page
+    from retrieval.extraction.pdf.extract_pdf import render_pdf_page
 
     _restrict(limits)
     path, page, width_px = Path(request["path"]), request["page"], request["width_px"]

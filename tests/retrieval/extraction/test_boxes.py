@@ -11,8 +11,7 @@ from PIL import Image
 
 from benchmarks.extraction.check_boxes import spans_of, wrong_spans
 from retrieval.extraction.extract import ExtractedDocument, ExtractLimits, extract
-from retrieval.extraction.pdf.extract_pdf import extract_pdf
-from retrieval.extraction.pdf.render import render_pdf_page
+from retrieval.extraction.pdf.extract_pdf import extract_pdf, render_pdf_page
 from tests.retrieval.pdf_maker import Sheet, column, make_pdf
 
 PAPER = Path(__file__).parent / "data" / "paper.pdf"

@@ -264,7 +264,7 @@ def test_a_page_image_is_as_wide_as_asked_and_never_larger_than_allowed(tmp_path
 def test_the_worker_starts_without_the_model_or_the_index():
     code = (
         "import sys, retrieval.extraction.process.worker, retrieval.extraction.pdf.extract_pdf, "
-        "retrieval.extraction.office, retrieval.extraction.markup, retrieval.extraction.pdf.render; "
+        "retrieval.extraction.office, retrieval.extraction.markup, retrieval.extraction.pdf.extract_pdf; "
         "print([name for name in ('torch', 'faiss', 'transformers', 'sqlalchemy') if name in sys.modules])"
     )
     root = Path(__file__).resolve().parents[3]
